@@ -1,0 +1,73 @@
+"""The pre-norm transformer block: attention that can be read, a two-layer MLP, two residual sums.
+
+Attention is explicit (no fused kernel), so that scores, mask and weights are tensors of the run.
+Sources: Vaswani et al. 2017, sections 3.2 and 3.3; pre-norm after Xiong et al. 2020, figure 1b.
+"""
+
+from math import sqrt
+
+from torch import nn
+
+
+class Attention(nn.Module):
+    """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, equation 1, section 3.2.2).
+
+    Takes `[B, S, D]` and an additive mask that broadcasts to `[B, h, S, S]`; returns `[B, S, D]`.
+    """
+
+    def __init__(self, *, D: int, h: int, d_k: int | None = None, bias: bool = True):
+        super().__init__()
+        if d_k is None:
+            if D % h:
+                raise ValueError(f"D={D} is not divisible by h={h}: each head is D/h wide, so D must be a multiple of h")
+            d_k = D // h
+        self.h, self.d_k = h, d_k
+        self.query = nn.Linear(D, h * d_k, bias=bias)
+        self.key = nn.Linear(D, h * d_k, bias=bias)
+        self.value = nn.Linear(D, h * d_k, bias=bias)
+        self.output = nn.Linear(h * d_k, D, bias=bias)
+
+    def forward(self, x, mask=None):
+        B, S, D, h, d_k = *x.shape, self.h, self.d_k
+        q = self.query(x).view(B, S, h, d_k).transpose(1, 2)  # [B, h, S, d_k]
+        k = self.key(x).view(B, S, h, d_k).transpose(1, 2)  # [B, h, S, d_k]
+        v = self.value(x).view(B, S, h, d_k).transpose(1, 2)  # [B, h, S, d_k]
+        scores = q @ k.transpose(-2, -1) / sqrt(d_k)  # [B, h, S, S]
+        if mask is not None:
+            scores = scores + mask  # [B, h, S, S]
+        weights = scores.softmax(dim=-1)  # [B, h, S, S]
+        context = weights @ v  # [B, h, S, d_k]
+        context = context.transpose(1, 2).reshape(B, S, h * d_k)  # [B, S, h·d_k]
+        return self.output(context)  # [B, S, D]
+
+
+class MLP(nn.Module):
+    """Position-wise feed-forward network: two linear maps with GELU between (Vaswani et al. 2017, section 3.3).
+
+    Takes and returns `[B, S, D]`; the GELU is the exact one (Hendrycks and Gimpel 2016).
+    """
+
+    def __init__(self, *, D: int, d_ff: int, bias: bool = True):
+        super().__init__()
+        self.expand = nn.Linear(D, d_ff, bias=bias)
+        self.gelu = nn.GELU()
+        self.contract = nn.Linear(d_ff, D, bias=bias)
+
+    def forward(self, x):
+        hidden = self.gelu(self.expand(x))  # [B, S, d_ff]
+        return self.contract(hidden)  # [B, S, D]
+
+
+class Block(nn.Module):
+    """Pre-norm block: `X' = X + Attention(LN(X))`, then `X' + MLP(LN(X'))`; `[B, S, D]` in and out."""
+
+    def __init__(self, *, D: int, h: int, d_ff: int, d_k: int | None = None, bias: bool = True, eps: float = 1e-6):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(D, eps=eps, bias=bias)
+        self.attention = Attention(D=D, h=h, d_k=d_k, bias=bias)
+        self.norm2 = nn.LayerNorm(D, eps=eps, bias=bias)
+        self.mlp = MLP(D=D, d_ff=d_ff, bias=bias)
+
+    def forward(self, x, mask=None):
+        x = x + self.attention(self.norm1(x), mask)  # [B, S, D]
+        return x + self.mlp(self.norm2(x))  # [B, S, D]
