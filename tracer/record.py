@@ -1,0 +1,230 @@
+"""The record of one run: plain frozen data, no module, no open handle.
+
+Everything that is shown, saved, compared or printed is read from a `Trace`. Shapes are tuples of
+integers; symbolic shapes are tuples of strings (sympy's `str` of each dimension, `"?"` where none was
+proven), read back with `tracer.notation.parse`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import pandas
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A line of the model's own source code."""
+
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRecord:
+    """What is known of one tensor at one op: shape, dtype, and where it came from.
+
+    `maker` is the index of the op that made it, or the name of the parameter, buffer or input it is.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    maker: int | str
+    symbolic: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One tensor operation that PyTorch ran.
+
+    `module` is the path of the innermost module that was running, `call` counts the calls of that module,
+    `function` is the Python-level name where the model called one. `params` are the elements of the
+    parameters first used here; `flops` counts 2 per multiply-add.
+    """
+
+    index: int
+    module: str
+    call: int
+    op: str
+    function: str
+    source: Source | None
+    inputs: tuple[TensorRecord, ...]
+    outputs: tuple[TensorRecord, ...]
+    parameters: tuple[str, ...] = ()
+    params: int = 0
+    params_symbolic: str = "0"
+    flops: int = 0
+    flops_symbolic: str = "0"
+    step: str | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One factor or the result of a matrix product: its symbol and its last two dimensions."""
+
+    symbol: str
+    symbolic: tuple[str, str]
+    shape: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of the textbook: a symbol, an equation, a shape, and the proof.
+
+    `error` is max|equation - traced| / max|traced|, or None where the equation was not executed (`note` says
+    why). `value` is the key of the traced tensor in `Trace.values`; `product` holds (left, right, result).
+    """
+
+    id: str
+    stage: str
+    layer: int | None
+    title: str
+    symbol: str
+    latex: str
+    symbolic: tuple[str, ...]
+    shape: tuple[int, ...]
+    error: float | None
+    recomputed: bool
+    source: Source | None
+    ops: tuple[int, ...]
+    why: str
+    note: str = ""
+    value: str = ""
+    product: tuple[Operand, Operand, Operand] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A size of the notation: its meaning, its value at this run, and, for derived sizes, what it equals."""
+
+    name: str
+    meaning: str
+    value: int
+    equals: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRecord:
+    """One attention of the run: where its queries, keys and mask are kept, and how scores come of them.
+
+    `chain` lists what the model did to the product of queries and keys before the softmax: pairs of op name
+    and its other arguments, each a number or the key of a kept tensor. `problem` says why the weights
+    can't be recovered, and is empty where they can. `part` names the tower in models of several.
+    """
+
+    layer: int
+    part: str
+    module: str
+    op: int
+    heads: int
+    queries: int
+    keys: int
+    q: str
+    k: str
+    chain: tuple[tuple[str, tuple], ...]
+    mask: str = "none"
+    fused: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """How the tokens of the run lie on the photo, whose pixels are `Trace.values[value]`, uint8 `[H, W, 3]`.
+
+    `crop` is (left, top, right, bottom) in photo pixels; token `first + row * columns + column` is the patch
+    at (row, column) of the crop.
+    """
+
+    value: str
+    crop: tuple[float, float, float, float]
+    rows: int
+    columns: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A named stretch of the token sequence: CLS, image or text; tokens `start` to `stop - 1`."""
+
+    name: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One forward pass: ops, steps, proofs, attention. Made by `tracer.trace` or `Model.trace`."""
+
+    model: str
+    ops: tuple[Op, ...]
+    steps: tuple[Step, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
+    attentions: tuple[AttentionRecord, ...] = ()
+    values: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False)
+    output: object = field(default=None, repr=False)
+    picture: Picture | None = None
+    words: tuple[str, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    result: Mapping[str, object] = field(default_factory=dict)
+    params: int = 0
+    params_symbolic: str = "0"
+    flops: int = 0
+    flops_symbolic: str = "0"
+    weights: str = ""
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def coverage(self) -> float:
+        """Share of the computing ops that belong to a step, 0 to 1."""
+        from tracer.steps import coverage
+
+        return coverage(self.ops)
+
+    def step(self, id: str) -> Step:
+        """The step with that id. KeyError quotes an unknown one."""
+        for step in self.steps:
+            if step.id == id:
+                return step
+        raise KeyError(f"no step {id!r} in this trace; the first is {self.steps[0].id!r}" if self.steps else id)
+
+    def value(self, step: str | Step) -> torch.Tensor | None:
+        """The traced tensor of a step, or None where it was not kept."""
+        step = self.step(step) if isinstance(step, str) else step
+        return self.values.get(step.value)
+
+    def attention(self, layer: int, head: int | None = None, query: int | None = None, *, part: str | None = None):
+        """Attention weights from the queries, keys and mask that ran.
+
+        Returns `[B, h, S_q, S_k]`, without the h axis if `head` is given, without the S_q axis if `query` is.
+        Layers, heads and queries count from 0. ValueError for one the run does not have, or where the
+        weights can't be recovered. Source: Vaswani et al. 2017, equation 1.
+        """
+        from tracer.attention import weights
+
+        return weights(self, layer, head, query, part=part)
+
+    def table(self, level: str = "ops") -> pandas.DataFrame:
+        """The run as a data frame, one row per op (`level="ops"`) or step (`level="steps"`)."""
+        from tracer.views import table
+
+        return table(self, level)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the trace to one safetensors file: tensors, and everything else as JSON in its header."""
+        from tracer.storage import save
+
+        save(self, path)
+
+    def _repr_html_(self) -> str:
+        from tracer.views import html
+
+        return html(self)
