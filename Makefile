@@ -1,0 +1,50 @@
+PYTHON ?= python3
+HOST ?= 127.0.0.1
+PORT ?= 8501
+
+VENV := .venv
+BIN := $(VENV)/bin
+APP_READY := $(VENV)/.app-ready
+TESTS_READY := $(VENV)/.tests-ready
+
+.DELETE_ON_ERROR:
+.PHONY: run test lint ready browser clean
+
+run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
+	@echo "Tensor tracer: http://$(HOST):$(PORT)"
+	@exec $(BIN)/streamlit run app.py --server.address "$(HOST)" --server.port "$(PORT)"
+
+test: ready  ## run every test
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
+
+lint: $(TESTS_READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+ready: $(TESTS_READY) browser
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"$(PYTHON) is Python {v[0]}.{v[1]}; expected 3.11 or newer, for instance: make run PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+
+# A stamp is newer than its requirements once they are installed, so a second run installs nothing.
+$(APP_READY): requirements.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+$(TESTS_READY): tests/requirements.txt $(APP_READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	@touch $@
+
+# A browser on the PATH, else the one that Playwright downloads, else the package manager's.
+browser: $(TESTS_READY)
+	@if command -v chromium >/dev/null; then exit 0; fi; \
+	root=; [ "$$(id -u)" = 0 ] && root=1; \
+	if $(BIN)/playwright install chromium && { [ -z "$$root" ] || $(BIN)/playwright install-deps chromium; }; then exit 0; fi; \
+	if [ -n "$$root" ] && apt-get update && apt-get install --yes chromium; then exit 0; fi; \
+	echo "No browser: install chromium, or the browser tests are skipped." >&2; \
+	[ -z "$$CI" ]
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
