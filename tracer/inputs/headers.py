@@ -1,0 +1,80 @@
+"""Format and size of a picture, read from its first bytes: nothing is decoded and nothing is allocated.
+
+The layouts are those of the PNG specification (section 11.2.2), ITU-T T.81 (B.2.2), the WebP container
+specification, GIF89a (sections 18 and 20) and Microsoft's BITMAPINFOHEADER.
+"""
+
+import re
+import struct
+
+_JPEG_MARKER = re.compile(rb"\xff+[^\xff\x00]", re.DOTALL)
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0 to SOF15, without DHT, JPG and DAC
+_JPEG_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # markers that no length follows
+
+
+def picture_format(data: bytes) -> str | None:
+    """Return "PNG", "JPEG", "WEBP", "GIF" or "BMP" by the file's signature, or None for anything else."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "WEBP"
+    signatures = {b"\x89PNG\r\n\x1a\n": "PNG", b"\xff\xd8\xff": "JPEG", b"GIF8": "GIF", b"BM": "BMP"}
+    return next((name for start, name in signatures.items() if data.startswith(start)), None)
+
+
+def picture_size(data: bytes, name: str) -> tuple[int, int] | None:
+    """Return (width, height) in pixels as the header of a `name` file declares them, or None if it is cut off."""
+    try:
+        return _SIZE[name](data)
+    except (struct.error, IndexError):
+        return None
+
+
+def _png_size(data: bytes) -> tuple[int, int]:
+    return struct.unpack_from(">II", data, 16)
+
+
+def _bmp_size(data: bytes) -> tuple[int, int]:
+    if struct.unpack_from("<I", data, 14)[0] == 12:  # BITMAPCOREHEADER
+        return struct.unpack_from("<HH", data, 18)
+    width, height = struct.unpack_from("<ii", data, 18)
+    return width, abs(height)  # a negative height means that the top row comes first
+
+
+def _gif_size(data: bytes) -> tuple[int, int]:
+    """Return the screen of a GIF, enlarged to hold its first frame as decoders do."""
+    width, height, flags = struct.unpack_from("<HHB", data, 6)
+    at = 13 + (3 << (flags & 7) + 1 if flags & 0x80 else 0)  # past the colour table
+    while data[at] == 0x21:  # extensions: a label, then sub-blocks up to an empty one
+        at += 2
+        while data[at]:
+            at += data[at] + 1
+        at += 1
+    if data[at] == 0x2C:
+        left, top, frame_width, frame_height = struct.unpack_from("<HHHH", data, at + 1)
+        width, height = max(width, left + frame_width), max(height, top + frame_height)
+    return width, height
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int]:
+    at = 2
+    while found := _JPEG_MARKER.search(data, at):
+        at, marker = found.end(), data[found.end() - 1]
+        if marker in _JPEG_FRAMES:
+            height, width = struct.unpack_from(">HH", data, at + 3)
+            return width, height
+        if marker not in _JPEG_ALONE:
+            at += struct.unpack_from(">H", data, at)[0]
+    raise IndexError("no frame before the end")
+
+
+def _webp_size(data: bytes) -> tuple[int, int]:
+    kind = data[12:16]
+    if kind == b"VP8X":
+        return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
+    if kind == b"VP8L":
+        bits = struct.unpack_from("<I", data, 21)[0]
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    width, height = struct.unpack_from("<HH", data, 26)
+    return width & 0x3FFF, height & 0x3FFF
+
+
+_SIZE = {"PNG": _png_size, "JPEG": _jpeg_size, "WEBP": _webp_size, "GIF": _gif_size, "BMP": _bmp_size}
