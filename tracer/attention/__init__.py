@@ -1,0 +1,64 @@
+"""Attention of a trace: weights per layer, head and query, mean over heads, and rollout over layers."""
+
+from __future__ import annotations
+
+import torch
+
+from tracer.attention.chain import softmax_rows
+from tracer.record import AttentionRecord, Trace
+
+
+def parts(trace: Trace) -> tuple[str, ...]:
+    """The names of the towers that have attention; one, the empty name, for most models."""
+    return tuple(dict.fromkeys(record.part for record in trace.attentions))
+
+
+def layers(trace: Trace, part: str | None = None) -> tuple[AttentionRecord, ...]:
+    """The attention of one tower, layer by layer. ValueError if the run had none, or no such tower."""
+    if not trace.attentions:
+        raise ValueError(f"{trace.model!r} ran no attention that this trace recorded")
+    known = parts(trace)
+    part = known[0] if part is None else part
+    if part not in known:
+        raise ValueError(f"part={part!r} is not one of this model's: {', '.join(map(repr, known))}")
+    return tuple(record for record in trace.attentions if record.part == part)
+
+
+def weights(trace: Trace, layer: int, head: int | None = None, query: int | None = None, *, part: str | None = None):
+    """See `Trace.attention`."""
+    records = layers(trace, part)
+    record = records[_within(layer, len(records), "layer")]
+    if record.problem:
+        raise ValueError(f"layer {layer}: the attention is not recoverable: {record.problem}")
+    q, k = (_heads_first(trace.values[key], record) for key in (record.q, record.k))
+    rows = list(range(record.queries)) if query is None else [_within(query, record.queries, "query")]
+    result = softmax_rows(q, k, record.chain, rows, trace.values.get)
+    if query is not None:
+        result = result[..., 0, :]
+    return result if head is None else result[:, _within(head, record.heads, "head")]
+
+
+def rollout(trace: Trace, *, part: str | None = None, start: int = 0, steps: bool = False) -> torch.Tensor:
+    """Attention rollout: `Â_L ⋯ Â_1` with `Â = (A + I) / 2`, A the mean over heads; `[B, S, S]`, rows sum to 1.
+
+    `steps=True` gives the product after every layer, `[L, B, S, S]`. Source: Abnar and Zuidema 2020, section 3.
+    """
+    product, every = None, []
+    for layer in range(start, len(layers(trace, part))):
+        mean = weights(trace, layer, part=part).mean(dim=1)
+        mixed = (mean + torch.eye(mean.shape[-1], dtype=mean.dtype)) / 2
+        product = mixed if product is None else mixed @ product
+        every.append(product)
+    return torch.stack(every) if steps else product
+
+
+def _heads_first(tensor: torch.Tensor, record: AttentionRecord) -> torch.Tensor:
+    if tensor.dim() >= 4:
+        return tensor
+    return tensor.reshape(-1, record.heads, *tensor.shape[-2:])
+
+
+def _within(value: int, count: int, name: str) -> int:
+    if not 0 <= value < count:
+        raise ValueError(f"{name}={value} is outside of this run's {count}: 0 to {count - 1}")
+    return value

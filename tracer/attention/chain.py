@@ -1,0 +1,60 @@
+"""From queries and keys to attention weights, by the chain of ops that the model itself ran on the scores."""
+
+from __future__ import annotations
+
+import torch
+
+SCORES = "scores"
+"""Stands in a link's arguments for the scores themselves."""
+
+_RUN = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "masked_fill": torch.masked_fill,
+    "where": torch.where,
+    "tanh": torch.tanh,
+    "clamp": torch.clamp,
+}
+
+
+def scores_rows(q, k, chain, rows, get) -> torch.Tensor:
+    """Scores as they enter the softmax, for chosen query rows: `[..., len(rows), S_k]`.
+
+    `q` is `[..., S_q, d_k]`, `k` is `[..., S_k, d_k]` (fewer key heads than query heads are repeated, Ainslie et
+    al. 2023); `get(key)` gives the tensors that the chain names. RuntimeError for a link that isn't known.
+    """
+    queries, keys = q.shape[-2], k.shape[-2]
+    if q.dim() > 3 and k.shape[-3] != q.shape[-3]:
+        k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
+    scores = q[..., rows, :] @ k.transpose(-2, -1)
+    for name, arguments in chain:
+        if name == "causal":
+            later = torch.arange(keys, device=q.device) > torch.as_tensor(rows, device=q.device)[:, None]
+            scores = scores.masked_fill(later, arguments[0])
+            continue
+        if name not in _RUN:
+            raise RuntimeError(f"{name!r} is not an op that can be replayed on scores")
+        scores = _RUN[name](*(_argument(a, scores, rows, queries, get) for a in arguments))
+    return scores
+
+
+def softmax_rows(q, k, chain, rows, get) -> torch.Tensor:
+    """Attention weights for chosen query rows: `[..., len(rows), S_k]`; a fully masked row is all zeros."""
+    return scores_rows(q, k, chain, rows, get).softmax(dim=-1).nan_to_num(0.0)
+
+
+def _argument(value, scores, rows, queries, get):
+    if value == SCORES:
+        return scores
+    if not isinstance(value, str):
+        return value
+    tensor = get(value)
+    if tensor is None:
+        raise RuntimeError(f"the tensor {value!r} was not kept")
+    if tensor.dim() >= 2 and tensor.shape[-2] == queries > 1:
+        tensor = tensor[..., rows, :]
+    if tensor.dim() == 3 and scores.dim() == 4 and tensor.shape[0] == scores.shape[0] * scores.shape[1]:
+        tensor = tensor.reshape(*scores.shape[:2], *tensor.shape[1:])
+    return tensor

@@ -1,0 +1,191 @@
+"""The recorder: one forward pass with every op seen, and nothing changed.
+
+Forward hooks know the module, a dispatch mode knows the op, a function mode opens the fast paths. All state is
+of one thread and one run.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+
+from tracer.recorder.capture import Attentions, Call
+from tracer.recorder.kept import Kept, Untouched
+from tracer.recorder.makers import Makers
+from tracer.recorder.modes import CallMode, OpMode, pushed
+from tracer.recorder.modules import following
+from tracer.recorder.ops import kind
+from tracer.recorder.sources import locate
+
+RECENT = 48
+"""How many ops back an attention's product of queries and keys may lie from its softmax."""
+
+
+class Seen(NamedTuple):
+    """One op as it ran: tensors by (shape, dtype, maker)."""
+
+    name: str
+    layout: bool
+    module: str
+    call: int
+    function: str
+    line: tuple[str, int] | None
+    inputs: tuple[tuple, ...]
+    outputs: tuple[tuple, ...]
+
+
+@dataclass
+class Recording:
+    """What one run left: ops as seen, attentions, kept tensors, named inputs, output."""
+
+    ops: list[Seen] = field(default_factory=list)
+    kept: Kept | None = None
+    attentions: Attentions | None = None
+    inputs: dict[str, torch.Tensor] = field(default_factory=dict)
+    output: object = None
+
+
+def record(module: torch.nn.Module, args=(), kwargs=None, *, cap: int = 0, attention: bool = True) -> Recording:
+    """Runs `module(*args, **kwargs)` in the caller's grad mode and records every op.
+
+    `cap` bounds the bytes kept of ordinary values; queries, keys and masks are kept besides. The module, its
+    flags, the RNG and the process are as before afterwards. An error of the forward is raised as it is, with the
+    recording so far as its attribute `recording` and a note that says how far the run got.
+    """
+    kwargs = kwargs or {}
+    recording = Recording(kept=Kept(cap), inputs=_named(module, args, kwargs))
+    makers = Makers()
+    for name, tensor in module.named_parameters(remove_duplicate=True):
+        makers.made(tensor, name)
+    for name, tensor in module.named_buffers(remove_duplicate=True):
+        makers.made(tensor, name)
+    for name, tensor in recording.inputs.items():
+        makers.made(tensor, f"input {name}")
+        if cap:
+            recording.kept.offer(f"input {name}", tensor)
+    with ExitStack() as stack:
+        modules = stack.enter_context(following(module))
+        stack.enter_context(_as_before())
+        if torch.is_inference_mode_enabled():  # inference mode shows another op list, of composite ops
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.no_grad())
+        calls = stack.enter_context(CallMode())
+        untouched = Untouched(module)
+        stack.callback(untouched.restore)
+        recent: deque = deque(maxlen=RECENT) if attention else deque(maxlen=0)
+        recording.attentions = Attentions(recording, recent)
+        observer = _observer(recording, makers, modules, calls, untouched, recent, cap > 0)
+        stack.enter_context(pushed(OpMode(observer)))
+        try:
+            recording.output = module(*args, **kwargs)
+        except Exception as error:
+            error.recording = recording
+            error.add_note(_how_far(recording))
+            raise
+    return recording
+
+
+def _observer(recording, makers, modules, calls, untouched, recent, keeping):
+    ops, kept, attentions, code = recording.ops, recording.kept, recording.attentions, record.__code__
+
+    def tensors(values, found):
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                found.append(value)
+            elif isinstance(value, (list, tuple)):
+                tensors(value, found)
+        return found
+
+    def described(tensor):
+        return (tuple(tensor.shape), tensor.dtype, makers.of(tensor))
+
+    def observe(func, args, kwargs):
+        facts = kind(func)
+        index = len(ops)
+        inputs = tensors(args, [])
+        if kwargs:
+            tensors(kwargs.values(), inputs)
+        before = tuple([described(tensor) for tensor in inputs])
+        written = ()
+        if facts.written:
+            written = tuple(_written(facts, args, kwargs))
+            for tensor in written:
+                kept.protect(tensor)
+                untouched.protect(tensor)
+        result = func(*args, **kwargs)
+        outputs = (result,) if isinstance(result, torch.Tensor) else tensors((result,), [])
+        for tensor in written:
+            makers.wrote(tensor, index)
+        after = []
+        for position, tensor in enumerate(outputs):
+            makers.made(tensor, index)
+            after.append((tuple(tensor.shape), tensor.dtype, index))
+            if keeping:
+                kept.offer(f"{index}.{position}", tensor)
+        path, call = modules.here
+        ops.append(Seen(facts.name, facts.layout, path, call, calls.name, locate(code), before, tuple(after)))
+        if recent.maxlen:
+            recent.append(Call(index, facts, path, args, kwargs, before))
+            attentions.see(recent[-1], result)
+        return result
+
+    return observe
+
+
+def _written(facts, args, kwargs):
+    for position in facts.written:
+        value = args[position] if position < len(args) else kwargs.get(facts.arguments[position])
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from value
+
+
+def _named(module, args, kwargs) -> dict[str, torch.Tensor]:
+    """The tensors that forward takes, by the names of its parameters; a nested one gets its index or key."""
+    try:
+        given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):  # forward itself will say what is wrong with the call
+        given = {str(position): value for position, value in enumerate(args)} | kwargs
+    named = {}
+
+    def walk(name, value):
+        if isinstance(value, torch.Tensor):
+            named[name] = value
+        elif isinstance(value, (list, tuple)):
+            for position, item in enumerate(value):
+                walk(f"{name}.{position}", item)
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                walk(str(key) if name in ("kwargs",) else f"{name}.{key}", item)
+
+    for name, value in given.items():
+        walk(name, value)
+    return named
+
+
+@contextmanager
+def _as_before():
+    """RNG state as before, whatever the forward drew."""
+    state = torch.get_rng_state()
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+        if cuda is not None:
+            torch.cuda.set_rng_state_all(cuda)
+
+
+def _how_far(recording: Recording) -> str:
+    if not recording.ops:
+        return "the forward failed before its first tensor operation"
+    last = recording.ops[-1]
+    where = f" in {last.module}" if last.module else ""
+    line = f" ({last.line[0]}:{last.line[1]})" if last.line else ""
+    return f"traced {len(recording.ops)} ops; the last was {last.name}{where}{line}"

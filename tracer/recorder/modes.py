@@ -1,0 +1,46 @@
+"""The two modes of a recording: every op that PyTorch dispatches, and the Python-level call it belongs to."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class CallMode(TorchFunctionMode):
+    """Knows the Python-level call that is running, and opens the fused fast paths for this thread alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.name = ""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        outer, self.name = self.name, getattr(func, "__name__", "")
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            self.name = outer
+
+
+class OpMode(TorchDispatchMode):
+    """Calls `observe(func, args, kwargs, run)` for every op, where `run()` runs it."""
+
+    def __init__(self, observe):
+        super().__init__()
+        self._observe = observe
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return self._observe(func, args, kwargs or {})
+
+
+@contextmanager
+def pushed(mode: OpMode):
+    """Pushes a dispatch mode for this thread; `TorchDispatchMode.__enter__` also writes process-wide flags that
+    stay set after concurrent traces, so the stack is used directly."""
+    torch._C._push_on_torch_dispatch_stack(mode)
+    try:
+        yield mode
+    finally:
+        torch._C._pop_torch_dispatch_stack(None)

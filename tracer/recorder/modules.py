@@ -1,0 +1,92 @@
+"""Which module is running: forward hooks that consult the thread they fire in.
+
+The hooks are global, since a module's own hooks would take `nn.TransformerEncoderLayer` off its fast path for
+every thread; they are there only while some trace runs, and each thread sees its own trace alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+
+from torch import nn
+
+_current = threading.local()
+_lock = threading.Lock()
+_handles: list = []
+_tracing = 0
+
+
+def active() -> ModuleStack | None:
+    """The stack of the trace that runs in this thread."""
+    return getattr(_current, "stack", None)
+
+
+class ModuleStack:
+    """The path of the module that runs now, and how often it was called before."""
+
+    def __init__(self, root: nn.Module):
+        self._paths: dict[int, list[str]] = {}
+        for path, module in root.named_modules(remove_duplicate=False):
+            self._paths.setdefault(id(module), []).append(path)
+        self._calls: dict[str, int] = {}
+        self._stack: list[tuple[nn.Module, str, int]] = []
+
+    @property
+    def here(self) -> tuple[str, int]:
+        """(path, call) of the innermost module; ("", 0) is the root."""
+        return self._stack[-1][1:] if self._stack else ("", 0)
+
+    def enter(self, module: nn.Module) -> None:
+        parent = self.here[0]
+        paths = self._paths.get(id(module))
+        if paths is None:
+            path = f"{parent}.{type(module).__name__}".lstrip(".")
+        else:  # a shared module has several names: the one under the module that calls it
+            path = next((p for p in paths if p.startswith(parent + ".") or not parent), paths[0])
+        call = self._calls.get(path, 0)
+        self._calls[path] = call + 1
+        self._stack.append((module, path, call))
+
+    def leave(self, module: nn.Module) -> None:
+        while self._stack:
+            if self._stack.pop()[0] is module:
+                return
+
+
+def _enter(module, args):
+    stack = active()
+    if stack is not None:
+        stack.enter(module)
+
+
+def _leave(module, args, output):
+    stack = active()
+    if stack is not None:
+        stack.leave(module)
+
+
+@contextmanager
+def following(root: nn.Module):
+    """Follows the modules of `root` in this thread. RuntimeError if this thread is being traced already."""
+    global _tracing
+    if active() is not None:
+        raise RuntimeError("this thread is being traced already: a trace can't run inside another trace's forward")
+    stack = ModuleStack(root)
+    with _lock:
+        if _tracing == 0:
+            from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+            _handles.append(register_module_forward_pre_hook(_enter))
+            _handles.append(register_module_forward_hook(_leave, always_call=True))
+        _tracing += 1
+    _current.stack = stack
+    try:
+        yield stack
+    finally:
+        _current.stack = None
+        with _lock:
+            _tracing -= 1
+            if _tracing == 0:
+                while _handles:
+                    _handles.pop().remove()

@@ -1,0 +1,45 @@
+"""What kinds of ops there are: those that compute, and those that only lay data out anew."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+LAYOUT = frozenset(
+    """view _unsafe_view reshape _reshape_alias expand expand_as permute transpose t mT unsqueeze squeeze select slice
+    narrow split split_with_sizes chunk unbind unflatten flatten clone contiguous detach alias lift_fresh lift
+    _to_copy to empty empty_like new_empty empty_strided as_strided unfold view_as movedim diagonal unsafe_split
+    unsafe_chunk _local_scalar_dense is_nonzero scalar_tensor resize_ set_ detach_ copy copy_ _conj
+    lift_fresh_copy""".split()
+)
+
+VIEWS = frozenset("view _unsafe_view reshape _reshape_alias clone contiguous alias detach".split())
+"""Ops that keep the elements in order; `view` and `clone` + `_unsafe_view` are one reshape in two spellings."""
+
+
+class OpKind(NamedTuple):
+    """The facts of one op that its schema gives: name, argument names, positions that it writes to."""
+
+    name: str
+    arguments: tuple[str, ...]
+    written: tuple[int, ...]
+    layout: bool
+
+
+@lru_cache(maxsize=4096)
+def kind(func) -> OpKind:
+    """Reads an `OpOverload`'s schema once; `aten.add.Tensor` is named `add`, foreign ops keep their namespace."""
+    space, _, name = func._schema.name.partition("::")
+    arguments = func._schema.arguments
+    written = tuple(i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
+    return OpKind(
+        name=name if space == "aten" else f"{space}.{name}",
+        arguments=tuple(a.name for a in arguments),
+        written=written,
+        layout=space == "aten" and name in LAYOUT,
+    )
+
+
+def is_layout(name: str) -> bool:
+    """True for ops that move or copy elements and compute none."""
+    return name in LAYOUT

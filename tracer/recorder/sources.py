@@ -1,0 +1,45 @@
+"""The model's own source line for an op: the innermost frame that is neither torch's nor the recorder's."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from functools import lru_cache
+
+import torch
+
+from tracer.record import Source
+
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_RECORDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+@lru_cache(maxsize=4096)
+def _foreign(file: str) -> bool:
+    return not file.startswith((_TORCH, _RECORDER)) and not file.startswith("<frozen")
+
+
+def locate(stop) -> tuple[str, int] | None:
+    """(file, line) of the model's frame that is running now, or None before the frame of code `stop` is reached."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        if code is stop:
+            return None
+        if _foreign(code.co_filename):
+            return code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+@lru_cache(maxsize=8192)
+def source(file: str, line: int) -> Source:
+    """The line itself; the file is named as Python's import path sees it."""
+    return Source(_short(file), line, linecache.getline(file, line).strip())
+
+
+def _short(file: str) -> str:
+    folders = [os.path.join(os.path.abspath(folder), "") for folder in sys.path]
+    inside = [folder for folder in folders if file.startswith(folder)]
+    return file[len(max(inside, key=len)) :] if inside else os.path.basename(file)
