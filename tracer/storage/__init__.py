@@ -1,0 +1,92 @@
+"""A trace as one safetensors file: its tensors, and everything else as JSON in the header.
+
+Opening needs neither the model nor its code, and executes nothing: no pickle, no import by name, formulas
+only in the grammar of `tracer.notation`. Format of the file: https://github.com/huggingface/safetensors.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import secrets
+from pathlib import Path
+
+import safetensors.torch
+from safetensors import SafetensorError
+
+from tracer.record import Trace
+from tracer.storage import checks, plain
+
+VERSION = 1
+MAX_BYTES = 2 << 30
+MAX_HEADER = 64 << 20
+
+
+def save(trace: Trace, path: str | Path) -> None:
+    """Writes the trace to `path`, whole or not at all. OSError with one sentence where that can't be done.
+
+    Of an output, tensors and the tuples, lists and dicts around them are saved; anything else is left out
+    and named in `Trace.notes`.
+    """
+    path = Path(path)
+    fields, tensors = plain.encode(trace)
+    # one key, so that the same trace gives the same bytes
+    data = safetensors.torch.save(tensors, {"trace": json.dumps({"version": VERSION, **fields}, allow_nan=False)})
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        try:
+            part.write_bytes(data)
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise type(error)(f"can't write {str(path)!r}: {error.strerror or error}") from error
+
+
+def open(source: str | Path | bytes, *, name: str = "the file") -> Trace:
+    """The trace in a file, or in the bytes of one (`name` is then what errors call it).
+
+    ValueError with one sentence for anything that is not a whole, consistent trace file; OSError where the
+    path can't be read.
+    """
+    if not isinstance(source, bytes):
+        name, source = str(source), _read(Path(source))
+    try:
+        fields = _fields(source)
+        trace = plain.decode(fields, safetensors.torch.load(source))
+        checks.check(trace)
+    except (ValueError, SafetensorError, RecursionError, MemoryError) as error:
+        problem = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        problem = problem if len(problem) <= 240 else problem[:160] + " … " + problem[-60:]
+        raise ValueError(f"{name!r} is not a trace saved by this program (a safetensors file): {problem}") from error
+    return trace
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ValueError(
+                f"{str(path)!r} has {path.stat().st_size:,} bytes, expected a trace of at most {MAX_BYTES:,}"
+            )
+        with builtins.open(path, "rb") as file:
+            return file.read(MAX_BYTES)
+    except OSError as error:
+        raise type(error)(f"can't read {str(path)!r}: {error.strerror or error}") from error
+
+
+def _fields(data: bytes) -> dict:
+    """The JSON in the header's metadata, read before any tensor is."""
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > len(data) - 8:
+        raise ValueError(f"expected 8 bytes of length and a header that long, got {len(data):,} bytes in all")
+    if length > MAX_HEADER:
+        raise ValueError(f"its header has {length:,} bytes, expected at most {MAX_HEADER:,}")
+    try:
+        fields = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["trace"])
+        version = fields.pop("version")
+    except (UnicodeDecodeError, json.JSONDecodeError, LookupError, TypeError, AttributeError):
+        raise ValueError("its header holds no trace") from None
+    if version != VERSION:
+        raise ValueError(f"its format is version {version!r:.40}, expected {VERSION}")
+    return fields

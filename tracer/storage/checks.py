@@ -1,0 +1,184 @@
+"""What must hold between the fields of a trace, so that no view of a stranger's file fails later.
+
+Each check is one function of the trace, and raises ValueError with what was expected and where.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import lru_cache
+from math import isfinite
+
+import sympy
+import torch
+
+from tracer import notation
+from tracer.record import Trace
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+FORMULA_LENGTH = 2000
+POWER = 16
+# commands that read, write or define, or that leave the page: no equation needs them
+FORBIDDEN = re.compile(
+    r"\\(input|include\w*|openin|openout|read|write\w*|immediate|[egx]?def|let|catcode|csname|expandafter|loop|repeat"
+    r"|special|directlua|new\w+|renew\w+|providecommand|usepackage|href|url|html\w*|verb\w*|begingroup|endgroup)(?![A-Za-z])"
+    r"|\^\^"
+)
+
+
+def check(trace: Trace) -> None:
+    """Runs every check of this file; ValueError at the first that fails."""
+    for rule in (_symbols, _ops, _steps, _attentions, _picture, _segments):
+        rule(trace)
+    _count(trace.params, "params")
+    _count(trace.flops, "flops")
+    formula(trace.params_symbolic)
+    formula(trace.flops_symbolic)
+
+
+@lru_cache(maxsize=4096)
+def formula(text: str) -> None:
+    """ValueError unless the text is `"?"` or a formula that is cheap to read: short, small powers, finite."""
+    if text == "?":
+        return
+    if len(text) > FORMULA_LENGTH:
+        raise ValueError(f"a formula of {len(text):,} letters, expected at most {FORMULA_LENGTH:,}")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as error:
+        raise ValueError(f"{text!r} is not a formula over sizes") from error
+    _powers(tree, text)
+    if notation.parse(text).has(sympy.zoo, sympy.oo, sympy.nan):
+        raise ValueError(f"{text!r} is not finite")
+
+
+def _powers(node: ast.AST, text: str) -> int:
+    """The highest power that nested exponents reach; a tower of them would take for ever to read."""
+    inner = max((_powers(child, text) for child in ast.iter_child_nodes(node)), default=1)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        exponent = node.right.operand if isinstance(node.right, ast.UnaryOp) else node.right
+        if not (isinstance(exponent, ast.Constant) and type(exponent.value) is int):
+            raise ValueError(f"{text!r} has an exponent that is not a whole number")
+        inner *= max(1, exponent.value)
+        if inner > POWER:
+            raise ValueError(f"{text!r} has a power above {POWER}")
+    return inner
+
+
+def _symbols(trace: Trace) -> None:
+    names = [symbol.name for symbol in trace.symbols]
+    _expect(len(set(names)) == len(names), "symbols", "each name once")
+    for symbol in trace.symbols:
+        _expect(NAME.fullmatch(symbol.name), f"symbol {symbol.name!r}", "letters, digits and _")
+        _count(symbol.value, f"symbol {symbol.name!r}")
+        if symbol.equals:
+            formula(symbol.equals)
+
+
+def _ops(trace: Trace) -> None:
+    steps = {step.id for step in trace.steps}
+    for position, op in enumerate(trace.ops):
+        where = f"op {position}"
+        _expect(op.index == position, where, f"index {position}, got {op.index}")
+        for tensor in (*op.inputs, *op.outputs):
+            _shape(tensor.shape, tensor.symbolic, where)
+            if isinstance(tensor.maker, int):
+                _expect(0 <= tensor.maker < len(trace.ops), where, f"a maker among {len(trace.ops)} ops")
+        _expect(op.step is None or op.step in steps, where, f"a step of this trace, got {op.step!r}")
+        for name in ("call", "params", "flops"):
+            _count(getattr(op, name), f"{where}.{name}")
+        formula(op.params_symbolic)
+        formula(op.flops_symbolic)
+        _source(op.source, where)
+
+
+def _steps(trace: Trace) -> None:
+    ids = [step.id for step in trace.steps]
+    _expect(len(set(ids)) == len(ids), "steps", "each id once")
+    for step in trace.steps:
+        where = f"step {step.id!r}"
+        _shape(step.shape, step.symbolic, where)
+        _expect(all(0 <= op < len(trace.ops) for op in step.ops), where, f"indices of {len(trace.ops)} ops")
+        _expect(step.layer is None or step.layer >= 0, where, "a layer that counts from 0")
+        _expect(step.error is None or not step.error < 0, where, "an error that is not negative")
+        mathematics(step.symbol, where)
+        mathematics(step.latex, where)
+        _source(step.source, where)
+        for operand in step.product or ():
+            _shape(operand.shape, operand.symbolic, where)
+            mathematics(operand.symbol, where)
+
+
+def mathematics(latex: str, where: str) -> None:
+    """ValueError unless the LaTeX has matching braces and no command that could read, write or define."""
+    bare = re.sub(r"\\.", "", latex)
+    depth = 0
+    for letter in bare:
+        depth += (letter == "{") - (letter == "}")
+        if depth < 0:
+            break
+    _expect(depth == 0, where, "LaTeX with matching braces")
+    found = FORBIDDEN.search(latex)
+    _expect(found is None, where, f"LaTeX for mathematics, got {found and found.group()!r}")
+
+
+def _attentions(trace: Trace) -> None:
+    for number, record in enumerate(trace.attentions):
+        where = f"attention {number}"
+        _expect(0 <= record.op < len(trace.ops), where, f"an op among {len(trace.ops)}")
+        for name in ("layer", "heads", "queries", "keys"):
+            _count(getattr(record, name), f"{where}.{name}")
+        if record.problem:
+            continue
+        q, k = (trace.values.get(key) for key in (record.q, record.k))
+        _expect(q is not None and k is not None, where, "kept queries and keys")
+        fits = q.ndim == k.ndim and q.ndim >= 3 and q.is_floating_point() and k.is_floating_point()
+        fits = fits and q.shape[-2:] == (record.queries, k.shape[-1]) and k.shape[-2] == record.keys
+        _expect(fits, where, f"queries and keys of {record.queries} and {record.keys} vectors of one width")
+
+
+def _picture(trace: Trace) -> None:
+    picture = trace.picture
+    if picture is None:
+        return
+    pixels = trace.values.get(picture.value)
+    _expect(pixels is not None and pixels.dtype == torch.uint8, "picture", "kept pixels of 8 bits")
+    _expect(pixels.ndim == 3 and pixels.shape[-1] == 3 and pixels.numel() > 0, "picture", "pixels [H, W, 3]")
+    left, top, right, bottom = picture.crop
+    _expect(
+        all(map(isfinite, picture.crop)) and left < right and top < bottom,
+        "picture",
+        "a crop (left, top, right, bottom)",
+    )
+    _expect(picture.rows > 0 and picture.columns > 0 and picture.first >= 0, "picture", "a grid of patches")
+    longest = max((record.keys for record in trace.attentions), default=None)
+    if longest is not None:
+        _expect(picture.first + picture.rows * picture.columns <= longest, "picture", f"patches among {longest} tokens")
+
+
+def _segments(trace: Trace) -> None:
+    for segment in trace.segments:
+        _expect(0 <= segment.start <= segment.stop, f"segment {segment.name!r}", "0 ≤ start ≤ stop")
+
+
+def _shape(shape: tuple[int, ...], symbolic: tuple[str, ...] | None, where: str) -> None:
+    _expect(all(size >= 0 for size in shape), where, "sizes that are not negative")
+    if symbolic is not None:
+        _expect(len(symbolic) == len(shape), where, f"{len(shape)} symbolic sizes, got {len(symbolic)}")
+        for size in symbolic:
+            formula(size)
+
+
+def _source(source, where: str) -> None:
+    if source is not None:
+        _count(source.line, f"{where}.source")
+
+
+def _count(value: int, where: str) -> None:
+    _expect(value >= 0, where, "a number that is not negative")
+
+
+def _expect(holds, where: str, what: str) -> None:
+    if not holds:
+        raise ValueError(f"{where}: expected {what}")

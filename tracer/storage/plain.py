@@ -1,0 +1,216 @@
+"""Dataclasses to JSON and back, driven by their type hints; tensors go to a table beside it.
+
+`decode` builds only what the hints of `Trace` allow: a wrong type, a missing or an unknown field is a
+ValueError that says where. Values of a free type (`object`) are tagged, so that tuples stay tuples:
+`{"tuple": […]}`, `{"list": […]}`, `{"dict": [[key, value], …]}`, `{"float": "nan"}`, `{"tensor": name}`.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from math import isfinite
+from typing import Union, get_args, get_origin, get_type_hints
+
+import torch
+
+from tracer.record import Trace
+
+LIMIT = 1 << 63
+
+
+@cache
+def hints(record: type) -> dict[str, object]:
+    """Field name to type of a record; names that `record.py` imports for type checkers only are given here."""
+    return get_type_hints(record, localns={"Mapping": Mapping, "torch": torch})
+
+
+def encode(trace: Trace) -> tuple[dict, dict[str, torch.Tensor]]:
+    """The trace as (JSON-ready fields, tensors by name)."""
+    writer = Writer()
+    data = writer.typed(trace, Trace, "")
+    if writer.left_out:
+        notes = (*trace.notes, *writer.left_out)
+        data["notes"] = writer.typed(notes, hints(Trace)["notes"], "notes")
+    return data, writer.tensors
+
+
+class Writer:
+    """One encoding: collects the tensors, once each, and what could not be saved."""
+
+    def __init__(self):
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.left_out: list[str] = []
+        self._names: dict[tuple, str] = {}
+
+    def typed(self, value, hint, where: str):
+        """A value of a known type."""
+        if value is None:
+            return None
+        if is_dataclass(hint):
+            return {
+                name: self.typed(getattr(value, name), kind, f"{where}/{name}") for name, kind in hints(hint).items()
+            }
+        if get_origin(hint) in (Union, types.UnionType):
+            return self.typed(value, _member(value, hint), where)
+        if hint in (int, str, bool):
+            return hint(value)
+        if hint is float:
+            return float(value) if isfinite(value) else str(float(value))
+        if hint is torch.Tensor:
+            return self._tensor(value, where)
+        if get_origin(hint) is tuple:
+            kinds = _elements(hint, len(value))
+            return [
+                self.typed(item, kind, f"{where}/{i}") for i, (item, kind) in enumerate(zip(value, kinds, strict=True))
+            ]
+        if get_origin(hint) is Mapping:
+            return {str(key): self.typed(item, get_args(hint)[1], f"{where}/{key}") for key, item in value.items()}
+        return self.free(value, where)
+
+    def free(self, value, where: str):
+        """A value of a free type."""
+        match value:
+            case None | bool() | int() | str():
+                return value
+            case float():
+                return value if isfinite(value) else {"float": str(value)}
+            case torch.Tensor():
+                return {"tensor": self._tensor(value, where)}
+            case list() | tuple():
+                kind = "list" if isinstance(value, list) else "tuple"
+                return {kind: [self.free(item, f"{where}/{i}") for i, item in enumerate(value)]}
+            case Mapping():
+                return {"dict": [[str(key), self.free(item, f"{where}/{key}")] for key, item in value.items()]}
+        self.left_out.append(f"{where.strip('/')} ({type(value).__name__}) was not saved")
+        return None
+
+    def _tensor(self, tensor: torch.Tensor, where: str) -> str:
+        """Files the tensor under a name that says where it belongs; one that is there already, once."""
+        tensor = tensor.detach()
+        same = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+        if tensor.numel() and same in self._names:
+            return self._names[same]
+        name = where.strip("/")
+        # a copy of its own: the file format holds contiguous tensors that share no memory
+        self.tensors[name] = tensor.cpu().clone(memory_format=torch.contiguous_format)
+        self._names[same] = name
+        return name
+
+
+def decode(data, tensors: Mapping[str, torch.Tensor]) -> Trace:
+    """The trace from (JSON fields, tensors by name); ValueError says which field is not as expected."""
+    return Reader(tensors).typed(data, Trace, "trace")
+
+
+class Reader:
+    """One decoding, strict: every value has the type its field declares."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]):
+        self.tensors = tensors
+
+    def typed(self, data, hint, where: str):
+        """A value of a known type."""
+        if is_dataclass(hint):
+            return self._record(data, hint, where)
+        if get_origin(hint) in (Union, types.UnionType):
+            return None if data is None else self.typed(data, _member(data, hint), where)
+        if hint is int:
+            _expect(type(data) is int and -LIMIT <= data < LIMIT, where, "a whole number of 64 bits")
+            return data
+        if hint is bool:
+            _expect(type(data) is bool, where, "true or false")
+            return data
+        if hint is float:
+            return _float(data, where)
+        if hint is str:
+            return _text(data, where)
+        if hint is torch.Tensor:
+            return self._tensor(data, where)
+        if get_origin(hint) is tuple:
+            _expect(type(data) is list, where, "a list")
+            kinds = _elements(hint, len(data))
+            _expect(len(kinds) == len(data), where, f"{len(kinds)} items")
+            return tuple(
+                self.typed(item, kind, f"{where}[{i}]") for i, (item, kind) in enumerate(zip(data, kinds, strict=True))
+            )
+        if get_origin(hint) is Mapping:
+            _expect(type(data) is dict, where, "an object")
+            kind = get_args(hint)[1]
+            return {_text(key, where): self.typed(item, kind, f"{where}[{key!r}]") for key, item in data.items()}
+        value = self.free(data, where)
+        _expect(hint is object or isinstance(value, hint), where, f"a {getattr(hint, '__name__', hint)}")
+        return value
+
+    def free(self, data, where: str):
+        """A value of a free type."""
+        match data:
+            case None | bool():
+                return data
+            case int():
+                return self.typed(data, int, where)
+            case float():
+                return _float(data, where)
+            case str():
+                return _text(data, where)
+            case {"float": str(value), **rest} if not rest:
+                return _float(value, where)
+            case {"tensor": name, **rest} if not rest:
+                return self._tensor(name, where)
+            case {"list": list(items), **rest} if not rest:
+                return [self.free(item, f"{where}[{i}]") for i, item in enumerate(items)]
+            case {"tuple": list(items), **rest} if not rest:
+                return tuple(self.free(item, f"{where}[{i}]") for i, item in enumerate(items))
+            case {"dict": list(items), **rest} if not rest:
+                _expect(all(type(pair) is list and len(pair) == 2 for pair in items), where, "pairs of key and value")
+                return {_text(key, where): self.free(item, f"{where}[{key!r}]") for key, item in items}
+        raise ValueError(f"{where} is {_short(data)}, expected a tagged value")
+
+    def _record(self, data, record: type, where: str):
+        _expect(type(data) is dict, where, "an object")
+        known = hints(record)
+        for name in data:
+            _expect(name in known, where, f"no field {name!r}")
+        for field in fields(record):
+            required = field.default is MISSING and field.default_factory is MISSING
+            _expect(not required or field.name in data, where, f"a field {field.name!r}")
+        return record(**{name: self.typed(value, known[name], f"{where}.{name}") for name, value in data.items()})
+
+    def _tensor(self, name, where: str) -> torch.Tensor:
+        _expect(type(name) is str and name in self.tensors, where, "the name of a tensor in the file")
+        return self.tensors[name]
+
+
+def _member(value, union):
+    """The member of a union that a value is of; None and numbers in JSON decide it by their type."""
+    kinds = [kind for kind in get_args(union) if kind is not types.NoneType]
+    return next((kind for kind in kinds if isinstance(kind, type) and isinstance(value, kind)), kinds[0])
+
+
+def _elements(hint, count: int) -> list:
+    kinds = get_args(hint)
+    return [kinds[0]] * count if kinds[-1:] == (Ellipsis,) else list(kinds)
+
+
+def _float(data, where: str) -> float:
+    if data in ("nan", "inf", "-inf"):
+        return float(data)
+    _expect((type(data) is float and isfinite(data)) or (type(data) is int and abs(data) < LIMIT), where, "a number")
+    return float(data)
+
+
+def _text(data, where: str) -> str:
+    _expect(type(data) is str and not any("\ud800" <= letter <= "\udfff" for letter in data), where, "text")
+    return data
+
+
+def _expect(holds: bool, where: str, what: str) -> None:
+    if not holds:
+        raise ValueError(f"{where}: expected {what}")
+
+
+def _short(data) -> str:
+    text = repr(data)
+    return text if len(text) <= 40 else text[:37] + "..."
