@@ -7,15 +7,15 @@ specification, GIF89a (sections 18 and 20) and Microsoft's BITMAPINFOHEADER.
 import re
 import struct
 
-_JPEG_MARKER = re.compile(rb"\xff+[^\xff\x00]", re.DOTALL)
+_JPEG_MARKER = re.compile(rb"\xff[^\xff\x00]")
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0 to SOF15, without DHT, JPG and DAC
 _JPEG_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # markers that no length follows
 
 
 def picture_format(data: bytes) -> str | None:
-    """Return "PNG", "JPEG", "WEBP", "GIF" or "BMP" by the file's signature, or None for anything else."""
+    """Return "PNG", "JPEG", "WebP", "GIF" or "BMP" by the file's signature, or None for anything else."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "WEBP"
+        return "WebP"
     signatures = {b"\x89PNG\r\n\x1a\n": "PNG", b"\xff\xd8\xff": "JPEG", b"GIF8": "GIF", b"BM": "BMP"}
     return next((name for start, name in signatures.items() if data.startswith(start)), None)
 
@@ -77,4 +77,4 @@ def _webp_size(data: bytes) -> tuple[int, int]:
     return width & 0x3FFF, height & 0x3FFF
 
 
-_SIZE = {"PNG": _png_size, "JPEG": _jpeg_size, "WEBP": _webp_size, "GIF": _gif_size, "BMP": _bmp_size}
+_SIZE = {"PNG": _png_size, "JPEG": _jpeg_size, "WebP": _webp_size, "GIF": _gif_size, "BMP": _bmp_size}

@@ -20,7 +20,7 @@ from tracer.inputs.headers import picture_format, picture_size
 MAX_BYTES = 10 * 2**20
 MAX_PIXELS = 50_000_000
 
-_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+_FORMATS = ("PNG", "JPEG", "WebP", "GIF", "BMP")
 _EXPECTED = "expected a photo as PNG, JPEG, WebP, GIF or BMP"
 _OTHERS = {  # what people try that has a name: (offset, bytes) of its signature
     "a PDF document": (0, b"%PDF"),
@@ -89,8 +89,8 @@ def _checked_header(data: bytes) -> tuple[str, tuple[int, int]]:
     if width <= 0 or height <= 0:
         raise ValueError(f"This {name} file is {width} × {height} pixels; expected at least 1 × 1")
     if width * height > MAX_PIXELS:
-        megapixels = f"{width} × {height} pixels, {width * height / 1e6:,.1f} megapixels"
-        raise ValueError(f"This {name} file is {megapixels}; expected at most 50")
+        count = f"{width} × {height} = {width * height:,} pixels"
+        raise ValueError(f"This {name} file has {count}; expected at most {MAX_PIXELS:,} (50 megapixels)")
     return name, size
 
 
@@ -165,7 +165,7 @@ class Crop:
         return _between(self.left, self.right, x / self.width), _between(self.top, self.bottom, y / self.height)
 
     def to_input(self, x: float, y: float) -> tuple[float, float]:
-        """Return the point of the model's input over the point (x, y) of the photo, outside it for one outside the crop."""
+        """Return the point of the model's input over the point (x, y) of the photo, which the crop may leave out."""
         return (
             (x - self.left) / (self.right - self.left) * self.width,
             (y - self.top) / (self.bottom - self.top) * self.height,

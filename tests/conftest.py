@@ -1,0 +1,141 @@
+"""Fixtures that the tests share: the app on a port of its own, and a browser that reaches nothing else."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import hypothesis
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
+# Set before torch is imported, so that torch need not be imported here.
+os.environ.setdefault("OMP_NUM_THREADS", str(THREADS))
+os.environ.setdefault("MKL_NUM_THREADS", str(THREADS))
+
+# The same examples on every run: a failure is then a change, and nothing is written beside the tests.
+hypothesis.settings.register_profile("steady", derandomize=True, database=None, deadline=None)
+hypothesis.settings.load_profile("steady")
+
+_CHROMIUM_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--overwrite", action="store_true", help="write the golden files anew instead of comparing")
+
+
+@pytest.fixture
+def overwrite(request: pytest.FixtureRequest) -> bool:
+    """Whether golden files are to be written anew."""
+    return request.config.getoption("--overwrite")
+
+
+@pytest.fixture(scope="session")
+def app_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the app, started for this worker on a free port and ended with it."""
+    port = _free_port()
+    address = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.headless=true"]
+    command += ["--server.address=127.0.0.1", f"--server.port={port}", "--server.fileWatcherType=none"]
+    log = tmp_path_factory.mktemp("app") / "log.txt"
+    with (
+        log.open("w") as out,
+        subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=out) as server,
+    ):
+        try:
+            if not _healthy(address, server):
+                raise RuntimeError(f"the app did not answer on {address}: {log.read_text()[-2000:]}")
+            yield address
+        finally:
+            server.terminate()
+            try:
+                server.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                server.kill()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _healthy(address: str, server: subprocess.Popen, *, seconds: float = 60) -> bool:
+    """Wait until the server answers; False if it ends or the time is over before it does."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2):
+                return True
+        except OSError:
+            time.sleep(0.1)
+    return False
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator:
+    """A headless Chromium: the one on the PATH, else Playwright's own."""
+    playwright = pytest.importorskip("playwright.sync_api") if "CI" not in os.environ else _playwright()
+    with playwright.sync_playwright() as driver:
+        try:
+            chromium = driver.chromium.launch(executable_path=shutil.which("chromium"), args=_CHROMIUM_ARGUMENTS)
+        except playwright.Error as error:
+            if "CI" in os.environ:
+                raise
+            pytest.skip(f"no browser: {error.message.splitlines()[0]}")
+        yield chromium
+        chromium.close()
+
+
+def _playwright():
+    import playwright.sync_api
+
+    return playwright.sync_api
+
+
+@dataclass
+class Seen:
+    """What a page did that it should not have done."""
+
+    foreign: list[str] = field(default_factory=list)  # addresses asked for outside the app's own server
+    errors: list[str] = field(default_factory=list)  # of the console, and uncaught exceptions
+
+
+@pytest.fixture
+def page(browser, app_server: str) -> Iterator:
+    """A fresh page that can reach the app only; `page.seen` holds what it asked of other hosts, and its errors."""
+    own = urlsplit(app_server).netloc
+    context = browser.new_context(base_url=app_server, viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.seen = Seen()
+
+    def admit(route) -> None:
+        address = urlsplit(route.request.url)
+        if address.scheme in ("data", "blob", "about") or address.netloc == own:
+            route.continue_()
+        else:
+            page.seen.foreign.append(route.request.url)
+            route.abort()
+
+    context.route("**/*", admit)
+    page.on("console", lambda message: message.type == "error" and page.seen.errors.append(message.text))
+    page.on("pageerror", lambda error: page.seen.errors.append(str(error)))
+    page.on("websocket", lambda socket: urlsplit(socket.url).netloc != own and page.seen.foreign.append(socket.url))
+    yield page
+    context.close()
