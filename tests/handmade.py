@@ -16,6 +16,9 @@ from tracer.record import (
 )
 
 
+CHAIN = (("div", ("scores", 3**0.5)), ("add", ("scores", "mask")), ("causal", (float("-inf"),)))
+
+
 def sample(**changes) -> Trace:
     """Scores and logits of a one-block model with two heads, five tokens of width six; `changes` replace fields."""
     torch.manual_seed(0)
@@ -58,7 +61,7 @@ def sample(**changes) -> Trace:
         ),
         "attentions": (
             AttentionRecord(
-                0, "", "block1.attention", 0, 2, 5, 5, "q", "k", (("div", (3**0.5,)), ("add", ("mask", 1))), "tensor"
+                0, "", "block1.attention", 0, 2, 5, 5, "q", "k", CHAIN, "tensor"
             ),
             AttentionRecord(1, "", "block2.attention", 0, 2, 5, 5, "", "", (), problem="the scores were not kept"),
         ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from functools import lru_cache
 from math import isfinite
 
@@ -14,7 +15,8 @@ import sympy
 import torch
 
 from tracer import notation
-from tracer.record import Trace
+from tracer.attention import weights
+from tracer.record import AttentionRecord, Trace
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 FORMULA_LENGTH = 2000
@@ -124,18 +126,34 @@ def mathematics(latex: str, where: str) -> None:
 
 
 def _attentions(trace: Trace) -> None:
+    before = Counter()
     for number, record in enumerate(trace.attentions):
         where = f"attention {number}"
         _expect(0 <= record.op < len(trace.ops), where, f"an op among {len(trace.ops)}")
         for name in ("layer", "heads", "queries", "keys"):
             _count(getattr(record, name), f"{where}.{name}")
-        if record.problem:
-            continue
-        q, k = (trace.values.get(key) for key in (record.q, record.k))
-        _expect(q is not None and k is not None, where, "kept queries and keys")
-        fits = q.ndim == k.ndim and q.ndim >= 3 and q.is_floating_point() and k.is_floating_point()
-        fits = fits and q.shape[-2:] == (record.queries, k.shape[-1]) and k.shape[-2] == record.keys
-        _expect(fits, where, f"queries and keys of {record.queries} and {record.keys} vectors of one width")
+        if not record.problem:
+            _recoverable(trace, record, before[record.part], where)
+        before[record.part] += 1
+
+
+def _recoverable(trace: Trace, record: AttentionRecord, layer: int, where: str) -> None:
+    """What is kept gives weights of the recorded sizes; tried on one query."""
+    q, k = (trace.values.get(key) for key in (record.q, record.k))
+    _expect(q is not None and k is not None, where, "kept queries and keys")
+    fits = q.ndim == k.ndim and q.ndim >= 3 and q.is_floating_point() and k.is_floating_point()
+    fits = fits and q.shape[-2:] == (record.queries, k.shape[-1]) and k.shape[-2] == record.keys and q.numel() > 0
+    _expect(fits, where, f"queries and keys of {record.queries} and {record.keys} vectors of one width")
+    scores = q.shape[:-2].numel() * record.queries * record.keys
+    for _, arguments in record.chain:
+        others = [trace.values[item] for item in arguments if isinstance(item, str) and item in trace.values]
+        _expect(all(tensor.numel() <= scores for tensor in others), where, "a mask no larger than the scores")
+    try:
+        row = weights(trace, layer, query=0, part=record.part)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise ValueError(f"{where}: its weights can't be recomputed ({error})") from error
+    fits = row.ndim == 3 and row.shape[-2:] == (record.heads, record.keys)
+    _expect(fits, where, f"weights of {record.heads} heads over {record.keys} keys")
 
 
 def _picture(trace: Trace) -> None:
