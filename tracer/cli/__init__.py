@@ -1,0 +1,67 @@
+"""The command line: one command per file `command_*.py`, found by itself.
+
+Such a file has a docstring (its help), `arguments(parser)` and `run(options) -> int`, the exit status: 0, or 1 where
+a proof failed. Whatever a user got wrong is a ValueError or OSError of one sentence: one line on standard error,
+exit status 2. Commands import torch when they run, so that `--help` and `models` answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from importlib import import_module
+from pkgutil import iter_modules
+
+PREFIX = "command_"
+INTERRUPTED, BROKEN_PIPE = 130, 141
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage."""
+
+    def __init__(self, **options):
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str):
+        raise ValueError(f"{message} (see {self.prog} --help)")
+
+
+def commands() -> dict[str, object]:
+    """Command name to module."""
+    names = [module.name for module in iter_modules(__path__) if module.name.startswith(PREFIX)]
+    return {name.removeprefix(PREFIX): import_module(f"{__name__}.{name}") for name in names}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    result = Parser(prog="python -m tracer", description="Traces transformers: every op, shape and equation of a run.")
+    choices = result.add_subparsers(metavar="COMMAND", required=True)
+    for name, module in commands().items():
+        first, _, rest = module.__doc__.partition("\n\n")
+        summary = " ".join(first.split())
+        formatter = argparse.RawDescriptionHelpFormatter
+        one = choices.add_parser(name, help=summary, description=f"{summary}\n\n{rest}", formatter_class=formatter)
+        module.arguments(one)
+        one.set_defaults(run=module.run)
+    return result
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command line and returns its exit status."""
+    try:
+        options = parser().parse_args(argv)
+        status = options.run(options)
+        sys.stdout.flush()
+        return status
+    except SystemExit as exit:  # --help
+        return exit.code or 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # the reader has gone; what is still buffered must not fail at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except (ValueError, OSError) as error:
+        print(" ".join(f"tracer: {error}".split()), file=sys.stderr)
+        return 2

@@ -1,0 +1,22 @@
+"""Shows a trace that `trace … --out x.safetensors` saved; needs no model."""
+
+from __future__ import annotations
+
+import argparse
+
+from tracer.cli import options as shared
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """FILE and the view."""
+    parser.add_argument("file", metavar="FILE", help="a saved trace")
+    shared.view(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Opens the file and shows the trace."""
+    shared.checked(options)
+    from tracer import storage
+
+    shared.show(storage.open(options.file), options)
+    return 0

@@ -1,0 +1,47 @@
+"""Options that several commands have: the view of a trace, and where it goes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tracer import views
+from tracer.record import Trace
+
+SAVED = ".safetensors"
+
+
+def view(parser: argparse.ArgumentParser) -> None:
+    """Adds --level, --format and --out."""
+    parser.add_argument("--level", choices=views.LEVELS, default="steps", help="zoom level (default: steps)")
+    kinds = ", ".join(views.FORMATS)
+    parser.add_argument(
+        "--format", choices=views.FORMATS, metavar="FORMAT", help=f"one of {kinds} (default: table, or by --out)"
+    )
+    parser.add_argument("--out", metavar="F", help=f"write to this file; {SAVED} saves the trace itself")
+
+
+def checked(options: argparse.Namespace) -> None:
+    """ValueError for a view that can't be made, before the model runs."""
+    views.check_level(options.level)
+    if options.out and options.out.endswith(SAVED) and options.format:
+        raise ValueError(
+            f"--format {options.format} and --out {options.out!r}: that file holds the whole trace, expected one of the two"
+        )
+
+
+def show(trace: Trace, options: argparse.Namespace) -> None:
+    """Prints or writes the trace as the options say."""
+    if options.out and options.out.endswith(SAVED):
+        trace.save(options.out)
+        return
+    kind = options.format or (options.out and views.format_of(options.out)) or "table"
+    text = views.render(trace, options.level, kind)
+    if not options.out:
+        sys.stdout.write(text)
+        return
+    try:
+        Path(options.out).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise type(error)(f"can't write {options.out!r}: {error.strerror or error}") from error

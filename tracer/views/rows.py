@@ -1,0 +1,95 @@
+"""The rows that every tabular format shares, and how their cells read as plain text."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tracer import notation
+
+if TYPE_CHECKING:
+    from tracer.record import Op, Source, Step, TensorRecord, Trace
+
+STEP_COLUMNS = (
+    "id", "stage", "layer", "title", "symbol", "latex", "symbolic", "shape", "error", "recomputed", "source", "ops",
+    "why", "note",
+)  # fmt: skip
+OP_COLUMNS = (
+    "index", "module", "op", "function", "inputs", "outputs", "shapes", "dtype", "params", "flops", "step", "source",
+    "note",
+)  # fmt: skip
+
+LETTERS = {r"\ell": "ℓ", r"\top": "ᵀ", r"\,": " ", r"\hat": "", r"\tilde": "", r"\bar": ""}
+
+
+def columns(level: str) -> tuple[str, ...]:
+    """The columns at a level, in order."""
+    return STEP_COLUMNS if level == "steps" else OP_COLUMNS
+
+
+def rows(trace: Trace, level: str) -> list[dict[str, object]]:
+    """One dictionary per step or op, keyed by `columns(level)`."""
+    return [_step(step) for step in trace.steps] if level == "steps" else [_op(op) for op in trace.ops]
+
+
+def _step(step: Step) -> dict[str, object]:
+    row = {name: getattr(step, name) for name in STEP_COLUMNS}
+    row |= {"symbolic": notation.shape_text(step.symbolic), "shape": numbers(step.shape), "source": place(step.source)}
+    return row | {"ops": " ".join(map(str, step.ops))}
+
+
+def _op(op: Op) -> dict[str, object]:
+    row = {name: getattr(op, name) for name in ("index", "module", "op", "function", "params", "flops", "step", "note")}
+    row |= {"inputs": symbols(op.inputs), "outputs": symbols(op.outputs), "source": place(op.source)}
+    row["shapes"] = (
+        f"{', '.join(numbers(x.shape) for x in op.inputs)} → {', '.join(numbers(x.shape) for x in op.outputs)}"
+    )
+    row["dtype"] = ", ".join(dict.fromkeys(tensor.dtype for tensor in op.outputs))
+    return row
+
+
+def numbers(shape: tuple[int, ...]) -> str:
+    """`[1, 197, 768]`."""
+    return str(list(shape))
+
+
+def symbols(tensors: tuple[TensorRecord, ...]) -> str:
+    """The symbolic shapes of tensors; the numeric one where none was looked for."""
+    return ", ".join(numbers(x.shape) if x.symbolic is None else notation.shape_text(x.symbolic) for x in tensors)
+
+
+def place(source: Source | None) -> str:
+    """`file:line` of a source line, empty for none."""
+    return f"{source.file}:{source.line}" if source else ""
+
+
+def error(value: float | None) -> str:
+    """An error of the equations as text: `1.5e-07`, and `–` where the equation was not executed."""
+    return "–" if value is None else f"{value:.1e}"
+
+
+def cell(value: object) -> str:
+    """A cell as one line of printable text: what a file says must not steer a terminal."""
+    text = "" if value is None else str(value)
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def letters(latex: str) -> str:
+    r"""A tensor's symbol without LaTeX: `\mathbf{X}_f` gives `X_f`."""
+    text = re.sub(r"\\(?:mathbf|mathrm|boldsymbol|text|operatorname)\{([^{}]*)\}", r"\1", latex)
+    for command, letter in LETTERS.items():
+        text = text.replace(command, letter)
+    return re.sub(r"\{(\w+)\}", r"\1", text).replace(r"\mathrm", "").strip()
+
+
+def totals(trace: Trace) -> str:
+    """Parameters and FLOPs of the run, as numbers and formulas."""
+    return (
+        f"{trace.params:,} parameters = {notation.text(trace.params_symbolic)}; "
+        f"{trace.flops:,} FLOPs = {notation.text(trace.flops_symbolic)}"
+    )
+
+
+def sizes(trace: Trace) -> str:
+    """The symbols with their values: `B=1, N=196=H·W/P²`, …"""
+    return ", ".join(f"{s.name}={s.value}" + (f"={notation.text(s.equals)}" if s.equals else "") for s in trace.symbols)

@@ -1,0 +1,20 @@
+"""Comma-separated values: every column, one line per step or op."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from tracer.record import Trace
+from tracer.views import rows
+
+SUFFIXES = (".csv",)
+
+
+def render(trace: Trace, level: str) -> str:
+    """RFC 4180 with a header line; missing layers and errors are empty cells."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, rows.columns(level), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows.rows(trace, level))
+    return file.getvalue()

@@ -1,0 +1,73 @@
+"""The whole trace as JSON, steps and ops together: what other programs read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from math import isfinite
+
+from tracer.record import Op, Source, Step, TensorRecord, Trace
+
+SUFFIXES = (".json",)
+
+
+def render(trace: Trace, level: str) -> str:
+    """One JSON object; it holds both levels, whichever is asked for."""
+    return json.dumps(tree(trace), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def tree(trace: Trace) -> dict[str, object]:
+    """The trace as dictionaries and lists; an infinite or undefined number is a string: `"inf"`, `"nan"`."""
+    return {
+        "model": trace.model,
+        "symbols": {symbol.name: symbol.value for symbol in trace.symbols},
+        "totals": {
+            "params": trace.params,
+            "params_symbolic": trace.params_symbolic,
+            "flops": trace.flops,
+            "flops_symbolic": trace.flops_symbolic,
+        },
+        "steps": [_step(step) for step in trace.steps],
+        "ops": [_op(op) for op in trace.ops],
+        "result": _plain(trace.result),
+    }
+
+
+def _step(step: Step) -> dict[str, object]:
+    names = (
+        "id",
+        "stage",
+        "layer",
+        "symbol",
+        "latex",
+        "symbolic",
+        "shape",
+        "error",
+        "recomputed",
+        "source",
+        "ops",
+        "why",
+        "note",
+    )
+    return {name: _plain(getattr(step, name)) for name in names}
+
+
+def _op(op: Op) -> dict[str, object]:
+    names = ("index", "module", "op", "source", "inputs", "outputs", "params", "flops", "step")
+    return {name: _plain(getattr(op, name)) for name in names}
+
+
+def _plain(value):
+    match value:
+        case Source():
+            return {"file": value.file, "line": value.line, "text": value.text}
+        case TensorRecord():
+            names = {"shape": value.shape, "symbolic": value.symbolic, "dtype": value.dtype, "from": value.maker}
+            return {name: _plain(item) for name, item in names.items()}
+        case Mapping():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case tuple() | list():
+            return [_plain(item) for item in value]
+        case float() if not isfinite(value):
+            return str(value)
+    return value

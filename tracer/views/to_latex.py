@@ -1,0 +1,71 @@
+"""LaTeX: a fragment to `\\input` into a document that loads amsmath and longtable."""
+
+from __future__ import annotations
+
+import re
+
+from tracer import notation
+from tracer.record import Op, Step, Trace
+from tracer.views import rows
+
+SUFFIXES = (".tex",)
+ESCAPES = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
+    ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}", "→": r"$\to$", "·": r"$\cdot$", "²": r"$^2$",
+    "³": r"$^3$", "−": "$-$", "×": r"$\times$", "ℓ": r"$\ell$", "–": "--", "…": r"\dots{}", "≤": r"$\le$",
+    "≥": r"$\ge$",
+}  # fmt: skip
+
+
+def render(trace: Trace, level: str) -> str:
+    """The symbols, then the steps as aligned equations with their shapes, or the ops as a long table."""
+    head = ["% needs \\usepackage{amsmath,longtable}", rf"\subsection*{{{text(trace.model)}}}", text(trace.weights)]
+    sizes = ", ".join(f"${notation.latex(s.name)} = {s.value}$" for s in trace.symbols)
+    params, flops = notation.latex(trace.params_symbolic), notation.latex(trace.flops_symbolic)
+    cost = [f"{trace.params:,} parameters: ${params}$.", f"{trace.flops:,} FLOPs: ${flops}$."]
+    body = _steps(trace.steps) if level == "steps" else _ops(trace.ops)
+    return "\n\n".join(part for part in [*head, sizes, *cost, *map(text, trace.notes), body] if part)
+
+
+def _steps(steps: tuple[Step, ...]) -> str:
+    if not steps:
+        return ""
+    lines = [f"  {_equation(step)} && {notation.shape_latex(step.symbolic)} && {_check(step)}" for step in steps]
+    return "{\\allowdisplaybreaks\n\\begin{align*}\n" + " \\\\\n".join(lines) + "\n\\end{align*}}"
+
+
+def _equation(step: Step) -> str:
+    left, sign, right = step.latex.partition(" = ")
+    return (
+        f"{left} &= {right}"
+        if sign and left.count("{") == left.count("}")
+        else f"{step.symbol} &\\colon\\ {step.latex}"
+    )
+
+
+def _check(step: Step) -> str:
+    shape = r" \times ".join(map(str, step.shape))
+    error = "recomputed" if step.recomputed else text(rows.error(step.error))
+    return rf"{shape} && \text{{{error}}}"
+
+
+def _ops(ops: tuple[Op, ...]) -> str:
+    names = ("index", "module", "op", "outputs", "params", "FLOPs")
+    lines = [
+        (str(op.index), text(op.module), text(op.op), _shapes(op), f"{op.params:,}", f"{op.flops:,}") for op in ops
+    ]
+    body = "\n".join("  " + " & ".join(line) + r" \\" for line in [names, *lines])
+    return "{\\footnotesize\n\\begin{longtable}{rlllrr}\n" + body + "\n\\end{longtable}}"
+
+
+def _shapes(op: Op) -> str:
+    shapes = (
+        text(rows.numbers(x.shape)) if x.symbolic is None else f"${notation.shape_latex(x.symbolic)}$"
+        for x in op.outputs
+    )
+    return ", ".join(shapes)
+
+
+def text(value: object) -> str:
+    """Text with TeX's own characters escaped."""
+    return re.sub(r".", lambda match: ESCAPES.get(match.group(), match.group()), rows.cell(value))

@@ -1,0 +1,69 @@
+"""Aligned plain text, for the terminal."""
+
+from __future__ import annotations
+
+from tracer.record import Trace
+from tracer.views import rows
+
+SUFFIXES = (".txt",)
+RIGHT = {"index", "error", "params", "flops"}
+
+
+def render(trace: Trace, level: str) -> str:
+    """A header, then one line per step or op."""
+    head = [
+        trace.model + (f": {trace.weights}" if trace.weights else ""),
+        rows.sizes(trace),
+        rows.totals(trace),
+        *trace.notes,
+    ]
+    body = _steps(trace) if level == "steps" else _ops(trace)
+    return "\n".join([*(rows.cell(line) for line in head if line), "", align(body)])
+
+
+def _steps(trace: Trace) -> list[dict[str, str]]:
+    return [
+        {
+            "step": row["id"],
+            "symbol": rows.letters(row["symbol"]),
+            "shape": row["symbolic"],
+            "here": row["shape"],
+            "error": "recomputed" if row["recomputed"] else rows.error(row["error"]),
+            "equation": row["latex"],
+        }
+        for row in rows.rows(trace, "steps")
+    ]
+
+
+def _ops(trace: Trace) -> list[dict[str, str]]:
+    return [
+        {
+            "index": str(row["index"]),
+            "module": row["module"],
+            "op": row["op"],
+            "shape": f"{row['inputs']} → {row['outputs']}",
+            "here": row["shapes"],
+            "dtype": row["dtype"],
+            "params": f"{row['params']:,}",
+            "flops": f"{row['flops']:,}",
+            "step": row["step"] or "",
+            "source": row["source"],
+        }
+        for row in rows.rows(trace, "ops")
+    ]
+
+
+def align(lines: list[dict[str, str]]) -> str:
+    """Rows of one set of columns as text: columns as wide as their longest cell, numbers to the right."""
+    if not lines:
+        return "(nothing)"
+    names = list(lines[0])
+    grid = [names, *([rows.cell(line[name]) for name in names] for line in lines)]
+    widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if name in RIGHT else cell.ljust(width)
+            for name, cell, width in zip(names, line, widths, strict=True)
+        ).rstrip()
+        for line in grid
+    )
