@@ -62,7 +62,7 @@ def symbol(name: str) -> sympy.Symbol:
 def parse(text: str) -> sympy.Expr:
     """A symbolic dimension or formula from sympy's `str`, over our own symbols (`N`, `S`, `E`, `I` are not sympy's).
 
-    Accepts names, integers, `+ - * / **` and brackets only, so that a formula out of a stranger's file
+    Accepts names, integers, `+ - * / **`, `sqrt` and brackets only, so that a formula out of a stranger's file
     executes nothing. ValueError quotes anything else.
     """
     import ast
@@ -81,6 +81,8 @@ def parse(text: str) -> sympy.Expr:
                 return sympy.Integer(value)
             case ast.Name(id=name):
                 return symbol(name)
+            case ast.Call(func=ast.Name(id="sqrt"), args=[argument], keywords=[]):
+                return sympy.sqrt(build(argument))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return -build(operand)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in operators:

@@ -3,7 +3,12 @@
 import torch
 from torch import nn
 
-from tracer.blocks import Block
+from tracer.blocks import Block, block_lines
+from tracer.equations import Concat, LayerNorm, Patches, Row, Tensor, parameter, weight
+from tracer.model import Spec, class_probabilities, photo_input
+from tracer.notation import symbol
+from tracer.record import Segment
+from tracer.steps import Line, Place
 
 
 class ViT(nn.Module):
@@ -38,3 +43,76 @@ class ViT(nn.Module):
             x = self.get_submodule(name)(x)  # [B, N+1, D]
         x = self.norm(x)  # [B, N+1, D]
         return self.head(x[:, 0])  # [B, K]
+
+
+def lines(sizes: dict[str, int]) -> list[Line]:
+    """The ViT's textbook: Dosovitskiy et al. 2021, equation 1, then the blocks, then equation 4 and the head."""
+    B, H, W, C, P, N, D, K = map(symbol, "BHWCPNDK")
+    image = Tensor(r"\mathbf{X}_{\mathrm{img}}", (B, C, H, W), "input image")
+    patches = Tensor(r"\mathbf{X}_p", (B, N, P**2 * C), "patches")
+    embedded = Tensor(r"\mathbf{I}", (B, N, D), "embedding")
+    sequence = Tensor(r"\mathbf{X}_{\mathrm{seq}}", (B, N + 1, D), "sequence")
+    x = Tensor(r"\mathbf{X}^{(0)}", (B, N + 1, D), "position")
+    W_E, b_E = (
+        weight(r"\mathbf{W}_E", (P**2 * C, D), "embedding.weight"),
+        parameter(r"\mathbf{b}_E", (D,), "embedding.bias"),
+    )
+    cls, positions = parameter(r"\mathbf{x}_{\mathrm{cls}}", (D,), "cls"), parameter(r"\mathbf{P}", (N + 1, D), "position")
+    found = [
+        Line("patches", "patches", "Cut into patches", patches, Patches(image, P), Place("", "reshape"), WHY["patches"]),
+        Line("embedding", "embedding", "Embed", embedded, patches @ W_E + b_E, Place("embedding"), WHY["embedding"]),
+        Line("sequence", "embedding", "Put CLS in front", sequence, Concat(cls, embedded), Place("", "cat"), WHY["cls"]),
+        Line("position", "position", "Add positions", x, sequence + positions, Place("", "add"), WHY["position"]),
+    ]
+    for layer in range(1, sizes["L"] + 1):
+        found += block_lines(layer, x)
+        x = found[-1].tensor
+    final = Tensor(r"\mathbf{X}_f", (B, N + 1, D), "norm")
+    picked = Tensor(r"\mathbf{x}_f", (B, D), "cls")
+    logits = Tensor(r"\mathbf{Z}", (B, K), "logits")
+    gamma, beta = parameter(r"\gamma_f", (D,), "norm.weight"), parameter(r"\beta_f", (D,), "norm.bias")
+    W_cls, b_cls = (
+        weight(r"\mathbf{W}_{\mathrm{cls}}", (D, K), "head.weight"),
+        parameter(r"\mathbf{b}_{\mathrm{cls}}", (K,), "head.bias"),
+    )
+    return [
+        *found,
+        Line("norm", "norm", "Last norm", final, LayerNorm(x, gamma, beta, 1e-6), Place("norm"), WHY["norm"]),
+        Line("cls", "head", "Take the CLS token", picked, Row(final, 0), Place("", "getitem"), WHY["take"]),
+        Line("logits", "head", "Classify", logits, picked @ W_cls + b_cls, Place("head"), WHY["head"]),
+    ]
+
+
+WHY = {
+    "patches": "A transformer takes a sequence, so the photo becomes one: squares of P × P pixels, read row by row, "
+    "each flattened to a vector. Nothing is computed yet; pixels only move.",
+    "embedding": "Pixel values side by side say little. A learned matrix, the same for every patch, turns each patch "
+    "into a token of D numbers in a space where similar content can lie close together.",
+    "cls": "One more token, learned and the same for every photo, is put in front. It holds no pixels; through "
+    "attention it collects from all patches what the classification needs.",
+    "position": "Attention does not know which token is where. A learned vector for each place is added, so that every "
+    "token carries what it shows and where it lies.",
+    "norm": "The residual stream grew with every sum. One last layer norm brings all tokens to one scale before "
+    "they are read.",
+    "take": "Of all tokens only the first, CLS, is read for the class. The patches have spoken to it through "
+    "attention.",
+    "head": "One last matrix product gives a score for each class, the logit. The softmax of the logits is the "
+    "probability shown.",
+}
+
+SPEC = Spec(
+    net=ViT,
+    lines=lines,
+    takes=("image",),
+    sizes={"H": 32, "W": 32, "C": 3, "P": 4, "D": 128, "h": 4, "d_ff": 512, "L": 6, "K": 10},
+    derived={"N": "H*W/P**2", "d_k": "D/h"},
+    names=("B", "D", "N", "N + 1", "K", "C", "P", "H", "W", "H/P", "W/P", "h", "d_k", "d_ff", "C*P**2"),
+    probes=(
+        {"B": 19, "H": 35, "W": 15, "C": 2, "P": 5, "D": 33, "h": 3, "d_ff": 13, "K": 17},
+        {"B": 13, "H": 15, "W": 33, "C": 4, "P": 3, "D": 14, "h": 2, "d_ff": 29, "K": 23},
+    ),
+    example=lambda sizes, B: (torch.randn(B, sizes["C"], sizes["H"], sizes["W"]),),
+    prepare=photo_input,
+    result=class_probabilities,
+    segments=lambda sizes, inputs: (Segment("CLS", 0, 1), Segment("image", 1, sizes["N"] + 1)),
+)

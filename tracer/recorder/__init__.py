@@ -27,13 +27,14 @@ RECENT = 48
 
 
 class Seen(NamedTuple):
-    """One op as it ran: tensors by (shape, dtype, maker)."""
+    """One op as it ran: tensors by (shape, dtype, maker); `number` tells one Python-level call from the next."""
 
     name: str
     layout: bool
     module: str
     call: int
     function: str
+    number: int
     line: tuple[str, int] | None
     inputs: tuple[tuple, ...]
     outputs: tuple[tuple, ...]
@@ -128,7 +129,10 @@ def _observer(recording, makers, modules, calls, untouched, recent, keeping):
             if keeping:
                 kept.offer(f"{index}.{position}", tensor)
         path, call = modules.here
-        ops.append(Seen(facts.name, facts.layout, path, call, calls.name, locate(code), before, tuple(after)))
+        line = locate(code)
+        ops.append(
+            Seen(facts.name, facts.layout, path, call, calls.name, calls.number, line, before, tuple(after))
+        )
         if recent.maxlen:
             recent.append(Call(index, facts, path, args, kwargs, before))
             attentions.see(recent[-1], result)

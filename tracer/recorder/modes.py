@@ -14,14 +14,16 @@ class CallMode(TorchFunctionMode):
 
     def __init__(self):
         super().__init__()
-        self.name = ""
+        self.name, self.number, self._calls = "", 0, 0
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        outer, self.name = self.name, getattr(func, "__name__", "")
+        outer = self.name, self.number
+        self._calls += 1
+        self.name, self.number = getattr(func, "__name__", "").strip("_"), self._calls
         try:
             return func(*args, **(kwargs or {}))
         finally:
-            self.name = outer
+            self.name, self.number = outer
 
 
 class OpMode(TorchDispatchMode):

@@ -1,0 +1,76 @@
+"""Cost of each op: floating point operations (2 per multiply-add) and parameters, as numbers and as formulas.
+
+The formulas are those of `torch.utils.flop_counter`, which are functions of shapes and so take symbolic shapes
+too. It has none for the fused attention of the CPU (and so counts 0 there): that op gets the formula of its
+siblings on other devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import sympy
+import torch
+from torch.utils.flop_counter import flop_registry, sdpa_flop_count
+
+from tracer.notation import parse
+
+_FUSED = "_scaled_dot_product_flash_attention_for_cpu"
+
+
+@lru_cache(maxsize=1)
+def _formulas() -> dict:
+    named = {packet.__name__: formula for packet, formula in flop_registry.items() if hasattr(packet, "__name__")}
+    return named | {_FUSED: lambda q, k, v, *rest, out_val=None: sdpa_flop_count(q, k, v)}
+
+
+def flops(op: str, inputs: Sequence[tuple], output: tuple) -> int:
+    """FLOPs of an op from the shapes of its tensor arguments; 0 for ops that multiply no matrices."""
+    formula = _formulas().get(op)
+    if formula is None:
+        return 0
+    return int(formula(*_arguments(op, inputs), out_val=output))
+
+
+@lru_cache(maxsize=4096)
+def flops_symbolic(op: str, inputs: tuple[tuple[str, ...], ...], output: tuple[str, ...]) -> str:
+    """The same as a formula over the sizes, sympy's `str`; `"?"` where a dimension is not solved."""
+    if op not in _formulas():
+        return "0"
+    if any("?" in shape for shape in inputs):
+        return "?"
+    shapes = [tuple(parse(size) for size in shape) for shape in inputs]
+    try:
+        return str(_formulas()[op](*_arguments(op, shapes), out_val=tuple(parse(size) for size in output)))
+    except AssertionError:  # the formula compares sizes that are equal but written in two ways (D and h·d_k)
+        return "?"
+
+
+def _arguments(op, inputs):
+    if op == "convolution":
+        return (*inputs[:2], None, None, None, None, False)
+    return inputs
+
+
+def total(formulas: Sequence[tuple[str, int | None]], layers: int | None) -> str:
+    """The sum of (formula, layer) pairs as one formula, with `L` for the number of blocks where all cost the same."""
+    outside, inside = sympy.Integer(0), {}
+    for formula, layer in formulas:
+        if formula == "?":
+            return "?"
+        if formula == "0":
+            continue
+        if layer is None:
+            outside += parse(formula)
+        else:
+            inside[layer] = inside.get(layer, 0) + parse(formula)
+    blocks = [sympy.expand(value) for value in inside.values()]
+    if layers is not None and len(blocks) == layers and len(set(blocks)) == 1:
+        return str(sympy.expand(outside) + parse("L") * sympy.factor_terms(blocks[0]))
+    return str(sympy.expand(outside + sum(blocks)))
+
+
+def tensor_bytes(tensors: Sequence[torch.Tensor]) -> int:
+    """Bytes that these tensors hold."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

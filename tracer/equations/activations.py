@@ -1,0 +1,45 @@
+"""Functions applied to every element, and the softmax over a row; each written out, not called from a kernel."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from tracer.equations.node import Node
+
+
+class _Function(Node):
+    word = ""
+
+    def _latex(self, printer):
+        return rf"{self.word}\left({printer._print(self.args[0])}\right)"
+
+    def infer(self, same, shape):
+        return shape
+
+
+class Softmax(_Function):
+    """Row-wise `exp(s_ij) / Σ_k exp(s_ik)` (Bridle 1990), with the row's maximum subtracted."""
+
+    word = r"\operatorname{softmax}"
+
+    def run(self, size, scores):
+        powers = (scores - scores.amax(dim=-1, keepdim=True)).exp()
+        return powers / powers.sum(dim=-1, keepdim=True)
+
+
+class GELU(_Function):
+    """The exact GELU `x · ½(1 + erf(x/√2))` (Hendrycks and Gimpel 2016, section 2)."""
+
+    word = r"\operatorname{GELU}"
+
+    def run(self, size, x):
+        return x * (1 + (x / sqrt(2)).erf()) / 2
+
+
+class ReLU(_Function):
+    """`max(0, x)`."""
+
+    word = r"\operatorname{ReLU}"
+
+    def run(self, size, x):
+        return x.clamp(min=0)

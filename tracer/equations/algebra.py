@@ -1,0 +1,81 @@
+"""Sums, products and quotients of tensors."""
+
+from __future__ import annotations
+
+import sympy
+
+from tracer.equations.node import Node, ShapeError, broadcast
+
+
+class Plus(Node):
+    """`a + b`, element by element, broadcast from the last axis."""
+
+    loose = True
+
+    def _latex(self, printer):
+        return " + ".join(printer._print(argument) for argument in self.args)
+
+    def infer(self, same, *shapes):
+        return broadcast(same, *shapes)
+
+    def run(self, size, first, *rest):
+        for other in rest:
+            first = first + other
+        return first
+
+
+class Product(Node):
+    """Matrix product of the last two axes; axes in front ride along."""
+
+    def _latex(self, printer):
+        return r"\,".join(argument.inside(printer) for argument in self.args)
+
+    def infer(self, same, left, right):
+        if not same(left[-1], right[-2]):
+            raise ShapeError(f"{left} times {right}: the inner sizes {left[-1]} and {right[-2]} differ")
+        return (*broadcast(same, left[:-2], right[:-2]), left[-2], right[-1])
+
+    def run(self, size, left, right):
+        return left @ right
+
+
+class Over(Node):
+    r"""A tensor over a number made of sizes: `QKᵀ / √d_k`."""
+
+    def _latex(self, printer):
+        return rf"\frac{{{printer._print(self.args[0])}}}{{{printer._print(self.args[1])}}}"
+
+    def infer(self, same, shape):
+        return shape
+
+    def run(self, size, tensor):
+        return tensor / float(size(self.args[1]))
+
+
+class Transposed(Node):
+    """The last two axes exchanged."""
+
+    def _latex(self, printer):
+        return self.args[0].inside(printer) + r"^{\top}"
+
+    def infer(self, same, shape):
+        return (*shape[:-2], shape[-1], shape[-2])
+
+    def run(self, size, tensor):
+        return tensor.transpose(-2, -1)
+
+
+class Row(Node):
+    """One token of the sequence: `Row(X, 0)` is the CLS token, without the sequence axis."""
+
+    def __new__(cls, tensor, position):
+        return super().__new__(cls, tensor, sympy.sympify(position))
+
+    def _latex(self, printer):
+        return rf"{self.args[0].inside(printer)}_{{[\,{printer._print(self.args[1])}\,]}}"
+
+    def infer(self, same, shape):
+        return (*shape[:-2], shape[-1])
+
+    def run(self, size, tensor):
+        return tensor[..., int(size(self.args[1])), :]

@@ -1,0 +1,155 @@
+"""What an equation is made of: sympy objects that print themselves, infer their shape, and run on tensors.
+
+A node is a sympy `Expr` whose arguments are nodes and sizes. Three methods say all about it: `_latex` (how it
+reads), `infer` (its shape, from those of its arguments) and `run` (its value, from theirs). sympy's own sums and
+products reorder their terms and accept shapes that don't fit; these nodes keep reading order and refuse them.
+Batch and head axes ride along in front of the last two.
+"""
+
+from __future__ import annotations
+
+import sympy
+from sympy.core.symbol import Str
+from sympy.printing.latex import LatexPrinter
+
+from tracer.notation import LATEX, symbol
+
+
+class ShapeError(ValueError):
+    """Operands whose shapes don't fit together."""
+
+
+class Node(sympy.Expr):
+    """A tensor-valued expression. Subclasses define `_latex(printer)`, `infer(same, *shapes)`, `run(size, *tensors)`.
+
+    `same(a, b)` says whether two sizes are one; `size(expr)` is the value of a size at this run.
+    """
+
+    is_commutative = False
+    loose = False
+    """Whether the node needs brackets inside a product."""
+
+    @property
+    def operands(self) -> tuple[Node, ...]:
+        return tuple(argument for argument in self.args if isinstance(argument, Node))
+
+    def infer(self, same, *shapes) -> tuple:
+        raise NotImplementedError
+
+    def run(self, size, *tensors):
+        raise NotImplementedError
+
+    def inside(self, printer) -> str:
+        """This node's LaTeX as a factor."""
+        text = printer._print(self)
+        return rf"\left({text}\right)" if self.loose else text
+
+    def __add__(self, other):
+        from tracer.equations.algebra import Plus
+
+        return Plus(self, other)
+
+    def __matmul__(self, other):
+        from tracer.equations.algebra import Product
+
+        return Product(self, other)
+
+    def __truediv__(self, other):
+        from tracer.equations.algebra import Over
+
+        return Over(self, sympy.sympify(other))
+
+    @property
+    def T(self):
+        from tracer.equations.algebra import Transposed
+
+        return Transposed(self)
+
+
+class Tensor(Node):
+    """A named tensor: `Tensor(r"\\mathbf{Q}", (B, h, S, d_k), "block1.attention.query")`.
+
+    `key` says where its value is found: the id of the step that made it, `input NAME` or `parameter PATH`, read
+    transposed if `transposed` (PyTorch keeps weights as [out, in], equations as [in, out]).
+    """
+
+    def __new__(cls, latex: str, shape: tuple, key: str, transposed: bool = False):
+        return super().__new__(cls, Str(latex), sympy.Tuple(*shape), Str(key), sympy.Integer(bool(transposed)))
+
+    @property
+    def name(self) -> str:
+        return self.args[0].name
+
+    @property
+    def shape(self) -> tuple:
+        return tuple(self.args[1])
+
+    @property
+    def key(self) -> str:
+        return self.args[2].name
+
+    @property
+    def transposed(self) -> bool:
+        return bool(self.args[3])
+
+    def _latex(self, printer):
+        return self.name
+
+    def infer(self, same):
+        return self.shape
+
+
+def weight(latex: str, shape: tuple, path: str) -> Tensor:
+    """The matrix of an `nn.Linear`, `[in, out]`, by the path of its parameter."""
+    return Tensor(latex, shape, f"parameter {path}", transposed=True)
+
+
+def parameter(latex: str, shape: tuple, path: str) -> Tensor:
+    """A parameter as the module keeps it, by its path."""
+    return Tensor(latex, shape, f"parameter {path}")
+
+
+class Printer(LatexPrinter):
+    """sympy's LaTeX printer with our names of sizes."""
+
+    def __init__(self):
+        super().__init__({"order": "none", "symbol_names": {symbol(name): text for name, text in LATEX.items()}})
+
+
+def latex(node: sympy.Basic) -> str:
+    """LaTeX of a node or an equation, in reading order."""
+    return Printer().doprint(node)
+
+
+def infer(node: Node, same=None) -> tuple:
+    """The symbolic shape of an expression, checked operand by operand. ShapeError where shapes don't fit."""
+    same = same or (lambda a, b: sympy.simplify(a - b) == 0)
+    return node.infer(same, *(infer(operand, same) for operand in node.operands))
+
+
+def execute(node: Node, value, size):
+    """The value of an expression: `value(tensor)` gives each named tensor, `size(expr)` each size."""
+    if isinstance(node, Tensor):
+        found = value(node)
+        return found.transpose(-2, -1) if node.transposed else found
+    return node.run(size, *(execute(operand, value, size) for operand in node.operands))
+
+
+def tensors(node: Node) -> tuple[Tensor, ...]:
+    """The named tensors of an expression, in reading order."""
+    if isinstance(node, Tensor):
+        return (node,)
+    return tuple(dict.fromkeys(t for operand in node.operands for t in tensors(operand)))
+
+
+def broadcast(same, *shapes) -> tuple:
+    """Shape of an element-wise operation, aligned at the last axis. ShapeError quotes shapes that don't fit."""
+    rank = max(map(len, shapes))
+    padded = [(sympy.Integer(1),) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    result = []
+    for sizes in zip(*padded, strict=True):
+        large = [size for size in sizes if size != 1]
+        if any(not same(large[0], size) for size in large[1:]):
+            raise ShapeError(f"shapes {' and '.join(map(str, shapes))} don't broadcast: {large[0]} is not {large[1]}")
+        result.append(large[0] if large else sympy.Integer(1))
+    return tuple(result)

@@ -1,0 +1,52 @@
+"""From pixels to tokens, and tokens to one sequence."""
+
+from __future__ import annotations
+
+import sympy
+
+from tracer.equations.node import Node, ShapeError, broadcast
+
+
+class Patches(Node):
+    """The unfold operator: `[B, C, H, W]` to `[B, N, P²C]`, patches in raster order, each flattened channels-last.
+
+    Source: Dosovitskiy et al. 2021, section 3.1.
+    """
+
+    def __new__(cls, image, side):
+        return super().__new__(cls, image, sympy.sympify(side))
+
+    def _latex(self, printer):
+        return rf"\mathcal{{U}}_{{{printer._print(self.args[1])}}}\left({printer._print(self.args[0])}\right)"
+
+    def infer(self, same, shape):
+        if len(shape) < 3:
+            raise ShapeError(f"{shape} is no image: [B, C, H, W] was expected")
+        channels, height, width = shape[-3:]
+        side = self.args[1]
+        return (*shape[:-3], height * width / side**2, side**2 * channels)
+
+    def run(self, size, image):
+        side = int(size(self.args[1]))
+        rows = image.unfold(-2, side, side).unfold(-2, side, side)  # [B, C, H/P, W/P, P, P]
+        return rows.movedim(-5, -1).flatten(-3).flatten(-3, -2)
+
+
+class Concat(Node):
+    """Two sequences, one after the other: `[B, n, D]` and `[B, m, D]` to `[B, n+m, D]`; a vector is one token."""
+
+    def _latex(self, printer):
+        return r"\left[" + r"\ ;\ ".join(printer._print(argument) for argument in self.args) + r"\right]"
+
+    def infer(self, same, *shapes):
+        shapes = [shape if len(shape) > 1 else (sympy.Integer(1), *shape) for shape in shapes]
+        length = sum((shape[-2] for shape in shapes), sympy.Integer(0))
+        lead = broadcast(same, *(shape[:-2] for shape in shapes))
+        return (*lead, length, broadcast(same, *(shape[-1:] for shape in shapes))[0])
+
+    def run(self, size, *tensors):
+        import torch
+
+        tensors = [tensor if tensor.dim() > 1 else tensor[None] for tensor in tensors]
+        lead = torch.broadcast_shapes(*(tensor.shape[:-2] for tensor in tensors))
+        return torch.cat([tensor.expand(*lead, *tensor.shape[-2:]) for tensor in tensors], dim=-2)

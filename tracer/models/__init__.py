@@ -1,0 +1,88 @@
+"""The registry of our own models: every file of this folder with a `SPEC` is one, found by its name.
+
+Names and cards are read without importing torch, so that a page can be drawn before it is there.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.resources import files
+from pkgutil import iter_modules
+
+WEIGHTS = files(__name__) / "weights"
+LIMIT = 8 * 2**30
+"""Bytes of float32 weights up to which a net is built."""
+
+
+def names() -> tuple[str, ...]:
+    """The names of our models: `vit-text` lives in `vit_text.py`."""
+    return tuple(sorted(module.name.replace("_", "-") for module in iter_modules(__path__)))
+
+
+def card(name: str) -> dict | None:
+    """What is known of the shipped weights (sizes, data, figures, date), or None where none are shipped."""
+    file = WEIGHTS / f"{_known(name)}.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+
+def describe() -> list[dict[str, str]]:
+    """One dictionary per model: its name, what it is, and where its weights come from."""
+    return [{"name": name, "summary": summary(name), "weights": origin(name)} for name in names()]
+
+
+def summary(name: str) -> str:
+    """The first line of the model file's docstring, read without running the file."""
+    source = (files(__name__) / f"{_known(name).replace('-', '_')}.py").read_text(encoding="utf-8")
+    return (ast.get_docstring(ast.parse(source)) or "").split("\n")[0]
+
+
+def origin(name: str) -> str:
+    """Where the weights come from, in a few words."""
+    known = card(name)
+    return f"trained on {known['data']}" if known else "seeded random weights"
+
+
+def load(name: str, *, weights=None, **sizes: int):
+    """The model of that name, ready to run.
+
+    With its shipped weights where their sizes are asked for; at other sizes, or where none are shipped, with
+    seeded random weights. `weights` is a safetensors file to load instead. ValueError in one sentence for an
+    unknown name, sizes that the model lacks or that don't fit, or weights that don't fit the sizes.
+    """
+    from tracer.model import Model, check_sizes, parameters_of, seeded
+
+    spec = import_module(f"{__name__}.{_known(name).replace('-', '_')}").SPEC
+    check_sizes(spec, name, sizes)
+    found = card(name)
+    shipped = {**spec.sizes, **(found or {}).get("sizes", {})}
+    full = {**shipped, **sizes}
+    count = parameters_of(spec, full)
+    if count * 4 > LIMIT:
+        asked = ", ".join(f"{symbol}={value}" for symbol, value in sizes.items())
+        raise ValueError(
+            f"{name!r} with {asked} has {count:,} parameters, {count * 4 / 2**30:.0f} GB: more than the {LIMIT >> 30} GB allowed"
+        )
+    net = seeded(spec.net, full)
+    if weights is None and found and full == shipped:
+        weights, origin_text = WEIGHTS / f"{name}.safetensors", origin(name)
+    elif weights is None:
+        origin_text = "seeded random weights"
+        found = {key: found[key] for key in ("mean", "std", "classes") if key in found} if found else None
+    else:
+        origin_text = f"weights of {weights}"
+    if weights is not None:
+        from tracer.weights import load_into
+
+        load_into(net, weights)
+    return Model(name=name, net=net, spec=spec, sizes=full, weights=origin_text, card=found)
+
+
+def _known(name: str) -> str:
+    if name not in names():
+        near = get_close_matches(str(name), names(), n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names())}"
+        raise ValueError(f"there is no model {name!r}; {hint}")
+    return name

@@ -1,0 +1,89 @@
+"""The proof of a step: its equation executed on the traced operands, compared with the traced tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import sympy
+import torch
+
+from tracer.equations import ShapeError, Tensor, execute, infer, tensors
+from tracer.notation import parse
+from tracer.probe import UNKNOWN, base_form, value_of
+from tracer.steps import Found
+
+TOLERANCE = 1e-5
+"""Largest error of a proven equation in float32, as a share of the largest value."""
+
+
+class Proof(NamedTuple):
+    """What executing an equation gave: the error, or None and a note on why it was not executed."""
+
+    error: float | None
+    note: str = ""
+
+
+def relative_error(computed: torch.Tensor, traced: torch.Tensor) -> float:
+    """max|computed - traced| / max|traced| over finite values; equal infinities count 0, 0 against 0 is 0."""
+    if computed.shape != traced.shape:
+        raise ShapeError(f"the equation gives shape {tuple(computed.shape)}, the run {tuple(traced.shape)}")
+    traced = traced.to(computed.dtype)
+    difference = torch.where(computed == traced, torch.zeros_like(computed), (computed - traced).abs())
+    if not difference.numel():
+        return 0.0
+    largest = difference.max()
+    if largest == 0:
+        return 0.0
+    finite = traced[traced.isfinite()].abs()
+    scale = finite.max() if finite.numel() else torch.ones((), dtype=computed.dtype)
+    return float(largest / scale)
+
+
+def prove(step: Found, value: Callable[[str], torch.Tensor | None], sizes: dict[str, int]) -> Proof:
+    """Executes the step's equation in float64 on traced operands; `value(key)` gives those, or None if not kept."""
+    line = step.line
+    missing = [t.key for t in (line.tensor, *tensors(line.equation)) if value(t.key) is None]
+    if missing:
+        return Proof(None, f"not executed: {missing[0]!r} was not kept (the cap on kept values was reached)")
+
+    def exact(tensor: Tensor) -> torch.Tensor:
+        found = value(tensor.key)
+        return found.double() if found.is_floating_point() else found
+
+    def size(expression: sympy.Expr) -> float:
+        return value_of(str(expression), sizes)
+
+    with torch.no_grad():
+        computed = execute(line.equation, exact, size)
+        return Proof(relative_error(computed, value(line.tensor.key)))
+
+
+def same_size(derived: dict[str, str]):
+    """Whether two symbolic sizes are one, given what derived sizes equal: `same(D, h*d_k)`."""
+    pairs = tuple((parse(name), parse(text)) for name, text in derived.items())
+
+    def same(a, b) -> bool:
+        return a == b or sympy.simplify(base_form(str(a), pairs) - base_form(str(b), pairs)) == 0
+
+    return same
+
+
+def proven_shape(step: Found, solved: tuple[str, ...] | None, same) -> tuple[tuple[str, ...], str]:
+    """The step's symbolic shape as its equation names it, each size proven against the probed one.
+
+    Returns the shape and a note. A size that the probes don't confirm is `"?"`.
+    """
+    named = infer(step.line.equation, same)
+    stated = step.line.tensor.shape
+    if len(named) != len(stated) or not all(map(same, named, stated)):
+        raise ShapeError(f"step {step.line.id!r}: the equation gives {named}, its symbol is {stated}")
+    if solved is None:
+        return tuple(map(str, stated)), "the shape's symbols were not probed in this run"
+    if len(solved) != len(stated):
+        raise ShapeError(f"step {step.line.id!r}: the run's tensor has {len(solved)} axes, the equation {len(stated)}")
+    sizes = []
+    for size, probed in zip(stated, solved, strict=True):
+        confirmed = probed != UNKNOWN and same(size, parse(probed))
+        sizes.append(str(size) if confirmed else UNKNOWN)
+    return tuple(sizes), ""

@@ -1,0 +1,101 @@
+"""Steps: the lines of the textbook, laid over the ops of a run.
+
+A model lists its lines (symbol, equation, where in the code the tensor is made). A step covers the ops that lead
+from the tensors of earlier steps to its own: a backward slice through the run, so that every computing op
+belongs to exactly one step or shows up as not covered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tracer.equations import Node, Tensor
+from tracer.recorder.ops import is_layout
+
+
+class Place(NamedTuple):
+    """Where a step's tensor is made: the `nth` call of `call` (`"matmul"`, `"softmax"` …) directly in `module`.
+
+    Without `call`: the last op inside `module` or its children, which is what the module returns.
+    """
+
+    module: str
+    call: str = ""
+    nth: int = 0
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a model's textbook: `tensor = equation`, made at `place`; `why` is for a student."""
+
+    id: str
+    stage: str
+    title: str
+    tensor: Tensor
+    equation: Node
+    place: Place
+    why: str
+    layer: int | None = None
+    note: str = ""
+
+
+class Found(NamedTuple):
+    """A line laid over a run: the op that makes its tensor, and all ops that it covers, in order."""
+
+    line: Line
+    op: int
+    ops: tuple[int, ...]
+
+
+def match(lines: Sequence[Line], seen: Sequence) -> list[Found]:
+    """Finds each line in the run. ValueError names a line whose place the run does not have."""
+    calls: dict[tuple[str, str], list[int]] = {}
+    last: dict[str, int] = {}
+    for i, op in enumerate(seen):
+        parts = op.module.split(".")
+        for depth in range(len(parts) + 1):
+            last[".".join(parts[:depth])] = i
+        ends = calls.setdefault((op.module, op.function), [])
+        if ends and seen[ends[-1]].number == op.number:
+            ends[-1] = i
+        else:
+            ends.append(i)
+    made = []
+    for line in lines:
+        place = line.place
+        found = calls.get((place.module, place.call), []) if place.call else [last[place.module]]
+        if place.nth >= len(found):
+            raise ValueError(f"step {line.id!r}: the run has no call {place.nth} of {place.call!r} in {place.module!r}")
+        made.append(found[place.nth])
+    ends = set(made)
+    return [Found(line, op, _slice(op, ends, seen)) for line, op in zip(lines, made, strict=True)]
+
+
+def _slice(end: int, ends: set[int], seen: Sequence) -> tuple[int, ...]:
+    """The ops that lead to `end` from the tensors of other steps, inputs and parameters."""
+    covered, open_ops = {end}, [end]
+    while open_ops:
+        for _, _, maker in seen[open_ops.pop()].inputs:
+            if isinstance(maker, int) and maker not in covered and maker not in ends:
+                covered.add(maker)
+                open_ops.append(maker)
+    return tuple(sorted(covered))
+
+
+def owners(found: Sequence[Found], seen: Sequence) -> dict[int, str]:
+    """The step of each covered op. ValueError if a computing op belongs to two steps."""
+    owner: dict[int, str] = {}
+    for step in found:
+        for op in step.ops:
+            if op in owner and not seen[op].layout:
+                raise ValueError(f"op {op} ({seen[op].name}) belongs to both {owner[op]!r} and {step.line.id!r}")
+            owner.setdefault(op, step.line.id)
+    return owner
+
+
+def coverage(ops: Sequence) -> float:
+    """Share of the computing ops that belong to a step; 0 for a run without steps."""
+    computing = [op for op in ops if not is_layout(op.op)]
+    return sum(op.step is not None for op in computing) / len(computing) if computing else 0.0

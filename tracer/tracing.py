@@ -1,0 +1,251 @@
+"""From a module and its inputs to a `Trace`: record, solve, lay the steps over the ops, prove."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+
+import torch
+
+from tracer import cost
+from tracer.equations import latex, tensors
+from tracer.equations.algebra import Product
+from tracer.equations.node import Node, infer
+from tracer.notation import MEANINGS
+from tracer.probe import Solution, Vocabulary, solve, value_of
+from tracer.prove import Proof, prove, proven_shape, same_size
+from tracer.record import Op, Operand, Step, Symbol, TensorRecord, Trace
+from tracer.recorder import Recording, Seen, record
+from tracer.recorder.sources import source
+from tracer.steps import Found, Line, match, owners
+
+KEEP = 64 * 2**20
+"""Default cap in bytes on the ordinary values that a trace keeps."""
+
+
+def trace(
+    module: torch.nn.Module,
+    *args,
+    symbols: dict | None = None,
+    build: Callable[[dict[str, int]], tuple] | None = None,
+    keep: int | None = None,
+    prove: bool = True,
+    **kwargs,
+) -> Trace:
+    """Runs `module(*args, **kwargs)` once and records every op, as plain data.
+
+    `symbols={"B": 0, "T": ("input_ids", 1)}` names axes of inputs (an axis of every tensor input, or of one by
+    its name): the module is then run again with those axes at other sizes, and every dimension is solved.
+    `build(sizes)` returns `(module, args)` at other sizes, for modules whose own sizes are symbols too.
+    `keep` is a cap in bytes on kept values (64 MB, 0 with `prove=False`); queries, keys and masks of attention are
+    kept besides. Runs in the caller's grad mode and changes nothing.
+
+    Raises the forward's own error as it is, with the ops so far as its attribute `trace`; RuntimeError in a trace
+    within a trace.
+
+    >>> import torch, tracer
+    >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    >>> run = tracer.trace(layer, torch.randn(1, 5, 8), symbols={"B": 0, "T": 1})
+    >>> run.ops[-1].op, run.ops[-1].outputs[0].symbolic
+    ('native_layer_norm', ('B', 'T', '8'))
+    >>> run.attention(layer=0, head=1).shape
+    torch.Size([1, 5, 5])
+    """
+    recording = record_or_explain(module, args, kwargs, keep, prove)
+    from tracer.probe.axes import named_axes
+
+    vocabulary, sizes, probes = named_axes(module, args, kwargs, recording.inputs, symbols or {}, build)
+    solution, notes = solved(recording.ops, sizes, vocabulary, probes)
+    return assemble(
+        module, recording, model=type(module).__name__, sizes=sizes, derived={}, solution=solution, notes=notes
+    )
+
+
+def record_or_explain(module, args, kwargs, keep, prove) -> Recording:
+    cap = (KEEP if prove else 0) if keep is None else keep
+    try:
+        return record(module, args, kwargs, cap=cap)
+    except Exception as error:
+        if hasattr(error, "recording"):
+            recording = error.__dict__.pop("recording")
+            error.trace = assemble(module, recording, model=type(module).__name__, sizes={}, derived={}, solution=None)
+        raise
+
+
+def solved(seen, sizes, vocabulary: Vocabulary | None, probes) -> tuple[Solution | None, tuple[str, ...]]:
+    """Solves the run's dimensions, or says in one sentence why that was not possible."""
+    if vocabulary is None:
+        return None, ()
+    try:
+        return solve(seen, sizes, vocabulary, probes), ()
+    except Exception as error:  # the model's own error at another size: its shapes stay numbers, with the reason
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return None, (f"the shapes stay numbers: the model did not run at the probed sizes ({reason})",)
+
+
+def assemble(
+    module: torch.nn.Module,
+    recording: Recording,
+    *,
+    model: str,
+    sizes: dict[str, int],
+    derived: dict[str, str],
+    solution: Solution | None,
+    lines: Sequence[Line] = (),
+    execute: bool = True,
+    notes: tuple[str, ...] = (),
+    **more,
+) -> Trace:
+    """Makes the plain record of a recording; `sizes` holds the values of all symbols, `more` other fields."""
+    seen = recording.ops
+    found = match(lines, seen)
+    owner = owners(found, seen)
+    layers = {line.id: line.layer for line in lines}
+    ops = _ops(module, seen, owner, solution)
+    parameters = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
+
+    def value(key: str) -> torch.Tensor | None:
+        if key in places:
+            return recording.kept.get(places[key])
+        if key.startswith("input "):
+            return recording.kept.get(key)
+        found = parameters.get(key.removeprefix("parameter "))
+        return None if found is None else found.detach()
+
+    places = {step.line.id: f"{step.op}.0" for step in found}
+    same = same_size(derived)
+    steps = tuple(_step(step, ops, solution, sizes, same, value if execute else None) for step in found)
+    kept = [step.value for step in steps] + recording.attentions.keys() if recording.attentions else []
+    costs = [(op, layers.get(op.step)) for op in ops]
+    return Trace(
+        model=model,
+        ops=ops,
+        steps=steps,
+        symbols=_symbols(sizes, derived),
+        attentions=tuple(recording.attentions.records) if recording.attentions else (),
+        values=recording.kept.copies(kept) | more.pop("values", {}),
+        output=_copied(recording.output),
+        params=sum(op.params for op in ops),
+        params_symbolic=cost.total([(op.params_symbolic, layer) for op, layer in costs], sizes.get("L")),
+        flops=sum(op.flops for op in ops),
+        flops_symbolic=cost.total([(op.flops_symbolic, layer) for op, layer in costs], sizes.get("L")),
+        notes=notes,
+        **more,
+    )
+
+
+def _ops(module, seen: list[Seen], owner, solution: Solution | None) -> tuple[Op, ...]:
+    sizes_of = {name: tensor.numel() for name, tensor in module.named_parameters()}
+    counted: set[str] = set()
+    ops = []
+    for i, op in enumerate(seen):
+        inputs = solution.inputs[i] if solution else (None,) * len(op.inputs)
+        outputs = solution.outputs[i] if solution else (None,) * len(op.outputs)
+        used = [j for j, (_, _, maker) in enumerate(op.inputs) if maker in sizes_of]
+        names = tuple(dict.fromkeys(op.inputs[j][2] for j in used))
+        fresh = {op.inputs[j][2]: j for j in reversed(used) if op.inputs[j][2] not in counted}
+        counted.update(fresh)
+        shapes = [shape for shape, *_ in op.inputs]
+        output = op.outputs[0][0] if op.outputs else ()
+        flops = cost.flops(op.name, shapes, output)
+        formula = "?" if flops else "0"
+        params_symbolic = "?" if fresh else "0"
+        if solution:
+            formula = cost.flops_symbolic(op.name, inputs, outputs[0] if outputs else ()) if flops else "0"
+            params_symbolic = cost.total([("*".join(f"({s})" for s in inputs[j]) or "1", None) for j in fresh.values()], None)
+            if any("?" in inputs[j] for j in fresh.values()):
+                params_symbolic = "?"
+        ops.append(
+            Op(
+                index=i,
+                module=op.module,
+                call=op.call,
+                op=op.name,
+                function=op.function,
+                source=source(*op.line) if op.line else None,
+                inputs=_tensors(op.inputs, inputs),
+                outputs=_tensors(op.outputs, outputs),
+                parameters=names,
+                params=sum(sizes_of[name] for name in fresh),
+                params_symbolic=params_symbolic,
+                flops=flops,
+                flops_symbolic=formula,
+                step=owner.get(i),
+                note=solution.held[i] if solution else "",
+            )
+        )
+    return tuple(ops)
+
+
+def _tensors(described, symbolic) -> tuple[TensorRecord, ...]:
+    return tuple(
+        TensorRecord(shape, str(dtype).removeprefix("torch."), maker, names)
+        for (shape, dtype, maker), names in zip(described, symbolic, strict=True)
+    )
+
+
+def _step(found: Found, ops, solution: Solution | None, sizes, same, value) -> Step:
+    line, op = found.line, ops[found.op]
+    symbolic, note = proven_shape(found, solution.outputs[found.op][0] if solution else None, same)
+    proof = prove(found, value, sizes) if value else Proof(None, "not executed: the trace was made with prove=False")
+    return Step(
+        id=line.id,
+        stage=line.stage,
+        layer=line.layer,
+        title=line.title,
+        symbol=line.tensor.name,
+        latex=f"{line.tensor.name} = {latex(line.equation)}",
+        symbolic=symbolic,
+        shape=op.outputs[0].shape,
+        error=proof.error,
+        recomputed=False,
+        source=op.source,
+        ops=found.ops,
+        why=line.why,
+        note=" ".join(filter(None, (line.note, note, proof.note))),
+        value=f"{found.op}.0",
+        product=_product(line, sizes),
+    )
+
+
+def _product(line: Line, sizes) -> tuple[Operand, Operand, Operand] | None:
+    """The first matrix product of the equation, to be drawn to scale."""
+
+    def find(node: Node) -> Product | None:
+        if isinstance(node, Product):
+            return node
+        return next((inner for operand in node.operands if (inner := find(operand))), None)
+
+    product = find(line.equation)
+    if product is None or not tensors(product):
+        return None
+
+    def operand(symbol: str, shape) -> Operand:
+        names = tuple(map(str, (shape[-2], shape[-1])))
+        return Operand(symbol, names, tuple(int(value_of(name, sizes)) for name in names))
+
+    shapes = [infer(argument) for argument in product.operands]
+    result = infer(product)
+    name = line.tensor.name if infer(line.equation)[-2:] == result[-2:] else latex(product)
+    left, right = (latex(argument) for argument in product.operands)
+    return operand(left, shapes[0]), operand(right, shapes[1]), operand(name, result)
+
+
+def _symbols(sizes: dict[str, int], derived: dict[str, str]) -> tuple[Symbol, ...]:
+    return tuple(
+        Symbol(name, MEANINGS.get(name, "an axis that the caller named"), value, derived.get(name, ""))
+        for name, value in sizes.items()
+    )
+
+
+def _copied(output):
+    if isinstance(output, torch.Tensor):
+        return output.detach().clone()
+    if isinstance(output, dict):
+        return {key: _copied(value) for key, value in output.items()}
+    if isinstance(output, tuple) and hasattr(output, "_fields"):
+        return type(output)(*map(_copied, output))
+    if isinstance(output, (list, tuple)):
+        return type(output)(map(_copied, output))
+    return output
