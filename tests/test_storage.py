@@ -262,6 +262,9 @@ HOSTILE = {
     "unbalanced LaTeX": put(r"\frac{a}{b", "steps", 0, "latex"),
     "LaTeX that reads files": put(r"\input{/etc/passwd}", "steps", 0, "latex"),
     "LaTeX that runs programs": put(r"\immediate\write18{true}", "steps", 1, "symbol"),
+    "LaTeX that leaves the equation": put(r"x$ \textbf{y} $z", "steps", 1, "latex"),
+    "LaTeX that ends the document": put(r"\end{document}", "steps", 1, "latex"),
+    "LaTeX that comments out": put("x % y", "steps", 1, "latex"),
     "an operand of three": put([], "steps", 0, "product"),
     "a symbol that is code": put("B; import os", "symbols", 0, "name"),
     "one symbol twice": put("B", "symbols", 1, "name"),
@@ -321,5 +324,7 @@ def test_latex_of_equations_is_accepted():
         r"\lfloor x_{i}^{2} \rfloor",
         r"\operatorname{reshape}\left(x\right)",
         r"\text{GELU}",
+        r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}",
+        r"\begin{cases} 0 & j \le i \\ -\infty & j > i \end{cases}",
     ):
         checks.mathematics(text, "here")

@@ -24,8 +24,8 @@ POWER = 16
 # commands that read, write or define, or that leave the page: no equation needs them
 FORBIDDEN = re.compile(
     r"\\(input|include\w*|openin|openout|read|write\w*|immediate|[egx]?def|let|catcode|csname|expandafter|loop|repeat"
-    r"|special|directlua|new\w+|renew\w+|providecommand|usepackage|href|url|html\w*|verb\w*|begingroup|endgroup)(?![A-Za-z])"
-    r"|\^\^"
+    r"|special|directlua|new\w+|renew\w+|providecommand|usepackage|href|url|html\w*|verb\w*|begingroup|endgroup)"
+    r"(?![A-Za-z])|\\(begin|end)\{(?!\w?matrix|cases|aligned|array)|\^\^"
 )
 
 
@@ -121,6 +121,7 @@ def mathematics(latex: str, where: str) -> None:
         if depth < 0:
             break
     _expect(depth == 0, where, "LaTeX with matching braces")
+    _expect(not set(bare) & set("$%#~"), where, "LaTeX for mathematics, without $, %, # and ~")
     found = FORBIDDEN.search(latex)
     _expect(found is None, where, f"LaTeX for mathematics, got {found and found.group()!r}")
 

@@ -16,5 +16,5 @@ def render(trace: Trace, level: str) -> str:
     file = io.StringIO()
     writer = csv.DictWriter(file, rows.columns(level), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows.rows(trace, level))
+    writer.writerows({name: rows.cell(value) for name, value in row.items()} for row in rows.rows(trace, level))
     return file.getvalue()

@@ -29,7 +29,7 @@ def tree(trace: Trace) -> dict[str, object]:
         },
         "steps": [_step(step) for step in trace.steps],
         "ops": [_op(op) for op in trace.ops],
-        "result": _plain(trace.result),
+        "result": plain(trace.result),
     }
 
 
@@ -49,25 +49,26 @@ def _step(step: Step) -> dict[str, object]:
         "why",
         "note",
     )
-    return {name: _plain(getattr(step, name)) for name in names}
+    return {name: plain(getattr(step, name)) for name in names}
 
 
 def _op(op: Op) -> dict[str, object]:
     names = ("index", "module", "op", "source", "inputs", "outputs", "params", "flops", "step")
-    return {name: _plain(getattr(op, name)) for name in names}
+    return {name: plain(getattr(op, name)) for name in names}
 
 
-def _plain(value):
+def plain(value):
+    """Any value of a trace as what JSON knows."""
     match value:
         case Source():
             return {"file": value.file, "line": value.line, "text": value.text}
         case TensorRecord():
             names = {"shape": value.shape, "symbolic": value.symbolic, "dtype": value.dtype, "from": value.maker}
-            return {name: _plain(item) for name, item in names.items()}
+            return {name: plain(item) for name, item in names.items()}
         case Mapping():
-            return {str(key): _plain(item) for key, item in value.items()}
+            return {str(key): plain(item) for key, item in value.items()}
         case tuple() | list():
-            return [_plain(item) for item in value]
+            return [plain(item) for item in value]
         case float() if not isfinite(value):
             return str(value)
     return value

@@ -35,12 +35,10 @@ def _steps(steps: tuple[Step, ...]) -> str:
 
 
 def _equation(step: Step) -> str:
-    left, sign, right = step.latex.partition(" = ")
-    return (
-        f"{left} &= {right}"
-        if sign and left.count("{") == left.count("}")
-        else f"{step.symbol} &\\colon\\ {step.latex}"
-    )
+    left, sign, right = rows.cell(step.latex).partition(" = ")
+    if sign and left.count("{") == left.count("}"):
+        return f"{left} &= {right}"
+    return rf"{rows.cell(step.symbol)} &\colon\ {left}{sign}{right}"
 
 
 def _check(step: Step) -> str:

@@ -1,0 +1,242 @@
+"""Text formats of a trace: golden texts, the JSON contract, and text of strangers that stays text."""
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pandas
+import pytest
+from handmade import sample
+
+from tracer import views
+from tracer.record import Trace
+from tracer.views import to_latex, to_markdown
+
+HOSTILE = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>\x1b[2J \\input{/etc/passwd} $x$ | `a`"
+
+
+def hostile() -> Trace:
+    """A trace whose every text is hostile."""
+    trace = sample()
+    source = replace(trace.ops[0].source, file=HOSTILE, text=HOSTILE)
+    words = {"title": HOSTILE, "why": HOSTILE, "note": HOSTILE, "source": source}
+    steps = tuple(
+        replace(step, id=f"{HOSTILE}{i}", latex=HOSTILE, symbol=HOSTILE, **words) for i, step in enumerate(trace.steps)
+    )
+    ops = tuple(
+        replace(op, module=HOSTILE, op=HOSTILE, function=HOSTILE, source=source, note=HOSTILE) for op in trace.ops
+    )
+    symbols = tuple(replace(symbol, meaning=HOSTILE) for symbol in trace.symbols)
+    return replace(trace, model=HOSTILE, weights=HOSTILE, notes=(HOSTILE,), steps=steps, ops=ops, symbols=symbols)
+
+
+class Tags(HTMLParser):
+    """The tags and attributes of a piece of HTML, and whether each tag is closed."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.seen, self.open = set(), []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.add((tag, *(name for name, _ in attrs)))
+        if tag != "br":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_formats_of_the_command_line_exist():
+    assert set(views.FORMATS) == {"table", "markdown", "latex", "csv", "json", "html"}
+
+
+@pytest.mark.parametrize("level", ["steps", "ops"])
+@pytest.mark.parametrize("format", views.FORMATS)
+def test_every_format_renders_both_levels_and_nothing(format, level):
+    for trace in (sample(), hostile(), Trace("empty", ())):
+        text = views.render(trace, level, format)
+        assert text.endswith("\n") and not text.endswith("\n\n")
+        assert "\x1b" not in text
+        text.encode("utf-8")
+
+
+def test_unknown_levels_and_formats_are_quoted():
+    with pytest.raises(ValueError, match="'opps' is not a level, expected one of steps, ops, primitives"):
+        views.render(sample(), "opps")
+    with pytest.raises(ValueError, match="'pdf' is not a format, expected one of csv, html, json"):
+        views.render(sample(), "ops", "pdf")
+    with pytest.raises(ValueError, match="'primitives' can't be shown yet"):
+        views.table(sample(), "primitives")
+
+
+def test_steps_in_the_terminal():
+    trace = sample(model="hand", steps=tuple(replace(step, latex=step.symbol) for step in sample().steps))
+    assert (
+        views.render(trace, "steps", "table")
+        == r"""
+hand: seeded random weights
+B=1, N=4=H·W/P², D=6=d_k·h, h=2, d_k=3, K=4
+28 parameters = D·K+K; 348 FLOPs = 2·B·D·K+2·B·D·(N+1)²
+solved with B held at 1
+
+step                     symbol  shape             here               error  equation
+block1.attention.scores  S       [B, h, N+1, N+1]  [1, 2, 5, 5]     1.5e-07  \mathbf{S}
+head.logits              Z       [B, ?]            [1, 4]        recomputed  \mathbf{Z}
+""".removeprefix("\n")
+    )
+
+
+def test_columns_of_the_terminal_are_aligned():
+    lines = views.render(sample(), "ops", "table").split("\n\n")[1].splitlines()
+    starts = [lines[0].index(name) for name in ("module", "op ", "shape", "here", "dtype", "step", "source")]
+    for line in lines[1:]:
+        assert all(line.ljust(200)[start - 1] == " " for start in starts)
+
+
+def test_steps_in_markdown():
+    lines = views.render(sample(), "steps", "markdown").splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    assert len(table) == 4 and len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
+    assert lines[0] == r"## hand \<script\>alert('model')\</script\>"
+    assert r"$\mathbf{Z} = \mathbf{X}_f \mathbf{W} + \mathbf{b}$" in table[3] and r"Too large \| not" in table[3]
+
+
+def test_bars_in_markdown_equations_do_not_end_the_cell():
+    assert to_markdown.math(r"|x| \|y\| $") == r"$\vert x\vert  \Vert y\Vert  $"
+
+
+def test_csv_reads_back():
+    for level, name, values in (("steps", "shape", ["[1, 2, 5, 5]", "[1, 4]"]), ("ops", "flops", ["300", "48"])):
+        lines = list(csv.DictReader(io.StringIO(views.render(sample(), level, "csv"))))
+        assert [line[name] for line in lines] == values
+    assert views.render(sample(), "steps", "csv").splitlines()[0].startswith("id,stage,layer,title,symbol,latex")
+    assert [line["layer"] for line in csv.DictReader(io.StringIO(views.render(sample(), "steps", "csv")))] == ["0", ""]
+
+
+def test_json_keeps_the_contract():
+    tree = json.loads(views.render(sample(), "steps", "json"), parse_constant=lambda text: pytest.fail(text))
+    assert set(tree) == {"model", "symbols", "totals", "steps", "ops", "result"}
+    assert tree["symbols"] == {"B": 1, "N": 4, "D": 6, "h": 2, "d_k": 3, "K": 4}
+    assert tree["totals"] == {
+        "params": 28,
+        "params_symbolic": "D*K + K",
+        "flops": 348,
+        "flops_symbolic": "2*B*D*K + 2*B*D*(N + 1)**2",
+    }
+    assert tree["steps"][0] == {
+        "id": "block1.attention.scores",
+        "stage": "attention",
+        "layer": 0,
+        "symbol": r"\mathbf{S}",
+        "latex": r"\mathbf{S} = \frac{\mathbf{Q} \mathbf{K}^{\top}}{\sqrt{d_k}}",
+        "symbolic": ["B", "h", "N + 1", "N + 1"],
+        "shape": [1, 2, 5, 5],
+        "error": 1.5e-07,
+        "recomputed": False,
+        "source": {
+            "file": "tracer/blocks.py",
+            "line": 38,
+            "text": "scores = q @ k.transpose(-2, -1) / sqrt(d_k)  # [B, h, S, S]",
+        },
+        "ops": [0],
+        "why": "How much each query asks of each key.",
+        "note": "",
+    }
+    last = tree["steps"][1]
+    assert (last["layer"], last["error"], last["source"], last["recomputed"]) == (None, None, None, True)
+    assert tree["ops"][1] == {
+        "index": 1,
+        "module": "head",
+        "op": "aten.addmm",
+        "source": None,
+        "inputs": [
+            {"shape": [1, 6], "symbolic": ["B", "?"], "dtype": "float32", "from": 0},
+            {"shape": [6, 4], "symbolic": None, "dtype": "float32", "from": "head.weight"},
+        ],
+        "outputs": [{"shape": [1, 4], "symbolic": ["B", "K"], "dtype": "float32", "from": 1}],
+        "params": 28,
+        "flops": 48,
+        "step": "head.logits",
+    }
+    assert tree["result"] == {"kind": "classes", "top": [["cat", 0.75], ["dog", "nan"]], "list": [1, 2.5, None, True]}
+
+
+def test_html_is_well_formed_and_harmless():
+    for level in ("steps", "ops"):
+        tags = Tags(views.render(hostile(), level, "html"))
+        assert not tags.open
+        assert {tag for tag, *_ in tags.seen} <= {
+            "div",
+            "style",
+            "strong",
+            "span",
+            "abbr",
+            "table",
+            "tr",
+            "th",
+            "td",
+            "br",
+            "code",
+        }
+        assert {name for _, *names in tags.seen for name in names} <= {"class", "title"}
+
+
+def test_html_loads_nothing():
+    assert not re.search(r"https?:|url\(|@import|src=", views.html(sample()))
+
+
+def test_a_trace_shows_itself_in_a_notebook():
+    assert sample()._repr_html_() == views.html(sample())
+    assert "1.5e-07" in views.html(sample()) and "[B, h, N+1, N+1]" in views.html(sample())
+
+
+def test_latex_escapes_text():
+    assert to_latex.text("50 % of a_b & {c} #1 $x$ ~^\\") == (
+        r"50 \% of a\_b \& \{c\} \#1 \$x\$ \textasciitilde{}\textasciicircum{}\textbackslash{}"
+    )
+
+
+@pytest.mark.parametrize("level", ["steps", "ops"])
+def test_latex_is_balanced(level):
+    text = views.render(sample(), level, "latex")
+    bare = re.sub(r"\\[\\{}&%$#_]", "", text)
+    assert bare.count("{") == bare.count("}") and bare.count("$") % 2 == 0
+    assert re.findall(r"\\begin{(\w+\*?)}", text) == re.findall(r"\\end{(\w+\*?)}", text)
+    body = bare.split(r"\begin")[1]
+    assert len({line.count("&") for line in body.splitlines() if "&" in line}) == 1
+
+
+def test_latex_of_steps_is_aligned_at_the_equals_sign():
+    assert r"\mathbf{Z} &= \mathbf{X}_f \mathbf{W} + \mathbf{b} && [B,\ ?] && 1 \times 4" in views.render(
+        sample(), "steps", "latex"
+    )
+
+
+def test_tables_as_data_frames():
+    ops, steps = views.table(sample()), sample().table("steps")
+    assert isinstance(ops, pandas.DataFrame) and list(ops["flops"]) == [300, 48]
+    assert ops["outputs"][0] == "[B, h, N+1, N+1]" and ops["source"][0] == "tracer/blocks.py:38"
+    assert list(steps["id"]) == ["block1.attention.scores", "head.logits"]
+    assert steps["error"][0] == 1.5e-7 and pandas.isna(steps["error"][1]) and pandas.isna(steps["layer"][1])
+    assert steps["layer"][0] == 0 and str(steps["layer"].dtype) == "Int64"
+    assert list(views.table(Trace("empty", ())).columns) == list(ops.columns)
+
+
+def test_suffixes_give_formats_and_clash_nowhere():
+    for path, format in (
+        ("a.md", "markdown"),
+        ("b.TEX", "latex"),
+        ("c.csv", "csv"),
+        ("d.html", "html"),
+        ("e.txt", "table"),
+    ):
+        assert views.format_of(path) == format
+    assert views.format_of("a.pdf") is None
+    suffixes = sorted(suffix for name in views.FORMATS for suffix in views._format(name).SUFFIXES)
+    assert all(one != other for one, other in pairwise(suffixes))
