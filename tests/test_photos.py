@@ -336,5 +336,5 @@ def test_there_is_a_cat():
 
 
 def test_an_unknown_sample_is_refused():
-    with pytest.raises(ValueError, match="'dog'.*expected one of cat"):
+    with pytest.raises(ValueError, match=r"'dog'.*expected one of cat"):
         sample_photo("dog")
