@@ -65,10 +65,10 @@ def total(formulas: Sequence[tuple[str, int | None]], layers: int | None) -> str
             outside += parse(formula)
         else:
             inside[layer] = inside.get(layer, 0) + parse(formula)
-    blocks = [sympy.expand(value) for value in inside.values()]
+    blocks = list(inside.values())
     if layers is not None and len(blocks) == layers and len(set(blocks)) == 1:
-        return str(sympy.expand(outside) + parse("L") * sympy.factor_terms(blocks[0]))
-    return str(sympy.expand(outside + sum(blocks)))
+        return str(outside + parse("L") * blocks[0])
+    return str(outside + sum(blocks))
 
 
 def tensor_bytes(tensors: Sequence[torch.Tensor]) -> int:

@@ -72,6 +72,11 @@ class Model:
         return self.spec.takes
 
     @cached_property
+    def lines(self) -> list[Line]:
+        """The model's textbook at these sizes."""
+        return self.spec.lines(self.sizes)
+
+    @cached_property
     def vocabulary(self) -> Vocabulary:
         """What dimensions are solved over, and how the net is built at other sizes."""
 
@@ -112,7 +117,7 @@ class Model:
             sizes=self.vocabulary.complete(sizes),
             derived=self.spec.derived,
             solution=solution,
-            lines=self.spec.lines(self.sizes),
+            lines=self.lines,
             execute=prove,
             notes=notes,
             picture=picture,

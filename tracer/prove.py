@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import sympy
@@ -11,7 +12,7 @@ import torch
 from tracer.equations import ShapeError, Tensor, execute, infer, tensors
 from tracer.notation import parse
 from tracer.probe import UNKNOWN, base_form, value_of
-from tracer.steps import Found
+from tracer.steps import Found, Line
 
 TOLERANCE = 1e-5
 """Largest error of a proven equation in float32, as a share of the largest value."""
@@ -59,31 +60,30 @@ def prove(step: Found, value: Callable[[str], torch.Tensor | None], sizes: dict[
         return Proof(relative_error(computed, value(line.tensor.key)))
 
 
-def same_size(derived: dict[str, str]):
+@lru_cache(maxsize=64)
+def same_size(derived: tuple[tuple[str, str], ...]):
     """Whether two symbolic sizes are one, given what derived sizes equal: `same(D, h*d_k)`."""
-    pairs = tuple((parse(name), parse(text)) for name, text in derived.items())
+    pairs = tuple((parse(name), parse(text)) for name, text in derived)
 
+    @lru_cache(maxsize=4096)
     def same(a, b) -> bool:
         return a == b or sympy.simplify(base_form(str(a), pairs) - base_form(str(b), pairs)) == 0
 
     return same
 
 
-def proven_shape(step: Found, solved: tuple[str, ...] | None, same) -> tuple[tuple[str, ...], str]:
-    """The step's symbolic shape as its equation names it, each size proven against the probed one.
+@lru_cache(maxsize=8192)
+def proven_shape(line: Line, solved: tuple[str, ...] | None, same) -> tuple[tuple[str, ...], str]:
+    """A step's symbolic shape as its equation names it, each size proven against the probed one.
 
     Returns the shape and a note. A size that the probes don't confirm is `"?"`.
     """
-    named = infer(step.line.equation, same)
-    stated = step.line.tensor.shape
+    named, stated = infer(line.equation, same), line.tensor.shape
     if len(named) != len(stated) or not all(map(same, named, stated)):
-        raise ShapeError(f"step {step.line.id!r}: the equation gives {named}, its symbol is {stated}")
+        raise ShapeError(f"step {line.id!r}: the equation gives {named}, its symbol is {stated}")
     if solved is None:
         return tuple(map(str, stated)), "the shape's symbols were not probed in this run"
     if len(solved) != len(stated):
-        raise ShapeError(f"step {step.line.id!r}: the run's tensor has {len(solved)} axes, the equation {len(stated)}")
-    sizes = []
-    for size, probed in zip(stated, solved, strict=True):
-        confirmed = probed != UNKNOWN and same(size, parse(probed))
-        sizes.append(str(size) if confirmed else UNKNOWN)
-    return tuple(sizes), ""
+        raise ShapeError(f"step {line.id!r}: the run's tensor has {len(solved)} axes, the equation {len(stated)}")
+    confirmed = [probed != UNKNOWN and same(size, parse(probed)) for size, probed in zip(stated, solved, strict=True)]
+    return tuple(str(size) if ok else UNKNOWN for size, ok in zip(stated, confirmed, strict=True)), ""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from math import prod
+from functools import lru_cache
 
 import torch
 
 from tracer import cost
-from tracer.equations import latex, tensors
+from tracer.equations import latex
 from tracer.equations.algebra import Product
 from tracer.equations.node import Node, infer
 from tracer.notation import MEANINGS
@@ -114,7 +113,7 @@ def assemble(
         return None if found is None else found.detach()
 
     places = {step.line.id: f"{step.op}.0" for step in found}
-    same = same_size(derived)
+    same = same_size(tuple(derived.items()))
     steps = tuple(_step(step, ops, solution, sizes, same, value if execute else None) for step in found)
     kept = [step.value for step in steps] + recording.attentions.keys() if recording.attentions else []
     costs = [(op, layers.get(op.step)) for op in ops]
@@ -187,7 +186,7 @@ def _tensors(described, symbolic) -> tuple[TensorRecord, ...]:
 
 def _step(found: Found, ops, solution: Solution | None, sizes, same, value) -> Step:
     line, op = found.line, ops[found.op]
-    symbolic, note = proven_shape(found, solution.outputs[found.op][0] if solution else None, same)
+    symbolic, note = proven_shape(line, solution.outputs[found.op][0] if solution else None, same)
     proof = prove(found, value, sizes) if value else Proof(None, "not executed: the trace was made with prove=False")
     return Step(
         id=line.id,
@@ -211,6 +210,14 @@ def _step(found: Found, ops, solution: Solution | None, sizes, same, value) -> S
 
 def _product(line: Line, sizes) -> tuple[Operand, Operand, Operand] | None:
     """The first matrix product of the equation, to be drawn to scale."""
+    return tuple(
+        Operand(symbol, names, tuple(int(value_of(name, sizes)) for name in names)) for symbol, names in _factors(line)
+    ) or None
+
+
+@lru_cache(maxsize=4096)
+def _factors(line: Line) -> tuple[tuple[str, tuple[str, str]], ...]:
+    """Symbols and last two sizes of left, right and result of the equation's first matrix product."""
 
     def find(node: Node) -> Product | None:
         if isinstance(node, Product):
@@ -218,18 +225,12 @@ def _product(line: Line, sizes) -> tuple[Operand, Operand, Operand] | None:
         return next((inner for operand in node.operands if (inner := find(operand))), None)
 
     product = find(line.equation)
-    if product is None or not tensors(product):
-        return None
-
-    def operand(symbol: str, shape) -> Operand:
-        names = tuple(map(str, (shape[-2], shape[-1])))
-        return Operand(symbol, names, tuple(int(value_of(name, sizes)) for name in names))
-
-    shapes = [infer(argument) for argument in product.operands]
-    result = infer(product)
-    name = line.tensor.name if infer(line.equation)[-2:] == result[-2:] else latex(product)
-    left, right = (latex(argument) for argument in product.operands)
-    return operand(left, shapes[0]), operand(right, shapes[1]), operand(name, result)
+    if product is None or min(len(infer(node)) for node in (product, *product.operands)) < 2:
+        return ()
+    whole = infer(line.equation)[-2:] == infer(product)[-2:]
+    names = [latex(operand) for operand in product.operands] + [line.tensor.name if whole else latex(product)]
+    shapes = [infer(node)[-2:] for node in (*product.operands, product)]
+    return tuple((name, tuple(map(str, shape))) for name, shape in zip(names, shapes, strict=True))
 
 
 def _symbols(sizes: dict[str, int], derived: dict[str, str]) -> tuple[Symbol, ...]:

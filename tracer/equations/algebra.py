@@ -56,7 +56,7 @@ class Transposed(Node):
     """The last two axes exchanged."""
 
     def _latex(self, printer):
-        return self.args[0].inside(printer) + r"^{\top}"
+        return rf"{{{self.args[0].inside(printer)}}}^{{\top}}"
 
     def infer(self, same, shape):
         return (*shape[:-2], shape[-1], shape[-2])

@@ -8,6 +8,8 @@ Batch and head axes ride along in front of the last two.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import sympy
 from sympy.core.symbol import Str
 from sympy.printing.latex import LatexPrinter
@@ -116,14 +118,20 @@ class Printer(LatexPrinter):
         super().__init__({"order": "none", "symbol_names": {symbol(name): text for name, text in LATEX.items()}})
 
 
+@lru_cache(maxsize=4096)
 def latex(node: sympy.Basic) -> str:
     """LaTeX of a node or an equation, in reading order."""
     return Printer().doprint(node)
 
 
-def infer(node: Node, same=None) -> tuple:
+def equal(a: sympy.Expr, b: sympy.Expr) -> bool:
+    """Whether two sizes are one without knowing what derived sizes equal."""
+    return a == b or sympy.simplify(a - b) == 0
+
+
+@lru_cache(maxsize=4096)
+def infer(node: Node, same=equal) -> tuple:
     """The symbolic shape of an expression, checked operand by operand. ShapeError where shapes don't fit."""
-    same = same or (lambda a, b: sympy.simplify(a - b) == 0)
     return node.infer(same, *(infer(operand, same) for operand in node.operands))
 
 
