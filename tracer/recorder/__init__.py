@@ -130,9 +130,7 @@ def _observer(recording, makers, modules, calls, untouched, recent, keeping):
                 kept.offer(f"{index}.{position}", tensor)
         path, call = modules.here
         line = locate(code)
-        ops.append(
-            Seen(facts.name, facts.layout, path, call, calls.name, calls.number, line, before, tuple(after))
-        )
+        ops.append(Seen(facts.name, facts.layout, path, call, calls.name, calls.number, line, before, tuple(after)))
         if recent.maxlen:
             recent.append(Call(index, facts, path, args, kwargs, before))
             attentions.see(recent[-1], result)

@@ -16,6 +16,9 @@ LAYOUT = frozenset(
 VIEWS = frozenset("view _unsafe_view reshape _reshape_alias clone contiguous alias detach".split())
 """Ops that keep the elements in order; `view` and `clone` + `_unsafe_view` are one reshape in two spellings."""
 
+UNDECLARED_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"), (3, 4))
+"""Argument positions that an op writes to although its schema does not say so: running mean and variance."""
+
 
 class OpKind(NamedTuple):
     """The facts of one op that its schema gives: name, argument names, positions that it writes to."""
@@ -32,6 +35,7 @@ def kind(func) -> OpKind:
     space, _, name = func._schema.name.partition("::")
     arguments = func._schema.arguments
     written = tuple(i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
+    written += UNDECLARED_WRITES.get(name, ())
     return OpKind(
         name=name if space == "aten" else f"{space}.{name}",
         arguments=tuple(a.name for a in arguments),
