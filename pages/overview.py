@@ -1,0 +1,64 @@
+"""The way of one photo through the model, on one screen."""
+
+import streamlit as st
+
+from pages.shared import components, session, texts
+from tracer.figures import classes, photos
+from tracer.figures.labels import amount, scientific
+
+TITLE = "Overview"
+ICON = ":material/image:"
+ORDER = 1
+
+st.title("From pixels to classes")
+
+
+def draw(view: session.View) -> None:
+    """The photo with its grid, and the patches it is cut into."""
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.subheader("The photo, cut into patches")
+        components.drawing(photos.grid(view.photo, view.crop, view.rows, view.columns), "grid")
+        st.caption(texts.cropped(view))
+    with right:
+        st.subheader("What the model sees")
+        components.drawing(photos.patches(view.image, view.rows, view.columns), "patches")
+        st.caption(texts.seen(view))
+
+
+early = session.view()
+if early is not None:
+    draw(early)
+trace = session.trace()
+if early is None and (late := session.traced_view(trace)) is not None:
+    draw(late)
+left, right = st.columns([3, 2], gap="large")
+with left:
+    if trace.result.get("kind") == "classes":
+        answer = trace.result["classes"], trace.result["probabilities"]
+        st.subheader(f"The answer: {classes.ranking(*answer)[0][0]}")
+        st.plotly_chart(classes.bars(*answer), alt=classes.describe(*answer), config={"displayModeBar": False})
+with right:
+    st.subheader("What this run proves")
+    proven = [step for step in trace.steps if step.error is not None]
+    worst = max((step.error for step in proven), default=0)
+    facts = st.container(horizontal=True, gap="medium")
+    facts.metric("parameters", amount(trace.params))
+    facts.metric("arithmetic", amount(trace.flops, "FLOP"))
+    facts.metric("operations", len(trace.ops))
+    facts.metric("equations proven", f"{len(proven)} of {len(trace.steps)}")
+    st.markdown(
+        f"Every equation was executed on the tensors of this run. The largest difference between equation and model is "
+        f"**{scientific(worst)}** of the largest value."
+    )
+    if card := texts.card(session.card()):
+        st.info(card, icon=":material/school:")
+
+st.subheader("From pixels to logits")
+st.caption(
+    "Each box is a step; the arrow after it carries its shape, in symbols and in numbers. Choose a step to open it."
+)
+if clicked := components.pipeline_map(trace):
+    st.switch_page("pages/trace.py", query_params={"step": clicked})
+for note in trace.notes:
+    st.caption(note)

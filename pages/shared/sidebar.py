@@ -1,0 +1,94 @@
+"""The sidebar of every page: which model, which photo, and what the symbols mean."""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import streamlit as st
+
+from pages.shared import session
+from tracer import models, notation
+from tracer.inputs import images
+
+STYLE = Path(__file__).with_name("style.css")
+LARGEST_FILE = 200  # MB: a saved trace; photos have a limit of their own
+
+
+def choices() -> None:
+    """Model and input, chosen once for all pages; and the pages' style."""
+    st.html(STYLE)
+    with st.sidebar:
+        given = session.given()
+        names = models.names()
+        opened = given.kind == "trace"
+        st.selectbox("Model", names, key="model", disabled=opened or len(names) < 2)
+        _samples(given)
+        _upload()
+        _camera()
+        if refusal := st.session_state["refusal"]:
+            st.error(refusal, icon=":material/block:")
+
+
+def _samples(given: session.Given) -> None:
+    samples = list(images.sample_photos())
+    if given.kind == "sample":
+        st.session_state["sample"] = given.name
+        st.pills("Sample photo", samples, key="sample", required=True, on_change=_take_sample)
+        return
+    st.text(f"{'Saved trace' if given.kind == 'trace' else 'Your photo'}: {given.name}")
+    if st.button("Back to the sample", icon=":material/undo:", width="stretch"):
+        session.take_sample(samples[0])
+        st.rerun()
+
+
+def _take_sample() -> None:
+    session.take_sample(st.session_state["sample"])
+
+
+def _upload() -> None:
+    count = st.session_state.setdefault("uploads", 0)
+    file = st.file_uploader(
+        "Your photo, or a saved trace",
+        key=f"upload{count}",
+        max_upload_size=LARGEST_FILE,
+        help="PNG, JPEG, WebP, GIF or BMP up to 10 MB, or a .safetensors file saved from a trace. "
+        "It stays in this session and is forgotten when you close the page.",
+    )
+    if file is not None:
+        with st.spinner("Opening the file"):
+            session.take_file(file.getvalue(), file.name)
+        st.session_state["uploads"] = count + 1
+        st.rerun()
+
+
+def _camera() -> None:
+    if not camera_works(st.context.url):
+        st.caption("No camera here: browsers give it to pages over https or from localhost only.")
+        return
+    if st.toggle("Use the camera", key="camera_on"):
+        shots = st.session_state.setdefault("shots", 0)
+        shot = st.camera_input("Take a photo", key=f"camera{shots}", label_visibility="collapsed")
+        if shot is not None:
+            session.take_file(shot.getvalue(), "camera photo")
+            st.session_state["shots"] = shots + 1
+            st.rerun()
+
+
+def camera_works(url: str | None) -> bool:
+    """Whether browsers give a page at this address the camera: https, or the visitor's own machine."""
+    parts = urlsplit(url or "")
+    return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def legend() -> None:
+    """The symbols of the run on screen: name, value, meaning."""
+    trace = session.trace()
+    rows = [
+        f"| ${notation.latex(size.name)}$ | {size.value:,} | {size.meaning}{_equals(size.equals)} |"
+        for size in trace.symbols
+    ]
+    with st.sidebar.expander("Symbols of this run", icon=":material/match_case:"):
+        st.markdown("\n".join(["| | value | meaning |", "|:-:|--:|:--|", *rows]))
+
+
+def _equals(formula: str) -> str:
+    return f" $= {notation.latex(formula)}$" if formula else ""

@@ -1,0 +1,148 @@
+"""The parts of the Trace page: choosing a step, and showing one."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from pages.shared import texts
+from pages.shared.components import copy_button, drawing
+from tracer import notation
+from tracer.figures import products, tensors
+from tracer.figures.colours import STREAMLIT
+from tracer.figures.labels import shape_numbers, symbol_text
+from tracer.record import Op, Step, Trace
+
+
+def parts(trace: Trace) -> dict[str, list[Step]]:
+    """The steps by where they stand: before the blocks, in each block, after the blocks."""
+    out: dict[str, list[Step]] = {}
+    for step in trace.steps:
+        late = any(name.startswith("Block") for name in out)
+        name = f"Block {step.layer + 1}" if step.layer is not None else "Output" if late else "Input"
+        out.setdefault(name, []).append(step)
+    return out
+
+
+def choose(trace: Trace) -> Step:
+    """The list of steps of one part, and the step chosen from it; the address of the page carries its id."""
+    known = {step.id: step for step in trace.steps}
+    asked = st.query_params.get("step", st.session_state.get("step"))
+    current = known.get(asked, trace.steps[0])
+    where = parts(trace)
+    part = next(name for name, steps in where.items() if current in steps)
+    st.session_state["part"] = part
+    st.selectbox("Part of the model", list(where), key="part", on_change=_open_part, args=(where,))
+    only = st.toggle("Only where the shape changes", key="only_changes", persist_state="session")
+    shown = [step for step in where[part] if not only or step is current or _changes(trace, step)]
+    st.session_state["listed"] = current.id
+    with st.container(key="steps"):
+        st.radio(
+            "Steps",
+            [step.id for step in shown],
+            key="listed",
+            format_func=lambda id: f":{STREAMLIT[known[id].stage]}[■] ${known[id].symbol}$  {known[id].title}",
+            captions=[f"{notation.shape_text(step.symbolic)}  {shape_numbers(step.shape)}" for step in shown],
+            on_change=lambda: go(st.session_state["listed"]),
+        )
+    go(current.id)
+    return current
+
+
+def go(id: str) -> None:
+    """Makes a step the one that is shown."""
+    st.session_state["step"] = st.query_params["step"] = id
+
+
+def _open_part(where: dict[str, list[Step]]) -> None:
+    go(where[st.session_state["part"]][0].id)
+
+
+def _changes(trace: Trace, step: Step) -> bool:
+    index = trace.steps.index(step)
+    return index == 0 or trace.steps[index - 1].symbolic != step.symbolic
+
+
+def heading(trace: Trace, step: Step) -> None:
+    """The step's name and stage, and the buttons to its neighbours."""
+    index = trace.steps.index(step)
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.subheader(step.title, width="content")
+        with st.container(horizontal=True, width="content", vertical_alignment="center"):
+            st.badge(step.stage, color=STREAMLIT[step.stage])
+            for label, icon, other in (("Previous", "arrow_back", index - 1), ("Next", "arrow_forward", index + 1)):
+                there = 0 <= other < len(trace.steps)
+                target = trace.steps[other].id if there else step.id
+                st.button(label, icon=f":material/{icon}:", disabled=not there, on_click=go, args=(target,))
+
+
+def equation(step: Step) -> None:
+    """The equation, large, with its copy button and its shape in symbols and numbers."""
+    with st.container(key="equation"):
+        st.latex(step.latex)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        numbers = ",\\ ".join(map(str, step.shape))
+        st.markdown(f"${step.symbol} \\in {notation.shape_latex(step.symbolic)} = [{numbers}]$", width="content")
+        copy_button("Copy LaTeX", step.latex, key="copy")
+
+
+def reasons(step: Step) -> None:
+    """Why the step is there, the proof, the line of source, and where texts and run differ."""
+    if step.why:
+        st.markdown(step.why)
+    icon = ":material/verified:" if step.error is not None else ":material/info:"
+    (st.success if step.error is not None else st.info)(texts.proof(step), icon=icon)
+    if step.note and step.error is not None:
+        st.info(step.note, icon=":material/edit_note:")
+    if step.source is not None:
+        st.caption(f"{step.source.file}, line {step.source.line}")
+        st.code(step.source.text.strip(), language="python", wrap_lines=True)
+
+
+def tensor(trace: Trace, step: Step) -> None:
+    """The tensor itself: sliders for its leading axes, a heatmap of the last two."""
+    value = trace.value(step)
+    if value is None:
+        st.caption("The tensor of this step was not kept, to hold memory down.")
+        return
+    values, names = tensors.as_array(value), list(step.symbolic)
+    values, names = (values[None], ["1", *names]) if values.ndim == 1 else (values, names)
+    st.subheader("The tensor")
+    index = [_index(names[axis], size, axis) for axis, size in enumerate(values.shape[:-2])]
+    matrix = values[tuple(index)]
+    figure = tensors.heatmap(matrix, step.symbol, names[-2:])
+    st.plotly_chart(figure, alt=tensors.describe(matrix, symbol_text(step.symbol)), config={"displaylogo": False})
+    st.caption(tensors.caption(matrix) or "Every value is shown.")
+
+
+def _index(name: str, size: int, axis: int) -> int:
+    if size == 1:
+        return 0
+    return st.slider(f"${notation.latex(name)}$ index", 0, size - 1, key=f"axis{axis}")
+
+
+def product(step: Step) -> None:
+    """The step's matrix product, drawn to scale."""
+    if step.product is None:
+        return
+    st.subheader("The matrix product, to scale")
+    drawing(products.drawing(step.product, step.stage), "product")
+
+
+def operations(ops: Sequence[Op]) -> None:
+    """Ops as a table: what ran where, shapes in and out, cost."""
+    rows = [
+        {
+            "op": op.index,
+            "name": op.op,
+            "module": op.module,
+            "source": f"{op.source.file.rsplit('/', 1)[-1]}:{op.source.line}" if op.source else "",
+            "inputs": "  ".join(shape_numbers(one.shape) for one in op.inputs),
+            "outputs": "  ".join(shape_numbers(one.shape) for one in op.outputs),
+            "in symbols": "  ".join(notation.shape_text(one.symbolic) for one in op.outputs if one.symbolic),
+            "parameters": op.params,
+            "FLOP": op.flops,
+        }
+        for op in ops
+    ]
+    st.dataframe(pd.DataFrame(rows), hide_index=True, alt=f"{len(rows)} operations with shapes and cost")

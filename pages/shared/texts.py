@@ -1,0 +1,55 @@
+"""Sentences that more than one place shows, or that need some counting to say."""
+
+from collections.abc import Mapping
+
+from pages.shared.session import View
+from tracer.figures.classes import percent
+from tracer.figures.labels import scientific
+from tracer.record import Step
+
+
+def cropped(view: View) -> str:
+    """Which part of the photo the model gets."""
+    photo = f"{view.photo.width} × {view.photo.height} pixels"
+    left, top, right, bottom = view.crop.box
+    if (right - left, bottom - top) == view.photo.size:
+        return f"All of the photo, {photo}, in {view.rows} × {view.columns} patches."
+    return f"The model gets the middle of the photo ({photo}); what is dimmed is cut off."
+
+
+def seen(view: View) -> str:
+    """At which size the model sees the photo."""
+    side = f"{view.image.height // view.rows} × {view.image.width // view.columns}"
+    return (
+        f"{view.image.height} × {view.image.width} pixels, that is {view.rows} × {view.columns} patches of {side}. "
+        "Each becomes one token; the number is its place in the sequence, and token 0 is the class token."
+    )
+
+
+def card(facts: Mapping | None) -> str:
+    """What the model knows and how well, from the card of its weights; empty without one."""
+    if not facts or "classes" not in facts:
+        return ""
+    sizes, classes = facts.get("sizes", {}), facts["classes"]
+    sentence = (
+        f"This model knows {len(classes)} classes and nothing else: {', '.join(classes)}. "
+        f"It sees {sizes.get('H')} × {sizes.get('W')} pixels, so fine detail is lost before it starts, "
+        "and whatever you show it, it answers with one of these classes."
+    )
+    if (accuracy := facts.get("accuracy")) is not None:
+        share = accuracy if accuracy <= 1 else accuracy / 100
+        sentence += f" On test images it never saw, it is right {percent(share)} of the time."
+    return sentence
+
+
+def proof(step: Step) -> str:
+    """What was compared for a step and how well it agreed, in one sentence."""
+    if step.error is None:
+        reason = f" {step.note}" if step.note else ""
+        return f"Not executed for this step.{reason}"
+    if step.error == 0:
+        return "The equation was executed on the traced tensors and gives the model’s tensor bit for bit."
+    return (
+        "The equation was executed on the traced tensors and compared with what the model computed: "
+        f"largest difference {scientific(step.error)} of the largest value."
+    )

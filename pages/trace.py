@@ -1,0 +1,28 @@
+"""Every step of the forward pass: equation, shape, proof, picture."""
+
+import streamlit as st
+
+from pages.shared import session, steps
+
+TITLE = "Trace"
+ICON = ":material/function:"
+ORDER = 2
+
+trace = session.trace()
+st.title("Step by step")
+if not trace.steps:
+    st.info("This run has no steps: a trace of a module without equations shows its operations only.")
+    steps.operations(trace.ops)
+    st.stop()
+
+listing, detail = st.columns([2, 5], gap="large")
+with listing:
+    step = steps.choose(trace)
+with detail:
+    steps.heading(trace, step)
+    steps.equation(step)
+    steps.reasons(step)
+    steps.tensor(trace, step)
+    steps.product(step)
+    st.subheader("The operations it covers")
+    steps.operations([op for op in trace.ops if op.index in set(step.ops)])

@@ -1,0 +1,54 @@
+"""The answer: the most probable classes as horizontal bars."""
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from tracer.figures.colours import OTHER, stage_colour
+
+
+def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = 5) -> go.Figure:
+    """The `top` classes with their probabilities, the most probable first; the first bar has the head's colour."""
+    ranked = ranking(classes, probabilities)[:top]
+    names, shares = [name for name, _ in ranked], [share for _, share in ranked]
+    figure = go.Figure(
+        go.Bar(
+            x=shares,
+            y=names,
+            orientation="h",
+            text=[percent(share) for share in shares],
+            textposition="outside",
+            cliponaxis=False,
+            marker={"color": [stage_colour("head")] + [OTHER] * (len(ranked) - 1), "cornerradius": 3},
+            hovertemplate="%{y}: %{x:.4f}<extra></extra>",
+        )
+    )
+    figure.update_xaxes(range=[0, 1.12], tickvals=[0, 0.25, 0.5, 0.75, 1], tickformat=".0%", title="probability")
+    figure.update_yaxes(autorange="reversed", title="class", ticklabelstandoff=6)
+    figure.update_layout(
+        height=60 + 44 * len(ranked),
+        bargap=0.35,
+        font={"size": 16},
+        margin={"l": 8, "r": 8, "t": 8, "b": 8},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+    )
+    return figure
+
+
+def ranking(classes: Sequence[str], probabilities: Sequence[float]) -> list[tuple[str, float]]:
+    """(class, probability), the most probable first; equal ones in the model's order."""
+    pairs = zip(classes, map(float, probabilities), strict=True)
+    return sorted(pairs, key=lambda pair: -pair[1])
+
+
+def percent(share: float) -> str:
+    """A probability in per cent with what digits it needs: `97.3 %`, `0.04 %`, `< 0.01 %`."""
+    if 0 < share < 0.0001:
+        return "< 0.01 %"
+    return f"{100 * share:.{1 if share >= 0.01 or share == 0 else 2}f} %"
+
+
+def describe(classes: Sequence[str], probabilities: Sequence[float], top: int = 5) -> str:
+    """The text alternative of the bars."""
+    return "Most probable classes: " + ", ".join(f"{n} {percent(p)}" for n, p in ranking(classes, probabilities)[:top])

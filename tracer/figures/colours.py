@@ -1,0 +1,46 @@
+"""Colours that mean something: one per stage of the forward pass, and the scales of heatmaps.
+
+Stage colours have a contrast of at least 3 : 1 on the light and on the dark page, so that one value serves both.
+Scales are perceptually uniform (van der Walt and Smith 2015; Nuñez et al. 2018; Thyng et al. 2016).
+"""
+
+from plotly import colors
+
+STAGES = {
+    "patches": "#2589c7",
+    "embedding": "#8467d7",
+    "position": "#c9741d",
+    "attention": "#d8486b",
+    "mlp": "#2a9461",
+    "norm": "#7a8494",
+    "head": "#a3820f",
+    "decoder": "#159a9c",
+}
+OTHER = "#7a8494"
+
+STREAMLIT = {  # the same stages in the colour names of Streamlit's markdown and badges
+    "patches": "blue",
+    "embedding": "violet",
+    "position": "orange",
+    "attention": "red",
+    "mlp": "green",
+    "norm": "gray",
+    "head": "yellow",
+    "decoder": "primary",
+}
+
+SEQUENTIAL = "viridis"
+DIVERGING = "balance"
+ATTENTION = "inferno"
+
+
+def stage_colour(stage: str) -> str:
+    """The colour of a stage, or a neutral grey for one that is not in the list."""
+    return STAGES.get(stage, OTHER)
+
+
+def table(scale: str = ATTENTION, steps: int = 256) -> bytes:
+    """A colour scale as `steps` RGB triples, for drawing in the browser."""
+    shares = [index / (steps - 1) for index in range(steps)]
+    samples = colors.sample_colorscale(scale, shares, colortype="tuple")
+    return bytes(round(255 * channel) for colour in samples for channel in colour)

@@ -1,0 +1,122 @@
+r"""Labels for figures, which show no LaTeX: `\mathbf{X}_p` as `<b>X</b><sub>p</sub>` or `X_p`, numbers with units.
+
+The HTML is the subset that plotly, SVG in a page and `st.html` share: b, i, sub, sup.
+"""
+
+import html
+import re
+
+from tracer import notation
+
+_TOKEN = re.compile(r"\\([a-zA-Z]+|.)|([{}^_'])|\s+|([^\\{}^_'\s])")
+_FONTS = {"mathbf": "b", "boldsymbol": "b", "mathit": "i", "mathrm": "", "text": "", "operatorname": "", "mathbb": "b"}
+_ACCENTS = {"tilde": "\u0303", "hat": "\u0302", "bar": "\u0304"}
+_GLYPHS = {
+    "ell": "ℓ", "top": "⊤", "cdot": "·", "times": "×", "in": "∈", "infty": "∞", "sum": "∑", "prime": "′",
+    "alpha": "α", "beta": "β", "gamma": "γ", "epsilon": "ε", "mu": "μ", "sigma": "σ", "odot": "⊙", "quad": " ",
+    "to": "→", "le": "≤", "ge": "≥", "ldots": "…",
+}  # fmt: skip
+_SUPERSCRIPT = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
+
+
+def symbol_html(latex: str) -> str:
+    r"""A tensor's LaTeX symbol as HTML: `\mathbf{X}^{(\ell)}` gives `<b>X</b><sup>(ℓ)</sup>`. Text is escaped."""
+    return _render(_parse(latex), {"b": "<b>{}</b>", "i": "<i>{}</i>", "_": "<sub>{}</sub>", "^": "<sup>{}</sup>"})
+
+
+def symbol_text(latex: str) -> str:
+    r"""A tensor's LaTeX symbol as plain text, for screen readers and tables: `\mathbf{X}_p` gives `X_p`."""
+    return html.unescape(_render(_parse(latex), {"_": "_{}", "^": "^{}"}))
+
+
+def size_html(symbolic: str) -> str:
+    """One symbolic dimension as HTML with italic sizes: `"C*P**2"` gives `<i>C</i>·<i>P</i>²`."""
+    plain = html.escape(notation.text(symbolic))
+    return re.sub(
+        r"([A-Za-z])(?:_([A-Za-z]+))?", lambda m: f"<i>{m[1]}</i>" + (f"<sub>{m[2]}</sub>" if m[2] else ""), plain
+    )
+
+
+def shape_html(symbolic: tuple[str, ...]) -> str:
+    """A symbolic shape as HTML: `("B", "N + 1", "D")` gives `[B, N+1, D]` with italic sizes."""
+    return "[" + ", ".join(map(size_html, symbolic)) + "]"
+
+
+def shape_numbers(shape: tuple[int, ...]) -> str:
+    """A concrete shape as text: `[1, 197, 768]`."""
+    return "[" + ", ".join(map(str, shape)) + "]"
+
+
+def svg_text(markup: str) -> str:
+    """The HTML of a label as SVG text content: bold, italic, and shifted smaller spans for sub- and superscripts."""
+    for tag, shift in (("sub", 0.3), ("sup", -0.5)):
+        back = -0.7 * shift
+        markup = re.sub(
+            f"<{tag}>(.*?)</{tag}>",
+            rf'<tspan dy="{shift}em" font-size="70%">\1</tspan><tspan dy="{back:.3g}em">&#8203;</tspan>',
+            markup,
+        )
+    markup = re.sub("<b>(.*?)</b>", r'<tspan font-weight="700">\1</tspan>', markup)
+    return re.sub("<i>(.*?)</i>", r'<tspan font-style="italic">\1</tspan>', markup)
+
+
+def scientific(value: float) -> str:
+    """A small or large number in scientific notation with real superscripts: `2.1e-07` gives `2.1 × 10⁻⁷`."""
+    if value == 0:
+        return "0"
+    digits, exponent = f"{value:.1e}".split("e")
+    return f"{digits} × 10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+
+
+def amount(value: float, unit: str = "") -> str:
+    """A count with an SI prefix: `17.6e9, "FLOP"` gives `17.6 GFLOP`, `812_170` gives `812 k`."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            scaled = value / factor
+            return f"{scaled:.{0 if scaled >= 100 else 1 if scaled >= 10 else 2}f} {prefix}{unit}"
+    return f"{value:g} {unit}".strip()
+
+
+def _parse(latex: str) -> list:
+    """Tokens as a tree: strings, lists (groups) and one-character marks for sub- and superscripts."""
+    stack: list[list] = [[]]
+    for macro, mark, char in _TOKEN.findall(latex):
+        if mark == "{":
+            stack.append([])
+        elif mark == "}":
+            if len(stack) > 1:
+                group = stack.pop()
+                stack[-1].append(group)
+        elif mark == "'":
+            stack[-1].append("′")
+        elif mark:
+            stack[-1].append((mark,))
+        elif macro in _ACCENTS:
+            stack[-1].append((_ACCENTS[macro],))
+        elif macro in _FONTS:
+            stack[-1].append((_FONTS[macro],))
+        elif macro:
+            stack[-1].append(_GLYPHS.get(macro, macro if len(macro) > 1 else ""))
+        elif char:
+            stack[-1].append(char)
+    while len(stack) > 1:
+        group = stack.pop()
+        stack[-1].append(group)
+    return stack[0]
+
+
+def _render(tree: list, marks: dict[str, str]) -> str:
+    out, pending = [], []
+    for node in tree:
+        if isinstance(node, tuple):
+            pending.append(node[0])
+            continue
+        piece = _render(node, marks) if isinstance(node, list) else html.escape(node)
+        while pending:
+            mark = pending.pop()
+            if mark in _ACCENTS.values():
+                piece = re.sub("(^|>)([^<>]+)", rf"\1\2{mark}", piece, count=1)
+            else:
+                piece = marks.get(mark, "{}").format(piece)
+        out.append(piece)
+    return "".join(out)

@@ -1,0 +1,84 @@
+"""The photo as the model meets it: the patch grid over it, and the patches it is cut into, as SVG."""
+
+import base64
+from io import BytesIO
+
+import numpy as np
+from PIL import Image
+
+from tracer.figures.colours import stage_colour
+from tracer.inputs.images import Crop, patch_boxes
+
+LARGEST = 960
+MOST_NUMBERED = 100
+
+
+def data_uri(image: Image.Image, kind: str = "JPEG") -> str:
+    """An image as a `data:` address, so that a page shows it without asking any server."""
+    file = BytesIO()
+    image.save(file, kind, **({"quality": 88} if kind == "JPEG" else {}))
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def shown(photo: Image.Image) -> Image.Image:
+    """The photo at no more than `LARGEST` pixels a side: what a screen needs."""
+    scale = min(1, LARGEST / max(photo.size))
+    return photo if scale == 1 else photo.resize([max(1, round(side * scale)) for side in photo.size])
+
+
+def grid(photo: Image.Image, crop: Crop, rows: int, columns: int) -> str:
+    """The photo with its patch grid, what the crop cuts off dimmed. Coordinates are the photo's own pixels."""
+    width, height = photo.size
+    boxes = patch_boxes(crop, rows, columns)
+    xs = [box[0] for box in boxes[:columns]] + [boxes[columns - 1][2]]
+    ys = [box[1] for box in boxes[::columns]] + [boxes[-1][3]]
+    lines = "".join(f"M{x:g} {ys[0]:g}V{ys[-1]:g}" for x in xs) + "".join(f"M{xs[0]:g} {y:g}H{xs[-1]:g}" for y in ys)
+    frame = f"M{xs[0]:g} {ys[0]:g}H{xs[-1]:g}V{ys[-1]:g}H{xs[0]:g}Z"
+    label = f"The photo, {width} × {height} pixels; {rows} × {columns} patches over the part that the model sees"
+    stroke = 'fill="none" vector-effect="non-scaling-stroke"'
+    return (
+        f'<svg class="photo-grid" viewBox="0 0 {width} {height}" role="img" aria-label="{label}" '
+        f'preserveAspectRatio="xMinYMin" style="display:block;width:100%;max-height:26rem;border-radius:6px">'
+        f'<image href="{data_uri(shown(photo))}" width="{width}" height="{height}" preserveAspectRatio="none"/>'
+        f'<path d="M0 0H{width}V{height}H0Z{frame}" fill="#000" fill-opacity="0.62" fill-rule="evenodd"/>'
+        f'<path d="{lines}" stroke="#000" stroke-opacity="0.45" stroke-width="3" {stroke}/>'
+        f'<path d="{lines}" stroke="#fff" stroke-opacity="0.9" stroke-width="1" {stroke}/>'
+        f'<path d="{frame}" stroke="{stage_colour("patches")}" stroke-width="3" {stroke}/></svg>'
+    )
+
+
+def patches(image: Image.Image, rows: int, columns: int) -> str:
+    """The model's input taken apart: its patches as the model sees them, numbered in the order of the tokens.
+
+    The sides of the image must be multiples of the grid. Beyond 100 patches the numbers are left out.
+    """
+    pixels = np.asarray(image.convert("RGB"))
+    high, wide = pixels.shape[0] // rows, pixels.shape[1] // columns
+    numbered = rows * columns <= MOST_NUMBERED
+    zoom = max(1, 48 // max(high, wide))
+    side_x, side_y = wide * zoom, high * zoom
+    gap, head = max(2, side_x // 8), side_y // 3 if numbered else max(2, side_y // 8)
+    pitch_x, pitch_y = side_x + gap, side_y + head
+    sheet = np.zeros((rows * pitch_y, columns * pitch_x, 4), dtype=np.uint8)
+    for row in range(rows):
+        for column in range(columns):
+            patch = pixels[row * high : (row + 1) * high, column * wide : (column + 1) * wide]
+            top, left = row * pitch_y + head, column * pitch_x
+            cell = sheet[top : top + side_y, left : left + side_x]
+            cell[..., :3], cell[..., 3] = patch.repeat(zoom, 0).repeat(zoom, 1), 255
+    height, width = sheet.shape[0], sheet.shape[1] - gap
+    sheet = sheet[:, :width]
+    numbers = "".join(
+        f'<text x="{column * pitch_x}" y="{row * pitch_y + head - 3}">{row * columns + column + 1}</text>'
+        for row in range(rows if numbered else 0)
+        for column in range(columns)
+    )
+    size = f"{image.width} × {image.height} pixels"
+    label = f"The {rows * columns} patches of the model’s input of {size}, in {rows} rows and {columns} columns"
+    return (
+        f'<svg class="patches" viewBox="0 0 {width} {height}" role="img" aria-label="{label}" '
+        f'preserveAspectRatio="xMinYMin" style="display:block;width:100%;max-height:26rem">'
+        f'<image href="{data_uri(Image.fromarray(sheet), "PNG")}" width="{width}" height="{height}" '
+        f'style="image-rendering:pixelated"/>'
+        f'<g fill="currentColor" font-size="{0.8 * head:g}" font-family="inherit">{numbers}</g></svg>'
+    )

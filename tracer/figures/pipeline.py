@@ -1,0 +1,128 @@
+"""The way from pixels to logits as a picture: steps as boxes, shapes at the arrows, read from the run itself.
+
+Which steps stand side by side and which reach back over others (a residual sum, the values of an attention) is
+worked out from the ops: who made what each of them took.
+"""
+
+import html
+from collections.abc import Iterable, Sequence
+
+from tracer.figures.colours import stage_colour
+from tracer.figures.labels import shape_html, shape_numbers, size_html, symbol_html
+from tracer.record import Op, Step, Trace
+
+
+def sources(trace: Trace) -> dict[str, frozenset[str]]:
+    """For each step the ids of the steps whose tensors it takes, looking through layout ops."""
+    ops = {op.index: op for op in trace.ops}
+    known: dict[int, frozenset[str]] = {}
+
+    def makers(op: Op) -> frozenset[str]:
+        if op.index not in known:
+            known[op.index] = frozenset()
+            found: set[str] = set()
+            for maker in (taken.maker for taken in op.inputs):
+                if (made := ops.get(maker) if isinstance(maker, int) else None) is None:
+                    continue
+                if made.step is None or made.step == op.step:
+                    found |= makers(made)
+                else:
+                    found.add(made.step)
+            known[op.index] = frozenset(found)
+        return known[op.index]
+
+    return {
+        step.id: frozenset().union(*(makers(ops[index]) for index in step.ops if index in ops)) - {step.id}
+        for step in trace.steps
+    }
+
+
+def groups(steps: Iterable[Step], taken: dict[str, frozenset[str]]) -> list[list[Step]]:
+    """Steps in order, those that stand side by side in one list: neighbours that take the same tensors."""
+    out: list[list[Step]] = []
+    for step in steps:
+        beside = out and out[-1][0].stage == step.stage and taken[step.id] and taken[out[-1][0].id] == taken[step.id]
+        if beside:
+            out[-1].append(step)
+        else:
+            out.append([step])
+    return out
+
+
+def pipeline(trace: Trace) -> str:
+    """The pipeline as HTML: the steps before the blocks, one block for all of them, the steps after.
+
+    Each step is a button with its id in `data-step`. All text out of the trace is escaped.
+    """
+    taken = sources(trace)
+    layers = sorted({step.layer for step in trace.steps if step.layer is not None})
+    inside = [index for index, step in enumerate(trace.steps) if step.layer is not None]
+    first, last = (inside[0], inside[-1] + 1) if inside else (len(trace.steps), len(trace.steps))
+    before, after = trace.steps[:first], trace.steps[last:]
+    block = [step for step in trace.steps if layers and step.layer == layers[0]]
+    symbol = next((size for size in trace.symbols if size.name == "L"), None)
+    times = f"{size_html('L')} = {symbol.value}" if symbol else str(len(layers))
+    names = {step.id: step.symbol for step in trace.steps}
+    sections = [
+        ("From pixels to tokens", before, False),
+        (f"One block, run {times} times, each time with weights of its own", block, True),
+        ("From tokens to the answer", after, False),
+    ]
+    rows, arrow = [], _start(trace)
+    sections = [section for section in sections if section[1]]
+    for index, (title, steps, box) in enumerate(sections):
+        row = _row(steps, taken, _at_any_layer(names, layers[0]) if box else names, arrow)
+        arrow = _shape(steps[-1:])
+        if index == len(sections) - 1:
+            row += f'<li class="unit">{arrow}<span class="end">answer</span></li>'
+        rows.append(f'<section class="{"block" if box else "line"}"><h4>{title}</h4><ol>{row}</ol></section>')
+    return f'<div class="pipeline">{"".join(rows)}</div>'
+
+
+def _row(steps: Sequence[Step], taken: dict[str, frozenset[str]], names: dict[str, str], arrow: str) -> str:
+    """Steps in a row, each with the arrow that leads to it; `arrow` is the one that comes in."""
+    units, before = [], None
+    for group in groups(steps, taken):
+        back = sorted(taken[group[0].id] - before) if before is not None else []
+        note = ", ".join(symbol_html(names[id]) for id in back)
+        note = f'<span class="back">with {note}</span>' if note else ""
+        boxes = "".join(_step(step, names) for step in group)
+        units.append(f'<li class="unit">{arrow}<div class="group">{note}{boxes}</div></li>')
+        arrow, before = _shape(group), {step.id for step in group}
+    return "".join(units)
+
+
+def _at_any_layer(names: dict[str, str], layer: int) -> dict[str, str]:
+    """Symbols of one block as those of block ℓ, and of the one before it as those of block ℓ−1."""
+    return {
+        id: name.replace(f"({layer + 1})", r"(\ell)").replace(f"({layer})", r"(\ell-1)") for id, name in names.items()
+    }
+
+
+def _step(step: Step, names: dict[str, str]) -> str:
+    return (
+        f'<button type="button" data-step="{html.escape(step.id)}" style="--stage:{stage_colour(step.stage)}">'
+        f'<span class="symbol">{symbol_html(names[step.id])}</span>'
+        f'<span class="title">{html.escape(step.title)}</span></button>'
+    )
+
+
+def _shape(steps: Sequence[Step]) -> str:
+    """The arrow behind steps that stand side by side: their shapes, once each."""
+    return "".join(_arrow(*shape) for shape in dict.fromkeys((step.symbolic, step.shape) for step in steps))
+
+
+def _arrow(symbolic: tuple[str, ...], shape: tuple[int, ...]) -> str:
+    return (
+        f'<div class="arrow"><span class="symbolic">{shape_html(symbolic)}</span><span class="line"></span>'
+        f'<span class="numbers">{shape_numbers(shape)}</span></div>'
+    )
+
+
+def _start(trace: Trace) -> str:
+    """What the first op took that came from outside: the image or the token ids."""
+    for op in trace.ops:
+        for taken in op.inputs:
+            if isinstance(taken.maker, str) and taken.symbolic and taken.maker not in op.parameters:
+                return f'<span class="end">input</span>{_arrow(taken.symbolic, taken.shape)}'
+    return ""

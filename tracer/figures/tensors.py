@@ -1,0 +1,106 @@
+"""The picture of a tensor: its last two axes as a heatmap, axes named after the symbols, a colour bar with numbers."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from tracer.figures import colours
+from tracer.figures.labels import size_html, symbol_html
+
+MAX_ROWS, MAX_COLUMNS = 256, 512
+
+
+def as_array(tensor) -> np.ndarray:
+    """A tensor of any kind as a float array (half precision and bfloat16 become float32)."""
+    if hasattr(tensor, "detach"):
+        tensor = tensor.detach().float().cpu().numpy()
+    return np.asarray(tensor, dtype=np.float32)
+
+
+def reduce(matrix: np.ndarray, rows: int = MAX_ROWS, columns: int = MAX_COLUMNS) -> tuple[np.ndarray, tuple[int, int]]:
+    """A matrix of at most `rows` × `columns` cells, each the mean of a box of values, and the box's (height, width).
+
+    The last row and column of boxes may be smaller; a box of one value is the value itself.
+    """
+    high, wide = (max(1, -(-size // most)) for size, most in zip(matrix.shape, (rows, columns), strict=True))
+    if (high, wide) == (1, 1):
+        return matrix, (1, 1)
+    starts = (np.arange(0, size, step) for size, step in zip(matrix.shape, (high, wide), strict=True))
+    down, across = starts
+    sums = np.add.reduceat(np.add.reduceat(matrix.astype(np.float64), down, axis=0), across, axis=1)
+    heights = np.diff(np.append(down, matrix.shape[0]))
+    widths = np.diff(np.append(across, matrix.shape[1]))
+    return (sums / np.outer(heights, widths)).astype(np.float32), (high, wide)
+
+
+def heatmap(
+    matrix: np.ndarray,
+    symbol: str,
+    symbolic: Sequence[str],
+    *,
+    ticks: Sequence[str] | None = None,
+) -> go.Figure:
+    r"""The heatmap of a matrix `[rows, columns]`: row 0 on top, colour bar titled with the tensor's symbol.
+
+    `symbol` is LaTeX (`\mathbf{Q}`), `symbolic` the two symbolic sizes. Values of both signs get a diverging scale
+    centred on 0, others a sequential one; -inf and NaN are left empty. `ticks` names the columns.
+    """
+    cells, box = reduce(np.atleast_2d(matrix))
+    cells = np.where(np.isfinite(cells), cells, np.nan)
+    known = cells[np.isfinite(cells)]
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    if low < 0 < high:
+        edge = max(-low, high)
+        scale = {"colorscale": colours.DIVERGING, "zmin": -edge, "zmax": edge}
+    else:
+        scale = {"colorscale": colours.SEQUENTIAL, "zmin": low, "zmax": high if high > low else low + 1}
+    rows, columns = ([index * step for index in range(size)] for size, step in zip(cells.shape, box, strict=True))
+    figure = go.Figure(
+        go.Heatmap(
+            z=cells,
+            x=list(ticks) if ticks and box[1] == 1 else columns,
+            y=rows,
+            colorbar={"title": {"text": symbol_html(symbol)}, "thickness": 14, "outlinewidth": 0},
+            hovertemplate="row %{y}, column %{x}: %{z:.4g}<extra></extra>",
+            **scale,
+        )
+    )
+    figure.update_xaxes(title=_axis(symbolic[1], matrix.shape[1]), showgrid=False, zeroline=False)
+    figure.update_yaxes(title=_axis(symbolic[0], matrix.shape[0]), autorange="reversed", showgrid=False, zeroline=False)
+    if cells.shape[0] <= 12:
+        figure.update_yaxes(dtick=box[0])
+    figure.update_layout(
+        height=int(np.clip(cells.shape[0] * 7 + 110, 190, 560)),
+        font={"size": 15},
+        margin={"l": 8, "r": 8, "t": 16, "b": 8},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+    )
+    return figure
+
+
+def caption(matrix: np.ndarray) -> str:
+    """One sentence on how the picture was reduced and what it leaves empty; empty where it shows every value."""
+    _, (high, wide) = reduce(matrix)
+    parts = []
+    if (high, wide) != (1, 1):
+        parts.append(f"Each cell is the mean of {high} × {wide} values, because {matrix.size:,} don't fit on a screen.")
+    if missing := int((~np.isfinite(matrix)).sum()):
+        parts.append(f"{missing:,} values are −∞ or NaN and left empty.")
+    return " ".join(parts)
+
+
+def describe(matrix: np.ndarray, name: str) -> str:
+    """The text alternative of the heatmap: what it shows, its size, smallest, mean and largest value."""
+    known = matrix[np.isfinite(matrix)]
+    if not known.size:
+        return f"Heatmap of {name}, {matrix.shape[0]} × {matrix.shape[1]}, no finite value."
+    return (
+        f"Heatmap of {name}, {matrix.shape[0]} rows × {matrix.shape[1]} columns: "
+        f"smallest {known.min():.3g}, mean {known.mean():.3g}, largest {known.max():.3g}."
+    )
+
+
+def _axis(symbolic: str, size: int) -> str:
+    return f"{size_html(symbolic)} = {size}" if symbolic not in ("?", str(size)) else str(size)
