@@ -159,7 +159,7 @@ class FusedAttention(nn.Module):
         self.layers = layers
 
     def forward(self, x):
-        B, S, D = x.shape
+        _, S, D = x.shape
         for layer in range(self.layers):
             packed = self.get_submodule(f"packed{layer}")(x).unflatten(-1, (3, self.h, D // self.h))
             q, k, v = packed.permute(2, 0, 3, 1, 4)
@@ -182,7 +182,7 @@ class ExplicitAttention(FusedAttention):
     """The same attention written out: the two must give the same maps."""
 
     def forward(self, x):
-        B, S, D = x.shape
+        _, S, D = x.shape
         for layer in range(self.layers):
             packed = self.get_submodule(f"packed{layer}")(x).unflatten(-1, (3, self.h, D // self.h))
             q, k, v = packed.permute(2, 0, 3, 1, 4)

@@ -18,7 +18,5 @@ def __getattr__(name: str):
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     if name == "inputs":
-        import tracer.inputs.images
-
-        return import_module("tracer.inputs")
+        return import_module("tracer.inputs.images") and import_module("tracer.inputs")
     raise AttributeError(f"module 'tracer' has no attribute {name!r}")

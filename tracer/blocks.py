@@ -25,7 +25,7 @@ class Attention(nn.Module):
         super().__init__()
         if d_k is None:
             if D % h:
-                raise ValueError(f"D={D} is not divisible by h={h}: each head is D/h wide, so D must be a multiple of h")
+                raise ValueError(f"D={D} is not divisible by h={h}: a head is D/h wide, so D must be a multiple of h")
             d_k = D // h
         self.h, self.d_k = h, d_k
         self.query = nn.Linear(D, h * d_k, bias=bias)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 import sympy
+from sympy.printing.latex import LatexPrinter
+from sympy.printing.str import StrPrinter
 
 MEANINGS = {
     "B": "batch: how many inputs run at once",
@@ -30,26 +32,8 @@ MEANINGS = {
 
 LATEX = {"d_ff": r"d_{\mathrm{ff}}", "d_k": "d_k"}
 
-TENSORS = {
-    "X_p": r"\mathbf{X}_p",
-    "I": r"\mathbf{I}",
-    "t": r"\mathbf{t}",
-    "E": r"\mathbf{E}",
-    "P": r"\mathbf{P}",
-    "Q": r"\mathbf{Q}",
-    "K": r"\mathbf{K}",
-    "V": r"\mathbf{V}",
-    "S": r"\mathbf{S}",
-    "M": r"\mathbf{M}",
-    "A": r"\mathbf{A}",
-    "H": r"\mathbf{H}",
-    "O": r"\mathbf{O}",
-    "U": r"\mathbf{U}",
-    "G": r"\mathbf{G}",
-    "F": r"\mathbf{F}",
-    "X_f": r"\mathbf{X}_f",
-    "Z": r"\mathbf{Z}",
-}
+ORDER = ("B", "L", "N", "S", "T", "P", "H", "W", "C", "h", "d_k", "D", "d_ff", "V", "K")
+"""The order in which sizes stand in a product: `P²C`, `h·d_k`, `B·N`."""
 
 
 @lru_cache(maxsize=256)
@@ -106,7 +90,7 @@ def latex(expression: str | sympy.Expr) -> str:
 
 @lru_cache(maxsize=4096)
 def _latex(expression: sympy.Expr) -> str:
-    return sympy.latex(expression, symbol_names={symbol(name): text for name, text in LATEX.items()}, order="none")
+    return SizePrinter().doprint(expression)
 
 
 def shape_latex(symbolic: tuple[str, ...]) -> str:
@@ -115,10 +99,58 @@ def shape_latex(symbolic: tuple[str, ...]) -> str:
 
 
 def shape_text(symbolic: tuple[str, ...]) -> str:
-    """A symbolic shape as plain text, for figures and tables: `("B", "N + 1", "P**2*C")` gives `[B, N+1, P²C]`."""
+    """A symbolic shape as plain text, for figures and tables: `("B", "N + 1", "P**2*C")` gives `[B, N+1, P²·C]`."""
     return "[" + ", ".join(text(size) for size in symbolic) + "]"
 
 
+@lru_cache(maxsize=4096)
 def text(symbolic: str) -> str:
-    """One symbolic dimension as plain text: `"C*P**2"` gives `C·P²`."""
-    return symbolic.replace(" + ", "+").replace(" - ", "−").replace("**2", "²").replace("**3", "³").replace("*", "·")
+    """One symbolic dimension as plain text, in the field's order: `"C*P**2"` gives `P²·C`, `"d_k*h"` gives `h·d_k`."""
+    return symbolic if symbolic == "?" else PlainPrinter().doprint(parse(symbolic))
+
+
+def _place(factor: sympy.Expr) -> tuple[int, str]:
+    """Where a factor stands in a product: numbers, then sizes, then sums."""
+    base = str(factor.as_base_exp()[0])
+    return (-1 if factor.is_number else ORDER.index(base) if base in ORDER else len(ORDER)), base
+
+
+def _terms(sum_of: sympy.Add) -> list[sympy.Expr]:
+    """Terms as one says them: `N + 1`, with numbers last."""
+    return sorted(sum_of.args, key=lambda term: (term.is_number, *_place(sympy.Mul.make_args(term)[-1])))
+
+
+class SizePrinter(LatexPrinter):
+    """LaTeX of sizes: products in the field's order, numbers last in sums."""
+
+    def __init__(self):
+        super().__init__({"symbol_names": {symbol(name): text for name, text in LATEX.items()}})
+
+    def _print_Mul(self, expr):
+        above, below = sympy.fraction(expr)
+        if below != 1:
+            return rf"\frac{{{self._print(above)}}}{{{self._print(below)}}}"
+        factors = sorted(sympy.Mul.make_args(above), key=_place)
+        return r"\,".join(rf"\left({self._print(f)}\right)" if f.is_Add else self._print(f) for f in factors)
+
+    def _print_Add(self, expr, order=None):
+        return " + ".join(self._print(term) for term in _terms(expr)).replace("+ -", "- ")
+
+
+class PlainPrinter(StrPrinter):
+    """Plain text of sizes, for figures and tables: `P²·C`, `h·d_k`, `N+1`, `H/P`."""
+
+    def _print_Mul(self, expr):
+        above, below = sympy.fraction(expr)
+        factors = sorted(sympy.Mul.make_args(above), key=_place)
+        product = "·".join(f"({self._print(f)})" if f.is_Add else self._print(f) for f in factors)
+        return product if below == 1 else f"{product}/{self._print(below)}"
+
+    def _print_Add(self, expr, order=None):
+        return "+".join(self._print(term) for term in _terms(expr)).replace("+-", "−")
+
+    def _print_Pow(self, expr, rational=False):
+        if expr.exp.is_Integer and expr.exp > 1:
+            base = f"({self._print(expr.base)})" if expr.base.is_Add else self._print(expr.base)
+            return base + str(expr.exp).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+        return super()._print_Pow(expr, rational)

@@ -152,7 +152,9 @@ def _ops(module, seen: list[Seen], owner, solution: Solution | None) -> tuple[Op
         params_symbolic = "?" if fresh else "0"
         if solution:
             formula = cost.flops_symbolic(op.name, inputs, outputs[0] if outputs else ()) if flops else "0"
-            params_symbolic = cost.total([("*".join(f"({s})" for s in inputs[j]) or "1", None) for j in fresh.values()], None)
+            params_symbolic = cost.total(
+                [("*".join(f"({s})" for s in inputs[j]) or "1", None) for j in fresh.values()], None
+            )
             if any("?" in inputs[j] for j in fresh.values()):
                 params_symbolic = "?"
         ops.append(
@@ -210,9 +212,13 @@ def _step(found: Found, ops, solution: Solution | None, sizes, same, value) -> S
 
 def _product(line: Line, sizes) -> tuple[Operand, Operand, Operand] | None:
     """The first matrix product of the equation, to be drawn to scale."""
-    return tuple(
-        Operand(symbol, names, tuple(int(value_of(name, sizes)) for name in names)) for symbol, names in _factors(line)
-    ) or None
+    return (
+        tuple(
+            Operand(symbol, names, tuple(int(value_of(name, sizes)) for name in names))
+            for symbol, names in _factors(line)
+        )
+        or None
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -12,9 +12,8 @@ from functools import lru_cache
 
 import sympy
 from sympy.core.symbol import Str
-from sympy.printing.latex import LatexPrinter
 
-from tracer.notation import LATEX, symbol
+from tracer.notation import SizePrinter
 
 
 class ShapeError(ValueError):
@@ -111,17 +110,10 @@ def parameter(latex: str, shape: tuple, path: str) -> Tensor:
     return Tensor(latex, shape, f"parameter {path}")
 
 
-class Printer(LatexPrinter):
-    """sympy's LaTeX printer with our names of sizes."""
-
-    def __init__(self):
-        super().__init__({"order": "none", "symbol_names": {symbol(name): text for name, text in LATEX.items()}})
-
-
 @lru_cache(maxsize=4096)
 def latex(node: sympy.Basic) -> str:
     """LaTeX of a node or an equation, in reading order."""
-    return Printer().doprint(node)
+    return SizePrinter().doprint(node)
 
 
 def equal(a: sympy.Expr, b: sympy.Expr) -> bool:

@@ -63,7 +63,8 @@ def load(name: str, *, weights=None, **sizes: int):
     if count * 4 > LIMIT:
         asked = ", ".join(f"{symbol}={value}" for symbol, value in sizes.items())
         raise ValueError(
-            f"{name!r} with {asked} has {count:,} parameters, {count * 4 / 2**30:.0f} GB: more than the {LIMIT >> 30} GB allowed"
+            f"{name!r} with {asked} has {count:,} parameters, {count * 4 / 2**30:.0f} GB; "
+            f"at most {LIMIT >> 30} GB are allowed"
         )
     net = seeded(spec.net, full)
     if weights is None and found and full == shipped:

@@ -57,11 +57,18 @@ def lines(sizes: dict[str, int]) -> list[Line]:
         weight(r"\mathbf{W}_E", (P**2 * C, D), "embedding.weight"),
         parameter(r"\mathbf{b}_E", (D,), "embedding.bias"),
     )
-    cls, positions = parameter(r"\mathbf{x}_{\mathrm{cls}}", (D,), "cls"), parameter(r"\mathbf{P}", (N + 1, D), "position")
+    cls, positions = (
+        parameter(r"\mathbf{x}_{\mathrm{cls}}", (D,), "cls"),
+        parameter(r"\mathbf{P}", (N + 1, D), "position"),
+    )
     found = [
-        Line("patches", "patches", "Cut into patches", patches, Patches(image, P), Place("", "reshape"), WHY["patches"]),
+        Line(
+            "patches", "patches", "Cut into patches", patches, Patches(image, P), Place("", "reshape"), WHY["patches"]
+        ),
         Line("embedding", "embedding", "Embed", embedded, patches @ W_E + b_E, Place("embedding"), WHY["embedding"]),
-        Line("sequence", "embedding", "Put CLS in front", sequence, Concat(cls, embedded), Place("", "cat"), WHY["cls"]),
+        Line(
+            "sequence", "embedding", "Put CLS in front", sequence, Concat(cls, embedded), Place("", "cat"), WHY["cls"]
+        ),
         Line("position", "position", "Add positions", x, sequence + positions, Place("", "add"), WHY["position"]),
     ]
     for layer in range(1, sizes["L"] + 1):

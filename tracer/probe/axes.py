@@ -20,9 +20,7 @@ def named_axes(module, args, kwargs, inputs: dict[str, torch.Tensor], symbols: d
         return None, {}, []
     axes = {name: _axes(name, place, inputs) for name, place in symbols.items()}
     sizes = {name: inputs[places[0][0]].shape[places[0][1]] for name, places in axes.items()}
-    others = [
-        {name: _other(size, i, probe) for i, (name, size) in enumerate(sizes.items())} for probe in range(2)
-    ]
+    others = [{name: _other(size, i, probe) for i, (name, size) in enumerate(sizes.items())} for probe in range(2)]
 
     def resized(at: dict[str, int]):
         wanted: dict[str, dict[int, int]] = {}
@@ -39,7 +37,8 @@ def _axes(name, place, inputs) -> list[tuple[str, int]]:
     if isinstance(place, int):
         found = [(given, place) for given, tensor in inputs.items() if -tensor.dim() <= place < tensor.dim()]
     else:
-        found = [(given, axis) for given, axis in [place] if given in inputs and -inputs[given].dim() <= axis < inputs[given].dim()]
+        given, axis = place
+        found = [place] if given in inputs and -inputs[given].dim() <= axis < inputs[given].dim() else []
     if not found:
         shapes = ", ".join(f"{given} {list(tensor.shape)}" for given, tensor in inputs.items())
         raise ValueError(f"symbols: {name!r} is said to be axis {place!r}, which the inputs don't have: {shapes}")
