@@ -45,6 +45,18 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(f"--set {twice}=… is given {names.count(twice)} times, expected once")
     batch = sizes.pop("B", 1)
     photo = _photo(options.image) if options.image is not None else None
+    try:
+        trace = _traced(options, sizes, batch, photo)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "alloc" not in str(error):
+            raise
+        given = " ".join(f"{name}={value}" for name, value in options.set) or options.name
+        raise ValueError(f"{given!r} needs more memory than there is, expected smaller sizes") from error
+    shared.show(trace, options)
+    return 0
+
+
+def _traced(options: argparse.Namespace, sizes: dict[str, int], batch: int, photo):
     import tracer
 
     model = tracer.load(options.name, weights=options.weights, **sizes)
@@ -55,8 +67,7 @@ def run(options: argparse.Namespace) -> int:
     if sizes and model.weights != _usual(options.name):
         given = ", ".join(f"{name}={value}" for name, value in sizes.items())
         print(f"{options.name} with {given}: {model.weights}", file=sys.stderr)
-    shared.show(model.trace(image=photo, text=options.text, batch=batch), options)
-    return 0
+    return model.trace(image=photo, text=options.text, batch=batch)
 
 
 def _usual(name: str) -> str | None:

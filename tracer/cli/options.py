@@ -26,9 +26,8 @@ def checked(options: argparse.Namespace) -> None:
     """ValueError for a view that can't be made, before the model runs."""
     views.check_level(options.level)
     if options.out and options.out.endswith(SAVED) and options.format:
-        raise ValueError(
-            f"--format {options.format} and --out {options.out!r}: that file holds the whole trace, expected one of the two"
-        )
+        given = f"--format {options.format} with --out {options.out!r}"
+        raise ValueError(f"{given}: that file holds the whole trace, expected one of the two")
 
 
 def show(trace: Trace, options: argparse.Namespace) -> None:

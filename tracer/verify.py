@@ -1,0 +1,190 @@
+"""The promise, put to the test: everything that a trace shows of a model is compared with something independent.
+
+A report has the figures that the command line promises. Checks without a figure of their own (formulas of cost,
+attention rows) add a key `"problems"`, a list of sentences, only where they fail.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.flop_counter import FlopCounterMode
+
+import tracer
+from tracer.probe import UNKNOWN, value_of
+from tracer.prove import TOLERANCE, relative_error
+from tracer.record import Trace
+from tracer.views import to_json, to_table
+
+OPENED = 1e-4
+"""Largest relative difference between a fast path and the same forward opened, in float32."""
+
+ROWS = 1e-5
+"""Largest difference of the sum of an attention row from 1."""
+
+
+class Transparent(TorchFunctionMode):
+    """Does nothing: while any such mode is active, PyTorch's fused fast paths are closed for this thread."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def verify(name: str) -> dict[str, object]:
+    """The report on a model, by name: `{"model", "ops", "dims", "solved", "equations", "proven", "max_error",
+    "coverage", "identical", "opened_error"}`. ValueError for an unknown name.
+
+    `dims` counts the dimensions of all op inputs and outputs, `solved` those with a symbolic size; `equations`
+    the steps that were not recomputed, `proven` those whose error is at most 1e-5; `identical` says that the
+    output is bit-equal to the same forward untraced; `opened_error` is its relative difference to the fast path,
+    None where there is none.
+    """
+    return report(tracer.load(name))
+
+
+def report(model: tracer.Model) -> dict[str, object]:
+    """The report on a model, run on its own sample without gradients."""
+    with torch.no_grad():
+        inputs = model.inputs()
+        traced = _seeded(model.trace)
+        with Transparent():
+            closed = _seeded(model.net, *inputs)
+        fast = _seeded(model.net, *inputs)
+    sizes = [
+        size for op in traced.ops for x in (*op.inputs, *op.outputs) for size in x.symbolic or (UNKNOWN,) * len(x.shape)
+    ]
+    steps = [step for step in traced.steps if step.latex and not step.recomputed]
+    errors = [step.error for step in steps if step.error is not None]
+    result = {
+        "model": model.name,
+        "ops": len(traced.ops),
+        "dims": len(sizes),
+        "solved": sum(size != UNKNOWN for size in sizes),
+        "equations": len(steps),
+        "proven": sum(error <= TOLERANCE for error in errors),
+        "max_error": max(errors, key=lambda error: (error != error, error), default=None),
+        "coverage": traced.coverage,
+        "identical": _identical(traced.output, closed),
+        "opened_error": None if _identical(closed, fast) else _difference(closed, fast),
+    }
+    problems = [*_sizes(traced), *_cost(traced, model.net, inputs), *_attention(traced)]
+    return to_json.plain(result | ({"problems": problems} if problems else {}))
+
+
+def failures(report: dict[str, object]) -> list[str]:
+    """What a report shows to be wrong, one sentence each; empty where everything is proven."""
+    name, said = report["model"], []
+    if report["solved"] < report["dims"]:
+        said.append(f"{report['dims'] - report['solved']} of {report['dims']} dimensions are not solved")
+    if report["proven"] < report["equations"]:
+        count = f"{report['equations'] - report['proven']} of {report['equations']}"
+        said.append(
+            f"{count} equations are not proven (largest error {report['max_error']}, expected at most {TOLERANCE})"
+        )
+    if report["coverage"] < 1:
+        said.append(f"the steps cover {report['coverage']:.1%} of the computing ops, expected all")
+    if not report["identical"]:
+        said.append("the traced output is not bit-equal to the untraced one")
+    opened = report["opened_error"]
+    if opened is not None and not (isinstance(opened, float) and opened <= OPENED):
+        said.append(f"the opened fast path differs by {opened}, expected at most {OPENED}")
+    return [f"{name}: {sentence}" for sentence in [*said, *report.get("problems", ())]]
+
+
+def text(reports: list[dict[str, object]]) -> str:
+    """The reports as an aligned table, then one line per failure."""
+    lines = [{name: _cell(value) for name, value in report.items() if name != "problems"} for report in reports]
+    failed = [sentence for report in reports for sentence in failures(report)]
+    return "\n".join([to_table.align(lines), "", *(failed or ["Everything is proven."])])
+
+
+def _cell(value) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case None:
+            return "–"
+        case float():
+            return f"{value:.3g}"
+    return str(value)
+
+
+def _seeded(run, *args):
+    """One run with the same random numbers each time; the caller's generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return run(*args)
+
+
+def _tensors(output) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+
+
+def _identical(a, b) -> bool:
+    a, b = _tensors(a), _tensors(b)
+    return len(a) == len(b) and all(
+        x.dtype == y.dtype and x.shape == y.shape and torch.equal(_bits(x), _bits(y)) for x, y in zip(a, b, strict=True)
+    )
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().flatten().view(torch.uint8) if tensor.numel() else tensor
+
+
+def _difference(a, b) -> float:
+    return max(relative_error(x.double(), y.double()) for x, y in zip(_tensors(a), _tensors(b), strict=True))
+
+
+def _sizes(trace: Trace) -> Iterator[str]:
+    """Every solved size and every formula of cost has, at this run's symbols, the value that ran."""
+    sizes = {symbol.name: symbol.value for symbol in trace.symbols}
+    for op in trace.ops:
+        found = [(op.params_symbolic, op.params), (op.flops_symbolic, op.flops)]
+        for tensor in (*op.inputs, *op.outputs):
+            found += zip(tensor.symbolic or (), tensor.shape, strict=tensor.symbolic is not None)
+        for formula, number in found:
+            if formula != UNKNOWN and _value(formula, sizes) != number:
+                yield f"op {op.index} ({op.op}): {formula} is {_value(formula, sizes)} at this run, expected {number}"
+
+
+def _cost(trace: Trace, net: torch.nn.Module, inputs: tuple) -> Iterator[str]:
+    """The formulas of cost against the module's own parameters and PyTorch's FLOP counter on `meta`."""
+    sizes = {symbol.name: symbol.value for symbol in trace.symbols}
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        _seeded(
+            copy.deepcopy(net).to("meta"), *tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), tuple(inputs))
+        )
+    expected = {"params": sum(parameter.numel() for parameter in net.parameters()), "flops": counter.get_total_flops()}
+    for what, number in expected.items():
+        formula, counted = getattr(trace, f"{what}_symbolic"), getattr(trace, what)
+        if counted != number:
+            yield f"{counted} {what} counted, expected {number}"
+        if _value(formula, sizes) != number:
+            yield f"the formula of {what}, {formula}, gives {_value(formula, sizes)}, expected {number}"
+
+
+def _value(formula: str, sizes: dict[str, int]) -> float | str:
+    if formula == UNKNOWN:
+        return UNKNOWN
+    try:
+        return value_of(formula, sizes)
+    except KeyError as error:
+        return f"unknown for want of {error}"
+
+
+def _attention(trace: Trace) -> Iterator[str]:
+    """Every attention of the run can be recovered, and its rows sum to 1."""
+    layer: dict[str, int] = {}
+    for record in trace.attentions:
+        number = layer[record.part] = layer.get(record.part, -1) + 1
+        where = f"attention of layer {number}" + (f" in {record.part!r}" if record.part else "")
+        if record.problem:
+            yield f"{where}: {record.problem}"
+            continue
+        off = (trace.attention(number, part=record.part).sum(dim=-1) - 1).abs().max().item()
+        if not off <= ROWS:
+            yield f"{where}: its rows sum to 1 only within {off:.1e}"
