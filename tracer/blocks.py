@@ -184,11 +184,13 @@ WHY = {
     "model's width.",
     "residual": "Attention adds to the token what it found instead of replacing it. The sum also gives gradients a "
     "straight way back through all blocks.",
-    "norm2": "The tokens are normalised once more before the MLP, with a γ and β of their own.",
+    "norm2": "The tokens are normalised once more before the MLP, with a γ and β of their own. The sum before this "
+    "step stays as it was: only the MLP reads the normalised copy.",
     "hidden": "Each token alone is widened from D to d_ff numbers. Attention moved information between tokens; from "
     "here on each token works on what it has.",
     "activation": "GELU lets large numbers through, and sends negative ones to nearly 0. Without this bend the two "
     "products around it would be one product.",
-    "contract": "Back from d_ff to D numbers, so that the result fits the residual stream.",
+    "contract": "Back from d_ff to D numbers, so that the result fits the residual stream. Together the two products of "
+    "the MLP hold most of a block's parameters.",
     "residual2": "The MLP's result is added too. This sum is the block's output and the next block's input.",
 }

@@ -34,6 +34,9 @@ class Node(sympy.Expr):
     def operands(self) -> tuple[Node, ...]:
         return tuple(argument for argument in self.args if isinstance(argument, Node))
 
+    def _sympystr(self, printer) -> str:
+        return f"{type(self).__name__}({', '.join(map(printer._print, self.args))})"
+
     def infer(self, same, *shapes) -> tuple:
         raise NotImplementedError
 
@@ -75,7 +78,8 @@ class Tensor(Node):
     """
 
     def __new__(cls, latex: str, shape: tuple, key: str, transposed: bool = False):
-        return super().__new__(cls, Str(latex), sympy.Tuple(*shape), Str(key), sympy.Integer(bool(transposed)))
+        latex, key = (text if isinstance(text, Str) else Str(text) for text in (latex, key))
+        return super().__new__(cls, latex, sympy.Tuple(*shape), key, sympy.Integer(bool(transposed)))
 
     @property
     def name(self) -> str:
@@ -95,6 +99,9 @@ class Tensor(Node):
 
     def _latex(self, printer):
         return self.name
+
+    def _sympystr(self, printer):
+        return self.key
 
     def infer(self, same):
         return self.shape

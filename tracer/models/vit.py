@@ -115,7 +115,7 @@ SPEC = Spec(
     derived={"N": "H*W/P**2", "d_k": "D/h"},
     names=("B", "D", "N", "N + 1", "K", "C", "P", "H", "W", "H/P", "W/P", "h", "d_k", "d_ff", "C*P**2"),
     probes=(
-        {"B": 19, "H": 35, "W": 15, "C": 2, "P": 5, "D": 33, "h": 3, "d_ff": 13, "K": 17},
+        {"B": 19, "H": 35, "W": 15, "C": 2, "P": 5, "D": 66, "h": 6, "d_ff": 13, "K": 17},
         {"B": 13, "H": 15, "W": 33, "C": 4, "P": 3, "D": 14, "h": 2, "d_ff": 29, "K": 23},
     ),
     example=lambda sizes, B: (torch.randn(B, sizes["C"], sizes["H"], sizes["W"]),),
