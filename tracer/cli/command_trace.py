@@ -28,10 +28,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def size(text: str) -> tuple[str, int]:
     """`"D=64"` as ("D", 64). ArgumentTypeError for anything else."""
     name, equals, value = text.partition("=")
-    if not (name.isidentifier() and equals and value.isascii() and value.isdigit() and 0 < int(value) < 1 << 31):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a size, expected SYMBOL=INT with a whole number from 1, such as D=64"
-        )
+    if not (name.isidentifier() and equals and shared.WHOLE.fullmatch(value) and int(value)):
+        wanted = "expected SYMBOL=INT with a whole number from 1, such as D=64"
+        raise argparse.ArgumentTypeError(f"{shared.quoted(text)} is not a size, {wanted}")
     return name, int(value)
 
 

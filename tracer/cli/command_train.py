@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from tracer.cli.options import whole
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """NAME, --data, --out, --epochs, --seed."""
@@ -14,17 +16,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", metavar="INT", type=whole(0), default=0, help="seed of everything random (default: 0)"
     )
-
-
-def whole(least: int):
-    """An argument type: a whole number from `least`."""
-
-    def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and least <= int(text) < 1 << 31):
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number, expected a whole number from {least}")
-        return int(text)
-
-    return read
 
 
 def run(options: argparse.Namespace) -> int:

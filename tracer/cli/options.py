@@ -1,15 +1,34 @@
-"""Options that several commands have: the view of a trace, and where it goes."""
+"""What several commands share: whole numbers, the view of a trace, and where it goes."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from tracer import views
 from tracer.record import Trace
 
 SAVED = ".safetensors"
+WHOLE = re.compile("[0-9]{1,9}")
+
+
+def quoted(text: str) -> str:
+    """What was given, quoted, and cut where it is long."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """An argument type: a whole number from `least`."""
+
+    def read(text: str) -> int:
+        if not (WHOLE.fullmatch(text) and int(text) >= least):
+            raise argparse.ArgumentTypeError(f"{quoted(text)} is not a number, expected a whole number from {least}")
+        return int(text)
+
+    return read
 
 
 def view(parser: argparse.ArgumentParser) -> None:
