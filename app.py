@@ -5,33 +5,34 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.shared import sidebar
+from pages.shared import frame, sidebar
 
 PAGES = Path(__file__).parent / "pages"
 ICON = PAGES / "shared" / "components" / "icon.svg"
 
 
-def found() -> list[st.Page]:
-    """The pages in order: every file in `pages/`, with `TITLE`, `ICON` and `ORDER` as its first lines say."""
+def found() -> list[list]:
+    """(file, title, icon) of every page in order: each file in `pages/` says its `TITLE`, `ICON` and `ORDER`."""
     pages = []
     for path in PAGES.glob("*.py"):
         lines = ast.parse(path.read_text(encoding="utf-8")).body
         named = [line for line in lines if isinstance(line, ast.Assign) and isinstance(line.value, ast.Constant)]
         facts = {line.targets[0].id: line.value.value for line in named}
-        pages.append((facts.get("ORDER", 99), facts.get("TITLE", path.stem.title()), facts.get("ICON"), path))
-    return [
-        st.Page(path, title=title, icon=icon, default=not place)
-        for place, (_, title, icon, path) in enumerate(sorted(pages))
-    ]
+        pages.append((facts.get("ORDER", 99), path, facts.get("TITLE", path.stem.title()), facts.get("ICON")))
+    return [page for _, *page in sorted(pages)]
 
 
 def main() -> None:
     """Draws the page that the visitor is on."""
     st.set_page_config(page_title="Transformer tracer", page_icon=str(ICON), layout="wide")
-    page = st.navigation(found())
+    pages = [
+        st.Page(path, title=title, icon=icon, default=not place) for place, (path, title, icon) in enumerate(found())
+    ]
+    page = st.navigation(pages)
     sidebar.choices()
-    page.run()
-    sidebar.legend()
+    with frame.around():
+        page.run()
+    sidebar.run()
 
 
 if __name__ == "__main__":

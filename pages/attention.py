@@ -2,13 +2,14 @@
 
 import streamlit as st
 
-from pages.shared import components, session
+from pages.shared import components, frame, session
 from tracer.figures import maps
 
 TITLE = "Attention"
 ICON = ":material/center_focus_strong:"
 ORDER = 3
 
+frame.enter()
 st.title("What does a patch attend to?")
 trace = session.trace()
 if trace.picture is None or not trace.attentions:

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.shared import components, session, texts
+from pages.shared import components, frame, session, texts
 from tracer.figures import classes, photos
 from tracer.figures.labels import amount, scientific
 
@@ -10,6 +10,7 @@ TITLE = "Overview"
 ICON = ":material/image:"
 ORDER = 1
 
+frame.enter()
 st.title("From pixels to classes")
 
 
@@ -61,4 +62,4 @@ st.caption(
 if clicked := components.pipeline_map(trace):
     st.switch_page("pages/trace.py", query_params={"step": clicked})
 for note in trace.notes:
-    st.caption(note)
+    st.caption(texts.plain(note))

@@ -2,12 +2,13 @@
 
 import streamlit as st
 
-from pages.shared import session, steps
+from pages.shared import frame, session, steps
 
 TITLE = "Trace"
 ICON = ":material/function:"
 ORDER = 2
 
+frame.enter()
 trace = session.trace()
 st.title("Step by step")
 if not trace.steps:
@@ -16,7 +17,7 @@ if not trace.steps:
     st.stop()
 
 listing, detail = st.columns([2, 5], gap="large")
-with listing:
+with listing.container(key="listing"):
     step = steps.choose(trace)
 with detail:
     steps.heading(trace, step)

@@ -1,13 +1,17 @@
 """The sidebar of every page: which model, which photo, and what the symbols mean."""
 
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
 import streamlit as st
 
 from pages.shared import session
+from pages.shared.texts import plain
 from tracer import models, notation
 from tracer.inputs import images
+from tracer.record import Trace
 
 STYLE = Path(__file__).with_name("style.css")
 LARGEST_FILE = 200  # MB: a saved trace; photos have a limit of their own
@@ -20,12 +24,12 @@ def choices() -> None:
         given = session.given()
         names = models.names()
         opened = given.kind == "trace"
-        st.selectbox("Model", names, key="model", disabled=opened or len(names) < 2)
+        st.selectbox("Model", names, key="model", disabled=opened)
         _samples(given)
         _upload()
         _camera()
         if refusal := st.session_state["refusal"]:
-            st.error(refusal, icon=":material/block:")
+            st.error(plain(refusal), icon=":material/block:")
 
 
 def _samples(given: session.Given) -> None:
@@ -34,7 +38,7 @@ def _samples(given: session.Given) -> None:
         st.session_state["sample"] = given.name
         st.pills("Sample photo", samples, key="sample", required=True, on_change=_take_sample)
         return
-    st.text(f"{'Saved trace' if given.kind == 'trace' else 'Your photo'}: {given.name}")
+    st.text(f"{'Saved run' if given.kind == 'trace' else 'Your photo'}: {given.name}")
     if st.button("Back to the sample", icon=":material/undo:", width="stretch"):
         session.take_sample(samples[0])
         st.rerun()
@@ -47,10 +51,10 @@ def _take_sample() -> None:
 def _upload() -> None:
     count = st.session_state.setdefault("uploads", 0)
     file = st.file_uploader(
-        "Your photo, or a saved trace",
+        "Your photo, or a saved run",
         key=f"upload{count}",
         max_upload_size=LARGEST_FILE,
-        help="PNG, JPEG, WebP, GIF or BMP up to 10 MB, or a .safetensors file saved from a trace. "
+        help="PNG, JPEG, WebP, GIF or BMP up to 10 MB, or a .safetensors file that was saved from a run. "
         "It stays in this session and is forgotten when you close the page.",
     )
     if file is not None:
@@ -79,11 +83,30 @@ def camera_works(url: str | None) -> bool:
     return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
 
 
-def legend() -> None:
-    """The symbols of the run on screen: name, value, meaning."""
+def run() -> None:
+    """What belongs to the run on screen: the legend of its symbols, and a file to keep it in."""
     trace = session.trace()
+    _legend(trace)
+    st.sidebar.download_button(
+        "Save this run",
+        data=partial(_file, trace),
+        file_name=f"{trace.model}-{Path(session.given().name).stem}.safetensors",
+        icon=":material/download:",
+        on_click="ignore",
+        width="stretch",
+        help="All steps, shapes and tensors in one file. It opens here again, on a machine without the model too.",
+    )
+
+
+def _file(trace: Trace) -> bytes:
+    with TemporaryDirectory() as folder:
+        trace.save(path := Path(folder) / "run.safetensors")
+        return path.read_bytes()
+
+
+def _legend(trace: Trace) -> None:
     rows = [
-        f"| ${notation.latex(size.name)}$ | {size.value:,} | {size.meaning}{_equals(size.equals)} |"
+        f"| ${notation.latex(size.name)}$ | {size.value:,} | {plain(size.meaning)}{_equals(size.equals)} |"
         for size in trace.symbols
     ]
     with st.sidebar.expander("Symbols of this run", icon=":material/match_case:"):

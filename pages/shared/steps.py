@@ -41,7 +41,9 @@ def choose(trace: Trace) -> Step:
             "Steps",
             [step.id for step in shown],
             key="listed",
-            format_func=lambda id: f":{STREAMLIT[known[id].stage]}[■] ${known[id].symbol}$  {known[id].title}",
+            format_func=lambda id: (
+                f":{STREAMLIT[known[id].stage]}[■] ${known[id].symbol}$  {texts.plain(known[id].title)}"
+            ),
             captions=[f"{notation.shape_text(step.symbolic)}  {shape_numbers(step.shape)}" for step in shown],
             on_change=lambda: go(st.session_state["listed"]),
         )
@@ -67,7 +69,7 @@ def heading(trace: Trace, step: Step) -> None:
     """The step's name and stage, and the buttons to its neighbours."""
     index = trace.steps.index(step)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        st.subheader(step.title, width="content")
+        st.subheader(texts.plain(step.title), width="content")
         with st.container(horizontal=True, width="content", vertical_alignment="center"):
             st.badge(step.stage, color=STREAMLIT[step.stage])
             for label, icon, other in (("Previous", "arrow_back", index - 1), ("Next", "arrow_forward", index + 1)):
@@ -89,13 +91,13 @@ def equation(step: Step) -> None:
 def reasons(step: Step) -> None:
     """Why the step is there, the proof, the line of source, and where texts and run differ."""
     if step.why:
-        st.markdown(step.why)
+        st.markdown(texts.plain(step.why))
     icon = ":material/verified:" if step.error is not None else ":material/info:"
     (st.success if step.error is not None else st.info)(texts.proof(step), icon=icon)
     if step.note and step.error is not None:
-        st.info(step.note, icon=":material/edit_note:")
+        st.info(texts.plain(step.note), icon=":material/edit_note:")
     if step.source is not None:
-        st.caption(f"{step.source.file}, line {step.source.line}")
+        st.text(f"{step.source.file}, line {step.source.line}")
         st.code(step.source.text.strip(), language="python", wrap_lines=True)
 
 
@@ -110,7 +112,14 @@ def tensor(trace: Trace, step: Step) -> None:
     st.subheader("The tensor")
     index = [_index(names[axis], size, axis) for axis, size in enumerate(values.shape[:-2])]
     matrix = values[tuple(index)]
-    figure = tensors.heatmap(matrix, step.symbol, names[-2:])
+    square = step.stage == "attention" and names[-1] == names[-2]
+    figure = tensors.heatmap(
+        matrix,
+        step.symbol,
+        names[-2:],
+        roles=("query", "key") if square else ("row", "column"),
+        ticks=trace.result.get("classes") if step is trace.steps[-1] else None,
+    )
     st.plotly_chart(figure, alt=tensors.describe(matrix, symbol_text(step.symbol)), config={"displaylogo": False})
     st.caption(tensors.caption(matrix) or "Every value is shown.")
 

@@ -8,6 +8,11 @@ from tracer.figures.labels import scientific
 from tracer.record import Step
 
 
+def plain(text: str) -> str:
+    """Text out of a file, for markdown: a picture in it is not fetched from wherever it points."""
+    return text.replace("![", r"!\[")
+
+
 def cropped(view: View) -> str:
     """Which part of the photo the model gets."""
     photo = f"{view.photo.width} × {view.photo.height} pixels"
@@ -45,7 +50,7 @@ def card(facts: Mapping | None) -> str:
 def proof(step: Step) -> str:
     """What was compared for a step and how well it agreed, in one sentence."""
     if step.error is None:
-        reason = f" {step.note}" if step.note else ""
+        reason = f" {plain(step.note)}" if step.note else ""
         return f"Not executed for this step.{reason}"
     if step.error == 0:
         return "The equation was executed on the traced tensors and gives the model’s tensor bit for bit."

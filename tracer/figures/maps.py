@@ -1,4 +1,4 @@
-"""Attention over a photo, packed for drawing in the browser: all heads and queries at once, so that pointing is free."""
+"""Attention over a photo, packed for drawing in the browser: all heads and queries at once, so pointing is free."""
 
 import json
 from io import BytesIO

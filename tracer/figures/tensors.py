@@ -39,12 +39,14 @@ def heatmap(
     symbol: str,
     symbolic: Sequence[str],
     *,
+    roles: tuple[str, str] = ("row", "column"),
     ticks: Sequence[str] | None = None,
 ) -> go.Figure:
     r"""The heatmap of a matrix `[rows, columns]`: row 0 on top, colour bar titled with the tensor's symbol.
 
     `symbol` is LaTeX (`\mathbf{Q}`), `symbolic` the two symbolic sizes. Values of both signs get a diverging scale
-    centred on 0, others a sequential one; -inf and NaN are left empty. `ticks` names the columns.
+    centred on 0, others a sequential one; -inf and NaN are left empty. `roles` says what rows and columns are, where
+    their sizes alone don't; `ticks` names the columns.
     """
     cells, box = reduce(np.atleast_2d(matrix))
     cells = np.where(np.isfinite(cells), cells, np.nan)
@@ -62,12 +64,14 @@ def heatmap(
             x=list(ticks) if ticks and box[1] == 1 else columns,
             y=rows,
             colorbar={"title": {"text": symbol_html(symbol)}, "thickness": 14, "outlinewidth": 0},
-            hovertemplate="row %{y}, column %{x}: %{z:.4g}<extra></extra>",
+            hovertemplate=f"{roles[0]} %{{y}}, {roles[1]} %{{x}}: %{{z:.4g}}<extra></extra>",
             **scale,
         )
     )
-    figure.update_xaxes(title=_axis(symbolic[1], matrix.shape[1]), showgrid=False, zeroline=False)
-    figure.update_yaxes(title=_axis(symbolic[0], matrix.shape[0]), autorange="reversed", showgrid=False, zeroline=False)
+    figure.update_xaxes(title=_axis(roles[1], symbolic[1], matrix.shape[1]), showgrid=False, zeroline=False)
+    figure.update_yaxes(
+        title=_axis(roles[0], symbolic[0], matrix.shape[0]), autorange="reversed", showgrid=False, zeroline=False
+    )
     if cells.shape[0] <= 12:
         figure.update_yaxes(dtick=box[0])
     figure.update_layout(
@@ -102,5 +106,5 @@ def describe(matrix: np.ndarray, name: str) -> str:
     )
 
 
-def _axis(symbolic: str, size: int) -> str:
-    return f"{size_html(symbolic)} = {size}" if symbolic not in ("?", str(size)) else str(size)
+def _axis(role: str, symbolic: str, size: int) -> str:
+    return f"{role}, {size_html(symbolic)} = {size}" if symbolic not in ("?", str(size)) else f"{role}, {size}"

@@ -3,6 +3,7 @@
 const SHOWN = 5;
 const LISTED = 12;
 const DECADES = 3;
+const remembered = {}; // the choices, while the page is open: also when the visitor comes back from another page
 
 const percent = (weight) => {
   const value = 100 * weight;
@@ -92,11 +93,11 @@ export default function ({ data, parentElement }) {
   const photo = find(".photo");
   const heat = find(".heat");
   const centre = map.first + Math.floor(map.rows / 2) * map.columns + Math.floor(map.columns / 2);
-  const state = Object.assign({ layer: map.layers.at(-1), view: "mean", scale: "linear", query: centre }, parentElement.chosen);
+  const state = Object.assign({ layer: map.layers.at(-1), view: "mean", scale: "linear", query: centre }, remembered);
   if (!map.layers.includes(state.layer)) state.layer = map.layers[0];
   if (state.view === "rollout" ? !map.rollout : Number(state.view) >= map.heads) state.view = "mean";
   if (state.query >= map.tokens) state.query = centre;
-  parentElement.chosen = state;
+  Object.assign(remembered, state);
 
   // The photo lies in its own pixels; crop, canvas and the query's frame are placed in shares of it.
   const address = URL.createObjectURL(new Blob([map.photoBytes], { type: "image/jpeg" }));
@@ -133,7 +134,7 @@ export default function ({ data, parentElement }) {
   );
 
   function choose(change, spoken = true) {
-    Object.assign(state, change);
+    Object.assign(remembered, Object.assign(state, change));
     draw();
     if (spoken) find(".live").textContent = `${find(".lead").textContent} ${all(".top li").map((li) => li.textContent).join("; ")}`;
   }

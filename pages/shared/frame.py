@@ -1,0 +1,32 @@
+"""Keeps every page inside the app.
+
+Streamlit runs a file of a folder named `pages` by itself when its address is the first that a fresh server is asked
+for, before `app.py` had a chance to set up navigation. A page that finds itself alone runs the app around it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import streamlit as st
+
+_inside: ContextVar[bool] = ContextVar("inside", default=False)
+
+
+@contextmanager
+def around() -> Iterator[None]:
+    """What the app wraps a page in."""
+    token = _inside.set(True)
+    try:
+        yield
+    finally:
+        _inside.reset(token)
+
+
+def enter() -> None:
+    """The first line of every page."""
+    if not _inside.get():
+        from app import main
+
+        main()
+        st.stop()

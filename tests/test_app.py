@@ -1,0 +1,196 @@
+"""Every page, run without a browser, and what a visitor's session keeps and gives up."""
+
+import gc
+import weakref
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image
+from streamlit.testing.v1 import AppTest
+
+import app
+from pages.shared import session, sidebar, texts
+
+PAGES = [path.relative_to(app.PAGES.parent).as_posix() for path, _, _ in app.found()]
+SECONDS = 120
+
+
+def picture(kind: str = "JPEG", size: tuple[int, int] = (60, 40), seed: int = 0) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 255, (size[1], size[0], 3), dtype=np.uint8)
+    file = BytesIO()
+    Image.fromarray(pixels).save(file, kind)
+    return file.getvalue()
+
+
+def opened(page: str = "") -> AppTest:
+    at = AppTest.from_file(str(app.PAGES.parent / "app.py"), default_timeout=SECONDS).run()
+    if page:
+        at.switch_page(page).run()
+    assert not at.exception
+    return at
+
+
+def text(at: AppTest) -> str:
+    """Everything that the page and its sidebar say."""
+    kinds = ("title", "subheader", "markdown", "caption", "text", "info", "error", "success", "warning", "latex")
+    return "\n".join(element.value for kind in kinds for element in getattr(at, kind))
+
+
+def upload(at: AppTest, data: bytes, name: str) -> AppTest:
+    at.file_uploader[0].set_value((name, data, "application/octet-stream")).run()
+    assert not at.exception
+    return at
+
+
+def test_pages_are_found_in_order():
+    assert PAGES[:3] == ["pages/overview.py", "pages/trace.py", "pages/attention.py"]
+    assert [title for _, title, _ in app.found()][:3] == ["Overview", "Trace", "Attention"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_opens_on_the_sample(page):
+    at = opened(page)
+    assert at.title
+    assert not at.error
+    legend = next(element.value for element in at.sidebar.markdown if "| value |" in element.value)
+    assert "| $B$ | 1 | batch" in legend
+
+
+def test_overview_says_what_the_model_knows():
+    at = opened()
+    assert "10 classes and nothing else: airplane" in text(at)
+    assert "32 × 32 pixels" in text(at)
+
+
+def test_a_photo_replaces_the_sample_and_holds_on_all_pages():
+    at = upload(opened(), picture(), "mine.jpg")
+    assert "Your photo: mine.jpg" in text(at)
+    for page in PAGES:
+        at.switch_page(page).run()
+        assert "Your photo: mine.jpg" in text(at)
+        assert not at.exception
+    assert at.session_state["given"].photo.size == (60, 40)
+
+
+def test_one_click_leads_back_to_the_sample():
+    at = upload(opened(), picture(), "mine.jpg")
+    next(button for button in at.button if button.label == "Back to the sample").click().run()
+    assert "mine.jpg" not in text(at)
+    assert at.session_state["given"].kind == "sample"
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (picture()[:300], "cut.jpg"),
+        (b"", "empty.png"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "drawing.svg"),
+        (b"hello", "words.txt"),
+        (b"\x10\0\0\0\0\0\0\0{not json at all", "broken.safetensors"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_refused_file_leaves_what_was_there(data, name):
+    at = upload(opened(), picture(), "mine.jpg")
+    upload(at, data, name)
+    assert len(at.error) == 1
+    assert name in at.error[0].value
+    assert "Your photo: mine.jpg" in text(at)
+    upload(at, picture(seed=1), "next.jpg")
+    assert not at.error
+
+
+def test_a_saved_run_opens_on_all_pages(tmp_path):
+    at = upload(opened(), picture(size=(40, 60)), "mine.jpg")
+    at.session_state["held"][2].save(path := tmp_path / "run.safetensors")
+    other = upload(opened(), path.read_bytes(), "run.safetensors")
+    for page in PAGES:
+        other.switch_page(page).run()
+        assert not other.exception
+        assert "Saved run: run.safetensors" in text(other)
+    assert session_photo(other).size == (40, 60)
+
+
+def session_photo(at: AppTest) -> Image.Image:
+    return session.traced_view(at.session_state["given"].trace).photo
+
+
+def test_a_link_leads_to_a_step():
+    at = AppTest.from_file(str(app.PAGES.parent / "app.py"), default_timeout=SECONDS)
+    at.switch_page("pages/trace.py")
+    at.query_params["step"] = "block2.attention.scores"
+    at.run()
+    assert not at.exception
+    assert at.session_state["step"] == "block2.attention.scores"
+    assert at.main.selectbox[0].value == "Block 2"
+    at.query_params["step"] = "no such step"
+    at.run()
+    assert not at.exception
+
+
+def test_next_and_previous_walk_all_steps():
+    at = opened("pages/trace.py")
+    trace = at.session_state["held"][2]
+    click = lambda label: next(button for button in at.main.button if button.label == label).click().run()  # noqa: E731
+    seen = [at.session_state["step"]]
+    for _ in trace.steps[1:8]:
+        click("Next")
+        seen.append(at.session_state["step"])
+    assert seen == [step.id for step in trace.steps[:8]]
+    click("Previous")
+    assert at.session_state["step"] == trace.steps[6].id
+
+
+def test_steps_that_keep_their_shape_can_be_hidden():
+    at = opened("pages/trace.py")
+    at.main.selectbox[0].select("Block 1").run()
+    every = len(at.main.radio[0].options)
+    at.main.toggle[0].set_value(True).run()
+    assert not at.exception
+    assert 0 < len(at.main.radio[0].options) < every
+
+
+@pytest.mark.parametrize(
+    ("url", "works"),
+    [
+        ("https://tracer.example", True),
+        ("http://localhost:8501", True),
+        ("http://127.0.0.1:8501/trace", True),
+        ("http://192.168.1.7:8501", False),
+        (None, False),
+    ],
+)
+def test_the_camera_is_offered_where_browsers_give_it(url, works):
+    assert sidebar.camera_works(url) is works
+
+
+def test_a_picture_in_a_strangers_text_is_not_fetched():
+    assert "![" not in texts.plain("![x](http://elsewhere.example/x.png)")
+
+
+class Forgetful:
+    """A model whose traces can be counted."""
+
+    def __init__(self):
+        self.alive = weakref.WeakSet()
+
+    def trace(self, image):
+        run = type("Run", (), {})()
+        run.pixels = np.asarray(image)
+        self.alive.add(run)
+        return run
+
+
+def test_memory_levels_off_over_many_photos(monkeypatch):
+    """A session keeps one photo and one run, however many it has seen."""
+    model = Forgetful()
+    monkeypatch.setattr(session.st, "session_state", {"model": "vit"})
+    monkeypatch.setattr(session, "load", lambda name: model)
+    for number in range(200):
+        session.take_file(picture("PNG", (8, 8), number), f"{number}.png")
+        run = session.trace()
+        assert session.trace() is run
+    del run
+    gc.collect()
+    assert len(model.alive) == 1

@@ -1,0 +1,293 @@
+"""Figures: data in, picture out. Every expectation here is computed by hand."""
+
+import base64
+import json
+import re
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tracer.figures import classes, colours, labels, maps, photos, pipeline, products, tensors
+from tracer.inputs.images import Crop, centre_crop
+from tracer.record import Op, Operand, Picture, Segment, Step, Symbol, TensorRecord, Trace
+
+SYMBOLS = [
+    (r"\mathbf{X}_p", "<b>X</b><sub>p</sub>", "X_p"),
+    (r"\mathbf{X}^{(\ell)}", "<b>X</b><sup>(ℓ)</sup>", "X^(ℓ)"),
+    (r"\mathbf{X}'^{(1)}", "<b>X</b>′<sup>(1)</sup>", "X′^(1)"),
+    (r"\tilde{\mathbf{X}}", "<b>X̃</b>", "X̃"),
+    (r"{\mathbf{K}}^{\top}", "<b>K</b><sup>⊤</sup>", "K^⊤"),
+    (r"\mathbf{X}_{\mathrm{img}}", "<b>X</b><sub>img</sub>", "X_img"),
+    (r"\mathbf{<script>}", "<b>&lt;script&gt;</b>", "<script>"),
+    (r"\mathbf{X", "<b>X</b>", "X"),
+]
+
+
+@pytest.mark.parametrize(("latex", "html", "text"), SYMBOLS)
+def test_symbols_are_written_without_latex(latex, html, text):
+    assert labels.symbol_html(latex) == html
+    assert labels.symbol_text(latex) == text
+
+
+@pytest.mark.parametrize(
+    ("symbolic", "html"),
+    [
+        ("N + 1", "<i>N</i>+1"),
+        ("P**2", "<i>P</i>²"),
+        ("d_ff", "<i>d</i><sub>ff</sub>"),
+        ("?", "?"),
+    ],
+)
+def test_sizes_are_italic(symbolic, html):
+    assert labels.size_html(symbolic) == html
+
+
+@pytest.mark.parametrize(("value", "text"), [(2.1e-07, "2.1 × 10⁻⁷"), (0, "0"), (12345, "1.2 × 10⁴")])
+def test_small_numbers_have_superscripts(value, text):
+    assert labels.scientific(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [(17_600_000_000, "FLOP", "17.6 GFLOP"), (1_210_000, "", "1.21 M"), (812_170, "", "812 k"), (64, "", "64")],
+)
+def test_amounts_have_units(value, unit, text):
+    assert labels.amount(value, unit) == text
+
+
+def test_subscripts_in_svg_return_to_the_line():
+    assert labels.svg_text("<b>X</b><sub>p</sub>") == (
+        '<tspan font-weight="700">X</tspan><tspan dy="0.3em" font-size="70%">p</tspan>'
+        '<tspan dy="-0.21em">&#8203;</tspan>'
+    )
+
+
+def luminance(colour: str) -> float:
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("colour", colours.STAGES.values(), ids=colours.STAGES)
+@pytest.mark.parametrize("page", ["#ffffff", "#0e1116"], ids=["light", "dark"])
+def test_stage_colours_stand_out_on_both_pages(colour, page):
+    """WCAG 2.2, 1.4.11: graphics have a contrast of at least 3 : 1."""
+    darker, lighter = sorted([luminance(colour), luminance(page)])
+    assert (lighter + 0.05) / (darker + 0.05) >= 3
+
+
+def test_colour_scale_runs_from_dark_to_light():
+    table = np.frombuffer(colours.table("inferno"), np.uint8).reshape(256, 3)
+    brightness = table @ [0.2126, 0.7152, 0.0722]
+    assert (np.diff(brightness) > -1).all()
+    assert brightness[0] < 5 < 200 < brightness[-1]
+
+
+def test_a_large_matrix_is_reduced_to_means_of_boxes():
+    matrix = np.arange(20, dtype=np.float32).reshape(5, 4)
+    cells, box = tensors.reduce(matrix, rows=2, columns=2)
+    assert box == (3, 2)
+    # rows 0-2 and 3-4, columns 0-1 and 2-3
+    assert cells.tolist() == [[4.5, 6.5], [14.5, 16.5]]
+
+
+def test_a_small_matrix_is_shown_whole():
+    matrix = np.eye(3, dtype=np.float32)
+    cells, box = tensors.reduce(matrix)
+    assert box == (1, 1)
+    assert cells is matrix
+    assert tensors.caption(matrix) == ""
+
+
+def test_a_reduced_matrix_says_so():
+    assert "mean of 2 × 1 values" in tensors.caption(np.zeros((300, 4), np.float32))
+
+
+def test_heatmap_has_named_axes_and_a_titled_colour_bar():
+    figure = tensors.heatmap(np.ones((5, 3)), r"\mathbf{Q}", ("N + 1", "d_k"))
+    assert figure.layout.xaxis.title.text == "column, <i>d</i><sub>k</sub> = 3"
+    assert figure.layout.yaxis.title.text == "row, <i>N</i>+1 = 5"
+    assert figure.layout.yaxis.autorange == "reversed"
+    assert figure.data[0].colorbar.title.text == "<b>Q</b>"
+
+
+def test_values_of_both_signs_are_centred_on_zero():
+    heat = tensors.heatmap(np.array([[-3.0, 1.0]]), "x", ("1", "2")).data[0]
+    assert (heat.zmin, heat.zmax) == (-3, 3)
+    heat = tensors.heatmap(np.array([[2.0, 5.0]]), "x", ("1", "2")).data[0]
+    assert (heat.zmin, heat.zmax) == (2, 5)
+
+
+def test_masked_scores_are_left_empty_and_said():
+    matrix = np.array([[1.0, -np.inf], [2.0, 3.0]])
+    heat = tensors.heatmap(matrix, "x", ("S", "S")).data[0]
+    assert np.isnan(heat.z[0][1])
+    assert (heat.zmin, heat.zmax) == (1, 3)
+    assert "1 values are −∞" in tensors.caption(matrix)
+
+
+def test_half_precision_is_shown():
+    torch = pytest.importorskip("torch")
+    assert tensors.as_array(torch.tensor([1.5], dtype=torch.bfloat16)).tolist() == [1.5]
+
+
+def test_bars_are_sorted_and_labelled():
+    figure = classes.bars(["a", "b", "c"], [0.1, 0.7, 0.2], top=2)
+    assert list(figure.data[0].y) == ["b", "c"]
+    assert list(figure.data[0].text) == ["70.0 %", "20.0 %"]
+    assert figure.layout.xaxis.title.text == "probability"
+    assert classes.describe(["a", "b"], [0.3, 0.7]) == "Most probable classes: b 70.0 %, a 30.0 %"
+
+
+@pytest.mark.parametrize(("share", "text"), [(1, "100.0 %"), (0.0042, "0.42 %"), (0.00001, "< 0.01 %"), (0, "0.0 %")])
+def test_per_cent(share, text):
+    assert classes.percent(share) == text
+
+
+def decoded(svg: str) -> Image.Image:
+    data = re.search(r'href="data:image/\w+;base64,([^"]+)"', svg)[1]
+    return Image.open(BytesIO(base64.b64decode(data)))
+
+
+def test_the_grid_lies_on_the_crop():
+    photo = Image.new("RGB", (100, 40))
+    _, crop = centre_crop(photo, 8, 12)
+    svg = photos.grid(photo, crop, rows=2, columns=3)
+    assert 'viewBox="0 0 100 40"' in svg
+    # a crop of 3 : 2 about the middle: 60 × 40 from x = 20, in patches of 20 × 20
+    assert re.findall(r'd="(M20 0V40[^"]*)"', svg)[0] == "M20 0V40M40 0V40M60 0V40M80 0V40M20 0H80M20 20H80M20 40H80"
+    assert "M0 0H100V40H0ZM20 0H80V40H20Z" in svg
+
+
+def test_patches_are_the_pixels_that_the_model_sees():
+    pixels = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
+    svg = photos.patches(Image.fromarray(pixels), rows=2, columns=3)
+    sheet = np.asarray(decoded(svg))
+    # patches of 2 × 2 at 24 times their size: 48 wide, 6 apart, with 16 above for the number
+    assert sheet.shape == (2 * 64, 3 * 54 - 6, 4)
+    for row in range(2):
+        for column in range(3):
+            top, left = row * 64 + 16, column * 54
+            shown = sheet[top : top + 48 : 24, left : left + 48 : 24]
+            assert (shown[..., :3] == pixels[2 * row : 2 * row + 2, 2 * column : 2 * column + 2]).all()
+            assert (shown[..., 3] == 255).all()
+    assert (sheet[..., 3].mean(1)[:16] == 0).all()
+    assert re.findall(r">(\d+)</text>", svg) == ["1", "2", "3", "4", "5", "6"]
+
+
+def operands(rows: int, inner: int, columns: int) -> tuple[Operand, Operand, Operand]:
+    return (
+        Operand(r"\mathbf{Q}", ("S", "d_k"), (rows, inner)),
+        Operand(r"\mathbf{K}^\top", ("d_k", "S"), (inner, columns)),
+        Operand(r"\mathbf{S}", ("S", "S"), (rows, columns)),
+    )
+
+
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(2, 3, 4), (65, 32, 65), (1, 768, 10)])
+def test_products_are_drawn_to_scale(rows, inner, columns):
+    boxes = products.rectangles(operands(rows, inner, columns))
+    sides = [(inner, rows), (columns, inner), (columns, rows)]
+    unit = boxes[0][2] / inner
+    for (_, _, width, height), (across, down) in zip(boxes, sides, strict=True):
+        assert width == pytest.approx(across * unit)
+        assert height == pytest.approx(down * unit)
+    left, right, result = boxes
+    assert left[1] == result[1]  # rows of the left factor lie beside the rows of the result
+    assert right[0] == result[0]  # columns of the right one above its columns
+    assert max(result[0] + result[2], result[1] + result[3]) == pytest.approx(products.SIZE + products.GAP)
+
+
+def test_products_name_their_sides():
+    svg = products.drawing(operands(5, 3, 5), "attention")
+    assert 'aria-label="Q [5 × 3] times K^⊤ [3 × 5] gives S [5 × 5], drawn to scale"' in svg
+    assert svg.count(" = 3</text>") == 2
+    assert svg.count(" = 5</text>") == 4
+
+
+def chain() -> Trace:
+    """Input, then q and k of the same tensor, then their product, then a sum that reaches back to the first."""
+
+    def op(index, step, *makers):
+        taken = tuple(TensorRecord((2, 3), "float32", maker, ("B", "C")) for maker in makers)
+        return Op(
+            index, "", 0, "add", "add", None, taken, (TensorRecord((2, 3), "float32", index, ("B", "C")),), step=step
+        )
+
+    def step(id, layer, *ops, symbol=r"\mathbf{X}"):
+        return Step(id, "attention", layer, f"<{id}>", symbol, "x", ("B", "C"), (2, 3), 0.0, False, None, ops, "why")
+
+    return Trace(
+        "hand",
+        ops=(
+            op(0, "first", "input image"),
+            op(1, "q", 0),
+            op(2, None, 0),  # a layout op between
+            op(3, "k", 2),
+            op(4, "scores", 1, 3),
+            op(5, "sum", 4, 0),
+            op(6, "last", 5),
+        ),
+        steps=(
+            step("first", None, 0, symbol=r"\mathbf{X}^{(0)}"),
+            step("q", 0, 1),
+            step("k", 0, 3),
+            step("scores", 0, 4, symbol=r"\mathbf{S}^{(1)}"),
+            step("sum", 0, 5),
+            step("last", None, 6),
+        ),
+        symbols=(Symbol("L", "blocks", 1),),
+    )
+
+
+def test_the_pipeline_is_read_from_the_run():
+    trace = chain()
+    taken = pipeline.sources(trace)
+    assert taken["k"] == {"first"}
+    assert taken["scores"] == {"q", "k"}
+    assert taken["sum"] == {"scores", "first"}
+    groups = pipeline.groups(trace.steps, taken)
+    assert [[step.id for step in group] for group in groups] == [["first"], ["q", "k"], ["scores"], ["sum"], ["last"]]
+    html = pipeline.pipeline(trace)
+    assert re.findall('data-step="(\\w+)"', html) == ["first", "q", "k", "scores", "sum", "last"]
+    assert "with <b>X</b><sup>(ℓ-1)</sup>" in html  # the sum reaches back over the scores
+    assert "<b>S</b><sup>(ℓ)</sup>" in html
+    assert "[<i>B</i>, <i>C</i>]" in html
+    assert "[2, 3]" in html
+    assert "&lt;first&gt;" in html  # titles out of a file are escaped
+    assert "<first>" not in html
+
+
+class OneHot(Trace):
+    """A run in which every query attends to exactly one token: query + 1."""
+
+    def attention(self, layer, head=None, query=None, *, part=None):
+        tokens = 1 + self.picture.rows * self.picture.columns
+        return np.roll(np.eye(tokens, dtype=np.float32), 1, axis=1)[None, None]
+
+
+def one_hot(rows: int, columns: int, photo: np.ndarray, crop: Crop) -> Trace:
+    picture = Picture("photo", crop.box, rows, columns, 1)
+    tokens = 1 + rows * columns
+    segments = (Segment("CLS", 0, 1), Segment("image", 1, tokens))
+    return OneHot("hand", (), picture=picture, values={"photo": photo}, segments=segments)
+
+
+def test_the_browser_gets_weights_photo_and_crop():
+    photo = np.full((40, 100, 3), 200, np.uint8)
+    _, crop = centre_crop(Image.fromarray(photo), 8, 12)
+    data = maps.pack(one_hot(2, 3, photo, crop), [0])
+    length = int.from_bytes(data[:4], "little")
+    header = json.loads(data[4 : 4 + length])
+    assert length % 4 == 0
+    assert header["photo"] == [100, 40]
+    assert header["crop"] == [20, 0, 80, 40]
+    assert (header["rows"], header["columns"], header["first"], header["tokens"]) == (2, 3, 1, 7)
+    assert header["others"] == [["CLS", 0]]
+    weights = np.frombuffer(data, "<f4", 49, 4 + length).reshape(7, 7)
+    assert weights[3].tolist() == [0, 0, 0, 0, 1, 0, 0]
+    rest = data[4 + length + 4 * 49 :]
+    assert rest[:768] == colours.table()
+    assert Image.open(BytesIO(rest[768:])).size == (100, 40)
+    assert len(rest) - 768 == header["jpeg"]
