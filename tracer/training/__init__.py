@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import nn
 
 from tracer.training import loop
@@ -163,7 +163,7 @@ def _read_checkpoint(file: Path, run: dict) -> dict:
 
 def _write(file: Path, net: nn.Module, card: dict) -> None:
     text = json.dumps(card, ensure_ascii=False, indent=2) + "\n"
-    loop.replace(file, lambda partial: save_file(net.state_dict(), partial))
+    loop.replace(file, lambda partial: partial.write_bytes(save(net.state_dict())))
     loop.replace(file.with_suffix(".json"), lambda partial: partial.write_text(text, encoding="utf-8"))
 
 

@@ -5,6 +5,7 @@ What a step draws depends on the seed and the step alone, so a run that was stop
 
 import copy
 import os
+import sys
 import time
 from collections.abc import Callable, Sized
 from pathlib import Path
@@ -128,8 +129,8 @@ def replace(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def say(line: str) -> None:
-    """Prints a line above the progress bar."""
-    tqdm.write(line)
+    """Prints a line above the progress bar, on standard error like the bar."""
+    tqdm.write(line, file=sys.stderr)
 
 
 def _generator(seed: int, position: int) -> torch.Generator:

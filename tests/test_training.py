@@ -1,0 +1,202 @@
+"""Training on a tiny data set: it learns, it goes on where it stopped, and the shipped card tells the truth."""
+
+import io
+import json
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from tracer import training
+from tracer.models.vit import ViT
+from tracer.training import cifar10, loop, vit
+
+TINY = {
+    "sizes": {"H": 8, "W": 8, "C": 3, "P": 4, "D": 12, "h": 2, "d_ff": 20, "L": 2, "K": 10},
+    "batch": 16,
+    "warmup": 2,
+    "pad": 1,
+    "hole": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Two zip files in CIFAR-10's layout: 48 and 20 images of 8×8 of two classes, dark and bright."""
+    folder = tmp_path_factory.mktemp("data")
+    random = np.random.default_rng(0)
+    for part, count in (("train", 24), ("test", 10)):
+        with zipfile.ZipFile(folder / f"cifar10-{part}.zip", "w") as archive:
+            for label, low in (("cat", 0), ("ship", 150)):
+                for number in range(count):
+                    file = io.BytesIO()
+                    pixels = random.integers(low, low + 100, (8, 8, 3), dtype=np.uint8)
+                    Image.fromarray(pixels).save(file, "JPEG")
+                    archive.writestr(f"{part}/{label}/{number:04}.jpg", file.getvalue())
+    return folder
+
+
+def card(file):
+    return json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
+
+
+def same(first, second):
+    first, second = load_file(first), load_file(second)
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_loss_falls_and_weights_come_with_a_card(data, tmp_path):
+    recipe = training.recipe("vit", **TINY)
+    images = recipe.read(data, "train")
+    batch = [cifar10.normalise(images.pixels), images.labels]
+    before, _ = recipe.loss(recipe.build(0), batch)
+    file = training.train("vit", data=data, out=tmp_path / "tiny.safetensors", epochs=6, **TINY)
+    net = ViT(**TINY["sizes"])
+    net.load_state_dict(load_file(file))
+    after, accuracy = recipe.loss(net, batch)
+    assert after < before - 0.5
+    assert accuracy > 0.9
+    assert card(file)["sizes"] == TINY["sizes"]
+    assert card(file)["settings"]["batch"] == 16
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny.json", "tiny.safetensors"]
+
+
+def test_score_is_the_figure_on_the_card(data, tmp_path):
+    file = training.train("vit", data=data, out=tmp_path / "tiny.safetensors", epochs=1, **TINY)
+    figures = training.score("vit", data=data, weights=file)
+    assert figures == {"model": "vit", "accuracy": card(file)["accuracy"], "images": 20}
+
+
+@pytest.mark.parametrize("bf16", [True, False])
+def test_a_run_that_stopped_goes_on_as_if_it_had_not(data, tmp_path, monkeypatch, bf16):
+    whole = training.train("vit", data=data, out=tmp_path / "whole.safetensors", epochs=3, bf16=bf16, **TINY)
+    right, calls = vit.Recipe.loss, 0
+
+    def stops(*args):
+        nonlocal calls
+        calls += 1
+        if calls == 8:
+            raise KeyboardInterrupt
+        return right(*args)
+
+    part = tmp_path / "part.safetensors"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(vit.Recipe, "loss", stops)
+        training.train("vit", data=data, out=part, epochs=3, bf16=bf16, **TINY)
+    assert torch.load(part.with_suffix(".checkpoint"), weights_only=True)["step"] == 6
+    training.train("vit", data=data, out=part, bf16=bf16, **TINY)
+    assert same(whole, part)
+    assert card(part)["steps"] == card(whole)["steps"] == 9
+
+
+def test_the_seed_decides_the_weights(data, tmp_path):
+    def made(name, seed):
+        return training.train("vit", data=data, out=tmp_path / f"{name}.safetensors", epochs=1, seed=seed, **TINY)
+
+    first, second, other = made("first", 1), made("second", 1), made("other", 2)
+    assert same(first, second)
+    assert not same(first, other)
+
+
+def test_training_goes_on_from_weights_and_never_for_the_worse(data, tmp_path):
+    file = training.train("vit", data=data, out=tmp_path / "tiny.safetensors", epochs=1, **TINY)
+    text = file.with_suffix(".json").read_text(encoding="utf-8").replace('"accuracy": 0', '"accuracy": -1')
+    file.with_suffix(".json").write_text(text, encoding="utf-8")
+    settings = {name: value for name, value in TINY.items() if name != "sizes"}
+    training.train("vit", data=data, out=file, epochs=2, **settings)
+    assert card(file)["sizes"] == TINY["sizes"]
+    assert card(file)["epochs"] == 3
+    best = file.read_bytes()
+    training.train("vit", data=data, out=file, epochs=1, matrix_rate=10.0, **settings)
+    assert file.read_bytes() == best
+
+
+def test_augmented_images_keep_shape_and_differ_by_draw():
+    pixels = torch.randint(0, 256, (5, 3, 8, 6), dtype=torch.uint8)
+
+    def draw(seed):
+        return cifar10.augment(pixels, pad=2, hole=3, generator=torch.Generator().manual_seed(seed))
+
+    assert draw(0).shape == pixels.shape
+    assert draw(0).dtype == torch.uint8
+    assert torch.equal(draw(0), draw(0))
+    assert not torch.equal(draw(0), draw(1))
+
+
+def test_learning_rate_rises_holds_and_falls_to_zero():
+    factors = [loop.factor(step, 100, 10) for step in range(100)]
+    assert factors[0] == 0.1
+    assert set(factors[9:41]) == {1.0}
+    assert factors[41:] == sorted(factors[41:], reverse=True)
+    assert factors[-1] < 0.02
+
+
+def test_an_epoch_takes_each_example_once():
+    order = torch.cat([loop.indices(12, 4, 0, step) for step in range(3)])
+    assert sorted(order.tolist()) == list(range(12))
+    assert not torch.equal(order, torch.cat([loop.indices(12, 4, 0, step) for step in range(3, 6)]))
+
+
+def test_mimetic_attention_starts_near_plus_and_minus_identity():
+    attention = vit.Recipe(sizes=TINY["sizes"]).build(0).block1.attention
+    products = attention.query.weight.T @ attention.key.weight, attention.value.weight.T @ attention.output.weight.T
+    assert products[0].diagonal().mean() > 0.3
+    assert products[1].diagonal().mean() < -0.2
+
+
+@pytest.mark.parametrize(
+    ("error", "settings", "words"),
+    [
+        (ValueError, {"name": "vit-b"}, "no recipe for 'vit-b'"),
+        (ValueError, {"depth": 3}, "no setting 'depth'"),
+        (ValueError, {"epochs": 0}, "epochs=0"),
+        (ValueError, {"seed": -1}, "seed=-1"),
+        (ValueError, {"batch": 64}, "48 examples"),
+        (ValueError, {"out": "weights.txt"}, "'weights.txt'"),
+        (FileNotFoundError, {"data": "nowhere.zip"}, "'nowhere.zip'"),
+    ],
+)
+def test_errors_are_one_sentence_that_quotes_what_was_given(data, tmp_path, error, settings, words):
+    given = {"name": "vit", "data": data, "out": tmp_path / "w.safetensors"} | TINY | settings
+    with pytest.raises(error) as raised:
+        training.train(given.pop("name"), **given)
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_data_that_is_no_cifar_is_refused_in_words(data, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"cifar10-test\.zip"):
+        cifar10.read(tmp_path, "test")
+    (tmp_path / "cifar10-test.zip").write_bytes(b"no zip")
+    with pytest.raises(ValueError, match="expected a zip file"):
+        cifar10.read(tmp_path, "test")
+    with pytest.raises(ValueError, match=r"\[C, H, W\] = \[3, 32, 32\]"):
+        vit.Recipe().read(data, "test")
+    (tmp_path / "train" / "walrus").mkdir(parents=True)
+    (tmp_path / "train" / "walrus" / "0000.jpg").write_bytes(b"no image")
+    with pytest.raises(ValueError, match="unknown class 'walrus'"):
+        cifar10.read(tmp_path, "train")
+
+
+def test_folders_and_either_zip_file_read_the_same(data, tmp_path):
+    for part in ("train", "test"):
+        with zipfile.ZipFile(data / f"cifar10-{part}.zip") as archive:
+            archive.extractall(tmp_path)
+    expected = cifar10.read(data, "train")
+    for source in (tmp_path, data / "cifar10-train.zip", data / "cifar10-test.zip"):
+        assert torch.equal(cifar10.read(source, "train").pixels, expected.pixels)
+    assert expected.labels.bincount().tolist() == [0, 0, 0, 24, 0, 0, 0, 0, 24]
+
+
+def test_shipped_card_is_of_the_shipped_weights():
+    file = training.SHIPPED / "vit.safetensors"
+    shipped = card(file)
+    net = ViT(**shipped["sizes"])
+    net.load_state_dict(load_file(file))
+    assert file.stat().st_size <= 8_000_000
+    assert shipped["accuracy"] >= 0.7
+    assert shipped["images"] == 10_000
+    assert len(shipped["classes"]) == shipped["sizes"]["K"]
