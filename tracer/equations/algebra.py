@@ -72,7 +72,7 @@ class Row(Node):
         return super().__new__(cls, tensor, sympy.sympify(position))
 
     def _latex(self, printer):
-        return rf"{self.args[0].inside(printer)}_{{[\,{printer._print(self.args[1])}\,]}}"
+        return rf"{{{self.args[0].inside(printer)}}}_{{[\,{printer._print(self.args[1])}\,]}}"
 
     def infer(self, same, shape):
         return (*shape[:-2], shape[-1])
