@@ -156,6 +156,7 @@ def test_mimetic_attention_starts_near_plus_and_minus_identity():
         (ValueError, {"seed": -1}, "seed=-1"),
         (ValueError, {"batch": 64}, "48 examples"),
         (ValueError, {"out": "weights.txt"}, "'weights.txt'"),
+        (ValueError, {"sizes": {"D": 12}}, "sizes D"),
         (FileNotFoundError, {"data": "nowhere.zip"}, "'nowhere.zip'"),
     ],
 )
@@ -165,6 +166,35 @@ def test_errors_are_one_sentence_that_quotes_what_was_given(data, tmp_path, erro
         training.train(given.pop("name"), **given)
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_weights_and_cards_that_do_not_fit_are_refused_in_words(data, tmp_path):
+    file = training.train("vit", data=data, out=tmp_path / "tiny.safetensors", epochs=1, **TINY)
+    text = file.with_suffix(".json").read_text(encoding="utf-8")
+    for given, words in (
+        (text.replace('"D": 12', '"D": 16'), "don't fit the sizes"),
+        (text.replace('"sizes"', '"size"'), "no sizes on the card"),
+        (text[:50], "expected JSON"),
+    ):
+        file.with_suffix(".json").write_text(given, encoding="utf-8")
+        with pytest.raises(ValueError, match=words):
+            training.score("vit", data=data, weights=file)
+    file.with_suffix(".json").unlink()
+    with pytest.raises(FileNotFoundError, match="no card"):
+        training.score("vit", data=data, weights=file)
+    with pytest.raises(FileNotFoundError, match="no weights"):
+        training.score("vit", data=data, weights=tmp_path / "none.safetensors")
+
+
+def test_a_checkpoint_of_another_run_is_refused(data, tmp_path):
+    file = tmp_path / "tiny.safetensors"
+    checkpoint = file.with_suffix(".checkpoint")
+    torch.save({"seed": 7}, checkpoint)
+    with pytest.raises(ValueError, match="seed 7, not 0"):
+        training.train("vit", data=data, out=file, **TINY)
+    checkpoint.write_bytes(b"no checkpoint")
+    with pytest.raises(ValueError, match="remove it to start anew"):
+        training.train("vit", data=data, out=file, **TINY)
 
 
 def test_data_that_is_no_cifar_is_refused_in_words(data, tmp_path):

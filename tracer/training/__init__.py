@@ -85,7 +85,7 @@ def train(
     net = made.build(seed)
     if before:
         _load(net, file)
-    best = made.rank(before) if before else float("-inf")
+    best = made.rank(before)
 
     def report(average: nn.Module, step: int, seconds: float) -> None:
         nonlocal best
@@ -147,7 +147,13 @@ def _read_card(file: Path) -> dict:
     card = file.with_suffix(".json")
     if not card.exists():
         raise FileNotFoundError(f"no card '{card}' beside the weights '{file}': expected one with their sizes")
-    return json.loads(card.read_text(encoding="utf-8"))
+    try:
+        read = json.loads(card.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"can't read the card '{card}': expected JSON") from error
+    if not isinstance(read, dict) or not isinstance(read.get("sizes"), dict):
+        raise ValueError(f"no sizes on the card '{card}': expected them under \"sizes\"")
+    return read
 
 
 def _read_checkpoint(file: Path, run: dict) -> dict:

@@ -16,10 +16,14 @@ SIZES = {"H": 32, "W": 32, "C": 3, "P": 4, "D": 128, "h": 4, "d_ff": 512, "L": 6
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings of a run; `train("vit", batch=64)` changes one of them."""
+    """The settings of a run; `train("vit", batch=64)` changes one of them.
+
+    `matrix_rate` and `rate` are the full learning rates of the matrices in the blocks and of all else, `decay` the
+    weight decay, `pad` and `hole` are in pixels, `warmup` is in steps.
+    """
 
     sizes: dict[str, int] = field(default_factory=lambda: dict(SIZES))
-    epochs: int = 48
+    epochs: int = 30
     batch: int = 128
     matrix_rate: float = 0.01
     rate: float = 2e-3
@@ -29,6 +33,10 @@ class Recipe:
     hole: int = 8
     warmup: int = 300
     bf16: bool = True
+
+    def __post_init__(self):
+        if self.sizes.keys() != SIZES.keys():
+            raise ValueError(f"sizes {', '.join(self.sizes)}: expected {', '.join(SIZES)}")
 
     def read(self, data: Path, part: str) -> Images:
         """The images of a part, "train" or "test"; ValueError where their shape isn't that of `sizes`."""
@@ -84,8 +92,8 @@ class Recipe:
         return {"accuracy": round(right / len(images), 6), "images": len(images)}
 
     def rank(self, figures: dict) -> float:
-        """The figure by which weights are chosen; higher is better."""
-        return figures["accuracy"]
+        """The figure by which weights are chosen, higher is better; less than any where there is none."""
+        return figures.get("accuracy", float("-inf"))
 
     def card(self, images: Images) -> dict:
         """What the card says of the training `images` and of the input, beside sizes, steps and figures."""
