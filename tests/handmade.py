@@ -53,6 +53,9 @@ def sample(**changes) -> Trace:
         "steps": steps,
         "symbols": (
             Symbol("B", "batch", 1),
+            Symbol("H", "image height", 4),
+            Symbol("W", "image width", 4),
+            Symbol("P", "patch side", 2),
             Symbol("N", "number of patches", 4, "H*W/P**2"),
             Symbol("D", "model width", 6, "d_k*h"),
             Symbol("h", "attention heads", 2),
@@ -60,9 +63,7 @@ def sample(**changes) -> Trace:
             Symbol("K", "classes", 4),
         ),
         "attentions": (
-            AttentionRecord(
-                0, "", "block1.attention", 0, 2, 5, 5, "q", "k", CHAIN, "tensor"
-            ),
+            AttentionRecord(0, "", "block1.attention", 0, 2, 5, 5, "q", "k", CHAIN, "tensor"),
             AttentionRecord(1, "", "block2.attention", 0, 2, 5, 5, "", "", (), problem="the scores were not kept"),
         ),
         "values": {

@@ -15,7 +15,7 @@ from handmade import sample
 
 from tracer import storage
 from tracer.record import Trace
-from tracer.storage import checks
+from tracer.storage import formulas
 
 
 def same(a, b) -> bool:
@@ -246,6 +246,13 @@ HOSTILE = {
     "text as a size": put(["1", 4], "ops", 1, "outputs", 0, "shape"),
     "symbols of another rank": put(["B"], "ops", 1, "outputs", 0, "symbolic"),
     "symbolic code": put(["B", "__import__('os').system('true')"], "ops", 1, "outputs", 0, "symbolic"),
+    "a symbol that the trace doesn't have": put(["B", "T"], "ops", 1, "outputs", 0, "symbolic"),
+    "a symbolic size of another value": put(["B", "D"], "ops", 1, "outputs", 0, "symbolic"),
+    "a formula of another value": put("D*K", "params_symbolic"),
+    "a derived size of another value": put("D + h", "symbols", 4, "equals"),
+    "a root of a negative number": put("sqrt(0 - 4)", "flops_symbolic"),
+    "a root that is not real here": put("sqrt(B - D)", "flops_symbolic"),
+    "a division by zero at this run": put("D/(B - 1)", "params_symbolic"),
     "a tower of powers": put("9**9**9**9", "flops_symbolic"),
     "nested powers": put("((((D**9)**9)**9)**9)**9", "params_symbolic"),
     "a division by zero": put("D/0", "params_symbolic"),
@@ -267,7 +274,7 @@ HOSTILE = {
     "LaTeX that comments out": put("x % y", "steps", 1, "latex"),
     "an operand of three": put([], "steps", 0, "product"),
     "a symbol that is code": put("B; import os", "symbols", 0, "name"),
-    "one symbol twice": put("B", "symbols", 1, "name"),
+    "one symbol twice": put("B", "symbols", 2, "name"),
     "an attention of an unknown op": put(5, "attentions", 0, "op"),
     "an attention without queries": put("gone", "attentions", 0, "q"),
     "an attention of other sizes": put(6, "attentions", 0, "keys"),
@@ -314,7 +321,7 @@ def test_formulas_of_real_traces_are_accepted():
         "D/h",
         "P**(-2)",
     ):
-        checks.formula(text)
+        formulas.formula(text)
 
 
 def test_latex_of_equations_is_accepted():
@@ -327,4 +334,4 @@ def test_latex_of_equations_is_accepted():
         r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}",
         r"\begin{cases} 0 & j \le i \\ -\infty & j > i \end{cases}",
     ):
-        checks.mathematics(text, "here")
+        formulas.mathematics(text, "here")

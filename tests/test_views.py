@@ -14,7 +14,7 @@ from handmade import sample
 
 from tracer import views
 from tracer.record import Trace
-from tracer.views import to_latex, to_markdown
+from tracer.views import rows, to_latex, to_markdown, to_table
 
 HOSTILE = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>\x1b[2J \\input{/etc/passwd} $x$ | `a`"
 
@@ -76,19 +76,43 @@ def test_unknown_levels_and_formats_are_quoted():
 
 
 def test_steps_in_the_terminal():
-    trace = sample(model="hand", steps=tuple(replace(step, latex=step.symbol) for step in sample().steps))
+    steps = tuple(replace(step, latex=step.symbol) for step in sample().steps)
+    cost = {"params_symbolic": "28", "flops_symbolic": "4*D"}
+    trace = sample(model="hand", steps=steps, symbols=sample().symbols[:5], **cost)
     assert (
         views.render(trace, "steps", "table")
         == r"""
 hand: seeded random weights
-B=1, N=4=H·W/P², D=6=d_k·h, h=2, d_k=3, K=4
-28 parameters = D·K+K; 348 FLOPs = 2·B·D·K+2·B·D·(N+1)²
+B=1, H=4, W=4, P=2, N=4=H·W/P²
+28 parameters = 28; 348 FLOPs = 4·D
 solved with B held at 1
 
 step                     symbol  shape             here               error  equation
 block1.attention.scores  S       [B, h, N+1, N+1]  [1, 2, 5, 5]     1.5e-07  \mathbf{S}
 head.logits              Z       [B, ?]            [1, 4]        recomputed  \mathbf{Z}
 """.removeprefix("\n")
+    )
+
+
+@pytest.mark.parametrize(
+    ("latex", "letters"),
+    [
+        (r"\mathbf{S}", "S"),
+        (r"\mathbf{Q}^{(12)}", "Q⁽¹²⁾"),
+        (r"\mathbf{X}_f", "X_f"),
+        (r"\mathbf{X}_{\mathrm{seq}}", "X_seq"),
+        (r"\mathbf{X}'^{(1)}", "X'⁽¹⁾"),
+        (r"\tilde{\mathbf{X}}^{(1)}", "X\N{COMBINING TILDE}⁽¹⁾"),
+        (r"{\mathbf{K}^{(1)}}^{\top}", "K⁽¹⁾ᵀ"),
+    ],
+)
+def test_symbols_in_the_terminal(latex, letters):
+    assert rows.letters(latex) == letters
+
+
+def test_accents_take_no_column():
+    assert to_table.align([{"a": "X\N{COMBINING TILDE}", "b": "1"}, {"a": "XY", "b": "2"}]) == (
+        "a   b\nX\N{COMBINING TILDE}   1\nXY  2"
     )
 
 
@@ -122,7 +146,7 @@ def test_csv_reads_back():
 def test_json_keeps_the_contract():
     tree = json.loads(views.render(sample(), "steps", "json"), parse_constant=lambda text: pytest.fail(text))
     assert set(tree) == {"model", "symbols", "totals", "steps", "ops", "result"}
-    assert tree["symbols"] == {"B": 1, "N": 4, "D": 6, "h": 2, "d_k": 3, "K": 4}
+    assert tree["symbols"] == {"B": 1, "H": 4, "W": 4, "P": 2, "N": 4, "D": 6, "h": 2, "d_k": 3, "K": 4}
     assert tree["totals"] == {
         "params": 28,
         "params_symbolic": "D*K + K",

@@ -5,67 +5,26 @@ Each check is one function of the trace, and raises ValueError with what was exp
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter
-from functools import lru_cache
 from math import isfinite
 
-import sympy
 import torch
 
-from tracer import notation
 from tracer.attention import weights
-from tracer.record import AttentionRecord, Trace
+from tracer.record import AttentionRecord, Symbol, Trace
+from tracer.storage.formulas import UNKNOWN, formula, mathematics, value
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-FORMULA_LENGTH = 2000
-POWER = 16
-# commands that read, write or define, or that leave the page: no equation needs them
-FORBIDDEN = re.compile(
-    r"\\(input|include\w*|openin|openout|read|write\w*|immediate|[egx]?def|let|catcode|csname|expandafter|loop|repeat"
-    r"|special|directlua|new\w+|renew\w+|providecommand|usepackage|href|url|html\w*|verb\w*|begingroup|endgroup)"
-    r"(?![A-Za-z])|\\(begin|end)\{(?!\w?matrix|cases|aligned|array)|\^\^"
-)
 
 
 def check(trace: Trace) -> None:
     """Runs every check of this file; ValueError at the first that fails."""
     for rule in (_symbols, _ops, _steps, _attentions, _picture, _segments):
         rule(trace)
-    _count(trace.params, "params")
-    _count(trace.flops, "flops")
-    formula(trace.params_symbolic)
-    formula(trace.flops_symbolic)
-
-
-@lru_cache(maxsize=4096)
-def formula(text: str) -> None:
-    """ValueError unless the text is `"?"` or a formula that is cheap to read: short, small powers, finite."""
-    if text == "?":
-        return
-    if len(text) > FORMULA_LENGTH:
-        raise ValueError(f"a formula of {len(text):,} letters, expected at most {FORMULA_LENGTH:,}")
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as error:
-        raise ValueError(f"{text!r} is not a formula over sizes") from error
-    _powers(tree, text)
-    if notation.parse(text).has(sympy.zoo, sympy.oo, sympy.nan):
-        raise ValueError(f"{text!r} is not finite")
-
-
-def _powers(node: ast.AST, text: str) -> int:
-    """The highest power that nested exponents reach; a tower of them would take for ever to read."""
-    inner = max((_powers(child, text) for child in ast.iter_child_nodes(node)), default=1)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-        exponent = node.right.operand if isinstance(node.right, ast.UnaryOp) else node.right
-        if not (isinstance(exponent, ast.Constant) and type(exponent.value) is int):
-            raise ValueError(f"{text!r} has an exponent that is not a whole number")
-        inner *= max(1, exponent.value)
-        if inner > POWER:
-            raise ValueError(f"{text!r} has a power above {POWER}")
-    return inner
+    for name in ("params", "flops"):
+        _count(getattr(trace, name), name)
+        _agrees(getattr(trace, f"{name}_symbolic"), getattr(trace, name), trace.symbols, name)
 
 
 def _symbols(trace: Trace) -> None:
@@ -75,7 +34,7 @@ def _symbols(trace: Trace) -> None:
         _expect(NAME.fullmatch(symbol.name), f"symbol {symbol.name!r}", "letters, digits and _")
         _count(symbol.value, f"symbol {symbol.name!r}")
         if symbol.equals:
-            formula(symbol.equals)
+            _agrees(symbol.equals, symbol.value, trace.symbols, f"symbol {symbol.name!r}")
 
 
 def _ops(trace: Trace) -> None:
@@ -84,14 +43,14 @@ def _ops(trace: Trace) -> None:
         where = f"op {position}"
         _expect(op.index == position, where, f"index {position}, got {op.index}")
         for tensor in (*op.inputs, *op.outputs):
-            _shape(tensor.shape, tensor.symbolic, where)
+            _shape(tensor.shape, tensor.symbolic, trace.symbols, where)
             if isinstance(tensor.maker, int):
                 _expect(0 <= tensor.maker < len(trace.ops), where, f"a maker among {len(trace.ops)} ops")
         _expect(op.step is None or op.step in steps, where, f"a step of this trace, got {op.step!r}")
         for name in ("call", "params", "flops"):
             _count(getattr(op, name), f"{where}.{name}")
-        formula(op.params_symbolic)
-        formula(op.flops_symbolic)
+        _agrees(op.params_symbolic, op.params, trace.symbols, f"{where}.params")
+        _agrees(op.flops_symbolic, op.flops, trace.symbols, f"{where}.flops")
         _source(op.source, where)
 
 
@@ -100,7 +59,7 @@ def _steps(trace: Trace) -> None:
     _expect(len(set(ids)) == len(ids), "steps", "each id once")
     for step in trace.steps:
         where = f"step {step.id!r}"
-        _shape(step.shape, step.symbolic, where)
+        _shape(step.shape, step.symbolic, trace.symbols, where)
         _expect(all(0 <= op < len(trace.ops) for op in step.ops), where, f"indices of {len(trace.ops)} ops")
         _expect(step.layer is None or step.layer >= 0, where, "a layer that counts from 0")
         _expect(step.error is None or not step.error < 0, where, "an error that is not negative")
@@ -108,22 +67,8 @@ def _steps(trace: Trace) -> None:
         mathematics(step.latex, where)
         _source(step.source, where)
         for operand in step.product or ():
-            _shape(operand.shape, operand.symbolic, where)
+            _shape(operand.shape, operand.symbolic, trace.symbols, where)
             mathematics(operand.symbol, where)
-
-
-def mathematics(latex: str, where: str) -> None:
-    """ValueError unless the LaTeX has matching braces and no command that could read, write or define."""
-    bare = re.sub(r"\\.", "", latex)
-    depth = 0
-    for letter in bare:
-        depth += (letter == "{") - (letter == "}")
-        if depth < 0:
-            break
-    _expect(depth == 0, where, "LaTeX with matching braces")
-    _expect(not set(bare) & set("$%#~"), where, "LaTeX for mathematics, without $, %, # and ~")
-    found = FORBIDDEN.search(latex)
-    _expect(found is None, where, f"LaTeX for mathematics, got {found and found.group()!r}")
 
 
 def _attentions(trace: Trace) -> None:
@@ -181,12 +126,20 @@ def _segments(trace: Trace) -> None:
         _expect(0 <= segment.start <= segment.stop, f"segment {segment.name!r}", "0 ≤ start ≤ stop")
 
 
-def _shape(shape: tuple[int, ...], symbolic: tuple[str, ...] | None, where: str) -> None:
+def _shape(shape: tuple[int, ...], symbolic: tuple[str, ...] | None, symbols: tuple[Symbol, ...], where: str) -> None:
     _expect(all(size >= 0 for size in shape), where, "sizes that are not negative")
     if symbolic is not None:
         _expect(len(symbolic) == len(shape), where, f"{len(shape)} symbolic sizes, got {len(symbolic)}")
-        for size in symbolic:
-            formula(size)
+        for text, size in zip(symbolic, shape, strict=True):
+            _agrees(text, size, symbols, where)
+
+
+def _agrees(text: str, number: int, symbols: tuple[Symbol, ...], where: str) -> None:
+    """A formula is one over the trace's own symbols, and has the number beside it for its value."""
+    formula(text)
+    if text != UNKNOWN:
+        found = value(text, symbols)
+        _expect(found == number, where, f"{text!r} to be {number}, got {found}")
 
 
 def _source(source, where: str) -> None:

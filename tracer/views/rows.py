@@ -19,7 +19,13 @@ OP_COLUMNS = (
     "note",
 )  # fmt: skip
 
-LETTERS = {r"\ell": "ℓ", r"\top": "ᵀ", r"\,": " ", r"\hat": "", r"\tilde": "", r"\bar": ""}
+LETTERS = {r"\ell": "ℓ", r"\top": "T", r"\,": " "}
+ACCENTS = {
+    r"\tilde": "\N{COMBINING TILDE}",
+    r"\hat": "\N{COMBINING CIRCUMFLEX ACCENT}",
+    r"\bar": "\N{COMBINING MACRON}",
+}
+RAISED = str.maketrans("0123456789()ℓT", "⁰¹²³⁴⁵⁶⁷⁸⁹⁽⁾ˡᵀ")
 
 
 def columns(level: str) -> tuple[str, ...]:
@@ -75,11 +81,14 @@ def cell(value: object) -> str:
 
 
 def letters(latex: str) -> str:
-    r"""A tensor's symbol without LaTeX: `\mathbf{X}_f` gives `X_f`."""
+    r"""A tensor's symbol without LaTeX: `\mathbf{Q}^{(1)}` gives `Q⁽¹⁾`."""
     text = re.sub(r"\\(?:mathbf|mathrm|boldsymbol|text|operatorname)\{([^{}]*)\}", r"\1", latex)
     for command, letter in LETTERS.items():
         text = text.replace(command, letter)
-    return re.sub(r"\{(\w+)\}", r"\1", text).replace(r"\mathrm", "").strip()
+    for command, accent in ACCENTS.items():
+        text = re.sub(rf"{re.escape(command)}\{{(\w)\}}", rf"\1{accent}", text)
+    text = re.sub(r"\^\{([0-9()ℓT]+)\}", lambda match: match.group(1).translate(RAISED), text)
+    return re.sub(r"\{([^{}]+)\}", r"\1", text).strip()
 
 
 def totals(trace: Trace) -> str:

@@ -1,4 +1,7 @@
-"""One piece of HTML: no script, nothing loaded; colours follow the page it is put into."""
+"""One piece of HTML: no script, nothing loaded; colours follow the page it is put into.
+
+Equations stand between dollar signs: notebooks typeset them, elsewhere they read as LaTeX.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def _steps(steps: tuple[Step, ...]) -> str:
     body = [
         (
             f'<td title="{text(step.why)}">{text(step.title)}<br>{_quiet(step.id)}</td>',
-            f"<td><code>{text(step.latex)}</code>{'<br>' + _quiet(step.note) if step.note else ''}</td>",
+            f"<td>${text(step.latex)}${'<br>' + _quiet(step.note) if step.note else ''}</td>",
             f"<td>{text(notation.shape_text(step.symbolic))}<br>{_quiet(rows.numbers(step.shape))}</td>",
             f'<td class="number">{"recomputed" if step.recomputed else text(rows.error(step.error))}</td>',
         )

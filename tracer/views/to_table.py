@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 from tracer.record import Trace
 from tracer.views import rows
 
@@ -59,11 +61,16 @@ def align(lines: list[dict[str, str]]) -> str:
         return "(nothing)"
     names = list(lines[0])
     grid = [names, *([rows.cell(line[name]) for name in names] for line in lines)]
-    widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+    widths = [max(map(_width, column)) for column in zip(*grid, strict=True)]
     return "\n".join(
         "  ".join(
-            cell.rjust(width) if name in RIGHT else cell.ljust(width)
+            " " * (width - _width(cell)) + cell if name in RIGHT else cell + " " * (width - _width(cell))
             for name, cell, width in zip(names, line, widths, strict=True)
         ).rstrip()
         for line in grid
     )
+
+
+def _width(cell: str) -> int:
+    """Columns that a cell takes: accents stand over the letter before."""
+    return sum(not unicodedata.combining(letter) for letter in cell)
