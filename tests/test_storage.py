@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pickle
+import random
 import threading
 import zipfile
 
@@ -13,7 +14,7 @@ import safetensors.torch
 import torch
 from handmade import sample
 
-from tracer import storage
+from tracer import storage, views
 from tracer.record import Trace
 from tracer.storage import formulas
 
@@ -303,6 +304,62 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_fields(data, name):
     refused(rewritten(data, HOSTILE[name]))
+
+
+JUNK = (
+    None,
+    -1,
+    0,
+    3,
+    1 << 62,
+    0.5,
+    "",
+    "x",
+    "?",
+    "D",
+    r"\frac",
+    "\x1b[2J\n",
+    [],
+    {},
+    [1],
+    ["x"],
+    True,
+    "inf",
+    [[1, 2]],
+    {"a": 1},
+)
+
+
+def places(data, path=()):
+    """The paths of all values inside JSON."""
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in items:
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+def test_whatever_is_opened_can_be_shown(data):
+    """One value of the JSON replaced by junk, many times: refused in words, or shown in every view."""
+    length = int.from_bytes(data[:8], "little")
+    everywhere = list(places(json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["trace"])))
+    chance = random.Random(0)
+    shown = 0
+    for _ in range(250):
+        change = put(chance.choice(JUNK), *chance.choice(everywhere))
+        try:
+            trace = storage.open(rewritten(data, change), name="upload.safetensors")
+        except ValueError as error:
+            assert "\n" not in str(error)
+            continue
+        shown += 1
+        for level in ("steps", "ops"):
+            views.table(trace, level)
+            for format in views.FORMATS:
+                views.render(trace, level, format).encode()
+        for layer, record in enumerate(trace.attentions):
+            if not record.problem and trace.attentions[0].part == record.part:
+                trace.attention(layer)
+    assert shown > 10
 
 
 def test_rewriting_alone_is_accepted(data):

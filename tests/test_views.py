@@ -84,7 +84,7 @@ def test_steps_in_the_terminal():
         == r"""
 hand: seeded random weights
 B=1, H=4, W=4, P=2, N=4=H·W/P²
-28 parameters = 28; 348 FLOPs = 4·D
+28 parameters; 348 FLOPs = 4·D
 solved with B held at 1
 
 step                     symbol  shape             here               error  equation

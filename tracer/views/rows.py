@@ -92,10 +92,11 @@ def letters(latex: str) -> str:
 
 
 def totals(trace: Trace) -> str:
-    """Parameters and FLOPs of the run, as numbers and formulas."""
-    return (
-        f"{trace.params:,} parameters = {notation.text(trace.params_symbolic)}; "
-        f"{trace.flops:,} FLOPs = {notation.text(trace.flops_symbolic)}"
+    """Parameters and FLOPs of the run, as numbers, and as formulas where they are solved."""
+    costs = ((trace.params, "parameters", trace.params_symbolic), (trace.flops, "FLOPs", trace.flops_symbolic))
+    return "; ".join(
+        f"{number:,} {what}" + (f" = {notation.text(formula)}" if formula not in ("?", str(number)) else "")
+        for number, what, formula in costs
     )
 
 

@@ -21,8 +21,13 @@ def render(trace: Trace, level: str) -> str:
     """The symbols, then the steps as aligned equations with their shapes, or the ops as a long table."""
     head = ["% needs \\usepackage{amsmath,longtable}", rf"\subsection*{{{text(trace.model)}}}", text(trace.weights)]
     sizes = ", ".join(f"${notation.latex(s.name)} = {s.value}$" for s in trace.symbols)
-    params, flops = notation.latex(trace.params_symbolic), notation.latex(trace.flops_symbolic)
-    cost = [f"{trace.params:,} parameters: ${params}$.", f"{trace.flops:,} FLOPs: ${flops}$."]
+    cost = [
+        f"{number:,} {what}" + (f": ${notation.latex(formula)}$." if formula != "?" else ".")
+        for number, what, formula in (
+            (trace.params, "parameters", trace.params_symbolic),
+            (trace.flops, "FLOPs", trace.flops_symbolic),
+        )
+    ]
     body = _steps(trace.steps) if level == "steps" else _ops(trace.ops)
     return "\n\n".join(part for part in [*head, sizes, *cost, *map(text, trace.notes), body] if part)
 
@@ -31,7 +36,7 @@ def _steps(steps: tuple[Step, ...]) -> str:
     if not steps:
         return ""
     lines = [f"  {_equation(step)} && {notation.shape_latex(step.symbolic)} && {_check(step)}" for step in steps]
-    return "{\\allowdisplaybreaks\n\\begin{align*}\n" + " \\\\\n".join(lines) + "\n\\end{align*}}"
+    return "{\\footnotesize\\allowdisplaybreaks\n\\begin{align*}\n" + " \\\\\n".join(lines) + "\n\\end{align*}}"
 
 
 def _equation(step: Step) -> str:
@@ -53,7 +58,7 @@ def _ops(ops: tuple[Op, ...]) -> str:
         (str(op.index), text(op.module), text(op.op), _shapes(op), f"{op.params:,}", f"{op.flops:,}") for op in ops
     ]
     body = "\n".join("  " + " & ".join(line) + r" \\" for line in [names, *lines])
-    return "{\\footnotesize\n\\begin{longtable}{rlllrr}\n" + body + "\n\\end{longtable}}"
+    return "{\\scriptsize\\setlength{\\tabcolsep}{3pt}\n\\begin{longtable}{rlllrr}\n" + body + "\n\\end{longtable}}"
 
 
 def _shapes(op: Op) -> str:
