@@ -72,7 +72,7 @@ CASES = {
         lambda v: F.linear(v["x"], v["parameter weight"]).view(2, 5, 3, 4).transpose(1, 2),
     ),
     "layer norm": (
-        LayerNorm(X, GAMMA, BETA, 1e-6),
+        LayerNorm(1e-6, X, GAMMA, BETA),
         r"\frac{\mathbf{X} - \mu(\mathbf{X})}{\sqrt{\sigma^2(\mathbf{X}) + \epsilon}} \odot \gamma + \beta",
         (B, S, D),
         lambda v: F.layer_norm(v["x"], (12,), v["gamma"], v["beta"], 1e-6),
@@ -91,7 +91,7 @@ CASES = {
         (B, S + 1, D),
         lambda v: torch.cat([v["cls"].expand(2, 1, 12), v["x"]], 1),
     ),
-    "row": (Row(X, 0), r"\mathbf{X}_{[\,0\,]}", (B, D), lambda v: v["x"][:, 0]),
+    "row": (Row(X, 0), r"{\mathbf{X}}_{[\,0\,]}", (B, D), lambda v: v["x"][:, 0]),
     "sum in a product": ((X + CLS) @ W_Q, r"\left(\mathbf{X} + \mathbf{c}\right)\,\mathbf{W}_Q", (B, S, h * d_k), None),
 }
 

@@ -116,7 +116,7 @@ REFUSED = [
     ({"N": 5}, r"N=5 can't be set, since N is derived \(N = H\*W/P\^2\): set H or W or P instead"),
     ({"S": 5}, "S=5 can't be set"),
     ({"d_k": 5}, r"d_k = D/h\): set D or h"),
-    ({"B": 5}, "give batch=… to inputs or trace"),
+    ({"B": 5}, "B is no size of the weights but of the input"),
     ({"T": 5}, r"'vit' has no size 'T' \(text length in tokens\); its sizes are H, W, C"),
     ({"D": 100, "h": 3}, "D=100 is not divisible by h=3"),
     ({"H": 30}, "H=30, W=32 don't fit P=4"),

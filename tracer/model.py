@@ -7,33 +7,33 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 import torch
 
-from tracer.inputs.images import Crop, centre_crop, sample_photo, to_array
+from tracer.inputs.images import Crop
 from tracer.notation import MEANINGS
 from tracer.probe import Vocabulary
 from tracer.record import Picture, Segment, Trace
 from tracer.steps import Line
 from tracer.tracing import assemble, record_or_explain, solved
 
-MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
-"""How pixels are normalised where no card says otherwise."""
-
 
 @dataclass(frozen=True)
 class Spec:
     """All that a model's file says about it besides the net.
 
-    `sizes` are the underived sizes and their defaults, `derived` what the others equal, `names` what a dimension
-    may be, in order of preference, and `probes` the tiny sizes at which dimensions are solved, all distinct.
-    `example(sizes, B)` gives args for a probe; `prepare(model, image, text, batch)` gives `Inputs`; `lines(sizes)`
-    the equations; `result(model, output)` what the model says, as plain data.
+    `sizes` are the sizes that the weights depend on and their defaults, `runs` those that the input decides (B, T),
+    `options` other choices and their allowed values, the default first; `derived` is what other sizes equal, `names`
+    what a dimension may be, in order of preference, and `probes` the tiny sizes at which dimensions are solved, all
+    distinct. `lines(config)` gives the equations; `example(sizes)` the args of a probe; `prepare(model, image, text,
+    given)` the `Inputs`, with the sizes that the caller gave for this run; `result(model, inputs, output)` what the
+    model says, as plain data; `segments(sizes)` the named stretches of the sequence.
     """
 
     net: Callable[..., torch.nn.Module]
-    lines: Callable[[dict[str, int]], list[Line]]
+    lines: Callable[[dict], list[Line]]
     takes: tuple[str, ...]
     sizes: dict[str, int]
     derived: dict[str, str]
@@ -43,11 +43,15 @@ class Spec:
     prepare: Callable
     result: Callable
     segments: Callable
+    runs: tuple[str, ...] = ("B",)
+    options: dict[str, tuple] = field(default_factory=dict)
 
 
 class Inputs(tuple):
-    """The tensors that forward takes, in its order; also knows the photo, its crop, the words and the segments."""
+    """The tensors that forward takes, in its order; also knows the sizes that it decides, the photo, its crop, the
+    words and the segments."""
 
+    sizes: ClassVar[dict[str, int]] = {}
     photo: np.ndarray | None = None
     crop: Crop | None = None
     words: tuple[str, ...] = ()
@@ -62,6 +66,7 @@ class Model:
     net: torch.nn.Module
     spec: Spec
     sizes: dict[str, int]
+    options: dict
     weights: str
     card: dict | None = None
     _solutions: dict = field(default_factory=dict, repr=False)
@@ -74,36 +79,45 @@ class Model:
     @cached_property
     def lines(self) -> list[Line]:
         """The model's textbook at these sizes."""
-        return self.spec.lines(self.sizes)
+        return self.spec.lines({**self.sizes, **self.options})
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """What dimensions are solved over, and how the net is built at other sizes."""
 
         def build(sizes):
-            return seeded(self.spec.net, {**self.sizes, **sizes}), self.spec.example(sizes, sizes["B"])
+            own = {name: value for name, value in sizes.items() if name not in self.spec.runs}
+            return seeded(self.spec.net, {**own, **self.options}), self.spec.example(sizes)
 
         return Vocabulary(self.spec.names, self.spec.derived, build)
 
-    def inputs(self, image=None, text: str | None = None, *, batch: int = 1) -> Inputs:
-        """The tensors that forward takes, from a PIL photo or a text, repeated `batch` times.
+    def inputs(self, image=None, text: str | None = None, **sizes: int) -> Inputs:
+        """The tensors that forward takes, from a PIL photo or a text; `batch=4` (or `B=4`) repeats them.
 
-        Without either: the model's own sample. ValueError for an input that the model does not take.
+        Without either: the model's own sample. Other sizes that the input decides, such as `T`, cut or repeat the
+        sample. ValueError for an input that the model does not take.
         """
         for kind, given in (("image", image), ("text", text)):
             if given is not None and kind not in self.takes:
                 raise ValueError(f"{self.name!r} takes {' and '.join(self.takes)}, but was given {_article(kind)}")
-        if batch < 1:
-            raise ValueError(f"B={batch} inputs can't run: B must be at least 1")
-        return self.spec.prepare(self, image, text, batch)
+        if "batch" in sizes:
+            sizes["B"] = sizes.pop("batch")
+        for symbol, value in sizes.items():
+            if symbol not in self.spec.runs:
+                raise ValueError(
+                    f"{symbol}={value} is no size of this input; {' and '.join(self.spec.runs)} can be given"
+                )
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{symbol}={value!r} can't run: a whole number from 1 up was expected")
+        return self.spec.prepare(self, image, text, {"B": 1, **sizes})
 
-    def trace(self, image=None, text: str | None = None, *, batch: int = 1, keep=None, prove: bool = True) -> Trace:
-        """Runs the model once and proves what it shows; see `tracer.trace` for `keep` and `prove`."""
-        inputs = self.inputs(image, text, batch=batch)
+    def trace(self, image=None, text: str | None = None, *, keep=None, prove: bool = True, **sizes: int) -> Trace:
+        """Runs the model once and proves what it shows; see `inputs`, and `tracer.trace` for `keep` and `prove`."""
+        inputs = self.inputs(image, text, **sizes)
         with torch.no_grad():
             recording = record_or_explain(self.net, tuple(inputs), {}, keep, prove)
-        sizes = {"B": batch, **self.sizes}
-        solution, notes = self._solved(recording.ops, sizes)
+        full = self.vocabulary.complete({**inputs.sizes, **self.sizes})
+        solution, notes = self._solved(recording.ops, {**inputs.sizes, **self.sizes})
         picture, values = None, {}
         if inputs.crop is not None:
             rows, columns = self.sizes["H"] // self.sizes["P"], self.sizes["W"] // self.sizes["P"]
@@ -114,7 +128,7 @@ class Model:
             self.net,
             recording,
             model=self.name,
-            sizes=self.vocabulary.complete(sizes),
+            sizes=full,
             derived=self.spec.derived,
             solution=solution,
             lines=self.lines,
@@ -124,7 +138,7 @@ class Model:
             values=values,
             words=inputs.words,
             segments=inputs.segments,
-            result=self.spec.result(self, recording.output),
+            result=self.spec.result(self, inputs, recording.output),
             weights=self.weights,
         )
 
@@ -139,35 +153,13 @@ class Model:
         return self._solutions[key]
 
 
-def photo_input(model: Model, image, text, batch: int) -> Inputs:
-    """A photo, cut and resized as in training, normalised: `[B, C, H, W]` float32."""
-    sizes, card = model.vocabulary.complete({"B": batch, **model.sizes}), model.card or {}
-    photo = sample_photo() if image is None else image.convert("RGB")
-    cut, crop = centre_crop(photo, sizes["H"], sizes["W"])
-    pixels = torch.from_numpy(to_array(cut, card.get("mean", MEAN), card.get("std", STD)))
-    channels = pixels[torch.arange(sizes["C"]) % pixels.shape[0]]  # [C, H, W]
-    inputs = Inputs((channels.expand(batch, *channels.shape).contiguous(),))
-    inputs.photo, inputs.crop = np.array(photo), crop
-    inputs.segments = model.spec.segments(sizes, inputs)
-    return inputs
-
-
-def class_probabilities(model: Model, logits: torch.Tensor) -> dict:
-    """The classes and their probabilities, `softmax(Z)`, of the first input of the batch."""
-    names = (model.card or {}).get("classes", ())
-    if len(names) != logits.shape[-1]:
-        names = [f"class {i}" for i in range(logits.shape[-1])]
-    return {"kind": "classes", "classes": list(names), "probabilities": logits[0].softmax(-1).tolist()}
-
-
-def seeded(net: Callable[..., torch.nn.Module], sizes: dict[str, int], seed: int = 0) -> torch.nn.Module:
-    """The net at these sizes with seeded random weights, in eval mode; the global RNG is left alone.
+def seeded(net: Callable[..., torch.nn.Module], config: dict, seed: int = 0) -> torch.nn.Module:
+    """The net at these sizes and options with seeded random weights, in eval mode; the global RNG is left alone.
 
     Parameters that start as zeros get small random values, so that no proof on them is empty.
     """
-    sizes = {name: value for name, value in sizes.items() if name != "B"}
     with forked_rng(seed):
-        module = net(**sizes).eval()
+        module = net(**config).eval()
         for parameter in module.parameters():
             if not parameter.any():
                 torch.nn.init.normal_(parameter, std=0.02)
@@ -182,28 +174,33 @@ def forked_rng(seed: int):
         yield
 
 
-def check_sizes(spec: Spec, name: str, given: dict) -> None:
-    """ValueError with one sentence for a size that the model lacks, that is derived, or that is no positive integer."""
+def check_config(spec: Spec, name: str, given: dict) -> None:
+    """ValueError with one sentence for a size that the model lacks, that is derived or of the input's, for a value
+    that is no positive integer, and for an option that is not allowed."""
     for symbol, value in given.items():
-        if symbol == "B":
-            raise ValueError("B is no size of a model but how many inputs run at once: give batch=… to inputs or trace")
-        if symbol in spec.derived or symbol == "S":
+        if symbol in spec.options:
+            if value not in spec.options[symbol]:
+                allowed = " or ".join(map(repr, spec.options[symbol]))
+                raise ValueError(f"{symbol}={value!r} is no choice of {name!r}: {allowed} was expected")
+        elif symbol in spec.runs:
+            raise ValueError(f"{symbol} is no size of the weights but of the input: give it to inputs or trace")
+        elif symbol in spec.derived or symbol == "S":
             equals = spec.derived.get(symbol)
             of = [other for other in spec.sizes if equals and other in _names(equals)]
             how = f" ({symbol} = {equals.replace('**', '^')}): set {' or '.join(of)} instead" if equals else ""
             raise ValueError(f"{symbol}={value} can't be set, since {symbol} is derived{how or ' from the others'}")
-        if symbol not in spec.sizes:
+        elif symbol not in spec.sizes:
             known = MEANINGS.get(symbol)
             what = f"has no size {symbol!r} ({known})" if known else f"has no size {symbol!r}"
             raise ValueError(f"{name!r} {what}; its sizes are {', '.join(spec.sizes)}")
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{symbol}={value!r} is no size: a whole number from 1 up was expected")
 
 
-def parameters_of(spec: Spec, sizes: dict[str, int]) -> int:
+def parameters_of(spec: Spec, config: dict) -> int:
     """How many parameters the net has at these sizes, counted on `meta`, where they cost no memory."""
     with forked_rng(0), torch.device("meta"):
-        return sum(prod(parameter.shape) for parameter in spec.net(**sizes).parameters())
+        return sum(prod(parameter.shape) for parameter in spec.net(**config).parameters())
 
 
 def _names(text: str) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from math import pi, sqrt
 
 from tracer.equations.node import Node
 
@@ -34,6 +34,15 @@ class GELU(_Function):
 
     def run(self, size, x):
         return x * (1 + (x / sqrt(2)).erf()) / 2
+
+
+class GELUTanh(_Function):
+    """The approximate GELU `½x(1 + tanh(√(2/π)(x + 0.044715x³)))` (Hendrycks and Gimpel 2016, section 2)."""
+
+    word = r"\operatorname{GELU}_{\tanh}"
+
+    def run(self, size, x):
+        return x * (1 + (sqrt(2 / pi) * (x + 0.044715 * x**3)).tanh()) / 2
 
 
 class ReLU(_Function):

@@ -10,23 +10,24 @@ from tracer.equations.node import Node, broadcast
 class LayerNorm(Node):
     """`(x - μ) / √(σ² + ε) ⊙ γ + β` over the last axis, with the biased variance (Ba et al. 2016, section 3).
 
-    `LayerNorm(x, gamma, beta, eps)`.
+    `LayerNorm(eps, x, gamma, beta)`; without β in models without biases.
     """
 
     loose = True
 
-    def __new__(cls, x, gamma, beta, eps):
-        return super().__new__(cls, x, gamma, beta, sympy.Float(eps))
+    def __new__(cls, eps, x, gamma, *beta):
+        return super().__new__(cls, sympy.Float(eps), x, gamma, *beta)
 
     def _latex(self, printer):
-        x, gamma, beta = (argument.inside(printer) for argument in self.args[:3])
+        x, gamma, *beta = (operand.inside(printer) for operand in self.operands)
         deviation = rf"\sqrt{{\sigma^2({x}) + \epsilon}}"
-        return rf"\frac{{{x} - \mu({x})}}{{{deviation}}} \odot {gamma} + {beta}"
+        return rf"\frac{{{x} - \mu({x})}}{{{deviation}}} \odot {' + '.join([gamma, *beta])}"
 
-    def infer(self, same, x, gamma, beta):
-        return broadcast(same, x, gamma, beta)
+    def infer(self, same, *shapes):
+        return broadcast(same, *shapes)
 
-    def run(self, size, x, gamma, beta):
+    def run(self, size, x, gamma, *beta):
         centred = x - x.mean(dim=-1, keepdim=True)
         variance = (centred * centred).mean(dim=-1, keepdim=True)
-        return centred / (variance + float(self.args[3])).sqrt() * gamma + beta
+        normed = centred / (variance + float(self.args[0])).sqrt() * gamma
+        return normed + beta[0] if beta else normed

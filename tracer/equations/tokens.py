@@ -32,6 +32,36 @@ class Patches(Node):
         return rows.movedim(-5, -1).flatten(-3).flatten(-3, -2)
 
 
+class Lookup(Node):
+    """Rows of a matrix by their numbers: `E[t]`, `[V, D]` and `[B, T]` to `[B, T, D]`."""
+
+    def _latex(self, printer):
+        matrix, numbers = self.args
+        return rf"{matrix.inside(printer)}\left[{printer._print(numbers)}\right]"
+
+    def infer(self, same, matrix, numbers):
+        return (*numbers, matrix[-1])
+
+    def run(self, size, matrix, numbers):
+        return matrix[numbers]
+
+
+class Rows(Node):
+    """The first rows of a longer table: `Rows(P, T)` is `P[:T]`."""
+
+    def __new__(cls, table, count):
+        return super().__new__(cls, table, sympy.sympify(count))
+
+    def _latex(self, printer):
+        return rf"{self.args[0].inside(printer)}_{{[:{printer._print(self.args[1])}]}}"
+
+    def infer(self, same, shape):
+        return (*shape[:-2], self.args[1], shape[-1])
+
+    def run(self, size, table):
+        return table[..., : int(size(self.args[1])), :]
+
+
 class Concat(Node):
     """Two sequences, one after the other: `[B, n, D]` and `[B, m, D]` to `[B, n+m, D]`; a vector is one token."""
 

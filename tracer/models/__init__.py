@@ -45,23 +45,24 @@ def origin(name: str) -> str:
     return f"trained on {known['data']}" if known else "seeded random weights"
 
 
-def load(name: str, *, weights=None, **sizes: int):
-    """The model of that name, ready to run.
+def load(name: str, *, weights=None, **config):
+    """The model of that name, ready to run, at the sizes and options of `config`.
 
     With its shipped weights where their sizes are asked for; at other sizes, or where none are shipped, with
     seeded random weights. `weights` is a safetensors file to load instead. ValueError in one sentence for an
     unknown name, sizes that the model lacks or that don't fit, or weights that don't fit the sizes.
     """
-    from tracer.model import Model, check_sizes, parameters_of, seeded
+    from tracer.model import Model, check_config, parameters_of, seeded
 
     spec = import_module(f"{__name__}.{_known(name).replace('-', '_')}").SPEC
-    check_sizes(spec, name, sizes)
+    check_config(spec, name, config)
     found = card(name)
-    shipped = {**spec.sizes, **(found or {}).get("sizes", {})}
-    full = {**shipped, **sizes}
+    shipped = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}
+    shipped |= {**(found or {}).get("sizes", {}), **(found or {}).get("options", {})}
+    full = {**shipped, **config}
     count = parameters_of(spec, full)
     if count * 4 > LIMIT:
-        asked = ", ".join(f"{symbol}={value}" for symbol, value in sizes.items())
+        asked = ", ".join(f"{symbol}={value}" for symbol, value in config.items())
         raise ValueError(
             f"{name!r} with {asked} has {count:,} parameters, {count * 4 / 2**30:.0f} GB; "
             f"at most {LIMIT >> 30} GB are allowed"
@@ -71,14 +72,16 @@ def load(name: str, *, weights=None, **sizes: int):
         weights, origin_text = WEIGHTS / f"{name}.safetensors", origin(name)
     elif weights is None:
         origin_text = "seeded random weights"
-        found = {key: found[key] for key in ("mean", "std", "classes") if key in found} if found else None
+        found = {key: found[key] for key in ("mean", "std", "classes", "vocabulary") if key in found} if found else None
     else:
         origin_text = f"weights of {weights}"
     if weights is not None:
         from tracer.weights import load_into
 
         load_into(net, weights)
-    return Model(name=name, net=net, spec=spec, sizes=full, weights=origin_text, card=found)
+    sizes = {symbol: full[symbol] for symbol in spec.sizes}
+    options = {option: full[option] for option in spec.options}
+    return Model(name=name, net=net, spec=spec, sizes=sizes, options=options, weights=origin_text, card=found)
 
 
 def _known(name: str) -> str:

@@ -3,12 +3,15 @@
 import torch
 from torch import nn
 
-from tracer.blocks import Block, block_lines
-from tracer.equations import Concat, LayerNorm, Patches, Row, Tensor, parameter, weight
-from tracer.model import Spec, class_probabilities, photo_input
+from tracer.blocks import Block
+from tracer.equations import Concat, Patches, Row, Tensor
+from tracer.inputs.tensors import photo_input
+from tracer.model import Spec
 from tracer.notation import symbol
 from tracer.record import Segment
+from tracer.results import class_probabilities
 from tracer.steps import Line, Place
+from tracer.textbook import Page, block_lines
 
 
 class ViT(nn.Module):
@@ -45,49 +48,32 @@ class ViT(nn.Module):
         return self.head(x[:, 0])  # [B, K]
 
 
-def lines(sizes: dict[str, int]) -> list[Line]:
+def lines(config: dict) -> list[Line]:
     """The ViT's textbook: Dosovitskiy et al. 2021, equation 1, then the blocks, then equation 4 and the head."""
     B, H, W, C, P, N, D, K = map(symbol, "BHWCPNDK")
+    page = Page()
     image = Tensor(r"\mathbf{X}_{\mathrm{img}}", (B, C, H, W), "input image")
-    patches = Tensor(r"\mathbf{X}_p", (B, N, P**2 * C), "patches")
-    embedded = Tensor(r"\mathbf{I}", (B, N, D), "embedding")
-    sequence = Tensor(r"\mathbf{X}_{\mathrm{seq}}", (B, N + 1, D), "sequence")
-    x = Tensor(r"\mathbf{X}^{(0)}", (B, N + 1, D), "position")
-    W_E, b_E = (
-        weight(r"\mathbf{W}_E", (P**2 * C, D), "embedding.weight"),
-        parameter(r"\mathbf{b}_E", (D,), "embedding.bias"),
-    )
-    cls, positions = (
-        parameter(r"\mathbf{x}_{\mathrm{cls}}", (D,), "cls"),
-        parameter(r"\mathbf{P}", (N + 1, D), "position"),
-    )
-    found = [
-        Line(
-            "patches", "patches", "Cut into patches", patches, Patches(image, P), Place("", "reshape"), WHY["patches"]
-        ),
-        Line("embedding", "embedding", "Embed", embedded, patches @ W_E + b_E, Place("embedding"), WHY["embedding"]),
-        Line(
-            "sequence", "embedding", "Put CLS in front", sequence, Concat(cls, embedded), Place("", "cat"), WHY["cls"]
-        ),
-        Line("position", "position", "Add positions", x, sequence + positions, Place("", "add"), WHY["position"]),
-    ]
-    for layer in range(1, sizes["L"] + 1):
-        found += block_lines(layer, x)
-        x = found[-1].tensor
-    final = Tensor(r"\mathbf{X}_f", (B, N + 1, D), "norm")
-    picked = Tensor(r"\mathbf{x}_f", (B, D), "cls")
-    logits = Tensor(r"\mathbf{Z}", (B, K), "logits")
-    gamma, beta = parameter(r"\gamma_f", (D,), "norm.weight"), parameter(r"\beta_f", (D,), "norm.bias")
-    W_cls, b_cls = (
-        weight(r"\mathbf{W}_{\mathrm{cls}}", (D, K), "head.weight"),
-        parameter(r"\mathbf{b}_{\mathrm{cls}}", (K,), "head.bias"),
-    )
-    return [
-        *found,
-        Line("norm", "norm", "Last norm", final, LayerNorm(x, gamma, beta, 1e-6), Place("norm"), WHY["norm"]),
-        Line("cls", "head", "Take the CLS token", picked, Row(final, 0), Place("", "getitem"), WHY["take"]),
-        Line("logits", "head", "Classify", logits, picked @ W_cls + b_cls, Place("head"), WHY["head"]),
-    ]
+    x = page.tensor(r"\mathbf{X}_p", (B, N, P**2 * C), "patches")
+    page.line("patches", "Cut to patches", x, Patches(image, P), Place("", "reshape"), WHY["patches"])
+    made = page.tensor(r"\mathbf{I}", (B, N, D), "embedding")
+    equation = page.linear(x, "E", (P**2 * C, D), "embedding")
+    x = page.line("embedding", "Embed", made, equation, Place("embedding"), WHY["embedding"])
+    made = page.tensor(r"\mathbf{X}_{\mathrm{seq}}", (B, N + 1, D), "sequence")
+    equation = Concat(page.parameter(r"\mathbf{x}_{\mathrm{cls}}", (D,), "cls"), x)
+    x = page.line("embedding", "CLS in front", made, equation, Place("", "cat"), WHY["cls"])
+    made = page.tensor(r"\mathbf{X}^{(0)}", (B, N + 1, D), "position")
+    equation = x + page.parameter(r"\mathbf{P}", (N + 1, D), "position")
+    x = page.line("position", "Add positions", made, equation, Place("", "add"), WHY["position"])
+    for layer in range(1, config["L"] + 1):
+        page.lines += block_lines(layer, x)
+        x = page.lines[-1].tensor
+    made = page.tensor(r"\mathbf{X}_f", (B, N + 1, D), "norm")
+    x = page.line("norm", "Last norm", made, page.norm(x, "f", "norm"), Place("norm"), WHY["norm"])
+    made = page.tensor(r"\mathbf{x}_f", (B, D), "cls")
+    x = page.line("head", "Take the CLS token", made, Row(x, 0), Place("", "getitem"), WHY["take"])
+    logits = page.tensor(r"\mathbf{Z}", (B, K), "logits")
+    page.line("head", "Classify", logits, page.linear(x, r"\mathrm{cls}", (D, K), "head"), Place("head"), WHY["head"])
+    return page.lines
 
 
 WHY = {
@@ -118,8 +104,8 @@ SPEC = Spec(
         {"B": 19, "H": 35, "W": 15, "C": 2, "P": 5, "D": 66, "h": 6, "d_ff": 13, "K": 17},
         {"B": 13, "H": 15, "W": 33, "C": 4, "P": 3, "D": 14, "h": 2, "d_ff": 29, "K": 23},
     ),
-    example=lambda sizes, B: (torch.randn(B, sizes["C"], sizes["H"], sizes["W"]),),
+    example=lambda sizes: (torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),),
     prepare=photo_input,
     result=class_probabilities,
-    segments=lambda sizes, inputs: (Segment("CLS", 0, 1), Segment("image", 1, sizes["N"] + 1)),
+    segments=lambda sizes: (Segment("CLS", 0, 1), Segment("image", 1, sizes["N"] + 1)),
 )

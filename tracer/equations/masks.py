@@ -1,0 +1,51 @@
+"""Masks as they are added to the scores: 0 where a query may look, -∞ where it may not."""
+
+from __future__ import annotations
+
+import sympy
+
+from tracer.equations.node import Node
+
+
+class CausalMask(Node):
+    """`M_ij = 0` for `j ≤ i`, else `-∞`; `[S, S]` (Vaswani et al. 2017, section 3.2.3)."""
+
+    def __new__(cls, length):
+        return super().__new__(cls, sympy.sympify(length))
+
+    def _latex(self, printer):
+        return r"\begin{cases} 0 & j \le i \\ -\infty & j > i \end{cases}"
+
+    def infer(self, same):
+        return (self.args[0], self.args[0])
+
+    def run(self, size):
+        import torch
+
+        length = int(size(self.args[0]))
+        i, j = torch.arange(length)[:, None], torch.arange(length)
+        return torch.zeros(length, length, dtype=torch.float64).masked_fill(j > i, float("-inf"))
+
+
+class PrefixMask(Node):
+    """`M_ij = 0` for `j ≤ i` or `j < n`, else `-∞`: the first n tokens see each other fully; `[S, S]`.
+
+    Source: Raffel et al. 2020, section 3.2.1. `PrefixMask(S, n)`.
+    """
+
+    def __new__(cls, length, prefix):
+        return super().__new__(cls, sympy.sympify(length), sympy.sympify(prefix))
+
+    def _latex(self, printer):
+        prefix = printer._print(self.args[1])
+        return rf"\begin{{cases}} 0 & j \le i \text{{ or }} j \le {prefix} \\ -\infty & \text{{else}} \end{{cases}}"
+
+    def infer(self, same):
+        return (self.args[0], self.args[0])
+
+    def run(self, size):
+        import torch
+
+        length, prefix = (int(size(argument)) for argument in self.args)
+        i, j = torch.arange(length)[:, None], torch.arange(length)
+        return torch.zeros(length, length, dtype=torch.float64).masked_fill((j > i) & (j >= prefix), float("-inf"))
