@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -45,6 +45,7 @@ class Spec:
     segments: Callable
     runs: tuple[str, ...] = ("B",)
     options: dict[str, tuple] = field(default_factory=dict)
+    vocabulary: Sequence[str] = ()
 
 
 class Inputs(tuple):

@@ -20,6 +20,7 @@ MEANINGS = {
     "P": "side of a square patch in pixels",
     "N": "number of patches",
     "T": "text length in tokens",
+    "T_max": "rows of the position table: the longest text",
     "V": "vocabulary: how many different tokens there are",
     "S": "sequence length: tokens that go through the blocks",
     "D": "model width: numbers per token",
@@ -30,7 +31,7 @@ MEANINGS = {
     "K": "classes",
 }
 
-LATEX = {"d_ff": r"d_{\mathrm{ff}}", "d_k": "d_k"}
+LATEX = {"d_ff": r"d_{\mathrm{ff}}", "d_k": "d_k", "T_max": r"T_{\max}"}
 
 ORDER = ("B", "L", "N", "S", "T", "P", "H", "W", "C", "h", "d_k", "D", "d_ff", "V", "K")
 """The order in which sizes stand in a product: `P²C`, `h·d_k`, `B·N`."""

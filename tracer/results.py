@@ -11,3 +11,12 @@ def class_probabilities(model, inputs, logits: torch.Tensor) -> dict:
     if len(names) != logits.shape[-1]:
         names = [f"class {i}" for i in range(logits.shape[-1])]
     return {"kind": "classes", "classes": list(names), "probabilities": logits[0].softmax(-1).tolist()}
+
+
+def next_tokens(model, inputs, logits: torch.Tensor, *, count: int = 10) -> dict:
+    """The most probable next tokens after the last one, from logits `[B, T, V]`, for the first input of the batch."""
+    shares = logits[0, -1].softmax(-1)
+    best = shares.topk(min(count, len(shares)))
+    vocabulary = (model.card or {}).get("vocabulary", model.spec.vocabulary)
+    names = [vocabulary[i] if i < len(vocabulary) else f"token {i}" for i in best.indices.tolist()]
+    return {"kind": "next", "text": list(inputs.words), "tokens": names, "probabilities": best.values.tolist()}

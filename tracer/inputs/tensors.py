@@ -29,3 +29,35 @@ def photo_input(model: Model, image, text, given: dict[str, int]) -> Inputs:
     inputs.sizes, inputs.photo, inputs.crop = given, np.array(photo), crop
     inputs.segments = model.spec.segments(sizes)
     return inputs
+
+
+def text_input(tokenizer: type, vocabulary, sample: str):
+    """How a text becomes token numbers `[B, T]`, with the vocabulary of the card, or this one.
+
+    The last T_max tokens of a longer text are taken; a given T cuts or repeats the text to T tokens.
+    """
+
+    def prepare(model: Model, image, text: str | None, given: dict[str, int]) -> Inputs:
+        from tracer.model import Inputs
+
+        known = tokenizer((model.card or {}).get("vocabulary", vocabulary)[: model.sizes["V"]])
+        text = sample if text is None else text
+        try:
+            numbers = known.encode(text)
+        except ValueError:
+            if text is not sample:
+                raise
+            numbers = [number % model.sizes["V"] for number in tokenizer(vocabulary).encode(text)]
+        if not numbers:
+            raise ValueError(f"the text {text!r} has no token; at least one was expected")
+        length = given.get("T", min(len(numbers), model.sizes["T_max"]))
+        if length > model.sizes["T_max"]:
+            raise ValueError(f"T={length} tokens are too many: the model reads at most T_max={model.sizes['T_max']}")
+        numbers = (numbers * (length // len(numbers) + 1))[:length] if "T" in given else numbers[-length:]
+        inputs = Inputs((torch.tensor(numbers).expand(given["B"], -1).contiguous(),))
+        inputs.sizes = {**given, "T": length}
+        inputs.words = known.words(numbers)
+        inputs.segments = model.spec.segments({**model.sizes, **inputs.sizes})
+        return inputs
+
+    return prepare

@@ -1,0 +1,17 @@
+"""Masks that are added to scores, and what a trace's mask lets see: cell by cell, over named segments."""
+
+from __future__ import annotations
+
+import torch
+
+
+def causal(length: int, device=None) -> torch.Tensor:
+    """`[S, S]`: 0 for j ≤ i, -∞ for j > i: no token sees a later one. Vaswani et al. 2017, section 3.2.3."""
+    return torch.full((length, length), float("-inf"), device=device).triu(1)
+
+
+def prefix(length: int, visible: int, device=None) -> torch.Tensor:
+    """`[S, S]`: causal, but the first `visible` tokens see each other fully. Raffel et al. 2020, section 3.2.1."""
+    later = torch.arange(length, device=device) > torch.arange(length, device=device)[:, None]
+    hidden = later & (torch.arange(length, device=device) >= visible)
+    return torch.zeros(length, length, device=device).masked_fill(hidden, float("-inf"))

@@ -1,0 +1,121 @@
+"""nanoGPT: a pre-norm causal decoder that predicts the next character (Radford et al. 2019; note 000, part I)."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tracer.blocks import Block
+from tracer.equations import GELU, CausalMask, GELUTanh, Lookup, Rows, Tensor
+from tracer.inputs.tensors import text_input
+from tracer.inputs.text import Characters
+from tracer.masks import causal
+from tracer.model import Spec
+from tracer.notation import symbol
+from tracer.record import Segment
+from tracer.results import next_tokens
+from tracer.steps import Line, Place
+from tracer.textbook import Page, block_lines
+
+
+class NanoGPT(nn.Module):
+    """Predicts the next token at every position (Radford et al. 2019, section 2.3).
+
+    Takes token numbers `[B, T]`, T at most T_max; returns logits `[B, T, V]`. `tied`: the output matrix is the
+    embedding matrix (Press and Wolf 2017).
+    """
+
+    def __init__(self, *, V: int, T_max: int, D: int, h: int, d_ff: int, L: int, bias=True, tied=True, gelu="exact"):
+        super().__init__()
+        self.tokens = nn.Embedding(V, D)
+        self.positions = nn.Parameter(torch.randn(T_max, D) * 0.02)
+        self.blocks = [f"block{layer}" for layer in range(1, L + 1)]
+        for name in self.blocks:
+            self.add_module(name, Block(D=D, h=h, d_ff=d_ff, bias=bias, gelu=gelu, eps=1e-5))
+        self.norm = nn.LayerNorm(D, eps=1e-5, bias=bias)
+        self.head = None if tied else nn.Linear(D, V, bias=bias)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+
+    def forward(self, tokens):
+        _, T = tokens.shape
+        if len(self.positions) < T:
+            raise ValueError(f"T={T} tokens are too many: the position table has T_max={len(self.positions)} rows")
+        mask = causal(T, device=tokens.device)  # [T, T]
+        x = self.tokens(tokens)  # [B, T, D]
+        x = x + self.positions[:T]  # [B, T, D]
+        for name in self.blocks:
+            x = self.get_submodule(name)(x, mask)  # [B, T, D]
+        x = self.norm(x)  # [B, T, D]
+        if self.head is None:
+            return F.linear(x, self.tokens.weight)  # [B, T, V]
+        return self.head(x)  # [B, T, V]
+
+
+def lines(config: dict) -> list[Line]:
+    """The decoder's textbook, in the order and notation of note 000, part I."""
+    B, T, D, V, T_max = map(symbol, ("B", "T", "D", "V", "T_max"))
+    page = Page(bias=config["bias"], eps=1e-5)
+    tokens, shape = Tensor(r"\mathbf{t}", (B, T), "input tokens"), (B, T, D)
+    mask = page.tensor(r"\mathbf{M}", (T, T), "mask")
+    page.line("attention", "Causal mask", mask, CausalMask(T), Place("", "triu"), WHY["mask"])
+    matrix = page.parameter(r"\mathbf{E}", (V, D), "tokens.weight")
+    made = page.tensor(r"\mathbf{X}_t", shape, "embedding")
+    x = page.line("embedding", "Look up", made, Lookup(matrix, tokens), Place("tokens"), WHY["embedding"])
+    made = page.tensor(r"\mathbf{X}^{(0)}", shape, "position")
+    equation = x + Rows(page.parameter(r"\mathbf{P}", (T_max, D), "positions"), T)
+    x = page.line("position", "Add positions", made, equation, Place("", "add"), WHY["position"], NOTES["position"])
+    activation = GELUTanh if config["gelu"] == "tanh" else GELU
+    for layer in range(1, config["L"] + 1):
+        page.lines += block_lines(layer, x, mask=mask, bias=config["bias"], activation=activation, eps=1e-5)
+        x = page.lines[-1].tensor
+    made = page.tensor(r"\mathbf{X}_f", shape, "norm")
+    x = page.line("norm", "Last norm", made, page.norm(x, "f", "norm"), Place("norm"), WHY["norm"])
+    logits = page.tensor(r"\mathbf{Z}", (B, T, V), "logits")
+    if config["tied"]:
+        page.line("head", "Logits, tied", logits, x @ matrix.T, Place("", "linear"), WHY["tied"])
+    else:
+        equation = page.linear(x, r"\mathrm{vocab}", (D, V), "head")
+        page.line("head", "Logits", logits, equation, Place("head"), WHY["head"], NOTES["head"])
+    return page.lines
+
+
+WHY = {
+    "mask": "When the model learns to predict the next token, no position may see what comes after it. This matrix of "
+    "0 and -∞ is made once and added to the scores of every block.",
+    "embedding": "A token is only a number, and its size means nothing. The number picks a learned row of E, so that "
+    "each token becomes D numbers that training has arranged.",
+    "position": "Attention does not know which token is where. A learned vector for each place is added to the token.",
+    "norm": "The residual stream grew with every sum. One last layer norm brings all tokens to one scale before "
+    "they are read.",
+    "tied": "Each token is compared with every row of the embedding matrix: what it is most like is what comes next. "
+    "Using E twice saves a matrix of V × D numbers.",
+    "head": "A matrix of its own turns each token into a score for every entry of the vocabulary. The softmax of a row "
+    "is the probability of each next token.",
+}
+WHY["position"] += " Only the first T rows of the table are used."
+NOTES = {
+    "position": "Note 000 has P with T rows; the code keeps a longer table and takes its first T.",
+    "head": "Note 000's summary leaves out the bias of the separate head; its section 2 has it.",
+}
+
+SHAKESPEARE = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+"""The 65 characters of the training text, in order."""
+
+SPEC = Spec(
+    net=NanoGPT,
+    lines=lines,
+    takes=("text",),
+    sizes={"V": 65, "T_max": 128, "D": 128, "h": 4, "d_ff": 512, "L": 4},
+    derived={"d_k": "D/h"},
+    names=("B", "T", "D", "V", "T_max", "h", "d_k", "d_ff"),
+    probes=(
+        {"B": 13, "T": 7, "V": 17, "T_max": 11, "D": 10, "h": 2, "d_ff": 23},
+        {"B": 3, "T": 5, "V": 29, "T_max": 19, "D": 28, "h": 4, "d_ff": 31},
+    ),
+    example=lambda sizes: (torch.arange(sizes["B"] * sizes["T"]).view(sizes["B"], sizes["T"]) % sizes["V"],),
+    prepare=text_input(Characters, SHAKESPEARE, "ROMEO:\nBut, soft! what light through yonder window breaks?"),
+    result=next_tokens,
+    segments=lambda sizes: (Segment("text", 0, sizes["T"]),),
+    runs=("B", "T"),
+    vocabulary=SHAKESPEARE,
+    options={"bias": (True, False), "tied": (True, False), "gelu": ("exact", "tanh")},
+)
