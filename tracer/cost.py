@@ -53,22 +53,28 @@ def _arguments(op, inputs):
     return inputs
 
 
-def total(formulas: Sequence[tuple[str, int | None]], layers: int | None) -> str:
-    """The sum of (formula, layer) pairs as one formula, with `L` for the number of blocks where all cost the same."""
-    outside, inside = sympy.Integer(0), {}
-    for formula, layer in formulas:
+def total(formulas: Sequence[tuple[str, str, int | None]], depths: dict[str, tuple[str, int]]) -> str:
+    """The sum of (formula, part, layer) triples as one formula, with a symbol for the number of blocks of a part.
+
+    `depths` says by what symbol and how many: `{"": ("L", 12)}`. A part whose blocks don't all cost the same is
+    summed block by block.
+    """
+    whole, inside = sympy.Integer(0), {}
+    for formula, part, layer in formulas:
         if formula == "?":
             return "?"
         if formula == "0":
             continue
         if layer is None:
-            outside += parse(formula)
+            whole += parse(formula)
         else:
-            inside[layer] = inside.get(layer, 0) + parse(formula)
-    blocks = list(inside.values())
-    if layers is not None and len(blocks) == layers and len(set(blocks)) == 1:
-        return str(outside + parse("L") * blocks[0])
-    return str(outside + sum(blocks))
+            blocks = inside.setdefault(part, {})
+            blocks[layer] = blocks.get(layer, 0) + parse(formula)
+    for part, blocks in inside.items():
+        name, count = depths.get(part, ("", 0))
+        costs = list(blocks.values())
+        whole += parse(name) * costs[0] if len(costs) == count and len(set(costs)) == 1 else sum(costs)
+    return str(whole)
 
 
 def tensor_bytes(tensors: Sequence[torch.Tensor]) -> int:

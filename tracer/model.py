@@ -17,7 +17,7 @@ from tracer.notation import MEANINGS
 from tracer.probe import Vocabulary
 from tracer.record import Picture, Segment, Trace
 from tracer.steps import Line
-from tracer.tracing import assemble, record_or_explain, solved
+from tracer.tracing import WHOLE, assemble, record_or_explain, solved
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class Spec:
     what a dimension may be, in order of preference, and `probes` the tiny sizes at which dimensions are solved, all
     distinct. `lines(config)` gives the equations; `example(sizes)` the args of a probe; `prepare(model, image, text,
     given)` the `Inputs`, with the sizes that the caller gave for this run; `result(model, inputs, output)` what the
-    model says, as plain data; `segments(sizes)` the named stretches of the sequence.
+    model says, as plain data; `segments(sizes)` the named stretches of the sequence. `parts` names the towers of a
+    model of several by their modules' paths, each with the symbol of its number of blocks.
     """
 
     net: Callable[..., torch.nn.Module]
@@ -46,6 +47,7 @@ class Spec:
     runs: tuple[str, ...] = ("B",)
     options: dict[str, tuple] = field(default_factory=dict)
     vocabulary: Sequence[str] = ()
+    parts: dict[str, str] = field(default_factory=lambda: dict(WHOLE))
 
 
 class Inputs(tuple):
@@ -137,6 +139,7 @@ class Model:
             notes=notes,
             picture=picture,
             values=values,
+            parts=self.spec.parts,
             words=inputs.words,
             segments=inputs.segments,
             result=self.spec.result(self, inputs, recording.output),

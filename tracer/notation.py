@@ -29,11 +29,21 @@ MEANINGS = {
     "d_k": "width of one head",
     "L": "number of blocks",
     "K": "classes",
+    "N_v": "visible patches: those that the encoder is given",
+    "N_h": "hidden patches: those that the decoder predicts",
+    "L_dec": "number of blocks of the decoder",
 }
 
-LATEX = {"d_ff": r"d_{\mathrm{ff}}", "d_k": "d_k", "T_max": r"T_{\max}"}
+LATEX = {
+    "d_ff": r"d_{\mathrm{ff}}",
+    "d_k": "d_k",
+    "T_max": r"T_{\max}",
+    "N_v": "N_v",
+    "N_h": "N_h",
+    "L_dec": r"L_{\mathrm{dec}}",
+}
 
-ORDER = ("B", "L", "N", "S", "T", "P", "H", "W", "C", "h", "d_k", "D", "d_ff", "V", "K")
+ORDER = ("B", "L", "L_dec", "N", "N_v", "N_h", "S", "T", "P", "H", "W", "C", "h", "d_k", "D", "d_ff", "V", "K")
 """The order in which sizes stand in a product: `P²C`, `h·d_k`, `B·N`."""
 
 

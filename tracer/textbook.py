@@ -16,11 +16,17 @@ B, D, h, d_k, d_ff = map(symbol, ("B", "D", "h", "d_k", "d_ff"))
 
 
 class Page:
-    """Lines of the modules under `prefix` (`"block1"`, or `""` outside of blocks), for block `layer`, from 1."""
+    """Lines of the modules under `prefix` (`"block1"`, or `""` outside of blocks), for block `layer`, from 1.
 
-    def __init__(self, prefix: str = "", layer: int | None = None, *, bias: bool = True, eps: float = 1e-6):
+    `tower` marks the tensors of one tower in models of several: `"dec"` writes them with a superscript of that name.
+    """
+
+    def __init__(
+        self, prefix: str = "", layer: int | None = None, *, bias: bool = True, eps: float = 1e-6, tower: str = ""
+    ):
         self.prefix, self.layer, self.bias, self.eps = prefix, layer, bias, eps
-        self.tag = "" if layer is None else rf"^{{({layer})}}"
+        marks = [rf"\mathrm{{{tower}}}"] * bool(tower) + [f"({layer})"] * (layer is not None)
+        self.tag = f"^{{{' '.join(marks)}}}" if marks else ""
         self.lines: list[Line] = []
 
     def path(self, name: str) -> str:
@@ -103,9 +109,15 @@ def block_lines(
     bias: bool = True,
     activation: type[Node] = GELU,
     eps: float = 1e-6,
+    part: str = "",
+    tower: str = "",
 ) -> list[Line]:
-    """The lines of pre-norm block `layer` (from 1), whose input is `x`, `[B, S, D]`; the last one makes its output."""
-    page, shape = Page(f"block{layer}", layer, bias=bias, eps=eps), x.shape
+    """The lines of pre-norm block `layer` (from 1), whose input is `x`, `[B, S, D]`; the last one makes its output.
+
+    In models of several towers `part` is the path of the block's tower, and `tower` its mark in superscripts.
+    """
+    path = f"{part}.block{layer}" if part else f"block{layer}"
+    page, shape = Page(path, layer, bias=bias, eps=eps, tower=tower), x.shape
     normed = page.tensor(r"\tilde{\mathbf{X}}", shape, "norm1")
     page.line("norm", "Normalise each token", normed, page.norm(x, "1", "norm1"), Place("norm1"), WHY["norm1"])
     found = attention(page, normed, mask)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
@@ -14,10 +16,13 @@ from tracer.equations.node import Node, infer
 from tracer.notation import MEANINGS
 from tracer.probe import Solution, Vocabulary, solve, value_of
 from tracer.prove import Proof, prove, proven_shape, same_size
-from tracer.record import Op, Operand, Step, Symbol, TensorRecord, Trace
+from tracer.record import AttentionRecord, Op, Operand, Step, Symbol, TensorRecord, Trace
 from tracer.recorder import Recording, Seen, record
 from tracer.recorder.sources import source
 from tracer.steps import Found, Line, match, owners
+
+WHOLE = {"": "L"}
+"""The towers of a model that is one: all its modules, L blocks."""
 
 KEEP = 64 * 2**20
 """Default cap in bytes on the ordinary values that a trace keeps."""
@@ -94,9 +99,13 @@ def assemble(
     lines: Sequence[Line] = (),
     execute: bool = True,
     notes: tuple[str, ...] = (),
+    parts: dict[str, str] = WHOLE,
     **more,
 ) -> Trace:
-    """Makes the plain record of a recording; `sizes` holds the values of all symbols, `more` other fields."""
+    """Makes the plain record of a recording; `sizes` holds the values of all symbols, `more` other fields.
+
+    `parts` names the towers by their modules' paths, each with the symbol of its number of blocks.
+    """
     seen = recording.ops
     found = match(lines, seen)
     owner = owners(found, seen)
@@ -116,22 +125,38 @@ def assemble(
     same = same_size(tuple(derived.items()))
     steps = tuple(_step(step, ops, solution, sizes, same, value if execute else None) for step in found)
     kept = [step.value for step in steps] + recording.attentions.keys() if recording.attentions else []
-    costs = [(op, layers.get(op.step)) for op in ops]
+    costs = [(op, part_of(op.module, parts), layers.get(op.step)) for op in ops]
+    depths = {part: (name, sizes[name]) for part, name in parts.items() if name in sizes}
     return Trace(
         model=model,
         ops=ops,
         steps=steps,
         symbols=_symbols(sizes, derived),
-        attentions=tuple(recording.attentions.records) if recording.attentions else (),
+        attentions=_of_parts(recording.attentions.records, parts) if recording.attentions else (),
         values=recording.kept.copies(kept) | more.pop("values", {}),
         output=_copied(recording.output),
         params=sum(op.params for op in ops),
-        params_symbolic=cost.total([(op.params_symbolic, layer) for op, layer in costs], sizes.get("L")),
+        params_symbolic=cost.total([(op.params_symbolic, *place) for op, *place in costs], depths),
         flops=sum(op.flops for op in ops),
-        flops_symbolic=cost.total([(op.flops_symbolic, layer) for op, layer in costs], sizes.get("L")),
+        flops_symbolic=cost.total([(op.flops_symbolic, *place) for op, *place in costs], depths),
         notes=notes,
         **more,
     )
+
+
+def part_of(module: str, parts: dict[str, str]) -> str:
+    """The tower that a module's path lies in, or ""."""
+    return next((part for part in parts if part and f"{module}.".startswith(f"{part}.")), "")
+
+
+def _of_parts(records, parts: dict[str, str]) -> tuple[AttentionRecord, ...]:
+    """The attention of each tower counted on its own, from 0."""
+    found, count = [], Counter()
+    for record in records:
+        part = part_of(record.module, parts)
+        found.append(replace(record, part=part, layer=count[part]))
+        count[part] += 1
+    return tuple(found)
 
 
 def _ops(module, seen: list[Seen], owner, solution: Solution | None) -> tuple[Op, ...]:
@@ -153,7 +178,7 @@ def _ops(module, seen: list[Seen], owner, solution: Solution | None) -> tuple[Op
         if solution:
             formula = cost.flops_symbolic(op.name, inputs, outputs[0] if outputs else ()) if flops else "0"
             params_symbolic = cost.total(
-                [("*".join(f"({s})" for s in inputs[j]) or "1", None) for j in fresh.values()], None
+                [("*".join(f"({s})" for s in inputs[j]) or "1", "", None) for j in fresh.values()], {}
             )
             if any("?" in inputs[j] for j in fresh.values()):
                 params_symbolic = "?"
