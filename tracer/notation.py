@@ -29,6 +29,7 @@ MEANINGS = {
     "d_k": "width of one head",
     "L": "number of blocks",
     "K": "classes",
+    "R": "reach: the farthest distance that relative positions tell apart",
     "N_v": "visible patches: those that the encoder is given",
     "N_h": "hidden patches: those that the decoder predicts",
     "L_dec": "number of blocks of the decoder",

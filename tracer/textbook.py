@@ -6,6 +6,8 @@ number in superscripts, and whether there are biases.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import sympy
 
 from tracer.equations import GELU, Heads, Joined, LayerNorm, Node, Softmax, Tensor, parameter, weight
@@ -60,19 +62,25 @@ class Page:
         return made
 
 
+def heads(page: Page, x: Tensor, width: sympy.Expr = d_k) -> tuple[Tensor, Tensor, Tensor]:
+    """Writes **Q**, **K** and **V** of `x`, `[B, S, D]`, dealt out to heads: `[B, h, S, d_k]` each."""
+    S, joined = x.shape[-2], h * width
+
+    def dealt(name: str, step: str, nth: int, title: str) -> Tensor:
+        made = page.tensor(rf"\mathbf{{{name}}}", (B, h, S, width), f"attention.{step}")
+        equation = Heads(page.linear(x, name, (D, joined), f"attention.{step}"), h)
+        return page.line("attention", title, made, equation, Place("attention", "transpose", nth), WHY[step])
+
+    return dealt("Q", "query", 0, "Queries"), dealt("K", "key", 1, "Keys"), dealt("V", "value", 2, "Values")
+
+
 def attention(page: Page, x: Tensor, mask: Tensor | None = None, width: sympy.Expr = d_k) -> Tensor:
     """Writes multi-head attention of `x`, `[B, S, D]`, with an additive mask `[S, S]`; returns **O**, `[B, S, D]`.
 
     Source: Vaswani et al. 2017, equation 1 and section 3.2.2.
     """
     S, joined = x.shape[-2], h * width
-
-    def heads(name: str, step: str, nth: int, title: str) -> Tensor:
-        made = page.tensor(rf"\mathbf{{{name}}}", (B, h, S, width), f"attention.{step}")
-        equation = Heads(page.linear(x, name, (D, joined), f"attention.{step}"), h)
-        return page.line("attention", title, made, equation, Place("attention", "transpose", nth), WHY[step])
-
-    q, k, v = heads("Q", "query", 0, "Queries"), heads("K", "key", 1, "Keys"), heads("V", "value", 2, "Values")
+    q, k, v = heads(page, x, width)
     scores = page.tensor(r"\mathbf{S}", (B, h, S, S), "attention.scores")
     product = q @ k.T / sympy.sqrt(width)
     if mask is None:
@@ -99,6 +107,14 @@ def mlp(page: Page, x: Tensor, activation: type[Node] = GELU, module: str = "gel
     output = page.tensor(r"\mathbf{F}", (B, S, D), "mlp.output")
     equation = page.linear(active, "2", (d_ff, D), "mlp.contract")
     return page.line("mlp", "Contract", output, equation, Place("mlp.contract"), WHY["contract"])
+
+
+def noted(lines: list[Line], notes: dict[str, str]) -> list[Line]:
+    """The same lines, with a note beside each step whose id, without its block, `notes` has."""
+    return [
+        replace(line, note=notes.get(line.id if line.layer is None else line.id.partition(".")[2], line.note))
+        for line in lines
+    ]
 
 
 def block_lines(

@@ -2,7 +2,7 @@
 
 A recipe is one file here, named like its model ("-" as "_"), with a frozen dataclass `Recipe`; `vit.py` shows what
 it gives: settings (`sizes`, `epochs`, `batch`, `warmup`, `bf16` among them), `read`, `build`, `optimizers`,
-`batch_of`, `loss`, `score`, `rank` and `card`.
+`batch_of`, `loss`, `score`, `rank` and `card`. A recipe with `drawn = True` draws its examples: it reads no data.
 """
 
 import copy
@@ -80,7 +80,7 @@ def train(
     state = _read_checkpoint(checkpoint, run) if checkpoint.exists() else {}
     if state:
         run |= {"origin": state["origin"], "epochs": epochs or state["epochs"]}
-    source = _source(data)
+    source = _source(data, made)
     images, tests = made.read(source, "train"), made.read(source, "test")
     net = made.build(seed)
     if before:
@@ -122,7 +122,7 @@ def score(name: str, *, data: str | Path | None = None, weights: str | Path | No
     made = recipe(name, sizes=_read_card(file)["sizes"])
     net = made.build(0)
     _load(net, file)
-    return {"model": name} | made.score(net, made.read(_source(data), "test"))
+    return {"model": name} | made.score(net, made.read(_source(data, made), "test"))
 
 
 def _recipes() -> dict[str, type]:
@@ -136,7 +136,9 @@ def _shipped(name: str) -> Path:
     return SHIPPED / f"{name}.safetensors"
 
 
-def _source(data: str | Path | None) -> Path:
+def _source(data: str | Path | None, made: Any) -> Path | None:
+    if getattr(made, "drawn", False):
+        return None
     source = Path(data) if data else ROOT.parent / "shared" / "data"
     if not source.exists():
         raise FileNotFoundError(f"no data in '{source}': pass the folder or zip file that holds it (--data)")

@@ -1,0 +1,95 @@
+"""Where a token is: sines and cosines of its place, or the distance from one token to another."""
+
+from __future__ import annotations
+
+import sympy
+
+from tracer.equations.node import Node, ShapeError
+
+
+class Sinusoids(Node):
+    """`P_{i,2k} = sin(i / 10000^{2k/D})`, `P_{i,2k+1} = cos(…)`; `Sinusoids(T, D)` is `[T, D]`.
+
+    Source: Vaswani et al. 2017, section 3.5.
+    """
+
+    def __new__(cls, length, width):
+        return super().__new__(cls, sympy.sympify(length), sympy.sympify(width))
+
+    def _latex(self, printer):
+        angle = rf"\left(i \,/\, 10000^{{2k/{printer._print(self.args[1])}}}\right)"
+        return rf"\begin{{cases}} \sin{angle} & \text{{column }} 2k \\ \cos{angle} & \text{{column }} 2k+1 \end{{cases}}"
+
+    def infer(self, same):
+        return self.args
+
+    def run(self, size):
+        import torch
+
+        length, width = (int(size(argument)) for argument in self.args)
+        i, column = torch.arange(length, dtype=torch.float64)[:, None], torch.arange(width)
+        angles = i / 10000 ** (column // 2 * 2 / width).double()
+        return torch.where(column % 2 == 0, angles.sin(), angles.cos())
+
+
+class Distances(Node):
+    """`C_ij = min(max(j - i, -R), R) + R`: which of 2R + 1 distances lies between two tokens; `[S, S]`, from 0.
+
+    Source: Shaw et al. 2018, section 3.2. `Distances(S, R)`.
+    """
+
+    def __new__(cls, length, reach):
+        return super().__new__(cls, sympy.sympify(length), sympy.sympify(reach))
+
+    def _latex(self, printer):
+        reach = printer._print(self.args[1])
+        return rf"\min\left(\max\left(j - i,\ -{reach}\right),\ {reach}\right) + {reach}"
+
+    def infer(self, same):
+        return (self.args[0], self.args[0])
+
+    def run(self, size):
+        import torch
+
+        length, reach = (int(size(argument)) for argument in self.args)
+        place = torch.arange(length)
+        return (place - place[:, None]).clamp(-reach, reach) + reach
+
+
+class AtDistance(Node):
+    """`Y_{i, C_ij}`: one number per distance becomes one per pair; `[…, S, 2R+1]` and `[S, S]` to `[…, S, S]`."""
+
+    def _latex(self, printer):
+        values, distances = self.args
+        return rf"\left({printer._print(values)}\right)_{{i,\,{printer._print(distances)}_{{ij}}}}"
+
+    def infer(self, same, values, distances):
+        if not same(values[-2], distances[-2]):
+            raise ShapeError(f"{values} at the distances {distances}: {values[-2]} is not {distances[-2]}")
+        return (*values[:-1], distances[-1])
+
+    def run(self, size, values, distances):
+        return values.gather(-1, distances.expand(*values.shape[:-2], *distances.shape))
+
+
+class SumsByDistance(Node):
+    """`Σ_{j: C_ij = c} A_ij`: what each query gives to each distance; `[…, S, S]` and `[S, S]` to `[…, S, 2R+1]`.
+
+    `SumsByDistance(A, C, 2R+1)`.
+    """
+
+    def __new__(cls, weights, distances, count):
+        return super().__new__(cls, weights, distances, sympy.sympify(count))
+
+    def _latex(self, printer):
+        weights, distances = (printer._print(operand) for operand in self.operands)
+        return rf"\sum_{{j\,:\,{distances}_{{ij}} = c}} {weights}_{{ij}}"
+
+    def infer(self, same, weights, distances):
+        return (*weights[:-1], self.args[2])
+
+    def run(self, size, weights, distances):
+        import torch
+
+        shares = torch.nn.functional.one_hot(distances, int(size(self.args[2]))).to(weights.dtype)  # [S, S, 2R+1]
+        return (weights[..., None] * shares).sum(dim=-2)
