@@ -8,7 +8,7 @@ from tracer.blocks import Block
 from tracer.equations import GELU, CausalMask, GELUTanh, Lookup, Rows, Tensor
 from tracer.inputs.tensors import text_input
 from tracer.inputs.text import Characters
-from tracer.masks import causal
+from tracer.masks.kinds import causal
 from tracer.model import Spec
 from tracer.notation import symbol
 from tracer.record import Segment

@@ -1,4 +1,4 @@
-"""Masks that are added to scores, and what a trace's mask lets see: cell by cell, over named segments."""
+"""The masks that models add to their scores: 0 where a query may look, -∞ where it may not."""
 
 from __future__ import annotations
 
@@ -15,3 +15,9 @@ def prefix(length: int, visible: int, device=None) -> torch.Tensor:
     later = torch.arange(length, device=device) > torch.arange(length, device=device)[:, None]
     hidden = later & (torch.arange(length, device=device) >= visible)
     return torch.zeros(length, length, device=device).masked_fill(hidden, float("-inf"))
+
+
+def padded(lengths: torch.Tensor, length: int) -> torch.Tensor:
+    """`[B, 1, 1, S]`: 0 for the first `lengths[b]` keys, -∞ for the padding after them."""
+    hidden = torch.arange(length, device=lengths.device) >= lengths[:, None, None, None]
+    return torch.zeros(hidden.shape, device=lengths.device).masked_fill(hidden, float("-inf"))

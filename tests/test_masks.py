@@ -1,0 +1,89 @@
+"""The mask shown is the mask that ran, cell by cell, and a second proof that knows no mask agrees."""
+
+import pytest
+import torch
+from hazards import ExplicitAttention, FusedAttention
+
+import tracer
+from tracer.masks import blocks, causal, influence, kind, padded, prefix, reach, visible
+from tracer.record import Segment
+
+SEGMENTS = (Segment("image", 0, 2), Segment("text", 2, 7))
+
+
+@pytest.mark.parametrize("make", [FusedAttention, ExplicitAttention], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(("mask", "named"), [("none", "bidirectional"), ("causal", "causal"), ("prefix", "prefix")])
+def test_the_mask_is_read_from_the_run(make, mask, named):
+    net = make(mask, layers=2)
+    trace = tracer.trace(net, torch.randn(2, 7, 12))
+    i, j = torch.arange(7)[:, None], torch.arange(7)
+    expected = {"none": i == i, "causal": j <= i, "prefix": (j <= i) | (j < 2)}[mask].expand(7, 7)
+    for layer in range(2):
+        for head in range(3):
+            cells = visible(trace, layer, head=head, batch=1)
+            assert torch.equal(cells, expected)
+            assert torch.equal(cells, trace.attention(layer, head)[1] > 0)
+    assert kind(cells) == named
+
+
+def test_a_padded_mask_is_read_per_input():
+    class Padded(FusedAttention):
+        def masks(self, S):
+            return {"attn_mask": padded(torch.tensor([4, 7]), S)}
+
+    trace = tracer.trace(Padded(), torch.randn(2, 7, 12))
+    assert kind(visible(trace, 0, batch=0)) == "padded" and kind(visible(trace, 0, batch=1)) == "bidirectional"
+    assert visible(trace, 0, batch=0)[6].tolist() == [True] * 4 + [False] * 3
+
+
+def test_kinds_by_hand():
+    assert torch.equal(causal(3).exp(), torch.ones(3, 3).tril())
+    assert prefix(4, 2).exp().tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
+    assert kind(prefix(4, 3) == 0) == "prefix" and kind(causal(4) == 0) == "causal"
+    assert kind(torch.eye(4).bool()) == "other"
+
+
+def test_blocks_say_who_may_look_at_whom():
+    share = {(b.queries, b.keys): b.share for b in blocks(prefix(7, 2) == 0, SEGMENTS)}
+    assert share == {
+        ("image", "image"): 1.0,
+        ("image", "text"): 0.0,
+        ("text", "image"): 1.0,
+        ("text", "text"): pytest.approx(15 / 25),
+    }
+    share = {(b.queries, b.keys): b.share for b in blocks(causal(7) == 0, SEGMENTS)}
+    assert share["image", "image"] == 0.75  # under a causal mask, patches can't see later patches
+
+
+def test_reach_follows_the_mask_block_by_block():
+    chain = torch.ones(5, 5).tril().triu(-1).bool()  # each token sees itself and the one before
+    assert reach(chain, 1, 1) == (1, 2) and reach(chain, 1, 3) == (1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("token", [0, 3, 6])
+def test_influence_agrees_with_the_causal_mask(token):
+    model = tracer.load("nanogpt", D=16, h=2, d_ff=24, L=2)
+    inputs = model.inputs(text="to be or")
+    cells = visible(model.trace(text="to be or"))
+    assert influence(model, inputs, token) == reach(cells, token, 2) == tuple(range(token, 8))
+
+
+def test_influence_agrees_with_no_mask():
+    model = tracer.load("vit", D=24, h=2, d_ff=20, L=1, H=12, W=20)
+    inputs = model.inputs()
+    cells = visible(model.trace())
+    assert influence(model, inputs, 5) == reach(cells, 5, 1) == tuple(range(16))
+
+
+@pytest.mark.parametrize(("token", "message"), [(0, "CLS.*is learned"), (99, "0 to 15 was expected")])
+def test_a_token_that_cannot_be_changed_is_refused(token, message):
+    model = tracer.load("vit", D=24, h=2, d_ff=20, L=1, H=12, W=20)
+    with pytest.raises(ValueError, match=message):
+        influence(model, model.inputs(), token)
+
+
+def test_what_the_run_lacks_is_refused():
+    trace = tracer.trace(FusedAttention(), torch.randn(2, 7, 12))
+    for ask, message in [({"layer": 1}, "layer=1"), ({"head": 3}, "head=3"), ({"batch": 2}, "batch=2")]:
+        with pytest.raises(ValueError, match=message):
+            visible(trace, **ask)

@@ -1,0 +1,11 @@
+"""Masks: the ones that models make, what a trace's mask lets see, and which outputs a token really moves.
+
+`visible` reads the mask that ran, cell by cell, from any trace. `influence` is a second proof that knows nothing of
+masks: it changes one token and looks which positions move. `reach` says what the mask predicts for that.
+"""
+
+from tracer.masks.influence import influence
+from tracer.masks.kinds import causal, padded, prefix
+from tracer.masks.reading import Block, blocks, kind, reach, visible
+
+__all__ = ["Block", "blocks", "causal", "influence", "kind", "padded", "prefix", "reach", "visible"]
