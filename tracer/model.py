@@ -29,8 +29,9 @@ class Spec:
     what a dimension may be, in order of preference, and `probes` the tiny sizes at which dimensions are solved, all
     distinct. `lines(config)` gives the equations; `example(sizes)` the args of a probe; `prepare(model, image, text,
     given)` the `Inputs`, with the sizes that the caller gave for this run; `result(model, inputs, output)` what the
-    model says, as plain data; `segments(sizes)` the named stretches of the sequence. `parts` names the towers of a
-    model of several by their modules' paths, each with the symbol of its number of blocks.
+    model says, as plain data; `segments(sizes)` the named stretches of the sequence. `settings` are other
+    whole numbers that `prepare` is given, and their defaults, such as a seed. `parts` names the towers of a model of
+    several by their modules' paths, each with the symbol of its number of blocks.
     """
 
     net: Callable[..., torch.nn.Module]
@@ -47,6 +48,7 @@ class Spec:
     runs: tuple[str, ...] = ("B",)
     options: dict[str, tuple] = field(default_factory=dict)
     vocabulary: Sequence[str] = ()
+    settings: dict[str, int] = field(default_factory=dict)
     parts: dict[str, str] = field(default_factory=lambda: dict(WHOLE))
 
 
@@ -105,14 +107,14 @@ class Model:
                 raise ValueError(f"{self.name!r} takes {' and '.join(self.takes)}, but was given {_article(kind)}")
         if "batch" in sizes:
             sizes["B"] = sizes.pop("batch")
+        known = (*self.spec.runs, *self.spec.settings)
         for symbol, value in sizes.items():
-            if symbol not in self.spec.runs:
-                raise ValueError(
-                    f"{symbol}={value} is no size of this input; {' and '.join(self.spec.runs)} can be given"
-                )
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{symbol}={value!r} can't run: a whole number from 1 up was expected")
-        return self.spec.prepare(self, image, text, {"B": 1, **sizes})
+            least = 0 if symbol in self.spec.settings else 1
+            if symbol not in known:
+                raise ValueError(f"{symbol}={value} is no size of this input; {' and '.join(known)} can be given")
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{symbol}={value!r} can't run: a whole number from {least} up was expected")
+        return self.spec.prepare(self, image, text, {"B": 1, **self.spec.settings, **sizes})
 
     def trace(self, image=None, text: str | None = None, *, keep=None, prove: bool = True, **sizes: int) -> Trace:
         """Runs the model once and proves what it shows; see `inputs`, and `tracer.trace` for `keep` and `prove`."""

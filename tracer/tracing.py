@@ -152,9 +152,9 @@ def part_of(module: str, parts: dict[str, str]) -> str:
 def _of_parts(records, parts: dict[str, str]) -> tuple[AttentionRecord, ...]:
     """The attention of each tower counted on its own, from 0."""
     found, count = [], Counter()
-    for record in records:
-        part = part_of(record.module, parts)
-        found.append(replace(record, part=part, layer=count[part]))
+    for attention in records:
+        part = part_of(attention.module, parts)
+        found.append(replace(attention, part=part, layer=count[part]))
         count[part] += 1
     return tuple(found)
 

@@ -1,0 +1,71 @@
+"""What a masked autoencoder finds odd: patches that can't be predicted from the others (He et al. 2022; note 001)."""
+
+from __future__ import annotations
+
+import torch
+
+from tracer.inputs.masking import MEAN, STD
+
+
+def patches_of(image: torch.Tensor, side: int) -> torch.Tensor:
+    """The pixels of each patch, as the model is to predict them: `[B, C, H, W]` to `[B, N, P²C]`."""
+    B, C, H, W = image.shape
+    cut = image.view(B, C, H // side, side, W // side, side)
+    return cut.permute(0, 2, 4, 3, 5, 1).reshape(B, -1, side * side * C)
+
+
+def image_of(patches: torch.Tensor, rows: int, columns: int, side: int) -> torch.Tensor:
+    """The image that the patches make: `[B, N, P²C]` to `[B, C, H, W]`."""
+    B, _, width = patches.shape
+    grid = patches.view(B, rows, columns, side, side, width // side**2)
+    return grid.permute(0, 5, 1, 3, 2, 4).reshape(B, -1, rows * side, columns * side)
+
+
+def complementary(rows: int, columns: int) -> list[torch.Tensor]:
+    """Four masks that together hide every patch once: the numbers of the hidden patches, in raster order.
+
+    Each hides every second patch of every second row, so that all neighbours of a hidden patch are visible. A mask
+    that would hide nothing, or everything, is left out.
+    """
+    row, column = torch.arange(rows)[:, None], torch.arange(columns)
+    found = [((row % 2 == i) & (column % 2 == j)).reshape(-1).nonzero()[:, 0] for i in (0, 1) for j in (0, 1)]
+    return [hidden for hidden in found if 0 < len(hidden) < rows * columns]
+
+
+@torch.no_grad()
+def predicted(net: torch.nn.Module, image: torch.Tensor) -> torch.Tensor:
+    """Each patch as predicted from the others, over complementary masks: `[B, N, P²C]` of `[B, C, H, W]`."""
+    B, _, H, W = image.shape
+    rows, columns = H // net.P, W // net.P
+    made = patches_of(image, net.P).clone()
+    for hidden in complementary(rows, columns):
+        rest = torch.ones(rows * columns, dtype=torch.bool).index_fill(0, hidden, False).nonzero()[:, 0]
+        made[:, hidden] = net(image, rest.expand(B, -1))[:, hidden]
+    return made
+
+
+def anomaly_map(net: torch.nn.Module, image: torch.Tensor) -> torch.Tensor:
+    """How badly each patch is predicted from the others: the root of the mean squared error, `[B, N]`."""
+    return (predicted(net, image) - patches_of(image, net.P)).square().mean(dim=-1).sqrt()
+
+
+@torch.no_grad()
+def reconstruction(model, inputs, output: torch.Tensor) -> dict:
+    """What the model says of the first input: its visible patches, the picture with predicted ones, the anomaly map.
+
+    `pixels` are 0 to 255, `[H][W][C]`; `anomaly` is `[rows][columns]`, in grey levels of 255.
+    """
+    image, visible = inputs[0][:1], inputs[1][0]
+    side, card = model.sizes["P"], model.card or {}
+    rows, columns = image.shape[-2] // side, image.shape[-1] // side
+    patches = output[:1].clone()
+    patches[0, visible] = patches_of(image, side)[0, visible]
+    mean, std = (torch.tensor(card.get(name, other)).view(-1, 1, 1) for name, other in (("mean", MEAN), ("std", STD)))
+    pixels = (image_of(patches, rows, columns, side)[0] * std + mean).mul(255).round().clamp(0, 255)
+    levels = anomaly_map(model.net, image)[0] * float(std.mean()) * 255
+    return {
+        "kind": "reconstruction",
+        "visible": visible.tolist(),
+        "pixels": pixels.permute(1, 2, 0).int().tolist(),
+        "anomaly": levels.view(rows, columns).tolist(),
+    }

@@ -1,0 +1,65 @@
+"""Choosing tokens by their numbers, and putting them back among mask tokens (He et al. 2022, section 3)."""
+
+from __future__ import annotations
+
+import sympy
+
+from tracer.equations.node import Node, ShapeError
+
+
+class Take(Node):
+    """Chosen tokens of each sequence: `X[π]`, `[B, N, D]` and numbers `[B, n]` to `[B, n, D]`."""
+
+    def _latex(self, printer):
+        tokens, numbers = self.args
+        return rf"{tokens.inside(printer)}\left[{printer._print(numbers)}\right]"
+
+    def infer(self, same, tokens, numbers):
+        if len(tokens) != 3 or len(numbers) != 2 or not same(tokens[0], numbers[0]):
+            raise ShapeError(f"{tokens} taken at {numbers}: [B, N, D] and [B, n] were expected")
+        return (*numbers, tokens[-1])
+
+    def run(self, size, tokens, numbers):
+        import torch
+
+        return torch.stack([row[chosen] for row, chosen in zip(tokens, numbers, strict=True)])
+
+
+class Repeat(Node):
+    """One vector as every token: `Repeat(x, B, N)` is `[B, N, D]`."""
+
+    def __new__(cls, token, batch, count):
+        return super().__new__(cls, token, sympy.sympify(batch), sympy.sympify(count))
+
+    def _latex(self, printer):
+        token, count = printer._print(self.args[0]), printer._print(self.args[2])
+        return rf"\left[{token}\ ;\ \dots\ ;\ {token}\right]_{{{count}}}"
+
+    def infer(self, same, token):
+        return (*self.args[1:], *token)
+
+    def run(self, size, token):
+        import torch
+
+        batch, count = (int(size(argument)) for argument in self.args[1:])
+        return torch.stack([torch.stack([token] * count)] * batch)
+
+
+class Put(Node):
+    """Tokens at their places, others elsewhere: `Put(M, π, X)` has row i of X at place π_i, and M's rows else."""
+
+    def _latex(self, printer):
+        others, numbers, tokens = (operand.inside(printer) for operand in self.operands)
+        placed = rf"{{{tokens}}}_{{[\,i\,]}} & j = {{{numbers}}}_i"
+        return rf"\begin{{cases}} {placed} \\ {{{others}}}_{{[\,j\,]}} & \text{{else}} \end{{cases}}"
+
+    def infer(self, same, others, numbers, tokens):
+        if not all(map(same, (*numbers, others[-1]), tokens)):
+            raise ShapeError(f"{tokens} put at {numbers} into {others}: one token for each number was expected")
+        return others
+
+    def run(self, size, others, numbers, tokens):
+        made = others.clone()
+        for row, places, values in zip(made, numbers, tokens, strict=True):
+            row[places] = values
+        return made

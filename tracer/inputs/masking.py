@@ -1,0 +1,50 @@
+"""From a picture of a surface to what a masked encoder takes: pixels, and the list of patches that it may see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from tracer.inputs.images import centre_crop, to_array
+from tracer.inputs.surfaces import sample
+
+if TYPE_CHECKING:
+    from tracer.model import Inputs, Model
+
+MEAN, STD = (0.5,), (0.2,)
+"""How grey pixels are normalised where no card says otherwise."""
+
+
+def visible_patches(batch: int, patches: int, count: int, generator: torch.Generator) -> torch.Tensor:
+    """`count` of the patches for each input, drawn without repetition, in raster order: int64 `[B, N_v]`.
+
+    Source: He et al. 2022, section 3, "Simple implementation", by sorting random numbers.
+    """
+    return torch.rand(batch, patches, generator=generator).argsort(dim=1)[:, :count].sort(dim=1).values
+
+
+def surface_input(model: Model, image, text, given: dict[str, int]) -> Inputs:
+    """A picture, cut, resized and normalised, `[B, C, H, W]` float32, and the visible patches `[B, N_v]`.
+
+    `seed` decides which patches are visible; half of them are where N_v is not given. In models of one channel the
+    picture is made grey.
+    """
+    from tracer.model import Inputs
+
+    given = dict(given)
+    generator = torch.Generator().manual_seed(given.pop("seed"))
+    sizes, card = model.vocabulary.complete({**given, **model.sizes}), model.card or {}
+    count = given.setdefault("N_v", max(1, sizes["N"] // 2))
+    if count > sizes["N"]:
+        raise ValueError(f"N_v={count} patches can't be visible: there are N={sizes['N']}")
+    photo = (sample() if image is None else image).convert("RGB")
+    cut, crop = centre_crop(photo.convert("L") if model.sizes["C"] == 1 else photo, sizes["H"], sizes["W"])
+    pixels = torch.from_numpy(to_array(cut, card.get("mean", MEAN), card.get("std", STD)))
+    pixels = pixels[torch.arange(sizes["C"]) % pixels.shape[0]]  # [C, H, W]
+    visible = visible_patches(1, sizes["N"], count, generator)  # [1, N_v]
+    inputs = Inputs((pixels.expand(given["B"], *pixels.shape).contiguous(), visible.repeat(given["B"], 1)))
+    inputs.sizes, inputs.photo, inputs.crop = given, np.array(photo), crop
+    inputs.segments = model.spec.segments(sizes)
+    return inputs

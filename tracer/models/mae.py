@@ -1,0 +1,171 @@
+"""Masked autoencoder: hidden patches of a surface predicted from the visible ones (He et al. 2022; note 001)."""
+
+import torch
+from torch import nn
+
+from tracer.anomaly import reconstruction
+from tracer.blocks import Block
+from tracer.equations import Patches, Put, Repeat, Take, Tensor
+from tracer.inputs.masking import surface_input
+from tracer.model import Spec
+from tracer.notation import symbol
+from tracer.record import Segment
+from tracer.steps import Line, Place
+from tracer.textbook import Page, block_lines
+
+
+class Tower(nn.Module):
+    """Blocks and a last layer norm; `[B, S, D]` in and out."""
+
+    def __init__(self, *, D: int, h: int, d_ff: int, L: int):
+        super().__init__()
+        self.blocks = [f"block{layer}" for layer in range(1, L + 1)]
+        for name in self.blocks:
+            self.add_module(name, Block(D=D, h=h, d_ff=d_ff))
+        self.norm = nn.LayerNorm(D, eps=1e-6)
+
+    def forward(self, x):
+        for name in self.blocks:
+            x = self.get_submodule(name)(x)  # [B, S, D]
+        return self.norm(x)  # [B, S, D]
+
+
+class MAE(nn.Module):
+    """Predicts the pixels of all patches from some of them (He et al. 2022, section 3).
+
+    Takes `[B, C, H, W]` float pixels, normalised as in training, and the numbers `[B, N_v]` of the visible patches,
+    in raster order from 0, each at most once; returns pixels `[B, N, P²C]`. There is no CLS token, and the decoder is
+    as wide as the encoder.
+    """
+
+    def __init__(self, *, H: int, W: int, C: int, P: int, D: int, h: int, d_ff: int, L: int, L_dec: int):
+        super().__init__()
+        if H % P or W % P:
+            raise ValueError(f"H={H}, W={W} don't fit P={P}: patches don't overlap, so H and W must be multiples of P")
+        N = (H // P) * (W // P)
+        self.P = P
+        self.embedding = nn.Linear(P * P * C, D)
+        self.position = nn.Parameter(torch.randn(N, D) * 0.02)
+        self.encoder = Tower(D=D, h=h, d_ff=d_ff, L=L)
+        self.bridge = nn.Linear(D, D)
+        self.mask_token = nn.Parameter(torch.randn(D) * 0.02)
+        self.decoder_position = nn.Parameter(torch.randn(N, D) * 0.02)
+        self.decoder = Tower(D=D, h=h, d_ff=d_ff, L=L_dec)
+        self.prediction = nn.Linear(D, P * P * C)
+
+    def forward(self, image, visible):
+        B, C, H, W, P, D = *image.shape, self.P, self.mask_token.shape[0]
+        N = (H // P) * (W // P)
+        x = image.view(B, C, H // P, P, W // P, P)  # [B, C, H/P, P, W/P, P]
+        x = x.permute(0, 2, 4, 3, 5, 1).reshape(B, -1, P * P * C)  # [B, N, P²C]
+        x = self.embedding(x)  # [B, N, D]
+        x = x + self.position  # [B, N, D]
+        places = visible[:, :, None].expand(-1, -1, D)  # [B, N_v, D]
+        x = x.gather(1, places)  # [B, N_v, D]
+        x = self.encoder(x)  # [B, N_v, D]
+        x = self.bridge(x)  # [B, N_v, D]
+        masked = self.mask_token.expand(B, N, D)  # [B, N, D]
+        x = masked.scatter(1, places, x)  # [B, N, D]
+        x = x + self.decoder_position  # [B, N, D]
+        x = self.decoder(x)  # [B, N, D]
+        return self.prediction(x)  # [B, N, P²C]
+
+
+def lines(config: dict) -> list[Line]:
+    """The textbook of the asymmetric autoencoder: He et al. 2022, figure 1, from left to right."""
+    B, H, W, C, P, N, N_v, D = map(symbol, ("B", "H", "W", "C", "P", "N", "N_v", "D"))
+    page = Page()
+    image = Tensor(r"\mathbf{X}_{\mathrm{img}}", (B, C, H, W), "input image")
+    visible = Tensor(r"\boldsymbol{\pi}", (B, N_v), "input visible")
+    x = page.tensor(r"\mathbf{X}_p", (B, N, P**2 * C), "patches")
+    page.line("patches", "Cut to patches", x, Patches(image, P), Place("", "reshape"), WHY["patches"])
+    made = page.tensor(r"\mathbf{I}", (B, N, D), "embedding")
+    equation = page.linear(x, "E", (P**2 * C, D), "embedding")
+    x = page.line("embedding", "Embed", made, equation, Place("embedding"), WHY["embedding"])
+    made = page.tensor(r"\mathbf{I}^{(0)}", (B, N, D), "position")
+    equation = x + page.parameter(r"\mathbf{P}", (N, D), "position")
+    x = page.line("position", "Add positions", made, equation, Place("", "add"), WHY["position"])
+    made = page.tensor(r"\mathbf{X}^{(0)}", (B, N_v, D), "visible")
+    x = page.line("patches", "Take the visible", made, Take(x, visible), Place("", "gather"), WHY["visible"])
+    x = tower(page, x, "encoder", r"\mathbf{X}_f", config["L"])
+    made = page.tensor(r"\mathbf{Y}", (B, N_v, D), "bridge")
+    equation = page.linear(x, r"\mathrm{dec}", (D, D), "bridge")
+    x = page.line("decoder", "Hand over", made, equation, Place("bridge"), WHY["bridge"])
+    masked = page.tensor(r"\mathbf{X}_{\mathrm{mask}}", (B, N, D), "masked")
+    equation = Repeat(page.parameter(r"\mathbf{x}_{\mathrm{mask}}", (D,), "mask_token"), B, N)
+    page.line("decoder", "Mask tokens", masked, equation, Place("", "expand", 1), WHY["masked"])
+    made = page.tensor(r"\mathbf{Y}_{\mathrm{all}}", (B, N, D), "unshuffle")
+    x = page.line(
+        "decoder", "Put back", made, Put(masked, visible, x), Place("", "scatter"), WHY["unshuffle"], NOTES["unshuffle"]
+    )
+    made = page.tensor(r"\mathbf{X}^{\mathrm{dec} (0)}", (B, N, D), "decoder_position.sum")
+    equation = x + page.parameter(r"\mathbf{P}_{\mathrm{dec}}", (N, D), "decoder_position")
+    x = page.line("position", "Add positions again", made, equation, Place("", "add", 1), WHY["position2"])
+    x = tower(page, x, "decoder", r"\mathbf{X}_f^{\mathrm{dec}}", config["L_dec"], mark="dec")
+    made = page.tensor(r"\hat{\mathbf{X}}_p", (B, N, P**2 * C), "prediction")
+    equation = page.linear(x, r"\mathrm{pix}", (D, P**2 * C), "prediction")
+    page.line("head", "Predict pixels", made, equation, Place("prediction"), WHY["prediction"], NOTES["prediction"])
+    return page.lines
+
+
+def tower(page: Page, x: Tensor, part: str, last: str, count: int, mark: str = "") -> Tensor:
+    """Writes the blocks of a tower and its last norm, which makes the tensor named `last`."""
+    for layer in range(1, count + 1):
+        page.lines += block_lines(layer, x, part=part, tower=mark)
+        x = page.lines[-1].tensor
+    made = page.tensor(last, x.shape, f"{part}.norm")
+    equation = page.norm(x, f"f,{part[:3]}", f"{part}.norm")
+    return page.line("norm", f"Last norm of the {part}", made, equation, Place(f"{part}.norm"), WHY["norm"])
+
+
+WHY = {
+    "patches": "The surface is cut to squares of P × P pixels, read row by row, each flattened to a vector. These "
+    "pixels are also what is to be predicted in the end.",
+    "embedding": "A learned matrix, the same for every patch, turns its pixels into a token of D numbers. Every patch "
+    "is embedded here, also those that will be hidden.",
+    "position": "A learned vector for each place is added. It must come before patches are taken away: afterwards "
+    "only this vector tells where a token was.",
+    "visible": "Only the patches on the list π go on; the others are hidden from the encoder. What a model can't see "
+    "it has to work out from the rest, and so it learns what is normal.",
+    "norm": "The residual stream grew with every sum. One last layer norm brings all tokens to one scale before "
+    "they are read.",
+    "bridge": "The encoder's tokens are made ready for the decoder by one matrix. What serves to understand visible "
+    "patches need not be what serves to paint hidden ones.",
+    "masked": "One learned vector stands for every patch that is hidden. It says only: something is missing here.",
+    "unshuffle": "Each visible token goes back to its own place, and mask tokens stay at all others. The sequence has "
+    "its N places again, in raster order.",
+    "position2": "All mask tokens are alike. The position added here tells each of them which patch it is to become.",
+    "prediction": "Each token becomes the pixels of its patch. A hidden patch that differs much from its prediction "
+    "does not follow from the others: that difference is the anomaly.",
+}
+WHY["masked"] += " The encoder never saw these, which makes it fast."
+WHY["position2"] += " Without it all hidden patches would be predicted the same."
+NOTES = {
+    "unshuffle": "He et al. append mask tokens and sort the list; the code writes the visible tokens among mask "
+    "tokens, which gives the same.",
+    "prediction": "Note 001 seeks the anomaly where representations deviate; here predicted and true pixels are "
+    "compared.",
+}
+
+SPEC = Spec(
+    net=MAE,
+    lines=lines,
+    takes=("image",),
+    sizes={"H": 64, "W": 64, "C": 1, "P": 8, "D": 96, "h": 4, "d_ff": 384, "L": 4, "L_dec": 2},
+    derived={"N": "H*W/P**2", "d_k": "D/h"},
+    names=("B", "D", "N", "N_v", "C", "P", "H", "W", "H/P", "W/P", "h", "d_k", "d_ff", "C*P**2"),
+    probes=(
+        {"B": 19, "H": 35, "W": 15, "C": 2, "P": 5, "D": 66, "h": 6, "d_ff": 13, "N_v": 8},
+        {"B": 13, "H": 15, "W": 33, "C": 4, "P": 3, "D": 14, "h": 2, "d_ff": 29, "N_v": 17},
+    ),
+    example=lambda sizes: (
+        torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),
+        torch.arange(sizes["N_v"]).repeat(sizes["B"], 1),
+    ),
+    prepare=surface_input,
+    result=reconstruction,
+    segments=lambda sizes: (Segment("image", 0, sizes["N"]),),
+    runs=("B", "N_v"),
+    settings={"seed": 0},
+    parts={"encoder": "L", "decoder": "L_dec"},
+)
