@@ -20,3 +20,24 @@ def next_tokens(model, inputs, logits: torch.Tensor, *, count: int = 10) -> dict
     vocabulary = (model.card or {}).get("vocabulary", model.spec.vocabulary)
     names = [vocabulary[i] if i < len(vocabulary) else f"token {i}" for i in best.indices.tolist()]
     return {"kind": "next", "text": list(inputs.words), "tokens": names, "probabilities": best.values.tolist()}
+
+
+def token_at_each_place(model, inputs, probabilities: torch.Tensor) -> dict:
+    """The most probable token at every place, from probabilities `[B, T, V]`, for the first input of the batch."""
+    best = probabilities[0].max(-1)
+    vocabulary = (model.card or {}).get("vocabulary", model.spec.vocabulary)
+    names = [vocabulary[i] if i < len(vocabulary) else f"token {i}" for i in best.indices.tolist()]
+    return {"kind": "tokens", "text": list(inputs.words), "tokens": names, "probabilities": best.values.tolist()}
+
+
+def pixel_classes(model, inputs, logits: torch.Tensor) -> dict:
+    """The most probable class of every pixel, from logits `[B, H, W, K]`, for the first input of the batch.
+
+    `labels` has H rows of W numbers of `classes`; `shares` says how much of the picture each class takes, 0 to 1.
+    """
+    names = (model.card or {}).get("classes", ())
+    if len(names) != logits.shape[-1]:
+        names = [f"class {i}" for i in range(logits.shape[-1])]
+    labels = logits[0].argmax(-1)
+    shares = labels.flatten().bincount(minlength=len(names)) / labels.numel()
+    return {"kind": "labels", "classes": list(names), "labels": labels.tolist(), "shares": shares.tolist()}

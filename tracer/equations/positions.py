@@ -18,7 +18,9 @@ class Sinusoids(Node):
 
     def _latex(self, printer):
         angle = rf"\left(i \,/\, 10000^{{2k/{printer._print(self.args[1])}}}\right)"
-        return rf"\begin{{cases}} \sin{angle} & \text{{column }} 2k \\ \cos{angle} & \text{{column }} 2k+1 \end{{cases}}"
+        return (
+            rf"\begin{{cases}} \sin{angle} & \text{{column }} 2k \\ \cos{angle} & \text{{column }} 2k+1 \end{{cases}}"
+        )
 
     def infer(self, same):
         return self.args
