@@ -55,7 +55,7 @@ class Transformer(nn.Module):
 
     def forward(self, tokens):
         _, T, D = *tokens.shape, self.tokens.embedding_dim
-        if T > self.T_max:
+        if self.T_max < T:
             raise ValueError(f"T={T} tokens are too many: the model was made for at most T_max={self.T_max}")
         given = (causal(T, device=tokens.device) if self.mask == "causal" else None,)
         x = self.tokens(tokens)  # [B, T, D]
@@ -197,40 +197,35 @@ def relative_attention(page: Page, x: Tensor, mask: Tensor | None, distances: Te
     B, T, D, R, h, d_k = map(symbol, ("B", "T", "D", "R", "h", "d_k"))
     count, pairs = 2 * R + 1, (B, h, T, T)
 
-    def line(name, sizes, step, title, equation, call, nth, why):
+    def line(name, sizes, step, equation, call, nth=0):
         made = page.tensor(name, sizes, f"attention.{step}")
-        return page.line("attention", title, made, equation, Place("attention", call, nth), why)
+        why = {**BLOCK_WHY, **WHY}["masked scores" if step == "scores" and mask is not None else step]
+        return page.line("attention", TITLES[step], made, equation, Place("attention", call, nth), why)
 
     q, k, v = heads(page, x)
     keys = page.parameter(r"\mathbf{A}_K", (count, d_k), "attention.key_distances")
-    equation = AtDistance(q @ keys.T, distances)
-    relative = line(r"\mathbf{B}", pairs, "relative", "Scores by distance", equation, "gather", 0, WHY["relative"])
+    relative = line(r"\mathbf{B}", pairs, "relative", AtDistance(q @ keys.T, distances), "gather")
     equation = (q @ k.T + relative) / sympy.sqrt(d_k)
-    why = BLOCK_WHY["scores" if mask is None else "masked scores"]
-    call = ("div", 0) if mask is None else ("add", 1)
-    scores = line(r"\mathbf{S}", pairs, "scores", "Scores", equation if mask is None else equation + mask, *call, why)
-    weights = line(
-        r"\mathbf{A}", pairs, "weights", "Attention weights", Softmax(scores), "softmax", 0, BLOCK_WHY["weights"]
-    )
+    equation, *call = (equation, "div") if mask is None else (equation + mask, "add", 1)
+    scores = line(r"\mathbf{S}", pairs, "scores", equation, *call)
+    weights = line(r"\mathbf{A}", pairs, "weights", Softmax(scores), "softmax")
     equation = SumsByDistance(weights, distances, count)
-    shares = line(
-        r"\bar{\mathbf{A}}",
-        (B, h, T, count),
-        "shares",
-        "Weights by distance",
-        equation,
-        "scatter_add",
-        0,
-        WHY["shares"],
-    )
+    shares = line(r"\bar{\mathbf{A}}", (B, h, T, count), "shares", equation, "scatter_add")
     values = page.parameter(r"\mathbf{A}_V", (count, d_k), "attention.value_distances")
     equation = Joined(weights @ v + shares @ values)
-    context = line(r"\mathbf{H}", (B, T, h * d_k), "context", "Context", equation, "reshape", 0, BLOCK_WHY["context"])
+    context = line(r"\mathbf{H}", (B, T, h * d_k), "context", equation, "reshape")
     equation = page.linear(context, "O", (h * d_k, D), "attention.output")
     made = page.tensor(r"\mathbf{O}", (B, T, D), "attention.output")
     return page.line("attention", "Output projection", made, equation, Place("attention.output"), BLOCK_WHY["output"])
 
 
+TITLES = {
+    "relative": "Scores by distance",
+    "scores": "Scores",
+    "weights": "Attention weights",
+    "shares": "Weights by distance",
+    "context": "Context",
+}
 WHY = {
     "mask": "Here no position may see what comes after it. This matrix of 0 and -∞ is made once and added to the "
     "scores of every block.",
