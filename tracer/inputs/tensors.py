@@ -16,12 +16,12 @@ MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 """How pixels are normalised where no card says otherwise."""
 
 
-def photo_input(model: Model, image, text, given: dict[str, int]) -> Inputs:
-    """A photo, cut and resized as in training, normalised: `[B, C, H, W]` float32."""
+def photo_input(model: Model, image, text, given: dict[str, int], *, sample=sample_photo) -> Inputs:
+    """A photo, cut and resized as in training, normalised: `[B, C, H, W]` float32. `sample` gives one without."""
     from tracer.model import Inputs
 
     sizes, card = model.vocabulary.complete({**given, **model.sizes}), model.card or {}
-    photo = sample_photo() if image is None else image.convert("RGB")
+    photo = sample() if image is None else image.convert("RGB")
     cut, crop = centre_crop(photo, sizes["H"], sizes["W"])
     pixels = torch.from_numpy(to_array(cut, card.get("mean", MEAN), card.get("std", STD)))
     channels = pixels[torch.arange(sizes["C"]) % pixels.shape[0]]  # [C, H, W]

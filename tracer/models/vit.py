@@ -50,8 +50,19 @@ class ViT(nn.Module):
 
 def lines(config: dict) -> list[Line]:
     """The ViT's textbook: Dosovitskiy et al. 2021, equation 1, then the blocks, then equation 4 and the head."""
-    B, H, W, C, P, N, D, K = map(symbol, "BHWCPNDK")
+    B, D, K = map(symbol, "BDK")
     page = Page()
+    x = encoder(page, config["L"])
+    made = page.tensor(r"\mathbf{x}_f", (B, D), "cls")
+    x = page.line("head", "Take the CLS token", made, Row(x, 0), Place("", "getitem"), WHY["take"])
+    logits = page.tensor(r"\mathbf{Z}", (B, K), "logits")
+    page.line("head", "Classify", logits, page.linear(x, r"\mathrm{cls}", (D, K), "head"), Place("head"), WHY["head"])
+    return page.lines
+
+
+def encoder(page: Page, count: int) -> Tensor:
+    """Writes all from the photo to the last norm, with `count` blocks; returns **X**_f, `[B, N+1, D]`."""
+    B, H, W, C, P, N, D = map(symbol, "BHWCPND")
     image = Tensor(r"\mathbf{X}_{\mathrm{img}}", (B, C, H, W), "input image")
     x = page.tensor(r"\mathbf{X}_p", (B, N, P**2 * C), "patches")
     page.line("patches", "Cut to patches", x, Patches(image, P), Place("", "reshape"), WHY["patches"])
@@ -64,16 +75,11 @@ def lines(config: dict) -> list[Line]:
     made = page.tensor(r"\mathbf{X}^{(0)}", (B, N + 1, D), "position")
     equation = x + page.parameter(r"\mathbf{P}", (N + 1, D), "position")
     x = page.line("position", "Add positions", made, equation, Place("", "add"), WHY["position"])
-    for layer in range(1, config["L"] + 1):
+    for layer in range(1, count + 1):
         page.lines += block_lines(layer, x)
         x = page.lines[-1].tensor
     made = page.tensor(r"\mathbf{X}_f", (B, N + 1, D), "norm")
-    x = page.line("norm", "Last norm", made, page.norm(x, "f", "norm"), Place("norm"), WHY["norm"])
-    made = page.tensor(r"\mathbf{x}_f", (B, D), "cls")
-    x = page.line("head", "Take the CLS token", made, Row(x, 0), Place("", "getitem"), WHY["take"])
-    logits = page.tensor(r"\mathbf{Z}", (B, K), "logits")
-    page.line("head", "Classify", logits, page.linear(x, r"\mathrm{cls}", (D, K), "head"), Place("head"), WHY["head"])
-    return page.lines
+    return page.line("norm", "Last norm", made, page.norm(x, "f", "norm"), Place("norm"), WHY["norm"])
 
 
 WHY = {

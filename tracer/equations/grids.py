@@ -1,0 +1,94 @@
+"""Between the sequence and the picture: parts of the sequence, tokens as a grid, cells as pixels."""
+
+from __future__ import annotations
+
+import sympy
+
+from tracer.equations.node import Node, ShapeError
+
+
+class Unfold(Node):
+    """The unfold operator: `[B, C, H, W]` to `[B, N, CP²]`, patches in raster order, each flattened channels-first.
+
+    `Unfold(image, P)` is what `torch.nn.functional.unfold` gives, transposed; `Patches` flattens channels-last.
+    """
+
+    def __new__(cls, image, side):
+        return super().__new__(cls, image, sympy.sympify(side))
+
+    def _latex(self, printer):
+        return rf"\mathcal{{U}}\left({printer._print(self.args[0])}\right)"
+
+    def infer(self, same, shape):
+        if len(shape) < 3:
+            raise ShapeError(f"{shape} is no image: [B, C, H, W] was expected")
+        channels, height, width = shape[-3:]
+        side = self.args[1]
+        return (*shape[:-3], height * width / side**2, side**2 * channels)
+
+    def run(self, size, image):
+        from torch.nn.functional import unfold
+
+        side = int(size(self.args[1]))
+        return unfold(image, side, stride=side).transpose(-2, -1)
+
+
+class RowsFrom(Node):
+    """The rows of a sequence from row n on, counted from 0: `RowsFrom(X, n)` is `X[:, n:]`."""
+
+    def __new__(cls, sequence, start):
+        return super().__new__(cls, sequence, sympy.sympify(start))
+
+    def _latex(self, printer):
+        return rf"{{{self.args[0].inside(printer)}}}_{{[:,\,{printer._print(self.args[1])}:]}}"
+
+    def infer(self, same, shape):
+        return (*shape[:-2], shape[-2] - self.args[1], shape[-1])
+
+    def run(self, size, sequence):
+        return sequence[..., int(size(self.args[1])) :, :]
+
+
+class Grid(Node):
+    """Tokens laid out in rows of the picture: `[B, N, D]` to `[B, n, m, D]` with N = n·m, in raster order."""
+
+    def __new__(cls, tokens, rows, columns):
+        return super().__new__(cls, tokens, sympy.sympify(rows), sympy.sympify(columns))
+
+    def _latex(self, printer):
+        tokens, rows, columns = map(printer._print, self.args)
+        return rf"\operatorname{{grid}}_{{{rows} \times {columns}}}\left({tokens}\right)"
+
+    def infer(self, same, shape):
+        rows, columns = self.args[1:]
+        if not same(shape[-2], rows * columns):
+            raise ShapeError(f"{shape} as a grid of {rows} by {columns}: {shape[-2]} is not {rows * columns}")
+        return (*shape[:-2], rows, columns, shape[-1])
+
+    def run(self, size, tokens):
+        return tokens.unflatten(-2, tuple(round(size(argument)) for argument in self.args[1:]))
+
+
+class Fold(Node):
+    """The inverse of cutting to patches: `[B, H/P, W/P, P²K]`, each cell channels-last, to `[B, H, W, K]`."""
+
+    def __new__(cls, cells, side):
+        return super().__new__(cls, cells, sympy.sympify(side))
+
+    def _latex(self, printer):
+        return rf"\mathcal{{U}}^{{-1}}_{{{printer._print(self.args[1])}}}\left({printer._print(self.args[0])}\right)"
+
+    def infer(self, same, shape):
+        rows, columns, numbers = shape[-3:]
+        side = self.args[1]
+        return (*shape[:-3], rows * side, columns * side, sympy.cancel(numbers / side**2))
+
+    def run(self, size, cells):
+        import torch
+
+        side = int(size(self.args[1]))
+        rows = [
+            torch.cat([cell.unflatten(-1, (side, side, -1)) for cell in row.unbind(-2)], dim=-2)
+            for row in cells.unbind(-3)
+        ]
+        return torch.cat(rows, dim=-3)

@@ -1,0 +1,111 @@
+"""Segmenter: the ViT's patch tokens as a grid, decoded to a class for every pixel (note 001, step 10)."""
+
+from functools import partial
+
+import torch
+from torch import nn
+
+from tracer.blocks import Block
+from tracer.equations import Fold, Grid, RowsFrom
+from tracer.inputs.scenes import sample_scene
+from tracer.inputs.tensors import photo_input
+from tracer.model import Spec
+from tracer.models import vit
+from tracer.notation import symbol
+from tracer.record import Segment
+from tracer.results import pixel_classes
+from tracer.steps import Line, Place
+from tracer.textbook import Page
+
+
+class Segmenter(nn.Module):
+    """Gives every pixel a class: a ViT whose patch tokens, not its CLS token, are read (note 001, step 10).
+
+    Takes `[B, C, H, W]` float pixels, normalised as in training; returns logits `[B, H, W, K]`, classes last. The
+    decoder is one matrix, the same for all tokens, as in Segmenter's linear decoder (Strudel et al. 2021, section
+    3.2), but it writes all P×P pixels of a patch instead of one that is then upsampled.
+    """
+
+    def __init__(self, *, H: int, W: int, C: int, P: int, D: int, h: int, d_ff: int, L: int, K: int):
+        super().__init__()
+        if H % P or W % P:
+            raise ValueError(f"H={H}, W={W} don't fit P={P}: patches don't overlap, so H and W must be multiples of P")
+        N = (H // P) * (W // P)
+        self.P, self.K = P, K
+        self.embedding = nn.Linear(P * P * C, D)
+        self.cls = nn.Parameter(torch.zeros(D))
+        self.position = nn.Parameter(torch.randn(N + 1, D) * 0.02)
+        self.blocks = [f"block{layer}" for layer in range(1, L + 1)]
+        for name in self.blocks:
+            self.add_module(name, Block(D=D, h=h, d_ff=d_ff))
+        self.norm = nn.LayerNorm(D, eps=1e-6)
+        self.decoder = nn.Linear(D, P * P * K)
+
+    def forward(self, image):
+        B, C, H, W, P, D, K = *image.shape, self.P, self.cls.shape[0], self.K
+        x = image.view(B, C, H // P, P, W // P, P)  # [B, C, H/P, P, W/P, P]
+        x = x.permute(0, 2, 4, 3, 5, 1).reshape(B, -1, P * P * C)  # [B, N, P²C]
+        x = self.embedding(x)  # [B, N, D]
+        x = torch.cat([self.cls.expand(B, 1, D), x], dim=1)  # [B, N+1, D]
+        x = x + self.position  # [B, N+1, D]
+        for name in self.blocks:
+            x = self.get_submodule(name)(x)  # [B, N+1, D]
+        x = self.norm(x)  # [B, N+1, D]
+        x = x[:, 1:].contiguous()  # [B, N, D]
+        x = x.unflatten(1, (H // P, W // P))  # [B, H/P, W/P, D]
+        x = self.decoder(x)  # [B, H/P, W/P, P²K]
+        x = x.view(B, H // P, W // P, P, P, K)  # [B, H/P, W/P, P, P, K]
+        return x.transpose(2, 3).reshape(B, H, W, K)  # [B, H, W, K]
+
+
+def lines(config: dict) -> list[Line]:
+    """The ViT's textbook up to its last norm, then step 10 of note 001."""
+    B, H, W, P, N, D, K = map(symbol, "BHWPNDK")
+    page = Page()
+    x = vit.encoder(page, config["L"])
+    made = page.tensor(r"\mathbf{X}_{\mathrm{patches}}", (B, N, D), "tokens")
+    equation, place = RowsFrom(x, 1), Place("", "getitem")
+    x = page.line("decoder", "Drop the CLS token", made, equation, place, WHY["tokens"])
+    made = page.tensor(r"\mathbf{X}_{\mathrm{grid}}", (B, H / P, W / P, D), "grid")
+    equation, place = Grid(x, H / P, W / P), Place("", "unflatten")
+    x = page.line("decoder", "Tokens to a grid", made, equation, place, WHY["grid"])
+    made = page.tensor(r"\mathbf{Y}", (B, H / P, W / P, P**2 * K), "cells")
+    equation = page.linear(x, r"\mathrm{dec}", (D, P**2 * K), "decoder")
+    x = page.line("decoder", "Decode each token", made, equation, Place("decoder"), WHY["cells"], NOTES["cells"])
+    logits = page.tensor(r"\mathbf{Z}", (B, H, W, K), "logits")
+    place = Place("", "reshape", 1)
+    page.line("decoder", "Cells to pixels", logits, Fold(x, P), place, WHY["logits"], NOTES["logits"])
+    return page.lines
+
+
+WHY = {
+    "tokens": "A class for every pixel needs to know where things are, and CLS lies nowhere. It is left out here, but "
+    "it was not idle: in every block before the last one the patches could read from it.",
+    "grid": "The tokens stand in the order in which the patches were cut, row by row. Laid out again they are a small "
+    "picture with D numbers at each place, each made with knowledge of the whole photo.",
+    "cells": "One learned matrix, the same for every place, turns a token into scores for each pixel of its patch: "
+    "P × P pixels times K classes. This is the whole decoder.",
+    "logits": "The scores of each patch are laid where the patch was cut from. Nothing is computed: it is the first "
+    "step backwards, with K scores in the place of C colours.",
+}
+NOTES = {
+    "cells": "Note 001 leaves its lightweight decoder open; here it is one matrix that writes all pixels of a patch.",
+    "logits": "Note 001 speaks of upsampling; here no value is interpolated, each pixel has scores of its own.",
+}
+
+SPEC = Spec(
+    net=Segmenter,
+    lines=lines,
+    takes=("image",),
+    sizes={"H": 64, "W": 64, "C": 3, "P": 8, "D": 96, "h": 4, "d_ff": 384, "L": 3, "K": 6},
+    derived={"N": "H*W/P**2", "d_k": "D/h"},
+    names=("B", "D", "N", "N + 1", "K", "C", "P", "H", "W", "H/P", "W/P", "h", "d_k", "d_ff", "C*P**2", "K*P**2"),
+    probes=(
+        {"B": 19, "H": 35, "W": 15, "C": 2, "P": 5, "D": 66, "h": 6, "d_ff": 13, "K": 17},
+        {"B": 13, "H": 15, "W": 33, "C": 4, "P": 3, "D": 14, "h": 2, "d_ff": 29, "K": 23},
+    ),
+    example=lambda sizes: (torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),),
+    prepare=partial(photo_input, sample=lambda: sample_scene().image()),
+    result=pixel_classes,
+    segments=lambda sizes: (Segment("CLS", 0, 1), Segment("image", 1, sizes["N"] + 1)),
+)
