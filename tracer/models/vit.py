@@ -62,6 +62,16 @@ def lines(config: dict) -> list[Line]:
 
 def encoder(page: Page, count: int) -> Tensor:
     """Writes all from the photo to the last norm, with `count` blocks; returns **X**_f, `[B, N+1, D]`."""
+    x = sequence(page)
+    for layer in range(1, count + 1):
+        page.lines += block_lines(layer, x)
+        x = page.lines[-1].tensor
+    made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
+    return page.line("norm", "Last norm", made, page.norm(x, "f", "norm"), Place("norm"), WHY["norm"])
+
+
+def sequence(page: Page) -> Tensor:
+    """Writes all from the photo to the first block; returns **X**⁽⁰⁾, `[B, N+1, D]`."""
     B, H, W, C, P, N, D = map(symbol, "BHWCPND")
     image = Tensor(r"\mathbf{X}_{\mathrm{img}}", (B, C, H, W), "input image")
     x = page.tensor(r"\mathbf{X}_p", (B, N, P**2 * C), "patches")
@@ -74,12 +84,7 @@ def encoder(page: Page, count: int) -> Tensor:
     x = page.line("embedding", "CLS in front", made, equation, Place("", "cat"), WHY["cls"])
     made = page.tensor(r"\mathbf{X}^{(0)}", (B, N + 1, D), "position")
     equation = x + page.parameter(r"\mathbf{P}", (N + 1, D), "position")
-    x = page.line("position", "Add positions", made, equation, Place("", "add"), WHY["position"])
-    for layer in range(1, count + 1):
-        page.lines += block_lines(layer, x)
-        x = page.lines[-1].tensor
-    made = page.tensor(r"\mathbf{X}_f", (B, N + 1, D), "norm")
-    return page.line("norm", "Last norm", made, page.norm(x, "f", "norm"), Place("norm"), WHY["norm"])
+    return page.line("position", "Add positions", made, equation, Place("", "add"), WHY["position"])
 
 
 WHY = {

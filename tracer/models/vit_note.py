@@ -1,0 +1,190 @@
+"""ViT with one block and one head, number for number as in note 001."""
+
+from math import sqrt
+
+import sympy
+import torch
+from torch import nn
+
+from tracer.blocks import MLP
+from tracer.equations import Node, Row, Softmax, Tensor
+from tracer.inputs.tensors import photo_input
+from tracer.model import Spec
+from tracer.models.vit import WHY as VIT_WHY
+from tracer.models.vit import sequence
+from tracer.notation import symbol
+from tracer.record import Segment
+from tracer.results import class_probabilities
+from tracer.steps import Line, Place
+from tracer.textbook import WHY as BLOCK_WHY
+from tracer.textbook import Page, mlp, noted
+
+
+class ViTNote(nn.Module):
+    """Classifies images with a CLS token, without a last norm (note 001; after Dosovitskiy et al. 2021).
+
+    Takes `[B, C, H, W]` float pixels, normalised; returns logits `[B, K]`. Biases are where the note has them: in the
+    embedding, the layer norms and the MLP.
+    """
+
+    def __init__(self, *, H: int, W: int, C: int, P: int, D: int, d_k: int, d_ff: int, L: int, K: int):
+        super().__init__()
+        if H % P or W % P:
+            raise ValueError(f"H={H}, W={W} don't fit P={P}: patches don't overlap, so H and W must be multiples of P")
+        N = (H // P) * (W // P)
+        self.P = P
+        self.embedding = nn.Linear(P * P * C, D)
+        self.cls = nn.Parameter(torch.randn(D) * 0.02)
+        self.position = nn.Parameter(torch.randn(N + 1, D) * 0.02)
+        self.blocks = [f"block{layer}" for layer in range(1, L + 1)]
+        for name in self.blocks:
+            self.add_module(name, SingleHeadBlock(D=D, d_k=d_k, d_ff=d_ff))
+        self.head = nn.Linear(D, K, bias=False)
+
+    def forward(self, image):
+        B, C, H, W, P, D = *image.shape, self.P, self.cls.shape[0]
+        x = image.view(B, C, H // P, P, W // P, P)  # [B, C, H/P, P, W/P, P]
+        x = x.permute(0, 2, 4, 3, 5, 1).reshape(B, -1, P * P * C)  # [B, N, P²C]
+        x = self.embedding(x)  # [B, N, D]
+        x = torch.cat([self.cls.expand(B, 1, D), x], dim=1)  # [B, N+1, D]
+        x = x + self.position  # [B, N+1, D]
+        for name in self.blocks:
+            x = self.get_submodule(name)(x)  # [B, N+1, D]
+        return self.head(x[:, 0])  # [B, K]
+
+
+class SingleHead(nn.Module):
+    """Self-attention of one head, d_k wide, without biases (note 001, step 6); `[B, S, D]` in and out."""
+
+    def __init__(self, *, D: int, d_k: int):
+        super().__init__()
+        self.query = nn.Linear(D, d_k, bias=False)
+        self.key = nn.Linear(D, d_k, bias=False)
+        self.value = nn.Linear(D, d_k, bias=False)
+        self.output = nn.Linear(d_k, D, bias=False)
+
+    def forward(self, x):
+        d_k = self.query.out_features
+        q = self.query(x)  # [B, S, d_k]
+        k = self.key(x)  # [B, S, d_k]
+        v = self.value(x)  # [B, S, d_k]
+        scores = q @ k.transpose(-2, -1) / sqrt(d_k)  # [B, S, S]
+        weights = scores.softmax(dim=-1)  # [B, S, S]
+        context = weights @ v  # [B, S, d_k]
+        return self.output(context)  # [B, S, D]
+
+
+class SingleHeadBlock(nn.Module):
+    """Pre-norm block with one head: `Z ← Z + MSA(LN(Z))`, then `Z ← Z + MLP(LN(Z))` (note 001, steps 5 to 8)."""
+
+    def __init__(self, *, D: int, d_k: int, d_ff: int):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(D, eps=1e-6)
+        self.attention = SingleHead(D=D, d_k=d_k)
+        self.norm2 = nn.LayerNorm(D, eps=1e-6)
+        self.mlp = MLP(D=D, d_ff=d_ff)
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))  # [B, S, D]
+        return x + self.mlp(self.norm2(x))  # [B, S, D]
+
+
+def lines(config: dict) -> list[Line]:
+    """The textbook of note 001, steps 1 to 9, in the project's notation."""
+    B, D, K = map(symbol, "BDK")
+    page = Page()
+    x = sequence(page)
+    for layer in range(1, config["L"] + 1):
+        page.lines += block_lines(layer, x)
+        x = page.lines[-1].tensor
+    made = page.tensor(r"\mathbf{x}_{\mathrm{out}}", (B, D), "cls")
+    x = page.line("head", "Take the CLS token", made, Row(x, 0), Place("", "getitem"), VIT_WHY["take"])
+    made = page.tensor(r"\mathbf{Z}", (B, K), "logits")
+    equation = page.linear(x, r"\mathrm{cls}", (D, K), "head", bias=False)
+    page.line("head", "Classify", made, equation, Place("head"), VIT_WHY["head"])
+    return noted(page.lines, NOTES)
+
+
+def block_lines(layer: int, x: Tensor) -> list[Line]:
+    """The lines of block `layer` (from 1), whose input is `x`, `[B, N+1, D]`; the last one makes its output."""
+    page = Page(f"block{layer}", layer)
+    made = page.tensor(r"\tilde{\mathbf{X}}", x.shape, "norm1")
+    equation = page.norm(x, "1", "norm1")
+    normed = page.line("norm", "Normalise each token", made, equation, Place("norm1"), BLOCK_WHY["norm1"])
+    found = single_head(page, normed)
+    made = page.tensor(r"\mathbf{X}'", x.shape, "attention.residual")
+    middle = page.line("attention", "Residual sum", made, x + found, Place("", "add", 0), BLOCK_WHY["residual"])
+    made = page.tensor(r"\hat{\mathbf{X}}", x.shape, "norm2")
+    equation = page.norm(middle, "2", "norm2")
+    normed = page.line("norm", "Normalise again", made, equation, Place("norm2"), BLOCK_WHY["norm2"])
+    found = mlp(page, normed)
+    made = page.tensor(r"\mathbf{X}", x.shape, "mlp.residual")
+    page.line("mlp", "Residual sum", made, middle + found, Place("", "add", 1), BLOCK_WHY["residual2"])
+    return page.lines
+
+
+def single_head(page: Page, x: Tensor) -> Tensor:
+    """Writes note 001's step 6, one head `d_k` wide without biases, of `x`, `[B, S, D]`; returns **O**, `[B, S, D]`."""
+    (B, S, D), d_k = x.shape, symbol("d_k")
+
+    def line(title: str, name: str, sizes: tuple, step: str, equation: Node, place: Place) -> Tensor:
+        made = page.tensor(rf"\mathbf{{{name}}}", sizes, f"attention.{step}")
+        return page.line("attention", title, made, equation, place, WHY[step])
+
+    def projected(title: str, name: str, step: str) -> Tensor:
+        equation = page.linear(x, name, (D, d_k), f"attention.{step}", bias=False)
+        return line(title, name, (B, S, d_k), step, equation, Place(f"attention.{step}"))
+
+    q, k, v = projected("Queries", "Q", "query"), projected("Keys", "K", "key"), projected("Values", "V", "value")
+    scores = line("Scores", "S", (B, S, S), "scores", q @ k.T / sympy.sqrt(d_k), Place("attention", "div"))
+    place = Place("attention", "softmax")
+    weights = line("Attention weights", "A", (B, S, S), "weights", Softmax(scores), place)
+    context = line("Context", "H", (B, S, d_k), "context", weights @ v, Place("attention", "matmul", 1))
+    equation = page.linear(context, "O", (d_k, D), "attention.output", bias=False)
+    return line("Output projection", "O", (B, S, D), "output", equation, Place("attention.output"))
+
+
+WHY = {
+    "query": "What each token is looking for. The product brings it from D numbers down to d_k, a small space that is "
+    "made for comparing.",
+    "key": "What each token offers to be found by. Queries are compared with keys, never with the tokens themselves, "
+    "so a token may look for something other than what it is.",
+    "value": "What each token hands over if it is attended to. It is separate from the key: being found and being "
+    "useful are two different things.",
+    "scores": "Every query against every key: one number for each pair of tokens. A sum of d_k products has a spread "
+    "that grows as √d_k, so that is divided out; else the softmax would pick one token and learn nothing.",
+    "weights": BLOCK_WHY["weights"],
+    "context": "Each token's mixture of all values, weighted by its row of shares. With one head there is nothing to "
+    "lay side by side: the mixture is d_k wide.",
+    "output": "What was found is d_k wide, the token D. This product brings it back, so that the two can be added.",
+}
+NOTES = {
+    "patches": "Note 001 flattens a patch channels-last; a strided convolution does the same only after its weights, "
+    "which are channels-first, are reordered.",
+    "position": "Note 001 calls attention permutation-invariant; it is equivariant: shuffle the tokens, and the "
+    "results are shuffled alike.",
+    "norm1": "Note 001 divides by σ + ε; the run divides by √(σ² + ε), with the biased variance.",
+    "norm2": "Note 001 divides by σ + ε; the run divides by √(σ² + ε), with the biased variance.",
+    "attention.scores": "Note 001 calls the scores A. With one shared projection these are symmetric, as it says, but "
+    "the weights after the softmax are not.",
+    "attention.weights": "Note 001 writes the weights as A with a hat.",
+    "cls": "Note 001 has no norm after the last block, so none runs here; Dosovitskiy et al. 2021 have one.",
+    "logits": "Note 001 gives the classification no bias, so none runs here.",
+}
+
+SPEC = Spec(
+    net=ViTNote,
+    lines=lines,
+    takes=("image",),
+    sizes={"H": 224, "W": 224, "C": 3, "P": 16, "D": 768, "d_k": 64, "d_ff": 3072, "L": 1, "K": 10},
+    derived={"N": "H*W/P**2"},
+    names=("B", "D", "N", "N + 1", "K", "C", "P", "H", "W", "H/P", "W/P", "d_k", "d_ff", "C*P**2"),
+    probes=(
+        {"B": 19, "H": 35, "W": 15, "C": 2, "P": 5, "D": 66, "d_k": 11, "d_ff": 13, "K": 17},
+        {"B": 13, "H": 15, "W": 33, "C": 4, "P": 3, "D": 14, "d_k": 9, "d_ff": 29, "K": 23},
+    ),
+    example=lambda sizes: (torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),),
+    prepare=photo_input,
+    result=class_probabilities,
+    segments=lambda sizes: (Segment("CLS", 0, 1), Segment("image", 1, sizes["N"] + 1)),
+)
