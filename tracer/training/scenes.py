@@ -1,0 +1,62 @@
+"""Drawn scenes as training data: made when a step asks for them, never twice the same."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tracer.inputs import scenes
+from tracer.inputs.scenes import Scenes
+
+TESTS = 2**40
+"""The seed of scenes to test on; steps of training draw theirs from 31 bits."""
+
+MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """As many scenes as one pass over the data has; which they are is decided by the step that draws them."""
+
+    number: int
+
+    def __len__(self) -> int:
+        return self.number
+
+
+def draw(generator: torch.Generator, number: int, **choice) -> Scenes:
+    """`number` new scenes, decided by the generator; `choice` as for `tracer.inputs.scenes.draw`."""
+    seed = torch.randint(2**31, (), generator=generator).item()
+    return scenes.draw(np.random.default_rng(seed), number, **choice)
+
+
+def tests(number: int, *, salt: int = 0, **choice) -> Scenes:
+    """The scenes that are tested on, the same each time; none of them was drawn in training."""
+    return scenes.draw(np.random.default_rng((TESTS, salt)), number, **choice)
+
+
+def pixels(drawn: Scenes) -> Tensor:
+    """The pictures as models take them: float32 `[B, 3, 64, 64]`, normalised by `MEAN` and `STD`."""
+    values = torch.from_numpy(drawn.pixels()).permute(0, 3, 1, 2).float() / 255
+    return (values - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]
+
+
+def optimizers(net: nn.Module, *, matrix_rate: float, rate: float, decay: float) -> list[torch.optim.Optimizer]:
+    """Muon (Jordan 2024) for the matrices of the blocks, AdamW for all else."""
+    named = list(net.named_parameters())
+    matrices = [parameter for name, parameter in named if parameter.ndim == 2 and "block" in name]
+    others = [parameter for name, parameter in named if parameter.ndim != 2 or "block" not in name]
+    return [
+        torch.optim.Muon(matrices, lr=matrix_rate, weight_decay=decay),
+        torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
+
+
+def fitting(sizes: dict[str, int], expected: dict[str, int]) -> None:
+    """ValueError unless `sizes` has the keys of `expected`, and takes scenes: 64×64 pixels in colour."""
+    if sizes.keys() != expected.keys():
+        raise ValueError(f"sizes {', '.join(sizes)}: expected {', '.join(expected)}")
+    given = {name: sizes[name] for name in "HWC"}
+    if given != {"H": scenes.SIDE, "W": scenes.SIDE, "C": 3}:
+        raise ValueError(f"sizes {given}: scenes are drawn with H = W = {scenes.SIDE} and C = 3")
