@@ -5,7 +5,7 @@ import torch
 from hazards import ExplicitAttention, FusedAttention
 
 import tracer
-from tracer.masks import blocks, causal, influence, kind, padded, prefix, reach, visible
+from tracer.masks import blocks, causal, influence, kind, padded, prefix, reach, row, visible
 from tracer.record import Segment
 
 SEGMENTS = (Segment("image", 0, 2), Segment("text", 2, 7))
@@ -34,6 +34,18 @@ def test_a_padded_mask_is_read_per_input():
     trace = tracer.trace(Padded(), torch.randn(2, 7, 12))
     assert kind(visible(trace, 0, batch=0)) == "padded" and kind(visible(trace, 0, batch=1)) == "bidirectional"
     assert visible(trace, 0, batch=0)[6].tolist() == [True] * 4 + [False] * 3
+
+
+@pytest.mark.parametrize("make", [FusedAttention, ExplicitAttention], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("mask", ["none", "causal", "prefix"])
+def test_one_row_before_and_after_the_mask(make, mask):
+    net, x = make(mask), torch.randn(1, 7, 12)
+    trace = tracer.trace(net, x)
+    q, k, _ = net.packed0(x).unflatten(-1, (3, 3, 4)).permute(2, 0, 3, 1, 4)
+    found = row(trace, 3, head=2)
+    assert torch.allclose(found.before, (q @ k.transpose(-2, -1) / 2)[0, 2, 3], atol=1e-6)
+    assert torch.equal(found.mask == 0, visible(trace, 0, head=2)[3])
+    assert torch.allclose((found.before + found.mask).softmax(-1), found.weights, atol=1e-6)
 
 
 def test_kinds_by_hand():

@@ -6,6 +6,6 @@ masks: it changes one token and looks which positions move. `reach` says what th
 
 from tracer.masks.influence import influence
 from tracer.masks.kinds import causal, padded, prefix
-from tracer.masks.reading import Block, blocks, kind, reach, visible
+from tracer.masks.reading import Block, Row, blocks, kind, reach, row, visible
 
-__all__ = ["Block", "blocks", "causal", "influence", "kind", "padded", "prefix", "reach", "visible"]
+__all__ = ["Block", "Row", "blocks", "causal", "influence", "kind", "padded", "prefix", "reach", "row", "visible"]

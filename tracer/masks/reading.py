@@ -8,10 +8,18 @@ import torch
 
 from tracer.attention import layers
 from tracer.attention.chain import scores_rows
-from tracer.record import Segment, Trace
+from tracer.record import AttentionRecord, Segment, Trace
 
 HIDDEN = -1e4
 """Scores from here down were masked: models write -∞, or the lowest number of their dtype, or -10,000."""
+
+
+class Row(NamedTuple):
+    """One query's scores before the mask, its mask (0 or -∞) and its attention weights, `[S_k]` each."""
+
+    before: torch.Tensor
+    mask: torch.Tensor
+    weights: torch.Tensor
 
 
 class Block(NamedTuple):
@@ -27,19 +35,50 @@ def visible(trace: Trace, layer: int = 0, *, head: int = 0, part: str | None = N
 
     ValueError for a layer, head or input of the batch that the run does not have, or attention that can't be recovered.
     """
-    records = layers(trace, part)
-    if not 0 <= layer < len(records):
-        raise ValueError(f"layer={layer} is outside of this run's {len(records)}: 0 to {len(records) - 1}")
-    record = records[layer]
-    if record.problem:
-        raise ValueError(f"layer {layer}: the mask is not recoverable: {record.problem}")
-    q, k = trace.values[record.q], trace.values[record.k]
-    scores = scores_rows(q, k, record.chain, list(range(record.queries)), trace.values.get)
-    scores = scores.reshape(-1, record.heads, record.queries, record.keys)
+    record = _record(trace, layer, part)
+    scores = _scores(trace, record, record.chain, list(range(record.queries)))
     for name, value, count in (("head", head, record.heads), ("batch", batch, scores.shape[0])):
         if not 0 <= value < count:
             raise ValueError(f"{name}={value} is outside of this run's {count}: 0 to {count - 1}")
     return scores[batch, head] > HIDDEN
+
+
+def _record(trace: Trace, layer: int, part: str | None) -> AttentionRecord:
+    records = layers(trace, part)
+    if not 0 <= layer < len(records):
+        raise ValueError(f"layer={layer} is outside of this run's {len(records)}: 0 to {len(records) - 1}")
+    if records[layer].problem:
+        raise ValueError(f"layer {layer}: the mask is not recoverable: {records[layer].problem}")
+    return records[layer]
+
+
+def _scores(trace: Trace, record: AttentionRecord, chain, rows: list[int]) -> torch.Tensor:
+    """Scores after the links of `chain`, `[B, h, rows, S_k]`."""
+    q, k = trace.values[record.q], trace.values[record.k]
+    scores = scores_rows(q, k, chain, rows, trace.values.get)
+    return scores.reshape(-1, record.heads, len(rows), record.keys)
+
+
+def row(trace: Trace, query: int, layer: int = 0, *, head: int = 0, part: str | None = None) -> Row:
+    """What the mask did to one query, for the first input of the batch: scores before it, the mask, weights after it.
+
+    Each is `[S_k]`. The scores before are the recorded chain without its masking links.
+    """
+    record, weights = _record(trace, layer, part), trace.attention(layer, head, query, part=part)[0]
+    chain = tuple(link for link in record.chain if not _masks(link, trace))
+    before = _scores(trace, record, chain, [query])[0, head, 0]
+    after = _scores(trace, record, record.chain, [query])[0, head, 0]
+    hidden = torch.full_like(before, float("-inf"))
+    return Row(before, torch.where(after > HIDDEN, torch.zeros_like(before), hidden), weights)
+
+
+def _masks(link: tuple[str, tuple], trace: Trace) -> bool:
+    """Whether a link of the chain hides keys; an additive bias that hides none is no mask."""
+    name, arguments = link
+    if name in ("causal", "masked_fill", "where"):
+        return True
+    tensors = [trace.values.get(a) for a in arguments if isinstance(a, str)]
+    return name == "add" and any(t is not None and bool((t <= HIDDEN).any()) for t in tensors)
 
 
 def kind(cells: torch.Tensor) -> str:
