@@ -41,3 +41,21 @@ def pixel_classes(model, inputs, logits: torch.Tensor) -> dict:
     labels = logits[0].argmax(-1)
     shares = labels.flatten().bincount(minlength=len(names)) / labels.numel()
     return {"kind": "labels", "classes": list(names), "labels": labels.tolist(), "shares": shares.tolist()}
+
+
+def picture_caption(model, inputs, logits: torch.Tensor) -> dict:
+    """The caption that the model writes for the picture, greedily, and its words; and the most probable words after
+    the text that was given, from logits `[B, T, V]`; for the first input of the batch."""
+    from tracer.inputs.captions import greedy, names
+
+    known = names(model)
+    words = [known[number] for number in greedy(model.net, inputs[0][:1], model.sizes["T_max"])[0]]
+    best = logits[0, -1].softmax(-1).topk(min(10, logits.shape[-1]))
+    return {
+        "kind": "caption",
+        "caption": " ".join(words),
+        "words": words,
+        "text": list(inputs.words),
+        "tokens": [known[number] for number in best.indices.tolist()],
+        "probabilities": best.values.tolist(),
+    }

@@ -53,7 +53,9 @@ class Rows(Node):
         return super().__new__(cls, table, sympy.sympify(count))
 
     def _latex(self, printer):
-        return rf"{self.args[0].inside(printer)}_{{[:{printer._print(self.args[1])}]}}"
+        table = self.args[0].inside(printer)
+        table = rf"{{{table}}}" if "_" in table else table
+        return rf"{table}_{{[:{printer._print(self.args[1])}]}}"
 
     def infer(self, same, shape):
         return (*shape[:-2], self.args[1], shape[-1])

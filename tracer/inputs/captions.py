@@ -1,0 +1,72 @@
+"""A picture and its caption, as models take them that read both; and the caption that such a model writes itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from tracer.inputs.scenes import sample_scene
+from tracer.inputs.tensors import photo_input
+from tracer.inputs.text import Words
+
+if TYPE_CHECKING:
+    from tracer.model import Inputs, Model
+
+BEGIN, END = 0, 1
+"""The numbers of the tokens that begin and end a caption."""
+
+
+@torch.no_grad()
+def greedy(net: torch.nn.Module, image: torch.Tensor, longest: int) -> list[list[int]]:
+    """The captions that the net writes for pictures `[B, C, H, W]`, each the most probable word after the last.
+
+    Token numbers without begin and end, fewer than `longest`.
+    """
+    tokens = torch.full((len(image), 1), BEGIN, device=image.device)
+    ended = torch.zeros(len(image), dtype=torch.bool, device=image.device)
+    for _ in range(longest):
+        best = net(image, tokens)[:, -1].argmax(-1)  # [B]
+        ended |= best == END
+        if ended.all() or tokens.shape[1] == longest:
+            break
+        tokens = torch.cat([tokens, best[:, None]], dim=1)
+    rows = [row[1:] for row in tokens.tolist()]
+    return [row[: row.index(END)] if END in row else row for row in rows]
+
+
+def names(model: Model) -> tuple[str, ...]:
+    """The words of a model's V tokens, by its card or its file; those without one are called by their number."""
+    known = tuple((model.card or {}).get("vocabulary", model.spec.vocabulary))[: model.sizes["V"]]
+    return known + tuple(f"token {number}" for number in range(len(known), model.sizes["V"]))
+
+
+def captioned_input(model: Model, image, text: str | None, given: dict[str, int]) -> Inputs:
+    """A picture `[B, C, H, W]` and token numbers `[B, T]`, the first the begin token.
+
+    With a picture alone the words are those that the model writes for it; without either, the sample scene and its
+    caption. A given T cuts or repeats the words to T tokens. ValueError for a text that is longer than T_max.
+    """
+    from tracer.model import Inputs
+
+    longest, known = model.sizes["T_max"], Words(names(model))
+    seen = photo_input(model, image, None, {"T": 1, **given}, sample=lambda: sample_scene().image())
+    if text is not None:
+        words = known.encode(text)
+    elif image is not None:
+        words = greedy(model.net, seen[0][:1], longest)[0]
+    else:
+        every = Words(model.spec.vocabulary).encode(sample_scene().caption)
+        words = [number % model.sizes["V"] for number in every][: longest - 1]
+    length = given.get("T", len(words) + 1)
+    if length > longest:
+        raise ValueError(
+            f"T={length} tokens, with the one that begins, are too many: the model reads at most T_max={longest}"
+        )
+    numbers = [BEGIN, *(words * length if "T" in given else words)][:length]
+    numbers += [BEGIN] * (length - len(numbers))
+    inputs = Inputs((seen[0], torch.tensor(numbers).expand(given["B"], -1).contiguous()))
+    inputs.sizes = {**given, "T": length}
+    inputs.photo, inputs.crop, inputs.words = seen.photo, seen.crop, known.words(numbers)
+    inputs.segments = model.spec.segments(model.vocabulary.complete({**inputs.sizes, **model.sizes}))
+    return inputs

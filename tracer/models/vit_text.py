@@ -1,0 +1,224 @@
+"""ViT and text in one stream: patches first, then words; says what a picture shows (note 000, part II)."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tracer import masks
+from tracer.blocks import Block
+from tracer.equations import CausalMask, Concat, Lookup, PrefixMask, Rows, RowsFrom, Tensor, Unfold
+from tracer.inputs.captions import captioned_input
+from tracer.inputs.scenes import LONGEST, VOCABULARY
+from tracer.model import Spec
+from tracer.notation import symbol
+from tracer.record import Segment
+from tracer.results import picture_caption
+from tracer.steps import Line, Place
+from tracer.textbook import Page, block_lines, noted
+
+
+class ViTText(nn.Module):
+    """Predicts the next word at every word, after seeing the picture (note 000, part II).
+
+    Takes `[B, C, H, W]` float pixels, normalised as in training, and token numbers `[B, T]`, T at most T_max, the
+    first of them the begin token; returns logits `[B, T, V]` of the words alone. `mask` is "causal", or "prefix",
+    where the patches see each other fully (Raffel et al. 2020, section 3.2.1); `tied` uses the embedding matrix as
+    output matrix (Press and Wolf 2017); `types` adds one learned vector to all patches, another to all words.
+    """
+
+    def __init__(
+        self,
+        *,
+        H: int,
+        W: int,
+        C: int,
+        P: int,
+        V: int,
+        T_max: int,
+        D: int,
+        h: int,
+        d_ff: int,
+        L: int,
+        mask="causal",
+        tied=True,
+        types=False,
+        bias=True,
+    ):
+        super().__init__()
+        if H % P or W % P:
+            raise ValueError(f"H={H}, W={W} don't fit P={P}: patches don't overlap, so H and W must be multiples of P")
+        self.P, self.N, self.mask = P, (H // P) * (W // P), mask
+        self.patches = nn.Linear(C * P * P, D)
+        self.image_positions = nn.Parameter(torch.randn(self.N, D) * 0.02)
+        self.image_type = nn.Parameter(torch.randn(D) * 0.02) if types else None
+        self.tokens = nn.Embedding(V, D)
+        self.text_positions = nn.Parameter(torch.randn(T_max, D) * 0.02)
+        self.text_type = nn.Parameter(torch.randn(D) * 0.02) if types else None
+        self.blocks = [f"block{layer}" for layer in range(1, L + 1)]
+        for name in self.blocks:
+            self.add_module(name, Block(D=D, h=h, d_ff=d_ff, bias=bias, eps=1e-5))
+        self.norm = nn.LayerNorm(D, eps=1e-5, bias=bias)
+        self.head = None if tied else nn.Linear(D, V)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+
+    def forward(self, image, tokens):
+        B, C, H, W, T, P, N = *image.shape, tokens.shape[1], self.P, self.N
+        if len(self.text_positions) < T:
+            raise ValueError(f"T={T} tokens are too many: the position table has T_max={len(self.text_positions)} rows")
+        x = image.view(B, C, H // P, P, W // P, P)  # [B, C, H/P, P, W/P, P]
+        x = x.permute(0, 2, 4, 1, 3, 5).reshape(B, N, C * P * P)  # [B, N, C·P²]
+        x = self.patches(x)  # [B, N, D]
+        x = x + self.image_positions  # [B, N, D]
+        words = self.tokens(tokens)  # [B, T, D]
+        words = words + self.text_positions[:T]  # [B, T, D]
+        if self.image_type is not None:
+            x = x + self.image_type  # [B, N, D]
+            words = words + self.text_type  # [B, T, D]
+        x = torch.cat([x, words], dim=1)  # [B, N+T, D]
+        if self.mask == "prefix":
+            mask = masks.prefix(N + T, N, device=image.device)  # [N+T, N+T]
+        else:
+            mask = masks.causal(N + T, device=image.device)  # [N+T, N+T]
+        for name in self.blocks:
+            x = self.get_submodule(name)(x, mask)  # [B, N+T, D]
+        x = self.norm(x)  # [B, N+T, D]
+        x = x[:, N:].contiguous()  # [B, T, D]
+        if self.head is None:
+            return F.linear(x, self.tokens.weight)  # [B, T, V]
+        return self.head(x)  # [B, T, V]
+
+
+def lines(config: dict) -> list[Line]:
+    """The textbook of the single stream, in the order and notation of note 000, part II."""
+    B, N, T, D, V = map(symbol, "BNTDV")
+    page = Page(bias=config["bias"], eps=1e-5)
+    image, matrix = picture(page), page.parameter(r"\mathbf{E}", (V, D), "tokens.weight")
+    words = text(page, matrix)
+    if config["types"]:
+        for value, name, short, nth in ((image, "image", "img", 2), (words, "text", "txt", 3)):
+            made = page.tensor(value.name.replace("(0)", r"\mathrm{type}"), value.shape, f"{name}_type")
+            equation = value + page.parameter(rf"\mathbf{{T}}_{{\mathrm{{{short}}}}}", (D,), f"{name}_type")
+            page.line("embedding", f"Mark as {name}", made, equation, Place("", "add", nth), WHY["type"])
+        image, words = (line.tensor for line in page.lines[-2:])
+    made = page.tensor(r"\mathbf{X}^{(0)}", (B, N + T, D), "sequence")
+    x = page.line("embedding", "One sequence", made, Concat(image, words), Place("", "cat"), WHY["sequence"])
+    mask = page.tensor(r"\mathbf{M}", (N + T, N + T), "mask")
+    kind = config["mask"]
+    equation, call = (PrefixMask(N + T, N), "masked_fill") if kind == "prefix" else (CausalMask(N + T), "triu")
+    page.line("attention", f"{kind.capitalize()} mask", mask, equation, Place("", call), WHY[kind], NOTES[kind])
+    for layer in range(1, config["L"] + 1):
+        page.lines += noted(block_lines(layer, x, mask=mask, bias=config["bias"], eps=1e-5), NOTES)
+        x = page.lines[-1].tensor
+    made = page.tensor(r"\mathbf{X}_f", (B, N + T, D), "norm")
+    x = page.line("norm", "Last norm", made, page.norm(x, "f", "norm"), Place("norm"), WHY["norm"])
+    made = page.tensor(r"\mathbf{X}_{f,\mathrm{txt}}", (B, T, D), "text")
+    equation, place = RowsFrom(x, N), Place("", "getitem", 2 if kind == "prefix" else 1)
+    x = page.line("head", "Text only", made, equation, place, WHY["text"], NOTES["text"])
+    logits = page.tensor(r"\mathbf{Z}", (B, T, V), "logits")
+    if config["tied"]:
+        page.line("head", "Logits, tied", logits, x @ matrix.T, Place("", "linear"), WHY["tied"])
+    else:
+        equation = page.linear(x, r"\mathrm{vocab}", (D, V), "head", bias=True)
+        page.line("head", "Logits", logits, equation, Place("head"), WHY["head"], NOTES["head"])
+    return page.lines
+
+
+def picture(page: Page) -> Tensor:
+    """Writes what is done to the picture alone; returns **I**⁽⁰⁾, `[B, N, D]`."""
+    B, C, H, W, P, N, D = map(symbol, "BCHWPND")
+    pixels = Tensor(r"\mathbf{X}_{\mathrm{img}}", (B, C, H, W), "input image")
+    x = page.tensor(r"\mathbf{X}_{\mathrm{patch}}", (B, N, C * P**2), "patches")
+    page.line("patches", "Unfold to patches", x, Unfold(pixels, P), Place("", "reshape"), WHY["patches"])
+    made = page.tensor(r"\mathbf{I}", (B, N, D), "embedding")
+    equation = page.linear(x, r"\mathrm{patch}", (C * P**2, D), "patches", bias=True)
+    place = Place("patches")
+    x = page.line("embedding", "Project patches", made, equation, place, WHY["embedding"], NOTES["embedding"])
+    made = page.tensor(r"\mathbf{I}^{(0)}", (B, N, D), "position")
+    equation = x + page.parameter(r"\mathbf{P}_{\mathrm{img}}", (N, D), "image_positions")
+    place = Place("", "add", 0)
+    return page.line("position", "Add image positions", made, equation, place, WHY["position"], NOTES["position"])
+
+
+def text(page: Page, matrix: Tensor) -> Tensor:
+    """Writes what is done to the words alone; returns **X**⁽⁰⁾_txt, `[B, T, D]`."""
+    B, T, D, T_max = map(symbol, ("B", "T", "D", "T_max"))
+    tokens = Tensor(r"\mathbf{t}", (B, T), "input tokens")
+    made, place = page.tensor(r"\mathbf{X}_{\mathrm{txt}}", (B, T, D), "words"), Place("tokens")
+    x = page.line("embedding", "Look up words", made, Lookup(matrix, tokens), place, WHY["words"], NOTES["words"])
+    made = page.tensor(r"\mathbf{X}_{\mathrm{txt}}^{(0)}", (B, T, D), "text_position")
+    equation = x + Rows(page.parameter(r"\mathbf{P}_{\mathrm{txt}}", (T_max, D), "text_positions"), T)
+    place, note = Place("", "add", 1), NOTES["text_position"]
+    return page.line("position", "Add text positions", made, equation, place, WHY["text_position"], note)
+
+
+WHY = {
+    "patches": "The unfold operator 𝒰 cuts the picture to squares of P × P pixels and flattens each one, channel after "
+    "channel. Nothing is computed yet; pixels only move.",
+    "embedding": "One learned matrix turns each patch into a token of D numbers, as wide as a word's. A convolution "
+    "with kernel and stride P does the very same sums, with the same weights in another shape.",
+    "position": "Attention does not know which patch lies where. A learned vector is added for each place of the "
+    "grid, so that the model can tell left from right and top from bottom.",
+    "type": "One more learned vector, the same for all tokens of a kind, tells patches from words. It is optional, "
+    "since their positions differ already.",
+    "words": "Each word is a number that picks a learned row of E. From here on a word and a patch are alike: a token "
+    "of D numbers.",
+    "text_position": "Words stand in one line, so one number says where each is. They have a table of their own: the "
+    "first word is not the first patch.",
+    "sequence": "Patches first, then words, in one sequence that the same blocks read. Under the mask below each word "
+    "can look back at all of the picture, because the picture comes before it.",
+    "causal": "No token may see what comes after it. This matrix of 0 and -∞ is made once and added to the scores of "
+    "every block. Words see the whole picture and the words before them, since the picture stands in front.",
+    "prefix": "Words see the picture and the words before them, and the patches see each other fully. Only the words "
+    "have to be hidden from what comes before them: they are what is predicted.",
+    "norm": "The residual stream grew with every sum. One last layer norm brings all tokens to one scale before "
+    "they are read.",
+    "text": "Only words are to be predicted, so only the tokens of words are read. What the picture showed has "
+    "reached them through attention.",
+    "tied": "Each token is compared with every row of the embedding matrix: the word it is most like comes next. "
+    "Using E twice saves a matrix of V × D numbers.",
+    "head": "A matrix of its own turns each token into a score for every word. The softmax of a row is the "
+    "probability of each next word.",
+}
+NOTES = {
+    "embedding": "Note 000's convolution needs no reordering of weights here, since both flatten channels first.",
+    "position": "Note 000 calls these positions 2D; the table is a list of N rows in scan order, one for each place "
+    "of the grid, and the sum knows nothing of rows and columns.",
+    "words": "Note 000 counts tokens from 1 to V, the code from 0 to V − 1.",
+    "text_position": "Note 000 has P_txt with T rows; the code keeps a longer table and takes its first T.",
+    "causal": "Note 000 does not say it, but under this mask patches can't see later patches either: the first sees "
+    "only itself.",
+    "prefix": "Note 000 has the causal mask only; under this one the patches also see later patches.",
+    "attention.scores": "Note 000 has a single head and divides by √D; each head here is d_k = D/h wide.",
+    "attention.residual": "Note 000's summary calls this sum “Add & norm”; there is no norm in it.",
+    "mlp.output": "Note 000 calls this M, like the mask.",
+    "text": "Note 000 drops the last image position here, so the first word is predicted only because the text starts "
+    "with a begin token.",
+    "head": "Note 000's summary leaves out the bias of the separate head; its section 2 has it.",
+}
+
+SPEC = Spec(
+    net=ViTText,
+    lines=lines,
+    takes=("image", "text"),
+    sizes={"H": 64, "W": 64, "C": 3, "P": 8, "V": len(VOCABULARY), "T_max": LONGEST + 1}
+    | {"D": 128, "h": 4, "d_ff": 512, "L": 4},
+    derived={"N": "H*W/P**2", "d_k": "D/h"},
+    names=("B", "D", "N", "T", "N + T", "V", "T_max", "C", "P", "H", "W", "H/P", "W/P", "h", "d_k", "d_ff", "C*P**2"),
+    probes=(
+        {"B": 19, "T": 8, "H": 35, "W": 15, "C": 2, "P": 5, "V": 23, "T_max": 13, "D": 66, "h": 6, "d_ff": 17},
+        {"B": 13, "T": 7, "H": 15, "W": 33, "C": 4, "P": 3, "V": 31, "T_max": 17, "D": 20, "h": 2, "d_ff": 29},
+    ),
+    example=lambda sizes: (
+        torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),
+        torch.arange(sizes["B"] * sizes["T"]).view(sizes["B"], sizes["T"]) % sizes["V"],
+    ),
+    prepare=captioned_input,
+    result=picture_caption,
+    segments=lambda sizes: (
+        Segment("image", 0, sizes["N"]),
+        Segment("text", sizes["N"], sizes["N"] + sizes["T"]),
+    ),
+    runs=("B", "T"),
+    vocabulary=VOCABULARY,
+    options={"mask": ("causal", "prefix"), "tied": (True, False), "types": (False, True), "bias": (True, False)},
+)
