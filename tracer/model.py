@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -203,10 +202,10 @@ def check_config(spec: Spec, name: str, given: dict) -> None:
             raise ValueError(f"{symbol}={value!r} is no size: a whole number from 1 up was expected")
 
 
-def parameters_of(spec: Spec, config: dict) -> int:
-    """How many parameters the net has at these sizes, counted on `meta`, where they cost no memory."""
+def shapes(spec: Spec, config: dict) -> dict[str, tuple[int, ...]]:
+    """The shapes of the net's parameters at these sizes and options, built on `meta`, where they cost no memory."""
     with forked_rng(0), torch.device("meta"):
-        return sum(prod(parameter.shape) for parameter in spec.net(**config).parameters())
+        return {name: tuple(parameter.shape) for name, parameter in spec.net(**config).named_parameters()}
 
 
 def _names(text: str) -> set[str]:

@@ -10,6 +10,7 @@ import json
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.resources import files
+from math import prod
 from pkgutil import iter_modules
 
 WEIGHTS = files(__name__) / "weights"
@@ -48,11 +49,11 @@ def origin(name: str) -> str:
 def load(name: str, *, weights=None, **config):
     """The model of that name, ready to run, at the sizes and options of `config`.
 
-    With its shipped weights where their sizes are asked for; at other sizes, or where none are shipped, with
+    With its shipped weights where those fit what is asked for; at other sizes, or where none are shipped, with
     seeded random weights. `weights` is a safetensors file to load instead. ValueError in one sentence for an
     unknown name, sizes that the model lacks or that don't fit, or weights that don't fit the sizes.
     """
-    from tracer.model import Model, check_config, parameters_of, seeded
+    from tracer.model import Model, check_config, seeded, shapes
 
     spec = import_module(f"{__name__}.{_known(name).replace('-', '_')}").SPEC
     check_config(spec, name, config)
@@ -60,7 +61,7 @@ def load(name: str, *, weights=None, **config):
     shipped = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}
     shipped |= {**(found or {}).get("sizes", {}), **(found or {}).get("options", {})}
     full = {**shipped, **config}
-    count = parameters_of(spec, full)
+    count = sum(map(prod, shapes(spec, full).values()))
     if count * 4 > LIMIT:
         asked = ", ".join(f"{symbol}={value}" for symbol, value in config.items())
         raise ValueError(
@@ -68,8 +69,12 @@ def load(name: str, *, weights=None, **config):
             f"at most {LIMIT >> 30} GB are allowed"
         )
     net = seeded(spec.net, full)
-    if weights is None and found and full == shipped:
+    same_sizes = all(full[symbol] == shipped[symbol] for symbol in spec.sizes)
+    if weights is None and found and same_sizes and shapes(spec, full) == shapes(spec, shipped):
         weights, origin_text = WEIGHTS / f"{name}.safetensors", origin(name)
+        for option in spec.options:
+            if full[option] != shipped[option]:
+                origin_text += f", but with {option}={full[option]} and not {shipped[option]}"
     elif weights is None:
         origin_text = "seeded random weights"
         found = {key: found[key] for key in ("mean", "std", "classes", "vocabulary") if key in found} if found else None
