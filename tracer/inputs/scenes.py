@@ -7,7 +7,7 @@ scene, but blue. What is drawn depends on the seed alone. Nothing here imports t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from PIL import Image
@@ -129,7 +129,10 @@ class Scenes:
     def __len__(self) -> int:
         return len(self.count)
 
-    def __getitem__(self, index: int) -> Scene:
+    def __getitem__(self, index):
+        """One scene by its number; a slice gives fewer scenes."""
+        if isinstance(index, slice):
+            return Scenes(*(getattr(self, part.name)[index] for part in fields(self)))
         things = tuple(
             Thing(
                 tuple(SHAPES)[self.shape[index, i]],
