@@ -120,13 +120,13 @@ class RelativeAttention(Attention):
         k = self.key(x).view(B, S, h, d_k).transpose(1, 2)  # [B, h, S, d_k]
         v = self.value(x).view(B, S, h, d_k).transpose(1, 2)  # [B, h, S, d_k]
         pairs = distances.expand(B, h, S, S)  # [B, h, S, S]
-        by_distance = q @ self.key_distances.T  # [B, h, S, 2R+1]
+        by_distance = q @ self.key_distances.T  # [B, h, S, 2·R+1]
         relative = by_distance.gather(-1, pairs)  # [B, h, S, S]
         scores = (q @ k.transpose(-2, -1) + relative) / sqrt(d_k)  # [B, h, S, S]
         if mask is not None:
             scores = scores + mask  # [B, h, S, S]
         weights = scores.softmax(dim=-1)  # [B, h, S, S]
-        shares = x.new_zeros(by_distance.shape).scatter_add(-1, pairs, weights)  # [B, h, S, 2R+1]
+        shares = x.new_zeros(by_distance.shape).scatter_add(-1, pairs, weights)  # [B, h, S, 2·R+1]
         context = weights @ v + shares @ self.value_distances  # [B, h, S, d_k]
         context = context.transpose(1, 2).reshape(B, S, h * d_k)  # [B, S, h·d_k]
         return self.output(context)  # [B, S, D]
@@ -282,7 +282,7 @@ SPEC = Spec(
     net=Transformer,
     lines=lines,
     takes=("text",),
-    sizes={"V": 96, "T_max": 16, "D": 64, "h": 4, "d_ff": 128, "L": 1, "R": 15},
+    sizes={"V": 96, "T_max": 16, "D": 24, "h": 2, "d_ff": 48, "L": 1, "R": 15},
     derived={"d_k": "D/h"},
     names=("B", "T", "D", "D/2", "V", "T_max", "h", "d_k", "d_ff", "R", "2*R + 1"),
     probes=(
