@@ -1,0 +1,159 @@
+"""What the notes claim of attention, in numbers: some of it on shipped and seeded models, none of it by assertion."""
+
+from functools import cache
+from math import sqrt
+
+import pytest
+import torch
+
+import tracer
+from tracer import claims, models
+from tracer.anomaly import anomaly_map
+from tracer.attention.terms import terms
+from tracer.inputs import surfaces
+
+BOOK = {"circle": 1.0, "square": 2.0, "triangle": 3.0, "diamond": 4.0}
+
+
+@cache
+def vit():
+    model = tracer.load("vit", H=12, W=20, P=4, D=12, h=3, d_ff=23, K=7, L=2)
+    return model, model.trace()
+
+
+def test_soft_lookup():
+    """Note 002: a dictionary that finds what was meant, although the query is misspelt."""
+    shares, value = claims.lookup(BOOK, "sqare")
+    assert max(shares, key=shares.get) == "square" and sum(shares.values()) == pytest.approx(1)
+    assert value == pytest.approx(sum(shares[key] * BOOK[key] for key in BOOK))
+    assert claims.lookup(BOOK, "triangel", sharpness=500)[1] == pytest.approx(3, abs=1e-6)
+    shares, value = claims.lookup(BOOK, "circle", sharpness=1e-9)  # nothing is compared: the mean of all
+    assert value == pytest.approx(2.5)
+    with pytest.raises(ValueError, match="'x' can't be looked up: the book is empty"):
+        claims.lookup({}, "x")
+
+
+def test_a_context_is_a_weighted_sum():
+    """Each head of the ViT is such a lookup: its context is a row of shares times its values."""
+    _, trace = vit()
+    q, k, v = (trace.value(f"block1.attention.{name}")[0] for name in ("query", "key", "value"))
+    context = trace.value("block1.attention.context")[0].unflatten(-1, (3, -1))
+    for head in range(3):
+        weights, mixed = claims.soft_lookup(q[head], k[head], v[head])
+        assert torch.allclose(weights, trace.attention(0, head)[0], atol=1e-6)
+        assert torch.allclose(mixed, context[:, head], atol=1e-6)
+        assert (mixed <= v[head].amax(0) + 1e-6).all() and (mixed >= v[head].amin(0) - 1e-6).all()
+
+
+def test_heads_are_columns():
+    """W_Q of a head is a stretch of d_k columns of the one matrix that makes all heads' queries."""
+    model, trace = vit()
+    x = trace.value("block1.norm1")[0]
+    for name in ("query", "key", "value"):
+        linear = model.net.block1.attention.get_submodule(name)
+        for head in range(3):
+            columns = slice(4 * head, 4 * head + 4)
+            own = x @ linear.weight.T[:, columns] + linear.bias[columns]
+            assert torch.allclose(own, trace.value(f"block1.attention.{name}")[0, head], atol=1e-5)
+
+
+def test_a_shared_projection_has_symmetric_scores():
+    """Note 001: with one projection i meets j as j meets i; but after the softmax they attend unequally."""
+    tokens = vit()[1].value("block1.norm1")[0]
+    projection = vit()[0].net.block1.attention.query.weight.detach().T[:, :4]
+    scores, weights = claims.shared_projection(tokens, projection)
+    assert claims.asymmetry(scores) < 1e-6
+    assert claims.asymmetry(weights) > 1e-3
+    assert claims.asymmetry(vit()[1].value("block1.attention.scores")) > 1e-2  # two projections
+
+
+def test_attention_is_equivariant():
+    """Note 001: without positions, shuffled tokens give shuffled results, not the same ones."""
+    model, _ = vit()
+    random = torch.Generator().manual_seed(0)
+    tokens, order = torch.randn(1, 16, 12, generator=random), torch.randperm(16, generator=random)
+    for function in (model.net.block1.attention, model.net.block1):
+        equivariant, invariant = claims.shuffled(function, tokens, order)
+        assert equivariant < 1e-5 and invariant > 1e-2
+    position = torch.randn(16, 12, generator=random)
+    assert claims.shuffled(lambda x: model.net.block1.attention(x + position), tokens, order)[0] > 1e-2
+    only_class = claims.shuffled(lambda x: model.net.block1(x)[:, :1].expand_as(x), tokens, _keeping_cls(order))
+    assert only_class[1] < 1e-5  # what is read at one token does not change when the others are shuffled
+
+
+def _keeping_cls(order):
+    return torch.cat([torch.tensor([0]), order[order != 0]])
+
+
+def test_raw_tokens_attend():
+    """Note 001: softmax(ZZᵀ/√D) Z is a valid operation, and like attends to like."""
+    tokens = torch.tensor([[3.0, 0.0, 0.1], [3.0, 0.1, 0.0], [0.0, 3.0, 0.0]])
+    weights, mixed = claims.soft_lookup(tokens, tokens, tokens)
+    assert torch.allclose(weights.sum(-1), torch.ones(3)) and mixed.shape == tokens.shape
+    assert weights[0, 1] > 10 * weights[0, 2]
+
+
+def test_values_have_no_say_in_the_weights():
+    """Note 001: with W_V apart from W_Q and W_K, what is passed on can change while the routing stays."""
+    model = tracer.load("vit", H=12, W=20, P=4, D=12, h=3, d_ff=23, K=7, L=2)
+    with torch.no_grad():
+        model.net.block1.attention.value.weight.mul_(-2)
+    changed, before = model.trace(), vit()[1]
+    assert torch.equal(changed.attention(0), before.attention(0))
+    assert not torch.allclose(changed.value("block1.attention.context"), before.value("block1.attention.context"))
+
+
+def test_the_scale_keeps_the_variance():
+    """Notes 001 and 002: unscaled, dot products spread as √d_k, and the softmax of such scores stops learning."""
+    for width in (4, 64, 256):
+        assert claims.spread(width, scaled=True) == pytest.approx(1, rel=0.1)
+        assert claims.spread(width, scaled=False) == pytest.approx(sqrt(width), rel=0.1)
+    scores = torch.linspace(-2, 2, 9, dtype=torch.float64)
+    slopes = []
+    for factor in (1, 64):
+        at = (scores * factor).requires_grad_()
+        at.softmax(0)[-1].backward()
+        slopes.append(at.grad.abs().max())
+    assert slopes[1] < 1e-6 < 0.1 < slopes[0]
+
+
+def test_the_vit_has_no_mask():
+    assert {attention.mask for attention in vit()[1].attentions} == {"none"}
+    assert vit()[1].attention(0).min() > 0
+
+
+def test_a_strided_convolution_embeds_the_same():
+    """Note 000 II: unfold and project, or a convolution with kernel = stride = P and the same numbers."""
+    model = tracer.load("vit-text", H=12, W=20, P=4, V=17, T_max=11, D=14, h=1, d_ff=23, L=1)
+    trace, image = model.trace(), model.inputs()[0]
+    weight = model.net.patches.weight.unflatten(1, (3, 4, 4))
+    embedded = torch.nn.functional.conv2d(image, weight, model.net.patches.bias, stride=4).flatten(2).mT
+    assert torch.allclose(trace.value("embedding"), embedded, atol=1e-5)
+
+
+def test_scores_fall_into_four_terms():
+    """Note 004: content and position of the query against content and position of the key, which add up."""
+    model = tracer.load("transformer", D=12, h=3, d_ff=23, L=1)
+    trace = model.trace()
+    found, scores = terms(model, trace), trace.value("block1.attention.scores")
+    assert len(found) == 4 and all(term.abs().max() > 0 for term in found.values())
+    assert (sum(found.values()) - scores).abs().max() <= 1e-5 * scores.abs().max()
+
+
+def test_a_defect_is_badly_predicted():
+    """Note 001: what does not follow from the rest of the surface is the anomaly."""
+    if models.card("mae") is None:
+        pytest.skip("the masked autoencoder has no shipped weights")
+    model = tracer.load("mae")
+    clean = surfaces.surface("stripes", 7)
+    marred, mask = surfaces.damage(clean, 3, "scratch")
+    found = [_levels(model, pixels) for pixels in (clean, marred)]
+    covered = torch.from_numpy(surfaces.patch_mask(mask, 8))
+    assert found[1][covered].mean() > 2 * found[0][covered].mean()
+    assert found[1][covered].mean() > 2 * found[1][~covered].mean()
+
+
+def _levels(model, pixels):
+    from PIL import Image
+
+    return anomaly_map(model.net, model.inputs(Image.fromarray(pixels))[0])[0]
