@@ -19,6 +19,7 @@ def pointing(net: nn.Module, drawn: list[Scenes]) -> dict:
     show the same); `"of the word itself"` takes its own row instead. The patch with the most attention counts as on
     the object if it overlaps the object's box. Blocks with the mean over their heads, and single heads, are chosen by
     the first `CHOOSING` scenes and measured on the rest; `"by chance"` is the share of patches that overlap the box.
+    Layers and heads count from 0.
     """
     before, own, chance, held = [], [], [], []
     for some in drawn:
@@ -32,11 +33,11 @@ def pointing(net: nn.Module, drawn: list[Scenes]) -> dict:
     figures = {}
     for name, hits in rows.items():  # [words, L, h + 1], the last column with the mean over heads
         chosen, said = hits[~held].double().mean(dim=0), hits[held if held.any() else ~held].double().mean(dim=0)
-        block = int(chosen[:, -1].argmax())
+        layer = int(chosen[:, -1].argmax())
         best, head = divmod(int(chosen[:, :-1].argmax()), chosen.shape[1] - 1)
-        figures[f"pointing{name}, mean over heads"] = {"block": block, "share": round(said[block, -1].item(), 4)}
+        figures[f"pointing{name}, mean over heads"] = {"layer": layer, "share": round(said[layer, -1].item(), 4)}
         share = round(said[best, head].item(), 4)
-        figures[f"pointing{name}, best head"] = {"block": best, "head": head, "share": share}
+        figures[f"pointing{name}, best head"] = {"layer": best, "head": head, "share": share}
     return figures | {"pointing by chance": round(torch.cat(chance).double().mean().item(), 4)}
 
 
