@@ -53,12 +53,13 @@ class Spec:
 
 class Inputs(tuple):
     """The tensors that forward takes, in its order; also knows the sizes that it decides, the photo, its crop, the
-    words and the segments."""
+    words, the sentences and the segments."""
 
     sizes: ClassVar[dict[str, int]] = {}
     photo: np.ndarray | None = None
     crop: Crop | None = None
     words: tuple[str, ...] = ()
+    sentences: tuple[str, ...] = ()
     segments: tuple[Segment, ...] = ()
 
 

@@ -28,11 +28,12 @@ MEANINGS = {
     "h": "attention heads",
     "d_k": "width of one head",
     "L": "number of blocks",
-    "K": "classes",
+    "K": "classes, or the sentences that stand for them",
     "R": "reach: the farthest distance that relative positions tell apart",
     "N_v": "visible patches: those that the encoder is given",
     "N_h": "hidden patches: those that the decoder predicts",
     "L_dec": "number of blocks of the decoder",
+    "D_e": "width of the space in which photos and sentences meet",
 }
 
 LATEX = {

@@ -59,3 +59,9 @@ def picture_caption(model, inputs, logits: torch.Tensor) -> dict:
         "tokens": [known[number] for number in best.indices.tolist()],
         "probabilities": best.values.tolist(),
     }
+
+
+def sentence_probabilities(model, inputs, logits: torch.Tensor) -> dict:
+    """The sentences and how well each fits, `softmax(Z)` of logits `[B, K]`, for the first photo of the batch."""
+    shares = logits[0].softmax(-1)
+    return {"kind": "sentences", "sentences": list(inputs.sentences), "probabilities": shares.tolist()}

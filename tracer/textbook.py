@@ -14,7 +14,7 @@ from tracer.equations import GELU, Heads, Joined, LayerNorm, Node, Softmax, Tens
 from tracer.notation import symbol
 from tracer.steps import Line, Place
 
-B, D, h, d_k, d_ff = map(symbol, ("B", "D", "h", "d_k", "d_ff"))
+D, h, d_k, d_ff = map(symbol, ("D", "h", "d_k", "d_ff"))
 
 
 class Page:
@@ -26,7 +26,7 @@ class Page:
     def __init__(
         self, prefix: str = "", layer: int | None = None, *, bias: bool = True, eps: float = 1e-6, tower: str = ""
     ):
-        self.prefix, self.layer, self.bias, self.eps = prefix, layer, bias, eps
+        self.prefix, self.layer, self.bias, self.eps, self.tower = prefix, layer, bias, eps, tower
         marks = [rf"\mathrm{{{tower}}}"] * bool(tower) + [f"({layer})"] * (layer is not None)
         self.tag = f"^{{{' '.join(marks)}}}" if marks else ""
         self.lines: list[Line] = []
@@ -64,10 +64,10 @@ class Page:
 
 def heads(page: Page, x: Tensor, width: sympy.Expr = d_k) -> tuple[Tensor, Tensor, Tensor]:
     """Writes **Q**, **K** and **V** of `x`, `[B, S, D]`, dealt out to heads: `[B, h, S, d_k]` each."""
-    S, joined = x.shape[-2], h * width
+    batch, S, joined = *x.shape[:2], h * width
 
     def dealt(name: str, step: str, nth: int, title: str) -> Tensor:
-        made = page.tensor(rf"\mathbf{{{name}}}", (B, h, S, width), f"attention.{step}")
+        made = page.tensor(rf"\mathbf{{{name}}}", (batch, h, S, width), f"attention.{step}")
         equation = Heads(page.linear(x, name, (D, joined), f"attention.{step}"), h)
         return page.line("attention", title, made, equation, Place("attention", "transpose", nth), WHY[step])
 
@@ -79,32 +79,32 @@ def attention(page: Page, x: Tensor, mask: Tensor | None = None, width: sympy.Ex
 
     Source: Vaswani et al. 2017, equation 1 and section 3.2.2.
     """
-    S, joined = x.shape[-2], h * width
+    batch, S, joined = *x.shape[:2], h * width
     q, k, v = heads(page, x, width)
-    scores = page.tensor(r"\mathbf{S}", (B, h, S, S), "attention.scores")
+    scores = page.tensor(r"\mathbf{S}", (batch, h, S, S), "attention.scores")
     product = q @ k.T / sympy.sqrt(width)
     if mask is None:
         page.line("attention", "Scores", scores, product, Place("attention", "div"), WHY["scores"])
     else:
         page.line("attention", "Scores", scores, product + mask, Place("attention", "add"), WHY["masked scores"])
-    weights = page.tensor(r"\mathbf{A}", (B, h, S, S), "attention.weights")
+    weights = page.tensor(r"\mathbf{A}", (batch, h, S, S), "attention.weights")
     page.line("attention", "Attention weights", weights, Softmax(scores), Place("attention", "softmax"), WHY["weights"])
-    context = page.tensor(r"\mathbf{H}", (B, S, joined), "attention.context")
+    context = page.tensor(r"\mathbf{H}", (batch, S, joined), "attention.context")
     page.line("attention", "Context", context, Joined(weights @ v), Place("attention", "reshape"), WHY["context"])
-    output = page.tensor(r"\mathbf{O}", (B, S, D), "attention.output")
+    output = page.tensor(r"\mathbf{O}", (batch, S, D), "attention.output")
     equation = page.linear(context, "O", (joined, D), "attention.output")
     return page.line("attention", "Output projection", output, equation, Place("attention.output"), WHY["output"])
 
 
 def mlp(page: Page, x: Tensor, activation: type[Node] = GELU, module: str = "gelu") -> Tensor:
     """Writes the MLP of `x`, `[B, S, D]`; returns **F**, `[B, S, D]`. Source: Vaswani et al. 2017, section 3.3."""
-    S = x.shape[-2]
-    hidden = page.tensor(r"\mathbf{U}", (B, S, d_ff), "mlp.hidden")
+    batch, S = x.shape[:2]
+    hidden = page.tensor(r"\mathbf{U}", (batch, S, d_ff), "mlp.hidden")
     equation = page.linear(x, "1", (D, d_ff), "mlp.expand")
     page.line("mlp", "Expand", hidden, equation, Place("mlp.expand"), WHY["hidden"])
-    active = page.tensor(r"\mathbf{G}", (B, S, d_ff), "mlp.activation")
+    active = page.tensor(r"\mathbf{G}", (batch, S, d_ff), "mlp.activation")
     page.line("mlp", "Activate", active, activation(hidden), Place(f"mlp.{module}"), WHY[activation.__name__])
-    output = page.tensor(r"\mathbf{F}", (B, S, D), "mlp.output")
+    output = page.tensor(r"\mathbf{F}", (batch, S, D), "mlp.output")
     equation = page.linear(active, "2", (d_ff, D), "mlp.contract")
     return page.line("mlp", "Contract", output, equation, Place("mlp.contract"), WHY["contract"])
 

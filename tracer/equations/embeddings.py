@@ -1,0 +1,76 @@
+"""Two encoders' outputs made comparable: read at one token, brought to unit length, scaled (Radford et al. 2021)."""
+
+from __future__ import annotations
+
+import sympy
+
+from tracer.equations.node import Node, ShapeError
+
+
+class FirstOf(Node):
+    """Where a token number first stands in each row: `[K, T]` to `[K]`, counted from 0; 0 where it does not."""
+
+    def __new__(cls, tokens, number):
+        return super().__new__(cls, tokens, sympy.Integer(number))
+
+    def _latex(self, printer):
+        tokens = printer._print(self.args[0])
+        return rf"\min\left\{{ j : {tokens}_j = {printer._print(self.args[1])} \right\}}"
+
+    def infer(self, same, shape):
+        return shape[:-1]
+
+    def run(self, size, tokens):
+        import torch
+
+        wanted = int(self.args[1])
+        found = [row.index(wanted) if wanted in row else 0 for row in tokens.tolist()]
+        return torch.tensor(found, dtype=tokens.dtype)
+
+
+class RowsAt(Node):
+    """One token of each sequence: `[K, T, D]` at places `[K]` is `[K, D]`."""
+
+    def _latex(self, printer):
+        tokens, places = self.args
+        return rf"{{{tokens.inside(printer)}}}_{{[\,{printer._print(places)}\,]}}"
+
+    def infer(self, same, tokens, places):
+        if len(tokens) != 3 or len(places) != 1 or not same(tokens[0], places[0]):
+            raise ShapeError(f"{tokens} taken at {places}: [K, T, D] and [K] were expected")
+        return (tokens[0], tokens[-1])
+
+    def run(self, size, tokens, places):
+        import torch
+
+        return torch.stack([row[place] for row, place in zip(tokens, places.tolist(), strict=True)])
+
+
+class UnitLength(Node):
+    """`x / ‖x‖₂`, each vector on its own."""
+
+    def _latex(self, printer):
+        x = self.args[0].inside(printer)
+        return rf"\frac{{{x}}}{{\left\lVert {x} \right\rVert_2}}"
+
+    def infer(self, same, shape):
+        return shape
+
+    def run(self, size, x):
+        return x / (x * x).sum(dim=-1, keepdim=True).sqrt()
+
+
+class ScaledBy(Node):
+    """`e^τ X`: a tensor times the power of a learned number; `ScaledBy(τ, X)`."""
+
+    def _latex(self, printer):
+        power, x = self.args
+        return rf"e^{{{printer._print(power)}}}\,{x.inside(printer)}"
+
+    def infer(self, same, power, x):
+        if power:
+            raise ShapeError(f"{power} is no single number")
+        return x
+
+    def run(self, size, power, x):
+        return power.exp() * x

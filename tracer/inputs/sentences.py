@@ -1,0 +1,81 @@
+"""From a photo and a list of sentences to what a model of two towers takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from tracer.inputs.images import centre_crop, to_array
+from tracer.inputs.scenes import sample_scene
+from tracer.inputs.tensors import MEAN, STD
+from tracer.inputs.text import Words
+
+if TYPE_CHECKING:
+    from tracer.model import Inputs, Model
+
+SAMPLE = "a red circle; a blue circle; a red square; a green star"
+"""The sentences that are compared where none are given."""
+
+BEGIN, END = 0, 1
+"""Numbers of the tokens around a sentence."""
+
+
+def listed(text: str) -> list[str]:
+    """The sentences of a text, one a line or set apart by semicolons. ValueError where there is none."""
+    found = [sentence.strip() for line in text.splitlines() for sentence in line.split(";") if sentence.strip()]
+    if not found:
+        raise ValueError(
+            f"the text {text!r} has no sentence; at least one was expected, one a line or set apart by ';'"
+        )
+    return found
+
+
+def encoded(sentences: Sequence[str], vocabulary: Sequence[str], length: int | None = None) -> torch.Tensor:
+    """Token numbers `[K, T]`: each sentence begun, ended, and filled up with end tokens to the longest, or to `length`.
+
+    ValueError quotes the first word that the vocabulary lacks.
+    """
+    known = Words(vocabulary)
+    rows = [[BEGIN, *known.encode(sentence), END] for sentence in sentences]
+    width = length or max(map(len, rows))
+    return torch.tensor([(row + [END] * width)[:width] for row in rows])
+
+
+def sentences_input(vocabulary: Sequence[str], sample: str):
+    """How a photo and sentences become pixels `[B, C, H, W]` and token numbers `[K, T]`.
+
+    A given K repeats or cuts the list, a given T fills up or cuts the sentences.
+    """
+
+    def prepare(model: Model, image, text: str | None, given: dict[str, int]) -> Inputs:
+        from tracer.model import Inputs
+
+        sizes, card = model.vocabulary.complete({**given, **model.sizes}), model.card or {}
+        sentences, words = listed(sample if text is None else text), card.get("vocabulary", vocabulary)
+        sentences = [sentences[i % len(sentences)] for i in range(given.get("K", len(sentences)))]
+        tokens = encoded(sentences, words, given.get("T"))
+        if tokens.shape[1] > sizes["T_max"]:
+            long = max(sentences, key=len)
+            raise ValueError(
+                f"{long!r} and its begin and end are T={tokens.shape[1]} tokens, too many: the model reads at most "
+                f"T_max={sizes['T_max']}"
+            )
+        if text is None:
+            tokens = tokens % sizes["V"]
+        elif tokens.max() >= sizes["V"]:
+            raise ValueError(f"{text!r} has words that this model, with V={sizes['V']}, does not know")
+        photo = (sample_scene().image() if image is None else image).convert("RGB")
+        cut, crop = centre_crop(photo, sizes["H"], sizes["W"])
+        pixels = torch.from_numpy(to_array(cut, card.get("mean", MEAN), card.get("std", STD)))
+        pixels = pixels[torch.arange(sizes["C"]) % pixels.shape[0]]  # [C, H, W]
+        inputs = Inputs((pixels.expand(given["B"], *pixels.shape).contiguous(), tokens))
+        inputs.sizes = {**given, "K": tokens.shape[0], "T": tokens.shape[1]}
+        inputs.photo, inputs.crop, inputs.sentences = np.array(photo), crop, tuple(sentences)
+        inputs.words = tuple(words[number] if number < len(words) else str(number) for number in tokens[0].tolist())
+        inputs.segments = model.spec.segments(sizes)
+        return inputs
+
+    return prepare

@@ -1,0 +1,302 @@
+"""CLIP: a photo and any list of sentences, brought to one space and compared (Radford et al. 2021; note 002's end)."""
+
+from math import log
+
+import torch
+from torch import nn
+
+from tracer.blocks import Block
+from tracer.equations import (
+    CausalMask,
+    Concat,
+    FirstOf,
+    Lookup,
+    Patches,
+    Row,
+    Rows,
+    RowsAt,
+    ScaledBy,
+    Tensor,
+    UnitLength,
+)
+from tracer.inputs.scenes import VOCABULARY
+from tracer.inputs.sentences import SAMPLE, sentences_input
+from tracer.masks import causal
+from tracer.model import Spec
+from tracer.notation import symbol
+from tracer.record import Segment
+from tracer.results import sentence_probabilities
+from tracer.steps import Line, Place
+from tracer.textbook import Page, block_lines
+
+END = 1
+"""The number of the token that ends a sentence; its place is read in the end."""
+
+
+class ImageTower(nn.Module):
+    """A ViT without its head (Dosovitskiy et al. 2021): `[B, C, H, W]` to unit vectors `[B, D_e]`."""
+
+    def __init__(self, *, H: int, W: int, C: int, P: int, D: int, h: int, d_ff: int, L: int, D_e: int):
+        super().__init__()
+        if H % P or W % P:
+            raise ValueError(f"H={H}, W={W} don't fit P={P}: patches don't overlap, so H and W must be multiples of P")
+        N = (H // P) * (W // P)
+        self.P = P
+        self.embedding = nn.Linear(P * P * C, D)
+        self.cls = nn.Parameter(torch.zeros(D))
+        self.position = nn.Parameter(torch.randn(N + 1, D) * 0.02)
+        self.blocks = [f"block{layer}" for layer in range(1, L + 1)]
+        for name in self.blocks:
+            self.add_module(name, Block(D=D, h=h, d_ff=d_ff))
+        self.norm = nn.LayerNorm(D, eps=1e-6)
+        self.projection = nn.Linear(D, D_e, bias=False)
+
+    def forward(self, image):
+        B, C, H, W, P, D = *image.shape, self.P, self.cls.shape[0]
+        x = image.view(B, C, H // P, P, W // P, P)  # [B, C, H/P, P, W/P, P]
+        x = x.permute(0, 2, 4, 3, 5, 1).reshape(B, -1, P * P * C)  # [B, N, P²C]
+        x = self.embedding(x)  # [B, N, D]
+        x = torch.cat([self.cls.expand(B, 1, D), x], dim=1)  # [B, N+1, D]
+        x = x + self.position  # [B, N+1, D]
+        for name in self.blocks:
+            x = self.get_submodule(name)(x)  # [B, N+1, D]
+        x = self.norm(x)  # [B, N+1, D]
+        x = self.projection(x[:, 0])  # [B, D_e]
+        return x / x.norm(dim=-1, keepdim=True)  # [B, D_e]
+
+
+class TextTower(nn.Module):
+    """A causal decoder without its head, read where a sentence ends: `[K, T]` to unit vectors `[K, D_e]`."""
+
+    def __init__(self, *, V: int, T_max: int, D: int, h: int, d_ff: int, L: int, D_e: int):
+        super().__init__()
+        self.tokens = nn.Embedding(V, D)
+        self.positions = nn.Parameter(torch.randn(T_max, D) * 0.02)
+        self.blocks = [f"block{layer}" for layer in range(1, L + 1)]
+        for name in self.blocks:
+            self.add_module(name, Block(D=D, h=h, d_ff=d_ff))
+        self.norm = nn.LayerNorm(D, eps=1e-6)
+        self.projection = nn.Linear(D, D_e, bias=False)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+
+    def forward(self, tokens):
+        K, T = tokens.shape
+        if len(self.positions) < T:
+            raise ValueError(f"T={T} tokens are too many: the position table has T_max={len(self.positions)} rows")
+        mask = causal(T, device=tokens.device)  # [T, T]
+        x = self.tokens(tokens)  # [K, T, D]
+        x = x + self.positions[:T]  # [K, T, D]
+        for name in self.blocks:
+            x = self.get_submodule(name)(x, mask)  # [K, T, D]
+        x = self.norm(x)  # [K, T, D]
+        ends = (tokens == END).int().argmax(dim=1)  # [K]
+        x = x[torch.arange(K, device=x.device), ends]  # [K, D]
+        x = self.projection(x)  # [K, D_e]
+        return x / x.norm(dim=-1, keepdim=True)  # [K, D_e]
+
+
+class CLIP(nn.Module):
+    """Says how well each of K sentences fits each photo (Radford et al. 2021, figures 1 and 3).
+
+    Takes `[B, C, H, W]` float pixels and token numbers `[K, T]`, T at most T_max, a sentence a row, ended and filled
+    up with the end token; returns logits `[B, K]`, cosines times a learned temperature.
+    """
+
+    def __init__(
+        self, *, H: int, W: int, C: int, P: int, V: int, T_max: int, D: int, h: int, d_ff: int, L: int, D_e: int
+    ):
+        super().__init__()
+        shared = {"D": D, "h": h, "d_ff": d_ff, "L": L, "D_e": D_e}
+        self.image = ImageTower(H=H, W=W, C=C, P=P, **shared)
+        self.text = TextTower(V=V, T_max=T_max, **shared)
+        self.log_scale = nn.Parameter(torch.tensor(log(1 / 0.07)))
+
+    def forward(self, image, tokens):
+        x = self.image(image)  # [B, D_e]
+        y = self.text(tokens)  # [K, D_e]
+        cosines = x @ y.T  # [B, K]
+        return self.log_scale.exp() * cosines  # [B, K]
+
+
+def lines(config: dict) -> list[Line]:
+    """The textbook of both towers, then of where they meet: Radford et al. 2021, figure 3."""
+    B, K, D_e = map(symbol, ("B", "K", "D_e"))
+    x, of_image = image_lines(config)
+    y, of_text = text_lines(config)
+    page = Page()
+    page.lines = of_image + of_text
+    made = page.tensor(r"\mathbf{C}", (B, K), "cosines")
+    cosines = page.line("head", "Compare", made, x @ y.T, Place("", "matmul"), WHY["cosines"])
+    made = page.tensor(r"\mathbf{Z}", (B, K), "logits")
+    equation = ScaledBy(page.parameter(r"\tau", (), "log_scale"), cosines)
+    page.line("head", "Temperature", made, equation, Place("", "mul"), WHY["temperature"])
+    return page.lines
+
+
+def image_lines(config: dict) -> tuple[Tensor, list[Line]]:
+    """The image tower's vectors `[B, D_e]`, and the lines that make them."""
+    B, H, W, C, P, N, D = map(symbol, "BHWCPND")
+    page = Page("image", tower="img")
+    image = Tensor(r"\mathbf{X}_{\mathrm{img}}", (B, C, H, W), "input image")
+    x = page.tensor(r"\mathbf{X}_p", (B, N, P**2 * C), "patches")
+    page.line("patches", "Cut to patches", x, Patches(image, P), Place("", "reshape"), WHY["patches"])
+    made = page.tensor(r"\mathbf{I}", (B, N, D), "embedding")
+    equation = page.linear(x, "E", (P**2 * C, D), "embedding")
+    x = page.line("embedding", "Embed", made, equation, Place("embedding"), WHY["embedding"])
+    made = page.tensor(r"\mathbf{X}_{\mathrm{seq}}", (B, N + 1, D), "sequence")
+    equation = Concat(page.parameter(r"\mathbf{x}_{\mathrm{cls}}", (D,), "cls"), x)
+    x = page.line("embedding", "CLS in front", made, equation, Place("", "cat"), WHY["cls"])
+    made = page.tensor(r"\mathbf{X}_0", (B, N + 1, D), "position")
+    equation = x + page.parameter(r"\mathbf{P}", (N + 1, D), "position")
+    x = page.line("position", "Add positions", made, equation, Place("", "add"), WHY["position"])
+    return ending(page, x, config["L"], lambda x: Row(x, 0), WHY["take"])
+
+
+def text_lines(config: dict) -> tuple[Tensor, list[Line]]:
+    """The text tower's vectors `[K, D_e]`, and the lines that make them."""
+    K, T, D, V, T_max = map(symbol, ("K", "T", "D", "V", "T_max"))
+    page = Page("text", tower="txt")
+    tokens = Tensor(r"\mathbf{t}", (K, T), "input tokens")
+    mask = page.tensor(r"\mathbf{M}", (T, T), "mask")
+    page.line("attention", "Causal mask", mask, CausalMask(T), Place("", "triu"), WHY["mask"])
+    made = page.tensor(r"\mathbf{X}_t", (K, T, D), "embedding")
+    equation = Lookup(page.parameter(r"\mathbf{E}", (V, D), "tokens.weight"), tokens)
+    x = page.line("embedding", "Look up", made, equation, Place("tokens"), WHY["words"])
+    made = page.tensor(r"\mathbf{X}_0", (K, T, D), "position")
+    equation = x + Rows(page.parameter(r"\mathbf{P}", (T_max, D), "positions"), T)
+    x = page.line("position", "Add positions", made, equation, Place("", "add"), WHY["position"])
+    ends = page.tensor(r"\mathbf{e}", (K,), "ends")
+    where = Line(ends.key, "head", "Where it ends", ends, FirstOf(tokens, END), Place("text", "argmax"), WHY["ends"])
+    return ending(page, x, config["L"], lambda x: RowsAt(x, ends), WHY["read"], mask=mask, before=[where])
+
+
+def ending(page: Page, x: Tensor, count: int, read, why: str, *, mask=None, before=()) -> tuple[Tensor, list[Line]]:
+    """Writes a tower's blocks, last norm, what is read, its projection and its length: the vector, and all lines."""
+    batch, D, D_e = x.shape[0], symbol("D"), symbol("D_e")
+    for layer in range(1, count + 1):
+        page.lines += block_lines(layer, x, mask=mask, part=page.prefix, tower=page.tower)
+        x = page.lines[-1].tensor
+    made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
+    x = page.line("norm", "Last norm", made, page.norm(x, "f", "norm"), Place("norm"), WHY["norm"])
+    page.lines += before
+    made = page.tensor(r"\mathbf{x}_f", (batch, D), "token")
+    x = page.line("head", "Take one token", made, read(x), Place("", "getitem", 1 if before else 0), why)
+    made = page.tensor(r"\mathbf{y}", (batch, D_e), "projection")
+    equation = page.linear(x, r"\mathrm{proj}", (D, D_e), "projection", bias=False)
+    x = page.line("head", "Into one space", made, equation, Place("projection"), WHY["projection"])
+    made = page.tensor(r"\hat{\mathbf{y}}", (batch, D_e), "unit")
+    return page.line("head", "Unit length", made, UnitLength(x), Place("", "div"), WHY["unit"]), page.lines
+
+
+WHY = {
+    "patches": "A transformer takes a sequence, so the photo becomes one: squares of P × P pixels, read row by row, "
+    "each flattened to a vector. Nothing is computed yet; pixels only move.",
+    "embedding": "A learned matrix, the same for every patch, turns each patch into a token of D numbers. Similar "
+    "content can lie close together there.",
+    "cls": "One more token, learned and the same for every photo, is put in front. Through attention it collects what "
+    "the whole photo shows.",
+    "position": "Attention does not know which token is where. A learned vector for each place is added to the token.",
+    "mask": "CLIP's text tower reads as a language model does: no word sees the words after it. The matrix of 0 and "
+    "-∞ is added to the scores of every block.",
+    "words": "A word is only a number here, and its size means nothing. The number picks a learned row of E.",
+    "norm": "The residual stream grew with every sum. One last layer norm brings all tokens to one scale before "
+    "they are read.",
+    "take": "Of all tokens only the first, CLS, is read. The patches have spoken to it through attention.",
+    "ends": "Sentences differ in length and are filled up with end tokens. The first of these is the first token that "
+    "has seen the whole sentence.",
+    "read": "Only the end token is read: under the causal mask it alone has seen every word. What stands after it "
+    "changes nothing.",
+    "projection": "Photos and sentences meet in one space of D_e numbers. Each tower has a matrix of its own that "
+    "leads there.",
+    "unit": "Only the direction is to count, not the length. After this, the product of two vectors is the cosine of "
+    "the angle between them.",
+    "cosines": "Every photo against every sentence: 1 where they point the same way. No list of classes was fixed in "
+    "training, so any sentences may stand here.",
+    "temperature": "Cosines lie between -1 and 1, too close together for a softmax. A learned factor spreads them; the "
+    "softmax of a row then says which sentence fits the photo.",
+}
+WHY["position"] += " The same photo or sentence in another order then differs."
+WHY["words"] += " Training has arranged these rows by meaning."
+
+SPEC = Spec(
+    net=CLIP,
+    lines=lines,
+    takes=("image", "text"),
+    sizes={
+        "H": 64,
+        "W": 64,
+        "C": 3,
+        "P": 8,
+        "V": len(VOCABULARY),
+        "T_max": 8,
+        "D": 96,
+        "h": 4,
+        "d_ff": 384,
+        "L": 3,
+        "D_e": 64,
+    },
+    derived={"N": "H*W/P**2", "d_k": "D/h"},
+    names=(
+        "B",
+        "K",
+        "D",
+        "D_e",
+        "N",
+        "N + 1",
+        "T",
+        "V",
+        "T_max",
+        "C",
+        "P",
+        "H",
+        "W",
+        "H/P",
+        "W/P",
+        "h",
+        "d_k",
+        "d_ff",
+        "C*P**2",
+    ),
+    probes=(
+        {
+            "B": 19,
+            "K": 37,
+            "T": 8,
+            "H": 35,
+            "W": 15,
+            "C": 2,
+            "P": 5,
+            "D": 66,
+            "h": 6,
+            "d_ff": 13,
+            "V": 41,
+            "T_max": 23,
+            "D_e": 17,
+        },
+        {
+            "B": 13,
+            "K": 43,
+            "T": 6,
+            "H": 15,
+            "W": 33,
+            "C": 4,
+            "P": 3,
+            "D": 14,
+            "h": 2,
+            "d_ff": 29,
+            "V": 31,
+            "T_max": 37,
+            "D_e": 47,
+        },
+    ),
+    example=lambda sizes: (
+        torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),
+        torch.arange(sizes["K"] * sizes["T"]).view(sizes["K"], sizes["T"]) % sizes["V"],
+    ),
+    prepare=sentences_input(VOCABULARY, SAMPLE),
+    result=sentence_probabilities,
+    segments=lambda sizes: (Segment("CLS", 0, 1), Segment("image", 1, sizes["N"] + 1)),
+    runs=("B", "K", "T"),
+    vocabulary=VOCABULARY,
+    parts={"image": "L", "text": "L"},
+)
