@@ -113,3 +113,9 @@ def test_only_allowed_pairs_are_drawn():
 def test_scenes_are_drawn_without_torch():
     code = "import sys, tracer.inputs.scenes as s; s.scene(0).image(); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_slice_of_scenes_is_scenes(many):
+    part = many[10:13]
+    assert len(part) == 3 and part[1] == many[11]
+    assert np.array_equal(part.pixels(), many.pixels()[10:13])

@@ -201,7 +201,7 @@ SPEC = Spec(
     lines=lines,
     takes=("image", "text"),
     sizes={"H": 64, "W": 64, "C": 3, "P": 8, "V": len(VOCABULARY), "T_max": LONGEST + 1}
-    | {"D": 128, "h": 4, "d_ff": 512, "L": 4},
+    | {"D": 96, "h": 4, "d_ff": 384, "L": 4},
     derived={"N": "H*W/P**2", "d_k": "D/h"},
     names=("B", "D", "N", "T", "N + T", "V", "T_max", "C", "P", "H", "W", "H/P", "W/P", "h", "d_k", "d_ff", "C*P**2"),
     probes=(
