@@ -185,7 +185,7 @@ def test_the_recipe_learns_and_is_seeded(tmp_path):
 
     recipe = training.recipe("mae", **TINY)
     data = recipe.read(None, "train")
-    batch = list(recipe.batch_of(data, torch.arange(64), torch.Generator().manual_seed(0)))
+    batch = list(recipe.batch_of(data, torch.arange(60), torch.Generator().manual_seed(0)))
     before, _ = recipe.loss(recipe.build(0), batch)
     files = [training.train("mae", out=tmp_path / f"{i}.safetensors", epochs=6, **TINY) for i in range(2)]
     first, second = map(load_file, files)
@@ -224,6 +224,27 @@ def test_a_perfect_prediction_has_no_anomaly():
 
     image = normalise(torch.from_numpy(surfaces.surface("weave", 0, size=16).copy())[None, None])
     assert anomaly.anomaly_map(Copy(), image).abs().max() == 0
+
+
+def test_doubted_patches_are_hidden_from_all():
+    """In a later round, what was predicted worst is no longer used to predict the rest."""
+    seen = []
+
+    class Asked(torch.nn.Module):
+        P = 4
+
+        def forward(self, image, visible):
+            seen.append(visible)
+            return anomaly.patches_of(image, 4)
+
+    image, doubt = torch.randn(2, 1, 16, 16), torch.zeros(2, 16)
+    doubt[0, 5] = doubt[1, 9] = 1
+    anomaly.predicted(Asked(), image)
+    assert {tuple(visible.shape) for visible in seen} == {(2, 12)}
+    seen.clear()
+    anomaly.predicted(Asked(), image, doubt)
+    assert {tuple(visible.shape) for visible in seen} == {(2, 10)}
+    assert not any(5 in visible[0] or 9 in visible[1] for visible in seen)
 
 
 def test_recipes_of_other_sizes_are_refused_in_words():

@@ -6,6 +6,9 @@ import torch
 
 from tracer.inputs.masking import MEAN, STD
 
+ROUNDS, TRUSTED = 3, 0.85
+"""How often an anomaly map is made anew, and from what share of the other patches."""
+
 
 def patches_of(image: torch.Tensor, side: int) -> torch.Tensor:
     """The pixels of each patch, as the model is to predict them: `[B, C, H, W]` to `[B, N, P²C]`."""
@@ -33,20 +36,32 @@ def complementary(rows: int, columns: int) -> list[torch.Tensor]:
 
 
 @torch.no_grad()
-def predicted(net: torch.nn.Module, image: torch.Tensor) -> torch.Tensor:
-    """Each patch as predicted from the others, over complementary masks: `[B, N, P²C]` of `[B, C, H, W]`."""
-    B, _, H, W = image.shape
-    rows, columns = H // net.P, W // net.P
+def predicted(net: torch.nn.Module, image: torch.Tensor, doubt: torch.Tensor | None = None) -> torch.Tensor:
+    """Each patch as predicted from the others, over complementary masks: `[B, N, P²C]` of `[B, C, H, W]`.
+
+    With `doubt`, `[B, N]`, only from the others that are doubted least: `TRUSTED` of them.
+    """
+    rows, columns = image.shape[-2] // net.P, image.shape[-1] // net.P
     made = patches_of(image, net.P).clone()
+    share = 1.0 if doubt is None else TRUSTED
+    doubt = torch.zeros(made.shape[:2], device=made.device) if doubt is None else doubt
     for hidden in complementary(rows, columns):
-        rest = torch.ones(rows * columns, dtype=torch.bool).index_fill(0, hidden, False).nonzero()[:, 0]
-        made[:, hidden] = net(image, rest.expand(B, -1))[:, hidden]
+        count = max(1, round(share * (rows * columns - len(hidden))))
+        ranked = doubt.index_fill(1, hidden.to(doubt.device), torch.inf).argsort(dim=1)
+        made[:, hidden] = net(image, ranked[:, :count].sort(dim=1).values)[:, hidden]
     return made
 
 
 def anomaly_map(net: torch.nn.Module, image: torch.Tensor) -> torch.Tensor:
-    """How badly each patch is predicted from the others: the root of the mean squared error, `[B, N]`."""
-    return (predicted(net, image) - patches_of(image, net.P)).square().mean(dim=-1).sqrt()
+    """How badly each patch is predicted from the others: the root of the mean squared error, `[B, N]`.
+
+    A defect in sight would be painted on into its neighbours. So the prediction is made `ROUNDS` times, and each
+    time the patches that were predicted worst before are hidden from all.
+    """
+    found = None
+    for _ in range(ROUNDS):
+        found = (predicted(net, image, found) - patches_of(image, net.P)).square().mean(dim=-1).sqrt()
+    return found
 
 
 @torch.no_grad()

@@ -29,7 +29,7 @@ DEFECTS = ("scratch", "stain", "dent")
 PARTS = {"train": (0.0, 0.6), "test": (0.64, 1.0)}
 """The columns of a texture that surfaces of a part are cut from, as shares of its width: apart from one another."""
 
-VISIBLE = 12
+VISIBLE = 20
 """By how many grey levels of 255 a pixel must differ to belong to a defect."""
 
 
