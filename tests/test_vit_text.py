@@ -167,7 +167,8 @@ def test_only_words_are_read_so_the_begin_token_predicts_the_first(trace):
 def test_notes_stand_where_note_and_run_differ(trace):
     notes = {step.id: step.note for step in trace.steps if step.note}
     outside = {"embedding", "position", "words", "text_position", "mask", "text"}
-    inside = {f"block1.{name}" for name in ("attention.scores", "attention.residual", "mlp.output")}
+    names = ("attention.query", "attention.scores", "attention.context", "attention.residual", "mlp.output")
+    inside = {f"block1.{name}" for name in names}
     assert outside | inside <= notes.keys()
     assert all(note.count(". ") == 0 and note.endswith(".") for note in notes.values())
 

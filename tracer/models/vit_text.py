@@ -106,8 +106,9 @@ def lines(config: dict) -> list[Line]:
     kind = config["mask"]
     equation, call = (PrefixMask(N + T, N), "masked_fill") if kind == "prefix" else (CausalMask(N + T), "triu")
     page.line("attention", f"{kind.capitalize()} mask", mask, equation, Place("", call), WHY[kind], NOTES[kind])
+    notes = NOTES | BIASES[config["bias"]]
     for layer in range(1, config["L"] + 1):
-        page.lines += noted(block_lines(layer, x, mask=mask, bias=config["bias"], eps=1e-5), NOTES)
+        page.lines += noted(block_lines(layer, x, mask=mask, bias=config["bias"], eps=1e-5), notes)
         x = page.lines[-1].tensor
     made = page.tensor(r"\mathbf{X}_f", (B, N + T, D), "norm")
     x = page.line("norm", "Last norm", made, page.norm(x, "f", "norm"), Place("norm"), WHY["norm"])
@@ -188,13 +189,20 @@ NOTES = {
     "causal": "Note 000 does not say it, but under this mask patches can't see later patches either: the first sees "
     "only itself.",
     "prefix": "Note 000 has the causal mask only; under this one the patches also see later patches.",
-    "attention.scores": "Note 000 has a single head and divides by √D; each head here is d_k = D/h wide.",
+    "attention.scores": "Note 000 writes S for these scores as for the length, and divides by √D, since its one head "
+    "is D wide.",
+    "attention.context": "Note 000 calls this H, like the height of the image.",
     "attention.residual": "Note 000's summary calls this sum “Add & norm”; there is no norm in it.",
     "mlp.output": "Note 000 calls this M, like the mask.",
     "text": "Note 000 drops the last image position here, so the first word is predicted only because the text starts "
     "with a begin token.",
     "head": "Note 000's summary leaves out the bias of the separate head; its section 2 has it.",
 }
+BIASES = {
+    True: {"attention.query": "Note 000 has no biases in attention; with bias=False there are none here either."},
+    False: {"mlp.hidden": "Note 000 has the biases b_1 and b_2 in the MLP; with bias=True they are here too."},
+}
+"""Notes beside the steps of a block, with and without biases."""
 
 SPEC = Spec(
     net=ViTText,
