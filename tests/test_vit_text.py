@@ -202,6 +202,8 @@ def test_a_picture_alone_is_given_the_words_that_the_model_writes(model):
     assert both.words == ("<begin>", "a", "small", "red", "star") and both[1].shape == (2, 5)
     assert torch.equal(both[0][0], inputs[0][0])
     assert model.inputs(text="")[1].tolist() == [[0]]
+    long = tracer.load("vit-text", T_max=500, **SMALL).trace(prove=False)
+    assert len(long.result["words"]) < 32
 
 
 @pytest.mark.parametrize(

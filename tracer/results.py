@@ -46,10 +46,10 @@ def pixel_classes(model, inputs, logits: torch.Tensor) -> dict:
 def picture_caption(model, inputs, logits: torch.Tensor) -> dict:
     """The caption that the model writes for the picture, greedily, and its words; and the most probable words after
     the text that was given, from logits `[B, T, V]`; for the first input of the batch."""
-    from tracer.inputs.captions import greedy, names
+    from tracer.inputs.captions import names, written
 
     known = names(model)
-    words = [known[number] for number in greedy(model.net, inputs[0][:1], model.sizes["T_max"])[0]]
+    words = [known[number] for number in written(model, inputs[0])]
     best = logits[0, -1].softmax(-1).topk(min(10, logits.shape[-1]))
     return {
         "kind": "caption",

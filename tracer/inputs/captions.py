@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 BEGIN, END = 0, 1
 """The numbers of the tokens that begin and end a caption."""
 
+MOST = 32
+"""Tokens after which a caption is not written on, also where T_max is longer."""
+
 
 @torch.no_grad()
 def greedy(net: torch.nn.Module, image: torch.Tensor, longest: int) -> list[list[int]]:
@@ -33,6 +36,11 @@ def greedy(net: torch.nn.Module, image: torch.Tensor, longest: int) -> list[list
         tokens = torch.cat([tokens, best[:, None]], dim=1)
     rows = [row[1:] for row in tokens.tolist()]
     return [row[: row.index(END)] if END in row else row for row in rows]
+
+
+def written(model: Model, image: torch.Tensor) -> list[int]:
+    """The caption that the model writes for the first of pictures `[B, C, H, W]`, as token numbers."""
+    return greedy(model.net, image[:1], min(model.sizes["T_max"], MOST))[0]
 
 
 def names(model: Model) -> tuple[str, ...]:
@@ -54,7 +62,7 @@ def captioned_input(model: Model, image, text: str | None, given: dict[str, int]
     if text is not None:
         words = known.encode(text)
     elif image is not None:
-        words = greedy(model.net, seen[0][:1], longest)[0]
+        words = written(model, seen[0])
     else:
         every = Words(model.spec.vocabulary).encode(sample_scene().caption)
         words = [number % model.sizes["V"] for number in every][: longest - 1]

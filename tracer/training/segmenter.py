@@ -21,7 +21,7 @@ class Recipe:
     """
 
     sizes: dict[str, int] = field(default_factory=lambda: dict(SPEC.sizes))
-    epochs: int = 12
+    epochs: int = 9
     batch: int = 64
     count: int = 6400
     tests: int = 500
