@@ -12,6 +12,7 @@ from tracer.anomaly import anomaly_map, patches_of
 from tracer.inputs import surfaces
 from tracer.inputs.masking import MEAN, STD, visible_patches
 from tracer.models.mae import MAE, SPEC
+from tracer.training import scenes
 from tracer.training.vit import sinusoids
 
 MIXTURE = {"drawn": 0.45, "brick": 0.35, "grass": 0.1, "gravel": 0.1}
@@ -92,14 +93,8 @@ class Recipe:
         return net
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
-        """Muon (Jordan 2024) for the matrices of the blocks, AdamW for all else."""
-        named = list(net.named_parameters())
-        matrices = [parameter for name, parameter in named if parameter.ndim == 2 and "block" in name]
-        others = [parameter for name, parameter in named if parameter.ndim != 2 or "block" not in name]
-        return [
-            torch.optim.Muon(matrices, lr=self.matrix_rate, weight_decay=self.decay),
-            torch.optim.AdamW(others, lr=self.rate, betas=(0.9, 0.98), weight_decay=0.0),
-        ]
+        """Muon for the matrices of the blocks, AdamW for all else."""
+        return scenes.optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
 
     def batch_of(self, data: Surfaces, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """The surfaces of the indices `chosen`, turned over at random, and their visible patches."""
