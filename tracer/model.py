@@ -29,8 +29,9 @@ class Spec:
     distinct. `lines(config)` gives the equations; `example(sizes)` the args of a probe; `prepare(model, image, text,
     given)` the `Inputs`, with the sizes that the caller gave for this run; `result(model, inputs, output)` what the
     model says, as plain data; `segments(sizes)` the named stretches of the sequence. `settings` are other
-    whole numbers that `prepare` is given, and their defaults, such as a seed. `parts` names the towers of a model of
-    several by their modules' paths, each with the symbol of its number of blocks.
+    whole numbers that `prepare` is given, and their defaults, such as a seed. `convert(tensors, given)` turns weights
+    in a layout of others into ours, with the sizes that they tell, or gives None for any other layout. `parts` names
+    the towers of a model of several by their modules' paths, each with the symbol of its number of blocks.
     """
 
     net: Callable[..., torch.nn.Module]
@@ -48,6 +49,7 @@ class Spec:
     options: dict[str, tuple] = field(default_factory=dict)
     vocabulary: Sequence[str] = ()
     settings: dict[str, int] = field(default_factory=dict)
+    convert: Callable | None = None
     parts: dict[str, str] = field(default_factory=lambda: dict(WHOLE))
 
 

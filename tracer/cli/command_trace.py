@@ -1,7 +1,8 @@
 """Runs a model once and shows every step or op of the run.
 
 Without --image and --text: the model's own sample. `--set B=4` repeats the input four times. Another size than the
-weights were made for (D, h, L, …) runs with seeded random weights.
+weights were made for (D, h, L, …) runs with seeded random weights. `--set` also takes a model's other choices, such as
+`gelu=tanh`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from pathlib import Path
 
 from tracer.cli import options as shared
 
+WANTED = "expected SYMBOL=INT with a whole number from 1, such as D=64"
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """NAME, the inputs, the sizes, the weights, and the view."""
@@ -19,33 +22,45 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--image", metavar="F", help="a photo")
     parser.add_argument("--text", metavar="T", help="a text")
     parser.add_argument(
-        "--set", metavar="SYMBOL=INT", type=size, nargs="+", action="extend", default=[], help="a size, e.g. D=64 h=4"
+        "--set", metavar="SYMBOL=INT", type=pair, nargs="+", action="extend", default=[], help="a size, e.g. D=64 h=4"
     )
-    parser.add_argument("--weights", metavar="F", help="a safetensors file with the model's weights")
+    parser.add_argument(
+        "--weights", metavar="F", help="a file with the model's weights: safetensors, or .pt of PyTorch"
+    )
     shared.view(parser)
 
 
-def size(text: str) -> tuple[str, int]:
-    """`"D=64"` as ("D", 64). ArgumentTypeError for anything else."""
+def pair(text: str) -> tuple[str, str]:
+    """`"D=64"` as ("D", "64"). ArgumentTypeError for anything else."""
     name, equals, value = text.partition("=")
-    if not (name.isidentifier() and equals and shared.WHOLE.fullmatch(value) and int(value)):
-        wanted = "expected SYMBOL=INT with a whole number from 1, such as D=64"
-        raise argparse.ArgumentTypeError(f"{shared.quoted(text)} is not a size, {wanted}")
-    return name, int(value)
+    if not (name.isidentifier() and equals and value):
+        raise argparse.ArgumentTypeError(f"{shared.quoted(text)} is not a size, {WANTED}")
+    return name, value
+
+
+def chosen(name: str, value: str, choices: dict[str, tuple]):
+    """The value of a size or of one of the model's choices. ValueError for one that is neither."""
+    for choice in choices.get(name, ()):
+        if str(choice).lower() == value.lower():
+            return choice
+    if name in choices:
+        allowed = " or ".join(f"{name}={choice}" for choice in choices[name])
+        raise ValueError(f"{shared.quoted(f'{name}={value}')} is no choice, expected {allowed}")
+    if not (shared.WHOLE.fullmatch(value) and int(value)):
+        raise ValueError(f"{shared.quoted(f'{name}={value}')} is not a size, {WANTED}")
+    return int(value)
 
 
 def run(options: argparse.Namespace) -> int:
     """Traces the model and shows the trace."""
     shared.checked(options)
-    sizes = dict(options.set)
-    if len(sizes) < len(options.set):
-        names = [name for name, _ in options.set]
-        twice = next(name for name in names if names.count(name) > 1)
+    names = [name for name, _ in options.set]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
         raise ValueError(f"--set {twice}=… is given {names.count(twice)} times, expected once")
-    batch = sizes.pop("B", 1)
     photo = _photo(options.image) if options.image is not None else None
     try:
-        trace = _traced(options, sizes, batch, photo)
+        trace = _traced(options, photo)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "alloc" not in str(error):
             raise
@@ -55,18 +70,22 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _traced(options: argparse.Namespace, sizes: dict[str, int], batch: int, photo):
+def _traced(options: argparse.Namespace, photo):
     import tracer
+    from tracer import models
 
+    spec = models.spec_of(options.name)
+    sizes = {name: chosen(name, value, spec.options) for name, value in options.set}
+    given = {name: sizes.pop(name) for name in (*spec.runs, *spec.settings) if name in sizes}
     model = tracer.load(options.name, weights=options.weights, **sizes)
     for kind in ("image", "text"):
         if getattr(options, kind) is not None and kind not in model.takes:
-            given = f"--{kind} {getattr(options, kind)!r}"
-            raise ValueError(f"{given}: {options.name!r} takes no {kind}, expected {' and '.join(model.takes)}")
+            wrong = f"--{kind} {getattr(options, kind)!r}"
+            raise ValueError(f"{wrong}: {options.name!r} takes no {kind}, expected {' and '.join(model.takes)}")
     if sizes and model.weights != _usual(options.name):
-        given = ", ".join(f"{name}={value}" for name, value in sizes.items())
-        print(f"{options.name} with {given}: {model.weights}", file=sys.stderr)
-    return model.trace(image=photo, text=options.text, batch=batch)
+        asked = ", ".join(f"{name}={value}" for name, value in sizes.items())
+        print(f"{options.name} with {asked}: {model.weights}", file=sys.stderr)
+    return model.trace(image=photo, text=options.text, **given)
 
 
 def _usual(name: str) -> str | None:

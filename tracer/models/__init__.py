@@ -50,13 +50,20 @@ def load(name: str, *, weights=None, **config):
     """The model of that name, ready to run, at the sizes and options of `config`.
 
     With its shipped weights where those fit what is asked for; at other sizes, or where none are shipped, with
-    seeded random weights. `weights` is a safetensors file to load instead. ValueError in one sentence for an
-    unknown name, sizes that the model lacks or that don't fit, or weights that don't fit the sizes.
+    seeded random weights. `weights` is a file to load instead: safetensors, by its path or its bytes, or a checkpoint
+    of PyTorch, by its path. Sizes that a layout which the model knows tells (`Spec.convert`) are taken from it.
+    ValueError in one sentence for an unknown name, sizes that the model lacks or that don't fit, or weights that
+    don't fit the sizes.
     """
     from tracer.model import Model, check_config, seeded, shapes
 
-    spec = import_module(f"{__name__}.{_known(name).replace('-', '_')}").SPEC
+    spec = spec_of(name)
     check_config(spec, name, config)
+    tensors = None
+    if weights is not None:
+        from tracer.weights import converted
+
+        tensors, config = converted(spec, weights, config)
     found = card(name)
     shipped = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}
     shipped |= {**(found or {}).get("sizes", {}), **(found or {}).get("options", {})}
@@ -70,23 +77,28 @@ def load(name: str, *, weights=None, **config):
         )
     net = seeded(spec.net, full)
     same_sizes = all(full[symbol] == shipped[symbol] for symbol in spec.sizes)
-    if weights is None and found and same_sizes and shapes(spec, full) == shapes(spec, shipped):
+    if tensors is None and found and same_sizes and shapes(spec, full) == shapes(spec, shipped):
         weights, origin_text = WEIGHTS / f"{name}.safetensors", origin(name)
         for option in spec.options:
             if full[option] != shipped[option]:
                 origin_text += f", but with {option}={full[option]} and not {shipped[option]}"
-    elif weights is None:
+    elif tensors is None:
         origin_text = "seeded random weights"
         found = {key: found[key] for key in ("mean", "std", "classes", "vocabulary") if key in found} if found else None
     else:
-        origin_text = f"weights of {weights}"
+        origin_text = "uploaded weights" if isinstance(weights, bytes) else f"weights of {weights}"
     if weights is not None:
-        from tracer.weights import load_into
+        from tracer.weights import load_into, named, read
 
-        load_into(net, weights)
+        load_into(net, read(weights) if tensors is None else tensors, named(weights))
     sizes = {symbol: full[symbol] for symbol in spec.sizes}
     options = {option: full[option] for option in spec.options}
     return Model(name=name, net=net, spec=spec, sizes=sizes, options=options, weights=origin_text, card=found)
+
+
+def spec_of(name: str):
+    """The `SPEC` of the model of that name. ValueError for an unknown one."""
+    return import_module(f"{__name__}.{_known(name).replace('-', '_')}").SPEC
 
 
 def _known(name: str) -> str:

@@ -6,6 +6,7 @@ from torch import nn
 
 from tracer.blocks import Block
 from tracer.equations import GELU, CausalMask, GELUTanh, Lookup, Rows, Tensor
+from tracer.gpt2 import from_gpt2
 from tracer.inputs.tensors import text_input
 from tracer.inputs.text import Characters
 from tracer.masks.kinds import causal
@@ -118,4 +119,5 @@ SPEC = Spec(
     runs=("B", "T"),
     vocabulary=SHAKESPEARE,
     options={"bias": (True, False), "tied": (True, False), "gelu": ("exact", "tanh")},
+    convert=from_gpt2,
 )

@@ -1,0 +1,63 @@
+"""Text written token by token, greedy or sampled, with a trace at each token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf, isfinite
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from tracer.model import Model
+    from tracer.record import Trace
+
+
+def generate(
+    model: Model,
+    text: str,
+    count: int,
+    *,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    seed: int = 0,
+    **given,
+) -> Iterator[tuple[str, Trace]]:
+    """Continues `text` by `count` tokens; yields each with the trace of the run that it was read from.
+
+    The next token comes from the last row of the logits `[B, T, V]`, of which the model sees the last T_max tokens.
+    `temperature` 0 takes the most probable token; else one is drawn, with `seed`, from `softmax(z / temperature)`,
+    from the `top_k` most probable ones where that is given (Fan et al. 2018, section 5.1). `given` goes to
+    `model.trace`: `image=` or `prove=False`. ValueError in one sentence for settings that can't be.
+
+    >>> import tracer
+    >>> from tracer.generate import generate
+    >>> model = tracer.load("nanogpt", L=1, D=8, h=2, d_ff=16)
+    >>> [len(trace.words) for token, trace in generate(model, "To be", 3)]
+    [5, 6, 7]
+    """
+    for name, value, least in (("count", count, 0), ("top_k", 1 if top_k is None else top_k, 1)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name}={value!r} can't be: a whole number from {least} up was expected")
+    if not (isinstance(temperature, (int, float)) and isfinite(temperature) and temperature >= 0):
+        raise ValueError(f"temperature={temperature!r} can't be: a number from 0 up was expected")
+    return _generated(model, text, count, temperature, top_k, torch.Generator().manual_seed(seed), given)
+
+
+def _generated(model, text, count, temperature, top_k, generator, given) -> Iterator[tuple[str, Trace]]:
+    vocabulary = (model.card or {}).get("vocabulary", model.spec.vocabulary)
+    for _ in range(count):
+        trace = model.trace(text=text, **given)
+        number = choose(trace.output[0, -1, : len(vocabulary)], temperature, top_k, generator)
+        yield vocabulary[number], trace
+        text += vocabulary[number] if isinstance(vocabulary, str) else f" {vocabulary[number]}"
+
+
+def choose(logits: torch.Tensor, temperature: float, top_k: int | None, generator: torch.Generator) -> int:
+    """The number of one token, from its logits `[V]`: the largest at temperature 0, else drawn."""
+    if temperature == 0:
+        return int(logits.argmax())
+    if top_k is not None and top_k < len(logits):
+        logits = logits.masked_fill(logits < logits.topk(top_k).values[-1], -inf)
+    logits = (logits - logits.max()) / temperature
+    return int(torch.multinomial(logits.softmax(-1), 1, generator=generator))
