@@ -30,9 +30,9 @@ class Recipe:
     """
 
     sizes: dict[str, int] = field(default_factory=lambda: dict(SPEC.sizes))
-    epochs: int = 60
+    epochs: int = 33
     batch: int = 64
-    count: int = 3200
+    count: int = 6400
     tests: int = 500
     matrix_rate: float = 0.01
     rate: float = 2e-3
