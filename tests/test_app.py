@@ -175,6 +175,8 @@ class Forgetful:
     def __init__(self):
         self.alive = weakref.WeakSet()
 
+    takes = ("image",)
+
     def trace(self, image):
         run = type("Run", (), {})()
         run.pixels = np.asarray(image)

@@ -22,9 +22,9 @@ def choices() -> None:
     st.html(STYLE)
     with st.sidebar:
         given = session.given()
-        names = models.names()
+        session.model_name()
         opened = given.kind == "trace"
-        st.selectbox("Model", names, key="model", disabled=opened)
+        st.selectbox("Model", models.names(), key="model", disabled=opened, persist_state="session")
         _samples(given)
         _upload()
         _camera()
