@@ -2,8 +2,10 @@
 
 import gc
 import weakref
+from dataclasses import replace
 from io import BytesIO
 
+import handmade
 import numpy as np
 import pytest
 from PIL import Image
@@ -110,6 +112,25 @@ def test_a_saved_run_opens_on_all_pages(tmp_path):
         assert not other.exception
         assert "Saved run: run.safetensors" in text(other)
     assert session_photo(other).size == (40, 60)
+
+
+LOOSE = tuple(replace(op, step=None) for op in handmade.sample().ops)
+BARE = {"ops": LOOSE, "steps": (), "attentions": (), "picture": None, "result": {}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"steps": (), "ops": LOOSE}, {"picture": None}, BARE],
+    ids=["awkward", "no steps", "no photo", "operations only"],
+)
+def test_any_run_opens_on_all_pages(tmp_path, changes):
+    """A stranger's file: awkward strings, lost attention, missing parts."""
+    handmade.sample(**changes).save(path := tmp_path / "run.safetensors")
+    at = upload(opened(), path.read_bytes(), "run.safetensors")
+    for page in PAGES:
+        at.switch_page(page).run()
+        assert not at.exception, page
+        assert [error.value for error in at.error] == []
 
 
 def session_photo(at: AppTest) -> Image.Image:

@@ -174,7 +174,7 @@ def test_keyboard_and_numbers_move_the_patch(page):
     page.get_by_role("spinbutton", name="Column").fill("6")
     page.get_by_role("spinbutton", name="Column").press("Enter")
     assert "row 3, column 6" in lead.inner_text()
-    page.get_by_role("button", name="Ask CLS").click()
+    page.get_by_role("button", name="Use CLS as the query").click()
     assert "CLS attends most to" in lead.inner_text()
     page.get_by_role("radio", name="rollout").check()
     assert lead.inner_text().startswith("By rollout")

@@ -57,11 +57,11 @@ def take_file(data: bytes, name: str) -> None:
         if name.lower().endswith(".safetensors"):
             import tracer
 
-            chosen = Given("trace", name, trace=tracer.open(data))
+            chosen = Given("trace", name, trace=tracer.open(data, name=name))
         else:
             chosen = Given("photo", name, images.open_photo(data))
     except ValueError as error:
-        st.session_state["refusal"] = f"{name} was not opened: {error}"
+        st.session_state["refusal"] = str(error) if name in str(error) else f"{name}: {error}"
     else:
         st.session_state["given"], st.session_state["refusal"] = chosen, ""
 

@@ -19,7 +19,8 @@ def cropped(view: View) -> str:
     left, top, right, bottom = view.crop.box
     if (right - left, bottom - top) == view.photo.size:
         return f"All of the photo, {photo}, in {view.rows} × {view.columns} patches."
-    return f"The model gets the middle of the photo ({photo}); what is dimmed is cut off."
+    part = f"{right - left:.0f} × {bottom - top:.0f}"
+    return f"The photo has {photo}. The model gets the {part} in the middle; what is dimmed is cut off."
 
 
 def seen(view: View) -> str:

@@ -207,9 +207,9 @@ export default function ({ data, parentElement }) {
         const button = document.createElement("button");
         button.type = "button";
         button.setAttribute("aria-pressed", String(state.query === token));
-        button.textContent = `Ask ${name}`;
+        button.textContent = `Use ${name} as the query`;
         const weight = document.createElement("small");
-        weight.textContent = `gets ${percent(weights[token])}`;
+        weight.textContent = `${name} gets ${percent(weights[token])}`;
         button.append(weight);
         button.onclick = () => choose({ query: token });
         return button;
