@@ -98,6 +98,11 @@ def test_models_are_listed_with_their_weights(capsys):
         (["trace", "vit", "--weights", "none.safetensors"], ["none.safetensors"]),
         (["trace", "vit", "--weights", __file__], ["test_cli.py", "safetensors"]),
         (["trace", "vit", "--out", "x.safetensors", "--format", "csv"], ["csv", "'x.safetensors'"]),
+        (["trace", "vit", "--out", "x.pdf"], ["'x.pdf'", ".md", ".safetensors"]),
+        (["trace", "vit", "--out", ""], ["''", ".md"]),
+        (["trace", "vit", "--image", ""], ["''"]),
+        (["trace", ""], ["''"]),
+        (["open", ""], ["''", "No such file"]),
         (["open"], ["required: FILE"]),
         (["open", "none.safetensors"], ["'none.safetensors'", "No such file"]),
         (["open", __file__], ["test_cli.py", "not a trace"]),
@@ -236,6 +241,14 @@ def test_bench_prints_figures_and_never_fails(capsys, monkeypatch):
         "at most 1.1",
         "missed",
     ]
+
+
+def test_bench_finds_that_traces_grow_linearly(monkeypatch):
+    from tracer import bench
+
+    monkeypatch.setattr(bench, "LENGTHS", (33, 257))
+    *held, growth = bench._growth()
+    assert growth["ok"] is True and [row["value"] for row in held] == [2304, 2304]  # q, k of 4 layers, and the output
 
 
 # the whole chain, on a small ViT
