@@ -22,6 +22,8 @@ SOFTMAX = frozenset(("_softmax", "_safe_softmax"))
 ELEMENTWISE = frozenset(("add", "sub", "mul", "div", "masked_fill", "where", "tanh", "clamp"))
 CARRIED = VIEWS | {"native_dropout", "_to_copy", "expand", "dropout"}
 TOLERANCE = 1e-5
+HIDDEN = -1e4
+"""An additive mask this low hides its key: models write -∞, the lowest number of their dtype, or -10,000."""
 
 
 class Call(NamedTuple):
@@ -154,7 +156,7 @@ class Attentions:
             causal = False
             if queries == keys > 1 and mask.shape[-2:] == (queries, keys):
                 later = torch.ones(queries, keys, dtype=torch.bool, device=mask.device).triu(1)
-                hidden = mask if name == "masked_fill" else mask == float("-inf")
+                hidden = mask if name == "masked_fill" else mask <= HIDDEN
                 rest = torch.zeros((), device=mask.device) if name == "masked_fill" else mask.masked_fill(hidden, 0)
                 causal = bool((hidden == later).all()) and not bool(rest.any())
             self._causal[key] = causal
