@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from tracer.cli import options as shared
+from tracer.record import Trace
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,15 +38,13 @@ def size(text: str) -> tuple[str, int]:
 def run(options: argparse.Namespace) -> int:
     """Traces the model and shows the trace."""
     shared.checked(options)
-    sizes = dict(options.set)
-    if len(sizes) < len(options.set):
-        names = [name for name, _ in options.set]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"--set {twice}=… is given {names.count(twice)} times, expected once")
-    batch = sizes.pop("B", 1)
+    names = [name for name, _ in options.set]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"--set {name}=… is given {names.count(name)} times, expected once")
     photo = _photo(options.image) if options.image is not None else None
     try:
-        trace = _traced(options, sizes, batch, photo)
+        trace = _traced(options, photo)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "alloc" not in str(error):
             raise
@@ -55,18 +54,21 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _traced(options: argparse.Namespace, sizes: dict[str, int], batch: int, photo):
+def _traced(options: argparse.Namespace, photo) -> Trace:
     import tracer
+    from tracer.models import spec_of
 
-    model = tracer.load(options.name, weights=options.weights, **sizes)
+    decided = spec_of(options.name).runs  # by the input, not by the weights: B, T
+    own = {name: value for name, value in options.set if name not in decided}
+    model = tracer.load(options.name, weights=options.weights, **own)
     for kind in ("image", "text"):
         if getattr(options, kind) is not None and kind not in model.takes:
             given = f"--{kind} {getattr(options, kind)!r}"
             raise ValueError(f"{given}: {options.name!r} takes no {kind}, expected {' and '.join(model.takes)}")
-    if sizes and model.weights != _usual(options.name):
-        given = ", ".join(f"{name}={value}" for name, value in sizes.items())
+    if own and options.weights is None and model.weights != _usual(options.name):
+        given = ", ".join(f"{name}={value}" for name, value in own.items())
         print(f"{options.name} with {given}: {model.weights}", file=sys.stderr)
-    return model.trace(image=photo, text=options.text, batch=batch)
+    return model.trace(image=photo, text=options.text, **{n: value for n, value in options.set if n in decided})
 
 
 def _usual(name: str) -> str | None:
