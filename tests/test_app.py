@@ -55,8 +55,9 @@ def test_every_page_opens_on_the_sample(page):
     at = opened(page)
     assert at.title
     assert not at.error
-    legend = next(element.value for element in at.sidebar.markdown if "| value |" in element.value)
-    assert "| $B$ | 1 | batch" in legend
+    legend = [element.value for element in at.sidebar.markdown]
+    assert legend[0].startswith("$B = 1$ — batch")
+    assert "$N = 64$ — number of patches" in "\n".join(legend)
 
 
 def test_overview_says_what_the_model_knows():
@@ -188,6 +189,10 @@ def test_the_camera_is_offered_where_browsers_give_it(url, works):
 
 def test_a_picture_in_a_strangers_text_is_not_fetched():
     assert "![" not in texts.plain("![x](http://elsewhere.example/x.png)")
+
+
+def test_sizes_in_sentences_are_set_as_mathematics():
+    assert texts.prose("grows as √d_k, not d_ff") == r"grows as $\sqrt{d_k}$, not $d_{\mathrm{ff}}$"
 
 
 class Forgetful:

@@ -76,6 +76,14 @@ def test_a_photo_goes_in_and_a_class_comes_out(page):
     quiet(page)
 
 
+def test_a_patch_is_marked_in_photo_and_input(page):
+    go(page)
+    page.locator(".photo-grid [data-patch='19']").hover()
+    marked = page.locator("[data-patch].on")
+    assert [cell.get_attribute("data-patch") for cell in marked.all()] == ["19", "19"]
+    quiet(page)
+
+
 def test_a_step_of_the_pipeline_opens(page):
     go(page)
     page.get_by_role("button", name=re.compile("Scores")).click()

@@ -175,6 +175,8 @@ def test_patches_are_the_pixels_that_the_model_sees():
             assert (shown[..., 3] == 255).all()
     assert (sheet[..., 3].mean(1)[:16] == 0).all()
     assert re.findall(r">(\d+)</text>", svg) == ["1", "2", "3", "4", "5", "6"]
+    cell = re.search(r'data-patch="6" x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"', svg)
+    assert [int(value) for value in cell.groups()] == [108, 80, 48, 48]
 
 
 def operands(rows: int, inner: int, columns: int) -> tuple[Operand, Operand, Operand]:

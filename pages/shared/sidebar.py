@@ -105,13 +105,10 @@ def _file(trace: Trace) -> bytes:
 
 
 def _legend(trace: Trace) -> None:
-    rows = [
-        f"| ${notation.latex(size.name)}$ | {size.value:,} | {plain(size.meaning)}{_equals(size.equals)} |"
-        for size in trace.symbols
-    ]
-    with st.sidebar.expander("Symbols of this run", icon=":material/match_case:"):
-        st.markdown("\n".join(["| | value | meaning |", "|:-:|--:|:--|", *rows]))
+    with st.sidebar.expander("Symbols of this run", icon=":material/match_case:"), st.container(key="legend"):
+        for size in trace.symbols:
+            st.markdown(f"${notation.latex(size.name)} = {size.value}$ — {plain(size.meaning)}{_equals(size.equals)}")
 
 
 def _equals(formula: str) -> str:
-    return f" $= {notation.latex(formula)}$" if formula else ""
+    return f", ${notation.latex(formula)}$" if formula else ""

@@ -45,7 +45,7 @@ def choose(trace: Trace) -> Step:
             format_func=lambda id: (
                 f":{STREAMLIT.get(known[id].stage, 'gray')}[■] ${known[id].symbol}$  {texts.plain(known[id].title)}"
             ),
-            captions=[f"{notation.shape_text(step.symbolic)}  {shape_numbers(step.shape)}" for step in shown],
+            captions=[f"${notation.shape_latex(step.symbolic)}$  {shape_numbers(step.shape)}" for step in shown],
             on_change=lambda: go(st.session_state["listed"]),
         )
     go(current.id)
@@ -93,11 +93,11 @@ def equation(step: Step) -> None:
 def reasons(step: Step) -> None:
     """Why the step is there, the proof, the line of source, and where texts and run differ."""
     if step.why:
-        st.markdown(texts.plain(step.why))
+        st.markdown(texts.prose(step.why))
     icon = ":material/verified:" if step.error is not None else ":material/info:"
     (st.success if step.error is not None else st.info)(texts.proof(step), icon=icon)
     if step.note and step.error is not None:
-        st.info(texts.plain(step.note), icon=":material/edit_note:")
+        st.info(texts.prose(step.note), icon=":material/edit_note:")
     if step.source is not None:
         st.text(f"{step.source.file}, line {step.source.line}")
         st.code(step.source.text.strip(), language="python", wrap_lines=True)
