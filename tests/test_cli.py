@@ -12,6 +12,7 @@ import pytest
 from handmade import sample
 
 from tracer import cli, storage, views
+from tracer.views import to_html
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ["--set", "H=12", "W=8", "P=4", "D=6", "h=2", "d_ff=10", "L=1", "K=3"]
@@ -288,6 +289,11 @@ def test_json_of_a_real_trace(small):
     assert sum(op["params"] for op in tree["ops"]) == tree["totals"]["params"]
     assert sum(op["flops"] for op in tree["ops"]) == tree["totals"]["flops"]
     assert next(step for step in tree["steps"] if step["id"] == "block1.attention.scores")["layer"] == 0
+
+
+def test_equations_of_a_real_trace_can_be_typeset(small):
+    _, tree = small
+    assert all(to_html.equation(step["latex"]).startswith("<math ") for step in tree["steps"])
 
 
 def test_a_saved_trace_still_has_its_attention(small):

@@ -49,7 +49,8 @@ def render(trace: Trace, level: str) -> str:
     ]
     table = _steps(trace.steps) if level == "steps" else _ops(trace.ops)
     lines = "".join(f"<div>{line}</div>\n" for line in head)
-    return f'<meta charset="utf-8">\n<div class="tensor-trace">\n<style>{STYLE}</style>\n{lines}{_symbols(trace)}{table}</div>\n'
+    start = f'<meta charset="utf-8">\n<div class="tensor-trace">\n<style>{STYLE}</style>\n'
+    return f"{start}{lines}{_symbols(trace)}{table}</div>\n"
 
 
 def _symbols(trace: Trace) -> str:
