@@ -4,11 +4,14 @@ import gc
 import weakref
 from dataclasses import replace
 from io import BytesIO
+from types import SimpleNamespace
 
 import handmade
 import numpy as np
 import pytest
 from PIL import Image
+from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
+from streamlit.runtime.uploaded_file_manager import UploadedFile, UploadedFileRec
 from streamlit.testing.v1 import AppTest
 
 import app
@@ -193,6 +196,23 @@ def test_a_picture_in_a_strangers_text_is_not_fetched():
 
 def test_sizes_in_sentences_are_set_as_mathematics():
     assert texts.prose("grows as √d_k, not d_ff") == r"grows as $\sqrt{d_k}$, not $d_{\mathrm{ff}}$"
+
+
+def test_a_photo_stays_with_its_visitor():
+    upload(opened(), picture(), "mine.jpg")
+    other = opened()
+    assert "mine.jpg" not in text(other)
+    assert other.session_state["given"].kind == "sample"
+
+
+def test_the_server_forgets_what_was_uploaded(monkeypatch):
+    files = MemoryUploadedFileManager("/upload")
+    record = UploadedFileRec("1", "mine.jpg", "image/jpeg", b"data")
+    files.add_file("me", record)
+    context = SimpleNamespace(uploaded_file_mgr=files, session_id="me")
+    monkeypatch.setattr(sidebar, "get_script_run_ctx", lambda: context)
+    assert sidebar._bytes(UploadedFile(record, None)) == b"data"
+    assert files.get_files("me", ["1"]) == []
 
 
 class Forgetful:

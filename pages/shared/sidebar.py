@@ -6,6 +6,8 @@ from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from pages.shared import session
 from pages.shared.texts import plain
@@ -59,7 +61,7 @@ def _upload() -> None:
     )
     if file is not None:
         with st.spinner("Opening the file"):
-            session.take_file(file.getvalue(), file.name)
+            session.take_file(_bytes(file), file.name)
         st.session_state["uploads"] = count + 1
         st.rerun()
 
@@ -72,9 +74,16 @@ def _camera() -> None:
         shots = st.session_state.setdefault("shots", 0)
         shot = st.camera_input("Take a photo", key=f"camera{shots}", label_visibility="collapsed")
         if shot is not None:
-            session.take_file(shot.getvalue(), "camera photo")
+            session.take_file(_bytes(shot), "camera photo")
             st.session_state["shots"] = shots + 1
             st.rerun()
+
+
+def _bytes(file: UploadedFile) -> bytes:
+    """The content of an uploaded file, which the server would else keep until the session ends."""
+    data, context = file.getvalue(), get_script_run_ctx()
+    context.uploaded_file_mgr.remove_file(context.session_id, file.file_id)
+    return data
 
 
 def camera_works(url: str | None) -> bool:
