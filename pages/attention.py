@@ -21,11 +21,11 @@ if not layers:
 
 rollout = maps.rollout(trace, layers)
 if not maps.fit(trace, layers):
-    layers = [st.select_slider("Block", layers, value=layers[-1], format_func=lambda layer: layer + 1)]
+    layers = [st.select_slider("Block", layers, value=layers[-1], format_func=lambda layer: str(layer + 1))]
 components.attention_map(trace, layers, rollout)
 st.caption(
-    "What such a map does not show: how much a patch changed the answer. It has the attention weights alone, "
-    "without the values they multiply and without the residual stream that passes them by; other weights can give "
-    "the same output, so attention is not by itself an explanation (Jain and Wallace 2019). Rollout multiplies the "
-    "blocks’ mean maps, each with half an identity for the residual stream (Abnar and Zuidema 2020)."
+    "What such a map does not show: how much a patch changed the answer, since the values that the weights multiply "
+    "and the residual stream that passes them by are not in it, and other weights can give the same output; attention "
+    "is not by itself an explanation (Jain and Wallace 2019). Rollout multiplies the blocks’ mean maps, each with half "
+    "an identity for the residual stream (Abnar and Zuidema 2020)."
 )
