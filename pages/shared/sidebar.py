@@ -93,9 +93,8 @@ def camera_works(url: str | None) -> bool:
 
 
 def run() -> None:
-    """What belongs to the run on screen: the legend of its symbols, and a file to keep it in."""
+    """What belongs to the run on screen: a file to keep it in, and the legend of its symbols."""
     trace = session.trace()
-    _legend(trace)
     st.sidebar.download_button(
         "Save this run",
         data=partial(_file, trace),
@@ -105,6 +104,7 @@ def run() -> None:
         width="stretch",
         help="All steps, shapes and tensors in one file. It opens here again, on a machine without the model too.",
     )
+    _legend(trace)
 
 
 def _file(trace: Trace) -> bytes:
@@ -114,10 +114,7 @@ def _file(trace: Trace) -> bytes:
 
 
 def _legend(trace: Trace) -> None:
-    with st.sidebar.expander("Symbols of this run", icon=":material/match_case:"), st.container(key="legend"):
+    with st.sidebar.expander("Symbols of this run", expanded=True), st.container(key="legend"):
         for size in trace.symbols:
-            st.markdown(f"${notation.latex(size.name)} = {size.value}$ — {plain(size.meaning)}{_equals(size.equals)}")
-
-
-def _equals(formula: str) -> str:
-    return f", ${notation.latex(formula)}$" if formula else ""
+            formula = f"= {notation.latex(size.equals)} " if size.equals else ""
+            st.markdown(f"${notation.latex(size.name)} {formula}= {size.value}$ — {plain(size.meaning)}")

@@ -128,7 +128,7 @@ export default function ({ data, parentElement }) {
       height: `${(100 * height) / map.heightPhoto}%`,
     });
   photo.style.aspectRatio = `${map.widthPhoto} / ${map.heightPhoto}`;
-  photo.style.setProperty("--ratio", map.widthPhoto / map.heightPhoto);
+  photo.parentElement.style.setProperty("--ratio", map.widthPhoto / map.heightPhoto);
   for (const element of [heat, find(".frame")]) place(element, left, top, right - left, bottom - top);
   heat.width = map.columns;
   heat.height = map.rows;
