@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.shared import components, frame, session
+from pages.shared import components, frame, session, texts
 from tracer.figures import maps
 
 TITLE = "Attention"
@@ -12,21 +12,20 @@ ORDER = 3
 frame.enter()
 st.title("What does a patch attend to?")
 trace = session.trace()
-if trace.picture is None or not trace.attentions:
-    st.info("This run has no photo, or no attention: there is no map to lay over it.")
-    st.stop()
-if problem := next((record.problem for record in trace.attentions if record.problem), ""):
-    st.warning(problem)
+layers = maps.layers(trace)
+for problem in dict.fromkeys(record.problem for record in trace.attentions if record.problem):
+    st.warning(texts.plain(problem))
+if not layers:
+    st.info("This run has no attention over the patches of a photo: there is no map to lay over it.")
     st.stop()
 
-layers = maps.layers_at_once(trace)
-if not layers:
-    blocks = sorted({record.layer for record in trace.attentions})
-    layers = [st.select_slider("Block", blocks, value=blocks[-1], format_func=lambda layer: layer + 1)]
-components.attention_map(trace, layers, maps.rollout(trace))
+rollout = maps.rollout(trace, layers)
+if not maps.fit(trace, layers):
+    layers = [st.select_slider("Block", layers, value=layers[-1], format_func=lambda layer: str(layer + 1))]
+components.attention_map(trace, layers, rollout)
 st.caption(
-    "What such a map does not show: how much a patch changed the answer. It has the attention weights alone, "
-    "without the values they multiply and without the residual stream that passes them by; other weights can give "
-    "the same output, so attention is not by itself an explanation (Jain and Wallace 2019). Rollout multiplies the "
-    "blocks’ mean maps, each with half an identity for the residual stream (Abnar and Zuidema 2020)."
+    "What such a map does not show: how much a patch changed the answer, since the values that the weights multiply "
+    "and the residual stream that passes them by are not in it, and other weights can give the same output; attention "
+    "is not by itself an explanation (Jain and Wallace 2019). Rollout multiplies the blocks’ mean maps, each with half "
+    "an identity for the residual stream (Abnar and Zuidema 2020)."
 )

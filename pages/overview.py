@@ -35,9 +35,8 @@ if early is None and (late := session.traced_view(trace)) is not None:
     draw(late)
 left, right = st.columns([3, 2], gap="large")
 with left:
-    if trace.result.get("kind") == "classes":
-        answer = trace.result["classes"], trace.result["probabilities"]
-        st.subheader(f"The answer: {classes.ranking(*answer)[0][0]}")
+    if answer := classes.answer(trace.result):
+        st.subheader(texts.plain(f"The answer: {classes.ranking(*answer)[0][0]}"))
         st.plotly_chart(classes.bars(*answer), alt=classes.describe(*answer), config={"displayModeBar": False})
 with right:
     st.subheader("What this run proves")
@@ -48,10 +47,11 @@ with right:
     facts.metric("arithmetic", amount(trace.flops, "FLOP"))
     facts.metric("operations", len(trace.ops))
     facts.metric("equations proven", f"{len(proven)} of {len(trace.steps)}")
-    st.markdown(
-        f"Every equation was executed on the tensors of this run. The largest difference between equation and model is "
-        f"**{scientific(worst)}** of the largest value."
-    )
+    if proven:
+        st.markdown(
+            "Each of these equations was executed on the tensors of this run. The largest difference between equation "
+            f"and model is **{scientific(worst)}** of the largest value."
+        )
     if card := texts.card(session.card()):
         st.info(card, icon=":material/school:")
 

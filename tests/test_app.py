@@ -2,15 +2,21 @@
 
 import gc
 import weakref
+from dataclasses import replace
 from io import BytesIO
+from types import SimpleNamespace
 
+import handmade
 import numpy as np
 import pytest
 from PIL import Image
+from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
+from streamlit.runtime.uploaded_file_manager import UploadedFile, UploadedFileRec
 from streamlit.testing.v1 import AppTest
 
 import app
 from pages.shared import session, sidebar, texts
+from tracer.figures import maps
 
 PAGES = [path.relative_to(app.PAGES.parent).as_posix() for path, _, _ in app.found()]
 SECONDS = 120
@@ -53,8 +59,9 @@ def test_every_page_opens_on_the_sample(page):
     at = opened(page)
     assert at.title
     assert not at.error
-    legend = next(element.value for element in at.sidebar.markdown if "| value |" in element.value)
-    assert "| $B$ | 1 | batch" in legend
+    legend = [element.value for element in at.sidebar.markdown]
+    assert legend[0].startswith("$B = 1$ — batch")
+    assert any(line.endswith("= 64$ — number of patches") for line in legend)
 
 
 def test_overview_says_what_the_model_knows():
@@ -112,6 +119,25 @@ def test_a_saved_run_opens_on_all_pages(tmp_path):
     assert session_photo(other).size == (40, 60)
 
 
+LOOSE = tuple(replace(op, step=None) for op in handmade.sample().ops)
+BARE = {"ops": LOOSE, "steps": (), "attentions": (), "picture": None, "result": {}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"steps": (), "ops": LOOSE}, {"picture": None}, BARE],
+    ids=["awkward", "no steps", "no photo", "operations only"],
+)
+def test_any_run_opens_on_all_pages(tmp_path, changes):
+    """A stranger's file: awkward strings, lost attention, missing parts."""
+    handmade.sample(**changes).save(path := tmp_path / "run.safetensors")
+    at = upload(opened(), path.read_bytes(), "run.safetensors")
+    for page in PAGES:
+        at.switch_page(page).run()
+        assert not at.exception, page
+        assert [error.value for error in at.error] == []
+
+
 def session_photo(at: AppTest) -> Image.Image:
     return session.traced_view(at.session_state["given"].trace).photo
 
@@ -126,6 +152,14 @@ def test_a_link_leads_to_a_step():
     assert at.main.selectbox[0].value == "Block 2"
     at.query_params["step"] = "no such step"
     at.run()
+    assert not at.exception
+
+
+def test_maps_too_many_for_one_message_are_sent_block_by_block(monkeypatch):
+    monkeypatch.setattr(maps, "MAX_BYTES", 0)
+    at = opened("pages/attention.py")
+    assert at.main.select_slider[0].value == 5
+    at.main.select_slider[0].set_value(2).run()
     assert not at.exception
 
 
@@ -169,11 +203,34 @@ def test_a_picture_in_a_strangers_text_is_not_fetched():
     assert "![" not in texts.plain("![x](http://elsewhere.example/x.png)")
 
 
+def test_sizes_in_sentences_are_set_as_mathematics():
+    assert texts.prose("grows as √d_k, not d_ff") == r"grows as $\sqrt{d_k}$, not $d_{\mathrm{ff}}$"
+
+
+def test_a_photo_stays_with_its_visitor():
+    upload(opened(), picture(), "mine.jpg")
+    other = opened()
+    assert "mine.jpg" not in text(other)
+    assert other.session_state["given"].kind == "sample"
+
+
+def test_the_server_forgets_what_was_uploaded(monkeypatch):
+    files = MemoryUploadedFileManager("/upload")
+    record = UploadedFileRec("1", "mine.jpg", "image/jpeg", b"data")
+    files.add_file("me", record)
+    context = SimpleNamespace(uploaded_file_mgr=files, session_id="me")
+    monkeypatch.setattr(sidebar, "get_script_run_ctx", lambda: context)
+    assert sidebar._bytes(UploadedFile(record, None)) == b"data"
+    assert files.get_files("me", ["1"]) == []
+
+
 class Forgetful:
     """A model whose traces can be counted."""
 
     def __init__(self):
         self.alive = weakref.WeakSet()
+
+    takes = ("image",)
 
     def trace(self, image):
         run = type("Run", (), {})()

@@ -12,6 +12,7 @@ import pytest
 from handmade import sample
 
 from tracer import cli, storage, views
+from tracer.views import to_html
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ["--set", "H=12", "W=8", "P=4", "D=6", "h=2", "d_ff=10", "L=1", "K=3"]
@@ -98,6 +99,11 @@ def test_models_are_listed_with_their_weights(capsys):
         (["trace", "vit", "--weights", "none.safetensors"], ["none.safetensors"]),
         (["trace", "vit", "--weights", __file__], ["test_cli.py", "safetensors"]),
         (["trace", "vit", "--out", "x.safetensors", "--format", "csv"], ["csv", "'x.safetensors'"]),
+        (["trace", "vit", "--out", "x.pdf"], ["'x.pdf'", ".md", ".safetensors"]),
+        (["trace", "vit", "--out", ""], ["''", ".md"]),
+        (["trace", "vit", "--image", ""], ["''"]),
+        (["trace", ""], ["''"]),
+        (["open", ""], ["''", "No such file"]),
         (["open"], ["required: FILE"]),
         (["open", "none.safetensors"], ["'none.safetensors'", "No such file"]),
         (["open", __file__], ["test_cli.py", "not a trace"]),
@@ -238,6 +244,14 @@ def test_bench_prints_figures_and_never_fails(capsys, monkeypatch):
     ]
 
 
+def test_bench_finds_that_traces_grow_linearly(monkeypatch):
+    from tracer import bench
+
+    monkeypatch.setattr(bench, "LENGTHS", (33, 257))
+    *held, growth = bench._growth()
+    assert growth["ok"] is True and [row["value"] for row in held] == [2304, 2304]  # q, k of 4 layers, and the output
+
+
 # the whole chain, on a small ViT
 
 
@@ -275,6 +289,11 @@ def test_json_of_a_real_trace(small):
     assert sum(op["params"] for op in tree["ops"]) == tree["totals"]["params"]
     assert sum(op["flops"] for op in tree["ops"]) == tree["totals"]["flops"]
     assert next(step for step in tree["steps"] if step["id"] == "block1.attention.scores")["layer"] == 0
+
+
+def test_equations_of_a_real_trace_can_be_typeset(small):
+    _, tree = small
+    assert all(to_html.equation(step["latex"]).startswith("<math ") for step in tree["steps"])
 
 
 def test_a_saved_trace_still_has_its_attention(small):

@@ -11,7 +11,7 @@ from PIL import Image
 
 from tracer.figures import classes, colours, labels, maps, photos, pipeline, products, tensors
 from tracer.inputs.images import Crop, centre_crop
-from tracer.record import Op, Operand, Picture, Segment, Step, Symbol, TensorRecord, Trace
+from tracer.record import AttentionRecord, Op, Operand, Picture, Segment, Step, Symbol, TensorRecord, Trace
 
 SYMBOLS = [
     (r"\mathbf{X}_p", "<b>X</b><sub>p</sub>", "X_p"),
@@ -175,6 +175,8 @@ def test_patches_are_the_pixels_that_the_model_sees():
             assert (shown[..., 3] == 255).all()
     assert (sheet[..., 3].mean(1)[:16] == 0).all()
     assert re.findall(r">(\d+)</text>", svg) == ["1", "2", "3", "4", "5", "6"]
+    cell = re.search(r'data-patch="6" x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"', svg)
+    assert [int(value) for value in cell.groups()] == [108, 80, 48, 48]
 
 
 def operands(rows: int, inner: int, columns: int) -> tuple[Operand, Operand, Operand]:
@@ -272,6 +274,20 @@ def one_hot(rows: int, columns: int, photo: np.ndarray, crop: Crop) -> Trace:
     tokens = 1 + rows * columns
     segments = (Segment("CLS", 0, 1), Segment("image", 1, tokens))
     return OneHot("hand", (), picture=picture, values={"photo": photo}, segments=segments)
+
+
+def test_maps_of_other_sizes_are_left_out():
+    def record(layer, queries, keys, problem="", heads=2):
+        return AttentionRecord(layer, "", "", 0, heads, queries, keys, "", "", (), problem=problem)
+
+    records = (record(0, 7, 7), record(1, 7, 9), record(2, 7, 7, "lost"), record(3, 7, 7, heads=3), record(4, 7, 7))
+    trace = Trace("hand", (), attentions=records, picture=Picture("photo", (0, 0, 1, 1), 2, 3, 1))
+    assert maps.layers(trace) == [0, 4]
+    assert maps.rollout(trace, [0, 4]) is None
+    assert maps.layers(Trace("hand", (), attentions=records)) == []
+    assert maps.layers(Trace("hand", ())) == []
+    assert maps.fit(trace, [0, 4])
+    assert not maps.fit(Trace("hand", (), attentions=(record(0, 2000, 2000),)), [0])
 
 
 def test_the_browser_gets_weights_photo_and_crop():

@@ -14,7 +14,7 @@ from handmade import sample
 
 from tracer import views
 from tracer.record import Trace
-from tracer.views import rows, to_latex, to_markdown, to_table
+from tracer.views import rows, to_html, to_latex, to_markdown, to_table
 
 HOSTILE = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>\x1b[2J \\input{/etc/passwd} $x$ | `a`"
 
@@ -45,7 +45,7 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.seen.add((tag, *(name for name, _ in attrs)))
-        if tag != "br":
+        if tag not in ("br", "meta"):
             self.open.append(tag)
 
     def handle_endtag(self, tag):
@@ -195,20 +195,38 @@ def test_html_is_well_formed_and_harmless():
     for level in ("steps", "ops"):
         tags = Tags(views.render(hostile(), level, "html"))
         assert not tags.open
-        assert {tag for tag, *_ in tags.seen} <= {
-            "div",
-            "style",
-            "strong",
-            "span",
-            "abbr",
-            "table",
-            "tr",
-            "th",
-            "td",
-            "br",
-            "code",
-        }
-        assert {name for _, *names in tags.seen for name in names} <= {"class", "title"}
+        ours = set("meta div style strong span abbr table tr th td br code".split())
+        assert {tag for tag, *_ in tags.seen} <= ours | to_html.TAGS
+        assert {name for _, *names in tags.seen for name in names} <= {"class", "title", "charset"} | to_html.ATTRIBUTES
+
+
+def test_equations_in_html_are_drawn():
+    """Latex of every kind our equations have becomes MathML."""
+    for latex in (
+        r"\tilde{\mathbf{X}}^{(1)} = \frac{\mathbf{X}^{(0)} - \mu}{\sqrt{\sigma^2 + \epsilon}} \odot \gamma_{1}^{(1)}",
+        r"\frac{\mathbf{Q}\,{\mathbf{K}^{(1)}}^{\top}}{\sqrt{d_k}} + \mathbf{M}",
+        r"\operatorname{softmax}\left(\left[\mathbf{x}_{\mathrm{cls}}\ ;\ \mathbf{I}\right]\right)",
+        r"\begin{cases} 0 & j \le i \\ -\infty & j > i \end{cases}",
+    ):
+        assert to_html.equation(latex).startswith("<math ")
+    assert "<mi>𝐊</mi>" in to_html.equation(r"\mathbf{K}")
+
+
+@pytest.mark.parametrize(
+    "latex",
+    [
+        r"\href{javascript:alert(1)}{x}",
+        r"\text{<img src=x onerror=alert(1)>}",
+        r"\text{</math><script>alert(1)</script>}",
+        r"\style{position:fixed}{x}",
+        r"\class{other}{x}",
+        r"\color{red}{x}",
+        r"x^{1}^{2}",
+        "{" * 5000,
+    ],
+)
+def test_equations_that_are_more_than_mathematics_stay_text(latex):
+    assert to_html.equation(latex) == f"<code>{to_html.text(latex)}</code>"
 
 
 def test_html_loads_nothing():

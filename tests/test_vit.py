@@ -122,6 +122,7 @@ REFUSED = [
     ({"H": 30}, "H=30, W=32 don't fit P=4"),
     ({"D": 0}, "D=0 is no size"),
     ({"D": "64"}, "D='64' is no size"),
+    ({"L": 10**6}, "L=1,000,000 blocks are too many: at most 256 are built"),
     ({"D": 2**20}, r"has [\d,]+ parameters, [\d,]+ GB; at most 8 GB are allowed"),
 ]
 

@@ -25,7 +25,8 @@ def _formulas() -> dict:
     return named | {_FUSED: lambda q, k, v, *rest, out_val=None: sdpa_flop_count(q, k, v)}
 
 
-def flops(op: str, inputs: Sequence[tuple], output: tuple) -> int:
+@lru_cache(maxsize=4096)
+def flops(op: str, inputs: tuple[tuple[int, ...], ...], output: tuple[int, ...]) -> int:
     """FLOPs of an op from the shapes of its tensor arguments; 0 for ops that multiply no matrices."""
     formula = _formulas().get(op)
     if formula is None:

@@ -19,6 +19,10 @@ from tracer.steps import Line
 from tracer.tracing import WHOLE, assemble, record_or_explain, solved
 
 
+DEEPEST = 256
+"""The most blocks that a net is built with: building takes time even where it takes no memory."""
+
+
 @dataclass(frozen=True)
 class Spec:
     """All that a model's file says about it besides the net.
@@ -203,6 +207,8 @@ def check_config(spec: Spec, name: str, given: dict) -> None:
             raise ValueError(f"{name!r} {what}; its sizes are {', '.join(spec.sizes)}")
         elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{symbol}={value!r} is no size: a whole number from 1 up was expected")
+        elif symbol.startswith("L") and value > DEEPEST:
+            raise ValueError(f"{symbol}={value:,} blocks are too many: at most {DEEPEST} are built")
 
 
 def shapes(spec: Spec, config: dict) -> dict[str, tuple[int, ...]]:

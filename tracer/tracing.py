@@ -170,9 +170,8 @@ def _ops(module, seen: list[Seen], owner, solution: Solution | None) -> tuple[Op
         names = tuple(dict.fromkeys(op.inputs[j][2] for j in used))
         fresh = {op.inputs[j][2]: j for j in reversed(used) if op.inputs[j][2] not in counted}
         counted.update(fresh)
-        shapes = [shape for shape, *_ in op.inputs]
-        output = op.outputs[0][0] if op.outputs else ()
-        flops = cost.flops(op.name, shapes, output)
+        shapes = tuple(shape for shape, *_ in op.inputs)
+        flops = 0 if op.layout else cost.flops(op.name, shapes, op.outputs[0][0] if op.outputs else ())
         formula = "?" if flops else "0"
         params_symbolic = "?" if fresh else "0"
         if solution:
@@ -206,9 +205,14 @@ def _ops(module, seen: list[Seen], owner, solution: Solution | None) -> tuple[Op
 
 def _tensors(described, symbolic) -> tuple[TensorRecord, ...]:
     return tuple(
-        TensorRecord(shape, str(dtype).removeprefix("torch."), maker, names)
+        TensorRecord(shape, _dtype(dtype), maker, names)
         for (shape, dtype, maker), names in zip(described, symbolic, strict=True)
     )
+
+
+@lru_cache(maxsize=64)
+def _dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _step(found: Found, ops, solution: Solution | None, sizes, same, value) -> Step:

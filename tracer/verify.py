@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 import tracer
+from tracer.model import Model
 from tracer.probe import UNKNOWN, value_of
 from tracer.prove import TOLERANCE, relative_error
 from tracer.record import Trace
@@ -46,7 +47,7 @@ def verify(name: str) -> dict[str, object]:
     return report(tracer.load(name))
 
 
-def report(model: tracer.Model) -> dict[str, object]:
+def report(model: Model) -> dict[str, object]:
     """The report on a model, run on its own sample without gradients."""
     with torch.no_grad():
         inputs = model.inputs()

@@ -14,6 +14,8 @@ from tracer import models
 from tracer.inputs import images
 from tracer.record import Trace
 
+FIRST_MODEL = "vit"
+
 
 @dataclass(frozen=True)
 class Given:
@@ -55,18 +57,18 @@ def take_file(data: bytes, name: str) -> None:
         if name.lower().endswith(".safetensors"):
             import tracer
 
-            chosen = Given("trace", name, trace=tracer.open(data))
+            chosen = Given("trace", name, trace=tracer.open(data, name=name))
         else:
             chosen = Given("photo", name, images.open_photo(data))
     except ValueError as error:
-        st.session_state["refusal"] = f"{name} was not opened: {error}"
+        st.session_state["refusal"] = str(error) if name in str(error) else f"{name}: {error}"
     else:
         st.session_state["given"], st.session_state["refusal"] = chosen, ""
 
 
 def model_name() -> str:
     """The name of the chosen model."""
-    return st.session_state.get("model") or models.names()[0]
+    return st.session_state.setdefault("model", FIRST_MODEL)
 
 
 def card() -> dict | None:
@@ -124,9 +126,14 @@ def load(name: str):
 def _run(name: str, photo: Image.Image) -> Trace:
     model = load(name)
     with st.spinner("Running the model and proving every step"):
-        return model.trace(image=photo)
+        return _traced(model, photo)
 
 
 @st.cache_resource(max_entries=16, show_spinner="Running the model on the sample and proving every step")
 def _sample_trace(name: str, sample: str) -> Trace:
-    return load(name).trace(image=images.sample_photo(sample))
+    return _traced(load(name), images.sample_photo(sample))
+
+
+def _traced(model, photo: Image.Image) -> Trace:
+    """The run of a model on a photo, or on its own sample text where it takes no photo."""
+    return model.trace(image=photo) if "image" in model.takes else model.trace()

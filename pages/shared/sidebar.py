@@ -6,6 +6,8 @@ from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from pages.shared import session
 from pages.shared.texts import plain
@@ -22,9 +24,9 @@ def choices() -> None:
     st.html(STYLE)
     with st.sidebar:
         given = session.given()
-        names = models.names()
+        session.model_name()
         opened = given.kind == "trace"
-        st.selectbox("Model", names, key="model", disabled=opened)
+        st.selectbox("Model", models.names(), key="model", disabled=opened, persist_state="session")
         _samples(given)
         _upload()
         _camera()
@@ -59,7 +61,7 @@ def _upload() -> None:
     )
     if file is not None:
         with st.spinner("Opening the file"):
-            session.take_file(file.getvalue(), file.name)
+            session.take_file(_bytes(file), file.name)
         st.session_state["uploads"] = count + 1
         st.rerun()
 
@@ -72,9 +74,16 @@ def _camera() -> None:
         shots = st.session_state.setdefault("shots", 0)
         shot = st.camera_input("Take a photo", key=f"camera{shots}", label_visibility="collapsed")
         if shot is not None:
-            session.take_file(shot.getvalue(), "camera photo")
+            session.take_file(_bytes(shot), "camera photo")
             st.session_state["shots"] = shots + 1
             st.rerun()
+
+
+def _bytes(file: UploadedFile) -> bytes:
+    """The content of an uploaded file, which the server would else keep until the session ends."""
+    data, context = file.getvalue(), get_script_run_ctx()
+    context.uploaded_file_mgr.remove_file(context.session_id, file.file_id)
+    return data
 
 
 def camera_works(url: str | None) -> bool:
@@ -84,9 +93,8 @@ def camera_works(url: str | None) -> bool:
 
 
 def run() -> None:
-    """What belongs to the run on screen: the legend of its symbols, and a file to keep it in."""
+    """What belongs to the run on screen: a file to keep it in, and the legend of its symbols."""
     trace = session.trace()
-    _legend(trace)
     st.sidebar.download_button(
         "Save this run",
         data=partial(_file, trace),
@@ -96,6 +104,7 @@ def run() -> None:
         width="stretch",
         help="All steps, shapes and tensors in one file. It opens here again, on a machine without the model too.",
     )
+    _legend(trace)
 
 
 def _file(trace: Trace) -> bytes:
@@ -105,13 +114,7 @@ def _file(trace: Trace) -> bytes:
 
 
 def _legend(trace: Trace) -> None:
-    rows = [
-        f"| ${notation.latex(size.name)}$ | {size.value:,} | {plain(size.meaning)}{_equals(size.equals)} |"
-        for size in trace.symbols
-    ]
-    with st.sidebar.expander("Symbols of this run", icon=":material/match_case:"):
-        st.markdown("\n".join(["| | value | meaning |", "|:-:|--:|:--|", *rows]))
-
-
-def _equals(formula: str) -> str:
-    return f" $= {notation.latex(formula)}$" if formula else ""
+    with st.sidebar.expander("Symbols of this run", expanded=True), st.container(key="legend"):
+        for size in trace.symbols:
+            formula = f"= {notation.latex(size.equals)} " if size.equals else ""
+            st.markdown(f"${notation.latex(size.name)} {formula}= {size.value}$ — {plain(size.meaning)}")

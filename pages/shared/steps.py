@@ -9,6 +9,7 @@ from pages.shared import texts
 from pages.shared.components import copy_button, drawing
 from tracer import notation
 from tracer.figures import products, tensors
+from tracer.figures.classes import answer
 from tracer.figures.colours import STREAMLIT
 from tracer.figures.labels import shape_numbers, symbol_text
 from tracer.record import Op, Step, Trace
@@ -42,9 +43,9 @@ def choose(trace: Trace) -> Step:
             [step.id for step in shown],
             key="listed",
             format_func=lambda id: (
-                f":{STREAMLIT[known[id].stage]}[■] ${known[id].symbol}$  {texts.plain(known[id].title)}"
+                f":{STREAMLIT.get(known[id].stage, 'gray')}[■] ${known[id].symbol}$  {texts.plain(known[id].title)}"
             ),
-            captions=[f"{notation.shape_text(step.symbolic)}  {shape_numbers(step.shape)}" for step in shown],
+            captions=[f"${notation.shape_latex(step.symbolic)}$  {shape_numbers(step.shape)}" for step in shown],
             on_change=lambda: go(st.session_state["listed"]),
         )
     go(current.id)
@@ -71,7 +72,8 @@ def heading(trace: Trace, step: Step) -> None:
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.subheader(texts.plain(step.title), width="content")
         with st.container(horizontal=True, width="content", vertical_alignment="center"):
-            st.badge(step.stage, color=STREAMLIT[step.stage])
+            st.caption(f"{index + 1} of {len(trace.steps)}")
+            st.badge(step.stage, color=STREAMLIT.get(step.stage, "gray"))
             for label, icon, other in (("Previous", "arrow_back", index - 1), ("Next", "arrow_forward", index + 1)):
                 there = 0 <= other < len(trace.steps)
                 target = trace.steps[other].id if there else step.id
@@ -91,11 +93,11 @@ def equation(step: Step) -> None:
 def reasons(step: Step) -> None:
     """Why the step is there, the proof, the line of source, and where texts and run differ."""
     if step.why:
-        st.markdown(texts.plain(step.why))
+        st.markdown(texts.prose(step.why))
     icon = ":material/verified:" if step.error is not None else ":material/info:"
     (st.success if step.error is not None else st.info)(texts.proof(step), icon=icon)
     if step.note and step.error is not None:
-        st.info(texts.plain(step.note), icon=":material/edit_note:")
+        st.info(texts.prose(step.note), icon=":material/edit_note:")
     if step.source is not None:
         st.text(f"{step.source.file}, line {step.source.line}")
         st.code(step.source.text.strip(), language="python", wrap_lines=True)
@@ -118,10 +120,16 @@ def tensor(trace: Trace, step: Step) -> None:
         step.symbol,
         names[-2:],
         roles=("query", "key") if square else ("row", "column"),
-        ticks=trace.result.get("classes") if step is trace.steps[-1] else None,
+        ticks=class_names(trace, step),
     )
     st.plotly_chart(figure, alt=tensors.describe(matrix, symbol_text(step.symbol)), config={"displaylogo": False})
     st.caption(tensors.caption(matrix) or "Every value is shown.")
+
+
+def class_names(trace: Trace, step: Step) -> Sequence[str] | None:
+    """The names of the last axis where it holds the classes: the last step of a classifier."""
+    known = answer(trace.result)
+    return known[0] if known and step is trace.steps[-1] and len(known[0]) == step.shape[-1] else None
 
 
 def _index(name: str, size: int, axis: int) -> int:

@@ -1,8 +1,10 @@
 """Sentences that more than one place shows, or that need some counting to say."""
 
+import re
 from collections.abc import Mapping
 
 from pages.shared.session import View
+from tracer import notation
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.record import Step
@@ -13,13 +15,24 @@ def plain(text: str) -> str:
     return text.replace("![", r"!\[")
 
 
+def prose(text: str) -> str:
+    """The sentences of a step, for markdown: sizes with a subscript are set as mathematics."""
+
+    def size(found: re.Match) -> str:
+        name = notation.latex(found[2])
+        return rf"$\sqrt{{{name}}}$" if found[1] else f"${name}$"
+
+    return re.sub(r"(√?)\b(d_k|d_ff)\b", size, plain(text))
+
+
 def cropped(view: View) -> str:
     """Which part of the photo the model gets."""
     photo = f"{view.photo.width} × {view.photo.height} pixels"
     left, top, right, bottom = view.crop.box
     if (right - left, bottom - top) == view.photo.size:
         return f"All of the photo, {photo}, in {view.rows} × {view.columns} patches."
-    return f"The model gets the middle of the photo ({photo}); what is dimmed is cut off."
+    part = f"{right - left:.0f} × {bottom - top:.0f}"
+    return f"The photo has {photo}. The model gets the {part} in the middle; what is dimmed is cut off."
 
 
 def seen(view: View) -> str:
@@ -27,7 +40,7 @@ def seen(view: View) -> str:
     side = f"{view.image.height // view.rows} × {view.image.width // view.columns}"
     return (
         f"{view.image.height} × {view.image.width} pixels, that is {view.rows} × {view.columns} patches of {side}. "
-        "Each becomes one token; the number is its place in the sequence, and token 0 is the class token."
+        "Each becomes one token, in reading order. Point at one to see it in both pictures."
     )
 
 
@@ -50,7 +63,7 @@ def card(facts: Mapping | None) -> str:
 def proof(step: Step) -> str:
     """What was compared for a step and how well it agreed, in one sentence."""
     if step.error is None:
-        reason = f" {plain(step.note)}" if step.note else ""
+        reason = f" {prose(step.note)}" if step.note else ""
         return f"Not executed for this step.{reason}"
     if step.error == 0:
         return "The equation was executed on the traced tensors and gives the model’s tensor bit for bit."

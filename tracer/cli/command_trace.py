@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from tracer.cli import options as shared
+from tracer.record import Trace
 
 WANTED = "expected SYMBOL=INT with a whole number from 1, such as D=64"
 
@@ -55,9 +56,9 @@ def run(options: argparse.Namespace) -> int:
     """Traces the model and shows the trace."""
     shared.checked(options)
     names = [name for name, _ in options.set]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice:
-        raise ValueError(f"--set {twice}=… is given {names.count(twice)} times, expected once")
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"--set {name}=… is given {names.count(name)} times, expected once")
     photo = _photo(options.image) if options.image is not None else None
     try:
         trace = _traced(options, photo)
@@ -70,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _traced(options: argparse.Namespace, photo):
+def _traced(options: argparse.Namespace, photo) -> Trace:
     import tracer
     from tracer import models
 
@@ -82,7 +83,7 @@ def _traced(options: argparse.Namespace, photo):
         if getattr(options, kind) is not None and kind not in model.takes:
             wrong = f"--{kind} {getattr(options, kind)!r}"
             raise ValueError(f"{wrong}: {options.name!r} takes no {kind}, expected {' and '.join(model.takes)}")
-    if sizes and model.weights != _usual(options.name):
+    if sizes and options.weights is None and model.weights != _usual(options.name):
         asked = ", ".join(f"{name}={value}" for name, value in sizes.items())
         print(f"{options.name} with {asked}: {model.weights}", file=sys.stderr)
     return model.trace(image=photo, text=options.text, **given)

@@ -44,22 +44,27 @@ def view(parser: argparse.ArgumentParser) -> None:
 def checked(options: argparse.Namespace) -> None:
     """ValueError for a view that can't be made, before the model runs."""
     views.check_level(options.level)
-    if options.out and options.out.endswith(SAVED) and options.format:
-        given = f"--format {options.format} with --out {options.out!r}"
-        raise ValueError(f"{given}: that file holds the whole trace, expected one of the two")
+    if options.out is None:
+        return
+    if options.out.endswith(SAVED):
+        if options.format:
+            given = f"--format {options.format} with --out {options.out!r}"
+            raise ValueError(f"{given}: that file holds the whole trace, expected one of the two")
+    elif not (options.format or views.format_of(options.out)):
+        raise ValueError(
+            f"--out {options.out!r} names no format, expected --format or one of {views.suffixes()}, {SAVED}"
+        )
 
 
 def show(trace: Trace, options: argparse.Namespace) -> None:
     """Prints or writes the trace as the options say."""
-    if options.out and options.out.endswith(SAVED):
+    if options.out is None:
+        sys.stdout.write(views.render(trace, options.level, options.format or "table"))
+    elif options.out.endswith(SAVED):
         trace.save(options.out)
-        return
-    kind = options.format or (options.out and views.format_of(options.out)) or "table"
-    text = views.render(trace, options.level, kind)
-    if not options.out:
-        sys.stdout.write(text)
-        return
-    try:
-        Path(options.out).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise type(error)(f"can't write {options.out!r}: {error.strerror or error}") from error
+    else:
+        text = views.render(trace, options.level, options.format or views.format_of(options.out))
+        try:
+            Path(options.out).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise type(error)(f"can't write {options.out!r}: {error.strerror or error}") from error

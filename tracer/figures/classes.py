@@ -1,6 +1,6 @@
 """The answer: the most probable classes as horizontal bars."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
@@ -23,6 +23,8 @@ def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = 5) -
             hovertemplate="%{y}: %{x:.4f}<extra></extra>",
         )
     )
+    figure.update_xaxes(title_font_size=16, tickfont_size=14)
+    figure.update_yaxes(title_font_size=16, tickfont_size=16)
     figure.update_xaxes(range=[0, 1.12], tickvals=[0, 0.25, 0.5, 0.75, 1], tickformat=".0%", title="probability")
     figure.update_yaxes(autorange="reversed", title="class", ticklabelstandoff=6)
     figure.update_layout(
@@ -34,6 +36,13 @@ def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = 5) -
         plot_bgcolor="rgba(0,0,0,0)",
     )
     return figure
+
+
+def answer(result: Mapping[str, object]) -> tuple[Sequence[str], Sequence[float]] | None:
+    """(classes, probabilities) of a run's result, or None where it has none, such as after a model of text."""
+    names, shares = result.get("classes"), result.get("probabilities")
+    known = isinstance(names, Sequence) and isinstance(shares, Sequence) and names and len(names) == len(shares)
+    return (names, shares) if known else None
 
 
 def ranking(classes: Sequence[str], probabilities: Sequence[float]) -> list[tuple[str, float]]:

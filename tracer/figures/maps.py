@@ -14,17 +14,35 @@ from tracer.record import Trace
 MAX_BYTES = 6_000_000
 
 
-def layers_at_once(trace: Trace) -> list[int]:
-    """The layers whose maps fit in one message to the browser, or an empty list if only one at a time does."""
-    sizes = {record.layer: 4 * record.heads * record.queries * record.keys for record in trace.attentions}
-    return sorted(sizes) if sum(sizes.values()) <= MAX_BYTES else []
+def layers(trace: Trace) -> list[int]:
+    """The layers that can be laid over the photo: self-attention over its patches, all of one size, none lost."""
+    records = [record for record in trace.attentions if record.part == trace.attentions[0].part]
+    enough = trace.picture.first + trace.picture.rows * trace.picture.columns if trace.picture else 0
+    sizes = [
+        (record.heads, record.keys)
+        if trace.picture and record.queries == record.keys >= enough and not record.problem
+        else None
+        for record in records
+    ]
+    first = next((size for size in sizes if size), None)
+    return [layer for layer, size in enumerate(sizes) if size and size == first]
 
 
-def rollout(trace: Trace) -> np.ndarray:
-    """Attention rollout over all blocks, `[S, S]` of the first input of the batch (Abnar and Zuidema 2020)."""
+def fit(trace: Trace, chosen: list[int]) -> bool:
+    """Whether the maps of these layers fit in one message to the browser."""
+    records = (trace.attentions[layer] for layer in chosen)
+    return sum(4 * record.heads * record.queries * record.keys for record in records) <= MAX_BYTES
+
+
+def rollout(trace: Trace, chosen: list[int]) -> np.ndarray | None:
+    """Attention rollout over all blocks, `[S, S]` of the first input of the batch (Abnar and Zuidema 2020).
+
+    None where the maps of a block are lost or don't fit, since the product would leave that block out.
+    """
     from tracer.attention import rollout as over_blocks
 
-    return as_array(over_blocks(trace))[0]
+    whole = len(chosen) == sum(record.part == trace.attentions[0].part for record in trace.attentions)
+    return as_array(over_blocks(trace))[0] if whole else None
 
 
 def pack(trace: Trace, layers: list[int], rollout: np.ndarray | None = None) -> bytes:

@@ -43,7 +43,7 @@ def grid(photo: Image.Image, crop: Crop, rows: int, columns: int) -> str:
         f'<path d="M0 0H{width}V{height}H0Z{frame}" fill="#000" fill-opacity="0.62" fill-rule="evenodd"/>'
         f'<path d="{lines}" stroke="#000" stroke-opacity="0.45" stroke-width="3" {stroke}/>'
         f'<path d="{lines}" stroke="#fff" stroke-opacity="0.9" stroke-width="1" {stroke}/>'
-        f'<path d="{frame}" stroke="{stage_colour("patches")}" stroke-width="3" {stroke}/></svg>'
+        f'<path d="{frame}" stroke="{stage_colour("patches")}" stroke-width="3" {stroke}/>{_cells(boxes)}</svg>'
     )
 
 
@@ -74,11 +74,25 @@ def patches(image: Image.Image, rows: int, columns: int) -> str:
         for column in range(columns)
     )
     size = f"{image.width} × {image.height} pixels"
+    boxes = [
+        (column * pitch_x, row * pitch_y + head, column * pitch_x + side_x, (row + 1) * pitch_y)
+        for row in range(rows)
+        for column in range(columns)
+    ]
     label = f"The {rows * columns} patches of the model’s input of {size}, in {rows} rows and {columns} columns"
     return (
         f'<svg class="patches" viewBox="0 0 {width} {height}" role="img" aria-label="{label}" '
         f'preserveAspectRatio="xMinYMin" style="display:block;width:100%;max-height:26rem">'
         f'<image href="{data_uri(Image.fromarray(sheet), "PNG")}" width="{width}" height="{height}" '
         f'style="image-rendering:pixelated"/>'
-        f'<g fill="currentColor" font-size="{0.8 * head:g}" font-family="inherit">{numbers}</g></svg>'
+        f'<g fill="currentColor" font-size="{0.8 * head:g}" font-family="inherit">{numbers}</g>{_cells(boxes)}</svg>'
+    )
+
+
+def _cells(boxes: list[tuple[float, float, float, float]]) -> str:
+    """A clear rectangle over each patch, to point at: the same patch in two drawings has the same number."""
+    return "".join(
+        f'<rect data-patch="{number}" x="{left:g}" y="{top:g}" width="{right - left:g}" height="{bottom - top:g}" '
+        f'fill="transparent"><title>patch {number}</title></rect>'
+        for number, (left, top, right, bottom) in enumerate(boxes, start=1)
     )

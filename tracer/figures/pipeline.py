@@ -76,7 +76,9 @@ def pipeline(trace: Trace) -> str:
         if index == len(sections) - 1:
             row += f'<li class="unit">{arrow}<span class="end">answer</span></li>'
         rows.append(f'<section class="{"block" if box else "line"}"><h4>{title}</h4><ol>{row}</ol></section>')
-    return f'<div class="pipeline">{"".join(rows)}</div>'
+    stages = dict.fromkeys(step.stage for step in trace.steps)
+    key = "".join(f'<li style="--stage:{stage_colour(stage)}">{html.escape(stage)}</li>' for stage in stages)
+    return f'<div class="pipeline"><ul class="stages" aria-label="Colours">{key}</ul>{"".join(rows)}</div>'
 
 
 def _row(steps: Sequence[Step], taken: dict[str, frozenset[str]], names: dict[str, str], arrow: str) -> str:

@@ -8,7 +8,7 @@ from tracer.record import Operand
 
 SIZE = 420  # pixels of the longer side of the drawing, without labels
 GAP = 30
-MARGIN = 96
+MARGIN = 112
 
 
 def rectangles(product: tuple[Operand, Operand, Operand]) -> list[tuple[float, float, float, float]]:

@@ -63,7 +63,13 @@ def heatmap(
             z=cells,
             x=list(ticks) if ticks and box[1] == 1 else columns,
             y=rows,
-            colorbar={"title": {"text": symbol_html(symbol)}, "thickness": 14, "outlinewidth": 0},
+            colorbar={
+                "title": {"text": symbol_html(symbol)},
+                "thickness": 14,
+                "outlinewidth": 0,
+                "nticks": 4 if cells.shape[0] < 20 else 9,
+                "tickfont": {"size": 14},
+            },
             hovertemplate=f"{roles[0]} %{{y}}, {roles[1]} %{{x}}: %{{z:.4g}}<extra></extra>",
             **scale,
         )
@@ -72,10 +78,12 @@ def heatmap(
     figure.update_yaxes(
         title=_axis(roles[0], symbolic[0], matrix.shape[0]), autorange="reversed", showgrid=False, zeroline=False
     )
+    figure.update_xaxes(title_font_size=16, tickfont_size=14)
+    figure.update_yaxes(title_font_size=16, tickfont_size=14)
     if cells.shape[0] <= 12:
         figure.update_yaxes(dtick=box[0])
     figure.update_layout(
-        height=int(np.clip(cells.shape[0] * 7 + 110, 190, 560)),
+        height=int(np.clip(cells.shape[0] * 7 + 110, 230, 560)),
         font={"size": 15},
         margin={"l": 8, "r": 8, "t": 16, "b": 8},
         paper_bgcolor="rgba(0,0,0,0)",

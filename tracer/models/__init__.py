@@ -46,6 +46,11 @@ def origin(name: str) -> str:
     return f"trained on {known['data']}" if known else "seeded random weights"
 
 
+def spec_of(name: str):
+    """The `Spec` of a model: what its file says about it. ValueError for an unknown name."""
+    return import_module(f"{__name__}.{_known(name).replace('-', '_')}").SPEC
+
+
 def load(name: str, *, weights=None, **config):
     """The model of that name, ready to run, at the sizes and options of `config`.
 

@@ -7,23 +7,19 @@ of one thread and one run.
 from __future__ import annotations
 
 import inspect
-from collections import deque
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 
-from tracer.recorder.capture import Attentions, Call
+from tracer.recorder.capture import Attentions
 from tracer.recorder.kept import Kept, Untouched
 from tracer.recorder.makers import Makers
 from tracer.recorder.modes import CallMode, OpMode, pushed
 from tracer.recorder.modules import following
 from tracer.recorder.ops import kind
 from tracer.recorder.sources import locate
-
-RECENT = 48
-"""How many ops back an attention's product of queries and keys may lie from its softmax."""
 
 
 class Seen(NamedTuple):
@@ -78,9 +74,8 @@ def record(module: torch.nn.Module, args=(), kwargs=None, *, cap: int = 0, atten
         calls = stack.enter_context(CallMode())
         untouched = Untouched(module)
         stack.callback(untouched.restore)
-        recent: deque = deque(maxlen=RECENT) if attention else deque(maxlen=0)
-        recording.attentions = Attentions(recording, recent)
-        observer = _observer(recording, makers, modules, calls, untouched, recent, cap > 0)
+        recording.attentions = Attentions(recording) if attention else None
+        observer = _observer(recording, makers, modules, calls, untouched, cap > 0)
         stack.enter_context(pushed(OpMode(observer)))
         try:
             recording.output = module(*args, **kwargs)
@@ -91,7 +86,7 @@ def record(module: torch.nn.Module, args=(), kwargs=None, *, cap: int = 0, atten
     return recording
 
 
-def _observer(recording, makers, modules, calls, untouched, recent, keeping):
+def _observer(recording, makers, modules, calls, untouched, keeping):
     ops, kept, attentions, code = recording.ops, recording.kept, recording.attentions, record.__code__
 
     def tensors(values, found):
@@ -131,9 +126,8 @@ def _observer(recording, makers, modules, calls, untouched, recent, keeping):
         path, call = modules.here
         line = locate(code)
         ops.append(Seen(facts.name, facts.layout, path, call, calls.name, calls.number, line, before, tuple(after)))
-        if recent.maxlen:
-            recent.append(Call(index, facts, path, args, kwargs, before))
-            attentions.see(recent[-1], result)
+        if attentions is not None:
+            attentions.see(index, facts, path, args, kwargs, before, result)
         return result
 
     return observe

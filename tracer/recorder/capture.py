@@ -8,6 +8,7 @@ compared with the softmax that ran; where that fails, the attention is marked as
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod, sqrt
 from typing import NamedTuple
 
@@ -20,15 +21,22 @@ from tracer.recorder.ops import VIEWS, OpKind
 PRODUCTS = frozenset(("bmm", "mm", "matmul", "baddbmm"))
 SOFTMAX = frozenset(("_softmax", "_safe_softmax"))
 ELEMENTWISE = frozenset(("add", "sub", "mul", "div", "masked_fill", "where", "tanh", "clamp"))
-CARRIED = VIEWS | {"native_dropout", "_to_copy", "expand", "dropout"}
+ORDERED = VIEWS | {"_to_copy", "expand"}
+CARRIED = ORDERED | {"native_dropout", "dropout"}
 TOLERANCE = 1e-5
+HIDDEN = -1e4
+"""An additive mask this low hides its key: models write -∞, the lowest number of their dtype, or -10,000."""
+
+
+RECENT = 64
+"""How many of the ops that attention may be made of are remembered, from the product of queries and keys on."""
 
 
 class Call(NamedTuple):
-    """An op as it was called, while its arguments are still alive; `inputs` are (shape, dtype, maker)."""
+    """An op as it was called; `inputs` are (shape, dtype, maker) of its tensors, `args` are held while it is recent."""
 
     index: int
-    facts: OpKind
+    name: str
     module: str
     args: tuple
     kwargs: dict
@@ -38,35 +46,56 @@ class Call(NamedTuple):
 class Attentions:
     """The attention ops of one run, in order."""
 
-    def __init__(self, recording, recent):
+    def __init__(self, recording):
         self.records: list[AttentionRecord] = []
-        self._recording, self._recent = recording, recent
+        self._recording = recording
+        self._recent: dict[int, Call] = {}
+        self._scored: set[int] = set()
         self._waiting: dict[int, AttentionRecord] = {}
         self._keys: dict[tuple, str] = {}
         self._causal: dict[str, bool] = {}
 
-    def see(self, call: Call, result) -> None:
-        name = call.facts.name
-        if name.startswith("_scaled_dot_product_") and "backward" not in name:
-            self._fused(call)
-        elif name in SOFTMAX:
-            self._softmax(call, result)
-        elif name in PRODUCTS and self._waiting:
-            softmax = self._origin(call.inputs[0][2])
+    def see(self, index: int, facts: OpKind, module: str, args: tuple, kwargs: dict, inputs: tuple, result) -> None:
+        """Looks at one op that has run; ops that no attention is made of are passed over."""
+        name = facts.name.rstrip("_")
+        if name in PRODUCTS:
+            softmax = self._origin(inputs[0][2]) if self._waiting else None
             if softmax in self._waiting:
-                record = self._waiting.pop(softmax)
-                self.records.append(_at(record, layer=len(self.records)))
+                self.records.append(replace(self._waiting[softmax], layer=len(self.records)))
                 self._waiting.clear()
+            else:
+                self._remember(Call(index, name, module, args, kwargs, inputs), scored=True)
+        elif name in ELEMENTWISE:
+            scored = [maker in self._scored for _, _, maker in inputs]
+            if sum(scored) == 1:  # the scores themselves, which are large, can be let go
+                order = iter(scored)
+                args = tuple(SCORES if isinstance(a, torch.Tensor) and next(order) else a for a in args)
+            if any(scored):
+                self._remember(Call(index, name, module, args, kwargs, inputs), scored=True)
+        elif name in CARRIED:
+            self._remember(Call(index, name, module, (), {}, inputs), scored=inputs[0][2] in self._scored)
+        elif name in SOFTMAX:
+            self._softmax(Call(index, name, module, args, kwargs, inputs), result)
+        elif name.startswith("_scaled_dot_product_") and "backward" not in name:
+            self._fused(Call(index, name, module, args, kwargs, inputs), facts)
+
+    def _remember(self, call: Call, *, scored: bool) -> None:
+        self._recent[call.index] = call
+        if scored:
+            self._scored.add(call.index)
+        if len(self._recent) > RECENT:
+            oldest = next(iter(self._recent))
+            del self._recent[oldest]
+            self._scored.discard(oldest)
 
     def _origin(self, maker):
         """Back through layout ops and dropout."""
-        calls = {call.index: call for call in self._recent}
-        while (call := calls.get(maker)) is not None and call.facts.name in CARRIED:
+        while (call := self._recent.get(maker)) is not None and call.name in CARRIED:
             maker = call.inputs[0][2]
         return maker
 
-    def _fused(self, call: Call) -> None:
-        given = dict(zip(call.facts.arguments, call.args, strict=False)) | call.kwargs
+    def _fused(self, call: Call, facts: OpKind) -> None:
+        given = dict(zip(facts.arguments, call.args, strict=False)) | call.kwargs
         q, k = given["query"], given["key"]
         scale = given.get("scale")
         mask = given.get("attn_mask", given.get("attn_bias"))
@@ -87,8 +116,8 @@ class Attentions:
         if found is None:
             return
         product, chain = found
-        a, b = product.args[-2:] if product.facts.name != "baddbmm" else product.args[1:3]
-        if product.facts.name == "baddbmm":
+        a, b = product.args[-2:] if product.name != "baddbmm" else product.args[1:3]
+        if product.name == "baddbmm":
             beta, alpha = product.kwargs.get("beta", 1), product.kwargs.get("alpha", 1)
             chain[:0] = [("mul", (SCORES, alpha)), self._link("add", (SCORES, product.args[0] * beta), *shape[-2:])]
         width = a.shape[-1]
@@ -111,26 +140,23 @@ class Attentions:
                 problem = f"the recorded chain, replayed, differs from the softmax that ran by {float(error):.1e}"
         except (RuntimeError, NotImplementedError) as error:
             problem = f"the recorded chain can't be replayed: {str(error).splitlines()[0]}"
-        self._waiting[call.index] = _at(record, problem=problem)
+        self._waiting[call.index] = replace(record, problem=problem)
 
     def _product(self, maker, shape) -> tuple[Call, list] | None:
         """The matrix product that the scores come from, and what was done to it, in order."""
-        call = next((call for call in self._recent if call.index == maker), None)
-        if call is None:
+        call = self._recent.get(maker)
+        if call is None or call.kwargs.get("alpha", 1) != 1:
             return None
-        name = call.facts.name.rstrip("_")
-        if name in PRODUCTS:
+        if call.name in PRODUCTS:
             return call, []
-        if name in VIEWS or name in ("_to_copy", "expand"):
-            return self._product(call.inputs[0][2], shape)
-        if name not in ELEMENTWISE or any(value != 1 for key, value in call.kwargs.items() if key == "alpha"):
-            return None
-        tensors = [position for position, value in enumerate(call.args) if isinstance(value, torch.Tensor)]
+        if call.name in CARRIED:
+            return self._product(call.inputs[0][2], shape) if call.name in ORDERED else None
+        tensors = [i for i, value in enumerate(call.args) if isinstance(value, torch.Tensor) or value is SCORES]
         for order, position in enumerate(tensors):
             found = self._product(call.inputs[order][2], shape)
             if found is not None:
                 arguments = tuple(SCORES if i == position else value for i, value in enumerate(call.args))
-                found[1].append(self._link(name, arguments, *shape[-2:]))
+                found[1].append(self._link(call.name, arguments, *shape[-2:]))
                 return found
         return None
 
@@ -154,7 +180,7 @@ class Attentions:
             causal = False
             if queries == keys > 1 and mask.shape[-2:] == (queries, keys):
                 later = torch.ones(queries, keys, dtype=torch.bool, device=mask.device).triu(1)
-                hidden = mask if name == "masked_fill" else mask == float("-inf")
+                hidden = mask if name == "masked_fill" else mask <= HIDDEN
                 rest = torch.zeros((), device=mask.device) if name == "masked_fill" else mask.masked_fill(hidden, 0)
                 causal = bool((hidden == later).all()) and not bool(rest.any())
             self._causal[key] = causal
@@ -193,9 +219,3 @@ class Attentions:
             found += [record.q, record.k]
             found += [a for _, arguments in record.chain for a in arguments if isinstance(a, str) and a != SCORES]
         return list(dict.fromkeys(found))
-
-
-def _at(record: AttentionRecord, **changes) -> AttentionRecord:
-    from dataclasses import replace
-
-    return replace(record, **changes)

@@ -27,7 +27,11 @@ class CallMode(TorchFunctionMode):
 
 
 class OpMode(TorchDispatchMode):
-    """Calls `observe(func, args, kwargs, run)` for every op, where `run()` runs it."""
+    """Calls `observe(func, args, kwargs)` for every op; that runs it and returns its result."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # the guard against being compiled costs as much as a small op, at every op
 
     def __init__(self, observe):
         super().__init__()

@@ -51,7 +51,7 @@ def open(source: str | Path | bytes, *, name: str = "the file") -> Trace:
     path can't be read.
     """
     if not isinstance(source, bytes):
-        name, source = str(source), _read(Path(source))
+        name, source = str(source), _read(str(source))
     try:
         fields = _fields(source)
         trace = plain.decode(fields, safetensors.torch.load(source))
@@ -63,16 +63,15 @@ def open(source: str | Path | bytes, *, name: str = "the file") -> Trace:
     return trace
 
 
-def _read(path: Path) -> bytes:
+def _read(path: str) -> bytes:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ValueError(
-                f"{str(path)!r} has {path.stat().st_size:,} bytes, expected a trace of at most {MAX_BYTES:,}"
-            )
         with builtins.open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MAX_BYTES:
+                raise ValueError(f"{path!r} has {size:,} bytes, expected a trace of at most {MAX_BYTES:,}")
             return file.read(MAX_BYTES)
     except OSError as error:
-        raise type(error)(f"can't read {str(path)!r}: {error.strerror or error}") from error
+        raise type(error)(f"can't read {path!r}: {error.strerror or error}") from error
 
 
 def _fields(data: bytes) -> dict:

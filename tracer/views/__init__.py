@@ -48,6 +48,11 @@ def format_of(path: str) -> str | None:
     return next((name for name in FORMATS if path.lower().endswith(_format(name).SUFFIXES)), None)
 
 
+def suffixes() -> str:
+    """The suffixes that say a format, for a message."""
+    return ", ".join(suffix for name in FORMATS for suffix in _format(name).SUFFIXES)
+
+
 def _format(name: str):
     return import_module(f"{__name__}.to_{name}")
 

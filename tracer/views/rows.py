@@ -71,7 +71,7 @@ def place(source: Source | None) -> str:
 
 def error(value: float | None) -> str:
     """An error of the equations as text: `1.5e-07`, and `–` where the equation was not executed."""
-    return "–" if value is None else f"{value:.1e}"
+    return "–" if value is None else f"{value:.1e}" if value else "0"
 
 
 def cell(value: object) -> str:

@@ -1,11 +1,15 @@
 """One piece of HTML: no script, nothing loaded; colours follow the page it is put into.
 
-Equations stand between dollar signs: notebooks typeset them, elsewhere they read as LaTeX.
+Equations are MathML, which browsers draw by themselves.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from html import escape
+from xml.etree import ElementTree
+
+from latex2mathml.converter import convert
 
 from tracer import notation
 from tracer.record import Op, Step, Trace
@@ -13,15 +17,26 @@ from tracer.views import rows
 
 SUFFIXES = (".html", ".htm")
 
+TAGS = set(
+    "math mrow mi mn mo mtext mspace mstyle mpadded msup msub msubsup mfrac msqrt mroot mover munder munderover "
+    "mtable mtr mtd".split()
+)
+ATTRIBUTES = set(
+    "display displaystyle scriptlevel stretchy fence form separator accent width height depth lspace rspace minsize "
+    "maxsize linethickness mathvariant columnalign rowspacing".split()
+)
+
 STYLE = """
-.tensor-trace { font: 14px/1.5 system-ui, sans-serif; color-scheme: light dark; overflow-x: auto; }
-.tensor-trace table { border-collapse: collapse; margin: 0.5em 0; }
-.tensor-trace th, .tensor-trace td { text-align: left; vertical-align: top; padding: 0.2em 0.8em 0.2em 0;
-  border-bottom: 1px solid rgba(128, 128, 128, 0.35); background: none; }
+.tensor-trace { font: 14px/1.5 system-ui, sans-serif; overflow-x: auto; }
+.tensor-trace table { border-collapse: collapse; margin: 0.5em 0; font: inherit; color: inherit; }
+.tensor-trace th, .tensor-trace td { text-align: left; vertical-align: baseline; padding: 0.3em 1.5em 0.3em 0;
+  border-bottom: 1px solid rgba(128, 128, 128, 0.35); background: none; white-space: nowrap; }
 .tensor-trace th { font-weight: 600; }
+.tensor-trace math { math-style: normal; font-size: 115%; }
 .tensor-trace code { font: 12px/1.5 ui-monospace, monospace; background: none; color: inherit; }
 .tensor-trace .quiet { opacity: 0.7; }
-.tensor-trace .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.tensor-trace td .quiet { white-space: normal; }
+.tensor-trace .number { text-align: right; font-variant-numeric: tabular-nums; }
 """
 
 
@@ -34,7 +49,8 @@ def render(trace: Trace, level: str) -> str:
     ]
     table = _steps(trace.steps) if level == "steps" else _ops(trace.ops)
     lines = "".join(f"<div>{line}</div>\n" for line in head)
-    return f'<div class="tensor-trace">\n<style>{STYLE}</style>\n{lines}{_symbols(trace)}{table}</div>\n'
+    start = f'<meta charset="utf-8">\n<div class="tensor-trace">\n<style>{STYLE}</style>\n'
+    return f"{start}{lines}{_symbols(trace)}{table}</div>\n"
 
 
 def _symbols(trace: Trace) -> str:
@@ -50,7 +66,7 @@ def _steps(steps: tuple[Step, ...]) -> str:
     body = [
         (
             f'<td title="{text(step.why)}">{text(step.title)}<br>{_quiet(step.id)}</td>',
-            f"<td>${text(step.latex)}${'<br>' + _quiet(step.note) if step.note else ''}</td>",
+            f"<td>{equation(step.latex)}{'<br>' + _quiet(step.note) if step.note else ''}</td>",
             f"<td>{text(notation.shape_text(step.symbolic))}<br>{_quiet(rows.numbers(step.shape))}</td>",
             f'<td class="number">{"recomputed" if step.recomputed else text(rows.error(step.error))}</td>',
         )
@@ -77,6 +93,18 @@ def _ops(ops: tuple[Op, ...]) -> str:
 def _table(names: tuple[str, ...], body: list[tuple[str, ...]]) -> str:
     head = "".join(f"<th>{name}</th>" for name in names)
     return f"<table>\n<tr>{head}</tr>\n" + "".join(f"<tr>{''.join(line)}</tr>\n" for line in body) + "</table>\n"
+
+
+@lru_cache(maxsize=4096)
+def equation(latex: str) -> str:
+    """LaTeX as MathML; as text where it can't be converted, or asks for more than mathematics (a link, a style)."""
+    try:
+        tree = ElementTree.fromstring(convert(latex, xmlns=""))
+    except Exception:  # whatever the converter or the parser make of a stranger's text
+        return f"<code>{text(latex)}</code>"
+    if all(node.tag in TAGS and node.attrib.keys() <= ATTRIBUTES for node in tree.iter()):
+        return ElementTree.tostring(tree, encoding="unicode")
+    return f"<code>{text(latex)}</code>"
 
 
 def _quiet(value: str) -> str:

@@ -57,6 +57,10 @@ function paint(canvas, map, weights, most, scale) {
   context.putImageData(image, 0, 0);
 }
 
+// The largest weight on a patch: CLS and its like are no pixels, and don't stretch the scale.
+const largest = ({ first, rows, columns }, weights) =>
+  weights.subarray(first, first + rows * columns).reduce((a, b) => Math.max(a, b), 0);
+
 const isPatch = (map, token) => token >= map.first && token < map.first + map.rows * map.columns;
 const cell = (map, token) => [Math.floor((token - map.first) / map.columns), (token - map.first) % map.columns];
 
@@ -64,6 +68,18 @@ function called(map, token) {
   if (!isPatch(map, token)) return map.others.find(([, other]) => other === token)?.[0] ?? `token ${token}`;
   const [r, c] = cell(map, token);
   return `row ${r}, column ${c}`;
+}
+
+// What is shown, for a reader and as the call that gives the same numbers in Python.
+function inWords(map, { layer, view, query }) {
+  if (view === "rollout") {
+    return { what: "By rollout over all blocks", python: `tracer.attention.rollout(trace)[0, ${query}]` };
+  }
+  const mean = view === "mean";
+  return {
+    what: `Block ${layer + 1}, ${mean ? `mean of ${map.heads} heads` : `head ${view}`}`,
+    python: `trace.attention(layer=${layer}, ${mean ? "" : `head=${view}, `}query=${query})${mean ? ".mean(1)" : ""}`,
+  };
 }
 
 function choices(fieldset, options, chosen, pick) {
@@ -93,7 +109,8 @@ export default function ({ data, parentElement }) {
   const photo = find(".photo");
   const heat = find(".heat");
   const centre = map.first + Math.floor(map.rows / 2) * map.columns + Math.floor(map.columns / 2);
-  const state = Object.assign({ layer: map.layers.at(-1), view: "mean", scale: "linear", query: centre }, remembered);
+  const first = { layer: map.layers.at(-1), view: "mean", scale: "linear", query: centre };
+  const state = Object.assign(first, remembered);
   if (!map.layers.includes(state.layer)) state.layer = map.layers[0];
   if (state.view === "rollout" ? !map.rollout : Number(state.view) >= map.heads) state.view = "mean";
   if (state.query >= map.tokens) state.query = centre;
@@ -111,13 +128,13 @@ export default function ({ data, parentElement }) {
       height: `${(100 * height) / map.heightPhoto}%`,
     });
   photo.style.aspectRatio = `${map.widthPhoto} / ${map.heightPhoto}`;
-  photo.style.setProperty("--ratio", map.widthPhoto / map.heightPhoto);
+  photo.parentElement.style.setProperty("--ratio", map.widthPhoto / map.heightPhoto);
   for (const element of [heat, find(".frame")]) place(element, left, top, right - left, bottom - top);
   heat.width = map.columns;
   heat.height = map.rows;
 
-  const stops = Array.from({ length: 17 }, (_, i) => map.colours.subarray(3 * Math.round(i * 15.9375), 3 * Math.round(i * 15.9375) + 3));
-  find(".gradient").style.background = `linear-gradient(to right, ${stops.map((rgb) => `rgb(${rgb.join(",")})`).join(",")})`;
+  const stops = Array.from({ length: 18 }, (_, i) => `rgb(${map.colours.subarray(45 * i, 45 * i + 3).join(",")})`);
+  find(".gradient").style.background = `linear-gradient(to right, ${stops.join(",")})`;
 
   const multiples = find(".heads");
   multiples.replaceChildren(
@@ -136,21 +153,23 @@ export default function ({ data, parentElement }) {
   function choose(change, spoken = true) {
     Object.assign(remembered, Object.assign(state, change));
     draw();
-    if (spoken) find(".live").textContent = `${find(".lead").textContent} ${all(".top li").map((li) => li.textContent).join("; ")}`;
+    const ranked = all(".top li").map((item) => item.textContent);
+    if (spoken) find(".live").textContent = `${find(".lead").textContent} ${ranked.join("; ")}`;
   }
 
   function controls() {
-    choices(find("[data-group=layer]"), map.layers.map((l) => [l, String(l + 1)]), state.layer, (layer) => choose({ layer }));
+    const blocks = map.layers.map((layer) => [layer, String(layer + 1)]);
+    choices(find("[data-group=layer]"), blocks, state.layer, (layer) => choose({ layer }));
     const heads = Array.from({ length: map.heads }, (_, head) => [String(head), String(head)]);
     const views = [...heads, ["mean", "mean"], ...(map.rollout ? [["rollout", "rollout"]] : [])];
     choices(find("[data-group=view]"), views, state.view, (view) => choose({ view }));
-    choices(find("[data-group=scale]"), [["linear", "linear"], ["log", "log"]], state.scale, (scale) => choose({ scale }));
+    const scales = ["linear", "log"].map((name) => [name, name]);
+    choices(find("[data-group=scale]"), scales, state.scale, (scale) => choose({ scale }));
   }
 
   function draw() {
     const weights = row(map, state.layer, state.view, state.query);
-    const patches = weights.subarray(map.first, map.first + map.rows * map.columns);
-    const most = patches.reduce((a, b) => Math.max(a, b), 0);
+    const most = largest(map, weights);
     paint(heat, map, weights, most, state.scale);
     drawQuery();
     drawBar(most);
@@ -188,7 +207,7 @@ export default function ({ data, parentElement }) {
 
   function drawText(weights) {
     const ranked = [...weights.keys()].sort((a, b) => weights[b] - weights[a]);
-    const what = state.view === "rollout" ? "By rollout over all blocks" : state.view === "mean" ? `Block ${state.layer + 1}, mean of ${map.heads} heads` : `Block ${state.layer + 1}, head ${state.view}`;
+    const { what, python } = inWords(map, state);
     find(".lead").textContent = `${what}: ${called(map, state.query)} attends most to`;
     find(".top").replaceChildren(
       ...ranked.slice(0, SHOWN).map((token) => {
@@ -207,17 +226,17 @@ export default function ({ data, parentElement }) {
         const button = document.createElement("button");
         button.type = "button";
         button.setAttribute("aria-pressed", String(state.query === token));
-        button.textContent = `Ask ${name}`;
+        button.textContent = `Use ${name} as the query`;
         const weight = document.createElement("small");
-        weight.textContent = `gets ${percent(weights[token])}`;
+        weight.textContent = `${name} gets ${percent(weights[token])}`;
         button.append(weight);
         button.onclick = () => choose({ query: token });
         return button;
       }),
     );
-    const call = state.view === "rollout" ? `tracer.attention.rollout(trace)[0, ${state.query}]` : state.view === "mean" ? `trace.attention(layer=${state.layer}, query=${state.query}).mean(1)` : `trace.attention(layer=${state.layer}, head=${state.view}, query=${state.query})`;
-    find(".python code").textContent = call;
-    photo.setAttribute("aria-label", `Photo with ${map.rows} rows and ${map.columns} columns of patches. Query: ${called(map, state.query)}. Arrow keys move it.`);
+    find(".python code").textContent = python;
+    const grid = `Photo with ${map.rows} rows and ${map.columns} columns of patches`;
+    photo.setAttribute("aria-label", `${grid}. Query: ${called(map, state.query)}. Arrow keys move it.`);
     find("tbody").replaceChildren(
       ...ranked.slice(0, LISTED).map((token, rank) => {
         const line = document.createElement("tr");
@@ -231,7 +250,7 @@ export default function ({ data, parentElement }) {
   function drawHeads() {
     const layer = state.layer;
     const rows = Array.from({ length: map.heads }, (_, head) => row(map, layer, String(head), state.query));
-    const most = Math.max(...rows.map((weights) => weights.subarray(map.first, map.first + map.rows * map.columns).reduce((a, b) => Math.max(a, b), 0)));
+    const most = Math.max(...rows.map((weights) => largest(map, weights)));
     find(".heads-title").textContent = `All heads of block ${layer + 1}, one scale: 0 to ${percent(most)}`;
     [...multiples.children].forEach((button, head) => {
       paint(button.firstChild, map, rows[head], most, state.scale);
@@ -262,8 +281,8 @@ export default function ({ data, parentElement }) {
     input.onchange = () => {
       const value = Math.min(Number(input.max), Math.max(0, Math.round(Number(input.value) || 0)));
       const [r, c] = isPatch(map, state.query) ? cell(map, state.query) : [0, 0];
-      const at = { row: map.first + value * map.columns + c, column: map.first + r * map.columns + value, token: value };
-      choose({ query: at[input.dataset.axis] });
+      const token = (row, column) => map.first + row * map.columns + column;
+      choose({ query: { row: token(value, c), column: token(r, value), token: value }[input.dataset.axis] });
     };
   }
 
