@@ -1,7 +1,6 @@
 """The transformer of note 004: proven with all positions and masks, its scores in four terms, strings reversed."""
 
 import json
-from functools import cache
 
 import pytest
 import torch
@@ -179,77 +178,11 @@ def test_golden_steps(positions, overwrite):
     assert_golden(trace, f"transformer-{positions}", overwrite)
 
 
-B = "block1."
-NOTE_004 = {
-    "1. Tokenization": "input",
-    "2. Input Embedding: E, V × d_model": "embedding",
-    "3. Positional Encoding, sinusoidal": "positions",
-    "3. Positional Encoding, learned": "position",
-    "3. Positional Encoding, relative": "distances",
-    "3. Z(0) = X + P": "position",
-    "4. Q = Z W^Q": B + "attention.query",
-    "4. K = Z W^K": B + "attention.key",
-    "4. V = Z W^V": B + "attention.value",
-    "4. content–content": "term",
-    "4. content–position": "term",
-    "4. position–content": "term",
-    "4. position–position": "term",
-    "5. Score matrix": B + "attention.scores",
-    "5. Optional masking, log M": "slip attention.scores",
-    "5. Attention weights": B + "attention.weights",
-    "5. Output of head": B + "attention.context",
-    "6. Concatenation, n × (H·d_k)": B + "attention.context",
-    "6. H": "slip attention.context",
-    "6. Projected output O W^O": B + "attention.output",
-    "7. Z' = LayerNorm(Z + O')": B + "norm1",
-    "8. max(0, Z' W_1 + b_1)": B + "mlp.activation",
-    "8. FFN(Z')": B + "mlp.output",
-    "9. Z_out = LayerNorm(Z' + FFN(Z'))": B + "norm2",
-    "10. logits, n × V": "logits",
-    "10. probs, n × V": "probabilities",
-}
-SHAPES = {
-    "embedding": "B T D",
-    "position": "B T D",
-    B + "attention.query": "B h T d_k",
-    B + "attention.key": "B h T d_k",
-    B + "attention.value": "B h T d_k",
-    B + "attention.scores": "B h T T",
-    B + "attention.weights": "B h T T",
-    B + "attention.context": "B T d_k*h",
-    B + "attention.output": "B T D",
-    B + "norm1": "B T D",
-    B + "mlp.activation": "B T d_ff",
-    B + "mlp.output": "B T D",
-    B + "norm2": "B T D",
-    "logits": "B T V",
-    "probabilities": "B T V",
-}
-
-
-@cache
-def traced(positions):
-    return tracer.load("transformer", **SMALL, positions=positions).trace()
-
-
-@pytest.mark.parametrize("row", NOTE_004)
-def test_every_row_of_note_004_is_a_step_or_a_slip(row):
-    """n is T, d_model D and H h in the project's notation; a batch axis stands in front."""
-    kind, _, slip = NOTE_004[row].partition(" ")
-    if kind == "slip":
-        assert "Note 004" in transformer.NOTES[slip]
-    elif kind == "term":
-        assert row.partition(" ")[2] in TERMS
-    elif kind != "input":
-        positions = row.rpartition(" ")[2] if row.startswith("3. Pos") else "sinusoidal"
-        step = traced(positions).step(kind)
-        assert kind not in SHAPES or step.symbolic == tuple(SHAPES[kind].split())
-
-
-def test_notes_stand_beside_their_steps(trace):
-    assert "log M" in trace.step(B + "attention.scores").note and "√D" in trace.step("position").note
-    known = {step.partition(".")[2] if step.startswith("block") else step for step in NOTE_004.values()}
-    assert set(transformer.NOTES) <= known
+def test_each_note_stands_beside_a_step():
+    """Of the run with absolute positions, or of the one with relative positions."""
+    runs = [tracer.load("transformer", **SMALL, positions=positions).trace() for positions in POSITIONS[1:]]
+    noted = {step.id.partition(".")[2] or step.id: step.note for run in runs for step in run.steps}
+    assert {name: noted[name] for name in transformer.NOTES} == transformer.NOTES
 
 
 def test_log_of_a_mask_of_zeros_and_minus_infinity_is_of_no_use():
