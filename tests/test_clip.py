@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from proven import assert_comments, assert_golden, assert_proven
 
 import tracer
-from tracer import training
+from tracer import models, training
+from tracer.attention import segments
 from tracer.inputs import scenes, sentences
 from tracer.models import clip
 from tracer.training import clip as recipe_of
@@ -101,6 +102,8 @@ def test_towers_have_attention_of_their_own(trace):
     assert trace.attention(1, part="image").shape == (1, 4, 65, 65)
     assert trace.attention(1, part="text").shape == (4, 4, 5, 5)
     assert torch.allclose(trace.attention(1, part="text"), trace.value("text.block2.attention.weights"), atol=1e-6)
+    assert [s.name for s in segments(trace)] == ["CLS", "image"]
+    assert [(s.name, s.stop) for s in segments(trace, "text")] == [("text", 5)]
 
 
 def test_shape_comments_are_true(trace):
@@ -211,3 +214,13 @@ def test_equal_captions_are_one_sentence():
 def test_recipes_of_other_sizes_are_refused_in_words():
     with pytest.raises(ValueError, match="V=7: captions of scenes have V = 19 words"):
         training.recipe("clip", sizes=clip.SPEC.sizes | {"V": 7})
+
+
+def test_shipped_weights_know_pairs_that_were_never_drawn():
+    card = models.card("clip")
+    if card is None:
+        pytest.skip("CLIP has no shipped weights")
+    assert (models.WEIGHTS / "clip.safetensors").stat().st_size <= 4 * 2**20
+    assert {"sizes", "data", "measure", "never_drawn", "steps", "date", "command"} <= card.keys()
+    assert card["accuracy_unseen_pairs"] >= 0.5  # by chance: 1 of 30
+    assert assert_proven(tracer.load("clip")).result["sentences"]

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from proven import assert_comments, assert_golden, assert_proven
 
 import tracer
-from tracer import anomaly, training
+from tracer import anomaly, models, training
+from tracer.attention import segments
 from tracer.inputs import surfaces
 from tracer.models import mae
 from tracer.training.mae import auroc, normalise
@@ -92,6 +93,8 @@ def test_towers_have_attention_of_their_own(trace):
     assert torch.allclose(
         trace.attention(1, part="decoder"), trace.value("decoder.block2.attention.weights"), atol=1e-6
     )
+    assert [s.name for s in segments(trace, "encoder")] == ["visible"]
+    assert [(s.name, s.stop) for s in segments(trace, "decoder")] == [("image", 64)]
     assert "L_dec*(" in trace.params_symbolic and "L_dec*(" in trace.flops_symbolic
 
 
@@ -252,3 +255,13 @@ def test_recipes_of_other_sizes_are_refused_in_words():
         training.recipe("mae", sizes=TINY["sizes"] | {"C": 3})
     with pytest.raises(ValueError, match="expected H, W, C"):
         training.recipe("mae", sizes={"D": 3})
+
+
+def test_shipped_weights_reach_their_target():
+    card = models.card("mae")
+    if card is None:
+        pytest.skip("the masked autoencoder has no shipped weights")
+    assert (models.WEIGHTS / "mae.safetensors").stat().st_size <= 4 * 2**20
+    assert {"sizes", "data", "measure", "steps", "date", "command", "auroc_grass", "auroc_gravel"} <= card.keys()
+    assert min(card["auroc_drawn"], card["auroc_brick"]) >= 0.90
+    assert_proven(tracer.load("mae"))

@@ -153,11 +153,15 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A named stretch of the token sequence: CLS, image or text; tokens `start` to `stop - 1`."""
+    """A named stretch of the token sequence: CLS, image or text; tokens `start` to `stop - 1`.
+
+    `part` names the tower whose sequence it is, in models of several.
+    """
 
     name: str
     start: int
     stop: int
+    part: str = ""
 
 
 @dataclass(frozen=True)

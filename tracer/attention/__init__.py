@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tracer.attention.chain import softmax_rows
-from tracer.record import AttentionRecord, Trace
+from tracer.record import AttentionRecord, Segment, Trace
 
 
 def parts(trace: Trace) -> tuple[str, ...]:
@@ -22,6 +22,12 @@ def layers(trace: Trace, part: str | None = None) -> tuple[AttentionRecord, ...]
     if part not in known:
         raise ValueError(f"part={part!r} is not one of this model's: {', '.join(map(repr, known))}")
     return tuple(record for record in trace.attentions if record.part == part)
+
+
+def segments(trace: Trace, part: str | None = None) -> tuple[Segment, ...]:
+    """The named stretches of one tower's sequence; of the first tower, or of the only one, where `part` is None."""
+    part = next(iter(parts(trace)), "") if part is None else part
+    return tuple(segment for segment in trace.segments if segment.part in ("", part))
 
 
 def weights(trace: Trace, layer: int, head: int | None = None, query: int | None = None, *, part: str | None = None):

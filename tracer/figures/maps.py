@@ -6,6 +6,7 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
+from tracer.attention import segments
 from tracer.figures.colours import table
 from tracer.figures.photos import shown
 from tracer.figures.tensors import as_array
@@ -80,5 +81,5 @@ def others(trace: Trace) -> list[tuple[str, int]]:
     """(name, token) of the tokens that are no patch, such as CLS."""
     picture = trace.picture
     patches = range(picture.first, picture.first + picture.rows * picture.columns)
-    found = [(part.name, token) for part in trace.segments for token in range(part.start, part.stop)]
+    found = [(part.name, token) for part in segments(trace) for token in range(part.start, part.stop)]
     return [(name, token) for name, token in found if token not in patches]

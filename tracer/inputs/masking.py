@@ -46,5 +46,5 @@ def surface_input(model: Model, image, text, given: dict[str, int]) -> Inputs:
     visible = visible_patches(1, sizes["N"], count, generator)  # [1, N_v]
     inputs = Inputs((pixels.expand(given["B"], *pixels.shape).contiguous(), visible.repeat(given["B"], 1)))
     inputs.sizes, inputs.photo, inputs.crop = given, np.array(photo), crop
-    inputs.segments = model.spec.segments(sizes)
+    inputs.segments = model.spec.segments({**sizes, **given})
     return inputs

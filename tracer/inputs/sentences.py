@@ -75,7 +75,7 @@ def sentences_input(vocabulary: Sequence[str], sample: str):
         inputs.sizes = {**given, "K": tokens.shape[0], "T": tokens.shape[1]}
         inputs.photo, inputs.crop, inputs.sentences = np.array(photo), crop, tuple(sentences)
         inputs.words = tuple(words[number] if number < len(words) else str(number) for number in tokens[0].tolist())
-        inputs.segments = model.spec.segments(sizes)
+        inputs.segments = model.spec.segments({**sizes, **inputs.sizes})
         return inputs
 
     return prepare

@@ -43,7 +43,7 @@ class Recipe:
     """
 
     sizes: dict[str, int] = field(default_factory=lambda: dict(SPEC.sizes))
-    epochs: int = 15
+    epochs: int = 18
     batch: int = 64
     count: int = 6400
     tests: int = 300
@@ -84,11 +84,11 @@ class Recipe:
         return scenes.optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
 
     def batch_of(self, data: scenes.Drawn, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """New scenes of one or two objects, `[B, C, H, W]`, their captions, `[K, T]`, and which is whose, `[B]`.
+        """New scenes of one or (a third) two objects, `[B, C, H, W]`, captions `[K, T]`, and which is whose, `[B]`.
 
         Every second batch leaves out the words for sizes. Equal captions are one.
         """
-        drawn = scenes.draw(generator, len(chosen), counts=(1, 2), allowed=seen)
+        drawn = scenes.draw(generator, len(chosen), counts=(1, 1, 2), allowed=seen)
         captions = drawn.captions()
         if torch.randint(2, (), generator=generator):
             captions = [without_sizes(caption) for caption in captions]
@@ -137,7 +137,7 @@ class Recipe:
             "mean": list(scenes.MEAN),
             "std": list(scenes.STD),
             "resize": "centre crop to a square, then 64×64 by bicubic; pixels from 0 to 1, less the mean, over the std",
-            "data": f"drawn scenes of one or two objects with their captions, {len(data):,} new ones in each epoch",
+            "data": f"drawn scenes of one or two objects with captions, {len(data):,} new ones in each epoch",
             "never_drawn": missing,
             "choice": "moving average of the weights, the best on the test scenes of every third epoch and the last",
             "measure": f"single objects among all {len(PAIRS)} sentences 'a COLOUR SHAPE'; two objects: the caption "
