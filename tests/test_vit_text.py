@@ -41,11 +41,17 @@ def test_shape_comments_are_what_the_trace_solved(trace):
     assert assert_comments(blocks, trace, derived, part="block1", S="N + T") >= 8
 
 
-@pytest.mark.parametrize("mask", ["causal", "prefix"])
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize(("types", "bias"), [(False, True), (True, False)])
+@pytest.mark.parametrize(
+    ("mask", "tied", "types", "bias"),
+    [
+        ("causal", False, True, True),
+        ("causal", True, True, False),
+        ("prefix", True, False, True),
+        ("prefix", False, True, False),
+    ],
+)
 def test_all_is_proven_under_every_option(mask, tied, types, bias):
-    sizes = {"H": 24, "W": 40, "P": 8, "C": 1, "V": 23, "T_max": 12, "D": 20, "h": 5, "d_ff": 31, "L": 2}
+    sizes = {"H": 24, "W": 40, "P": 8, "C": 1, "V": 23, "T_max": 12, "D": 20, "h": 5, "d_ff": 31, "L": 1}
     model = tracer.load("vit-text", **sizes, mask=mask, tied=tied, types=types, bias=bias)
     trace = assert_proven(model, batch=3, T=7)
     assert trace.output.shape == (3, 7, 23) and not any(op.note for op in trace.ops)
@@ -141,7 +147,7 @@ def moved(model, change) -> list[int]:
 @pytest.mark.parametrize("mask", ["causal", "prefix"])
 def test_what_the_notes_beside_the_mask_say_is_so(mask):
     """Patch 40 of 64 changes, then word 3 of 11: under the causal mask no earlier patch moves."""
-    model = tracer.load("vit-text", mask=mask, D=20, h=2, d_ff=31, L=2)
+    model = tracer.load("vit-text", mask=mask, D=20, h=2, d_ff=31, L=1)
     trace = model.trace(prove=False)
 
     def patch(image, tokens):
@@ -231,7 +237,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(run, words):
 
 def test_other_vocabularies_run():
     for size in (5, 40):
-        trace = tracer.load("vit-text", V=size, **SMALL).trace()
+        trace = tracer.load("vit-text", V=size, **SMALL).trace(prove=False)
         assert trace.output.shape[-1] == size and len(trace.words) == 11
 
 
@@ -249,7 +255,7 @@ def test_targets_are_the_tokens_shifted_by_one():
 
 def test_the_recipe_learns_is_seeded_and_scores_what_it_writes(tmp_path):
     sizes = vit_text.SPEC.sizes | SMALL
-    settings = {"sizes": sizes, "batch": 4, "count": 48, "tests": 20, "warmup": 2, "rate": 1e-2, "bf16": False}
+    settings = {"sizes": sizes, "batch": 4, "count": 40, "tests": 10, "warmup": 2, "rate": 1e-2, "bf16": False}
     made = training.recipe("vit-text", **settings)
     batch = made.batch_of(made.read(None, "train"), torch.arange(4), torch.Generator().manual_seed(0))
     before, _ = made.loss(made.build(0), batch)
@@ -264,10 +270,10 @@ def test_the_recipe_learns_is_seeded_and_scores_what_it_writes(tmp_path):
     assert card["options"] == {"mask": "causal", "tied": True, "types": False, "bias": True}
     assert card["vocabulary"] == list(scenes.VOCABULARY) and card["sizes"] == sizes
     one, two, three = drawn = made.read(None, "test")
-    assert len(one) == len(two) == len(three) == 20 and set(three.count) == {3}
+    assert len(one) == len(two) == len(three) == 10 and set(three.count) == {3}
     written = [greedy(net, training.vit_text.scenes.pixels(some), 17) for some in drawn]
     right = [
-        sum(" ".join(scenes.VOCABULARY[n] for n in row) == some[i].caption for i, row in enumerate(rows)) / 20
+        sum(" ".join(scenes.VOCABULARY[n] for n in row) == some[i].caption for i, row in enumerate(rows)) / 10
         for rows, some in zip(written, drawn, strict=True)
     ]
     assert [card[name] for name in ("one object", "two objects", "three objects")] == right
