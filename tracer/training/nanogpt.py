@@ -41,7 +41,7 @@ class Recipe:
     """
 
     sizes: dict[str, int] = field(default_factory=lambda: dict(SIZES))
-    epochs: int = 16
+    epochs: int = 14
     batch: int = 32
     matrix_rate: float = 0.02
     rate: float = 3e-3
