@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.shared import components, frame, session, texts
+from pages.shared import components, frame, session, texts, tokens
 from tracer.figures import maps
 
 TITLE = "Attention"
@@ -10,19 +10,21 @@ ICON = ":material/center_focus_strong:"
 ORDER = 3
 
 frame.enter()
-st.title("What does a patch attend to?")
 trace = session.trace()
+st.title("What does a patch attend to?" if trace.picture else "What does a token attend to?")
 layers = maps.layers(trace)
 for problem in dict.fromkeys(record.problem for record in trace.attentions if record.problem):
     st.warning(texts.plain(problem))
-if not layers:
-    st.info("This run has no attention over the patches of a photo: there is no map to lay over it.")
+if not trace.attentions:
+    st.info("This run has no attention: there is no map to show.")
     st.stop()
-
-rollout = maps.rollout(trace, layers)
-if not maps.fit(trace, layers):
-    layers = [st.select_slider("Block", layers, value=layers[-1], format_func=lambda layer: str(layer + 1))]
-components.attention_map(trace, layers, rollout)
+if layers:
+    rollout = maps.rollout(trace, layers)
+    if not maps.fit(trace, layers):
+        layers = [st.select_slider("Block", layers, value=layers[-1], format_func=lambda layer: str(layer + 1))]
+    components.attention_map(trace, layers, rollout)
+if not layers or trace.words:
+    tokens.matrix(trace)
 st.caption(
     "What such a map does not show: how much a patch changed the answer, since the values that the weights multiply "
     "and the residual stream that passes them by are not in it, and other weights can give the same output; attention "

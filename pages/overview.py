@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from pages.shared import components, frame, session, texts
-from tracer.figures import classes, photos
+from pages.shared import answers, components, frame, session, texts
+from tracer.figures import photos
 from tracer.figures.labels import amount, scientific
 
 TITLE = "Overview"
@@ -11,7 +11,7 @@ ICON = ":material/image:"
 ORDER = 1
 
 frame.enter()
-st.title("From pixels to classes")
+st.title(texts.title(session.model_name()))
 
 
 def draw(view: session.View) -> None:
@@ -35,9 +35,7 @@ if early is None and (late := session.traced_view(trace)) is not None:
     draw(late)
 left, right = st.columns([3, 2], gap="large")
 with left:
-    if answer := classes.answer(trace.result):
-        st.subheader(texts.plain(f"The answer: {classes.ranking(*answer)[0][0]}"))
-        st.plotly_chart(classes.bars(*answer), alt=classes.describe(*answer), config={"displayModeBar": False})
+    answers.show(trace)
 with right:
     st.subheader("What this run proves")
     proven = [step for step in trace.steps if step.error is not None]
@@ -55,7 +53,7 @@ with right:
     if card := texts.card(session.card()):
         st.info(card, icon=":material/school:")
 
-st.subheader("From pixels to logits")
+st.subheader("The whole way")
 st.caption(
     "Each box is a step; the arrow after it carries its shape, in symbols and in numbers. Choose a step to open it."
 )

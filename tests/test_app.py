@@ -243,7 +243,7 @@ def test_memory_levels_off_over_many_photos(monkeypatch):
     """A session keeps one photo and one run, however many it has seen."""
     model = Forgetful()
     monkeypatch.setattr(session.st, "session_state", {"model": "vit"})
-    monkeypatch.setattr(session, "load", lambda name: model)
+    monkeypatch.setattr(session, "load", lambda name, chosen: model)
     for number in range(200):
         session.take_file(picture("PNG", (8, 8), number), f"{number}.png")
         run = session.trace()

@@ -18,7 +18,6 @@ from tracer.record import Picture, Segment, Trace
 from tracer.steps import Line
 from tracer.tracing import WHOLE, assemble, record_or_explain, solved
 
-
 DEEPEST = 256
 """The most blocks that a net is built with: building takes time even where it takes no memory."""
 
@@ -32,7 +31,8 @@ class Spec:
     what a dimension may be, in order of preference, and `probes` the tiny sizes at which dimensions are solved, all
     distinct. `lines(config)` gives the equations; `example(sizes)` the args of a probe; `prepare(model, image, text,
     given)` the `Inputs`, with the sizes that the caller gave for this run; `result(model, inputs, output)` what the
-    model says, as plain data; `segments(sizes)` the named stretches of the sequence. `settings` are other
+    model says, as plain data; `segments(sizes)` the named stretches of the sequence. `samples` is the kind of
+    samples that suit it (`tracer.inputs.samples`). `settings` are other
     whole numbers that `prepare` is given, and their defaults, such as a seed. `convert(tensors, given)` turns weights
     in a layout of others into ours, with the sizes that they tell, or gives None for any other layout. `parts` names
     the towers of a model of several by their modules' paths, each with the symbol of its number of blocks.
@@ -52,6 +52,7 @@ class Spec:
     runs: tuple[str, ...] = ("B",)
     options: dict[str, tuple] = field(default_factory=dict)
     vocabulary: Sequence[str] = ()
+    samples: str = ""
     settings: dict[str, int] = field(default_factory=dict)
     convert: Callable | None = None
     parts: dict[str, str] = field(default_factory=lambda: dict(WHOLE))

@@ -4,7 +4,7 @@ A visitor's photo and its trace live in their own session state. Shared caches h
 and the traces of the sample photos. Nothing here imports torch before a trace is asked for.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import streamlit as st
@@ -12,9 +12,12 @@ from PIL import Image
 
 from tracer import models
 from tracer.inputs import images
+from tracer.inputs.samples import samples
 from tracer.record import Trace
 
 FIRST_MODEL = "vit"
+OWN = "its own"
+"""The name of the sample of a model that has one of its own, such as a text."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Given:
     name: str
     photo: Image.Image | None = None
     trace: Trace | None = None
+    text: str | None = None
 
 
 @dataclass(frozen=True)
@@ -39,15 +43,32 @@ class View:
 
 
 def given() -> Given:
-    """What the visitor chose, at first the sample photo."""
-    if "given" not in st.session_state:
-        take_sample(next(iter(images.sample_photos())))
+    """What the visitor chose, at first a sample; a sample that does not suit the model chosen now becomes one that
+    does."""
+    chosen = st.session_state.get("given")
+    if chosen is None or (chosen.kind == "sample" and chosen.name not in sample_names()):
+        take_sample(sample_names()[0])
     return st.session_state["given"]
 
 
+def sample_names() -> list[str]:
+    """The samples that suit the model; a model of text has one of its own."""
+    return list(samples(models.samples(model_name()))) or [OWN]
+
+
 def take_sample(name: str) -> None:
-    """Goes (back) to a sample photo."""
-    st.session_state["given"] = Given("sample", name, images.sample_photo(name))
+    """Goes (back) to a sample."""
+    photo = None if name == OWN else samples(models.samples(model_name()))[name]()
+    st.session_state["given"] = Given("sample", name, photo)
+    st.session_state["refusal"] = ""
+
+
+def take_text(text: str) -> None:
+    """Takes a text, beside the photo where the model takes both; an empty one leads back to the model's own."""
+    chosen = given()
+    own = not text.strip() and chosen.photo is None
+    kind = "sample" if own or (not text.strip() and chosen.name in sample_names()) else "text"
+    st.session_state["given"] = replace(chosen, kind=kind, trace=None, text=text if text.strip() else None)
     st.session_state["refusal"] = ""
 
 
@@ -59,6 +80,8 @@ def take_file(data: bytes, name: str) -> None:
 
             chosen = Given("trace", name, trace=tracer.open(data, name=name))
         else:
+            if "image" not in models.takes(model_name()):
+                raise ValueError(f"{model_name()} takes no photo, expected text or a saved run (.safetensors)")
             chosen = Given("photo", name, images.open_photo(data))
     except ValueError as error:
         st.session_state["refusal"] = str(error) if name in str(error) else f"{name}: {error}"
@@ -105,35 +128,53 @@ def trace() -> Trace:
     if chosen.trace is not None:
         return chosen.trace
     held = st.session_state.get("held")
-    if held is None or held[0] is not chosen or held[1] != name:
+    key = (name, options())
+    if held is None or held[0] is not chosen or held[1] != key:
         try:
-            run = _sample_trace(name, chosen.name) if chosen.kind == "sample" else _run(name, chosen.photo)
+            run = _sample_trace(*key, chosen.name) if chosen.kind == "sample" else _run(*key, chosen)
         except ValueError as error:
             st.error(f"{name} could not be run on {chosen.name}: {error}")
             st.stop()
-        st.session_state["held"] = held = (chosen, name, run)
+        st.session_state["held"] = held = (chosen, key, run)
     return held[2]
 
 
-@st.cache_resource(max_entries=4, show_spinner="Loading the model")
-def load(name: str):
+def options() -> tuple[tuple[str, object], ...]:
+    """What the visitor chose of the model's options, such as its mask; empty for the model as it is shipped."""
+    return st.session_state.get("options", {}).get(model_name(), ())
+
+
+def choose(option: str, value: object) -> None:
+    """Chooses an option of the model, for all pages."""
+    kept = st.session_state.setdefault("options", {})
+    kept[model_name()] = tuple(sorted({**dict(options()), option: value}.items()))
+
+
+def model():
+    """The model that the pages show, ready to run."""
+    return load(model_name(), options())
+
+
+@st.cache_resource(max_entries=12, show_spinner="Loading the model")
+def load(name: str, chosen: tuple[tuple[str, object], ...] = ()):
     """A model, loaded once for all visitors."""
     import tracer
 
-    return tracer.load(name)
+    return tracer.load(name, **dict(chosen))
 
 
-def _run(name: str, photo: Image.Image) -> Trace:
-    model = load(name)
+def inputs(made, chosen: Given) -> dict:
+    """What is given to the model: the photo and the text, where it takes them."""
+    return {kind: value for kind, value in (("image", chosen.photo), ("text", chosen.text)) if kind in made.takes}
+
+
+def _run(name: str, chosen: tuple, what: Given) -> Trace:
+    made = load(name, chosen)
     with st.spinner("Running the model and proving every step"):
-        return _traced(model, photo)
+        return made.trace(**inputs(made, what))
 
 
-@st.cache_resource(max_entries=16, show_spinner="Running the model on the sample and proving every step")
-def _sample_trace(name: str, sample: str) -> Trace:
-    return _traced(load(name), images.sample_photo(sample))
-
-
-def _traced(model, photo: Image.Image) -> Trace:
-    """The run of a model on a photo, or on its own sample text where it takes no photo."""
-    return model.trace(image=photo) if "image" in model.takes else model.trace()
+@st.cache_resource(max_entries=32, show_spinner="Running the model on the sample and proving every step")
+def _sample_trace(name: str, chosen: tuple, sample: str) -> Trace:
+    made, found = load(name, chosen), samples(models.samples(name)).get(sample)
+    return made.trace(image=found()) if found else made.trace()

@@ -12,7 +12,6 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 from pages.shared import session
 from pages.shared.texts import plain
 from tracer import models, notation
-from tracer.inputs import images
 from tracer.record import Trace
 
 STYLE = Path(__file__).with_name("style.css")
@@ -28,19 +27,25 @@ def choices() -> None:
         opened = given.kind == "trace"
         st.selectbox("Model", models.names(), key="model", disabled=opened, persist_state="session")
         _samples(given)
+        takes = models.takes(session.model_name())
+        if "text" in takes and not opened:
+            _text(given)
         _upload()
-        _camera()
+        if "image" in takes:
+            _camera()
         if refusal := st.session_state["refusal"]:
             st.error(plain(refusal), icon=":material/block:")
 
 
 def _samples(given: session.Given) -> None:
-    samples = list(images.sample_photos())
+    samples = session.sample_names()
     if given.kind == "sample":
-        st.session_state["sample"] = given.name
-        st.pills("Sample photo", samples, key="sample", required=True, on_change=_take_sample)
+        if len(samples) > 1:
+            st.session_state["sample"] = given.name
+            st.pills("Sample", samples, key="sample", required=True, on_change=_take_sample)
         return
-    st.text(f"{'Saved run' if given.kind == 'trace' else 'Your photo'}: {given.name}")
+    kinds = {"trace": "Saved run", "text": "Your text with"}
+    st.text(f"{kinds.get(given.kind, 'Your photo')}: {given.name}")
     if st.button("Back to the sample", icon=":material/undo:", width="stretch"):
         session.take_sample(samples[0])
         st.rerun()
@@ -48,6 +53,18 @@ def _samples(given: session.Given) -> None:
 
 def _take_sample() -> None:
     session.take_sample(st.session_state["sample"])
+
+
+def _text(given: session.Given) -> None:
+    key = f"text-{session.model_name()}"
+    st.session_state[key] = given.text or ""
+    st.text_area(
+        "Your text",
+        key=key,
+        placeholder="Empty: the model’s own text",
+        on_change=lambda: session.take_text(st.session_state[key]),
+        help="It stays in this session. One sentence says so where the model does not know a character or a word.",
+    )
 
 
 def _upload() -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from pages.shared.session import View
-from tracer import notation
+from tracer import models, notation
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.record import Step
@@ -23,6 +23,12 @@ def prose(text: str) -> str:
         return rf"$\sqrt{{{name}}}$" if found[1] else f"${name}$"
 
     return re.sub(r"(√?)\b(d_k|d_ff)\b", size, plain(text))
+
+
+def title(model: str) -> str:
+    """What goes in and what comes out, as a headline."""
+    takes = models.takes(model)
+    return "From pixels to the answer" if takes == ("image",) else f"From {' and '.join(takes)} to the answer"
 
 
 def cropped(view: View) -> str:

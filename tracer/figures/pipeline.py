@@ -49,31 +49,45 @@ def groups(steps: Iterable[Step], taken: dict[str, frozenset[str]]) -> list[list
     return out
 
 
+TITLES = ("From the input to tokens", "On the way", "From tokens to the answer")
+
+
+def stretches(steps: Sequence[Step]) -> list[list[Step]]:
+    """Steps cut into stretches outside of blocks and stacks of blocks; a stack ends where its layers start anew."""
+    out: list[list[Step]] = []
+    for step in steps:
+        last = out[-1][-1] if out else None
+        new_stack = last is not None and None not in (step.layer, last.layer) and step.layer < last.layer
+        if last is None or (step.layer is None) != (last.layer is None) or new_stack:
+            out.append([])
+        out[-1].append(step)
+    return out
+
+
 def pipeline(trace: Trace) -> str:
-    """The pipeline as HTML: the steps before the blocks, one block for all of them, the steps after.
+    """The pipeline as HTML: the steps outside of blocks, and for each stack of blocks one block for all of them.
 
     Each step is a button with its id in `data-step`. All text out of the trace is escaped.
     """
     taken = sources(trace)
-    layers = sorted({step.layer for step in trace.steps if step.layer is not None})
-    inside = [index for index, step in enumerate(trace.steps) if step.layer is not None]
-    first, last = (inside[0], inside[-1] + 1) if inside else (len(trace.steps), len(trace.steps))
-    before, after = trace.steps[:first], trace.steps[last:]
-    block = [step for step in trace.steps if layers and step.layer == layers[0]]
-    symbol = next((size for size in trace.symbols if size.name == "L"), None)
-    times = f"{size_html('L')} = {symbol.value}" if symbol else str(len(layers))
     names = {step.id: step.symbol for step in trace.steps}
-    sections = [
-        ("From pixels to tokens", before, False),
-        (f"One block, run {times} times, each time with weights of its own", block, True),
-        ("From tokens to the answer", after, False),
-    ]
+    symbol = next((size for size in trace.symbols if size.name == "L"), None)
+    found = stretches(trace.steps)
+    stacks = sum(1 for steps in found if steps[0].layer is not None)
     rows, arrow = [], _start(trace)
-    sections = [section for section in sections if section[1]]
-    for index, (title, steps, box) in enumerate(sections):
-        row = _row(steps, taken, _at_any_layer(names, layers[0]) if box else names, arrow)
+    for index, steps in enumerate(found):
+        box = steps[0].layer is not None
+        if box:
+            count = len({step.layer for step in steps})
+            whole = symbol is not None and stacks == 1 and symbol.value == count
+            times = f"{size_html('L')} = {count}" if whole else str(count)
+            title = f"One block, run {times} times, each time with weights of its own"
+            steps = [step for step in steps if step.layer == steps[0].layer]
+        else:
+            title = TITLES[0] if index == 0 else TITLES[2] if index == len(found) - 1 else TITLES[1]
+        row = _row(steps, taken, _at_any_layer(names, steps[0].layer) if box else names, arrow)
         arrow = _shape(steps[-1:])
-        if index == len(sections) - 1:
+        if index == len(found) - 1:
             row += f'<li class="unit">{arrow}<span class="end">answer</span></li>'
         rows.append(f'<section class="{"block" if box else "line"}"><h4>{title}</h4><ol>{row}</ol></section>')
     stages = dict.fromkeys(step.stage for step in trace.steps)

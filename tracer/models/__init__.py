@@ -40,6 +40,25 @@ def summary(name: str) -> str:
     return (ast.get_docstring(ast.parse(source)) or "").split("\n")[0]
 
 
+def takes(name: str) -> tuple[str, ...]:
+    """What the model takes, "image", "text" or both, read without running its file."""
+    return _stated(name, "takes", ())
+
+
+def samples(name: str) -> str:
+    """The kind of samples that suit the model, as `tracer.inputs.samples` names them; "" for models of text."""
+    return _stated(name, "samples", "")
+
+
+def _stated(name: str, keyword: str, default):
+    """A literal that the model file gives its `SPEC`."""
+    source = (files(__name__) / f"{_known(name).replace('-', '_')}.py").read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.keyword) and node.arg == keyword:
+            return ast.literal_eval(node.value)
+    return default
+
+
 def origin(name: str) -> str:
     """Where the weights come from, in a few words."""
     known = card(name)
@@ -99,11 +118,6 @@ def load(name: str, *, weights=None, **config):
     sizes = {symbol: full[symbol] for symbol in spec.sizes}
     options = {option: full[option] for option in spec.options}
     return Model(name=name, net=net, spec=spec, sizes=sizes, options=options, weights=origin_text, card=found)
-
-
-def spec_of(name: str):
-    """The `SPEC` of the model of that name. ValueError for an unknown one."""
-    return import_module(f"{__name__}.{_known(name).replace('-', '_')}").SPEC
 
 
 def _known(name: str) -> str:

@@ -222,6 +222,7 @@ SPEC = Spec(
     net=CLIP,
     lines=lines,
     takes=("image", "text"),
+    samples="scenes",
     sizes={"H": 64, "W": 64, "C": 3, "P": 8, "V": len(VOCABULARY), "T_max": 20}
     | {"D": 96, "h": 4, "d_ff": 384, "L": 3, "D_e": 64},
     derived={"N": "H*W/P**2", "d_k": "D/h"},
@@ -241,7 +242,11 @@ SPEC = Spec(
     ),
     prepare=sentences_input(VOCABULARY, SAMPLE),
     result=sentence_probabilities,
-    segments=lambda sizes: (Segment("CLS", 0, 1), Segment("image", 1, sizes["N"] + 1)),
+    segments=lambda sizes: (
+        Segment("CLS", 0, 1, "image"),
+        Segment("image", 1, sizes["N"] + 1, "image"),
+        Segment("text", 0, sizes["T"], "text"),
+    ),
     runs=("B", "K", "T"),
     vocabulary=VOCABULARY,
     parts={"image": "L", "text": "L"},

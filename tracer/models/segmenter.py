@@ -97,6 +97,7 @@ SPEC = Spec(
     net=Segmenter,
     lines=lines,
     takes=("image",),
+    samples="scenes",
     sizes={"H": 64, "W": 64, "C": 3, "P": 8, "D": 96, "h": 4, "d_ff": 384, "L": 3, "K": 6},
     derived={"N": "H*W/P**2", "d_k": "D/h"},
     names=("B", "D", "N", "N + 1", "K", "C", "P", "H", "W", "H/P", "W/P", "h", "d_k", "d_ff", "C*P**2", "K*P**2"),

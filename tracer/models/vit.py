@@ -108,6 +108,7 @@ SPEC = Spec(
     net=ViT,
     lines=lines,
     takes=("image",),
+    samples="photos",
     sizes={"H": 32, "W": 32, "C": 3, "P": 4, "D": 128, "h": 4, "d_ff": 512, "L": 6, "K": 10},
     derived={"N": "H*W/P**2", "d_k": "D/h"},
     names=("B", "D", "N", "N + 1", "K", "C", "P", "H", "W", "H/P", "W/P", "h", "d_k", "d_ff", "C*P**2"),

@@ -176,6 +176,7 @@ SPEC = Spec(
     net=ViTNote,
     lines=lines,
     takes=("image",),
+    samples="photos",
     sizes={"H": 224, "W": 224, "C": 3, "P": 16, "D": 768, "d_k": 64, "d_ff": 3072, "L": 1, "K": 10},
     derived={"N": "H*W/P**2"},
     names=("B", "D", "N", "N + 1", "K", "C", "P", "H", "W", "H/P", "W/P", "d_k", "d_ff", "C*P**2"),

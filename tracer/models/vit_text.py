@@ -208,6 +208,7 @@ SPEC = Spec(
     net=ViTText,
     lines=lines,
     takes=("image", "text"),
+    samples="scenes",
     sizes={"H": 64, "W": 64, "C": 3, "P": 8, "V": len(VOCABULARY), "T_max": LONGEST + 1}
     | {"D": 96, "h": 4, "d_ff": 384, "L": 4},
     derived={"N": "H*W/P**2", "d_k": "D/h"},

@@ -1,0 +1,57 @@
+"""Who may look at whom: the mask that ran, what it does to one row of scores, and a proof that knows no mask."""
+
+import streamlit as st
+
+from pages.shared import frame, influence, session, texts
+from tracer import masks
+from tracer.attention import parts, segments
+from tracer.figures import masks as pictures
+from tracer.figures.classes import percent
+
+TITLE = "Mask"
+ICON = ":material/grid_on:"
+ORDER = 4
+
+frame.enter()
+st.title("Who may look at whom?")
+influence.choice()
+trace = session.trace()
+if not trace.attentions:
+    st.info("This run has no attention, so there is no mask.")
+    st.stop()
+towers = parts(trace)
+part = st.segmented_control("Tower", towers, default=towers[0], required=True) if len(towers) > 1 else towers[0]
+named = segments(trace, part)
+try:
+    cells = masks.visible(trace, 0, part=part)
+except ValueError as error:
+    st.warning(texts.plain(str(error)))
+    st.stop()
+kind = masks.kind(cells)
+last = cells.shape[0] - 1
+labels = pictures.names(cells.shape[0], named, trace.words)
+
+left, right = st.columns(2, gap="large")
+with left:
+    st.subheader(f"The mask that ran: {kind}")
+    query = st.slider("Query: the token that looks", 0, last, min(last, cells.shape[0] // 2))
+    st.plotly_chart(pictures.matrix(cells, named, trace.words, query), alt=pictures.describe(cells, kind))
+    st.caption("Read from the scores of this run, cell by cell: filled where the row’s token may look at the column’s.")
+with right:
+    st.subheader(texts.plain(f"The row of {labels[query]}"))
+    heads = trace.attentions[0].heads
+    head = st.slider("Head of block 1", 0, heads - 1, 0) if heads > 1 else 0
+    row = masks.row(trace, query, head=head, part=part)
+    said = f"{int((row.mask == 0).sum())} of {len(row.mask)} keys are open to this query."
+    st.plotly_chart(pictures.row(*row, named, trace.words), alt=said)
+    st.caption(said + " The weights of closed keys are exactly 0, and each row of weights sums to 1.")
+
+if named:
+    st.subheader("By segment")
+    shares = {(block.queries, block.keys): block.share for block in masks.blocks(cells, named)}
+    table = {"who looks": [segment.name for segment in named]}
+    for key in named:
+        table[f"at {key.name}"] = [percent(shares[query.name, key.name]) for query in named]
+    st.dataframe(table, hide_index=True)
+    st.caption("The share of pairs of tokens that are open, from the segment of the row to that of the column.")
+influence.proof(trace, cells, named, labels, part)

@@ -1,0 +1,62 @@
+"""The choice of a mask, and the proof that knows no mask: change one token, and see which positions move."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from pages.shared import session, texts
+from tracer.record import Segment, Trace
+
+
+def choice() -> None:
+    """Lets the visitor choose among the masks that the model was written for."""
+    if session.given().kind == "trace":
+        return
+    made = session.model()
+    allowed = made.spec.options.get("mask", ())
+    if len(allowed) < 2:
+        return
+    now = made.options["mask"]
+    chosen = st.segmented_control("Mask", allowed, default=now, required=True, key=f"mask-{session.model_name()}")
+    if chosen != now:
+        session.choose("mask", chosen)
+        st.rerun()
+    st.caption(texts.plain(f"Weights: {made.weights}."))
+
+
+def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], part: str) -> None:
+    """Changes one token of the visitor's own input, runs again, and compares what moved with what the mask predicts."""
+    st.subheader("A second proof, which knows no mask")
+    if session.given().kind == "trace":
+        st.info("This proof runs the model again, so it needs the model: a saved run has none.")
+        return
+    changeable = [token for segment in named if segment.name != "CLS" for token in range(segment.start, segment.stop)]
+    if part or not changeable:
+        st.info("This proof is for models of one tower.")
+        return
+    token = st.select_slider(
+        "Change this token", changeable, value=changeable[len(changeable) // 2], format_func=lambda t: labels[t]
+    )
+    from tracer.masks import influence, reach
+
+    made = session.model()
+    given = made.inputs(**session.inputs(made, session.given()))
+    with st.spinner("Running the model on both inputs"):
+        moved = influence(made, given, token)
+    expected = reach(cells, token, len(trace.attentions))
+    st.markdown(texts.plain(f"Changed: **{labels[token]}**. Outputs that moved: {_ranges(moved)}."))
+    if set(moved) == set(expected):
+        st.success("The mask predicts exactly these positions.", icon=":material/verified:")
+    else:
+        st.error(f"The mask predicts {_ranges(expected)}: the two proofs disagree.", icon=":material/error:")
+
+
+def _ranges(positions: Sequence[int]) -> str:
+    """Positions as ranges: `0 to 3, 7`; "none" if there are none."""
+    runs: list[list[int]] = []
+    for position in positions:
+        if runs and runs[-1][1] == position - 1:
+            runs[-1][1] = position
+        else:
+            runs.append([position, position])
+    return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in runs) or "none"

@@ -1,0 +1,71 @@
+"""What a model says, as a picture: shares of words, a label map or a reconstruction beside the picture."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from tracer.figures.colours import SEQUENTIAL, STAGES
+
+CLEAR = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
+
+
+def shown(token: str) -> str:
+    """A token as text that can be seen: a blank, a line break, quotes kept."""
+    return {" ": "␣", "\n": "⏎"}.get(token, token)
+
+
+def label_map(labels: Sequence[Sequence[int]], classes: Sequence[str]) -> go.Figure:
+    """The class of every pixel, `[H, W]` numbers of `classes`, one colour for each class, named in the colour bar."""
+    count = len(classes)
+    palette = ["#c9ced6", *(c for name, c in STAGES.items() if name != "norm")]
+    palette = [palette[index % len(palette)] for index in range(count)]
+    scale = [[edge / count, palette[index]] for index in range(count) for edge in (index, index + 1)]
+    bar = {
+        "tickvals": list(range(count)),
+        "ticktext": list(classes),
+        "title": {"text": "class"},
+        "tickfont": {"size": 14},
+    }
+    named = [[classes[label] for label in line] for line in labels]
+    figure = go.Figure(
+        go.Heatmap(
+            z=labels,
+            zmin=-0.5,
+            zmax=count - 0.5,
+            colorscale=scale,
+            colorbar=bar,
+            text=named,
+            hovertemplate="row %{y}, column %{x}: %{text}<extra></extra>",
+        )
+    )
+    figure.update_yaxes(title="pixel row", autorange="reversed", scaleanchor="x", constrain="domain")
+    figure.update_xaxes(title="pixel column", constrain="domain")
+    figure.update_layout(height=420, margin={"l": 8, "r": 8, "t": 8, "b": 8}, font={"size": 15}, **CLEAR)
+    return figure
+
+
+def maps(panels: dict[str, np.ndarray], units: dict[str, str]) -> go.Figure:
+    """Matrices side by side under their names, each on its own scale; a colour bar for those with a unit."""
+    figure = make_subplots(rows=1, cols=len(panels), subplot_titles=list(panels), horizontal_spacing=0.09)
+    for column, (name, values) in enumerate(panels.items(), start=1):
+        unit = units.get(name)
+        right = figure.layout[f"xaxis{column if column > 1 else ''}"].domain[1]
+        bar = {"title": {"text": unit}, "x": right, "thickness": 12, "len": 0.9} if unit else None
+        figure.add_trace(
+            go.Heatmap(
+                z=np.asarray(values, dtype=float),
+                colorscale=SEQUENTIAL if unit else "gray",
+                showscale=bool(unit),
+                colorbar=bar,
+                hovertemplate=f"{name}, row %{{y}}, column %{{x}}: %{{z:.3g}}<extra></extra>",
+            ),
+            row=1,
+            col=column,
+        )
+        figure.update_yaxes(autorange="reversed", scaleanchor=f"x{column if column > 1 else ''}", row=1, col=column)
+        figure.update_xaxes(constrain="domain", title_text="column", row=1, col=column)
+    figure.update_yaxes(title_text="row", row=1, col=1)
+    figure.update_layout(height=380, margin={"l": 8, "r": 8, "t": 36, "b": 8}, font={"size": 15}, **CLEAR)
+    return figure

@@ -1,0 +1,34 @@
+"""The samples that a model can be shown, by kind: photos, drawn scenes, surfaces. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PIL import Image
+
+from tracer.inputs import images
+
+SCENES = {"two objects": (12, 2), "one object": (11, 1), "three objects": (13, 3)}
+SURFACES = {"stain": ("checks", "stain"), "dent": ("stripes", "dent"), "brick": ("brick", "scratch")}
+
+
+def samples(kind: str) -> dict[str, Callable[[], Image.Image]]:
+    """Names and loaders of the samples of a kind ("photos", "scenes", "surfaces"); none for a model of text."""
+    return {"photos": images.sample_photos, "scenes": _scenes, "surfaces": _surfaces}.get(kind, dict)()
+
+
+def _scenes() -> dict[str, Callable[[], Image.Image]]:
+    from tracer.inputs.scenes import sample_scene, scene
+
+    drawn = {name: lambda seed=seed, count=count: scene(seed, count).image() for name, (seed, count) in SCENES.items()}
+    return {"scene": lambda: sample_scene().image(), **drawn}
+
+
+def _surfaces() -> dict[str, Callable[[], Image.Image]]:
+    from tracer.inputs.surfaces import damage, sample, surface
+
+    def marred(name: str, defect: str) -> Image.Image:
+        return Image.fromarray(damage(surface(name, 7), 3, defect)[0])
+
+    found = {name: lambda of=of: marred(*of) for name, of in SURFACES.items()}
+    return {"scratch": sample, **found, "no defect": lambda: Image.fromarray(surface("weave", 5))}
