@@ -64,10 +64,19 @@ def test_every_page_opens_on_the_sample(page):
     assert any(line.endswith("= 64$ — number of patches") for line in legend)
 
 
+def test_a_new_page_is_one_file(tmp_path, monkeypatch):
+    path = tmp_path / "masks.py"
+    path.write_text('TITLE = "Masks"\nORDER = 1\n')
+    (tmp_path / "plain.py").write_text("import streamlit as st")
+    monkeypatch.setattr(app, "PAGES", tmp_path)
+    assert app.found() == [[path, "Masks", None], [tmp_path / "plain.py", "Plain", None]]
+
+
 def test_overview_says_what_the_model_knows():
     at = opened()
     assert "10 classes and nothing else: airplane" in text(at)
     assert "32 × 32 pixels" in text(at)
+    assert "No camera here" in text(at)  # the address of the page is not known to be this machine's
 
 
 def test_a_photo_replaces_the_sample_and_holds_on_all_pages():

@@ -89,7 +89,7 @@ def _camera() -> None:
         return
     if st.toggle("Use the camera", key="camera_on"):
         shots = st.session_state.setdefault("shots", 0)
-        shot = st.camera_input("Take a photo", key=f"camera{shots}", label_visibility="collapsed")
+        shot = st.camera_input("Take a photo", key=f"camera{shots}", label_visibility="collapsed", resolution="720p")
         if shot is not None:
             session.take_file(_bytes(shot), "camera photo")
             st.session_state["shots"] = shots + 1

@@ -23,7 +23,7 @@ class Recipe:
     """
 
     sizes: dict[str, int] = field(default_factory=lambda: dict(SIZES))
-    epochs: int = 30
+    epochs: int = 22
     batch: int = 128
     matrix_rate: float = 0.01
     rate: float = 2e-3
