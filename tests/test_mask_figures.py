@@ -1,0 +1,46 @@
+"""Pictures of masks and answers, by hand-computed expectations."""
+
+import numpy as np
+import torch
+
+from tracer.figures import answers, masks
+from tracer.record import Segment
+
+SEGMENTS = (Segment("image", 0, 2), Segment("text", 2, 5))
+
+
+def test_tokens_are_named_by_segment_or_word():
+    assert masks.names(5, SEGMENTS, ("a", "red")) == ["image 0", "image 1", "2: 'a'", "3: 'red'", "text 2"]
+    assert masks.names(2, (Segment("CLS", 0, 1),), ()) == ["CLS", "1"]
+
+
+def test_the_picture_is_the_mask_cell_by_cell():
+    cells = torch.ones(5, 5).tril().bool()
+    figure = masks.matrix(cells, SEGMENTS, query=3)
+    assert np.array_equal(np.asarray(figure.data[0].z), cells.numpy())
+    lines = [shape for shape in figure.layout.shapes if shape.type == "line"]
+    assert {(line.x0, line.y0) for line in lines} >= {(1.5, 0), (0, 1.5)}
+    frame = next(shape for shape in figure.layout.shapes if shape.type == "rect")
+    assert (frame.y0, frame.y1, frame.x0, frame.x1) == (2.5, 3.5, -0.5, 4.5)
+    assert list(figure.layout.xaxis.ticktext) == ["image, 2", "text, 3"]
+    assert "15 of 25 cells are open" in masks.describe(cells, "causal")
+
+
+def test_a_row_shows_scores_mask_and_weights():
+    inf = float("inf")
+    figure = masks.row(torch.tensor([1.0, 2, 3]), torch.tensor([0, 0, -inf]), torch.tensor([0.3, 0.7, 0]), ())
+    bars = [trace for trace in figure.data if trace.type == "bar"]
+    assert list(bars[0].y) == [1, 2, 3] and np.allclose(bars[1].y, [0.3, 0.7, 0])
+    strip = next(trace for trace in figure.data if trace.type == "heatmap")
+    assert np.asarray(strip.z).tolist() == [[1, 1, 0]]
+
+
+def test_a_label_map_has_a_colour_for_each_class():
+    figure = answers.label_map([[0, 1], [2, 1]], ["ground", "circle", "square"])
+    data = figure.data[0]
+    assert len({colour for _, colour in data.colorscale}) == 3 and (data.zmin, data.zmax) == (-0.5, 2.5)
+    assert data.text[1][0] == "square" and list(data.colorbar.ticktext) == ["ground", "circle", "square"]
+
+
+def test_blank_tokens_can_be_seen():
+    assert [answers.shown(token) for token in (" ", "\n", "a")] == ["␣", "⏎", "a"]

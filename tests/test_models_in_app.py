@@ -1,0 +1,79 @@
+"""Every model on every page, with the inputs it takes, its answer in its own form, and the Mask page's proofs."""
+
+import pytest
+from streamlit.testing.v1 import AppTest
+from test_app import PAGES, SECONDS, picture, text, upload
+
+import app
+from tracer import models
+
+TEXT = [name for name in models.names() if models.takes(name) == ("text",)]
+
+
+def chosen(model: str, page: str = "pages/overview.py") -> AppTest:
+    at = AppTest.from_file(str(app.PAGES.parent / "app.py"), default_timeout=SECONDS)
+    at.session_state["model"] = model
+    at.run()
+    if page != "pages/overview.py":
+        at.switch_page(page).run()
+    assert not at.exception
+    return at
+
+
+@pytest.mark.parametrize("model", models.names())
+def test_every_model_opens_on_every_page(model):
+    for page in PAGES:
+        at = chosen(model, page)
+        assert not at.error and at.title, page
+        assert "can’t be read" not in text(at)
+
+
+def test_a_text_of_ones_own_is_run_and_kept_on_all_pages():
+    at = chosen("nanogpt")
+    at.text_area[0].set_value("To be, or not").run()
+    assert not at.exception and not at.error
+    assert "To be, or not" in [element.value for element in at.code]
+    at.switch_page("pages/mask.py").run()
+    assert at.slider[0].max == len("To be, or not") - 1
+    assert at.text_area[0].value == "To be, or not"
+
+
+def test_a_text_that_the_model_cannot_read_is_refused_in_a_sentence():
+    at = chosen("nanogpt")
+    at.text_area[0].set_value("naïve").run()
+    assert not at.exception
+    assert len(at.error) == 1 and "'ï'" in at.error[0].value
+
+
+@pytest.mark.parametrize("model", TEXT)
+def test_a_photo_for_a_model_of_text_is_refused_and_nothing_is_lost(model):
+    at = chosen(model)
+    before = text(at)
+    upload(at, picture(), "cat.jpg")
+    assert f"{model} takes no photo" in at.error[0].value
+    assert text(at).startswith(before[:40])
+
+
+@pytest.mark.parametrize(("model", "kind"), [("nanogpt", "causal"), ("vit-text", "causal"), ("vit", "bidirectional")])
+def test_the_mask_page_names_the_mask_and_both_proofs_agree(model, kind):
+    at = chosen(model, "pages/mask.py")
+    assert at.subheader[0].value == f"The mask that ran: {kind}"
+    assert [element.value for element in at.success] == ["The mask predicts exactly these positions."]
+
+
+def test_another_mask_is_chosen_and_proven_too():
+    at = chosen("vit-text", "pages/mask.py")
+    at.segmented_control[0].set_value("prefix").run()
+    assert not at.exception
+    assert at.subheader[0].value == "The mask that ran: prefix"
+    assert at.success and not at.error
+    at.switch_page("pages/trace.py").run()
+    assert not at.exception
+
+
+def test_samples_suit_the_model():
+    assert chosen("mae").pills[0].options[0] == "scratch"
+    assert chosen("segmenter").pills[0].options[0] == "scene"
+    at = chosen("vit")
+    at.selectbox[0].set_value("mae").run()
+    assert not at.exception and at.pills[0].value == "scratch"
