@@ -9,8 +9,8 @@ from proven import assert_comments, assert_golden, assert_proven
 from safetensors.torch import load_file
 
 import tracer
-from tracer import blocks, training
-from tracer.inputs.scenes import CLASSES, scene
+from tracer import blocks, models, training
+from tracer.inputs.scenes import CLASSES, sample_scene, scene
 from tracer.models import segmenter
 
 TINY = {"P": 16, "D": 12, "h": 2, "d_ff": 20, "L": 1}
@@ -152,3 +152,15 @@ def test_intersection_over_union_is_counted_by_hand():
 def test_recipes_refuse_sizes_that_scenes_do_not_have(sizes, words):
     with pytest.raises(ValueError, match=words):
         training.recipe("segmenter", sizes=segmenter.SPEC.sizes | sizes)
+
+
+def test_shipped_weights_find_the_shapes(model, trace):
+    card = models.card("segmenter")
+    assert (models.WEIGHTS / "segmenter.safetensors").stat().st_size <= 3 * 2**20
+    assert {"sizes", "classes", "data", "steps", "iou", "iou by class", "date", "command"} <= card.keys()
+    assert card["iou"] >= 0.7
+    assert trace.result["classes"] == list(CLASSES)
+    found, true = torch.tensor(trace.result["labels"]), torch.from_numpy(sample_scene().classes())
+    for number in (CLASSES.index("circle"), CLASSES.index("square")):
+        both, either = ((found == number) & (true == number)).sum(), ((found == number) | (true == number)).sum()
+        assert both / either >= 0.7
