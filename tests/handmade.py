@@ -15,7 +15,6 @@ from tracer.record import (
     Trace,
 )
 
-
 CHAIN = (("div", ("scores", 3**0.5)), ("add", ("scores", "mask")), ("causal", (float("-inf"),)))
 
 

@@ -50,8 +50,8 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
         st.success("The mask predicts exactly these positions.", icon=":material/verified:")
     elif set(moved) < set(expected):
         st.success(
-            f"Nothing moved that the mask closes off. It would also let {_ranges(still)} move: their share of attention "
-            "on this token is too small to change a 32-bit number.",
+            f"Nothing moved that the mask closes off. It would also let {_ranges(still)} move: their share of "
+            "attention on this token is too small to change a 32-bit number.",
             icon=":material/verified:",
         )
     else:
