@@ -9,7 +9,7 @@ from proven import assert_comments, assert_golden, assert_proven
 from safetensors.torch import load_file
 
 import tracer
-from tracer import blocks, training
+from tracer import blocks, models, training
 from tracer.inputs import scenes
 from tracer.inputs.captions import greedy
 from tracer.models import vit_text
@@ -313,3 +313,16 @@ def test_pointing_is_counted_by_hand():
 def test_recipes_refuse_sizes_that_scenes_do_not_fit(sizes, words):
     with pytest.raises(ValueError, match=words):
         training.recipe("vit-text", sizes=vit_text.SPEC.sizes | sizes)
+
+
+def test_shipped_weights_say_what_the_scene_shows(model, trace):
+    card = models.card("vit-text")
+    assert (models.WEIGHTS / "vit-text.safetensors").stat().st_size <= 3 * 2**20
+    assert {"sizes", "options", "vocabulary", "data", "steps", "three objects", "date", "command"} <= card.keys()
+    assert card["one or two objects"] >= 0.95
+    assert card["pointing, mean over heads"]["share"] > 2 * card["pointing by chance"]
+    sample = scenes.sample_scene()
+    assert trace.result["caption"] == sample.caption
+    for colour in ("green", "purple"):
+        changed = sample.but(0, colour=colour)
+        assert model.trace(image=changed.image(), prove=False).result["caption"] == changed.caption
