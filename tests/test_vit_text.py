@@ -9,11 +9,10 @@ from proven import assert_comments, assert_golden, assert_proven
 from safetensors.torch import load_file
 
 import tracer
-from tracer import blocks, training
+from tracer import blocks, models, training
 from tracer.inputs import scenes
 from tracer.inputs.captions import greedy
 from tracer.models import vit_text
-from tracer.training.pointing import pointing
 from tracer.training.vit_text import NONE, captions, exact
 
 SMALL = {"P": 16, "D": 12, "h": 2, "d_ff": 20, "L": 1}
@@ -279,33 +278,6 @@ def test_the_recipe_learns_is_seeded_and_scores_what_it_writes(tmp_path):
     assert [card[name] for name in ("one object", "two objects", "three objects")] == right
 
 
-class Pointing(torch.nn.Module):
-    """Stands in for a net whose last word row of attention is known: all on one patch."""
-
-    N, P = 16, 16
-
-    def __init__(self, patch: int):
-        super().__init__()
-        self.patch = patch
-
-    def forward(self, image, tokens):
-        B, S = len(image), 16 + tokens.shape[1]
-        q = torch.ones(B, 1, S, 1)
-        k = torch.zeros(B, 1, S, 1)
-        k[:, :, self.patch] = 9
-        return (q @ k.transpose(-2, -1)).softmax(-1) @ k
-
-
-def test_pointing_is_counted_by_hand():
-    """One large circle in the middle of the picture overlaps the four patches in the middle, not the corner."""
-    middle = scenes.Scene((scenes.Thing("circle", "red", "large", 32.0, 32.0, 10.0),))
-    for patch, share in ((5, 1.0), (0, 0.0)):
-        figures = pointing(Pointing(patch), [scenes.gather([middle] * 2)])
-        assert figures["pointing, mean over heads"] == {"layer": 0, "share": share}
-        assert figures["pointing of the word itself, best head"] == {"layer": 0, "head": 0, "share": share}
-        assert figures["pointing by chance"] == 0.25
-
-
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [({"V": 7}, "captions of scenes need at least"), ({"C": 1}, r"scenes are drawn with H = W = 64 and C = 3")],
@@ -313,3 +285,16 @@ def test_pointing_is_counted_by_hand():
 def test_recipes_refuse_sizes_that_scenes_do_not_fit(sizes, words):
     with pytest.raises(ValueError, match=words):
         training.recipe("vit-text", sizes=vit_text.SPEC.sizes | sizes)
+
+
+def test_shipped_weights_say_what_the_scene_shows(model, trace):
+    card = models.card("vit-text")
+    assert (models.WEIGHTS / "vit-text.safetensors").stat().st_size <= 3 * 2**20
+    assert {"sizes", "options", "vocabulary", "data", "steps", "three objects", "date", "command"} <= card.keys()
+    assert card["one or two objects"] >= 0.95
+    assert card["pointing, mean over heads"]["share"] > 2 * card["pointing by chance"]
+    sample = scenes.sample_scene()
+    assert trace.result["caption"] == sample.caption
+    for colour in ("green", "purple"):
+        changed = sample.but(0, colour=colour)
+        assert model.trace(image=changed.image(), prove=False).result["caption"] == changed.caption

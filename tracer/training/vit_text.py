@@ -108,9 +108,10 @@ class Recipe:
         figures |= {name: round(share, 6) for name, share in zip(NAMES, shares, strict=True)}
         return figures | {"scenes": sum(map(len, drawn))} | pointing(net, drawn[:2])
 
-    def rank(self, figures: dict) -> float:
-        """The figure by which weights are chosen, higher is better; less than any where there is none."""
-        return figures.get("one or two objects", float("-inf"))
+    def rank(self, figures: dict) -> tuple[float, float]:
+        """The figures by which weights are chosen, higher is better; less than any where there are none: one or two
+        objects, then three."""
+        return tuple(figures.get(name, float("-inf")) for name in ("one or two objects", NAMES[-1]))
 
     def card(self, data: scenes.Drawn) -> dict:
         """What the card says of the training scenes and of the input, beside sizes, steps and figures."""
