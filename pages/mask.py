@@ -45,6 +45,9 @@ with right:
     said = f"{int((row.mask == 0).sum())} of {len(row.mask)} keys are open to this query."
     st.plotly_chart(pictures.row(*row, named, trace.words), alt=said)
     st.caption(said + " The weights of closed keys are exactly 0, and each row of weights sums to 1.")
+    with st.expander("The same as a table"):
+        numbers = {"score before": row.before.tolist(), "mask": row.mask.tolist(), "weight": row.weights.tolist()}
+        st.dataframe({"key": labels[: len(row.mask)], **numbers}, hide_index=True)
 
 if named:
     st.subheader("By segment")

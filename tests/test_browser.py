@@ -37,7 +37,7 @@ def go(page, name: str = "Overview") -> None:
     page.get_by_text("What this run proves").wait_for()
     if name != "Overview":
         page.get_by_role("link", name=name).click()
-        page.get_by_role("heading", name=re.compile("Step by step|attend to")).wait_for()
+        page.get_by_role("heading", name=re.compile("Step by step|attend to|Who may look")).wait_for()
 
 
 def give(page, data: bytes, name: str) -> None:
@@ -267,7 +267,7 @@ def test_dark_and_light_follow_the_visitor(page, scheme):
     assert (brightness > 128) == (scheme == "light")
 
 
-@pytest.mark.parametrize("name", ["Overview", "Trace", "Attention"])
+@pytest.mark.parametrize("name", ["Overview", "Trace", "Attention", "Mask"])
 def test_nothing_sticks_out_of_a_phone(page, name):
     page.set_viewport_size({"width": 390, "height": 800})
     page.goto("/" if name == "Overview" else f"/{name.lower()}")
