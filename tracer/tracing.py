@@ -162,6 +162,7 @@ def _of_parts(records, parts: dict[str, str]) -> tuple[AttentionRecord, ...]:
 def _ops(module, seen: list[Seen], owner, solution: Solution | None) -> tuple[Op, ...]:
     sizes_of = {name: tensor.numel() for name, tensor in module.named_parameters()}
     counted: set[str] = set()
+    known: dict = {}
     ops = []
     for i, op in enumerate(seen):
         inputs = solution.inputs[i] if solution else (None,) * len(op.inputs)
@@ -189,8 +190,8 @@ def _ops(module, seen: list[Seen], owner, solution: Solution | None) -> tuple[Op
                 op=op.name,
                 function=op.function,
                 source=source(*op.line) if op.line else None,
-                inputs=_tensors(op.inputs, inputs),
-                outputs=_tensors(op.outputs, outputs),
+                inputs=_tensors(op.inputs, inputs, known),
+                outputs=_tensors(op.outputs, outputs, known),
                 parameters=names,
                 params=sum(sizes_of[name] for name in fresh),
                 params_symbolic=params_symbolic,
@@ -203,11 +204,15 @@ def _ops(module, seen: list[Seen], owner, solution: Solution | None) -> tuple[Op
     return tuple(ops)
 
 
-def _tensors(described, symbolic) -> tuple[TensorRecord, ...]:
-    return tuple(
-        TensorRecord(shape, _dtype(dtype), maker, names)
-        for (shape, dtype, maker), names in zip(described, symbolic, strict=True)
-    )
+def _tensors(described, symbolic, known: dict) -> tuple[TensorRecord, ...]:
+    """The records of described tensors; a tensor that several ops take is one record."""
+    found = []
+    for key in zip(described, symbolic, strict=True):
+        if key not in known:
+            (shape, dtype, maker), names = key
+            known[key] = TensorRecord(shape, _dtype(dtype), maker, names)
+        found.append(known[key])
+    return tuple(found)
 
 
 @lru_cache(maxsize=64)

@@ -88,6 +88,7 @@ def record(module: torch.nn.Module, args=(), kwargs=None, *, cap: int = 0, atten
 
 def _observer(recording, makers, modules, calls, untouched, keeping):
     ops, kept, attentions, code = recording.ops, recording.kept, recording.attentions, record.__code__
+    place = [-1, "", None]
 
     def tensors(values, found):
         for value in values:
@@ -124,8 +125,10 @@ def _observer(recording, makers, modules, calls, untouched, keeping):
             if keeping:
                 kept.offer(f"{index}.{position}", tensor)
         path, call = modules.here
-        line = locate(code)
-        ops.append(Seen(facts.name, facts.layout, path, call, calls.name, calls.number, line, before, tuple(after)))
+        number = calls.number
+        if number == 0 or number != place[0]:  # the ops of one Python-level call have one name and one source line
+            place[:] = number, calls.name, locate(code)
+        ops.append(Seen(facts.name, facts.layout, path, call, place[1], number, place[2], before, tuple(after)))
         if attentions is not None:
             attentions.see(index, facts, path, args, kwargs, before, result)
         return result

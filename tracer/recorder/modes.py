@@ -14,16 +14,21 @@ class CallMode(TorchFunctionMode):
 
     def __init__(self):
         super().__init__()
-        self.name, self.number, self._calls = "", 0, 0
+        self._func, self.number, self._calls = None, 0, 0
+
+    @property
+    def name(self) -> str:
+        """The name of the call that is running, without the underscores of operators; "" outside of calls."""
+        return getattr(self._func, "__name__", "").strip("_")
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        outer = self.name, self.number
+        outer, number = self._func, self.number
         self._calls += 1
-        self.name, self.number = getattr(func, "__name__", "").strip("_"), self._calls
+        self._func, self.number = func, self._calls
         try:
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs) if kwargs else func(*args)
         finally:
-            self.name, self.number = outer
+            self._func, self.number = outer, number
 
 
 class OpMode(TorchDispatchMode):

@@ -6,6 +6,7 @@ import linecache
 import os
 import sys
 from functools import lru_cache
+from types import CodeType
 
 import torch
 
@@ -15,9 +16,16 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _RECORDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
-@lru_cache(maxsize=4096)
-def _foreign(file: str) -> bool:
-    return not file.startswith((_TORCH, _RECORDER)) and not file.startswith("<frozen")
+_models: dict[CodeType, bool] = {}
+"""Whether code is the model's; every op asks for a few frames, so the answer is looked up by the code object."""
+
+
+def _is_models(code: CodeType) -> bool:
+    found = not code.co_filename.startswith((_TORCH, _RECORDER, "<frozen"))
+    if len(_models) > 10_000:
+        _models.clear()
+    _models[code] = found
+    return found
 
 
 def locate(stop) -> tuple[str, int] | None:
@@ -27,7 +35,8 @@ def locate(stop) -> tuple[str, int] | None:
         code = frame.f_code
         if code is stop:
             return None
-        if _foreign(code.co_filename):
+        found = _models.get(code)
+        if _is_models(code) if found is None else found:
             return code.co_filename, frame.f_lineno
         frame = frame.f_back
     return None
