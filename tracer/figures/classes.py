@@ -25,7 +25,7 @@ def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = 5) -
     )
     figure.update_xaxes(title_font_size=16, tickfont_size=14)
     figure.update_yaxes(title_font_size=16, tickfont_size=16)
-    figure.update_xaxes(range=[0, 1.12], tickvals=[0, 0.25, 0.5, 0.75, 1], tickformat=".0%", title="probability")
+    figure.update_xaxes(range=[0, 1.25], tickvals=[0, 0.25, 0.5, 0.75, 1], tickformat=".0%", title="probability")
     figure.update_yaxes(autorange="reversed", title="class", ticklabelstandoff=6)
     figure.update_layout(
         height=60 + 44 * len(ranked),
