@@ -4,7 +4,7 @@ import streamlit as st
 
 from pages.shared import frame, influence, session, texts
 from tracer import masks
-from tracer.attention import parts, segments
+from tracer.attention import layers, parts, segments
 from tracer.figures import masks as pictures
 from tracer.figures.classes import percent
 
@@ -39,7 +39,7 @@ with left:
     st.caption("Read from the scores of this run, cell by cell: filled where the row’s token may look at the column’s.")
 with right:
     st.subheader(texts.plain(f"The row of {labels[query]}"))
-    heads = trace.attentions[0].heads
+    heads = layers(trace, part)[0].heads
     head = st.slider("Head of block 1", 0, heads - 1, 0) if heads > 1 else 0
     row = masks.row(trace, query, head=head, part=part)
     said = f"{int((row.mask == 0).sum())} of {len(row.mask)} keys are open to this query."

@@ -312,7 +312,6 @@ def test_data_that_is_no_such_text_is_refused(tmp_path):
         Recipe(**TINY).read(tmp_path, "train")
 
 
-@pytest.mark.skipif(models.card("nanogpt") is None, reason="no weights are shipped")
 def test_the_shipped_card_is_of_the_shipped_weights():
     card, file = models.card("nanogpt"), training.SHIPPED / "nanogpt.safetensors"
     model = tracer.load("nanogpt")

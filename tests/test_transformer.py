@@ -224,7 +224,6 @@ def test_no_test_string_is_ever_trained_on():
     assert {len(row[row > 0]) for row in drawn} == {1, 2, 3, 4}
 
 
-@pytest.mark.skipif(models.card("transformer") is None, reason="no weights are shipped")
 def test_the_shipped_weights_reverse_strings_along_the_anti_diagonal(model, trace):
     assert models.card("transformer")["exact"] >= 0.99
     assert "".join(trace.result["tokens"]) == "eno siht esrever"

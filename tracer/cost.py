@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import sympy
-import torch
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from tracer.notation import parse
@@ -54,6 +53,13 @@ def _arguments(op, inputs):
     return inputs
 
 
+def elements(shapes: Sequence[tuple[str, ...]]) -> str:
+    """How many numbers tensors of these symbolic shapes hold, as a formula; `"?"` where a size is not solved."""
+    if any("?" in shape for shape in shapes):
+        return "?"
+    return str(sum((sympy.prod(map(parse, shape)) for shape in shapes), sympy.Integer(0)))
+
+
 def total(formulas: Sequence[tuple[str, str, int | None]], depths: dict[str, tuple[str, int]]) -> str:
     """The sum of (formula, part, layer) triples as one formula, with a symbol for the number of blocks of a part.
 
@@ -76,8 +82,3 @@ def total(formulas: Sequence[tuple[str, str, int | None]], depths: dict[str, tup
         costs = list(blocks.values())
         whole += parse(name) * costs[0] if len(costs) == count and len(set(costs)) == 1 else sum(costs)
     return str(whole)
-
-
-def tensor_bytes(tensors: Sequence[torch.Tensor]) -> int:
-    """Bytes that these tensors hold."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

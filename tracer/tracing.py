@@ -177,11 +177,7 @@ def _ops(module, seen: list[Seen], owner, solution: Solution | None) -> tuple[Op
         params_symbolic = "?" if fresh else "0"
         if solution:
             formula = cost.flops_symbolic(op.name, inputs, outputs[0] if outputs else ()) if flops else "0"
-            params_symbolic = cost.total(
-                [("*".join(f"({s})" for s in inputs[j]) or "1", "", None) for j in fresh.values()], {}
-            )
-            if any("?" in inputs[j] for j in fresh.values()):
-                params_symbolic = "?"
+            params_symbolic = cost.elements([inputs[j] for j in fresh.values()])
         ops.append(
             Op(
                 index=i,

@@ -7,6 +7,10 @@ import torch
 SCORES = "scores"
 """Stands in a link's arguments for the scores themselves."""
 
+HIDDEN = -1e4
+"""Scores and additive masks from here down hide their key: models write -∞, the lowest number of their dtype, or
+-10,000."""
+
 _RUN = {
     "add": torch.add,
     "sub": torch.sub,

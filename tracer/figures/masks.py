@@ -11,6 +11,7 @@ from tracer.figures.tensors import as_array
 from tracer.record import Segment
 
 VISIBLE, HIDDEN, MARK = "#2589c7", "rgba(122,132,148,0.22)", "#e8710a"
+SCALE = [[0, HIDDEN], [0.5, HIDDEN], [0.5, VISIBLE], [1, VISIBLE]]
 CLEAR = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
 
 
@@ -41,7 +42,7 @@ def matrix(cells, segments: Sequence[Segment], words: Sequence[str] = (), query:
             z=seen,
             zmin=0,
             zmax=1,
-            colorscale=[[0, HIDDEN], [0.5, HIDDEN], [0.5, VISIBLE], [1, VISIBLE]],
+            colorscale=SCALE,
             showscale=False,
             text=text,
             hovertemplate="%{text}<extra></extra>",
@@ -105,7 +106,7 @@ def row(before, mask, weights, segments: Sequence[Segment], words: Sequence[str]
             x=keys,
             zmin=0,
             zmax=1,
-            colorscale=[[0, HIDDEN], [0.5, HIDDEN], [0.5, VISIBLE], [1, VISIBLE]],
+            colorscale=SCALE,
             showscale=False,
             text=[[f"{label}: {'0' if shown else '−∞'}" for label, shown in zip(labels, open_keys, strict=True)]],
             hovertemplate="%{text}<extra></extra>",

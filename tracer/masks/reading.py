@@ -7,11 +7,8 @@ from typing import NamedTuple
 import torch
 
 from tracer.attention import layers
-from tracer.attention.chain import scores_rows
+from tracer.attention.chain import HIDDEN, scores_rows
 from tracer.record import AttentionRecord, Segment, Trace
-
-HIDDEN = -1e4
-"""Scores from here down were masked: models write -∞, or the lowest number of their dtype, or -10,000."""
 
 
 class Row(NamedTuple):

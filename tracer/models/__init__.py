@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 from difflib import get_close_matches
+from functools import lru_cache
 from importlib import import_module
 from importlib.resources import files
 from math import prod
@@ -36,8 +37,7 @@ def describe() -> list[dict[str, str]]:
 
 def summary(name: str) -> str:
     """The first line of the model file's docstring, read without running the file."""
-    source = (files(__name__) / f"{_known(name).replace('-', '_')}.py").read_text(encoding="utf-8")
-    return (ast.get_docstring(ast.parse(source)) or "").split("\n")[0]
+    return (ast.get_docstring(_parsed(_known(name))) or "").split("\n")[0]
 
 
 def takes(name: str) -> tuple[str, ...]:
@@ -52,11 +52,16 @@ def samples(name: str) -> str:
 
 def _stated(name: str, keyword: str, default):
     """A literal that the model file gives its `SPEC`."""
-    source = (files(__name__) / f"{_known(name).replace('-', '_')}.py").read_text(encoding="utf-8")
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_parsed(_known(name))):
         if isinstance(node, ast.keyword) and node.arg == keyword:
             return ast.literal_eval(node.value)
     return default
+
+
+@lru_cache(maxsize=64)
+def _parsed(name: str) -> ast.Module:
+    """The model's file as a syntax tree, read once: pages ask for what it states at every rerun."""
+    return ast.parse((files(__name__) / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8"))
 
 
 def origin(name: str) -> str:

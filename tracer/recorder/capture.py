@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 
-from tracer.attention.chain import SCORES, softmax_rows
+from tracer.attention.chain import HIDDEN, SCORES, softmax_rows
 from tracer.record import AttentionRecord
 from tracer.recorder.ops import VIEWS, OpKind
 
@@ -24,9 +24,6 @@ ELEMENTWISE = frozenset(("add", "sub", "mul", "div", "masked_fill", "where", "ta
 ORDERED = VIEWS | {"_to_copy", "expand"}
 CARRIED = ORDERED | {"native_dropout", "dropout"}
 TOLERANCE = 1e-5
-HIDDEN = -1e4
-"""An additive mask this low hides its key: models write -∞, the lowest number of their dtype, or -10,000."""
-
 
 RECENT = 64
 """How many of the ops that attention may be made of are remembered, from the product of queries and keys on."""
