@@ -77,3 +77,33 @@ def test_samples_suit_the_model():
     at = chosen("vit")
     at.selectbox[0].set_value("mae").run()
     assert not at.exception and at.pills[0].value == "scratch"
+
+
+KINDS = {
+    "sample": lambda at: at,
+    "text": lambda at: at.text_area[0].set_value(TEXTS[at.session_state["model"]]).run() if at.text_area else at,
+    "photo": lambda at: upload(at, picture(), "mine.jpg"),
+}
+TEXTS = {"nanogpt": "To be, or not", "transformer": "abc", "vit-text": "a large red circle", "clip": "a red circle"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("first", ["vit", "nanogpt", "vit-text"])
+def test_any_model_can_follow_any_other_and_what_was_given_comes_back(first, kind):
+    at = KINDS[kind](chosen(first))
+    given = at.session_state["given"]
+    for other in (*models.names(), first):
+        at.selectbox[0].set_value(other).run()
+        assert not at.exception, other
+        assert not at.error or kind == "photo" and "takes no photo" in at.error[0].value, other
+    back = at.session_state["given"]
+    assert (back.kind, back.name, back.text) == (given.kind, given.name, given.text)
+    assert not at.text_area or at.text_area[0].value == (given.text or "")
+
+
+def test_a_widget_of_the_model_that_was_left_may_speak_late():
+    at = chosen("nanogpt")
+    at.selectbox[0].set_value("vit").run()
+    at.pills[0].set_value("rocket")
+    at.selectbox[0].set_value("nanogpt").run()
+    assert not at.exception and not at.error

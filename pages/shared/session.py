@@ -29,6 +29,8 @@ class Given:
     photo: Image.Image | None = None
     trace: Trace | None = None
     text: str | None = None
+    own: bool = False  # whether the photo is the visitor's
+    model: str = ""  # the one that the text was written for: others know other words
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,26 @@ class View:
 
 
 def given() -> Given:
-    """What the visitor chose, at first a sample; a sample that does not suit the model chosen now becomes one that
-    does."""
-    chosen = st.session_state.get("given")
-    if chosen is None or (chosen.kind == "sample" and chosen.name not in sample_names()):
-        take_sample(sample_names()[0])
+    """What the visitor chose, at first a sample. What the model chosen now can't take is set aside until one can."""
+    chosen, aside = st.session_state.get("given"), st.session_state.get("aside")
+    if aside is not None and _suits(aside):
+        _choose(aside)
+    elif chosen is None or not _suits(chosen):
+        photo = chosen and replace(chosen, kind="photo", text=None, model="")
+        if photo and photo.own and _suits(photo):
+            _choose(photo)
+        else:
+            take_sample(sample_names()[0])
+        st.session_state["aside"] = chosen if chosen is not None and chosen.kind != "sample" else aside
     return st.session_state["given"]
+
+
+def _suits(chosen: Given) -> bool:
+    if chosen.kind == "sample":
+        return chosen.name in sample_names()
+    if chosen.kind == "text":
+        return chosen.model == model_name()
+    return chosen.trace is not None or "image" in models.takes(model_name())
 
 
 def sample_names() -> list[str]:
@@ -59,17 +75,22 @@ def sample_names() -> list[str]:
 def take_sample(name: str) -> None:
     """Goes (back) to a sample."""
     photo = None if name == OWN else samples(models.samples(model_name()))[name]()
-    st.session_state["given"] = Given("sample", name, photo)
-    st.session_state["refusal"] = ""
+    _choose(Given("sample", name, photo))
+    st.session_state.pop(text_key(), None)
 
 
-def take_text(text: str) -> None:
+def text_key() -> str:
+    """Where the box keeps what is typed for the model chosen now."""
+    return f"text-{model_name()}"
+
+
+def take_text(text: str, key: str) -> None:
     """Takes a text, beside the photo where the model takes both; an empty one leads back to the model's own."""
-    chosen = given()
-    own = not text.strip() and chosen.photo is None
-    kind = "sample" if own or (not text.strip() and chosen.name in sample_names()) else "text"
-    st.session_state["given"] = replace(chosen, kind=kind, trace=None, text=text if text.strip() else None)
-    st.session_state["refusal"] = ""
+    if key != text_key():  # it comes late, from a model that was left meanwhile
+        return
+    chosen, text = given(), text.strip() and text
+    bare = "photo" if chosen.own else "sample"
+    _choose(replace(chosen, kind="text" if text else bare, text=text or None, model=model_name() if text else ""))
 
 
 def take_file(data: bytes, name: str) -> None:
@@ -82,11 +103,15 @@ def take_file(data: bytes, name: str) -> None:
         else:
             if "image" not in models.takes(model_name()):
                 raise ValueError(f"{model_name()} takes no photo, expected text or a saved run (.safetensors)")
-            chosen = Given("photo", name, images.open_photo(data))
+            chosen = Given("photo", name, images.open_photo(data), own=True)
     except ValueError as error:
         st.session_state["refusal"] = str(error) if name in str(error) else f"{name}: {error}"
     else:
-        st.session_state["given"], st.session_state["refusal"] = chosen, ""
+        _choose(chosen)
+
+
+def _choose(chosen: Given) -> None:
+    st.session_state.update(given=chosen, aside=None, refusal="")
 
 
 def model_name() -> str:

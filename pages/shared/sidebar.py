@@ -41,8 +41,9 @@ def _samples(given: session.Given) -> None:
     samples = session.sample_names()
     if given.kind == "sample":
         if len(samples) > 1:
-            st.session_state["sample"] = given.name
-            st.pills("Sample", samples, key="sample", required=True, on_change=_take_sample)
+            key = f"sample-{session.model_name()}"
+            st.session_state[key] = given.name
+            st.pills("Sample", samples, key=key, required=True, on_change=lambda: _take_sample(st.session_state[key]))
         return
     kinds = {"trace": "Saved run", "text": "Your text with"}
     st.text(f"{kinds.get(given.kind, 'Your photo')}: {given.name}")
@@ -51,18 +52,19 @@ def _samples(given: session.Given) -> None:
         st.rerun()
 
 
-def _take_sample() -> None:
-    session.take_sample(st.session_state["sample"])
+def _take_sample(name: str) -> None:
+    if name in session.sample_names():  # it may come late, from a model that was left meanwhile
+        session.take_sample(name)
 
 
 def _text(given: session.Given) -> None:
-    key = f"text-{session.model_name()}"
-    st.session_state[key] = given.text or ""
+    key = session.text_key()
+    st.session_state.setdefault(key, given.text or "")  # set once: what is typed while a run goes on must stay
     st.text_area(
         "Your text",
         key=key,
         placeholder="Empty: the model’s own text",
-        on_change=lambda: session.take_text(st.session_state[key]),
+        on_change=lambda: session.take_text(st.session_state[key], key),
         help="It stays in this session. One sentence says so where the model does not know a character or a word.",
     )
 
