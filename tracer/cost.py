@@ -24,6 +24,11 @@ def _formulas() -> dict:
     return named | {_FUSED: lambda q, k, v, *rest, out_val=None: sdpa_flop_count(q, k, v)}
 
 
+def counts(op: str) -> bool:
+    """Whether an op of this name multiplies matrices, and so has FLOPs."""
+    return op in _formulas()
+
+
 @lru_cache(maxsize=4096)
 def flops(op: str, inputs: tuple[tuple[int, ...], ...], output: tuple[int, ...]) -> int:
     """FLOPs of an op from the shapes of its tensor arguments; 0 for ops that multiply no matrices."""

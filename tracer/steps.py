@@ -51,6 +51,8 @@ class Found(NamedTuple):
 
 def match(lines: Sequence[Line], seen: Sequence) -> list[Found]:
     """Finds each line in the run. ValueError names a line whose place the run does not have."""
+    if not lines:
+        return []
     calls: dict[tuple[str, str], list[int]] = {}
     last: dict[str, int] = {}
     for i, op in enumerate(seen):

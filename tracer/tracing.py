@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 
@@ -108,10 +109,17 @@ def assemble(
     """
     seen = recording.ops
     found = match(lines, seen)
-    owner = owners(found, seen)
     layers = {line.id: line.layer for line in lines}
-    ops = _ops(module, seen, owner, solution)
-    parameters = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
+    depths = tuple((part, name, sizes[name]) for part, name in parts.items() if name in sizes)
+    account = _account(
+        tuple(seen),
+        tuple((name, tensor.numel()) for name, tensor in recording.parameters.items()),
+        tuple((op, step, layers[step]) for op, step in owners(found, seen).items()),
+        solution,
+        tuple(parts),
+        depths,
+    )
+    parameters = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers()) if found else {}
 
     def value(key: str) -> torch.Tensor | None:
         if key in places:
@@ -123,28 +131,26 @@ def assemble(
 
     places = {step.line.id: f"{step.op}.0" for step in found}
     same = same_size(tuple(derived.items()))
-    steps = tuple(_step(step, ops, solution, sizes, same, value if execute else None) for step in found)
+    steps = tuple(_step(step, account.ops, solution, sizes, same, value if execute else None) for step in found)
     kept = [step.value for step in steps] + recording.attentions.keys() if recording.attentions else []
-    costs = [(op, part_of(op.module, parts), layers.get(op.step)) for op in ops]
-    depths = {part: (name, sizes[name]) for part, name in parts.items() if name in sizes}
     return Trace(
         model=model,
-        ops=ops,
+        ops=account.ops,
         steps=steps,
         symbols=_symbols(sizes, derived),
         attentions=_of_parts(recording.attentions.records, parts) if recording.attentions else (),
-        values=recording.kept.copies(kept) | more.pop("values", {}),
+        values=recording.kept.owned(kept) | more.pop("values", {}),
         output=_copied(recording.output),
-        params=sum(op.params for op in ops),
-        params_symbolic=cost.total([(op.params_symbolic, *place) for op, *place in costs], depths),
-        flops=sum(op.flops for op in ops),
-        flops_symbolic=cost.total([(op.flops_symbolic, *place) for op, *place in costs], depths),
+        params=account.params,
+        params_symbolic=account.params_symbolic,
+        flops=account.flops,
+        flops_symbolic=account.flops_symbolic,
         notes=notes,
         **more,
     )
 
 
-def part_of(module: str, parts: dict[str, str]) -> str:
+def part_of(module: str, parts: Collection[str]) -> str:
     """The tower that a module's path lies in, or ""."""
     return next((part for part in parts if part and f"{module}.".startswith(f"{part}.")), "")
 
@@ -159,20 +165,46 @@ def _of_parts(records, parts: dict[str, str]) -> tuple[AttentionRecord, ...]:
     return tuple(found)
 
 
-def _ops(module, seen: list[Seen], owner, solution: Solution | None) -> tuple[Op, ...]:
-    sizes_of = {name: tensor.numel() for name, tensor in module.named_parameters()}
+class Account(NamedTuple):
+    """All ops of a run and what they cost together."""
+
+    ops: tuple[Op, ...]
+    params: int
+    params_symbolic: str
+    flops: int
+    flops_symbolic: str
+
+
+@lru_cache(maxsize=32)
+def _account(seen: tuple[Seen, ...], parameters, owner, solution: Solution | None, parts, depths) -> Account:
+    """The records of all ops. Runs of one model on other values have the same ones, and all visitors share them."""
+    layers = {op: layer for op, _, layer in owner}
+    ops = _ops(seen, dict(parameters), {op: step for op, step, _ in owner}, solution)
+    places = [(part_of(op.module, parts), layers.get(op.index)) for op in ops]
+    depths = {part: depth for part, *depth in depths}
+    return Account(
+        ops,
+        sum(op.params for op in ops),
+        cost.total([(op.params_symbolic, *place) for op, place in zip(ops, places, strict=True)], depths),
+        sum(op.flops for op in ops),
+        cost.total([(op.flops_symbolic, *place) for op, place in zip(ops, places, strict=True)], depths),
+    )
+
+
+def _ops(seen, sizes_of: dict[str, int], owner: dict[int, str], solution: Solution | None) -> tuple[Op, ...]:
     counted: set[str] = set()
     known: dict = {}
     ops = []
     for i, op in enumerate(seen):
-        inputs = solution.inputs[i] if solution else (None,) * len(op.inputs)
-        outputs = solution.outputs[i] if solution else (None,) * len(op.outputs)
-        used = [j for j, (_, _, maker) in enumerate(op.inputs) if maker in sizes_of]
-        names = tuple(dict.fromkeys(op.inputs[j][2] for j in used))
-        fresh = {op.inputs[j][2]: j for j in reversed(used) if op.inputs[j][2] not in counted}
-        counted.update(fresh)
-        shapes = tuple(shape for shape, *_ in op.inputs)
-        flops = 0 if op.layout else cost.flops(op.name, shapes, op.outputs[0][0] if op.outputs else ())
+        inputs, outputs = (solution.inputs[i], solution.outputs[i]) if solution else (None, None)
+        names, fresh = (), {}
+        for j, (_, _, maker) in enumerate(op.inputs):
+            if maker in sizes_of:
+                names = (*names, maker) if maker not in names else names
+                if maker not in counted:
+                    counted.add(maker)
+                    fresh[maker] = j
+        flops = 0 if op.layout else _flops(op)
         formula = "?" if flops else "0"
         params_symbolic = "?" if fresh else "0"
         if solution:
@@ -189,7 +221,7 @@ def _ops(module, seen: list[Seen], owner, solution: Solution | None) -> tuple[Op
                 inputs=_tensors(op.inputs, inputs, known),
                 outputs=_tensors(op.outputs, outputs, known),
                 parameters=names,
-                params=sum(sizes_of[name] for name in fresh),
+                params=sum([sizes_of[name] for name in fresh]),
                 params_symbolic=params_symbolic,
                 flops=flops,
                 flops_symbolic=formula,
@@ -200,14 +232,21 @@ def _ops(module, seen: list[Seen], owner, solution: Solution | None) -> tuple[Op
     return tuple(ops)
 
 
+def _flops(op: Seen) -> int:
+    if not cost.counts(op.name):
+        return 0
+    return cost.flops(op.name, tuple([shape for shape, *_ in op.inputs]), op.outputs[0][0] if op.outputs else ())
+
+
 def _tensors(described, symbolic, known: dict) -> tuple[TensorRecord, ...]:
     """The records of described tensors; a tensor that several ops take is one record."""
     found = []
-    for key in zip(described, symbolic, strict=True):
-        if key not in known:
-            (shape, dtype, maker), names = key
-            known[key] = TensorRecord(shape, _dtype(dtype), maker, names)
-        found.append(known[key])
+    for key in zip(described, symbolic, strict=True) if symbolic else described:
+        record = known.get(key)
+        if record is None:
+            (shape, dtype, maker), names = key if symbolic else (key, None)
+            record = known[key] = TensorRecord(shape, _dtype(dtype), maker, names)
+        found.append(record)
     return tuple(found)
 
 

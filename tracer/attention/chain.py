@@ -23,6 +23,13 @@ _RUN = {
 }
 
 
+def picked(tensor: torch.Tensor, rows) -> torch.Tensor:
+    """The chosen rows of `[..., S, d]`; those of a `range` cost no copy."""
+    if isinstance(rows, range):
+        rows = slice(rows.start, rows.stop, rows.step)
+    return tensor[..., rows, :]
+
+
 def scores_rows(q, k, chain, rows, get) -> torch.Tensor:
     """Scores as they enter the softmax, for chosen query rows: `[..., len(rows), S_k]`.
 
@@ -32,7 +39,7 @@ def scores_rows(q, k, chain, rows, get) -> torch.Tensor:
     queries, keys = q.shape[-2], k.shape[-2]
     if q.dim() > 3 and k.shape[-3] != q.shape[-3]:
         k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
-    scores = q[..., rows, :] @ k.transpose(-2, -1)
+    scores = picked(q, rows) @ k.transpose(-2, -1)
     for name, arguments in chain:
         if name == "causal":
             later = torch.arange(keys, device=q.device) > torch.as_tensor(rows, device=q.device)[:, None]
@@ -58,7 +65,7 @@ def _argument(value, scores, rows, queries, get):
     if tensor is None:
         raise RuntimeError(f"the tensor {value!r} was not kept")
     if tensor.dim() >= 2 and tensor.shape[-2] == queries > 1:
-        tensor = tensor[..., rows, :]
+        tensor = picked(tensor, rows)
     if tensor.dim() == 3 and scores.dim() == 4 and tensor.shape[0] == scores.shape[0] * scores.shape[1]:
         tensor = tensor.reshape(*scores.shape[:2], *tensor.shape[1:])
     return tensor

@@ -36,9 +36,12 @@ class Vocabulary:
         return full
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Solution:
-    """Symbolic shapes by op: `inputs[i]` and `outputs[i]` are tuples of shapes, `held[i]` a note or ""."""
+    """Symbolic shapes by op: `inputs[i]` and `outputs[i]` are tuples of shapes, `held[i]` a note or "".
+
+    One is made once for each op list and sizes, and is equal to itself alone.
+    """
 
     inputs: tuple[tuple[tuple[str, ...], ...], ...]
     outputs: tuple[tuple[tuple[str, ...], ...], ...]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from tracer.recorder.capture import Attentions
 from tracer.recorder.kept import Kept, Untouched
@@ -42,8 +43,9 @@ class Recording:
 
     ops: list[Seen] = field(default_factory=list)
     kept: Kept | None = None
+    parameters: dict[str, torch.nn.Parameter] = field(default_factory=dict)
     attentions: Attentions | None = None
-    inputs: dict[str, torch.Tensor] = field(default_factory=dict)
+    inputs: dict[str, Tensor] = field(default_factory=dict)
     output: object = None
 
 
@@ -55,11 +57,13 @@ def record(module: torch.nn.Module, args=(), kwargs=None, *, cap: int = 0, atten
     recording so far as its attribute `recording` and a note that says how far the run got.
     """
     kwargs = kwargs or {}
-    recording = Recording(kept=Kept(cap), inputs=_named(module, args, kwargs))
+    recording = Recording(
+        kept=Kept(cap), parameters=dict(module.named_parameters()), inputs=_named(module, args, kwargs)
+    )
     makers = Makers()
-    for name, tensor in module.named_parameters(remove_duplicate=True):
+    for name, tensor in recording.parameters.items():
         makers.made(tensor, name)
-    for name, tensor in module.named_buffers(remove_duplicate=True):
+    for name, tensor in module.named_buffers():
         makers.made(tensor, name)
     for name, tensor in recording.inputs.items():
         makers.made(tensor, f"input {name}")
@@ -83,31 +87,24 @@ def record(module: torch.nn.Module, args=(), kwargs=None, *, cap: int = 0, atten
             error.recording = recording
             error.add_note(_how_far(recording))
             raise
+        finally:
+            if attention:
+                recording.attentions.over()
     return recording
 
 
 def _observer(recording, makers, modules, calls, untouched, keeping):
     ops, kept, attentions, code = recording.ops, recording.kept, recording.attentions, record.__code__
+    describe, made, running = makers.of, makers.made, modules.stack
     place = [-1, "", None]
 
-    def tensors(values, found):
-        for value in values:
-            if isinstance(value, torch.Tensor):
-                found.append(value)
-            elif isinstance(value, (list, tuple)):
-                tensors(value, found)
-        return found
-
-    def described(tensor):
-        return (tuple(tensor.shape), tensor.dtype, makers.of(tensor))
-
-    def observe(func, args, kwargs):
+    def observe(mode, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
         facts = kind(func)
         index = len(ops)
-        inputs = tensors(args, [])
+        before = tuple([describe(tensor) for tensor in _tensors(args)])
         if kwargs:
-            tensors(kwargs.values(), inputs)
-        before = tuple([described(tensor) for tensor in inputs])
+            before += tuple([describe(tensor) for tensor in _tensors(kwargs.values())])
         written = ()
         if facts.written:
             written = tuple(_written(facts, args, kwargs))
@@ -115,37 +112,46 @@ def _observer(recording, makers, modules, calls, untouched, keeping):
                 kept.protect(tensor)
                 untouched.protect(tensor)
         result = func(*args, **kwargs)
-        outputs = (result,) if isinstance(result, torch.Tensor) else tensors((result,), [])
         for tensor in written:
             makers.wrote(tensor, index)
-        after = []
-        for position, tensor in enumerate(outputs):
-            makers.made(tensor, index)
-            after.append((tuple(tensor.shape), tensor.dtype, index))
-            if keeping:
+        outputs = (result,) if isinstance(result, Tensor) else _tensors((result,))
+        after = tuple([made(tensor, index) for tensor in outputs])
+        if keeping:
+            for position, tensor in enumerate(outputs):
                 kept.offer(f"{index}.{position}", tensor)
-        path, call = modules.here
+        _, path, call = running[-1]
         number = calls.number
         if number == 0 or number != place[0]:  # the ops of one Python-level call have one name and one source line
             place[:] = number, calls.name, locate(code)
-        ops.append(Seen(facts.name, facts.layout, path, call, place[1], number, place[2], before, tuple(after)))
-        if attentions is not None:
+        ops.append(Seen(facts.name, facts.layout, path, call, place[1], number, place[2], before, after))
+        if facts.attention and attentions is not None:
             attentions.see(index, facts, path, args, kwargs, before, result)
         return result
 
     return observe
 
 
+def _tensors(values) -> list[Tensor]:
+    """The tensors among an op's arguments, also in lists."""
+    found = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += _tensors(value)
+    return found
+
+
 def _written(facts, args, kwargs):
     for position in facts.written:
         value = args[position] if position < len(args) else kwargs.get(facts.arguments[position])
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, Tensor):
             yield value
         elif isinstance(value, (list, tuple)):
             yield from value
 
 
-def _named(module, args, kwargs) -> dict[str, torch.Tensor]:
+def _named(module, args, kwargs) -> dict[str, Tensor]:
     """The tensors that forward takes, by the names of its parameters; a nested one gets its index or key."""
     try:
         given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
@@ -154,7 +160,7 @@ def _named(module, args, kwargs) -> dict[str, torch.Tensor]:
     named = {}
 
     def walk(name, value):
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, Tensor):
             named[name] = value
         elif isinstance(value, (list, tuple)):
             for position, item in enumerate(value):

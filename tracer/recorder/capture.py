@@ -9,24 +9,21 @@ compared with the softmax that ran; where that fails, the attention is marked as
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod, sqrt
+from math import inf, prod, sqrt
 from typing import NamedTuple
 
 import torch
 
-from tracer.attention.chain import HIDDEN, SCORES, softmax_rows
+from tracer.attention.chain import HIDDEN, SCORES, picked, softmax_rows
 from tracer.record import AttentionRecord
-from tracer.recorder.ops import VIEWS, OpKind
+from tracer.recorder.ops import PRODUCTS, VIEWS, OpKind
 
-PRODUCTS = frozenset(("bmm", "mm", "matmul", "baddbmm"))
-SOFTMAX = frozenset(("_softmax", "_safe_softmax"))
-ELEMENTWISE = frozenset(("add", "sub", "mul", "div", "masked_fill", "where", "tanh", "clamp"))
 ORDERED = VIEWS | {"_to_copy", "expand"}
 CARRIED = ORDERED | {"native_dropout", "dropout"}
 TOLERANCE = 1e-5
 
-RECENT = 64
-"""How many of the ops that attention may be made of are remembered, from the product of queries and keys on."""
+RECENT = 24
+"""How many of the ops that scores may be made of are remembered, from the product of queries and keys on."""
 
 
 class Call(NamedTuple):
@@ -47,48 +44,41 @@ class Attentions:
         self.records: list[AttentionRecord] = []
         self._recording = recording
         self._recent: dict[int, Call] = {}
-        self._scored: set[int] = set()
         self._waiting: dict[int, AttentionRecord] = {}
         self._keys: dict[tuple, str] = {}
         self._causal: dict[str, bool] = {}
 
     def see(self, index: int, facts: OpKind, module: str, args: tuple, kwargs: dict, inputs: tuple, result) -> None:
-        """Looks at one op that has run; ops that no attention is made of are passed over."""
-        name = facts.name.rstrip("_")
-        if name in PRODUCTS:
+        """Looks at one op that has run and that attention may be made of: `facts.attention` names its part in it."""
+        name, part = facts.name.rstrip("_"), facts.attention
+        if part == "product":
             softmax = self._origin(inputs[0][2]) if self._waiting else None
             if softmax in self._waiting:
                 self.records.append(replace(self._waiting[softmax], layer=len(self.records)))
                 self._waiting.clear()
             else:
-                self._remember(Call(index, name, module, args, kwargs, inputs), scored=True)
-        elif name in ELEMENTWISE:
-            scored = [maker in self._scored for _, _, maker in inputs]
+                self._remember(Call(index, name, module, args, kwargs, inputs))
+        elif part == "elementwise":
+            scored = [self._origin(maker) in self._recent for _, _, maker in inputs]
             if sum(scored) == 1:  # the scores themselves, which are large, can be let go
                 order = iter(scored)
                 args = tuple(SCORES if isinstance(a, torch.Tensor) and next(order) else a for a in args)
             if any(scored):
-                self._remember(Call(index, name, module, args, kwargs, inputs), scored=True)
-        elif name in CARRIED:
-            self._remember(Call(index, name, module, (), {}, inputs), scored=inputs[0][2] in self._scored)
-        elif name in SOFTMAX:
+                self._remember(Call(index, name, module, args, kwargs, inputs))
+        elif part == "softmax":
             self._softmax(Call(index, name, module, args, kwargs, inputs), result)
-        elif name.startswith("_scaled_dot_product_") and "backward" not in name:
+        else:
             self._fused(Call(index, name, module, args, kwargs, inputs), facts)
 
-    def _remember(self, call: Call, *, scored: bool) -> None:
+    def _remember(self, call: Call) -> None:
         self._recent[call.index] = call
-        if scored:
-            self._scored.add(call.index)
         if len(self._recent) > RECENT:
-            oldest = next(iter(self._recent))
-            del self._recent[oldest]
-            self._scored.discard(oldest)
+            del self._recent[next(iter(self._recent))]
 
-    def _origin(self, maker):
-        """Back through layout ops and dropout."""
-        while (call := self._recent.get(maker)) is not None and call.name in CARRIED:
-            maker = call.inputs[0][2]
+    def _origin(self, maker, through: frozenset[str] = CARRIED):
+        """Back through ops that only carry their first input on: layout ops and dropout."""
+        while isinstance(maker, int) and (op := self._recording.ops[maker]).name.rstrip("_") in through and op.inputs:
+            maker = op.inputs[0][2]
         return maker
 
     def _fused(self, call: Call, facts: OpKind) -> None:
@@ -128,26 +118,24 @@ class Attentions:
         else:
             heads = shape[-3]
         record = self._record(call, q, k, chain, heads=heads, fused=False, layer=-1)
-        rows = sorted({0, shape[-2] // 2, shape[-2] - 1})
+        rows = range(0, shape[-2], max(1, (shape[-2] - 1) // 2))  # the first, the middle, the last
         problem = ""
         try:
             replayed = softmax_rows(q, k, record.chain, rows, self._recording.kept.get)
-            error = (replayed - result[..., rows, :]).abs().max()
+            error = float(torch.dist(replayed, picked(result, rows), p=inf))
             if not error <= TOLERANCE:
-                problem = f"the recorded chain, replayed, differs from the softmax that ran by {float(error):.1e}"
+                problem = f"the recorded chain, replayed, differs from the softmax that ran by {error:.1e}"
         except (RuntimeError, NotImplementedError) as error:
             problem = f"the recorded chain can't be replayed: {str(error).splitlines()[0]}"
         self._waiting[call.index] = replace(record, problem=problem)
 
     def _product(self, maker, shape) -> tuple[Call, list] | None:
         """The matrix product that the scores come from, and what was done to it, in order."""
-        call = self._recent.get(maker)
+        call = self._recent.get(self._origin(maker, ORDERED))
         if call is None or call.kwargs.get("alpha", 1) != 1:
             return None
         if call.name in PRODUCTS:
             return call, []
-        if call.name in CARRIED:
-            return self._product(call.inputs[0][2], shape) if call.name in ORDERED else None
         tensors = [i for i, value in enumerate(call.args) if isinstance(value, torch.Tensor) or value is SCORES]
         for order, position in enumerate(tensors):
             found = self._product(call.inputs[order][2], shape)
@@ -208,6 +196,11 @@ class Attentions:
             mask="given" if given else "causal" if "causal" in names else "none",
             fused=fused,
         )
+
+    def over(self) -> None:
+        """The run is over: lets go of the tensors that attention might still have been made of."""
+        self._recent.clear()
+        self._waiting.clear()
 
     def keys(self) -> list[str]:
         """The keys of all kept tensors that the records refer to."""

@@ -1,6 +1,8 @@
-"""Tensors kept from a run: aliases while it runs, cloned before an in-place op rewrites them, copies after it."""
+"""Tensors kept from a run: aliases while it runs, cloned before an in-place op rewrites them, nobody else's after it."""
 
 from __future__ import annotations
+
+from functools import cached_property
 
 import torch
 
@@ -37,27 +39,49 @@ class Kept:
     def get(self, key: str) -> torch.Tensor | None:
         return self._tensors.get(key)
 
-    def copies(self, keys) -> dict[str, torch.Tensor]:
-        """Copies of what is kept of `keys`, that nothing else holds or rewrites."""
-        copied: dict[tuple, torch.Tensor] = {}
-        result = {}
+    def owned(self, keys) -> dict[str, torch.Tensor]:
+        """What is kept of `keys`, once the run is over, as tensors that nothing else holds or rewrites.
+
+        A storage that the run left to nobody else, and that they fill, is taken over; of any other they are copies.
+        """
+        places: dict[int, dict[tuple, torch.Tensor]] = {}
+        where = {}
         for key in keys:
             tensor = self._tensors.get(key)
             if tensor is not None:
-                place = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride())
-                if place not in copied:
-                    copied[place] = tensor.clone(memory_format=torch.contiguous_format)
-                result[key] = copied[place]
-        return result
+                storage, place = (
+                    tensor.untyped_storage()._cdata,
+                    (tensor.storage_offset(), tensor.shape, tensor.stride()),
+                )
+                places.setdefault(storage, {}).setdefault(place, tensor)
+                where[key] = storage, place
+        for storage, tensors in places.items():
+            if not self._alone(storage, tensors.values()):
+                for place, tensor in tensors.items():
+                    tensors[place] = tensor.clone(memory_format=torch.contiguous_format)
+        return {key: places[storage][place] for key, (storage, place) in where.items()}
+
+    def _alone(self, storage: int, tensors) -> bool:
+        whole = next(iter(tensors)).untyped_storage()
+        held = len(self._storages.get(storage, ())) + 1  # and `whole` itself
+        return (
+            torch._C._storage_Use_Count(storage) == held
+            and whole.resizable()  # memory of NumPy's is not
+            and whole.nbytes() == sum(tensor.nbytes for tensor in tensors)
+        )
 
 
 class Untouched:
     """Puts parameters and buffers back as they were, should the forward write into them."""
 
     def __init__(self, module: torch.nn.Module):
-        tensors = [*module.parameters(), *module.buffers()]
-        self._owned = {tensor.untyped_storage()._cdata: tensor for tensor in tensors}
+        self._module = module
         self._before: dict[int, torch.Tensor] = {}
+
+    @cached_property
+    def _owned(self) -> dict[int, torch.Tensor]:
+        tensors = [*self._module.parameters(), *self._module.buffers()]
+        return {tensor.untyped_storage()._cdata: tensor for tensor in tensors}
 
     def protect(self, tensor: torch.Tensor) -> None:
         key = tensor.untyped_storage()._cdata

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from types import MethodType
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -32,7 +33,7 @@ class CallMode(TorchFunctionMode):
 
 
 class OpMode(TorchDispatchMode):
-    """Calls `observe(func, args, kwargs)` for every op; that runs it and returns its result."""
+    """Calls `observe(mode, func, types, args, kwargs)` for every op; that runs it and returns its result."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -40,10 +41,7 @@ class OpMode(TorchDispatchMode):
 
     def __init__(self, observe):
         super().__init__()
-        self._observe = observe
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return self._observe(func, args, kwargs or {})
+        self.__torch_dispatch__ = MethodType(observe, self)  # no other call stands between
 
 
 @contextmanager

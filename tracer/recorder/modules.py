@@ -23,34 +23,31 @@ def active() -> ModuleStack | None:
 
 
 class ModuleStack:
-    """The path of the module that runs now, and how often it was called before."""
+    """The modules that run now, the innermost last: (module, path, how often it was called before)."""
 
     def __init__(self, root: nn.Module):
         self._paths: dict[int, list[str]] = {}
         for path, module in root.named_modules(remove_duplicate=False):
             self._paths.setdefault(id(module), []).append(path)
         self._calls: dict[str, int] = {}
-        self._stack: list[tuple[nn.Module, str, int]] = []
-
-    @property
-    def here(self) -> tuple[str, int]:
-        """(path, call) of the innermost module; ("", 0) is the root."""
-        return self._stack[-1][1:] if self._stack else ("", 0)
+        self.stack: list[tuple[nn.Module | None, str, int]] = [(None, "", 0)]
 
     def enter(self, module: nn.Module) -> None:
-        parent = self.here[0]
+        parent = self.stack[-1][1]
         paths = self._paths.get(id(module))
-        if paths is None:
+        if paths is not None and len(paths) == 1:
+            path = paths[0]
+        elif paths is None:
             path = f"{parent}.{type(module).__name__}".lstrip(".")
         else:  # a shared module has several names: the one under the module that calls it
             path = next((p for p in paths if p.startswith(parent + ".") or not parent), paths[0])
         call = self._calls.get(path, 0)
         self._calls[path] = call + 1
-        self._stack.append((module, path, call))
+        self.stack.append((module, path, call))
 
     def leave(self, module: nn.Module) -> None:
-        while self._stack:
-            if self._stack.pop()[0] is module:
+        while len(self.stack) > 1:
+            if self.stack.pop()[0] is module:
                 return
 
 

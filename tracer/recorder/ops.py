@@ -16,17 +16,27 @@ LAYOUT = frozenset(
 VIEWS = frozenset("view _unsafe_view reshape _reshape_alias clone contiguous alias detach".split())
 """Ops that keep the elements in order; `view` and `clone` + `_unsafe_view` are one reshape in two spellings."""
 
+PRODUCTS = frozenset(("bmm", "mm", "matmul", "baddbmm"))
+ATTENTION = {
+    **dict.fromkeys(PRODUCTS, "product"),
+    **dict.fromkeys(("_softmax", "_safe_softmax"), "softmax"),
+    **dict.fromkeys(("add", "sub", "mul", "div", "masked_fill", "where", "tanh", "clamp"), "elementwise"),
+}
+"""What part an op may have in attention that is written out; fused kernels go by their own names."""
+
 UNDECLARED_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"), (3, 4))
 """Argument positions that an op writes to although its schema does not say so: running mean and variance."""
 
 
 class OpKind(NamedTuple):
-    """The facts of one op that its schema gives: name, argument names, positions that it writes to."""
+    """The facts of one op that its schema gives: name, argument names, positions that it writes to, whether it only
+    lays out data anew, and its part in attention."""
 
     name: str
     arguments: tuple[str, ...]
     written: tuple[int, ...]
     layout: bool
+    attention: str
 
 
 @lru_cache(maxsize=4096)
@@ -36,11 +46,13 @@ def kind(func) -> OpKind:
     arguments = func._schema.arguments
     written = tuple(i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
     written += UNDECLARED_WRITES.get(name, ())
+    fused = name.startswith("_scaled_dot_product_") and "backward" not in name
     return OpKind(
         name=name if space == "aten" else f"{space}.{name}",
         arguments=tuple(a.name for a in arguments),
         written=written,
         layout=space == "aten" and name in LAYOUT,
+        attention="fused" if fused else ATTENTION.get(name.rstrip("_"), ""),
     )
 
 
