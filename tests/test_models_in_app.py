@@ -95,7 +95,7 @@ def test_any_model_can_follow_any_other_and_what_was_given_comes_back(first, kin
     for other in (*models.names(), first):
         at.selectbox[0].set_value(other).run()
         assert not at.exception, other
-        assert not at.error or kind == "photo" and "takes no photo" in at.error[0].value, other
+        assert not at.error or (kind == "photo" and "takes no photo" in at.error[0].value), other
     back = at.session_state["given"]
     assert (back.kind, back.name, back.text) == (given.kind, given.name, given.text)
     assert not at.text_area or at.text_area[0].value == (given.text or "")

@@ -1,4 +1,4 @@
-"""Tensors kept from a run: aliases while it runs, cloned before an in-place op rewrites them, nobody else's after it."""
+"""Tensors kept from a run: aliases while it runs, cloned before an in-place op rewrites them; after it, its own."""
 
 from __future__ import annotations
 
