@@ -9,7 +9,7 @@ from typing import NamedTuple
 import sympy
 import torch
 
-from tracer.equations import ShapeError, Tensor, execute, infer, tensors
+from tracer.equations import Node, ShapeError, Tensor, execute, infer, tensors
 from tracer.notation import parse
 from tracer.probe import UNKNOWN, base_form, value_of
 from tracer.steps import Found, Line
@@ -48,6 +48,17 @@ def prove(step: Found, value: Callable[[str], torch.Tensor | None], sizes: dict[
     if missing:
         return Proof(None, f"not executed: {missing[0]!r} was not kept (the cap on kept values was reached)")
 
+    return Proof(relative_error(_executed(line.equation, value, sizes), value(line.tensor.key)))
+
+
+def recomputed(equation: Node, value, sizes: dict[str, int]) -> torch.Tensor | None:
+    """What an equation gives in float64, or None where an operand was not kept."""
+    if any(value(tensor.key) is None for tensor in tensors(equation)):
+        return None
+    return _executed(equation, value, sizes)
+
+
+def _executed(equation: Node, value, sizes: dict[str, int]) -> torch.Tensor:
     def exact(tensor: Tensor) -> torch.Tensor:
         found = value(tensor.key)
         return found.double() if found.is_floating_point() else found
@@ -56,8 +67,7 @@ def prove(step: Found, value: Callable[[str], torch.Tensor | None], sizes: dict[
         return value_of(str(expression), sizes)
 
     with torch.no_grad():
-        computed = execute(line.equation, exact, size)
-        return Proof(relative_error(computed, value(line.tensor.key)))
+        return execute(equation, exact, size)
 
 
 @lru_cache(maxsize=64)

@@ -18,31 +18,40 @@ from tracer.recorder.ops import is_layout
 class Place(NamedTuple):
     """Where a step's tensor is made: the `nth` call of `call` (`"matmul"`, `"softmax"` …) directly in `module`.
 
-    Without `call`: the last op inside `module` or its children, which is what the module returns.
+    Where one call runs many ops, `op` names the op instead: the `nth` op of that name directly in `module`. Without
+    either: the last op inside `module` or its children, which is what the module returns.
     """
 
     module: str
     call: str = ""
     nth: int = 0
+    op: str = ""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a model's textbook: `tensor = equation`, made at `place`; `why` is for a student."""
+    """One line of a model's textbook: `tensor = equation`, made at `place`; `why` is for a student.
+
+    Without a place the tensor never was in memory: a fused op, that of the next line with a place, went through it
+    on the way. Such a step is recomputed from its equation.
+    """
 
     id: str
     stage: str
     title: str
     tensor: Tensor
     equation: Node
-    place: Place
+    place: Place | None
     why: str
     layer: int | None = None
     note: str = ""
 
 
 class Found(NamedTuple):
-    """A line laid over a run: the op that makes its tensor, and all ops that it covers, in order."""
+    """A line laid over a run: the op that makes its tensor, and all ops that it covers, in order.
+
+    A line without a place covers none; its op is the fused one that went through its tensor.
+    """
 
     line: Line
     op: int
@@ -54,25 +63,37 @@ def match(lines: Sequence[Line], seen: Sequence) -> list[Found]:
     if not lines:
         return []
     calls: dict[tuple[str, str], list[int]] = {}
+    ops: dict[tuple[str, str], list[int]] = {}
     last: dict[str, int] = {}
     for i, op in enumerate(seen):
         parts = op.module.split(".")
         for depth in range(len(parts) + 1):
             last[".".join(parts[:depth])] = i
+        ops.setdefault((op.module, op.name), []).append(i)
         ends = calls.setdefault((op.module, op.function), [])
         if ends and seen[ends[-1]].number == op.number:
             ends[-1] = i
         else:
             ends.append(i)
-    made = []
-    for line in lines:
+
+    def made(line: Line) -> int:
         place = line.place
-        found = calls.get((place.module, place.call), []) if place.call else [last[place.module]]
+        if place.op:
+            found, what = ops.get((place.module, place.op), []), f"op {place.nth} named {place.op!r}"
+        elif place.call:
+            found, what = calls.get((place.module, place.call), []), f"call {place.nth} of {place.call!r}"
+        else:
+            found, what = [last[place.module]] if place.module in last else [], "op"
         if place.nth >= len(found):
-            raise ValueError(f"step {line.id!r}: the run has no call {place.nth} of {place.call!r} in {place.module!r}")
-        made.append(found[place.nth])
-    ends = set(made)
-    return [Found(line, op, _slice(op, ends, seen)) for line, op in zip(lines, made, strict=True)]
+            raise ValueError(f"step {line.id!r}: the run has no {what} in {place.module!r}")
+        return found[place.nth]
+
+    at = {line.id: made(line) for line in lines if line.place is not None}
+    ends, found, op = set(at.values()), [], None
+    for line in reversed(lines):
+        op = at.get(line.id, op)
+        found.append(Found(line, op, () if line.place is None else _slice(op, ends, seen)))
+    return found[::-1]
 
 
 def _slice(end: int, ends: set[int], seen: Sequence) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from tracer.equations.algebra import Product
 from tracer.equations.node import Node, infer
 from tracer.notation import MEANINGS
 from tracer.probe import Solution, Vocabulary, solve, value_of
-from tracer.prove import Proof, prove, proven_shape, same_size
+from tracer.prove import Proof, prove, proven_shape, recomputed, same_size
 from tracer.record import AttentionRecord, Op, Operand, Step, Symbol, TensorRecord, Trace
 from tracer.recorder import Recording, Seen, record
 from tracer.recorder.sources import source
@@ -27,6 +27,9 @@ WHOLE = {"": "L"}
 
 KEEP = 64 * 2**20
 """Default cap in bytes on the ordinary values that a trace keeps."""
+
+UNPROVEN = "not executed: the trace was made with prove=False"
+FUSED = "The fused op {op} never holds this tensor: it is recomputed from the equation, and proven with what follows."
 
 
 def trace(
@@ -122,6 +125,8 @@ def assemble(
     parameters = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers()) if found else {}
 
     def value(key: str) -> torch.Tensor | None:
+        if key in fused:
+            return inside(key)
         if key in places:
             return recording.kept.get(places[key])
         if key.startswith("input "):
@@ -129,10 +134,16 @@ def assemble(
         found = parameters.get(key.removeprefix("parameter "))
         return None if found is None else found.detach()
 
-    places = {step.line.id: f"{step.op}.0" for step in found}
+    places = {step.line.id: f"{step.op}.0" for step in found if step.line.place}
+    fused = {line.id: line for line in lines if line.place is None}
+
+    @lru_cache(maxsize=2)  # scores and weights are asked for more than once, and are large
+    def inside(key: str) -> torch.Tensor | None:
+        return recomputed(fused[key].equation, value, sizes)
+
     same = same_size(tuple(derived.items()))
     steps = tuple(_step(step, account.ops, solution, sizes, same, value if execute else None) for step in found)
-    kept = [step.value for step in steps] + recording.attentions.keys() if recording.attentions else []
+    kept = [step.value for step in steps if step.value] + recording.attentions.keys() if recording.attentions else []
     return Trace(
         model=model,
         ops=account.ops,
@@ -257,8 +268,12 @@ def _dtype(dtype: torch.dtype) -> str:
 
 def _step(found: Found, ops, solution: Solution | None, sizes, same, value) -> Step:
     line, op = found.line, ops[found.op]
-    symbolic, note = proven_shape(line, solution.outputs[found.op][0] if solution else None, same)
-    proof = prove(found, value, sizes) if value else Proof(None, "not executed: the trace was made with prove=False")
+    fused = line.place is None
+    symbolic, note = proven_shape(line, solution.outputs[found.op][0] if solution and not fused else None, same)
+    if fused:
+        proof, note = Proof(None, FUSED.format(op=op.op)), ""
+    else:
+        proof = prove(found, value, sizes) if value else Proof(None, UNPROVEN)
     return Step(
         id=line.id,
         stage=line.stage,
@@ -267,14 +282,14 @@ def _step(found: Found, ops, solution: Solution | None, sizes, same, value) -> S
         symbol=line.tensor.name,
         latex=f"{line.tensor.name} = {latex(line.equation)}",
         symbolic=symbolic,
-        shape=op.outputs[0].shape,
+        shape=tuple(int(value_of(size, sizes)) for size in symbolic) if fused else op.outputs[0].shape,
         error=proof.error,
-        recomputed=False,
+        recomputed=fused,
         source=op.source,
         ops=found.ops,
         why=line.why,
         note=" ".join(filter(None, (line.note, note, proof.note))),
-        value=f"{found.op}.0",
+        value="" if fused else f"{found.op}.0",
         product=_product(line, sizes),
     )
 
