@@ -35,7 +35,8 @@ class Spec:
     samples that suit it (`tracer.inputs.samples`). `settings` are other
     whole numbers that `prepare` is given, and their defaults, such as a seed. `convert(tensors, given)` turns weights
     in a layout of others into ours, with the sizes that they tell, or gives None for any other layout. `parts` names
-    the towers of a model of several by their modules' paths, each with the symbol of its number of blocks.
+    the towers of a model of several by their modules' paths, each with the symbol of its number of blocks. `whole`
+    says that the lines cover every computing op.
     """
 
     net: Callable[..., torch.nn.Module]
@@ -56,13 +57,15 @@ class Spec:
     settings: dict[str, int] = field(default_factory=dict)
     convert: Callable | None = None
     parts: dict[str, str] = field(default_factory=lambda: dict(WHOLE))
+    whole: bool = True
 
 
 class Inputs(tuple):
     """The tensors that forward takes, in its order; also knows the sizes that it decides, the photo, its crop, the
-    words, the sentences and the segments."""
+    words, the sentences and the segments, and the tensors that forward takes by name."""
 
     sizes: ClassVar[dict[str, int]] = {}
+    named: ClassVar[dict[str, torch.Tensor]] = {}
     photo: np.ndarray | None = None
     crop: Crop | None = None
     words: tuple[str, ...] = ()
@@ -127,12 +130,12 @@ class Model:
         """Runs the model once and proves what it shows; see `inputs`, and `tracer.trace` for `keep` and `prove`."""
         inputs = self.inputs(image, text, **sizes)
         with torch.no_grad():
-            recording = record_or_explain(self.net, tuple(inputs), {}, keep, prove)
+            recording = record_or_explain(self.net, tuple(inputs), inputs.named, keep, prove)
         full = self.vocabulary.complete({**inputs.sizes, **self.sizes})
         solution, notes = self._solved(recording.ops, {**inputs.sizes, **self.sizes})
         picture, values = None, {}
         if inputs.crop is not None:
-            rows, columns = self.sizes["H"] // self.sizes["P"], self.sizes["W"] // self.sizes["P"]
+            rows, columns = full["H"] // full["P"], full["W"] // full["P"]
             first = next(segment.start for segment in inputs.segments if segment.name == "image")
             picture = Picture("photo", inputs.crop.box, rows, columns, first)
             values["photo"] = torch.from_numpy(inputs.photo)

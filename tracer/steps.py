@@ -18,8 +18,9 @@ from tracer.recorder.ops import is_layout
 class Place(NamedTuple):
     """Where a step's tensor is made: the `nth` call of `call` (`"matmul"`, `"softmax"` …) directly in `module`.
 
-    Where one call runs many ops, `op` names the op instead: the `nth` op of that name directly in `module`. Without
-    either: the last op inside `module` or its children, which is what the module returns.
+    Where one call runs many ops, `op` names the op instead: the `nth` op of that name directly in `module`. A negative
+    `nth` counts from the last. Without either: the last op inside `module` or its children, which is what the module
+    returns.
     """
 
     module: str
@@ -84,7 +85,7 @@ def match(lines: Sequence[Line], seen: Sequence) -> list[Found]:
             found, what = calls.get((place.module, place.call), []), f"call {place.nth} of {place.call!r}"
         else:
             found, what = [last[place.module]] if place.module in last else [], "op"
-        if place.nth >= len(found):
+        if not -len(found) <= place.nth < len(found):
             raise ValueError(f"step {line.id!r}: the run has no {what} in {place.module!r}")
         return found[place.nth]
 

@@ -54,9 +54,10 @@ class Page:
         beta = [self.parameter(rf"\beta_{{{name}}}", (D,), f"{path}.bias")] if self.bias else []
         return LayerNorm(self.eps, value, gamma, *beta)
 
-    def line(self, stage: str, title: str, made: Tensor, equation: Node, place: Place, why: str, note: str = ""):
+    def line(self, stage: str, title: str, made: Tensor, equation: Node, place: Place | None, why: str, note: str = ""):
         """Writes one line, `made = equation`, and gives its tensor back for the lines after it."""
-        place = place._replace(module=self.path(place.module))
+        if place is not None:
+            place = place._replace(module=self.path(place.module))
         layer = None if self.layer is None else self.layer - 1
         self.lines.append(Line(made.key, stage, title, made, equation, place, why, layer=layer, note=note))
         return made

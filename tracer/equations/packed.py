@@ -1,0 +1,103 @@
+"""Layouts of the libraries: kernels as matrices, packed products, and sequences that come before batches."""
+
+from __future__ import annotations
+
+import sympy
+
+from tracer.equations.node import Node, ShapeError
+
+
+class Unrolled(Node):
+    """The kernels of a strided convolution as the matrix that patches are multiplied by: `[D, C, P, P]` to
+    `[CP², D]`, in the order of `Unfold`."""
+
+    def _latex(self, printer):
+        return rf"\operatorname{{unroll}}\left({printer._print(self.args[0])}\right)"
+
+    def infer(self, same, shape):
+        if len(shape) != 4:
+            raise ShapeError(f"{shape} are no kernels: [D, C, P, P] was expected")
+        return (sympy.prod(shape[1:]), shape[0])
+
+    def run(self, size, kernels):
+        return kernels.flatten(1).T
+
+
+class Columns(Node):
+    """Columns from `start` up to `stop` of the last axis, counted from 0: the part Q of a packed `QKV`."""
+
+    def __new__(cls, tensor, start, stop):
+        return super().__new__(cls, tensor, sympy.sympify(start), sympy.sympify(stop))
+
+    def _latex(self, printer):
+        start, stop = map(printer._print, self.args[1:])
+        return rf"{{{self.args[0].inside(printer)}}}_{{[\ldots,\,{start}:{stop}]}}"
+
+    def infer(self, same, shape):
+        return (*shape[:-1], self.args[2] - self.args[1])
+
+    def run(self, size, tensor):
+        return tensor[..., int(size(self.args[1])) : int(size(self.args[2]))]
+
+
+class Split(Node):
+    """The last axis cut into n equal parts, stacked in front: `[S, B, n·D]` to `[n, S, B, D]`."""
+
+    def __new__(cls, tensor, parts):
+        return super().__new__(cls, tensor, sympy.sympify(parts))
+
+    def _latex(self, printer):
+        return rf"\operatorname{{split}}_{{{printer._print(self.args[1])}}}\left({printer._print(self.args[0])}\right)"
+
+    def infer(self, same, shape):
+        return (self.args[1], *shape[:-1], sympy.cancel(shape[-1] / self.args[1]))
+
+    def run(self, size, tensor):
+        return tensor.unflatten(-1, (int(size(self.args[1])), -1)).movedim(-2, 0)
+
+
+class Part(Node):
+    """One of the tensors stacked along the first axis, counted from 0: `Part(QKV, 0)` is `[S, B, D]`."""
+
+    def __new__(cls, tensor, index):
+        return super().__new__(cls, tensor, sympy.sympify(index))
+
+    def _latex(self, printer):
+        return rf"{{{self.args[0].inside(printer)}}}_{{[{printer._print(self.args[1])}]}}"
+
+    def infer(self, same, shape):
+        return shape[1:]
+
+    def run(self, size, tensor):
+        return tensor[int(size(self.args[1]))]
+
+
+class Swapped(Node):
+    """The first two axes exchanged: `[B, S, D]` to `[S, B, D]`, the layout inside `nn.MultiheadAttention`."""
+
+    def _latex(self, printer):
+        return rf"{{{self.args[0].inside(printer)}}}^{{B \leftrightarrow S}}"
+
+    def infer(self, same, shape):
+        return (shape[1], shape[0], *shape[2:])
+
+    def run(self, size, tensor):
+        return tensor.transpose(0, 1)
+
+
+class Squeezed(Node):
+    """A parameter without its axes of size 1 in front: `[1, 1, D]` to `[D]`."""
+
+    def __new__(cls, tensor, axes):
+        return super().__new__(cls, tensor, sympy.Integer(axes))
+
+    def _latex(self, printer):
+        return printer._print(self.args[0])
+
+    def infer(self, same, shape):
+        return shape[int(self.args[1]) :]
+
+    def run(self, size, tensor):
+        for _ in range(int(self.args[1])):
+            tensor = tensor.squeeze(0)
+        return tensor
