@@ -151,6 +151,15 @@ def decoded(svg: str) -> Image.Image:
     return Image.open(BytesIO(base64.b64decode(data)))
 
 
+def test_the_brightest_patch_is_framed_and_the_darkest_dimmed():
+    photo, crop = Image.new("RGB", (60, 40), "red"), Crop(0, 0, 60, 40, 60, 40, 6, 4)
+    svg = photos.spotlight(photo, crop, np.array([[0.0, 0.1, 0.4], [0.2, 0.0, 0.0]]), 'looks at "x"')
+    shades = re.findall(r'height="20" fill-opacity="([0-9.]+)"', svg)
+    assert [float(shade) for shade in shades] == [0.8, 0.6, 0, 0.4, 0.8, 0.8]
+    assert 'x="40" y="0" width="20" height="20" fill="none"' in svg
+    assert "patch 3: 40.0% of the attention" in svg and "looks at &quot;x&quot;" in svg
+
+
 def test_the_grid_lies_on_the_crop():
     photo = Image.new("RGB", (100, 40))
     _, crop = centre_crop(photo, 8, 12)

@@ -1,7 +1,11 @@
 """Pictures of masks and answers, by hand-computed expectations."""
 
+import base64
+from io import BytesIO
+
 import numpy as np
 import torch
+from PIL import Image
 
 from tracer.figures import answers, masks
 from tracer.record import Segment
@@ -36,10 +40,24 @@ def test_a_row_shows_scores_mask_and_weights():
 
 
 def test_a_label_map_has_a_colour_for_each_class():
-    figure = answers.label_map([[0, 1], [2, 1]], ["ground", "circle", "square"])
+    figure = answers.label_map([[0, 1], [2, 1]], ["ground", "circle", "square", "star"])
     data = figure.data[0]
-    assert len({colour for _, colour in data.colorscale}) == 3 and (data.zmin, data.zmax) == (-0.5, 2.5)
-    assert data.text[1][0] == "square" and list(data.colorbar.ticktext) == ["ground", "circle", "square"]
+    assert len({colour for _, colour in data.colorscale}) == 4 and (data.zmin, data.zmax) == (-0.5, 3.5)
+    assert data.text[1][0] == "square" and not figure.layout.images
+    legend = {entry.name: entry.marker.color for entry in figure.data[1:]}
+    assert list(legend) == ["ground 25.0 %", "circle 50.0 %", "square 25.0 %"]
+    assert list(legend.values()) == [data.colorscale[2 * number][1] for number in range(3)]
+
+
+def test_a_label_map_lies_over_the_photo_pixel_by_pixel():
+    photo = Image.fromarray(np.array([[[255, 0, 0], [0, 255, 0], [0, 0, 255]]] * 2, dtype=np.uint8))
+    figure = answers.label_map([[0, 1, 0], [0, 1, 1]], ["ground", "circle"], photo, 0.25)
+    assert figure.data[0].opacity == 0.25
+    (under,) = figure.layout.images
+    assert (under.x, under.y, under.sizex, under.sizey, under.layer) == (-0.5, -0.5, 3, 2, "below")
+    assert (tuple(figure.layout.xaxis.range), tuple(figure.layout.yaxis.range)) == ((-0.5, 2.5), (1.5, -0.5))
+    shown = Image.open(BytesIO(base64.b64decode(under.source.partition(",")[2]))).convert("RGB")
+    assert shown.size == (510, 340) and shown.getpixel((500, 330)) == (0, 0, 255)
 
 
 def test_blank_tokens_can_be_seen():

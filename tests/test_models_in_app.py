@@ -1,5 +1,7 @@
 """Every model on every page, with the inputs it takes, its answer in its own form, and the Mask page's proofs."""
 
+import json
+
 import pytest
 from streamlit.testing.v1 import AppTest
 from test_app import PAGES, SECONDS, picture, text, upload
@@ -107,3 +109,24 @@ def test_a_widget_of_the_model_that_was_left_may_speak_late():
     at.pills[0].set_value("rocket")
     at.selectbox[0].set_value("nanogpt").run()
     assert not at.exception and not at.error
+
+
+def test_each_word_of_the_caption_shows_where_it_looked():
+    at = chosen("vit-text")
+    words, which = at.main.button_group[0], at.main.button_group[1]
+    assert words.options[:4] == ["a", "large", "red", "circle"] and words.options[-1] == "next: <end>"
+    assert which.options == ["block 4, head 2", "block 3, the mean of its heads"]
+    assert "Before “red” the model looks most at" in text(at)
+    assert "trace.attention(layer=3, query=66, head=2)" in text(at)
+    words.set_value(4)
+    which.set_value(1).run()
+    assert not at.exception and "trace.attention(layer=2, query=67)" in text(at)
+
+
+def test_the_label_map_lies_over_the_photo_and_can_be_seen_through():
+    at = chosen("segmenter")
+    chart = lambda: json.loads(at.main.get("plotly_chart")[0].proto.spec)  # noqa: E731
+    assert chart()["data"][0]["opacity"] == 0.6 and len(chart()["layout"]["images"]) == 1
+    assert any(entry["name"].startswith("circle") for entry in chart()["data"][1:])
+    at.main.slider[0].set_value(0).run()
+    assert not at.exception and chart()["data"][0]["opacity"] == 0

@@ -45,10 +45,16 @@ def pixel_classes(model, inputs, logits: torch.Tensor) -> dict:
 
 def picture_caption(model, inputs, logits: torch.Tensor) -> dict:
     """The caption that the model writes for the picture, greedily, and its words; and the most probable words after
-    the text that was given, from logits `[B, T, V]`; for the first input of the batch."""
+    the text that was given, from logits `[B, T, V]`; for the first input of the batch.
+
+    `pointing` are the attentions whose maximum lies most often on what a word names, by the card of these weights:
+    each a `layer`, a `head` or none for the mean over heads, and the `share`, 0 to 1. Empty where none was measured.
+    """
     from tracer.inputs.captions import names, written
 
-    known = names(model)
+    known, card = names(model), model.card or {}
+    measured = all(model.options.get(name) == value for name, value in card.get("options", {}).items())
+    pointing = [card.get(f"pointing, {which}") for which in ("best head", "mean over heads")]
     words = [known[number] for number in written(model, inputs[0])]
     best = logits[0, -1].softmax(-1).topk(min(10, logits.shape[-1]))
     return {
@@ -58,6 +64,7 @@ def picture_caption(model, inputs, logits: torch.Tensor) -> dict:
         "text": list(inputs.words),
         "tokens": [known[number] for number in best.indices.tolist()],
         "probabilities": best.values.tolist(),
+        "pointing": [found for found in pointing if found and measured],
     }
 
 

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import streamlit as st
 
+from pages.shared import components, session
 from pages.shared.texts import plain
-from tracer.figures import answers, classes
+from tracer.figures import answers, classes, photos
 from tracer.record import Trace
 
 PLAIN = {"displayModeBar": False}
@@ -16,7 +17,7 @@ def show(trace: Trace) -> None:
     """Shows the result of a run; one of no known kind is passed over, and one that a file holds wrongly is named."""
     if form := FORMS.get(str(trace.result.get("kind"))):
         try:
-            form(trace.result)
+            form(trace.result, trace)
         except (KeyError, TypeError, ValueError, IndexError):  # out of a stranger's file, whose results nobody checked
             st.caption("The answer that this run recorded can’t be read.")
 
@@ -29,19 +30,19 @@ def _bars(title: str, names, shares, axis: str) -> None:
     st.plotly_chart(figure, alt=classes.describe(*zip(*ranked, strict=True)), config=PLAIN)
 
 
-def _classes(result) -> None:
+def _classes(result, trace) -> None:
     best = classes.ranking(result["classes"], result["probabilities"])[0][0]
     _bars(f"The answer: {best}", result["classes"], result["probabilities"], "class")
 
 
-def _next(result) -> None:
+def _next(result, trace) -> None:
     st.markdown("The text so far:")
     st.code("".join(result["text"]), language=None, wrap_lines=True)
     first = classes.ranking(result["tokens"], result["probabilities"])[0][0]
     _bars(f"Most probable next: {answers.shown(first)!r}", result["tokens"], result["probabilities"], "next token")
 
 
-def _tokens(result) -> None:
+def _tokens(result, trace) -> None:
     st.subheader("Token in, token out")
     st.dataframe(
         {
@@ -54,26 +55,75 @@ def _tokens(result) -> None:
     )
 
 
-def _caption(result) -> None:
+def _caption(result, trace) -> None:
     st.subheader(plain(f"The caption: {result['caption'] or '(none)'}"))
+    _looks(result, trace)
     said = " ".join(result["text"])
     _bars(f"After “{said}” comes", result["tokens"], result["probabilities"], "next word")
 
 
-def _sentences(result) -> None:
+def _looks(result, trace) -> None:
+    """The words of the run as choices, and the photo lit where the row that predicts the chosen one looks."""
+    view = session.traced_view(trace)
+    if view is None or not trace.attentions:
+        return
+    from tracer.attention.regions import region
+
+    words = [*trace.words[1:], f"next: {result['tokens'][0]}"]
+    place = st.pills(
+        "Where did it look for this word?",
+        range(1, len(words) + 1),
+        default=min(3, len(words)),
+        required=True,
+        format_func=lambda place: words[place - 1],
+    )
+    known = result.get("pointing") or [{"layer": trace.attentions[-1].layer}]
+    which = st.segmented_control(
+        "By the attention of", range(len(known)), default=0, required=True, format_func=lambda i: _attention(known[i])
+    )
+    layer, head, measured = known[which]["layer"], known[which].get("head"), known[which].get("share")
+    shares = region(trace, place, layer, head)
+    row, column = divmod(int(shares.argmax()), shares.shape[1])
+    said = (
+        f"Before “{words[place - 1]}” the model looks most at the patch in row {row + 1}, column {column + 1}; "
+        f"{classes.percent(float(shares.sum()))} of this row’s attention is on the picture."
+    )
+    components.drawing(photos.spotlight(view.photo, view.crop, shares.numpy(), said), "spotlight")
+    query = next(segment.start for segment in trace.segments if segment.name == "text") + place - 1
+    ran = f"trace.attention(layer={layer}, query={query}" + ("" if head is None else f", head={head}") + ")"
+    said += (
+        f" This is the attention of {_attention(known[which])} in this run, `{ran}`: the row of "
+        f"“{trace.words[place - 1]}”, the token before, which predicts the word."
+    )
+    if measured is not None:
+        said += (
+            " On unseen scenes its maximum lies on the object that a colour or shape word names "
+            f"{classes.percent(measured)} of the time."
+        )
+    st.caption(plain(said))
+
+
+def _attention(found) -> str:
+    head = found.get("head")
+    return f"block {found['layer'] + 1}, " + ("the mean of its heads" if head is None else f"head {head}")
+
+
+def _sentences(result, trace) -> None:
     best = classes.ranking(result["sentences"], result["probabilities"])[0][0]
     _bars(f"The answer: {best}", result["sentences"], result["probabilities"], "sentence")
 
 
-def _labels(result) -> None:
+def _labels(result, trace) -> None:
     st.subheader("The class of every pixel")
     shares = {name: share for name, share in zip(result["classes"], result["shares"], strict=True) if share}
     said = ", ".join(f"{name} {classes.percent(share)}" for name, share in shares.items())
-    st.plotly_chart(answers.label_map(result["labels"], result["classes"]), alt=f"Label map: {said}", config=PLAIN)
-    st.caption(plain(said))
+    view = session.traced_view(trace)
+    opacity = st.slider("How much of the photo the labels cover", 0, 100, 60, format="%d %%") if view else 100
+    figure = answers.label_map(result["labels"], result["classes"], view and view.image, opacity / 100)
+    st.plotly_chart(figure, alt=f"Label map over the photo: {said}", config=PLAIN)
 
 
-def _reconstruction(result) -> None:
+def _reconstruction(result, trace) -> None:
     st.subheader("What it draws, and what it could not foresee")
     pixels = np.asarray(result["pixels"], dtype=float).mean(axis=-1)
     anomaly = np.asarray(result["anomaly"], dtype=float)

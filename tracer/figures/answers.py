@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
+from PIL import Image
 from plotly.subplots import make_subplots
 
+from tracer.figures.classes import percent
 from tracer.figures.colours import SEQUENTIAL, STAGES
 
 CLEAR = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
@@ -16,33 +18,46 @@ def shown(token: str) -> str:
     return {" ": "␣", "\n": "⏎"}.get(token, token)
 
 
-def label_map(labels: Sequence[Sequence[int]], classes: Sequence[str]) -> go.Figure:
-    """The class of every pixel, `[H, W]` numbers of `classes`, one colour for each class, named in the colour bar."""
-    count = len(classes)
-    palette = ["#c9ced6", *(c for name, c in STAGES.items() if name != "norm")]
+def label_map(
+    labels: Sequence[Sequence[int]], classes: Sequence[str], photo: Image.Image | None = None, opacity: float = 1.0
+) -> go.Figure:
+    """The class of every pixel, `[H, W]` numbers of `classes`, laid over the photo that the model saw.
+
+    Each class has a colour of its own; those that are there are in the legend, with their share of the picture.
+    """
+    numbers, count = np.asarray(labels), len(classes)
+    high, wide = numbers.shape
+    palette = ["#c9ced6", *(colour for name, colour in STAGES.items() if name != "norm")]
     palette = [palette[index % len(palette)] for index in range(count)]
     scale = [[edge / count, palette[index]] for index in range(count) for edge in (index, index + 1)]
-    bar = {
-        "tickvals": list(range(count)),
-        "ticktext": list(classes),
-        "title": {"text": "class"},
-        "tickfont": {"size": 14},
-    }
-    named = [[classes[label] for label in line] for line in labels]
     figure = go.Figure(
         go.Heatmap(
-            z=labels,
+            z=numbers,
             zmin=-0.5,
             zmax=count - 0.5,
             colorscale=scale,
-            colorbar=bar,
-            text=named,
+            showscale=False,
+            opacity=opacity,
+            text=[[classes[label] for label in line] for line in numbers],
             hovertemplate="row %{y}, column %{x}: %{text}<extra></extra>",
         )
     )
-    figure.update_yaxes(title="pixel row", autorange="reversed", scaleanchor="x", constrain="domain")
-    figure.update_xaxes(title="pixel column", constrain="domain")
-    figure.update_layout(height=420, margin={"l": 8, "r": 8, "t": 8, "b": 8}, font={"size": 15}, **CLEAR)
+    if photo is not None:
+        zoom = max(1, 512 // max(high, wide))  # so that pixels stay squares and are not smoothed
+        pixels = photo.resize((wide, high)).resize((wide * zoom, high * zoom), Image.Resampling.NEAREST)
+        place = {"x": -0.5, "y": -0.5, "sizex": wide, "sizey": high, "xref": "x", "yref": "y"}
+        figure.add_layout_image(source=pixels, sizing="stretch", layer="below", **place)
+    for index in np.unique(numbers):
+        name = f"{classes[index]} {percent(float((numbers == index).mean()))}"
+        marker = {"color": palette[index], "symbol": "square", "size": 14}
+        figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=name, hoverinfo="skip")
+    frame = {"constrain": "domain", "showgrid": False, "zeroline": False}
+    figure.update_xaxes(title="pixel column", range=[-0.5, wide - 0.5], **frame)
+    figure.update_yaxes(title="pixel row", range=[high - 0.5, -0.5], scaleanchor="x", **frame)
+    legend = {"orientation": "h", "y": -0.16, "yanchor": "top", "itemclick": False, "itemdoubleclick": False}
+    figure.update_layout(
+        height=520, margin={"l": 8, "r": 8, "t": 8, "b": 8}, font={"size": 15}, showlegend=True, legend=legend, **CLEAR
+    )
     return figure
 
 

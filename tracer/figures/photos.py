@@ -1,6 +1,8 @@
 """The photo as the model meets it: the patch grid over it, and the patches it is cut into, as SVG."""
 
 import base64
+import html
+from collections.abc import Sequence
 from io import BytesIO
 
 import numpy as np
@@ -47,6 +49,32 @@ def grid(photo: Image.Image, crop: Crop, rows: int, columns: int) -> str:
     )
 
 
+def spotlight(photo: Image.Image, crop: Crop, weights: np.ndarray, label: str) -> str:
+    """The photo, lit where a word looks: each patch is the darker the less it got of `weights`, `[rows, columns]`.
+
+    The patch with the most is framed; `label` is the text alternative.
+    """
+    width, height = photo.size
+    shares = np.asarray(weights, dtype=float)
+    boxes = patch_boxes(crop, *shares.shape)
+    dark = 0.8 * (1 - shares.ravel() / max(shares.max(), 1e-12))
+    shades = "".join(
+        f'<rect x="{left:g}" y="{top:g}" width="{right - left:g}" height="{bottom - top:g}" '
+        f'fill-opacity="{opacity:.3f}"/>'
+        for (left, top, right, bottom), opacity in zip(boxes, dark, strict=True)
+    )
+    left, top, right, bottom = boxes[int(shares.argmax())]
+    frame = f'x="{left:g}" y="{top:g}" width="{right - left:g}" height="{bottom - top:g}" fill="none"'
+    stroke = f'stroke="{stage_colour("attention")}" stroke-width="4" vector-effect="non-scaling-stroke"'
+    said = [f"patch {number}: {share:.1%} of the attention" for number, share in enumerate(shares.ravel(), start=1)]
+    return (
+        f'<svg class="spotlight" viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(label)}" '
+        f'preserveAspectRatio="xMinYMin" style="display:block;width:100%;max-height:26rem;border-radius:6px">'
+        f'<image href="{data_uri(shown(photo))}" width="{width}" height="{height}" preserveAspectRatio="none"/>'
+        f'<g shape-rendering="crispEdges">{shades}</g><rect {frame} {stroke}/>{_cells(boxes, said)}</svg>'
+    )
+
+
 def patches(image: Image.Image, rows: int, columns: int) -> str:
     """The model's input taken apart: its patches as the model sees them, numbered in the order of the tokens.
 
@@ -89,10 +117,11 @@ def patches(image: Image.Image, rows: int, columns: int) -> str:
     )
 
 
-def _cells(boxes: list[tuple[float, float, float, float]]) -> str:
+def _cells(boxes: list[tuple[float, float, float, float]], titles: Sequence[str] = ()) -> str:
     """A clear rectangle over each patch, to point at: the same patch in two drawings has the same number."""
+    titles = titles or [f"patch {number}" for number in range(1, len(boxes) + 1)]
     return "".join(
         f'<rect data-patch="{number}" x="{left:g}" y="{top:g}" width="{right - left:g}" height="{bottom - top:g}" '
-        f'fill="transparent"><title>patch {number}</title></rect>'
-        for number, (left, top, right, bottom) in enumerate(boxes, start=1)
+        f'fill="transparent"><title>{title}</title></rect>'
+        for number, ((left, top, right, bottom), title) in enumerate(zip(boxes, titles, strict=True), start=1)
     )
