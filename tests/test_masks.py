@@ -5,6 +5,7 @@ import torch
 from hazards import ExplicitAttention, FusedAttention
 
 import tracer
+from tracer.attention import layers
 from tracer.masks import blocks, causal, influence, kind, padded, prefix, reach, row, visible
 from tracer.record import Segment
 
@@ -77,14 +78,54 @@ def test_influence_agrees_with_the_causal_mask(token):
     model = tracer.load("nanogpt", D=16, h=2, d_ff=24, L=2)
     inputs = model.inputs(text="to be or")
     cells = visible(model.trace(text="to be or"))
-    assert influence(model, inputs, token) == reach(cells, token, 2) == tuple(range(token, 8))
+    assert influence(model, inputs, token) == ((token,), reach(cells, token, 2))
+    assert reach(cells, token, 2) == tuple(range(token, 8))
 
 
 def test_influence_agrees_with_no_mask():
     model = tracer.load("vit", D=24, h=2, d_ff=20, L=1, H=12, W=20)
     inputs = model.inputs()
     cells = visible(model.trace())
-    assert influence(model, inputs, 5) == reach(cells, 5, 1) == tuple(range(16))
+    assert influence(model, inputs, 5) == ((5,), reach(cells, 5, 1)) == ((5,), tuple(range(16)))
+
+
+TOWERS = {
+    "clip": {"H": 24, "W": 16, "P": 8, "D": 24, "h": 2, "d_ff": 20, "L": 2, "D_e": 7},
+    "mae": {"H": 24, "W": 16, "P": 8, "D": 24, "h": 2, "d_ff": 20, "L": 2, "L_dec": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "named"),
+    [
+        ("clip", "image", "bidirectional"),
+        ("clip", "text", "causal"),
+        ("mae", "encoder", "bidirectional"),
+        ("mae", "decoder", "bidirectional"),
+    ],
+)
+def test_influence_agrees_with_the_mask_of_each_tower(name, part, named):
+    model = tracer.load(name, **TOWERS[name])
+    inputs, trace = model.inputs(), model.trace(prove=False)
+    cells, own = visible(trace, part=part), [s for s in trace.segments if s.part == part and s.name != "CLS"]
+    assert kind(cells) == named and cells.shape[0] == max(segment.stop for segment in own)
+    for token in (own[0].start, own[-1].stop - 1):
+        moved = influence(model, inputs, token, part=part)
+        assert moved.leaving == reach(cells, moved.entering, len(layers(trace, part)))
+        assert part == "decoder" or moved.entering == (token,)
+
+
+def test_what_enters_the_decoder_is_what_the_encoder_has_mixed():
+    """A visible patch moves all visible ones on its way through the encoder; a hidden one moves nothing at all."""
+    model = tracer.load("mae", **TOWERS["mae"])
+    inputs = model.inputs()
+    seen = tuple(inputs[1][0].tolist())
+    hidden = next(patch for patch in range(6) if patch not in seen)
+    assert influence(model, inputs, seen[1], part="decoder") == (seen, tuple(range(6)))
+    assert influence(model, inputs, hidden, part="decoder") == ((), ())
+    assert influence(model, inputs, 1).entering == (1,)  # of the encoder's own sequence
+    with pytest.raises(ValueError, match="0 to 2 was expected"):
+        influence(model, inputs, 3, part="encoder")
 
 
 @pytest.mark.parametrize(("token", "message"), [(0, "CLS.*is learned"), (99, "0 to 15 was expected")])

@@ -63,6 +63,23 @@ def test_the_mask_page_names_the_mask_and_both_proofs_agree(model, kind):
     assert [element.value for element in at.success] == ["The mask predicts exactly these positions."]
 
 
+@pytest.mark.parametrize(
+    ("model", "tower", "kind"),
+    [
+        ("clip", "image", "bidirectional"),
+        ("clip", "text", "causal"),
+        ("mae", "encoder", "bidirectional"),
+        ("mae", "decoder", "bidirectional"),
+    ],
+)
+def test_both_proofs_agree_on_each_tower(model, tower, kind):
+    at = chosen(model, "pages/mask.py")
+    at.segmented_control[0].set_value(tower).run()
+    assert not at.exception and at.subheader[0].value == f"The mask that ran: {kind}"
+    assert [element.value for element in at.success] == ["The mask predicts exactly these positions."]
+    assert f"Outputs of the {tower} tower that moved" in text(at)
+
+
 def test_another_mask_is_chosen_and_proven_too():
     at = chosen("vit-text", "pages/mask.py")
     at.segmented_control[0].set_value("prefix").run()

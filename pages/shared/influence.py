@@ -31,20 +31,26 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
         st.info("This proof runs the model again, so it needs the model: a saved run has none.")
         return
     changeable = [token for segment in named if segment.name != "CLS" for token in range(segment.start, segment.stop)]
-    if part or not changeable:
-        st.info("This proof is for models of one tower.")
+    if not changeable:
+        st.info("This run’s tokens have no names, so none can be changed.")
         return
     token = st.select_slider(
         "Change this token", changeable, value=changeable[len(changeable) // 2], format_func=lambda t: labels[t]
     )
+    from tracer.attention import layers
     from tracer.masks import influence, reach
 
     made = session.model()
     given = made.inputs(**session.inputs(made, session.given()))
     with st.spinner("Running the model on both inputs"):
-        moved = influence(made, given, token)
-    expected = reach(cells, token, len(trace.attentions))
-    st.markdown(texts.plain(f"Changed: **{labels[token]}**. Outputs that moved: {_ranges(moved)}."))
+        entering, moved = influence(made, given, token, part=part)
+    expected = reach(cells, entering, len(layers(trace, part)))
+    tower = f" of the {part} tower" if part else ""
+    st.markdown(texts.plain(f"Changed: **{labels[token]}**. Outputs{tower} that moved: {_ranges(moved)}."))
+    if not entering:
+        st.markdown("Nothing of it enters this tower: the model never saw this token.")
+    elif entering != (token,):
+        st.markdown(f"What enters this tower was mixed before: it had moved at {_ranges(entering)} already.")
     still = sorted(set(expected) - set(moved))
     if set(moved) == set(expected):
         st.success("The mask predicts exactly these positions.", icon=":material/verified:")

@@ -4,8 +4,21 @@
 masks: it changes one token and looks which positions move. `reach` says what the mask predicts for that.
 """
 
-from tracer.masks.influence import influence
+from tracer.masks.influence import Moved, influence
 from tracer.masks.kinds import causal, padded, prefix
 from tracer.masks.reading import Block, Row, blocks, kind, reach, row, visible
 
-__all__ = ["Block", "Row", "blocks", "causal", "influence", "kind", "padded", "prefix", "reach", "row", "visible"]
+__all__ = [
+    "Block",
+    "Moved",
+    "Row",
+    "blocks",
+    "causal",
+    "influence",
+    "kind",
+    "padded",
+    "prefix",
+    "reach",
+    "row",
+    "visible",
+]

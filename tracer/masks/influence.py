@@ -2,57 +2,87 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from tracer.equations import tensors
 from tracer.recorder import record
 from tracer.steps import match
-from tracer.tracing import KEEP
+from tracer.tracing import KEEP, part_of
 
 if TYPE_CHECKING:
     from tracer.model import Inputs, Model
+    from tracer.record import Segment
 
 
-def influence(model: Model, inputs: Inputs, token: int) -> tuple[int, ...]:
-    """The positions whose residual stream after the last block differs once `token` of the input is another one.
+class Moved(NamedTuple):
+    """Positions of a tower's sequence that moved: in what its first block reads, and in what its last block makes."""
+
+    entering: tuple[int, ...]
+    leaving: tuple[int, ...]
+
+
+def influence(model: Model, inputs: Inputs, token: int, *, part: str | None = None) -> Moved:
+    """The positions whose residual stream differs once `token` of the input is another one, before and after the
+    blocks of tower `part`, the first where it is None.
 
     A word becomes the next entry of the vocabulary, a patch gets other pixels; nothing is known of the mask. Compared
-    bit by bit. ValueError for a token outside of the sequence, or one that is learned and not part of the input (CLS).
+    bit by bit. What enters is the token itself, or nothing where the tower does not see it, or more where another
+    tower has mixed it before. ValueError for a token outside of the sequence, or one that is learned and not part of
+    the input (CLS).
     """
-    before, after = _stream(model, inputs), _stream(model, changed(model, inputs, token))
-    return tuple((before != after).flatten(2).any(dim=2).any(dim=0).nonzero().flatten().tolist())
+    part = next(iter(model.spec.parts)) if part is None else part
+    both = [_streams(model, given, part) for given in (inputs, changed(model, inputs, token, part=part))]
+    return Moved(*(_differing(before, after) for before, after in zip(*both, strict=True)))
 
 
-def changed(model: Model, inputs: Inputs, token: int) -> tuple[torch.Tensor, ...]:
-    """The tensors of `inputs` with one token changed, for every input of the batch."""
-    segment = next((s for s in inputs.segments if s.start <= token < s.stop), None)
+def changed(model: Model, inputs: Inputs, token: int, *, part: str = "") -> tuple[torch.Tensor, ...]:
+    """The tensors of `inputs` with one token of a tower's sequence changed, for every input of the batch."""
+    own = [segment for segment in inputs.segments if segment.part in ("", part)]
+    segment = next((s for s in own if s.start <= token < s.stop), None)
     if segment is None:
-        last = max((s.stop for s in inputs.segments), default=0) - 1
+        last = max((s.stop for s in own), default=0) - 1
         raise ValueError(f"token {token} is outside of the sequence: 0 to {last} was expected")
-    place = token - segment.start
-    tensors = list(inputs)
+    given = list(inputs)
     if segment.name == "text":
-        index = next(i for i, tensor in enumerate(tensors) if not tensor.is_floating_point())
-        tensors[index] = tensors[index].clone()
-        tensors[index][:, place] = (tensors[index][:, place] + 1) % model.sizes["V"]
-    elif segment.name == "image":
-        index = next(i for i, tensor in enumerate(tensors) if tensor.dim() == 4)
+        index = next(i for i, tensor in enumerate(given) if not tensor.is_floating_point())
+        place = token - segment.start
+        given[index] = given[index].clone()
+        given[index][:, place] = (given[index][:, place] + 1) % model.sizes["V"]
+    elif segment.name in ("image", "visible"):
+        index = next(i for i, tensor in enumerate(given) if tensor.dim() == 4)
         side, columns = model.sizes["P"], model.sizes["W"] // model.sizes["P"]
-        top, left = place // columns * side, place % columns * side
-        tensors[index] = tensors[index].clone()
-        tensors[index][:, :, top : top + side, left : left + side] += 1.0
+        patch = _patch(inputs, segment, token - segment.start)
+        top, left = patch // columns * side, patch % columns * side
+        given[index] = given[index].clone()
+        given[index][:, :, top : top + side, left : left + side] += 1.0
     else:
         raise ValueError(f"token {token} ({segment.name}) is learned and not part of the input: choose another")
-    return tuple(tensors)
+    return tuple(given)
 
 
-def _stream(model: Model, inputs) -> torch.Tensor:
-    """The residual stream after the last block, `[B, S, D]`."""
+def _patch(inputs: Inputs, segment: Segment, place: int) -> int:
+    """The number of a patch in the photo; visible ones are listed by number in an input of their own."""
+    if segment.name == "image":
+        return place
+    return int(next(tensor for tensor in inputs if not tensor.is_floating_point())[0, place])
+
+
+def _differing(before: torch.Tensor, after: torch.Tensor) -> tuple[int, ...]:
+    return tuple((before != after).any(dim=2).any(dim=0).nonzero().flatten().tolist())
+
+
+def _streams(model: Model, inputs, part: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """The residual stream that a tower's first block reads, and the one that its last block makes: `[B, S, D]` each."""
     with torch.no_grad():
         recording = record(model.net, tuple(inputs), cap=KEEP, attention=False)
-    last = [found for found in match(model.lines, recording.ops) if found.line.layer is not None][-1]
-    stream = recording.kept.get(f"{last.op}.0")
-    if stream is None:
+    found = match(model.lines, recording.ops)
+    places = {step.line.id: f"{step.op}.0" for step in found}
+    inside = [step.line for step in found if step.line.layer is not None and step.line.place]
+    blocks = [line for line in inside if part_of(line.place.module, (part,)) == part]
+    first = next(tensor.key for tensor in tensors(blocks[0].equation) if tensor.key in places)
+    streams = tuple(recording.kept.get(places[id]) for id in (first, blocks[-1].id))
+    if any(stream is None for stream in streams):
         raise ValueError(f"{model.name!r} at these sizes is too large for the influence proof: choose smaller ones")
-    return stream
+    return streams

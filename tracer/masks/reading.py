@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import torch
@@ -110,10 +111,11 @@ def blocks(cells: torch.Tensor, segments: tuple[Segment, ...]) -> tuple[Block, .
     )
 
 
-def reach(cells: torch.Tensor, token: int, hops: int) -> tuple[int, ...]:
-    """The positions that a token can move through `hops` blocks with this mask: itself, and all that see it in turn."""
+def reach(cells: torch.Tensor, tokens: int | Collection[int], hops: int) -> tuple[int, ...]:
+    """The positions that a token, or several, can move through `hops` blocks with this mask: themselves, and all that
+    see them in turn."""
     moved = torch.zeros(cells.shape[1], dtype=torch.bool)
-    moved[token] = True
+    moved[[tokens] if isinstance(tokens, int) else list(tokens)] = True
     for _ in range(hops):
         moved = moved | (cells & moved).any(dim=1)
     return tuple(moved.nonzero().flatten().tolist())
