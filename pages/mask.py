@@ -57,4 +57,5 @@ if named:
         table[f"at {key.name}"] = [percent(shares[query.name, key.name]) for query in named]
     st.dataframe(table, hide_index=True)
     st.caption("The share of pairs of tokens that are open, from the segment of the row to that of the column.")
+influence.changes()
 influence.proof(trace, cells, named, labels, part)

@@ -62,3 +62,9 @@ def test_a_label_map_lies_over_the_photo_pixel_by_pixel():
 
 def test_blank_tokens_can_be_seen():
     assert [answers.shown(token) for token in (" ", "\n", "a")] == ["␣", "⏎", "a"]
+
+
+def test_an_answer_in_one_line():
+    assert answers.short({"kind": "caption", "caption": "a red star"}) == "a red star"
+    assert answers.short({"kind": "tokens", "tokens": ["a", "b"]}) == "ab"
+    assert answers.short({"kind": "next", "tokens": ["a", " "], "probabilities": [0.25, 0.75]}) == "␣, with 75.0 %"

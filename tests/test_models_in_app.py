@@ -90,6 +90,19 @@ def test_another_mask_is_chosen_and_proven_too():
     assert not at.exception
 
 
+@pytest.mark.parametrize("model", ["nanogpt", "transformer", "vit-text"])
+def test_what_each_mask_changes_is_said_of_this_input(model):
+    at = chosen(model, "pages/mask.py")
+    table = next(frame.value for frame in at.dataframe if "what the model says" in frame.value)
+    masks = list(models.spec_of(model).options["mask"])
+    assert list(table["mask"]) == masks == at.segmented_control[0].options
+    assert table["pairs of tokens open"][masks.index("bidirectional")] == "100.0 %"
+    assert len(set(table["what the model says"])) > 1
+    at.segmented_control[0].set_value("bidirectional").run()
+    assert not at.exception and at.subheader[0].value == "The mask that ran: bidirectional"
+    assert at.success and not at.error and "The weights were trained" in text(at)
+
+
 def test_samples_suit_the_model():
     assert chosen("mae").pills[0].options[0] == "scratch"
     assert chosen("segmenter").pills[0].options[0] == "scene"

@@ -16,6 +16,7 @@ from tracer.training.nanogpt import Recipe
 
 SMALL = {"T_max": 11, "D": 12, "h": 3, "d_ff": 20, "L": 2}
 CHOICES = [{}, {"bias": False}, {"tied": False}, {"tied": False, "bias": False}, {"gelu": "tanh"}, {"h": 1}]
+CHOICES.append({"mask": "bidirectional"})
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,8 @@ def test_all_is_proven(choice):
     model = tracer.load("nanogpt", **SMALL | choice)
     for given in ({}, {"B": 3, "T": 7}):
         trace = assert_proven(model, **given)
-        assert len(trace.attentions) == 2 and trace.attentions[0].mask == "causal"
+        assert len(trace.attentions) == 2
+        assert trace.attentions[0].mask == ("none" if "mask" in choice else "causal")
 
 
 def test_one_token_is_proven_too(model):
@@ -55,6 +57,14 @@ def test_golden_steps(tied, overwrite):
 def test_no_token_sees_a_later_one(model):
     one, two = model.trace(text="To be, or"), model.trace(text="To be, to")
     assert torch.equal(one.output[:, :7], two.output[:, :7]) and not torch.equal(one.output[:, 7:], two.output[:, 7:])
+
+
+def test_without_a_mask_every_token_sees_all_others_and_notes_say_so():
+    model = tracer.load("nanogpt", mask="bidirectional")
+    trace = model.trace(text="To be, or")
+    assert "mask" not in {step.id for step in trace.steps} and trace.attention(0).min() > 0
+    assert "none runs" in trace.step("block2.attention.scores").note
+    assert trace.weights.endswith("but with mask=bidirectional and not causal")
 
 
 # Checkpoints of others: small files in both orientations, their logits computed plainly below.
@@ -125,7 +135,8 @@ def test_checkpoints_of_both_orientations_give_the_reference_logits(tmp_path, bi
         save_file(made, tmp_path / f"{name}.safetensors")
         loaded = tracer.load("nanogpt", weights=tmp_path / f"{name}.safetensors", h=H, gelu=gelu)
         assert loaded.sizes == {"V": V, "T_max": T, "D": D, "h": H, "d_ff": D_FF, "L": L}
-        assert loaded.options == {"bias": bias, "tied": tied, "gelu": gelu} and "safetensors" in loaded.weights
+        assert loaded.options == {"bias": bias, "tied": tied, "gelu": gelu, "mask": "causal"}
+        assert "safetensors" in loaded.weights
         with torch.no_grad():
             assert torch.allclose(loaded.net(tokens), expected, atol=1e-4)
 

@@ -14,7 +14,7 @@ from tracer.attention.terms import TERMS, terms
 from tracer.models import transformer
 from tracer.training.transformer import HELD_OUT, Recipe
 
-POSITIONS, MASKS = ("sinusoidal", "learned", "relative"), ("none", "causal")
+POSITIONS, MASKS = ("sinusoidal", "learned", "relative"), ("bidirectional", "causal")
 SMALL = {"V": 96, "T_max": 12, "D": 24, "h": 3, "d_ff": 20, "L": 2, "R": 4}
 
 
@@ -211,7 +211,7 @@ def test_the_recipe_learns_and_is_seeded(tmp_path):
     after, _ = recipe.loss(net, batch)
     assert after < before - 0.2
     card = json.loads(made[0].with_suffix(".json").read_text(encoding="utf-8"))
-    assert card["options"] == {"positions": "sinusoidal", "mask": "none"} and card["strings"] == 60
+    assert card["options"] == {"positions": "sinusoidal", "mask": "bidirectional"} and card["strings"] == 60
     assert training.score("transformer", weights=made[0])["places"] == pytest.approx(card["places"], abs=0.2)
 
 

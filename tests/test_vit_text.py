@@ -1,4 +1,4 @@
-"""vit-text: part II of note 000, proven under both masks, and a recipe that learns to say what it sees."""
+"""vit-text: part II of note 000, proven under all masks, and a recipe that learns to say what it sees."""
 
 import json
 
@@ -47,6 +47,8 @@ def test_shape_comments_are_what_the_trace_solved(trace):
         ("causal", True, True, False),
         ("prefix", True, False, True),
         ("prefix", False, True, False),
+        ("bidirectional", True, True, True),
+        ("bidirectional", False, False, False),
     ],
 )
 def test_all_is_proven_under_every_option(mask, tied, types, bias):
@@ -56,6 +58,10 @@ def test_all_is_proven_under_every_option(mask, tied, types, bias):
     assert trace.output.shape == (3, 7, 23) and not any(op.note for op in trace.ops)
     assert trace.step("sequence").shape == (3, 15 + 7, 20)
     assert ("image_type" in {step.id for step in trace.steps}) == types
+    if mask == "bidirectional":
+        assert "mask" not in {step.id for step in trace.steps} and trace.attention(0).min() > 0
+        assert "none runs" in trace.step("block1.attention.scores").note
+        return
     hidden = trace.value("mask") == float("-inf")
     expected = torch.ones(22, 22).triu(1).bool()
     if mask == "prefix":
@@ -217,7 +223,10 @@ def test_a_picture_alone_is_given_the_words_that_the_model_writes(model):
         (lambda: tracer.load("vit-text", W=30), "H=64, W=30 don't fit P=8"),
         (lambda: tracer.load("vit-text", D=30, h=4), "D=30 is not divisible by h=4"),
         (lambda: tracer.load("vit-text", T=4), "T is no size of the weights but of the input"),
-        (lambda: tracer.load("vit-text", mask="none"), "mask='none' is no choice of 'vit-text': 'causal' or 'prefix'"),
+        (
+            lambda: tracer.load("vit-text", mask="none"),
+            "mask='none' is no choice of 'vit-text': 'causal' or 'prefix' or 'bid",
+        ),
         (lambda: tracer.load("vit-text").inputs(text="a pink star"), "'a pink star' holds 'pink', which is none of"),
         (lambda: tracer.load("vit-text").inputs(text="a red " * 9), "T=19 tokens, with the one that begins, are too"),
         (lambda: tracer.load("vit-text").inputs(T=18), "T=18 tokens, with the one that begins, are too many"),

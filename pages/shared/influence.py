@@ -5,23 +5,54 @@ from collections.abc import Sequence
 import streamlit as st
 
 from pages.shared import session, texts
+from tracer import models
+from tracer.figures import answers, classes
 from tracer.record import Segment, Trace
+
+
+def allowed() -> tuple[str, ...]:
+    """The masks that the visitor can choose among; empty where the model was written for one, and for a saved run."""
+    masks = () if session.given().kind == "trace" else session.model().spec.options.get("mask", ())
+    return masks if len(masks) > 1 else ()
 
 
 def choice() -> None:
     """Lets the visitor choose among the masks that the model was written for."""
-    if session.given().kind == "trace":
+    if not (masks := allowed()):
         return
     made = session.model()
-    allowed = made.spec.options.get("mask", ())
-    if len(allowed) < 2:
-        return
     now = made.options["mask"]
-    chosen = st.segmented_control("Mask", allowed, default=now, required=True, key=f"mask-{session.model_name()}")
+    chosen = st.segmented_control("Mask", masks, default=now, required=True, key=f"mask-{session.model_name()}")
     if chosen != now:
         session.choose("mask", chosen)
         st.rerun()
     st.caption(texts.plain(f"Weights: {made.weights}."))
+
+
+def changes() -> None:
+    """What each mask that can be chosen lets through, and what the model then says of the visitor's own input."""
+    if not (masks := allowed()):
+        return
+    st.subheader("What another mask changes")
+    chosen, key = session.given(), (session.model_name(), session.options())
+    held = st.session_state.get("masked")
+    if held is None or held[0] is not chosen or held[1] != key:
+        held = st.session_state["masked"] = (chosen, key, [_under(mask) for mask in masks])
+    shares, said = zip(*held[2], strict=True)
+    st.dataframe({"mask": masks, "pairs of tokens open": shares, "what the model says": said}, hide_index=True)
+    trained = (models.card(session.model_name()) or {}).get("options", {}).get("mask", masks[0])
+    st.caption(
+        f"The same input, the same weights; only the mask differs. The weights were trained {trained}: under another "
+        "mask their rows meet tokens that they never saw in training."
+    )
+
+
+def _under(mask: str) -> tuple[str, str]:
+    from tracer.masks import visible
+
+    made = session.load(session.model_name(), tuple(sorted({**dict(session.options()), "mask": mask}.items())))
+    run = made.trace(prove=False, **session.inputs(made, session.given()))
+    return classes.percent(float(visible(run).float().mean())), answers.short(run.result)
 
 
 def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], part: str) -> None:

@@ -1,13 +1,13 @@
 """What a model says, as a picture: shares of words, a label map or a reconstruction beside the picture."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
 from PIL import Image
 from plotly.subplots import make_subplots
 
-from tracer.figures.classes import percent
+from tracer.figures.classes import percent, ranking
 from tracer.figures.colours import SEQUENTIAL, STAGES
 
 CLEAR = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
@@ -16,6 +16,16 @@ CLEAR = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
 def shown(token: str) -> str:
     """A token as text that can be seen: a blank, a line break, quotes kept."""
     return {" ": "␣", "\n": "⏎"}.get(token, token)
+
+
+def short(result: Mapping[str, object]) -> str:
+    """What a model of text says, in one line: the caption, the text that it gives out, or the next token."""
+    if result["kind"] == "caption":
+        return str(result["caption"])
+    if result["kind"] == "tokens":
+        return "".join(result["tokens"])
+    name, share = ranking(result["tokens"], result["probabilities"])[0]
+    return f"{shown(name)}, with {percent(share)}"
 
 
 def label_map(

@@ -15,18 +15,33 @@ from tracer.notation import symbol
 from tracer.record import Segment
 from tracer.results import next_tokens
 from tracer.steps import Line, Place
-from tracer.textbook import Page, block_lines
+from tracer.textbook import Page, block_lines, noted
 
 
 class NanoGPT(nn.Module):
     """Predicts the next token at every position (Radford et al. 2019, section 2.3).
 
     Takes token numbers `[B, T]`, T at most T_max; returns logits `[B, T, V]`. `tied`: the output matrix is the
-    embedding matrix (Press and Wolf 2017).
+    embedding matrix (Press and Wolf 2017). `mask` is "causal", or "bidirectional", where every token sees all others
+    (Devlin et al. 2019): such a model can't be asked what comes next.
     """
 
-    def __init__(self, *, V: int, T_max: int, D: int, h: int, d_ff: int, L: int, bias=True, tied=True, gelu="exact"):
+    def __init__(
+        self,
+        *,
+        V: int,
+        T_max: int,
+        D: int,
+        h: int,
+        d_ff: int,
+        L: int,
+        bias=True,
+        tied=True,
+        gelu="exact",
+        mask="causal",
+    ):
         super().__init__()
+        self.mask = mask
         self.tokens = nn.Embedding(V, D)
         self.positions = nn.Parameter(torch.randn(T_max, D) * 0.02)
         self.blocks = [f"block{layer}" for layer in range(1, L + 1)]
@@ -40,7 +55,7 @@ class NanoGPT(nn.Module):
         _, T = tokens.shape
         if len(self.positions) < T:
             raise ValueError(f"T={T} tokens are too many: the position table has T_max={len(self.positions)} rows")
-        mask = causal(T, device=tokens.device)  # [T, T]
+        mask = causal(T, device=tokens.device) if self.mask == "causal" else None  # [T, T]
         x = self.tokens(tokens)  # [B, T, D]
         x = x + self.positions[:T]  # [B, T, D]
         for name in self.blocks:
@@ -56,8 +71,10 @@ def lines(config: dict) -> list[Line]:
     B, T, D, V, T_max = map(symbol, ("B", "T", "D", "V", "T_max"))
     page = Page(bias=config["bias"], eps=1e-5)
     tokens, shape = Tensor(r"\mathbf{t}", (B, T), "input tokens"), (B, T, D)
-    mask = page.tensor(r"\mathbf{M}", (T, T), "mask")
-    page.line("attention", "Causal mask", mask, CausalMask(T), Place("", "triu"), WHY["mask"])
+    mask, notes = None, {"attention.scores": NOTES["bidirectional"]}
+    if config["mask"] == "causal":
+        made, notes = page.tensor(r"\mathbf{M}", (T, T), "mask"), {}
+        mask = page.line("attention", "Causal mask", made, CausalMask(T), Place("", "triu"), WHY["mask"])
     matrix = page.parameter(r"\mathbf{E}", (V, D), "tokens.weight")
     made = page.tensor(r"\mathbf{X}_t", shape, "embedding")
     x = page.line("embedding", "Look up", made, Lookup(matrix, tokens), Place("tokens"), WHY["embedding"])
@@ -66,7 +83,8 @@ def lines(config: dict) -> list[Line]:
     x = page.line("position", "Add positions", made, equation, Place("", "add"), WHY["position"], NOTES["position"])
     activation = GELUTanh if config["gelu"] == "tanh" else GELU
     for layer in range(1, config["L"] + 1):
-        page.lines += block_lines(layer, x, mask=mask, bias=config["bias"], activation=activation, eps=1e-5)
+        of_block = block_lines(layer, x, mask=mask, bias=config["bias"], activation=activation, eps=1e-5)
+        page.lines += noted(of_block, notes)
         x = page.lines[-1].tensor
     made = page.tensor(r"\mathbf{X}_f", shape, "norm")
     x = page.line("norm", "Last norm", made, page.norm(x, "f", "norm"), Place("norm"), WHY["norm"])
@@ -94,6 +112,8 @@ WHY = {
 }
 WHY["position"] += " Only the first T rows of the table are used."
 NOTES = {
+    "bidirectional": "Note 000 adds the causal mask here; with mask=bidirectional none runs, and each token also sees "
+    "those after it.",
     "position": "Note 000 has P with T rows; the code keeps a longer table and takes its first T.",
     "head": "Note 000's summary leaves out the bias of the separate head; its section 2 has it.",
 }
@@ -118,6 +138,7 @@ SPEC = Spec(
     segments=lambda sizes: (Segment("text", 0, sizes["T"]),),
     runs=("B", "T"),
     vocabulary=SHAKESPEARE,
-    options={"bias": (True, False), "tied": (True, False), "gelu": ("exact", "tanh")},
+    options={"bias": (True, False), "tied": (True, False), "gelu": ("exact", "tanh")}
+    | {"mask": ("causal", "bidirectional")},
     convert=from_gpt2,
 )

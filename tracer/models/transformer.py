@@ -37,10 +37,21 @@ class Transformer(nn.Module):
 
     Takes token numbers `[B, T]`, T at most T_max; returns probabilities `[B, T, V]`. `positions`: "sinusoidal"
     (section 3.5), "learned" (Devlin et al. 2019) or "relative" (Shaw et al. 2018), which tell apart R tokens each way.
+    `mask`: "bidirectional", where all tokens see each other, or "causal".
     """
 
     def __init__(
-        self, *, V: int, T_max: int, D: int, h: int, d_ff: int, L: int, R: int, positions="sinusoidal", mask="none"
+        self,
+        *,
+        V: int,
+        T_max: int,
+        D: int,
+        h: int,
+        d_ff: int,
+        L: int,
+        R: int,
+        positions="sinusoidal",
+        mask="bidirectional",
     ):
         super().__init__()
         if positions == "sinusoidal" and D % 2:
@@ -295,5 +306,5 @@ SPEC = Spec(
     segments=lambda sizes: (Segment("text", 0, sizes["T"]),),
     runs=("B", "T"),
     vocabulary=ALPHABET,
-    options={"positions": ("sinusoidal", "learned", "relative"), "mask": ("none", "causal")},
+    options={"positions": ("sinusoidal", "learned", "relative"), "mask": ("bidirectional", "causal")},
 )

@@ -22,7 +22,8 @@ class ViTText(nn.Module):
 
     Takes `[B, C, H, W]` float pixels, normalised as in training, and token numbers `[B, T]`, T at most T_max, the
     first of them the begin token; returns logits `[B, T, V]` of the words alone. `mask` is "causal", or "prefix",
-    where the patches see each other fully (Raffel et al. 2020, section 3.2.1); `tied` uses the embedding matrix as
+    where the patches see each other fully (Raffel et al. 2020, section 3.2.1), or "bidirectional", where all tokens
+    do, and a word sees what it should predict; `tied` uses the embedding matrix as
     output matrix (Press and Wolf 2017); `types` adds one learned vector to all patches, another to all words.
     """
 
@@ -77,8 +78,10 @@ class ViTText(nn.Module):
         x = torch.cat([x, words], dim=1)  # [B, N+T, D]
         if self.mask == "prefix":
             mask = masks.prefix(N + T, N, device=image.device)  # [N+T, N+T]
-        else:
+        elif self.mask == "causal":
             mask = masks.causal(N + T, device=image.device)  # [N+T, N+T]
+        else:
+            mask = None
         for name in self.blocks:
             x = self.get_submodule(name)(x, mask)  # [B, N+T, D]
         x = self.norm(x)  # [B, N+T, D]
@@ -102,11 +105,15 @@ def lines(config: dict) -> list[Line]:
         image, words = (line.tensor for line in page.lines[-2:])
     made = page.tensor(r"\mathbf{X}^{(0)}", (B, N + T, D), "sequence")
     x = page.line("embedding", "One sequence", made, Concat(image, words), Place("", "cat"), WHY["sequence"])
-    mask = page.tensor(r"\mathbf{M}", (N + T, N + T), "mask")
-    kind = config["mask"]
-    equation, call = (PrefixMask(N + T, N), "masked_fill") if kind == "prefix" else (CausalMask(N + T), "triu")
-    page.line("attention", f"{kind.capitalize()} mask", mask, equation, Place("", call), WHY[kind], NOTES[kind])
+    kind, mask = config["mask"], None
     notes = NOTES | BIASES[config["bias"]]
+    if kind == "bidirectional":
+        notes |= {"attention.scores": NOTES[kind]}
+    else:
+        made = page.tensor(r"\mathbf{M}", (N + T, N + T), "mask")
+        equation, call = (PrefixMask(N + T, N), "masked_fill") if kind == "prefix" else (CausalMask(N + T), "triu")
+        title, place = f"{kind.capitalize()} mask", Place("", call)
+        mask = page.line("attention", title, made, equation, place, WHY[kind], NOTES[kind])
     for layer in range(1, config["L"] + 1):
         page.lines += noted(block_lines(layer, x, mask=mask, bias=config["bias"], eps=1e-5), notes)
         x = page.lines[-1].tensor
@@ -165,8 +172,8 @@ WHY = {
     "of D numbers.",
     "text_position": "Words stand in one line, so one number says where each is. They have a table of their own: the "
     "first word is not the first patch.",
-    "sequence": "Patches first, then words, in one sequence that the same blocks read. Under the mask below each word "
-    "can look back at all of the picture, because the picture comes before it.",
+    "sequence": "Patches first, then words, in one sequence that the same blocks read. Each word can look back at all "
+    "of the picture, because the picture comes before it.",
     "causal": "No token may see what comes after it. This matrix of 0 and -∞ is made once and added to the scores of "
     "every block. Words see the whole picture and the words before them, since the picture stands in front.",
     "prefix": "Words see the picture and the words before them, and the patches see each other fully. Only the words "
@@ -189,6 +196,8 @@ NOTES = {
     "causal": "Note 000 does not say it, but under this mask patches can't see later patches either: the first sees "
     "only itself.",
     "prefix": "Note 000 has the causal mask only; under this one the patches also see later patches.",
+    "bidirectional": "Note 000 adds the causal mask here; with mask=bidirectional none runs, and each word also sees "
+    "the words after it.",
     "attention.scores": "Note 000 writes S for these scores as for the length, and divides by √D, since its one head "
     "is D wide.",
     "attention.context": "Note 000 calls this H, like the height of the image.",
@@ -229,5 +238,10 @@ SPEC = Spec(
     ),
     runs=("B", "T"),
     vocabulary=VOCABULARY,
-    options={"mask": ("causal", "prefix"), "tied": (True, False), "types": (False, True), "bias": (True, False)},
+    options={
+        "mask": ("causal", "prefix", "bidirectional"),
+        "tied": (True, False),
+        "types": (False, True),
+        "bias": (True, False),
+    },
 )

@@ -106,7 +106,7 @@ class Recipe:
         """What the card says of the strings and of the input, beside sizes, steps and figures."""
         V, T = self.sizes["V"], self.sizes["T_max"]
         return {
-            "options": {"positions": "sinusoidal", "mask": "none"},
+            "options": {"positions": "sinusoidal", "mask": "bidirectional"},
             "vocabulary": ALPHABET[:V],
             "data": f"strings of 1 to {T} characters drawn at random, filled up with blanks to {T}",
             "choice": "moving average of the weights, the best on the test strings of every third epoch and the last",
