@@ -18,10 +18,15 @@ from tracer.notation import parse
 _FUSED = "_scaled_dot_product_flash_attention_for_cpu"
 
 
+def fused(q, k, v, *rest, out_val=None, out_shape=None, **options):
+    """FLOPs of fused attention from the shapes of queries, keys and values."""
+    return sdpa_flop_count(q, k, v)
+
+
 @lru_cache(maxsize=1)
 def _formulas() -> dict:
     named = {packet.__name__: formula for packet, formula in flop_registry.items() if hasattr(packet, "__name__")}
-    return named | {_FUSED: lambda q, k, v, *rest, out_val=None: sdpa_flop_count(q, k, v)}
+    return named | {_FUSED: fused}
 
 
 def counts(op: str) -> bool:

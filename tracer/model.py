@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -36,7 +38,7 @@ class Spec:
     whole numbers that `prepare` is given, and their defaults, such as a seed. `convert(tensors, given)` turns weights
     in a layout of others into ours, with the sizes that they tell, or gives None for any other layout. `parts` names
     the towers of a model of several by their modules' paths, each with the symbol of its number of blocks. `whole`
-    says that the lines cover every computing op.
+    says that the lines cover every computing op, and `tiny` are sizes at which a large model is verified.
     """
 
     net: Callable[..., torch.nn.Module]
@@ -58,6 +60,7 @@ class Spec:
     convert: Callable | None = None
     parts: dict[str, str] = field(default_factory=lambda: dict(WHOLE))
     whole: bool = True
+    tiny: dict[str, int] = field(default_factory=dict)
 
 
 class Inputs(tuple):
@@ -213,6 +216,17 @@ def check_config(spec: Spec, name: str, given: dict) -> None:
             raise ValueError(f"{symbol}={value!r} is no size: a whole number from 1 up was expected")
         elif symbol.startswith("L") and value > DEEPEST:
             raise ValueError(f"{symbol}={value:,} blocks are too many: at most {DEEPEST} are built")
+
+
+def check_memory(spec: Spec, name: str, config: dict) -> None:
+    """ValueError in one sentence, before anything is built or downloaded, for a model whose float32 weights are
+    larger than the operator allows: `TRACER_MODEL_GB`, 8 where it is not set."""
+    count, limit = sum(map(prod, shapes(spec, config).values())), float(os.environ.get("TRACER_MODEL_GB", 8))
+    if count * 4 > limit * 2**30:
+        raise ValueError(
+            f"{name!r} at these sizes has {count:,} parameters, {count * 4 / 2**30:,.0f} GB; at most {limit:g} GB are "
+            "allowed (TRACER_MODEL_GB sets the limit)"
+        )
 
 
 def shapes(spec: Spec, config: dict) -> dict[str, tuple[int, ...]]:

@@ -52,3 +52,21 @@ class ReLU(_Function):
 
     def run(self, size, x):
         return x.clamp(min=0)
+
+
+class Tanh(_Function):
+    """`(eˣ - e⁻ˣ) / (eˣ + e⁻ˣ)`."""
+
+    word = r"\tanh"
+
+    def run(self, size, x):
+        return x.tanh()
+
+
+class SiLU(_Function):
+    """`x · σ(x)` (Elfwing et al. 2018)."""
+
+    word = r"\operatorname{SiLU}"
+
+    def run(self, size, x):
+        return x * x.sigmoid()

@@ -101,3 +101,35 @@ class Squeezed(Node):
         for _ in range(int(self.args[1])):
             tensor = tensor.squeeze(0)
         return tensor
+
+
+class Counting(Node):
+    """The numbers of places, `[1, T]`: 0, 1, … T - 1."""
+
+    def __new__(cls, length):
+        return super().__new__(cls, sympy.sympify(length))
+
+    def _latex(self, printer):
+        return rf"\left(0, 1, \ldots, {printer._print(self.args[0])} - 1\right)"
+
+    def infer(self, same):
+        return (sympy.Integer(1), self.args[0])
+
+    def run(self, size):
+        import torch
+
+        return torch.arange(int(size(self.args[0])))[None]
+
+
+class OneRun(Node):
+    """1 where the numbers of places count up by one all along, so that the row holds one text, else 0; no axes."""
+
+    def _latex(self, printer):
+        place = printer._print(self.args[0])
+        return rf"\left[\,{place}_{{j}} - {place}_{{j-1}} = 1 \text{{ for all }} j\,\right]"
+
+    def infer(self, same, shape):
+        return ()
+
+    def run(self, size, places):
+        return (places.diff() == 1).all().double()

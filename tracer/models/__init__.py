@@ -11,12 +11,11 @@ from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
 from importlib.resources import files
-from math import prod
 from pkgutil import iter_modules
 
+from tracer import sources
+
 WEIGHTS = files(__name__) / "weights"
-LIMIT = 8 * 2**30
-"""Bytes of float32 weights up to which a net is built."""
 
 
 def names() -> tuple[str, ...]:
@@ -26,6 +25,8 @@ def names() -> tuple[str, ...]:
 
 def card(name: str) -> dict | None:
     """What is known of the shipped weights (sizes, data, figures, date), or None where none are shipped."""
+    if sources.is_foreign(name):
+        return None
     file = WEIGHTS / f"{_known(name)}.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
@@ -37,16 +38,22 @@ def describe() -> list[dict[str, str]]:
 
 def summary(name: str) -> str:
     """The first line of the model file's docstring, read without running the file."""
+    if sources.is_foreign(name):
+        return sources.summary(name)
     return (ast.get_docstring(_parsed(_known(name))) or "").split("\n")[0]
 
 
 def takes(name: str) -> tuple[str, ...]:
     """What the model takes, "image", "text" or both, read without running its file."""
+    if sources.is_foreign(name):
+        return sources.spec_of(name).takes
     return _stated(name, "takes", ())
 
 
 def samples(name: str) -> str:
     """The kind of samples that suit the model, as `tracer.inputs.samples` names them; "" for models of text."""
+    if sources.is_foreign(name):
+        return sources.spec_of(name).samples
     return _stated(name, "samples", "")
 
 
@@ -72,6 +79,8 @@ def origin(name: str) -> str:
 
 def spec_of(name: str):
     """The `Spec` of a model: what its file says about it. ValueError for an unknown name."""
+    if sources.is_foreign(name):
+        return sources.spec_of(name)
     return import_module(f"{__name__}.{_known(name).replace('-', '_')}").SPEC
 
 
@@ -82,9 +91,11 @@ def load(name: str, *, weights=None, **config):
     seeded random weights. `weights` is a file to load instead: safetensors, by its path or its bytes, or a checkpoint
     of PyTorch, by its path. Sizes that a layout which the model knows tells (`Spec.convert`) are taken from it.
     ValueError in one sentence for an unknown name, sizes that the model lacks or that don't fit, or weights that
-    don't fit the sizes.
+    don't fit the sizes. Names with a colon are models of libraries: `torchvision:vit_b_16` (see `tracer.sources`).
     """
-    from tracer.model import Model, check_config, seeded, shapes
+    if sources.is_foreign(name):
+        return sources.load(name, weights=weights, **config)
+    from tracer.model import Model, check_config, check_memory, seeded, shapes
 
     spec = spec_of(name)
     check_config(spec, name, config)
@@ -97,13 +108,7 @@ def load(name: str, *, weights=None, **config):
     shipped = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}
     shipped |= {**(found or {}).get("sizes", {}), **(found or {}).get("options", {})}
     full = {**shipped, **config}
-    count = sum(map(prod, shapes(spec, full).values()))
-    if count * 4 > LIMIT:
-        asked = ", ".join(f"{symbol}={value}" for symbol, value in config.items())
-        raise ValueError(
-            f"{name!r} with {asked} has {count:,} parameters, {count * 4 / 2**30:.0f} GB; "
-            f"at most {LIMIT >> 30} GB are allowed"
-        )
+    check_memory(spec, name, full)
     net = seeded(spec.net, full)
     same_sizes = all(full[symbol] == shipped[symbol] for symbol in spec.sizes)
     if tensors is None and found and same_sizes and shapes(spec, full) == shapes(spec, shipped):

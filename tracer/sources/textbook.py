@@ -43,7 +43,8 @@ class Table:
     of its weight and bias, all relative to the block. Steps: norm1, packed or query, key, value, context, output,
     residual1, norm2, hidden, activation, contract, residual2; a family without a fused kernel has scores and weights
     too. `post` says that the norms come after the sums (Vaswani et al. 2017), `sequence_first` that the packed product
-    is split and laid out as `[3, S, B, D]`, `transposed` that weights are `[out, in]` as in `nn.Linear`, and not `[in, out]`.
+    is split and laid out as `[3, S, B, D]`, `transposed` that weights are `[out, in]` as in `nn.Linear`, and not
+    `[in, out]`.
     """
 
     places: dict[str, Place]
@@ -212,8 +213,8 @@ POST2 = (
 )
 SUM = "The MLP adds to the token what it computed instead of replacing it. The norm comes after this sum."
 CONVOLVED = (
-    "A convolution whose stride is its kernel's side looks at each patch once: it is the unfold operator and one matrix "
-    "product, which is how the equation says it. Each patch becomes a token of D numbers."
+    "A convolution whose stride is its kernel's side looks at each patch once: it is the unfold operator and one "
+    "matrix product, which is how the equation says it. Each patch becomes a token of D numbers."
 )
 CLS = (
     "One more token, learned and the same for every photo, is put in front. It holds no pixels; through attention it "
@@ -223,3 +224,28 @@ POSITION = (
     "Attention does not know which token is where. A learned vector for each place is added, so that every token "
     "carries what it shows and where it lies."
 )
+
+LANGUAGE = {
+    "lookup": "Each token is a number, and the number says which row of the table it gets. The rows are learned: tokens "
+    "that are used alike come to lie near each other.",
+    "position": "Attention does not know the order of the tokens. A learned vector for each place is added, so that every "
+    "token carries what it is and where it stands.",
+    "places": "The places are numbered from 0. The numbers are the same for every text; only a text that goes on from a "
+    "cache would start later.",
+    "one": "Some programs lay several short texts behind each other in one row, and their place numbers then start anew "
+    "inside it. The code asks whether that is so here; it is not, so the plain causal mask is right.",
+    "type": "A learned vector says which of two sentences a token belongs to. With one sentence it is the same for all.",
+    "mask": "0 where a token may look, the lowest number there is where it may not: at itself and before, never ahead. "
+    "It is made once, and all blocks add it to their scores.",
+    "first norm": "The sum of the three tables is normalised before the first block: mean 0 and variance 1 for each token, "
+    "then γ and β.",
+    "norm": "The residual stream grew with every sum. One last layer norm brings all tokens to one scale before "
+    "they are read.",
+    "tied": "Every token of the vocabulary gets a score: how well its row of the embedding table fits what the model "
+    "expects next. The same table is read at both ends, which saves its parameters once.",
+    "first": "The first token stands for the whole text. Through attention it has seen all others.",
+    "pool": "One more matrix product turns the first token into a vector for tasks on whole texts. It was trained "
+    "to tell whether one sentence follows another.",
+    "tanh": "Each number is squashed to between -1 and 1, so that no single one outweighs the rest. The result is the "
+    "model's summary of the text.",
+}

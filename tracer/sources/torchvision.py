@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from functools import lru_cache
+from pathlib import Path
 
 import torch
 
@@ -13,12 +15,13 @@ from tracer.models.vit import WHY
 from tracer.notation import symbol
 from tracer.record import Segment
 from tracer.results import class_probabilities
+from tracer.sources.network import offline, reason
 from tracer.sources.textbook import FUSED, Table, Writer, photo_tokens
 from tracer.steps import Place
 from tracer.textbook import Page
 
+PREFIX = "torchvision"
 PACKAGE = "torchvision"
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 SIZES = {
     "vit_b_16": {"H": 224, "P": 16, "D": 768, "h": 12, "d_ff": 3072, "L": 12},
@@ -112,14 +115,25 @@ PROBES = (
 )
 
 
-def spec(name: str) -> Spec:
-    """What is known of one of torchvision's models."""
+def examples() -> tuple[str, ...]:
+    """All of torchvision's Vision Transformers."""
+    return tuple(SIZES)
+
+
+def summary(id: str) -> str:
+    """What the model is, in a few words."""
+    return f"Vision Transformer of torchvision, patches of {SIZES[_known(id)]['P']} pixels, 1,000 classes of ImageNet"
+
+
+@lru_cache(maxsize=16)
+def spec(id: str) -> Spec:
+    """What is known of one of torchvision's models. ValueError for an unknown one."""
     return Spec(
         net=net,
         lines=lines,
         takes=("image",),
         samples="photos",
-        sizes={**SIZES[name], "K": 1000},
+        sizes={**SIZES[_known(id)], "K": 1000},
         derived={"W": "H", "C": "3", "N": "H**2/P**2", "d_k": "D/h"},
         names=("B", "D", "N", "N + 1", "K", "P", "H", "H/P", "h", "d_k", "d_ff"),
         probes=PROBES,
@@ -127,4 +141,42 @@ def spec(name: str) -> Spec:
         prepare=photo_input,
         result=class_probabilities,
         segments=lambda sizes: (Segment("CLS", 0, 1), Segment("image", 1, sizes["N"] + 1)),
+        tiny={**PROBES[0], "L": 2},
     )
+
+
+def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None, dict | None, str]:
+    """The net with torchvision's ImageNet weights, their card, and where they come from; without the net where they
+    are neither in PyTorch's cache nor can be downloaded.
+
+    The file is a checkpoint of tensors alone, whose hash its name tells; it is read with `weights_only=True`.
+    """
+    found = next(weights for weights in imported().models.get_model_weights(id) if 224 in weights.meta["min_size"])
+    name = found.url.rpartition("/")[2]
+    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    if offline() and not (folder / name).is_file():
+        return None, None, f"seeded random weights, since {name} is not on this machine and it is offline"
+    try:
+        tensors = torch.hub.load_state_dict_from_url(found.url, str(folder), check_hash=True, weights_only=True)
+    except (OSError, RuntimeError) as error:
+        return None, None, f"seeded random weights, since {name} could not be downloaded ({reason(error)})"
+    made = net(**{symbol: sizes[symbol] for symbol in spec.sizes})
+    made.load_state_dict(tensors)
+    transform = found.transforms()
+    card = {
+        "sizes": dict(spec.sizes),
+        "classes": found.meta["categories"],
+        "mean": transform.mean,
+        "std": transform.std,
+        "crop": transform.crop_size[0] / transform.resize_size[0],
+        "data": "ImageNet-1k",
+    }
+    return made.eval(), card, f"torchvision's weights {found.name}, trained on ImageNet-1k"
+
+
+def _known(id: str) -> str:
+    if id not in SIZES:
+        near = get_close_matches(id, SIZES, n=1, cutoff=0.4)
+        hint = f"did you mean 'torchvision:{near[0]}'?" if near else f"known are {', '.join(SIZES)}"
+        raise ValueError(f"there is no model 'torchvision:{id}'; {hint}")
+    return id

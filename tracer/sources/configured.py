@@ -1,0 +1,101 @@
+"""From a configuration of transformers to a `Spec`: nets at other sizes, photos and texts as inputs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+
+from tracer.inputs.tensors import photo_input
+from tracer.results import class_probabilities, next_tokens
+
+ATTENTION = ("sdpa", "eager")
+"""How attention is run: by PyTorch's fused kernel, or written out."""
+TEXT = "The quick brown fox jumps over the lazy dog."
+
+
+def sizes_of(config, attributes: dict[str, str]) -> dict[str, int]:
+    """The sizes of a configuration, by their symbols."""
+    return {symbol: int(getattr(config, name)) for symbol, name in attributes.items()}
+
+
+def builder(config, architecture: Callable, attributes: dict[str, str], adjust: Callable = lambda config: None):
+    """`net(**sizes)`: the architecture with seeded random weights, its configuration changed to these sizes.
+
+    `adjust(config)` brings what follows from the sizes into line.
+    """
+
+    def net(*, attention: str = ATTENTION[0], **sizes: int) -> torch.nn.Module:
+        changed = copy.deepcopy(config)
+        for symbol, value in sizes.items():
+            setattr(changed, attributes[symbol], value)
+        changed.use_cache = False
+        adjust(changed)
+        return architecture(changed)._from_config(changed, attn_implementation=attention)
+
+    return net
+
+
+def photo(model, image, text, given):
+    """A photo as `pixel_values`, `[B, C, H, W]`."""
+    return photo_input(model, image, text, given)
+
+
+def text_as(tokenizer, name: str = "input_ids"):
+    """How a text becomes token numbers `[B, T]`: by the checkpoint's tokenizer, or as UTF-8 bytes without one."""
+
+    def prepare(model, image, text, given):
+        from tracer.model import Inputs
+
+        text = TEXT if text is None else text
+        numbers, words = tokens(tokenizer, text, model.sizes["V"])
+        if not numbers:
+            raise ValueError(f"the text {text!r} has no token; at least one was expected")
+        most = model.sizes.get("T_max", len(numbers))
+        length = given.get("T", min(len(numbers), most))
+        if length > most:
+            raise ValueError(f"T={length} tokens are too many: the model reads at most T_max={most}")
+        if "T" in given:
+            repeats = length // len(numbers) + 1
+            numbers, words = (numbers * repeats)[:length], (words * repeats)[:length]
+        numbers, words = numbers[:length], words[:length]
+        inputs = Inputs((torch.tensor(numbers).expand(given["B"], -1).contiguous(),))
+        inputs.sizes, inputs.words = {**given, "T": length}, tuple(words)
+        inputs.segments = model.spec.segments({**model.sizes, **inputs.sizes})
+        return inputs
+
+    return prepare
+
+
+def tokens(tokenizer, text: str, count: int) -> tuple[list[int], list[str]]:
+    """Token numbers below `count` and how they read."""
+    if tokenizer is None:
+        data = text.encode("utf-8")
+        return [byte % count for byte in data], [chr(byte) if byte < 128 else f"0x{byte:02x}" for byte in data]
+    numbers = tokenizer(text)["input_ids"]
+    return [number % count for number in numbers], [tokenizer.decode([number]).strip() or "␣" for number in numbers]
+
+
+def classes(model, inputs, output) -> dict:
+    """The classes and their probabilities, from `logits` `[B, K]`."""
+    return class_probabilities(model, inputs, output["logits"])
+
+
+def following(tokenizer):
+    """The most probable next tokens, from `logits` `[B, T, V]`."""
+
+    def result(model, inputs, output) -> dict:
+        found = next_tokens(model, inputs, output["logits"])
+        if tokenizer is not None:
+            best = output["logits"][0, -1].topk(len(found["tokens"])).indices.tolist()
+            found["tokens"] = [tokenizer.decode([number]) for number in best]
+        return found
+
+    return result
+
+
+def embedding(model, inputs, output) -> dict:
+    """The last hidden state's size: a model without a head has no answer of its own."""
+    hidden = output["last_hidden_state"]
+    return {"kind": "embedding", "shape": list(hidden.shape), "norm": float(hidden[0].norm(dim=-1).mean())}

@@ -1,0 +1,125 @@
+"""BERT of transformers: post-norm encoder of text (Devlin et al. 2019)."""
+
+from __future__ import annotations
+
+import torch
+
+from tracer.equations import GELU, Lookup, ReLU, Row, Rows, Tanh, Tensor
+from tracer.model import Spec
+from tracer.notation import symbol
+from tracer.record import Segment
+from tracer.sources.configured import ATTENTION, builder, embedding, sizes_of, text_as
+from tracer.sources.textbook import FUSED, LANGUAGE, Table, Writer
+from tracer.sources.transformers import imported
+from tracer.steps import Place
+from tracer.textbook import Page
+
+ATTRIBUTES = {
+    "V": "vocab_size",
+    "T_max": "max_position_embeddings",
+    "D": "hidden_size",
+    "h": "num_attention_heads",
+    "d_ff": "intermediate_size",
+    "L": "num_hidden_layers",
+}
+PROBES = (
+    {"B": 19, "T": 11, "V": 83, "T_max": 41, "D": 66, "h": 6, "d_ff": 26},
+    {"B": 23, "T": 17, "V": 89, "T_max": 37, "D": 14, "h": 2, "d_ff": 29},
+)
+BLOCK = {
+    "query": Place("attention.self", "transpose", 0),
+    "key": Place("attention.self", "transpose", 1),
+    "value": Place("attention.self", "transpose", 2),
+    "output": Place("attention.output.dense"),
+    "residual1": Place("attention.output", "add"),
+    "norm1": Place("attention.output.LayerNorm"),
+    "hidden": Place("intermediate.dense"),
+    "activation": Place("intermediate.intermediate_act_fn"),
+    "contract": Place("output.dense"),
+    "residual2": Place("output", "add"),
+    "norm2": Place("output.LayerNorm"),
+}
+INSIDE = {
+    "sdpa": {"context": Place("attention.self", op=FUSED)},
+    "eager": {
+        "scores": Place("attention.self", "mul"),
+        "weights": Place("attention.self", "softmax"),
+        "context": Place("attention.self", "matmul", 1),
+    },
+}
+PARAMETERS = {
+    "query": "attention.self.query",
+    "key": "attention.self.key",
+    "value": "attention.self.value",
+    "output": "attention.output.dense",
+    "norm1": "attention.output.LayerNorm",
+    "hidden": "intermediate.dense",
+    "contract": "output.dense",
+    "norm2": "output.LayerNorm",
+}
+ACTIVATIONS = {"gelu": GELU, "relu": ReLU}
+
+
+def config():
+    """BERT base."""
+    return imported().BertConfig()
+
+
+def architecture(config):
+    """The encoder with its pooler."""
+    return imported().BertModel
+
+
+def lines(sizes: dict, config):
+    """The textbook, over the ops that transformers runs."""
+    B, T, T_max, V, D = map(symbol, ("B", "T", "T_max", "V", "D"))
+    eps = config.layer_norm_eps
+    page = Page("embeddings", eps=eps)
+    made = page.tensor(r"\mathbf{X}_E", (B, T, D), "tokens")
+    ids = Tensor(r"\mathbf{t}", (B, T), "input input_ids")
+    found = Lookup(page.parameter(r"\mathbf{E}", (V, D), "word_embeddings.weight"), ids)
+    words = page.line("embedding", "Look up the tokens", made, found, Place("word_embeddings"), LANGUAGE["lookup"])
+    made = page.tensor(r"\mathbf{X}_{\mathrm{type}}", (B, T, D), "types")
+    kind = Row(page.parameter(r"\mathbf{E}_{\mathrm{type}}", (config.type_vocab_size, D), "token_type_embeddings.weight"), 0)
+    x = page.line("embedding", "Add the type", made, words + kind, Place("", "add", 0), LANGUAGE["type"])
+    made = page.tensor(r"\mathbf{X}_P", (B, T, D), "position")
+    positions = Rows(page.parameter(r"\mathbf{P}", (T_max, D), "position_embeddings.weight"), T)
+    x = page.line("position", "Add positions", made, x + positions, Place("", "add", 1), LANGUAGE["position"])
+    made = page.tensor(r"\mathbf{X}^{(0)}", (B, T, D), "norm")
+    x = page.line("norm", "Normalise", made, page.norm(x, "E", "LayerNorm"), Place("LayerNorm"), LANGUAGE["first norm"])
+    lines = page.lines
+    places = {**BLOCK, **INSIDE[sizes["attention"]]}
+    table = Table(places, PARAMETERS, ACTIVATIONS[config.hidden_act], eps, post=True)
+    for layer in range(sizes["L"]):
+        writer = Writer(table, f"encoder.layer.{layer}", layer + 1)
+        x = writer.block(x)
+        lines += writer.page.lines
+    page = Page("pooler")
+    made = page.tensor(r"\mathbf{x}_1", (B, D), "first")
+    x = page.line("head", "Take the first token", made, Row(x, 0), Place("", "getitem"), LANGUAGE["first"])
+    made = page.tensor(r"\mathbf{y}", (B, D), "dense")
+    x = page.line("head", "Pool", made, page.linear(x, "p", (D, D), "dense"), Place("dense"), LANGUAGE["pool"])
+    made = page.tensor(r"\mathbf{z}", (B, D), "pooled")
+    page.line("head", "Squash", made, Tanh(x), Place("activation"), LANGUAGE["tanh"])
+    return lines + page.lines
+
+
+def spec(config, files) -> Spec:
+    """All that is known of a BERT, from its configuration."""
+    tokenizer = files.tokenizer if files.exist else None
+    return Spec(
+        net=builder(config, architecture, ATTRIBUTES),
+        lines=lambda sizes: lines(sizes, config),
+        takes=("text",),
+        sizes=sizes_of(config, ATTRIBUTES),
+        runs=("B", "T"),
+        options={"attention": ATTENTION},
+        derived={"d_k": "D/h"},
+        names=("B", "T", "D", "h", "d_k", "d_ff", "V", "T_max"),
+        probes=PROBES,
+        example=lambda sizes: (torch.randint(sizes["V"], (sizes["B"], sizes["T"])),),
+        prepare=text_as(tokenizer),
+        result=embedding,
+        segments=lambda sizes: (Segment("text", 0, sizes["T"]),),
+        tiny={**PROBES[0], "L": 2},
+    )

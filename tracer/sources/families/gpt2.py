@@ -1,0 +1,130 @@
+"""GPT-2 of transformers: pre-norm decoder, packed projections, tied head (Radford et al. 2019)."""
+
+from __future__ import annotations
+
+import torch
+
+from tracer.equations import GELU, CausalMask, Counting, GELUTanh, Lookup, OneRun, Tensor
+from tracer.model import Spec
+from tracer.notation import symbol
+from tracer.record import Segment
+from tracer.sources.configured import ATTENTION, builder, following, sizes_of, text_as
+from tracer.sources.textbook import FUSED, LANGUAGE, Table, Writer
+from tracer.sources.transformers import imported
+from tracer.steps import Place
+from tracer.textbook import Page
+
+ATTRIBUTES = {
+    "V": "vocab_size",
+    "T_max": "n_positions",
+    "D": "n_embd",
+    "h": "n_head",
+    "d_ff": "n_inner",
+    "L": "n_layer",
+}
+PROBES = (
+    {"B": 19, "T": 11, "V": 83, "T_max": 41, "D": 66, "h": 6, "d_ff": 26},
+    {"B": 23, "T": 17, "V": 89, "T_max": 37, "D": 14, "h": 2, "d_ff": 29},
+)
+BLOCK = {
+    "norm1": Place("ln_1"),
+    "packed": Place("attn.c_attn"),
+    "key": Place("attn", "transpose", 0),
+    "value": Place("attn", "transpose", 1),
+    "query": Place("attn", "transpose", 2),
+    "output": Place("attn.c_proj"),
+    "residual1": Place("", "add", 0),
+    "norm2": Place("ln_2"),
+    "hidden": Place("mlp.c_fc"),
+    "activation": Place("mlp.act"),
+    "contract": Place("mlp.c_proj"),
+    "residual2": Place("", "add", 1),
+}
+INSIDE = {
+    "sdpa": {"context": Place("attn", op=FUSED)},
+    "eager": {
+        "scores": Place("attn", "add"),
+        "weights": Place("attn", "softmax"),
+        "context": Place("attn", "matmul", 1),
+    },
+}
+PARAMETERS = {
+    "norm1": "ln_1",
+    "packed": "attn.c_attn",
+    "output": "attn.c_proj",
+    "norm2": "ln_2",
+    "hidden": "mlp.c_fc",
+    "contract": "mlp.c_proj",
+}
+ACTIVATIONS = {"gelu_new": GELUTanh, "gelu_pytorch_tanh": GELUTanh, "gelu": GELU}
+
+
+def config():
+    """GPT-2 small."""
+    return imported().GPT2Config(n_inner=3072)
+
+
+def architecture(config):
+    """The language model."""
+    return imported().GPT2LMHeadModel
+
+
+def lines(sizes: dict, config):
+    """The textbook, over the ops that transformers runs."""
+    B, T, T_max, V, D = map(symbol, ("B", "T", "T_max", "V", "D"))
+    eps = config.layer_norm_epsilon
+    page = Page(eps=eps)
+    table = page.parameter(r"\mathbf{E}", (V, D), "transformer.wte.weight")
+    made = page.tensor(r"\mathbf{X}_E", (B, T, D), "embedding")
+    ids = Tensor(r"\mathbf{t}", (B, T), "input input_ids")
+    x = page.line(
+        "embedding", "Look up the tokens", made, Lookup(table, ids), Place("transformer.wte"), LANGUAGE["lookup"]
+    )
+    made = page.tensor(r"\mathbf{p}", (1, T), "places")
+    places = page.line(
+        "position", "Number the places", made, Counting(T), Place("transformer", "unsqueeze"), LANGUAGE["places"]
+    )
+    made = page.tensor(r"\mathbf{X}^{(0)}", (B, T, D), "position")
+    positions = Lookup(page.parameter(r"\mathbf{P}", (T_max, D), "transformer.wpe.weight"), places)
+    x = page.line("position", "Add positions", made, x + positions, Place("transformer", "add", -1), LANGUAGE["position"])
+    made = page.tensor(r"r", (), "one")
+    page.line("attention", "Is it one text?", made, OneRun(places), Place("transformer", "all"), LANGUAGE["one"])
+    mask = CausalMask(T)
+    if sizes["attention"] == "eager":
+        made = page.tensor(r"\mathbf{M}", (1, 1, T, T), "mask")
+        mask = page.line("attention", "Causal mask", made, mask, Place("transformer", "where"), LANGUAGE["mask"])
+    places = {**BLOCK, **INSIDE[sizes["attention"]]}
+    table_of_block = Table(places, PARAMETERS, ACTIVATIONS[config.activation_function], eps, transposed=False)
+    for layer in range(sizes["L"]):
+        writer = Writer(table_of_block, f"transformer.h.{layer}", layer + 1)
+        x = writer.block(x, mask)
+        page.lines += writer.page.lines
+    made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
+    norm = page.norm(x, "f", "transformer.ln_f")
+    x = page.line("norm", "Last norm", made, norm, Place("transformer.ln_f"), LANGUAGE["norm"])
+    made = page.tensor(r"\mathbf{Z}", (B, T, V), "logits")
+    page.line("head", "Score every token", made, x @ table.T, Place("lm_head"), LANGUAGE["tied"])
+    return page.lines
+
+
+def spec(config, files) -> Spec:
+    """All that is known of a GPT-2, from its configuration."""
+    if config.n_inner is None:
+        config.n_inner = 4 * config.n_embd
+    tokenizer = files.tokenizer if files.exist else None
+    return Spec(
+        net=builder(config, architecture, ATTRIBUTES),
+        lines=lambda sizes: lines(sizes, config),
+        takes=("text",),
+        sizes=sizes_of(config, ATTRIBUTES),
+        runs=("B", "T"),
+        options={"attention": ATTENTION},
+        derived={"d_k": "D/h"},
+        names=("B", "T", "T + 1", "D", "h", "d_k", "d_ff", "V", "T_max"),
+        probes=PROBES,
+        example=lambda sizes: (torch.randint(sizes["V"], (sizes["B"], sizes["T"])),),
+        prepare=text_as(tokenizer),
+        result=following(tokenizer),
+        segments=lambda sizes: (Segment("text", 0, sizes["T"]),),
+        tiny={**PROBES[0], "L": 2},
+    )

@@ -1,0 +1,119 @@
+"""Vision Transformer of transformers, for classification (Dosovitskiy et al. 2021)."""
+
+from __future__ import annotations
+
+import torch
+
+from tracer.equations import GELU, Row
+from tracer.model import Spec
+from tracer.models.vit import WHY
+from tracer.notation import symbol
+from tracer.record import Segment
+from tracer.sources.configured import ATTENTION, builder, classes, photo, sizes_of
+from tracer.sources.textbook import FUSED, Table, Writer, photo_tokens
+from tracer.sources.transformers import imported
+from tracer.steps import Place
+from tracer.textbook import Page
+
+ATTRIBUTES = {
+    "H": "image_size",
+    "C": "num_channels",
+    "P": "patch_size",
+    "D": "hidden_size",
+    "h": "num_attention_heads",
+    "d_ff": "intermediate_size",
+    "L": "num_hidden_layers",
+    "K": "num_labels",
+}
+PROBES = (
+    {"B": 19, "H": 35, "C": 2, "P": 5, "D": 66, "h": 6, "d_ff": 13, "K": 17},
+    {"B": 13, "H": 33, "C": 4, "P": 3, "D": 14, "h": 2, "d_ff": 29, "K": 23},
+)
+BLOCK = {
+    "norm1": Place("layernorm_before"),
+    "query": Place("attention", "transpose", 0),
+    "key": Place("attention", "transpose", 1),
+    "value": Place("attention", "transpose", 2),
+    "output": Place("attention.o_proj"),
+    "residual1": Place("", "add", 0),
+    "norm2": Place("layernorm_after"),
+    "hidden": Place("mlp.fc1"),
+    "activation": Place("mlp.activation_fn"),
+    "contract": Place("mlp.fc2"),
+    "residual2": Place("", "add", 1),
+}
+INSIDE = {
+    "sdpa": {"context": Place("attention", op=FUSED)},
+    "eager": {
+        "scores": Place("attention", "mul"),
+        "weights": Place("attention", "softmax"),
+        "context": Place("attention", "matmul", 1),
+    },
+}
+PARAMETERS = {
+    "norm1": "layernorm_before",
+    "query": "attention.q_proj",
+    "key": "attention.k_proj",
+    "value": "attention.v_proj",
+    "output": "attention.o_proj",
+    "norm2": "layernorm_after",
+    "hidden": "mlp.fc1",
+    "contract": "mlp.fc2",
+}
+
+
+def config():
+    """ViT-B/16 with ten classes."""
+    return imported().ViTConfig(num_labels=10)
+
+
+def architecture(config):
+    """The classifier."""
+    return imported().ViTForImageClassification
+
+
+def lines(sizes: dict, eps: float):
+    """The textbook, over the ops that transformers runs."""
+    B, D, K = map(symbol, "BDK")
+    page = Page(eps=eps)
+    places = {
+        "embedding": Place("vit.embeddings.patch_embeddings"),
+        "sequence": Place("vit.embeddings", "cat"),
+        "position": Place("vit.embeddings", "add"),
+    }
+    inside = "vit.embeddings"
+    kernels = f"{inside}.patch_embeddings.projection"
+    x = photo_tokens(page, "pixel_values", kernels, f"{inside}.cls_token", f"{inside}.position_embeddings", places)
+    table = Table({**BLOCK, **INSIDE[sizes["attention"]]}, PARAMETERS, GELU, eps)
+    for layer in range(sizes["L"]):
+        writer = Writer(table, f"vit.layers.{layer}", layer + 1)
+        x = writer.block(x)
+        page.lines += writer.page.lines
+    made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
+    x = page.line("norm", "Last norm", made, page.norm(x, "f", "vit.layernorm"), Place("vit.layernorm"), WHY["norm"])
+    made = page.tensor(r"\mathbf{x}_f", (B, D), "cls")
+    x = page.line("head", "Take the CLS token", made, Row(x, 0), Place("", "getitem"), WHY["take"])
+    made = page.tensor(r"\mathbf{Z}", (B, K), "logits")
+    equation = page.linear(x, r"\mathrm{cls}", (D, K), "classifier")
+    page.line("head", "Classify", made, equation, Place("classifier"), WHY["head"])
+    return page.lines
+
+
+def spec(config, files) -> Spec:
+    """All that is known of a ViT, from its configuration."""
+    return Spec(
+        net=builder(config, architecture, ATTRIBUTES),
+        lines=lambda sizes: lines(sizes, config.layer_norm_eps),
+        takes=("image",),
+        samples="photos",
+        sizes=sizes_of(config, ATTRIBUTES),
+        options={"attention": ATTENTION},
+        derived={"W": "H", "N": "H**2/P**2", "d_k": "D/h"},
+        names=("B", "D", "N", "N + 1", "K", "C", "P", "H", "H/P", "h", "d_k", "d_ff"),
+        probes=PROBES,
+        example=lambda sizes: (torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["H"]),),
+        prepare=photo,
+        result=classes,
+        segments=lambda sizes: (Segment("CLS", 0, 1), Segment("image", 1, sizes["N"] + 1)),
+        tiny={**PROBES[0], "L": 2},
+    )

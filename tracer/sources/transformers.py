@@ -1,0 +1,146 @@
+"""Models of transformers: `hf:ID` of the hub, `hf:` and a local folder, or a family's name, such as `hf:bert`.
+
+A family is one file of `families/`, found by the `model_type` that a checkpoint's configuration names.
+"""
+
+from __future__ import annotations
+
+import json
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+import torch
+
+from tracer.model import Spec
+from tracer.sources import families
+from tracer.sources.network import offline, reason
+
+PREFIX = "hf"
+PACKAGE = "transformers"
+
+
+@lru_cache(maxsize=1)
+def imported():
+    """The package `transformers`, quiet: its progress bars stay, its advice does not."""
+    from tracer.sources.torchvision import imported as vision
+
+    try:
+        vision()  # transformers imports it where it is installed
+    except ImportError:
+        pass
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    return transformers
+
+
+def examples() -> tuple[str, ...]:
+    """The families by name: each opens with seeded random weights where no checkpoint is given."""
+    return tuple(module.name for module in iter_modules(families.__path__))
+
+
+def summary(id: str) -> str:
+    """What the model is, in a few words."""
+    family, _ = _found(id)
+    return (family.__doc__ or "").split("\n")[0]
+
+
+@lru_cache(maxsize=16)
+def spec(id: str) -> Spec:
+    """What is known of a checkpoint, from its configuration. ValueError in one sentence where it can't be had."""
+    family, config = _found(id)
+    return family.spec(config, Files(id))
+
+
+def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None, dict | None, str]:
+    """The net with the checkpoint's weights (safetensors only), what is known of it, and where it comes from."""
+    family, config = _found(id)
+    files = Files(id)
+    if not files.exist:
+        return None, None, f"seeded random weights: {id} is the name of a family, and no checkpoint was given"
+    options = {option: sizes[option] for option in spec.options}
+    try:
+        made = family.architecture(config).from_pretrained(
+            id, use_safetensors=True, trust_remote_code=False, attn_implementation=options.get("attention", "sdpa")
+        )
+    except (OSError, ValueError) as error:
+        raise ValueError(f"the weights of 'hf:{id}' can't be read ({reason(error)}); safetensors were expected") from None
+    made.config.use_cache = False
+    return made.float().eval(), files.card(config), f"weights of {id}"
+
+
+class Files:
+    """The small files beside a checkpoint: how its photos are normalised, how its text is cut into tokens."""
+
+    def __init__(self, id: str):
+        self.id = id
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is a checkpoint of that name, in a local folder or on the hub."""
+        return self.path("config.json") is not None
+
+    def path(self, name: str) -> Path | None:
+        """One of the checkpoint's files, or None where it has none or can't be reached."""
+        if Path(self.id).is_dir():
+            path = Path(self.id) / name
+            return path if path.is_file() else None
+        found = imported().utils.cached_file(
+            self.id,
+            name,
+            local_files_only=offline(),
+            _raise_exceptions_for_gated_repo=False,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
+        return found and Path(found)
+
+    @property
+    def tokenizer(self):
+        """The checkpoint's tokenizer, or None where it has none."""
+        if not any(self.path(name) for name in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model")):
+            return None
+        return imported().AutoTokenizer.from_pretrained(self.id, trust_remote_code=False)
+
+    def card(self, config) -> dict:
+        """Mean and standard deviation of pixels, and the names of classes."""
+        card, path = {"data": self.id}, self.path("preprocessor_config.json")
+        known = json.loads(path.read_text(encoding="utf-8")) if path else {}
+        if known.get("do_normalize", True) and "image_mean" in known:
+            card |= {"mean": known["image_mean"], "std": known["image_std"]}
+        names = config.id2label or {}
+        if names and not all(name == f"LABEL_{number}" for number, name in names.items()):
+            card["classes"] = [names[number] for number in sorted(names)]
+        return card
+
+
+@lru_cache(maxsize=32)
+def _found(id: str):
+    """The family's file and the configuration of a checkpoint, or of the family where that is all that is named."""
+    files = Files(id)
+    known = {name: f"{families.__name__}.{name}" for name in examples()}
+    if not files.exist:
+        if id in known:
+            family = import_module(known[id])
+            return family, family.config()
+        if Path(id).is_dir() or id.startswith((".", "/", "~")):
+            raise ValueError(f"'hf:{id}' is no folder with a config.json, which is where a checkpoint says what it is")
+        near = get_close_matches(id, known, n=1, cutoff=0.6)
+        hint = f"did you mean 'hf:{near[0]}'?" if near else "expected one on this machine, a folder, or a family: "
+        hint += "" if near else ", ".join(known)
+        why = "it is offline (HF_HUB_OFFLINE)" if offline() else "the hub can't be reached or has no such model"
+        raise ValueError(f"'hf:{id}' is not on this machine, and {why}; {hint}")
+    try:
+        config = imported().AutoConfig.from_pretrained(id, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"the configuration of 'hf:{id}' can't be read ({reason(error)})") from None
+    name = config.model_type.replace("-", "_")
+    if name not in known:
+        raise ValueError(
+            f"'hf:{id}' is of the family {config.model_type!r}, which has no steps here; known are {', '.join(known)}. "
+            "tracer.trace(module, …) records it all the same"
+        )
+    return import_module(known[name]), config
