@@ -8,13 +8,17 @@ from tracer.equations.node import Node
 
 
 class CausalMask(Node):
-    """`M_ij = 0` for `j ≤ i`, else `-∞`; `[S, S]` (Vaswani et al. 2017, section 3.2.3)."""
+    """`M_ij = 0` for `j ≤ i`, else `-∞`; `[S, S]` (Vaswani et al. 2017, section 3.2.3).
 
-    def __new__(cls, length):
-        return super().__new__(cls, sympy.sympify(length))
+    `CausalMask(S, lowest)` has another number than -∞: some libraries add the lowest one of float32.
+    """
+
+    def __new__(cls, length, *lowest):
+        return super().__new__(cls, sympy.sympify(length), *map(sympy.Float, lowest))
 
     def _latex(self, printer):
-        return r"\begin{cases} 0 & j \le i \\ -\infty & j > i \end{cases}"
+        lowest = r"-\infty" if len(self.args) == 1 else rf"{float(self.args[1]):.1e}".replace("e+", r"\cdot 10^{") + "}"
+        return rf"\begin{{cases}} 0 & j \le i \\ {lowest} & j > i \end{{cases}}"
 
     def infer(self, same):
         return (self.args[0], self.args[0])
@@ -23,8 +27,9 @@ class CausalMask(Node):
         import torch
 
         length = int(size(self.args[0]))
+        lowest = float(self.args[1]) if len(self.args) > 1 else float("-inf")
         i, j = torch.arange(length)[:, None], torch.arange(length)
-        return torch.zeros(length, length, dtype=torch.float64).masked_fill(j > i, float("-inf"))
+        return torch.zeros(length, length, dtype=torch.float64).masked_fill(j > i, lowest)
 
 
 class PrefixMask(Node):

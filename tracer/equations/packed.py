@@ -103,6 +103,22 @@ class Squeezed(Node):
         return tensor
 
 
+class Stacked(Node):
+    """The same tensor with axes of size 1 in front: `[T, T]` to `[1, 1, T, T]`."""
+
+    def __new__(cls, tensor, axes):
+        return super().__new__(cls, tensor, sympy.Integer(axes))
+
+    def _latex(self, printer):
+        return printer._print(self.args[0])
+
+    def infer(self, same, shape):
+        return (sympy.Integer(1),) * int(self.args[1]) + tuple(shape)
+
+    def run(self, size, tensor):
+        return tensor[(None,) * int(self.args[1])]
+
+
 class Counting(Node):
     """The numbers of places, `[1, T]`: 0, 1, … T - 1."""
 

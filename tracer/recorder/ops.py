@@ -5,13 +5,16 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
+from torch import Tensor
+
 LAYOUT = frozenset(
     """view _unsafe_view reshape _reshape_alias expand expand_as permute transpose t mT unsqueeze squeeze select slice
     narrow split split_with_sizes chunk unbind unflatten flatten clone contiguous detach alias lift_fresh lift
     _to_copy to empty empty_like new_empty empty_strided as_strided unfold view_as movedim diagonal unsafe_split
     unsafe_chunk _local_scalar_dense is_nonzero scalar_tensor resize_ set_ detach_ copy copy_ _conj
-    lift_fresh_copy""".split()
+    lift_fresh_copy arange zeros ones full eye""".split()
 )
+"""Ops that lay data out anew, or make constants out of nothing: they compute nothing from the data."""
 
 VIEWS = frozenset("view _unsafe_view reshape _reshape_alias clone contiguous alias detach".split())
 """Ops that keep the elements in order; `view` and `clone` + `_unsafe_view` are one reshape in two spellings."""
@@ -59,3 +62,14 @@ def kind(func) -> OpKind:
 def is_layout(name: str) -> bool:
     """True for ops that move or copy elements and compute none."""
     return name in LAYOUT
+
+
+def tensors(values) -> list[Tensor]:
+    """The tensors among an op's arguments, also in lists."""
+    found = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += tensors(value)
+    return found

@@ -67,7 +67,9 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
             id, use_safetensors=True, trust_remote_code=False, attn_implementation=options.get("attention", "sdpa")
         )
     except (OSError, ValueError) as error:
-        raise ValueError(f"the weights of 'hf:{id}' can't be read ({reason(error)}); safetensors were expected") from None
+        raise ValueError(
+            f"the weights of 'hf:{id}' can't be read ({reason(error)}); safetensors were expected"
+        ) from None
     made.config.use_cache = False
     return made.float().eval(), files.card(config), f"weights of {id}"
 

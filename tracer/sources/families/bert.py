@@ -23,8 +23,8 @@ ATTRIBUTES = {
     "L": "num_hidden_layers",
 }
 PROBES = (
-    {"B": 19, "T": 11, "V": 83, "T_max": 41, "D": 66, "h": 6, "d_ff": 26},
-    {"B": 23, "T": 17, "V": 89, "T_max": 37, "D": 14, "h": 2, "d_ff": 29},
+    {"B": 19, "T": 11, "V": 83, "T_max": 59, "D": 66, "h": 6, "d_ff": 26},
+    {"B": 23, "T": 17, "V": 89, "T_max": 47, "D": 14, "h": 2, "d_ff": 29},
 )
 BLOCK = {
     "query": Place("attention.self", "transpose", 0),
@@ -80,7 +80,9 @@ def lines(sizes: dict, config):
     found = Lookup(page.parameter(r"\mathbf{E}", (V, D), "word_embeddings.weight"), ids)
     words = page.line("embedding", "Look up the tokens", made, found, Place("word_embeddings"), LANGUAGE["lookup"])
     made = page.tensor(r"\mathbf{X}_{\mathrm{type}}", (B, T, D), "types")
-    kind = Row(page.parameter(r"\mathbf{E}_{\mathrm{type}}", (config.type_vocab_size, D), "token_type_embeddings.weight"), 0)
+    kind = Row(
+        page.parameter(r"\mathbf{E}_{\mathrm{type}}", (config.type_vocab_size, D), "token_type_embeddings.weight"), 0
+    )
     x = page.line("embedding", "Add the type", made, words + kind, Place("", "add", 0), LANGUAGE["type"])
     made = page.tensor(r"\mathbf{X}_P", (B, T, D), "position")
     positions = Rows(page.parameter(r"\mathbf{P}", (T_max, D), "position_embeddings.weight"), T)

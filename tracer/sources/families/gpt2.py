@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tracer.equations import GELU, CausalMask, Counting, GELUTanh, Lookup, OneRun, Tensor
+from tracer.equations import GELU, CausalMask, Counting, GELUTanh, Lookup, OneRun, Stacked, Tensor
 from tracer.model import Spec
 from tracer.notation import symbol
 from tracer.record import Segment
@@ -23,8 +23,8 @@ ATTRIBUTES = {
     "L": "n_layer",
 }
 PROBES = (
-    {"B": 19, "T": 11, "V": 83, "T_max": 41, "D": 66, "h": 6, "d_ff": 26},
-    {"B": 23, "T": 17, "V": 89, "T_max": 37, "D": 14, "h": 2, "d_ff": 29},
+    {"B": 19, "T": 11, "V": 83, "T_max": 59, "D": 66, "h": 6, "d_ff": 26},
+    {"B": 23, "T": 17, "V": 89, "T_max": 47, "D": 14, "h": 2, "d_ff": 29},
 )
 BLOCK = {
     "norm1": Place("ln_1"),
@@ -86,13 +86,16 @@ def lines(sizes: dict, config):
     )
     made = page.tensor(r"\mathbf{X}^{(0)}", (B, T, D), "position")
     positions = Lookup(page.parameter(r"\mathbf{P}", (T_max, D), "transformer.wpe.weight"), places)
-    x = page.line("position", "Add positions", made, x + positions, Place("transformer", "add", -1), LANGUAGE["position"])
+    x = page.line(
+        "position", "Add positions", made, x + positions, Place("transformer", "add", 1), LANGUAGE["position"]
+    )
     made = page.tensor(r"r", (), "one")
     page.line("attention", "Is it one text?", made, OneRun(places), Place("transformer", "all"), LANGUAGE["one"])
     mask = CausalMask(T)
     if sizes["attention"] == "eager":
         made = page.tensor(r"\mathbf{M}", (1, 1, T, T), "mask")
-        mask = page.line("attention", "Causal mask", made, mask, Place("transformer", "where"), LANGUAGE["mask"])
+        equation = Stacked(CausalMask(T, torch.finfo(torch.float32).min), 2)
+        mask = page.line("attention", "Causal mask", made, equation, Place("transformer", "where"), LANGUAGE["mask"])
     places = {**BLOCK, **INSIDE[sizes["attention"]]}
     table_of_block = Table(places, PARAMETERS, ACTIVATIONS[config.activation_function], eps, transposed=False)
     for layer in range(sizes["L"]):
