@@ -24,6 +24,7 @@ with detail:
     steps.equation(step)
     steps.reasons(step)
     steps.tensor(trace, step)
+    steps.four_terms(trace, step)
     steps.product(step)
     st.subheader("The operations it covers")
     steps.operations([op for op in trace.ops if op.index in set(step.ops)])

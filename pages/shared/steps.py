@@ -5,13 +5,14 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from pages.shared import texts
+from pages.shared import session, texts
 from pages.shared.components import copy_button, drawing
 from tracer import notation
 from tracer.figures import products, tensors
+from tracer.figures import terms as pictures
 from tracer.figures.classes import answer
 from tracer.figures.colours import STREAMLIT
-from tracer.figures.labels import shape_numbers, symbol_text
+from tracer.figures.labels import scientific, shape_numbers, symbol_text
 from tracer.record import Op, Step, Trace
 
 
@@ -124,6 +125,39 @@ def tensor(trace: Trace, step: Step) -> None:
     )
     st.plotly_chart(figure, alt=tensors.describe(matrix, symbol_text(step.symbol)), config={"displaylogo": False})
     st.caption(tensors.caption(matrix) or "Every value is shown.")
+
+
+def four_terms(trace: Trace, step: Step) -> None:
+    """Beside the scores of a first block that reads tokens plus positions: the four terms that they fall into."""
+    if step.id != "block1.attention.scores" or session.given().kind == "trace":
+        return
+    from tracer.attention.terms import terms
+
+    try:
+        found = terms(session.model(), trace)
+    except ValueError:  # this block reads something else, or the run did not keep what the terms are made of
+        return
+    scores = trace.value(step)
+    if scores is None:
+        return
+    st.subheader("The same scores as four terms")
+    st.markdown(
+        "The block reads content plus position, so queries and keys are sums of two parts each, and every score is a "
+        "sum of four products: content or position of the query’s token, against content or position of the key’s."
+    )
+    head = min(st.session_state.get("axis1", 0), scores.shape[1] - 1)
+    error = scientific(pictures.difference(found, scores))
+    shares = {name: float(term[0, head].square().mean().sqrt()) for name, term in found.items()}
+    largest = max(shares, key=shares.get)
+    st.plotly_chart(
+        pictures.maps({name: term[0, head] for name, term in found.items()}, scores[0, head]),
+        alt=f"Four maps of head {head} that add up to its scores; the largest term is {largest}.",
+        config={"displayModeBar": False},
+    )
+    st.caption(
+        f"Head {head}, in the order query–key. By root mean square the largest is **{largest}**. Over all heads, the "
+        f"sum differs from the scores that ran by at most **{error}** of the largest score."
+    )
 
 
 def class_names(trace: Trace, step: Step) -> Sequence[str] | None:
