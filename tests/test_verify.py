@@ -9,6 +9,7 @@ import torch
 
 import tracer
 from tracer import verify
+from tracer.model import Inputs
 
 KEYS = ["model", "ops", "dims", "solved", "equations", "proven", "max_error", "coverage", "identical", "opened_error"]
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
@@ -26,7 +27,7 @@ def trace(model):
 
 def told(model, trace, net=None) -> tuple[dict, list[str]]:
     """The report, and its failures, on a model that shows `trace` for its run."""
-    liar = SimpleNamespace(name="liar", net=net or model.net, inputs=model.inputs, trace=lambda: trace)
+    liar = SimpleNamespace(name="liar", net=net or model.net, inputs=model.inputs, spec=model.spec, trace=lambda: trace)
     report = verify.report(liar)
     return report, verify.failures(report)
 
@@ -136,7 +137,11 @@ def test_the_fast_path_is_compared_with_the_opened_one():
     torch.manual_seed(0)
     net, x = Fused().eval(), torch.randn(2, 5, 8)
     model = SimpleNamespace(
-        name="fused", net=net, inputs=lambda: (x,), trace=lambda: tracer.trace(net, x, symbols={"B": 0, "T": 1})
+        name="fused",
+        net=net,
+        spec=SimpleNamespace(whole=False),
+        inputs=lambda: Inputs((x,)),
+        trace=lambda: tracer.trace(net, x, symbols={"B": 0, "T": 1}),
     )
     with torch.no_grad():
         report = verify.report(model)

@@ -17,6 +17,7 @@ from tracer.inputs.images import Crop
 from tracer.notation import MEANINGS
 from tracer.probe import Vocabulary
 from tracer.record import Picture, Segment, Trace
+from tracer.recorder import Recording
 from tracer.steps import Line
 from tracer.tracing import WHOLE, assemble, record_or_explain, solved
 
@@ -129,13 +130,18 @@ class Model:
                 raise ValueError(f"{symbol}={value!r} can't run: a whole number from {least} up was expected")
         return self.spec.prepare(self, image, text, {"B": 1, **self.spec.settings, **sizes})
 
-    def trace(self, image=None, text: str | None = None, *, keep=None, prove: bool = True, **sizes: int) -> Trace:
-        """Runs the model once and proves what it shows; see `inputs`, and `tracer.trace` for `keep` and `prove`."""
+    def trace(
+        self, image=None, text: str | None = None, *, keep=None, prove: bool = True, primitives=False, **sizes: int
+    ) -> Trace:
+        """Runs the model once and proves what it shows.
+
+        See `inputs`, and `tracer.trace` for `keep`, `prove` and `primitives`.
+        """
         inputs = self.inputs(image, text, **sizes)
         with torch.no_grad():
-            recording = record_or_explain(self.net, tuple(inputs), inputs.named, keep, prove)
+            recording = record_or_explain(self.net, tuple(inputs), inputs.named, keep, prove, primitives)
         full = self.vocabulary.complete({**inputs.sizes, **self.sizes})
-        solution, notes = self._solved(recording.ops, {**inputs.sizes, **self.sizes})
+        solution, notes = self._solved(recording, {**inputs.sizes, **self.sizes})
         picture, values = None, {}
         if inputs.crop is not None:
             rows, columns = full["H"] // full["P"], full["W"] // full["P"]
@@ -161,14 +167,19 @@ class Model:
             weights=self.weights,
         )
 
-    def _solved(self, ops, sizes):
+    def _solved(self, recording: Recording, sizes):
         """The solution of this op list at these sizes; it does not depend on values, so it is solved once."""
-        key = (tuple(sorted(sizes.items())), hash(tuple((op.name, op.module, op.line) for op in ops)))
+        ops = hash(tuple((op.name, op.module, op.line) for op in recording.ops))
+        key = (
+            tuple(sorted(sizes.items())),
+            ops,
+            hash(tuple(part.name for op in recording.opened for part in op.parts)),
+        )
         if key not in self._solutions:
             if len(self._solutions) >= 16:
                 self._solutions.clear()
             probes = [{**self.sizes, **probe} for probe in self.spec.probes]
-            self._solutions[key] = solved(ops, sizes, self.vocabulary, probes)
+            self._solutions[key] = solved(recording, sizes, self.vocabulary, probes)
         return self._solutions[key]
 
 

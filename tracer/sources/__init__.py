@@ -1,8 +1,8 @@
 """Models of libraries, by name: `torchvision:vit_b_16`, `timm:NAME`, `hf:ID` or `hf:` and a local folder.
 
 Every file of this folder that has a `PREFIX` is a library, found by itself and imported only when it is used. It says
-what its models are (`examples()`, `summary(id)`, `spec(id)`), and loads their weights where they can be had (`pretrained(id, spec)`:
-the net or None, what is known of it, and where its weights come from, in words).
+what its models are (`examples()`, `summary(id)`, `spec(id)`), and loads their weights where they can be had
+(`pretrained(id, spec, sizes)`: the net or None, what is known of it, and where its weights come from, in words).
 """
 
 from __future__ import annotations

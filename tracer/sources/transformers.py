@@ -6,6 +6,7 @@ A family is one file of `families/`, found by the `model_type` that a checkpoint
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
@@ -27,10 +28,8 @@ def imported():
     """The package `transformers`, quiet: its progress bars stay, its advice does not."""
     from tracer.sources.torchvision import imported as vision
 
-    try:
+    with suppress(ImportError):
         vision()  # transformers imports it where it is installed
-    except ImportError:
-        pass
     import transformers
 
     transformers.logging.set_verbosity_error()

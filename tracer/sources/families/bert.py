@@ -9,8 +9,9 @@ from tracer.model import Spec
 from tracer.notation import symbol
 from tracer.record import Segment
 from tracer.sources.configured import ATTENTION, builder, embedding, sizes_of, text_as
-from tracer.sources.textbook import FUSED, LANGUAGE, Table, Writer
+from tracer.sources.textbook import FUSED, Table, Writer
 from tracer.sources.transformers import imported
+from tracer.sources.why import WHY
 from tracer.steps import Place
 from tracer.textbook import Page
 
@@ -78,17 +79,17 @@ def lines(sizes: dict, config):
     made = page.tensor(r"\mathbf{X}_E", (B, T, D), "tokens")
     ids = Tensor(r"\mathbf{t}", (B, T), "input input_ids")
     found = Lookup(page.parameter(r"\mathbf{E}", (V, D), "word_embeddings.weight"), ids)
-    words = page.line("embedding", "Look up the tokens", made, found, Place("word_embeddings"), LANGUAGE["lookup"])
+    words = page.line("embedding", "Look up the tokens", made, found, Place("word_embeddings"), WHY["lookup"])
     made = page.tensor(r"\mathbf{X}_{\mathrm{type}}", (B, T, D), "types")
     kind = Row(
         page.parameter(r"\mathbf{E}_{\mathrm{type}}", (config.type_vocab_size, D), "token_type_embeddings.weight"), 0
     )
-    x = page.line("embedding", "Add the type", made, words + kind, Place("", "add", 0), LANGUAGE["type"])
+    x = page.line("embedding", "Add the type", made, words + kind, Place("", "add", 0), WHY["type"])
     made = page.tensor(r"\mathbf{X}_P", (B, T, D), "position")
     positions = Rows(page.parameter(r"\mathbf{P}", (T_max, D), "position_embeddings.weight"), T)
-    x = page.line("position", "Add positions", made, x + positions, Place("", "add", 1), LANGUAGE["position"])
+    x = page.line("position", "Add positions", made, x + positions, Place("", "add", 1), WHY["position"])
     made = page.tensor(r"\mathbf{X}^{(0)}", (B, T, D), "norm")
-    x = page.line("norm", "Normalise", made, page.norm(x, "E", "LayerNorm"), Place("LayerNorm"), LANGUAGE["first norm"])
+    x = page.line("norm", "Normalise", made, page.norm(x, "E", "LayerNorm"), Place("LayerNorm"), WHY["first norm"])
     lines = page.lines
     places = {**BLOCK, **INSIDE[sizes["attention"]]}
     table = Table(places, PARAMETERS, ACTIVATIONS[config.hidden_act], eps, post=True)
@@ -98,11 +99,11 @@ def lines(sizes: dict, config):
         lines += writer.page.lines
     page = Page("pooler")
     made = page.tensor(r"\mathbf{x}_1", (B, D), "first")
-    x = page.line("head", "Take the first token", made, Row(x, 0), Place("", "getitem"), LANGUAGE["first"])
+    x = page.line("head", "Take the first token", made, Row(x, 0), Place("", "getitem"), WHY["first"])
     made = page.tensor(r"\mathbf{y}", (B, D), "dense")
-    x = page.line("head", "Pool", made, page.linear(x, "p", (D, D), "dense"), Place("dense"), LANGUAGE["pool"])
+    x = page.line("head", "Pool", made, page.linear(x, "p", (D, D), "dense"), Place("dense"), WHY["pool"])
     made = page.tensor(r"\mathbf{z}", (B, D), "pooled")
-    page.line("head", "Squash", made, Tanh(x), Place("activation"), LANGUAGE["tanh"])
+    page.line("head", "Squash", made, Tanh(x), Place("activation"), WHY["tanh"])
     return lines + page.lines
 
 

@@ -9,8 +9,9 @@ from tracer.model import Spec
 from tracer.notation import symbol
 from tracer.record import Segment
 from tracer.sources.configured import ATTENTION, builder, following, sizes_of, text_as
-from tracer.sources.textbook import FUSED, LANGUAGE, Table, Writer
+from tracer.sources.textbook import FUSED, Table, Writer
 from tracer.sources.transformers import imported
+from tracer.sources.why import WHY
 from tracer.steps import Place
 from tracer.textbook import Page
 
@@ -77,25 +78,21 @@ def lines(sizes: dict, config):
     table = page.parameter(r"\mathbf{E}", (V, D), "transformer.wte.weight")
     made = page.tensor(r"\mathbf{X}_E", (B, T, D), "embedding")
     ids = Tensor(r"\mathbf{t}", (B, T), "input input_ids")
-    x = page.line(
-        "embedding", "Look up the tokens", made, Lookup(table, ids), Place("transformer.wte"), LANGUAGE["lookup"]
-    )
+    x = page.line("embedding", "Look up the tokens", made, Lookup(table, ids), Place("transformer.wte"), WHY["lookup"])
     made = page.tensor(r"\mathbf{p}", (1, T), "places")
     places = page.line(
-        "position", "Number the places", made, Counting(T), Place("transformer", "unsqueeze"), LANGUAGE["places"]
+        "position", "Number the places", made, Counting(T), Place("transformer", "unsqueeze"), WHY["places"]
     )
     made = page.tensor(r"\mathbf{X}^{(0)}", (B, T, D), "position")
     positions = Lookup(page.parameter(r"\mathbf{P}", (T_max, D), "transformer.wpe.weight"), places)
-    x = page.line(
-        "position", "Add positions", made, x + positions, Place("transformer", "add", 1), LANGUAGE["position"]
-    )
+    x = page.line("position", "Add positions", made, x + positions, Place("transformer", "add", 1), WHY["position"])
     made = page.tensor(r"r", (), "one")
-    page.line("attention", "Is it one text?", made, OneRun(places), Place("transformer", "all"), LANGUAGE["one"])
+    page.line("attention", "Is it one text?", made, OneRun(places), Place("transformer", "all"), WHY["one"])
     mask = CausalMask(T)
     if sizes["attention"] == "eager":
         made = page.tensor(r"\mathbf{M}", (1, 1, T, T), "mask")
         equation = Stacked(CausalMask(T, torch.finfo(torch.float32).min), 2)
-        mask = page.line("attention", "Causal mask", made, equation, Place("transformer", "where"), LANGUAGE["mask"])
+        mask = page.line("attention", "Causal mask", made, equation, Place("transformer", "where"), WHY["mask"])
     places = {**BLOCK, **INSIDE[sizes["attention"]]}
     table_of_block = Table(places, PARAMETERS, ACTIVATIONS[config.activation_function], eps, transposed=False)
     for layer in range(sizes["L"]):
@@ -104,9 +101,9 @@ def lines(sizes: dict, config):
         page.lines += writer.page.lines
     made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
     norm = page.norm(x, "f", "transformer.ln_f")
-    x = page.line("norm", "Last norm", made, norm, Place("transformer.ln_f"), LANGUAGE["norm"])
+    x = page.line("norm", "Last norm", made, norm, Place("transformer.ln_f"), WHY["norm"])
     made = page.tensor(r"\mathbf{Z}", (B, T, V), "logits")
-    page.line("head", "Score every token", made, x @ table.T, Place("lm_head"), LANGUAGE["tied"])
+    page.line("head", "Score every token", made, x @ table.T, Place("lm_head"), WHY["tied"])
     return page.lines
 
 

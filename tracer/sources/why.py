@@ -1,0 +1,53 @@
+"""Why the steps of library models are there, in two or three sentences for a student."""
+
+from tracer.textbook import WHY as BLOCK
+
+WHY = {
+    **BLOCK,
+    "packed": "Queries, keys and values in one matrix product instead of three: the three matrices lie "
+    "side by side in one. It is the same arithmetic, and one large product keeps the machine "
+    "busier than three small ones.",
+    "context": "Each token's mixture of all values, weighted by its row of shares, head by head. Where one"
+    " kernel does all of attention, this is the first tensor that it writes to memory.",
+    "output": "The heads, which worked apart, are laid side by side, and one product mixes what they "
+    "found. It brings the result back to the model's width.",
+    "norm after": "The sum is normalised after the residual, as in the first transformer: mean 0 and variance"
+    " 1 for each token, then γ and β. The residual stream itself is normalised, so no last norm"
+    " is needed.",
+    "norm after 2": "The second sum is normalised too, with a γ and β of its own. This is the block's output, "
+    "and the next one's input.",
+    "sum before norm": "The MLP adds to the token what it computed instead of replacing it. The norm comes after "
+    "this sum.",
+    "convolved": "A convolution whose stride is its kernel's side looks at each patch once: it is the unfold"
+    " operator and one matrix product, which is how the equation says it. Each patch becomes a "
+    "token of D numbers.",
+    "cls": "One more token, learned and the same for every photo, is put in front. It holds no pixels;"
+    " through attention it collects from all patches what the classification needs.",
+    "patch positions": "Attention does not know which token is where. A learned vector for each place is added, so"
+    " that every token carries what it shows and where it lies.",
+    "lookup": "Each token is a number, and the number says which row of the table it gets. The rows are "
+    "learned: tokens that are used alike come to lie near each other.",
+    "position": "Attention does not know the order of the tokens. A learned vector for each place is added,"
+    " so that every token carries what it is and where it stands.",
+    "places": "The places are numbered from 0. The numbers are the same for every text; only a text that "
+    "goes on from a cache would start later.",
+    "one": "Some programs lay several short texts behind each other in one row, and their place "
+    "numbers then start anew inside it. The code asks whether that is so here; it is not, so "
+    "the plain causal mask is right.",
+    "type": "A learned vector says which of two sentences a token belongs to. With one sentence it is "
+    "the same for all.",
+    "mask": "0 where a token may look, the lowest number there is where it may not: at itself and "
+    "before, never ahead. It is made once, and all blocks add it to their scores.",
+    "first norm": "The sum of the three tables is normalised before the first block: mean 0 and variance 1 "
+    "for each token, then γ and β.",
+    "norm": "The residual stream grew with every sum. One last layer norm brings all tokens to one "
+    "scale before they are read.",
+    "tied": "Every token of the vocabulary gets a score: how well its row of the embedding table fits "
+    "what the model expects next. The same table is read at both ends, which saves its "
+    "parameters once.",
+    "first": "The first token stands for the whole text. Through attention it has seen all others.",
+    "pool": "One more matrix product turns the first token into a vector for tasks on whole texts. It "
+    "was trained to tell whether one sentence follows another.",
+    "tanh": "Each number is squashed to between -1 and 1, so that no single one outweighs the rest. The"
+    " result is the model's summary of the text.",
+}
