@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.shared import components, frame, session, texts, tokens
+from pages.shared import claims, components, frame, session, texts, tokens
 from tracer.figures import maps
 
 TITLE = "Attention"
@@ -31,3 +31,4 @@ st.caption(
     "is not by itself an explanation (Jain and Wallace 2019). Rollout multiplies the blocks’ mean maps, each with half "
     "an identity for the residual stream (Abnar and Zuidema 2020)."
 )
+claims.show(trace)

@@ -157,3 +157,25 @@ def _levels(model, pixels):
     from PIL import Image
 
     return anomaly_map(model.net, model.inputs(Image.fromarray(pixels))[0])[0]
+
+
+def test_the_claims_are_measured_on_the_run():
+    model, trace = vit()
+    found = claims.measured(model, trace)
+    assert found.lookup[0] == pytest.approx(float(trace.attention(0).amax(-1).mean()), rel=1e-4)
+    assert found.lookup[0] < found.lookup[1] < found.lookup[2] <= 1
+    assert found.mixture < 1e-6 and found.shared_scores < 1e-6 < 1e-3 < found.shared_weights
+    assert found.own_scores == claims.asymmetry(trace.value("block1.attention.scores"))
+    assert found.equivariant < 1e-5 and found.invariant > 1e-3 and found.positioned > 1e-3
+
+
+def test_one_head_is_measured_too():
+    model = tracer.load("vit-note", H=32, W=32, D=24, d_k=8, d_ff=20)
+    assert claims.measured(model, model.trace()).mixture < 1e-6
+
+
+@pytest.mark.parametrize("name", ["nanogpt", "transformer", "mae", "clip"])
+def test_claims_are_made_only_where_they_are_about_the_model(name):
+    model = tracer.load(name, L=1)
+    with pytest.raises(ValueError, match="does not attend to tokens plus positions without a mask"):
+        claims.measured(model, model.trace())

@@ -160,3 +160,13 @@ def test_the_label_map_lies_over_the_photo_and_can_be_seen_through():
     assert any(entry["name"].startswith("circle") for entry in chart()["data"][1:])
     at.main.slider[0].set_value(0).run()
     assert not at.exception and chart()["data"][0]["opacity"] == 0
+
+
+def test_the_claims_of_the_texts_are_measured_live_for_the_vit():
+    heading = "What the texts say of attention, in numbers"
+    at = chosen("vit", "pages/attention.py")
+    first = next(element.value for element in at.markdown if "soft dictionary lookup" in element.value)
+    assert heading in [element.value for element in at.subheader] and "equivariance and not invariance" in first
+    upload(at, picture(seed=5), "mine.jpg")
+    assert next(element.value for element in at.markdown if "soft dictionary lookup" in element.value) != first
+    assert heading not in [element.value for element in chosen("nanogpt", "pages/attention.py").subheader]
