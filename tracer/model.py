@@ -170,11 +170,8 @@ class Model:
     def _solved(self, recording: Recording, sizes):
         """The solution of this op list at these sizes; it does not depend on values, so it is solved once."""
         ops = hash(tuple((op.name, op.module, op.line) for op in recording.ops))
-        key = (
-            tuple(sorted(sizes.items())),
-            ops,
-            hash(tuple(part.name for op in recording.opened for part in op.parts)),
-        )
+        parts = hash(tuple(part.name for op in recording.opened for part in op.parts))
+        key = (tuple(sorted(sizes.items())), ops, parts)
         if key not in self._solutions:
             if len(self._solutions) >= 16:
                 self._solutions.clear()

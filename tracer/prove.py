@@ -9,6 +9,7 @@ from typing import NamedTuple
 import sympy
 import torch
 
+from tracer.difference import relative_difference
 from tracer.equations import Node, ShapeError, Tensor, execute, infer, tensors
 from tracer.notation import parse
 from tracer.probe import UNKNOWN, base_form, value_of
@@ -29,16 +30,7 @@ def relative_error(computed: torch.Tensor, traced: torch.Tensor) -> float:
     """max|computed - traced| / max|traced| over finite values; equal infinities count 0, 0 against 0 is 0."""
     if computed.shape != traced.shape:
         raise ShapeError(f"the equation gives shape {tuple(computed.shape)}, the run {tuple(traced.shape)}")
-    traced = traced.to(computed.dtype)
-    difference = torch.where(computed == traced, torch.zeros_like(computed), (computed - traced).abs())
-    if not difference.numel():
-        return 0.0
-    largest = difference.max()
-    if largest == 0:
-        return 0.0
-    finite = traced[traced.isfinite()].abs()
-    scale = finite.max() if finite.numel() else torch.ones((), dtype=computed.dtype)
-    return float(largest / scale)
+    return relative_difference(computed, traced)
 
 
 def prove(step: Found, value: Callable[[str], torch.Tensor | None], sizes: dict[str, int]) -> Proof:

@@ -68,6 +68,35 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True)
+class Primitive:
+    """One of the operations that an op is made of.
+
+    The `maker` of a tensor is the number of the primitive of this op that made it, or which of the op's inputs it is:
+    `"input 0"`. `within` names the ops, from the outside in, that PyTorch opened to get from the op to here, such as
+    `"_safe_softmax/_softmax"`.
+    """
+
+    name: str
+    within: str
+    inputs: tuple[TensorRecord, ...]
+    outputs: tuple[TensorRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposition:
+    """PyTorch's own decomposition of op `op`, run on the arguments that the op ran with.
+
+    `error` is max|decomposition - op| / max|op|; None for an op that stays one primitive, and `note` says why unless
+    it only lays data out anew.
+    """
+
+    op: int
+    primitives: tuple[Primitive, ...]
+    error: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Operand:
     """One factor or the result of a matrix product: its symbol and its last two dimensions."""
 
@@ -166,7 +195,11 @@ class Segment:
 
 @dataclass(frozen=True)
 class Trace:
-    """One forward pass: ops, steps, proofs, attention. Made by `tracer.trace` or `Model.trace`."""
+    """One forward pass: ops, steps, proofs, attention. Made by `tracer.trace` or `Model.trace`.
+
+    `decompositions` has one entry for each op, in order, where the trace was made with `primitives=True`; else it is
+    empty.
+    """
 
     model: str
     ops: tuple[Op, ...]
@@ -185,6 +218,7 @@ class Trace:
     flops_symbolic: str = "0"
     weights: str = ""
     notes: tuple[str, ...] = ()
+    decompositions: tuple[Decomposition, ...] = ()
 
     @cached_property
     def coverage(self) -> float:
@@ -217,7 +251,10 @@ class Trace:
         return weights(self, layer, head, query, part=part)
 
     def table(self, level: str = "ops") -> pandas.DataFrame:
-        """The run as a data frame, one row per op (`level="ops"`) or step (`level="steps"`)."""
+        """The run as a data frame, one row per op, or per step (`level="steps"`) or primitive (`level="primitives"`).
+
+        ValueError for the primitives of a trace that was made without.
+        """
         from tracer.views import table
 
         return table(self, level)

@@ -17,7 +17,7 @@ from tracer.equations.node import Node, infer
 from tracer.notation import MEANINGS
 from tracer.probe import Solution, Vocabulary, solve, value_of
 from tracer.prove import Proof, prove, proven_shape, recomputed, same_size
-from tracer.record import AttentionRecord, Op, Operand, Step, Symbol, TensorRecord, Trace
+from tracer.record import AttentionRecord, Decomposition, Op, Operand, Step, Symbol, TensorRecord, Trace
 from tracer.recorder import Recording, Seen, record
 from tracer.recorder.sources import source
 from tracer.steps import Found, Line, match, owners
@@ -39,6 +39,7 @@ def trace(
     build: Callable[[dict[str, int]], tuple] | None = None,
     keep: int | None = None,
     prove: bool = True,
+    primitives: bool = False,
     **kwargs,
 ) -> Trace:
     """Runs `module(*args, **kwargs)` once and records every op, as plain data.
@@ -47,7 +48,8 @@ def trace(
     its name): the module is then run again with those axes at other sizes, and every dimension is solved.
     `build(sizes)` returns `(module, args)` at other sizes, for modules whose own sizes are symbols too.
     `keep` is a cap in bytes on kept values (64 MB, 0 with `prove=False`); queries, keys and masks of attention are
-    kept besides. Runs in the caller's grad mode and changes nothing.
+    kept besides. `primitives=True` also opens every op into PyTorch's own decomposition, runs that on the op's own
+    arguments and compares. Runs in the caller's grad mode and changes nothing.
 
     Raises the forward's own error as it is, with the ops so far as its attribute `trace`; RuntimeError in a trace
     within a trace.
@@ -60,20 +62,20 @@ def trace(
     >>> run.attention(layer=0, head=1).shape
     torch.Size([1, 5, 5])
     """
-    recording = record_or_explain(module, args, kwargs, keep, prove)
+    recording = record_or_explain(module, args, kwargs, keep, prove, primitives)
     from tracer.probe.axes import named_axes
 
     vocabulary, sizes, probes = named_axes(module, args, kwargs, recording.inputs, symbols or {}, build)
-    solution, notes = solved(recording.ops, sizes, vocabulary, probes)
+    solution, notes = solved(recording, sizes, vocabulary, probes)
     return assemble(
         module, recording, model=type(module).__name__, sizes=sizes, derived={}, solution=solution, notes=notes
     )
 
 
-def record_or_explain(module, args, kwargs, keep, prove) -> Recording:
+def record_or_explain(module, args, kwargs, keep, prove, primitives=False) -> Recording:
     cap = (KEEP if prove else 0) if keep is None else keep
     try:
-        return record(module, args, kwargs, cap=cap)
+        return record(module, args, kwargs, cap=cap, primitives=primitives)
     except Exception as error:
         if hasattr(error, "recording"):
             recording = error.__dict__.pop("recording")
@@ -81,12 +83,14 @@ def record_or_explain(module, args, kwargs, keep, prove) -> Recording:
         raise
 
 
-def solved(seen, sizes, vocabulary: Vocabulary | None, probes) -> tuple[Solution | None, tuple[str, ...]]:
+def solved(
+    recording: Recording, sizes, vocabulary: Vocabulary | None, probes
+) -> tuple[Solution | None, tuple[str, ...]]:
     """Solves the run's dimensions, or says in one sentence why that was not possible."""
     if vocabulary is None:
         return None, ()
     try:
-        return solve(seen, sizes, vocabulary, probes), ()
+        return solve(recording.ops, sizes, vocabulary, probes, recording.opened), ()
     except Exception as error:  # the model's own error at another size: its shapes stay numbers, with the reason
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         return None, (f"the shapes stay numbers: the model did not run at the probed sizes ({reason})",)
@@ -157,8 +161,17 @@ def assemble(
         flops=account.flops,
         flops_symbolic=account.flops_symbolic,
         notes=notes,
+        decompositions=_decompositions(recording, solution),
         **more,
     )
+
+
+def _decompositions(recording: Recording, solution: Solution | None) -> tuple[Decomposition, ...]:
+    if not recording.opened:
+        return ()
+    from tracer.primitives import decompositions
+
+    return decompositions(recording.opened, solution)
 
 
 def part_of(module: str, parts: Collection[str]) -> str:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import torch
 
-from tracer.probe.align import align
+from tracer.probe.align import align, spelled
 from tracer.probe.solve import UNKNOWN, Solver, base_form, value_of
-from tracer.recorder import Seen, record
+from tracer.recorder import Recording, Seen, record
 
 __all__ = ["UNKNOWN", "Solution", "Vocabulary", "base_form", "solve", "value_of"]
 
@@ -40,50 +40,94 @@ class Vocabulary:
 class Solution:
     """Symbolic shapes by op: `inputs[i]` and `outputs[i]` are tuples of shapes, `held[i]` a note or "".
 
-    One is made once for each op list and sizes, and is equal to itself alone.
+    One is made once for each op list and sizes, and is equal to itself alone. `parts[i]` has the shapes of the
+    primitives of op i, a pair (inputs, outputs) for each, where the run was opened into them.
     """
 
     inputs: tuple[tuple[tuple[str, ...], ...], ...]
     outputs: tuple[tuple[tuple[str, ...], ...], ...]
     held: tuple[str, ...]
+    parts: tuple[tuple, ...] = ()
 
 
-def solve(run: list[Seen], sizes: dict[str, int], vocabulary: Vocabulary, probes: list[dict[str, int]]) -> Solution:
-    """Solves every dimension of `run`, made at `sizes`, with runs at `probes`; both name the underived sizes."""
-    inputs: list = [None] * len(run)
-    outputs: list = [None] * len(run)
+def solve(
+    run: list[Seen], sizes: dict[str, int], vocabulary: Vocabulary, probes: list[dict[str, int]], opened=()
+) -> Solution:
+    """Solves every dimension of `run`, made at `sizes`, with runs at `probes`; both name the underived sizes.
+
+    `opened` has the primitives of each op, where their dimensions are to be solved too.
+    """
+    found = Unsolved(run, opened)
+    found.fill(sizes, vocabulary, probes, vocabulary.names)
     held = [""] * len(run)
-    _fill(run, sizes, vocabulary, probes, vocabulary.names, inputs, outputs)
-    if None in inputs and "B" in sizes:
+    missing = found.missing()
+    if (missing or None in found.parts) and "B" in sizes:
         fixed = [{**probe, "B": sizes["B"]} for probe in probes]
-        names = tuple(name for name in vocabulary.names if name != "B")
-        missing = [i for i, found in enumerate(inputs) if found is None]
-        _fill(run, sizes, vocabulary, fixed, names, inputs, outputs)
+        found.fill(sizes, vocabulary, fixed, tuple(name for name in vocabulary.names if name != "B"))
         for i in missing:
             held[i] = f"this op runs only at some batch sizes: solved with B held at {sizes['B']}"
-    for i, op in enumerate(run):
-        if inputs[i] is None:
-            inputs[i] = tuple((UNKNOWN,) * len(shape) for shape, *_ in op.inputs)
-            outputs[i] = tuple((UNKNOWN,) * len(shape) for shape, *_ in op.outputs)
-    return Solution(tuple(inputs), tuple(outputs), tuple(held))
+    return found.solution(held)
 
 
-def _fill(run, sizes, vocabulary, probes, names, inputs, outputs):
-    others = [_probe(vocabulary, probe) for probe in probes]
-    matches = [align(run, other) for other in others]
-    solver = Solver(names, vocabulary.derived, [vocabulary.complete(s) for s in (sizes, *probes)])
-    for i, op in enumerate(run):
-        if inputs[i] is None and all(match[i] is not None for match in matches):
-            same = [op, *(other[match[i]] for other, match in zip(others, matches, strict=True))]
-            inputs[i] = _solved(solver, [op.inputs for op in same])
-            outputs[i] = _solved(solver, [op.outputs for op in same])
+class Unsolved:
+    """The ops of a run, and what is solved of them so far."""
+
+    def __init__(self, run: list[Seen], opened):
+        self.run, self.opened = run, opened
+        self.inputs: list = [None] * len(run)
+        self.outputs: list = [None] * len(run)
+        self.parts: list = [None] * len(opened)
+
+    def missing(self) -> list[int]:
+        """The ops that no probe had."""
+        return [i for i, found in enumerate(self.inputs) if found is None]
+
+    def fill(self, sizes, vocabulary: Vocabulary, probes, names: tuple[str, ...]) -> None:
+        """Solves what all probes have over `names`."""
+        others = [_probe(vocabulary, probe, primitives=bool(self.opened)) for probe in probes]
+        matches = [align(self.run, other.ops) for other in others]
+        solver = Solver(names, vocabulary.derived, [vocabulary.complete(s) for s in (sizes, *probes)])
+        for i, op in enumerate(self.run):
+            places = [match[i] for match in matches]
+            if None in places:
+                continue
+            if self.inputs[i] is None:
+                same = [op, *(other.ops[j] for other, j in zip(others, places, strict=True))]
+                self.inputs[i], self.outputs[i] = _both(solver, same)
+            if self.opened and self.parts[i] is None:
+                lists = [self.opened[i].parts, *(o.opened[j].parts for o, j in zip(others, places, strict=True))]
+                if len({tuple(map(_outline, parts)) for parts in lists}) == 1:
+                    self.parts[i] = tuple(_both(solver, same) for same in zip(*lists, strict=True))
+
+    def solution(self, held: list[str]) -> Solution:
+        """All that is solved; every dimension of the rest is unknown."""
+        for i in self.missing():
+            self.inputs[i], self.outputs[i] = _unknown(self.run[i])
+        for i, found in enumerate(self.parts):
+            if found is None:
+                self.parts[i] = tuple(map(_unknown, self.opened[i].parts))
+        return Solution(tuple(self.inputs), tuple(self.outputs), tuple(held), tuple(self.parts))
 
 
-def _probe(vocabulary: Vocabulary, sizes: dict[str, int]) -> list[Seen]:
+def _probe(vocabulary: Vocabulary, sizes: dict[str, int], *, primitives: bool) -> Recording:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module, args, *kwargs = vocabulary.build(sizes)
-        return record(module, args, *kwargs, cap=0, attention=False).ops
+        return record(module, args, *kwargs, cap=0, attention=False, primitives=primitives)
+
+
+def _outline(part) -> tuple:
+    """What primitives must have in common to be the same one at other sizes."""
+    return spelled(part.name), *(tuple(len(shape) for shape, *_ in tensors) for tensors in (part.inputs, part.outputs))
+
+
+def _both(solver: Solver, same) -> tuple[tuple, tuple]:
+    """The solved shapes of the inputs and of the outputs of one op, or primitive, in all runs."""
+    return _solved(solver, [op.inputs for op in same]), _solved(solver, [op.outputs for op in same])
+
+
+def _unknown(op) -> tuple[tuple, tuple]:
+    return tuple(tuple((UNKNOWN,) * len(shape) for shape, *_ in tensors) for tensors in (op.inputs, op.outputs))
 
 
 def _solved(solver: Solver, tensors: list) -> tuple[tuple[str, ...], ...]:

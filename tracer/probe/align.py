@@ -36,7 +36,12 @@ def align(run, probe) -> list[int | None]:
 
 
 def _key(op) -> tuple:
-    return op.module, op.line, "view" if op.name in VIEWS and op.name not in COPIES else op.name
+    return op.module, op.line, spelled(op.name)
+
+
+def spelled(name: str) -> str:
+    """An op's name; reshapes have one, however they are spelled."""
+    return "view" if name in VIEWS and name not in COPIES else name
 
 
 def _fits(one, other) -> bool:

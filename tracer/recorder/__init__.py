@@ -19,7 +19,7 @@ from tracer.recorder.kept import Kept, Untouched
 from tracer.recorder.makers import Makers
 from tracer.recorder.modes import CallMode, OpMode, pushed
 from tracer.recorder.modules import following
-from tracer.recorder.ops import kind
+from tracer.recorder.ops import kind, tensors
 from tracer.recorder.sources import locate
 
 
@@ -39,7 +39,8 @@ class Seen(NamedTuple):
 
 @dataclass
 class Recording:
-    """What one run left: ops as seen, attentions, kept tensors, named inputs, output."""
+    """What one run left: ops as seen, attentions, kept tensors, named inputs, output; where primitives were asked for,
+    `opened` has those of each op."""
 
     ops: list[Seen] = field(default_factory=list)
     kept: Kept | None = None
@@ -47,14 +48,18 @@ class Recording:
     attentions: Attentions | None = None
     inputs: dict[str, Tensor] = field(default_factory=dict)
     output: object = None
+    opened: list = field(default_factory=list)
 
 
-def record(module: torch.nn.Module, args=(), kwargs=None, *, cap: int = 0, attention: bool = True) -> Recording:
+def record(
+    module: torch.nn.Module, args=(), kwargs=None, *, cap: int = 0, attention: bool = True, primitives: bool = False
+) -> Recording:
     """Runs `module(*args, **kwargs)` in the caller's grad mode and records every op.
 
-    `cap` bounds the bytes kept of ordinary values; queries, keys and masks are kept besides. The module, its
-    flags, the RNG and the process are as before afterwards. An error of the forward is raised as it is, with the
-    recording so far as its attribute `recording` and a note that says how far the run got.
+    `cap` bounds the bytes kept of ordinary values; queries, keys and masks are kept besides. `primitives` also opens
+    every op into what PyTorch makes it of. The module, its flags, the RNG and the process are as before afterwards. An
+    error of the forward is raised as it is, with the recording so far as its attribute `recording` and a note that says
+    how far the run got.
     """
     kwargs = kwargs or {}
     recording = Recording(
@@ -80,6 +85,10 @@ def record(module: torch.nn.Module, args=(), kwargs=None, *, cap: int = 0, atten
         stack.callback(untouched.restore)
         recording.attentions = Attentions(recording) if attention else None
         observer = _observer(recording, makers, modules, calls, untouched, cap > 0)
+        if primitives:
+            from tracer.recorder.primitives import opening
+
+            observer = opening(observer, recording)
         stack.enter_context(pushed(OpMode(observer)))
         try:
             recording.output = module(*args, **kwargs)
@@ -102,9 +111,9 @@ def _observer(recording, makers, modules, calls, untouched, keeping):
         kwargs = kwargs or {}
         facts = kind(func)
         index = len(ops)
-        before = tuple([describe(tensor) for tensor in _tensors(args)])
+        before = tuple([describe(tensor) for tensor in tensors(args)])
         if kwargs:
-            before += tuple([describe(tensor) for tensor in _tensors(kwargs.values())])
+            before += tuple([describe(tensor) for tensor in tensors(kwargs.values())])
         written = ()
         if facts.written:
             written = tuple(_written(facts, args, kwargs))
@@ -114,7 +123,7 @@ def _observer(recording, makers, modules, calls, untouched, keeping):
         result = func(*args, **kwargs)
         for tensor in written:
             makers.wrote(tensor, index)
-        outputs = (result,) if isinstance(result, Tensor) else _tensors((result,))
+        outputs = (result,) if isinstance(result, Tensor) else tensors((result,))
         after = tuple([made(tensor, index) for tensor in outputs])
         if keeping:
             for position, tensor in enumerate(outputs):
@@ -129,17 +138,6 @@ def _observer(recording, makers, modules, calls, untouched, keeping):
         return result
 
     return observe
-
-
-def _tensors(values) -> list[Tensor]:
-    """The tensors among an op's arguments, also in lists."""
-    found = []
-    for value in values:
-        if isinstance(value, Tensor):
-            found.append(value)
-        elif isinstance(value, (list, tuple)):
-            found += _tensors(value)
-    return found
 
 
 def _written(facts, args, kwargs):

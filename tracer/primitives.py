@@ -1,0 +1,41 @@
+"""The primitives of a run as plain records, from what the recorder opened and the probes solved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import torch
+
+from tracer.probe import Solution
+from tracer.record import Decomposition, Primitive, TensorRecord
+from tracer.recorder.primitives import Opened
+
+
+def decompositions(opened: Sequence[Opened], solution: Solution | None) -> tuple[Decomposition, ...]:
+    """One record for each op of a run that was made with primitives."""
+    return tuple(
+        Decomposition(i, _primitives(op.parts, solution.parts[i] if solution else None), op.error, op.note)
+        for i, op in enumerate(opened)
+    )
+
+
+@lru_cache(maxsize=4096)  # the blocks of a model are alike
+def _primitives(parts, solved) -> tuple[Primitive, ...]:
+    shapes = solved or ((None, None),) * len(parts)
+    return tuple(
+        Primitive(part.name, part.within, _tensors(part.inputs, inputs), _tensors(part.outputs, outputs))
+        for part, (inputs, outputs) in zip(parts, shapes, strict=True)
+    )
+
+
+def _tensors(described, symbolic) -> tuple[TensorRecord, ...]:
+    return tuple(
+        TensorRecord(shape, _dtype(dtype), maker, symbolic[i] if symbolic else None)
+        for i, (shape, dtype, maker) in enumerate(described)
+    )
+
+
+@lru_cache(maxsize=64)
+def _dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,101 @@
+"""The primitives of every op of a run: each is opened right when it has run, on the very arguments that it ran with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isnan
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tracer.difference import relative_difference
+from tracer.recorder.decompose import Part, Refused, decompose
+from tracer.recorder.ops import kind, tensors
+
+
+class Opened(NamedTuple):
+    """The primitives of one op. `error` is the relative difference between what they give and what the op gave, or
+    None where the op is its own only primitive; `note` says why."""
+
+    parts: tuple[Part, ...]
+    error: float | None
+    note: str
+
+
+def opening(observe: Callable, recording) -> Callable:
+    """An observer that does what `observe` does, and then opens the op: `recording.opened` gets one for each op."""
+
+    def open_too(mode, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        given, named = _before(func, args, kwargs)
+        result = observe(mode, func, types, args, kwargs)
+        recording.opened.append(_open(func, given, named, result, recording.ops[-1]))
+        return result
+
+    return open_too
+
+
+def _before(func, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """The arguments as they are before the op writes: of all that share memory with what it writes to, copies."""
+    facts = kind(func)
+    if not facts.written:
+        return args, kwargs
+    written = [args[i] if i < len(args) else kwargs.get(facts.arguments[i]) for i in facts.written]
+    storages = {tensor.untyped_storage()._cdata for tensor in tensors(written)}
+
+    def copied(value):
+        if isinstance(value, Tensor):
+            return value.clone() if value.untyped_storage()._cdata in storages else value
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(copied, value))
+        return value
+
+    return copied(args), {name: copied(value) for name, value in kwargs.items()}
+
+
+def _open(func, args: tuple, kwargs: dict, result, seen) -> Opened:
+    if seen.layout:
+        return _alone(seen, "")
+    try:
+        parts, made = decompose(_functional(func), args, kwargs)
+        return Opened(parts, _error(tensors((made,)), tensors((result,))), "")
+    except Refused as refused:
+        return _alone(seen, str(refused))
+    except Exception as error:  # a decomposition that PyTorch wrote for other arguments than these
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        return _alone(seen, f"PyTorch's decomposition does not run on these arguments ({reason})")
+
+
+def _functional(func):
+    """The op that computes what an in-place op writes: `add` of `add_`."""
+    space, _, name = func._schema.name.partition("::")
+    if not name.endswith("_") or name.endswith("__"):
+        return func
+    packet = getattr(getattr(torch.ops, space), name[:-1], None)
+    return getattr(packet, func._overloadname, func)
+
+
+def _alone(seen, note: str) -> Opened:
+    """An op that is its own only primitive."""
+    inputs = tuple((shape, dtype, f"input {i}") for i, (shape, dtype, _) in enumerate(seen.inputs))
+    outputs = tuple((shape, dtype, 0) for shape, dtype, _ in seen.outputs)
+    return Opened((Part(seen.name, "", inputs, outputs),), None, note)
+
+
+def _error(made: list[Tensor], ran: list[Tensor]) -> float | None:
+    """The largest relative difference between outputs. Those after the first are what an op keeps for its gradient,
+    and are compared where the decomposition gives them in the same shape."""
+    if not ran or any(tensor.is_meta for tensor in ran):
+        return None
+    if made[0].shape != ran[0].shape:
+        raise ValueError(f"it gives shape {list(made[0].shape)}, the op gave {list(ran[0].shape)}")
+    pairs = [(a, b) for a, b in zip(made, ran, strict=False) if a.shape == b.shape]
+    return max((_difference(a, b) for a, b in pairs), key=lambda error: (isnan(error), error))
+
+
+def _difference(made: Tensor, ran: Tensor) -> float:
+    """In double precision; what is undefined in both, like the softmax of a row that is all masked, is no difference."""
+    made, ran = (tensor.detach() if tensor.is_complex() else tensor.detach().double() for tensor in (made, ran))
+    undefined = made.isnan() & ran.isnan()
+    return relative_difference(made.masked_fill(undefined, 0), ran.masked_fill(undefined, 0))
