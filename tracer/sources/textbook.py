@@ -106,7 +106,6 @@ class Writer:
                 rf"\mathbf{{{step[0].upper()}}}",
                 (batch, h, S, d_k),
                 Heads(part, h),
-                WHY[step],
             )
             for (step, title), part in zip(titles.items(), parts, strict=True)
         )
