@@ -95,7 +95,7 @@ def _error(made: list[Tensor], ran: list[Tensor]) -> float | None:
 
 
 def _difference(made: Tensor, ran: Tensor) -> float:
-    """In double precision; what is undefined in both, like the softmax of a row that is all masked, is no difference."""
+    """In double precision. What is undefined in both, like the softmax of a row that is all masked, differs by 0."""
     made, ran = (tensor.detach() if tensor.is_complex() else tensor.detach().double() for tensor in (made, ran))
     undefined = made.isnan() & ran.isnan()
     return relative_difference(made.masked_fill(undefined, 0), ran.masked_fill(undefined, 0))

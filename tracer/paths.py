@@ -1,0 +1,164 @@
+"""One attention, run on every path that PyTorch has for it, side by side: fused or standard, opened or fast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from tracer.difference import relative_difference
+from tracer.record import Op, TensorRecord
+from tracer.recorder.makers import Makers
+from tracer.recorder.modes import OpMode, pushed
+from tracer.recorder.ops import kind, tensors
+from tracer.tracing import trace
+
+WAYS = {
+    "standard": (True, False),
+    "fused": (False, False),
+    "fast with weights": (True, True),
+    "fast": (False, True),
+}
+"""The ways to run one `nn.MultiheadAttention`, as (`need_weights`, whether its fast path is left closed)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to run an attention, and the ops that it took, in order.
+
+    `need_weights` is what the module was asked for. `fast` is True for the run that nobody watched from within, which
+    in evaluation is one op of PyTorch's; the other runs were traced, which opens it.
+    """
+
+    name: str
+    need_weights: bool
+    fast: bool
+    ops: tuple[Op, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All ways to run the attention `module` on the same queries, keys and values.
+
+    `outputs[i][j]` is max|output i - output j| / max|output j| of ways i and j. `weights[i][j]` is that of the
+    attention weights, `[B, h, S, S]`: those that the module returned or, on the fused path, those of its queries and
+    keys; None where one of the two has none.
+    """
+
+    module: str
+    ways: tuple[Way, ...]
+    outputs: tuple[tuple[float, ...], ...]
+    weights: tuple[tuple[float | None, ...], ...]
+
+
+def compare(net: nn.Module, *args, module: str | None = None, **kwargs) -> Comparison:
+    """Runs `net(*args, **kwargs)` once, and what entered one of its attentions again on every path.
+
+    `module` is the path of an `nn.MultiheadAttention` in `net`, by default the first that runs. Leaves the module and
+    the random numbers alone, and needs evaluation mode, in which there is no dropout. ValueError where the net has no
+    such module, is in training mode, or does not run it.
+    """
+    found = {path: one for path, one in net.named_modules() if isinstance(one, nn.MultiheadAttention)}
+    if not found:
+        raise ValueError(f"{type(net).__name__} has no nn.MultiheadAttention, whose paths could be compared")
+    if module is not None and module not in found:
+        first = next(iter(found))
+        raise ValueError(f"module={module!r} is no nn.MultiheadAttention of this net; the first is {first!r}")
+    wanted = found if module is None else {module: found[module]}
+    if any(one.training for one in wanted.values()):
+        raise ValueError("the attention is in training mode, in which it has no fast path: call eval() first")
+    with torch.no_grad():
+        entered = Entered(wanted)
+        with entered:
+            net(*args, **kwargs)
+        if entered.path is None:
+            raise ValueError(f"{', '.join(map(repr, wanted))} did not run in this forward")
+        attention = found[entered.path]
+        runs = [
+            _run(name, attention, entered.tensors, entered.masks, need_weights, fast)
+            for name, (need_weights, fast) in WAYS.items()
+        ]
+    return Comparison(
+        entered.path,
+        tuple(way for way, _, _ in runs),
+        tuple(tuple(relative_difference(a, b) for _, b, _ in runs) for _, a, _ in runs),
+        tuple(
+            tuple(None if a is None or b is None else relative_difference(a, b) for _, _, b in runs) for _, _, a in runs
+        ),
+    )
+
+
+class Entered(TorchFunctionMode):
+    """Keeps what enters the first of some attentions that runs, for this thread alone."""
+
+    def __init__(self, modules: dict[str, nn.MultiheadAttention]):
+        super().__init__()
+        self._paths = {id(module.out_proj.weight): path for path, module in modules.items()}
+        self._modules = modules
+        self.path: str | None = None
+        self.tensors: tuple[torch.Tensor, ...] = ()
+        self.masks: dict = {}
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is nn.functional.multi_head_attention_forward and self.path is None and len(args) > 11:
+            self.path = self._paths.get(id(args[11]))
+            if self.path is not None:
+                query, key, value = (tensor.detach().clone() for tensor in args[:3])
+                if args[1] is args[2]:
+                    value = key
+                if args[0] is args[1]:
+                    query = key
+                if self._modules[self.path].batch_first and query.dim() == 3:
+                    turned = {id(tensor): tensor.transpose(0, 1) for tensor in (query, key, value)}
+                    query, key, value = (turned[id(tensor)] for tensor in (query, key, value))
+                self.tensors = query, key, value
+                self.masks = {name: _boolean(kwargs.get(name)) for name in ("attn_mask", "key_padding_mask")}
+        return func(*args, **kwargs)
+
+
+def _boolean(mask: torch.Tensor | None) -> torch.Tensor | None:
+    """A mask of 0 and -∞ as the boolean one that it was made of; the fast path takes no other."""
+    if mask is None or mask.dtype == torch.bool:
+        return mask
+    hidden = mask == float("-inf")
+    return hidden if bool((hidden | (mask == 0)).all()) else mask.clone()
+
+
+def _run(name: str, attention, inputs, masks, need_weights: bool, fast: bool):
+    """One way: what it ran, its output, and its attention weights where it has them."""
+    asked = {**masks, "need_weights": need_weights, "average_attn_weights": False}
+    if fast:
+        ops, (output, weights) = _listed(attention, inputs, asked)
+    else:
+        run = trace(attention, *inputs, keep=0, prove=False, **asked)
+        ops, (output, weights) = run.ops, run.output
+        if weights is None and run.attentions:
+            weights = run.attention(0)
+    return Way(name, need_weights, fast, ops), output, weights if weights is None or weights.numel() else None
+
+
+def _listed(attention, inputs, asked) -> tuple[tuple[Op, ...], tuple]:
+    """The ops of a forward whose fast path stays closed, since only what is dispatched is looked at."""
+    ops, makers = [], Makers()
+    for parameter, tensor in attention.named_parameters():
+        makers.made(tensor, parameter)
+    for given, tensor in zip(("query", "key", "value"), inputs, strict=True):
+        makers.made(tensor, f"input {given}")
+
+    def observe(mode, func, types, args=(), kwargs=None):
+        before = _records(makers.of(tensor) for tensor in tensors((*args, *(kwargs or {}).values())))
+        result = func(*args, **(kwargs or {}))
+        after = _records(makers.made(tensor, len(ops)) for tensor in tensors((result,)))
+        ops.append(Op(len(ops), "", 0, kind(func).name, "", None, before, after))
+        return result
+
+    with pushed(OpMode(observe)):
+        result = attention(*inputs, **asked)
+    return tuple(ops), result
+
+
+def _records(described) -> tuple[TensorRecord, ...]:
+    return tuple(TensorRecord(shape, str(dtype).removeprefix("torch."), maker) for shape, dtype, maker in described)
