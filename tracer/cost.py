@@ -19,8 +19,9 @@ _FUSED = "_scaled_dot_product_flash_attention_for_cpu"
 
 
 def fused(q, k, v, *rest, out_val=None, out_shape=None, **options):
-    """FLOPs of fused attention from the shapes of queries, keys and values."""
-    return sdpa_flop_count(q, k, v)
+    """FLOPs of fused attention from the shapes of queries, keys and values `[B, h, S, d_k]`; fewer heads of keys are
+    each multiplied by all queries of their group (Ainslie et al. 2023)."""
+    return sdpa_flop_count(q, (*k[:1], q[1], *k[2:]), (*v[:1], q[1], *v[2:]))
 
 
 @lru_cache(maxsize=1)

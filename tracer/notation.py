@@ -34,6 +34,17 @@ MEANINGS = {
     "N_h": "hidden patches: those that the decoder predicts",
     "L_dec": "number of blocks of the decoder",
     "D_e": "width of the space in which photos and sentences meet",
+    "h_kv": "heads of keys and values, each shared by h/h_kv heads of queries",
+    "D_v": "width of the vision tower",
+    "h_v": "attention heads of the vision tower",
+    "d_v": "width of one head of the vision tower",
+    "d_ffv": "hidden width of the MLPs of the vision tower",
+    "L_v": "number of blocks of the vision tower",
+    "D_dec": "width of the decoder",
+    "h_dec": "attention heads of the decoder",
+    "d_dec": "width of one head of the decoder",
+    "d_ffdec": "hidden width of the MLPs of the decoder",
+    "R_g": "register tokens: extra tokens without pixels",
 }
 
 LATEX = {
@@ -43,6 +54,12 @@ LATEX = {
     "N_v": "N_v",
     "N_h": "N_h",
     "L_dec": r"L_{\mathrm{dec}}",
+    "h_kv": r"h_{\mathrm{kv}}",
+    "d_ffv": r"d_{\mathrm{ff,v}}",
+    "D_dec": r"D_{\mathrm{dec}}",
+    "h_dec": r"h_{\mathrm{dec}}",
+    "d_dec": r"d_{\mathrm{dec}}",
+    "d_ffdec": r"d_{\mathrm{ff,dec}}",
 }
 
 ORDER = ("B", "L", "L_dec", "N", "N_v", "N_h", "S", "T", "P", "H", "W", "C", "h", "d_k", "D", "d_ff", "V", "K")

@@ -73,7 +73,7 @@ def report(model: Model) -> dict[str, object]:
         "identical": _identical(traced.output, closed),
         "opened_error": None if _identical(closed, fast) else _difference(closed, fast),
     }
-    problems = [*_sizes(traced), *_cost(traced, model.net, inputs), *_attention(traced)]
+    problems = [*_sizes(traced), *_cost(traced, model, inputs), *_attention(traced)]
     if model.spec.whole and traced.coverage < 1:
         problems.append(f"the steps cover {traced.coverage:.1%} of the computing ops, expected all")
     return to_json.plain(result | ({"problems": problems} if problems else {}))
@@ -153,16 +153,28 @@ def _sizes(trace: Trace) -> Iterator[str]:
                 yield f"op {op.index} ({op.op}): {formula} is {_value(formula, sizes)} at this run, expected {number}"
 
 
-def _cost(trace: Trace, net: torch.nn.Module, inputs: tuple) -> Iterator[str]:
+def _cost(trace: Trace, model: Model, inputs: Inputs) -> Iterator[str]:
     """The formulas of cost against the module's own parameters and PyTorch's FLOP counter on `meta`."""
+    net = model.net
     sizes = {symbol.name: symbol.value for symbol in trace.symbols}
-    expected = {"params": sum(parameter.numel() for parameter in net.parameters()), "flops": _counted(net, inputs)}
+    used = list(net.parameters()) if model.spec.whole else _used(net, inputs)
+    expected = {"params": sum(parameter.numel() for parameter in used), "flops": _counted(net, inputs)}
     for what, number in expected.items():
         formula, counted = getattr(trace, f"{what}_symbolic"), getattr(trace, what)
         if counted != number:
             yield f"{counted} {what} counted, expected {number}"
         if _value(formula, sizes) != number:
             yield f"the formula of {what}, {formula}, gives {_value(formula, sizes)}, expected {number}"
+
+
+def _used(net: torch.nn.Module, inputs: Inputs) -> list[torch.nn.Parameter]:
+    """The parameters that the output depends on, by its gradient: libraries' models have some that a run passes by."""
+    parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
+    with torch.enable_grad():
+        said = _tensors(_seeded(net, *inputs, **inputs.named))
+        total = sum(tensor.sum() for tensor in said if tensor.requires_grad)
+        found = torch.autograd.grad(total, parameters, allow_unused=True)
+    return [parameter for parameter, gradient in zip(parameters, found, strict=True) if gradient is not None]
 
 
 def _counted(net: torch.nn.Module, inputs: Inputs) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import reduce
 
 import torch
 
@@ -16,8 +17,8 @@ TEXT = "The quick brown fox jumps over the lazy dog."
 
 
 def sizes_of(config, attributes: dict[str, str]) -> dict[str, int]:
-    """The sizes of a configuration, by their symbols."""
-    return {symbol: int(getattr(config, name)) for symbol, name in attributes.items()}
+    """The sizes of a configuration, by their symbols; `"text_config.hidden_size"` is that of an inner one."""
+    return {symbol: int(reduce(getattr, name.split("."), config)) for symbol, name in attributes.items()}
 
 
 def builder(config, architecture: Callable, attributes: dict[str, str], adjust: Callable = lambda config: None):
@@ -29,12 +30,20 @@ def builder(config, architecture: Callable, attributes: dict[str, str], adjust: 
     def net(*, attention: str = ATTENTION[0], **sizes: int) -> torch.nn.Module:
         changed = copy.deepcopy(config)
         for symbol, value in sizes.items():
-            setattr(changed, attributes[symbol], value)
-        changed.use_cache = False
+            *path, name = attributes[symbol].split(".")
+            setattr(reduce(getattr, path, changed), name, value)
         adjust(changed)
+        without_cache(changed)
         return architecture(changed)._from_config(changed, attn_implementation=attention)
 
     return net
+
+
+def without_cache(config) -> None:
+    """Turns the cache of keys and values off: one run needs none."""
+    for part in (config, *(getattr(config, name, None) for name in config.sub_configs)):
+        if part is not None:
+            part.use_cache = False
 
 
 def photo(model, image, text, given):
@@ -99,3 +108,31 @@ def embedding(model, inputs, output) -> dict:
     """The last hidden state's size: a model without a head has no answer of its own."""
     hidden = output["last_hidden_state"]
     return {"kind": "embedding", "shape": list(hidden.shape), "norm": float(hidden[0].norm(dim=-1).mean())}
+
+
+def stream(tokenizer, image_token: Callable[[int], int], pixels: Callable | None = None, types: bool = False):
+    """How a photo and a text become one stream: N places for the patches, then the text's tokens.
+
+    Gives `input_ids` `[B, N + T]`, and `pixel_values` by name; `image_token(V)` is the number that holds a patch's
+    place, `pixels(values, model)` brings pixels `[B, C, H, W]` into another form, `types` adds `token_type_ids`.
+    """
+    write = text_as(tokenizer)
+
+    def prepare(model, image, text, given):
+        from tracer.model import Inputs
+
+        seen = photo_input(model, image, None, {name: value for name, value in given.items() if name != "T"})
+        said = write(model, None, text, given)
+        N, V = model.vocabulary.complete({**given, **model.sizes, "T": said.sizes["T"]})["N"], model.sizes["V"]
+        place = image_token(V)
+        said_ids = torch.where(said[0] == place, 0, said[0])
+        ids = torch.cat([torch.full((given["B"], N), place), said_ids], dim=1)
+        inputs = Inputs((ids,))
+        inputs.named = {"pixel_values": pixels(seen[0], model) if pixels else seen[0]}
+        if types:
+            inputs.named["token_type_ids"] = torch.arange(ids.shape[1]).ge(N).long().expand(given["B"], -1).contiguous()
+        inputs.sizes, inputs.words, inputs.photo, inputs.crop = said.sizes, said.words, seen.photo, seen.crop
+        inputs.segments = model.spec.segments({**model.sizes, **inputs.sizes, "N": N})
+        return inputs
+
+    return prepare
