@@ -144,13 +144,15 @@ def test_a_widget_of_the_model_that_was_left_may_speak_late():
 def test_each_word_of_the_caption_shows_where_it_looked():
     at = chosen("vit-text")
     words, which = at.main.button_group[0], at.main.button_group[1]
-    assert words.options[:4] == ["a", "large", "red", "circle"] and words.options[-1] == "next: <end>"
+    assert words.options[:3] == ["a₁", "large₂", "red₃"] and words.options[-1] == r"next\: \<end\>₁₁"
     assert which.options == ["block 4, head 2", "block 3, the mean of its heads"]
     assert "Before “red” the model looks most at" in text(at)
     assert "trace.attention(layer=3, query=66, head=2)" in text(at)
     words.set_value(4)
     which.set_value(1).run()
     assert not at.exception and "trace.attention(layer=2, query=67)" in text(at)
+    at.main.button_group[0].set_value(7).run()  # the second "a"
+    assert not at.exception and "query=70)" in text(at)
 
 
 def test_the_label_map_lies_over_the_photo_and_can_be_seen_through():

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
 import torch
 
+from tracer.inputs.scenes import VOCABULARY
+
 if TYPE_CHECKING:
     from tracer.model import Model
     from tracer.record import Trace
+
+END = VOCABULARY[1]
+"""The word that ends a caption."""
 
 
 def generate(
@@ -23,7 +28,8 @@ def generate(
     seed: int = 0,
     **given,
 ) -> Iterator[tuple[str, Trace]]:
-    """Continues `text` by `count` tokens; yields each with the trace of the run that it was read from.
+    """Continues `text` by `count` tokens, or up to the one that ends a sentence; yields each with the trace of the run
+    that it was read from.
 
     The next token comes from the last row of the logits `[B, T, V]`, of which the model sees the last T_max tokens.
     `temperature` 0 takes the most probable token; else one is drawn, with `seed`, from `softmax(z / temperature)`,
@@ -45,12 +51,24 @@ def generate(
 
 
 def _generated(model, text, count, temperature, top_k, generator, given) -> Iterator[tuple[str, Trace]]:
-    vocabulary = (model.card or {}).get("vocabulary", model.spec.vocabulary)
+    vocabulary = words_of(model)
     for _ in range(count):
         trace = model.trace(text=text, **given)
         number = choose(trace.output[0, -1, : len(vocabulary)], temperature, top_k, generator)
         yield vocabulary[number], trace
-        text += vocabulary[number] if isinstance(vocabulary, str) else f" {vocabulary[number]}"
+        if vocabulary[number] == END:
+            return
+        text = joined(vocabulary, text, [vocabulary[number]])
+
+
+def words_of(model: Model) -> Sequence[str]:
+    """What a model's tokens stand for: a string of characters, or a list of words."""
+    return (model.card or {}).get("vocabulary", model.spec.vocabulary)
+
+
+def joined(vocabulary: Sequence[str], text: str, tokens: Sequence[str]) -> str:
+    """A text and the tokens after it: characters follow each other, words have blanks between them."""
+    return text + "".join(tokens) if isinstance(vocabulary, str) else " ".join([*text.split(), *tokens])
 
 
 def choose(logits: torch.Tensor, temperature: float, top_k: int | None, generator: torch.Generator) -> int:

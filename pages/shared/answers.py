@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import streamlit as st
 
-from pages.shared import components, session
-from pages.shared.texts import plain
+from pages.shared import components, session, writing
+from pages.shared.texts import literal, plain
 from tracer.figures import answers, classes, photos
 from tracer.record import Trace
 
@@ -40,6 +40,7 @@ def _next(result, trace) -> None:
     st.code("".join(result["text"]), language=None, wrap_lines=True)
     first = classes.ranking(result["tokens"], result["probabilities"])[0][0]
     _bars(f"Most probable next: {answers.shown(first)!r}", result["tokens"], result["probabilities"], "next token")
+    writing.show(trace, "".join(result["text"]), "character")
 
 
 def _tokens(result, trace) -> None:
@@ -60,6 +61,7 @@ def _caption(result, trace) -> None:
     _looks(result, trace)
     said = " ".join(result["text"])
     _bars(f"After “{said}” comes", result["tokens"], result["probabilities"], "next word")
+    writing.show(trace, "", "word")
 
 
 def _looks(result, trace) -> None:
@@ -75,7 +77,7 @@ def _looks(result, trace) -> None:
         range(1, len(words) + 1),
         default=min(3, len(words)),
         required=True,
-        format_func=lambda place: words[place - 1],
+        format_func=lambda place: literal(answers.numbered(words[place - 1], place)),
     )
     known = result.get("pointing") or [{"layer": trace.attentions[-1].layer}]
     which = st.segmented_control(

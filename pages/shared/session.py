@@ -93,6 +93,12 @@ def take_text(text: str, key: str) -> None:
     _choose(replace(chosen, kind="text" if text else bare, text=text or None, model=model_name() if text else ""))
 
 
+def take_step(text: str) -> None:
+    """Takes a text as it is, also an empty one: what stood there before one step of writing."""
+    st.session_state[text_key()] = text
+    _choose(replace(given(), kind="text", text=text, model=model_name()))
+
+
 def take_file(data: bytes, name: str) -> None:
     """Takes a photo or a saved trace. What can't be read is refused in a sentence, and what was chosen stays."""
     try:

@@ -15,6 +15,11 @@ def plain(text: str) -> str:
     return text.replace("![", r"!\[")
 
 
+def literal(label: str) -> str:
+    """A label of a widget as it is: none of its signs is markdown."""
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", label)
+
+
 def prose(text: str) -> str:
     """The sentences of a step, for markdown: sizes with a subscript are set as mathematics."""
 

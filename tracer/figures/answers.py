@@ -12,10 +12,17 @@ from tracer.figures.colours import SEQUENTIAL, STAGES
 
 CLEAR = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
 
+SUBSCRIPT = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+
 
 def shown(token: str) -> str:
     """A token as text that can be seen: a blank, a line break, quotes kept."""
     return {" ": "␣", "\n": "⏎"}.get(token, token)
+
+
+def numbered(token: str, place: int) -> str:
+    """A token with its place as a subscript, so that two alike can be told apart: `red₃`."""
+    return shown(token) + str(place).translate(SUBSCRIPT)
 
 
 def short(result: Mapping[str, object]) -> str:
