@@ -169,7 +169,8 @@ def _cost(trace: Trace, model: Model, inputs: Inputs) -> Iterator[str]:
 
 def _used(net: torch.nn.Module, inputs: Inputs) -> list[torch.nn.Parameter]:
     """The parameters that the output depends on, by its gradient: libraries' models have some that a run passes by."""
-    parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
+    net = copy.deepcopy(net).requires_grad_()
+    parameters = list(net.parameters())
     with torch.enable_grad():
         said = _tensors(_seeded(net, *inputs, **inputs.named))
         total = sum(tensor.sum() for tensor in said if tensor.requires_grad)

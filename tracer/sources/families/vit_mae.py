@@ -1,0 +1,103 @@
+"""ViTMAE of transformers: a masked autoencoder of photos (He et al. 2022)."""
+
+from __future__ import annotations
+
+import torch
+
+from tracer.inputs.tensors import photo_input
+from tracer.model import Inputs, Spec, forked_rng
+from tracer.record import Segment
+from tracer.sources.configured import ATTENTION, builder, sizes_of
+from tracer.sources.transformers import imported
+
+ATTRIBUTES = {
+    "H": "image_size",
+    "C": "num_channels",
+    "P": "patch_size",
+    "D": "hidden_size",
+    "h": "num_attention_heads",
+    "d_ff": "intermediate_size",
+    "L": "num_hidden_layers",
+    "D_dec": "decoder_hidden_size",
+    "h_dec": "decoder_num_attention_heads",
+    "d_ffdec": "decoder_intermediate_size",
+    "L_dec": "decoder_num_hidden_layers",
+}
+PROBES = (
+    {"B": 19, "H": 30, "C": 2, "P": 5, "D": 72, "h": 6, "d_ff": 13, "D_dec": 28, "h_dec": 4, "d_ffdec": 41},
+    {"B": 13, "H": 42, "C": 5, "P": 3, "D": 16, "h": 2, "d_ff": 29, "D_dec": 60, "h_dec": 5, "d_ffdec": 43},
+)
+
+
+def config():
+    """ViTMAE base."""
+    return imported().ViTMAEConfig()
+
+
+def architecture(config):
+    """Encoder and decoder."""
+    return imported().ViTMAEForPreTraining
+
+
+def noise(B: int, N: int, seed: int = 0) -> torch.Tensor:
+    """The random numbers, `[B, N]`, whose order says which patches are hidden."""
+    with forked_rng(seed):
+        return torch.rand(B, N)
+
+
+def prepare(model, image, text, given) -> Inputs:
+    """A photo `[B, C, H, W]`, and seeded numbers that say which patches are hidden."""
+    seed = given.pop("seed")
+    inputs = photo_input(model, image, text, given)
+    N = (model.sizes["H"] // model.sizes["P"]) ** 2
+    made = Inputs((*inputs, noise(given["B"], N, seed)))
+    made.sizes, made.photo, made.crop, made.segments = inputs.sizes, inputs.photo, inputs.crop, inputs.segments
+    return made
+
+
+def hidden(model, inputs, output) -> dict:
+    """The loss on the hidden patches, and which patches the encoder saw."""
+    return {
+        "kind": "embedding",
+        "shape": list(output["logits"].shape),
+        "loss": float(output["loss"]),
+        "visible": (output["mask"][0] == 0).nonzero().flatten().tolist(),
+    }
+
+
+def segments(sizes) -> tuple[Segment, ...]:
+    """CLS and the visible patches in the encoder, CLS and all patches in the decoder."""
+    return (
+        Segment("CLS", 0, 1, "vit"),
+        Segment("visible", 1, sizes["N_v"] + 1, "vit"),
+        Segment("CLS", 0, 1, "decoder"),
+        Segment("image", 1, sizes["N"] + 1, "decoder"),
+    )
+
+
+def spec(config, files) -> Spec:
+    """All that is known of a ViTMAE, from its configuration."""
+    visible = 1 - config.mask_ratio
+    return Spec(
+        net=builder(config, architecture, ATTRIBUTES),
+        lines=lambda sizes: [],
+        whole=False,
+        takes=("image",),
+        samples="photos",
+        sizes=sizes_of(config, ATTRIBUTES),
+        settings={"seed": 0},
+        options={"attention": ATTENTION},
+        derived={"W": "H", "N": "H**2/P**2", "N_v": f"N/{round(1 / visible)}", "d_k": "D/h", "d_dec": "D_dec/h_dec"},
+        names=("B", "D", "N", "N + 1", "N_v", "N_v + 1", "N - N_v", "C", "P", "H", "H/P", "h", "d_k", "d_ff", "D_dec")
+        + ("h_dec", "d_dec", "d_ffdec", "C*P**2"),
+        probes=PROBES,
+        example=lambda sizes: (
+            torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["H"]),
+            noise(sizes["B"], (sizes["H"] // sizes["P"]) ** 2),
+        ),
+        prepare=prepare,
+        result=hidden,
+        segments=segments,
+        parts={"vit": "L", "decoder": "L_dec"},
+        tiny={**PROBES[0], "L": 2, "L_dec": 2},
+    )
