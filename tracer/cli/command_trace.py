@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from tracer.cli import options as shared
@@ -39,15 +40,20 @@ def pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def chosen(name: str, value: str, choices: dict[str, tuple]):
-    """The value of a size or of one of the model's choices. ValueError for one that is neither."""
+def chosen(name: str, value: str, choices: dict[str, tuple], settings: Collection[str] = ()):
+    """The value of a size, from 1, of a setting such as a seed, from 0, or of one of the model's choices.
+
+    ValueError for one that is none of these.
+    """
     for choice in choices.get(name, ()):
         if str(choice).lower() == value.lower():
             return choice
     if name in choices:
         allowed = " or ".join(f"{name}={choice}" for choice in choices[name])
         raise ValueError(f"{shared.quoted(f'{name}={value}')} is no choice, expected {allowed}")
-    if not (shared.WHOLE.fullmatch(value) and int(value)):
+    if name in settings and not shared.WHOLE.fullmatch(value):
+        raise ValueError(f"{shared.quoted(f'{name}={value}')} can't be set, expected a whole number from 0")
+    if name not in settings and not (shared.WHOLE.fullmatch(value) and int(value)):
         raise ValueError(f"{shared.quoted(f'{name}={value}')} is not a size, {WANTED}")
     return int(value)
 
@@ -76,7 +82,7 @@ def _traced(options: argparse.Namespace, photo) -> Trace:
     from tracer import models
 
     spec = models.spec_of(options.name)
-    sizes = {name: chosen(name, value, spec.options) for name, value in options.set}
+    sizes = {name: chosen(name, value, spec.options, spec.settings) for name, value in options.set}
     given = {name: sizes.pop(name) for name in (*spec.runs, *spec.settings) if name in sizes}
     model = tracer.load(options.name, weights=options.weights, **sizes)
     for kind in ("image", "text"):
