@@ -1,12 +1,16 @@
 """A trace written by hand: every kind of field, awkward values, no model behind it."""
 
+from dataclasses import replace
+
 import torch
 
 from tracer.record import (
     AttentionRecord,
+    Decomposition,
     Op,
     Operand,
     Picture,
+    Primitive,
     Segment,
     Source,
     Step,
@@ -45,6 +49,18 @@ def sample(**changes) -> Trace:
         Step("head.logits", "head", None, "Logits", r"\mathbf{Z}", r"\mathbf{Z} = \mathbf{X}_f \mathbf{W} + \mathbf{b}",
              ("B", "?"), (1, 4), None, True, None, (1,), "One number per class.",
              "Too large | not executed: 100 %_# & $x$ ~ ^"),
+    )  # fmt: skip
+    decompositions = (
+        Decomposition(0, (Primitive("bmm", "", (replace(tokens, maker="input 0"), replace(tokens, maker="input 1")),
+                          (TensorRecord((1, 2, 5, 5), "float32", 0, ("B", "h", "N + 1", "N + 1")),)),),
+                      None, "elementary"),
+        Decomposition(1, (
+            Primitive("mm", "", (TensorRecord((1, 6), "float32", "input 0", ("B", "?")),
+                                 TensorRecord((6, 4), "float32", "input 1")),
+                      (TensorRecord((1, 4), "float32", 0, ("B", "K")),)),
+            Primitive("add", "_inner/_<b>", (TensorRecord((1, 4), "float32", 0, ("B", "K")),),
+                      (TensorRecord((1, 4), "float32", 1, ("B", "K")),)),
+        ), 2.5e-7),
     )  # fmt: skip
     fields = {
         "model": "hand <script>alert('model')</script>",
@@ -92,5 +108,6 @@ def sample(**changes) -> Trace:
         "flops_symbolic": "2*B*D*K + 2*B*D*(N + 1)**2",
         "weights": "seeded random weights",
         "notes": ("solved with B held at 1",),
+        "decompositions": decompositions,
     }
     return Trace(**{**fields, **changes})

@@ -51,7 +51,7 @@ def test_every_command_of_the_contract_is_found():
 def test_help_and_models_start_without_torch(capsys):
     status, out, err = run(capsys, "--help")
     assert (status, err) == (0, "") and all(command in out for command in cli.commands())
-    for argv in (["--help"], ["trace", "--help"], ["models"], ["open", "no-such-file", "--level", "primitives"]):
+    for argv in (["--help"], ["trace", "--help"], ["models"], ["open", "no-such-file", "--out", "x.pdf"]):
         code = (
             f"import sys; from tracer.cli import main; main({argv!r}); print({{'torch', 'pandas'}} & set(sys.modules))"
         )
@@ -76,7 +76,6 @@ def test_models_are_listed_with_their_weights(capsys):
         (["trace", "vit", "--lev", "ops"], ["--lev"]),
         (["trace", "vit", "--level", "opps"], ["'opps'", "'steps'", "'ops'"]),
         (["trace", "vit", "--format", "pdf"], ["'pdf'", "'markdown'"]),
-        (["trace", "vit", "--level", "primitives"], ["'primitives'", "expected 'steps' or 'ops'"]),
         (["trace", "vit", "--set", "D"], ["'D'", "SYMBOL=INT"]),
         (["trace", "vit", "--set", "D=x"], ["'D=x'", "SYMBOL=INT"]),
         (["trace", "vit", "--set", "D=0"], ["'D=0'", "from 1"]),
@@ -123,7 +122,7 @@ def test_bad_input_is_one_line_that_quotes_it(capsys, tmp_path, monkeypatch, arg
 
 
 def test_open_shows_a_saved_trace_in_every_format(capsys, saved):
-    for level in ("steps", "ops"):
+    for level in views.LEVELS:
         for format in views.FORMATS:
             status, out, err = run(capsys, "open", saved, "--level", level, "--format", format)
             assert (status, err) == (0, "") and out == views.render(sample(), level, format)
@@ -272,6 +271,17 @@ def test_trace_prints_what_open_prints(capsys, small):
                 status == 0 and err == "vit with H=12, W=8, P=4, D=6, h=2, d_ff=10, L=1, K=3: seeded random weights\n"
             )
             assert out == run(capsys, "open", path, "--level", level, "--format", format)[1]
+
+
+def test_primitives_are_recorded_when_asked_for(capsys, small, tmp_path):
+    path = tmp_path / "primitives.safetensors"
+    assert run(capsys, "trace", "vit", *SMALL, "--level", "primitives", "--out", path)[0] == 0
+    for format in views.FORMATS:
+        status, out, _ = run(capsys, "trace", "vit", *SMALL, "--level", "primitives", "--format", format)
+        assert status == 0 and out == run(capsys, "open", path, "--level", "primitives", "--format", format)[1]
+    assert run(capsys, "open", path)[1] == run(capsys, "open", small[0])[1]
+    line = refused(capsys, "open", small[0], "--level", "primitives")
+    assert "without primitives" in line and "--level primitives --out FILE" in line
 
 
 def test_json_of_a_real_trace(small):

@@ -80,6 +80,11 @@ def test_a_second_save_gives_the_same_file(tmp_path, data):
     assert (tmp_path / "again.safetensors").read_bytes() == data
 
 
+def test_files_of_before_there_were_primitives_open(data):
+    opened = storage.open(rewritten(data, lambda fields: fields.pop("decompositions")))
+    assert opened.decompositions == () and opened.ops == sample().ops
+
+
 def test_shared_tensors_are_stored_once(tmp_path):
     big = torch.randn(100, 100)
     storage.save(Trace("shared", (), values={"a": big, "b": big}, output=big), tmp_path / "a.safetensors")
@@ -286,6 +291,12 @@ HOSTILE = {
     "a link with too few arguments": put([["add", []]], "attentions", 0, "chain"),
     "a link to a tensor of another shape": put([["add", ["scores", "half"]]], "attentions", 0, "chain"),
     "a link to itself": put([["add", ["scores", {"list": []}]]], "attentions", 0, "chain"),
+    "primitives of one op only": lambda fields: fields["decompositions"].pop(),
+    "primitives of another op": put(1, "decompositions", 0, "op"),
+    "a primitive by one that is not there": put(2, "decompositions", 1, "primitives", 1, "inputs", 0, "maker"),
+    "a primitive of another size": put([1, 5], "decompositions", 1, "primitives", 0, "outputs", 0, "shape"),
+    "a primitive that comes closer than exactly": put(-1.0, "decompositions", 1, "error"),
+    "a primitive without a name": lambda fields: fields["decompositions"][0]["primitives"][0].pop("name"),
     "a picture without pixels": put("gone", "picture", "value"),
     "a picture of floats": put("q", "picture", "value"),
     "a picture turned over": put([4.0, 0.0, 0.0, 4.0], "picture", "crop"),
@@ -352,7 +363,9 @@ def test_whatever_is_opened_can_be_shown(data):
             assert "\n" not in str(error)
             continue
         shown += 1
-        for level in ("steps", "ops"):
+        for level in views.LEVELS:
+            if level == "primitives" and not trace.decompositions:
+                continue
             views.table(trace, level)
             for format in views.FORMATS:
                 views.render(trace, level, format).encode()

@@ -31,7 +31,12 @@ def hostile() -> Trace:
         replace(op, module=HOSTILE, op=HOSTILE, function=HOSTILE, source=source, note=HOSTILE) for op in trace.ops
     )
     symbols = tuple(replace(symbol, meaning=HOSTILE) for symbol in trace.symbols)
-    return replace(trace, model=HOSTILE, weights=HOSTILE, notes=(HOSTILE,), steps=steps, ops=ops, symbols=symbols)
+    opened = tuple(
+        replace(one, primitives=tuple(replace(p, name=HOSTILE, within=HOSTILE) for p in one.primitives), note=HOSTILE)
+        for one in trace.decompositions
+    )
+    words = {"model": HOSTILE, "weights": HOSTILE, "notes": (HOSTILE,)}
+    return replace(trace, **words, steps=steps, ops=ops, symbols=symbols, decompositions=opened)
 
 
 class Tags(HTMLParser):
@@ -56,9 +61,9 @@ def test_the_formats_of_the_command_line_exist():
     assert set(views.FORMATS) == {"table", "markdown", "latex", "csv", "json", "html"}
 
 
-@pytest.mark.parametrize("level", ["steps", "ops"])
+@pytest.mark.parametrize("level", views.LEVELS)
 @pytest.mark.parametrize("format", views.FORMATS)
-def test_every_format_renders_both_levels_and_nothing(format, level):
+def test_every_format_renders_every_level_and_nothing(format, level):
     for trace in (sample(), hostile(), Trace("empty", ())):
         text = views.render(trace, level, format)
         assert text.endswith("\n") and not text.endswith("\n\n")
@@ -71,8 +76,13 @@ def test_unknown_levels_and_formats_are_quoted():
         views.render(sample(), "opps")
     with pytest.raises(ValueError, match="'pdf' is not a format, expected one of csv, html, json"):
         views.render(sample(), "ops", "pdf")
-    with pytest.raises(ValueError, match="'primitives' can't be shown yet"):
-        views.table(sample(), "primitives")
+
+
+def test_a_trace_without_primitives_says_how_to_make_one():
+    bare = sample(decompositions=())
+    for show in (views.table, views.render):
+        with pytest.raises(ValueError, match=r"without primitives: `python -m tracer trace NAME --level primitives"):
+            show(bare, "primitives")
 
 
 def test_steps_in_the_terminal():
@@ -136,7 +146,11 @@ def test_bars_in_markdown_equations_do_not_end_the_cell():
 
 
 def test_csv_reads_back():
-    for level, name, values in (("steps", "shape", ["[1, 2, 5, 5]", "[1, 4]"]), ("ops", "flops", ["300", "48"])):
+    for level, name, values in (
+        ("steps", "shape", ["[1, 2, 5, 5]", "[1, 4]"]),
+        ("ops", "flops", ["300", "48"]),
+        ("primitives", "error", ["", "2.5e-07", ""]),
+    ):
         lines = list(csv.DictReader(io.StringIO(views.render(sample(), level, "csv"))))
         assert [line[name] for line in lines] == values
     assert views.render(sample(), "steps", "csv").splitlines()[0].startswith("id,stage,layer,title,symbol,latex")
@@ -145,7 +159,9 @@ def test_csv_reads_back():
 
 def test_json_keeps_the_contract():
     tree = json.loads(views.render(sample(), "steps", "json"), parse_constant=lambda text: pytest.fail(text))
-    assert set(tree) == {"model", "symbols", "totals", "steps", "ops", "result"}
+    assert set(tree) == {"model", "symbols", "totals", "steps", "ops", "result", "decompositions"}
+    bare = json.loads(views.render(sample(decompositions=()), "steps", "json"))
+    assert set(tree) - set(bare) == {"decompositions"}
     assert tree["symbols"] == {"B": 1, "H": 4, "W": 4, "P": 2, "N": 4, "D": 6, "h": 2, "d_k": 3, "K": 4}
     assert tree["totals"] == {
         "params": 28,
@@ -191,13 +207,50 @@ def test_json_keeps_the_contract():
     assert tree["result"] == {"kind": "classes", "top": [["cat", 0.75], ["dog", "nan"]], "list": [1, 2.5, None, True]}
 
 
+def test_json_of_primitives():
+    opened = json.loads(views.render(sample(), "primitives", "json"))["decompositions"][1]
+    assert (opened["op"], opened["error"], opened["note"]) == (1, 2.5e-7, "")
+    assert opened["primitives"][1] == {
+        "name": "add",
+        "within": "_inner/_<b>",
+        "inputs": [{"shape": [1, 4], "symbolic": ["B", "K"], "dtype": "float32", "from": 0}],
+        "outputs": [{"shape": [1, 4], "symbolic": ["B", "K"], "dtype": "float32", "from": 1}],
+    }
+
+
+def test_primitives_in_the_terminal():
+    """An op's index, name, error and note stand once, at its first primitive."""
+    lines = views.render(sample(), "primitives", "table").split("\n\n")[1].splitlines()
+    cells = [re.split("  +", line.strip()) for line in lines]
+    assert cells[0] == [
+        *("index", "module", "op", "number", "primitive", "within", "shape", "here", "dtype", "error", "note")
+    ]
+    shape = "[B, h, N+1, d_k], [B, h, N+1, d_k] → [B, h, N+1, N+1]"
+    assert cells[1][:6] == ["0", "block1.attention", "aten.bmm", "0", "bmm", shape] and cells[1][-1] == "elementary"
+    assert cells[2][:5] == ["1", "head", "aten.addmm", "0", "mm"] and cells[2][-1] == "2.5e-07"
+    assert cells[3] == ["1", "add", "_inner/_<b>", "[B, K] → [B, K]", "[1, 4] → [1, 4]", "float32"]
+
+
+def test_primitives_as_a_data_frame():
+    frame = sample().table("primitives")
+    assert list(frame["primitive"]) == ["bmm", "mm", "add"] and list(frame["index"]) == [0, 1, 1]
+    assert frame["error"][1] == 2.5e-7 and frame["error"][[0, 2]].isna().all()
+    assert frame["makers"][0] == "input 0, input 1" and frame["makers"][2] == "0"
+    assert list(views.table(Trace("empty", ()), "primitives").columns) == list(frame.columns)
+
+
 def test_html_is_well_formed_and_harmless():
-    for level in ("steps", "ops"):
+    for level in views.LEVELS:
         tags = Tags(views.render(hostile(), level, "html"))
         assert not tags.open
         ours = set("meta div style strong span abbr table tr th td br code".split())
         assert {tag for tag, *_ in tags.seen} <= ours | to_html.TAGS
-        assert {name for _, *names in tags.seen for name in names} <= {"class", "title", "charset"} | to_html.ATTRIBUTES
+        assert {name for _, *names in tags.seen for name in names} <= {
+            "class",
+            "title",
+            "charset",
+            "rowspan",
+        } | to_html.ATTRIBUTES
 
 
 def test_equations_in_html_are_drawn():
@@ -244,7 +297,7 @@ def test_latex_escapes_text():
     )
 
 
-@pytest.mark.parametrize("level", ["steps", "ops"])
+@pytest.mark.parametrize("level", views.LEVELS)
 def test_latex_is_balanced(level):
     text = views.render(sample(), level, "latex")
     bare = re.sub(r"\\[\\{}&%$#_]", "", text)

@@ -1,4 +1,4 @@
-"""Runs a model once and shows every step or op of the run.
+"""Runs a model once and shows every step, op or primitive of the run.
 
 Without --image and --text: the model's own sample. `--set B=4` repeats the input four times. Another size than the
 weights were made for (D, h, L, …) runs with seeded random weights. `--set` also takes a model's other choices, such as
@@ -92,7 +92,7 @@ def _traced(options: argparse.Namespace, photo) -> Trace:
     if sizes and options.weights is None and model.weights != _usual(options.name):
         asked = ", ".join(f"{name}={value}" for name, value in sizes.items())
         print(f"{options.name} with {asked}: {model.weights}", file=sys.stderr)
-    return model.trace(image=photo, text=options.text, **given)
+    return model.trace(image=photo, text=options.text, primitives=options.level == "primitives", **given)
 
 
 def _usual(name: str) -> str | None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tracer.difference import relative_difference
-from tracer.recorder.decompose import Part, Refused, decompose
+from tracer.recorder.decompose import ELEMENTARY, Part, Refused, decompose
 from tracer.recorder.ops import kind, tensors
 
 
@@ -59,6 +59,8 @@ def _open(func, args: tuple, kwargs: dict, result, seen) -> Opened:
         return _alone(seen, "")
     try:
         parts, made = decompose(_functional(func), args, kwargs)
+        if not parts:  # it hands on what it is given
+            return _alone(seen, ELEMENTARY)
         return Opened(parts, _error(tensors((made,)), tensors((result,))), "")
     except Refused as refused:
         return _alone(seen, str(refused))

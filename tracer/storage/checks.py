@@ -20,7 +20,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def check(trace: Trace) -> None:
     """Runs every check of this file; ValueError at the first that fails."""
-    for rule in (_symbols, _ops, _steps, _attentions, _picture, _segments):
+    for rule in (_symbols, _ops, _decompositions, _steps, _attentions, _picture, _segments):
         rule(trace)
     for name in ("params", "flops"):
         _count(getattr(trace, name), name)
@@ -52,6 +52,22 @@ def _ops(trace: Trace) -> None:
         _agrees(op.params_symbolic, op.params, trace.symbols, f"{where}.params")
         _agrees(op.flops_symbolic, op.flops, trace.symbols, f"{where}.flops")
         _source(op.source, where)
+
+
+def _decompositions(trace: Trace) -> None:
+    if not trace.decompositions:
+        return
+    _expect(len(trace.decompositions) == len(trace.ops), "decompositions", f"one for each of {len(trace.ops)} ops")
+    for position, opened in enumerate(trace.decompositions):
+        where = f"decomposition {position}"
+        _expect(opened.op == position, where, f"op {position}, got {opened.op}")
+        _expect(opened.error is None or not opened.error < 0, where, "an error that is not negative")
+        for primitive in opened.primitives:
+            for tensor in (*primitive.inputs, *primitive.outputs):
+                _shape(tensor.shape, tensor.symbolic, trace.symbols, where)
+                if isinstance(tensor.maker, int):
+                    count = len(opened.primitives)
+                    _expect(0 <= tensor.maker < count, where, f"a maker among {count} primitives")
 
 
 def _steps(trace: Trace) -> None:

@@ -1,7 +1,8 @@
 """A trace as text: one format per file `to_*.py`, found by itself.
 
 Such a file is named after its format, says which `SUFFIXES` its files have, and has one function
-`render(trace, level) -> str`. Levels: `"steps"` (the lines of the textbook) and `"ops"` (what PyTorch ran).
+`render(trace, level) -> str`. Levels: `"steps"` (the lines of the textbook), `"ops"` (what PyTorch ran) and
+`"primitives"` (what those ops are made of).
 """
 
 from __future__ import annotations
@@ -20,20 +21,23 @@ FORMATS = tuple(module.name.removeprefix("to_") for module in iter_modules(__pat
 
 
 def render(trace: Trace, level: str = "steps", format: str = "table") -> str:
-    """The trace in one of `FORMATS`, as text that ends with a newline. ValueError for an unknown level or format."""
-    check_level(level)
+    """The trace in one of `FORMATS`, as text that ends with a newline.
+
+    ValueError for an unknown level or format, and for the primitives of a trace that was made without.
+    """
+    check_level(level, trace)
     if format not in FORMATS:
         raise ValueError(f"{format!r} is not a format, expected one of {', '.join(FORMATS)}")
     return _format(format).render(trace, level).rstrip("\n") + "\n"
 
 
 def table(trace: Trace, level: str = "ops") -> pandas.DataFrame:
-    """The trace as a data frame, one row per step or op; a missing layer or error is a missing value."""
+    """The trace as a data frame, one row per step, op or primitive; a missing layer or error is a missing value."""
     import pandas
 
     from tracer.views import rows
 
-    check_level(level)
+    check_level(level, trace)
     frame = pandas.DataFrame(rows.rows(trace, level), columns=rows.columns(level))
     return frame.astype({"layer": "Int64"}) if level == "steps" else frame
 
@@ -57,9 +61,12 @@ def _format(name: str):
     return import_module(f"{__name__}.to_{name}")
 
 
-def check_level(level: str) -> None:
-    """ValueError for a level that can't be shown."""
+def check_level(level: str, trace: Trace | None = None) -> None:
+    """ValueError for an unknown level, or one that the trace does not have."""
     if level not in LEVELS:
         raise ValueError(f"{level!r} is not a level, expected one of {', '.join(LEVELS)}")
-    if level == "primitives":
-        raise ValueError("level 'primitives' can't be shown yet, expected 'steps' or 'ops'")
+    if level == "primitives" and trace is not None and trace.ops and not trace.decompositions:
+        raise ValueError(
+            f"this trace of {trace.model!r} was made without primitives: `python -m tracer trace NAME --level "
+            "primitives --out FILE`, or primitives=True in Python, makes one that has them"
+        )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tracer import notation
 
 if TYPE_CHECKING:
-    from tracer.record import Op, Source, Step, TensorRecord, Trace
+    from tracer.record import Op, Primitive, Source, Step, TensorRecord, Trace
 
 STEP_COLUMNS = (
     "id", "stage", "layer", "title", "symbol", "latex", "symbolic", "shape", "error", "recomputed", "source", "ops",
@@ -18,6 +18,11 @@ OP_COLUMNS = (
     "index", "module", "op", "function", "inputs", "outputs", "shapes", "dtype", "params", "flops", "step", "source",
     "note",
 )  # fmt: skip
+PRIMITIVE_COLUMNS = (
+    "index", "module", "op", "number", "primitive", "within", "inputs", "outputs", "shapes", "dtype", "makers", "error",
+    "note",
+)  # fmt: skip
+COLUMNS = {"steps": STEP_COLUMNS, "ops": OP_COLUMNS, "primitives": PRIMITIVE_COLUMNS}
 
 LETTERS = {r"\ell": "ℓ", r"\top": "T", r"\,": " "}
 ACCENTS = {
@@ -30,12 +35,29 @@ RAISED = str.maketrans("0123456789()ℓT", "⁰¹²³⁴⁵⁶⁷⁸⁹⁽⁾ˡ�
 
 def columns(level: str) -> tuple[str, ...]:
     """The columns at a level, in order."""
-    return STEP_COLUMNS if level == "steps" else OP_COLUMNS
+    return COLUMNS[level]
 
 
 def rows(trace: Trace, level: str) -> list[dict[str, object]]:
-    """One dictionary per step or op, keyed by `columns(level)`."""
+    """One dictionary per step, op or primitive, keyed by `columns(level)`."""
+    if level == "primitives":
+        return primitives(trace)
     return [_step(step) for step in trace.steps] if level == "steps" else [_op(op) for op in trace.ops]
+
+
+def primitives(trace: Trace) -> list[dict[str, object]]:
+    """One dictionary per primitive, numbered within its op; the error and the note of an op stand at its first one."""
+    found = []
+    for opened in trace.decompositions:
+        op = trace.ops[opened.op]
+        found += [
+            {"index": op.index, "module": op.module, "op": op.op, "number": i, "primitive": one.name}
+            | {"within": one.within, "inputs": symbols(one.inputs), "outputs": symbols(one.outputs)}
+            | {"shapes": shapes(one), "dtype": dtypes(one), "makers": ", ".join(str(x.maker) for x in one.inputs)}
+            | {"error": opened.error if i == 0 else None, "note": opened.note if i == 0 else ""}
+            for i, one in enumerate(opened.primitives)
+        ]
+    return found
 
 
 def _step(step: Step) -> dict[str, object]:
@@ -47,11 +69,17 @@ def _step(step: Step) -> dict[str, object]:
 def _op(op: Op) -> dict[str, object]:
     row = {name: getattr(op, name) for name in ("index", "module", "op", "function", "params", "flops", "step", "note")}
     row |= {"inputs": symbols(op.inputs), "outputs": symbols(op.outputs), "source": place(op.source)}
-    row["shapes"] = (
-        f"{', '.join(numbers(x.shape) for x in op.inputs)} → {', '.join(numbers(x.shape) for x in op.outputs)}"
-    )
-    row["dtype"] = ", ".join(dict.fromkeys(tensor.dtype for tensor in op.outputs))
-    return row
+    return row | {"shapes": shapes(op), "dtype": dtypes(op)}
+
+
+def shapes(op: Op | Primitive) -> str:
+    """`[1, 197, 768], [768] → [1, 197, 768]`."""
+    return f"{', '.join(numbers(x.shape) for x in op.inputs)} → {', '.join(numbers(x.shape) for x in op.outputs)}"
+
+
+def dtypes(op: Op | Primitive) -> str:
+    """The dtypes of what an op gives, each once."""
+    return ", ".join(dict.fromkeys(tensor.dtype for tensor in op.outputs))
 
 
 def numbers(shape: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Comma-separated values: every column, one line per step or op."""
+"""Comma-separated values: every column, one line per step, op or primitive."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 from latex2mathml.converter import convert
 
 from tracer import notation
-from tracer.record import Op, Step, Trace
+from tracer.record import Trace
 from tracer.views import rows
 
 SUFFIXES = (".html", ".htm")
@@ -41,13 +41,13 @@ STYLE = """
 
 
 def render(trace: Trace, level: str) -> str:
-    """A short header, the symbols, and the steps or ops as a table."""
+    """A short header, the symbols, and the steps, ops or primitives as a table."""
     head = [
         f"<strong>{text(trace.model)}</strong> {_quiet(trace.weights)}",
         text(rows.totals(trace)),
         *map(_quiet, trace.notes),
     ]
-    table = _steps(trace.steps) if level == "steps" else _ops(trace.ops)
+    table = {"steps": _steps, "ops": _ops, "primitives": _primitives}[level](trace)
     lines = "".join(f"<div>{line}</div>\n" for line in head)
     start = f'<meta charset="utf-8">\n<div class="tensor-trace">\n<style>{STYLE}</style>\n'
     return f"{start}{lines}{_symbols(trace)}{table}</div>\n"
@@ -62,7 +62,7 @@ def _symbols(trace: Trace) -> str:
     return f"<div>{', '.join(items)}</div>\n" if items else ""
 
 
-def _steps(steps: tuple[Step, ...]) -> str:
+def _steps(trace: Trace) -> str:
     body = [
         (
             f'<td title="{text(step.why)}">{text(step.title)}<br>{_quiet(step.id)}</td>',
@@ -70,12 +70,12 @@ def _steps(steps: tuple[Step, ...]) -> str:
             f"<td>{text(notation.shape_text(step.symbolic))}<br>{_quiet(rows.numbers(step.shape))}</td>",
             f'<td class="number">{"recomputed" if step.recomputed else text(rows.error(step.error))}</td>',
         )
-        for step in steps
+        for step in trace.steps
     ]
     return _table(("step", "equation", "shape", "error"), body)
 
 
-def _ops(ops: tuple[Op, ...]) -> str:
+def _ops(trace: Trace) -> str:
     body = [
         (
             f'<td class="number">{op.index}</td>',
@@ -85,9 +85,31 @@ def _ops(ops: tuple[Op, ...]) -> str:
             f'<td class="number">{op.flops:,}</td>',
             f'<td title="{text(rows.place(op.source))}"><code>{text(op.source.text if op.source else "")}</code></td>',
         )
-        for op in ops
+        for op in trace.ops
     ]
     return _table(("op", "", "shape", "params", "FLOPs", "source"), body)
+
+
+def _primitives(trace: Trace) -> str:
+    body = []
+    for opened in trace.decompositions:
+        op, several = trace.ops[opened.op], len(opened.primitives)
+        whose = (
+            f'<td class="number" rowspan="{several}">{op.index}</td>'
+            f'<td rowspan="{several}">{text(op.op)}<br>{_quiet(op.module)}</td>'
+        )
+        proof = text(rows.error(opened.error)) if opened.error is not None else _quiet(opened.note)
+        for number, one in enumerate(opened.primitives):
+            body.append(
+                (
+                    whose if number == 0 else "",
+                    f"<td>{text(one.name)}<br>{_quiet(one.within)}</td>",
+                    f"<td>{text(rows.symbols(one.inputs))} → {text(rows.symbols(one.outputs))}</td>",
+                    f"<td>{_quiet(rows.shapes(one))}</td>",
+                    f'<td class="number" rowspan="{several}">{proof}</td>' if number == 0 else "",
+                )
+            )
+    return _table(("op", "", "primitive", "shape", "here", "error"), body)
 
 
 def _table(names: tuple[str, ...], body: list[tuple[str, ...]]) -> str:

@@ -1,4 +1,4 @@
-"""The whole trace as JSON, steps and ops together: what other programs read."""
+"""The whole trace as JSON, steps, ops and primitives together: what other programs read."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import json
 from collections.abc import Mapping
 from math import isfinite
 
-from tracer.record import Op, Source, Step, TensorRecord, Trace
+from tracer.record import Decomposition, Op, Source, Step, TensorRecord, Trace
 
 SUFFIXES = (".json",)
 
 
 def render(trace: Trace, level: str) -> str:
-    """One JSON object; it holds both levels, whichever is asked for."""
+    """One JSON object; it holds all levels that the trace has, whichever is asked for."""
     return json.dumps(tree(trace), indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def tree(trace: Trace) -> dict[str, object]:
     """The trace as dictionaries and lists; an infinite or undefined number is a string: `"inf"`, `"nan"`."""
-    return {
+    found = {
         "model": trace.model,
         "symbols": {symbol.name: symbol.value for symbol in trace.symbols},
         "totals": {
@@ -31,6 +31,7 @@ def tree(trace: Trace) -> dict[str, object]:
         "ops": [_op(op) for op in trace.ops],
         "result": plain(trace.result),
     }
+    return found | {"decompositions": [_opened(one) for one in trace.decompositions]} if trace.decompositions else found
 
 
 def _step(step: Step) -> dict[str, object]:
@@ -55,6 +56,12 @@ def _step(step: Step) -> dict[str, object]:
 def _op(op: Op) -> dict[str, object]:
     names = ("index", "module", "op", "source", "inputs", "outputs", "params", "flops", "step")
     return {name: plain(getattr(op, name)) for name in names}
+
+
+def _opened(decomposition: Decomposition) -> dict[str, object]:
+    names = ("name", "within", "inputs", "outputs")
+    made = [{name: plain(getattr(one, name)) for name in names} for one in decomposition.primitives]
+    return {"op": decomposition.op, "error": plain(decomposition.error), "note": decomposition.note, "primitives": made}
 
 
 def plain(value):

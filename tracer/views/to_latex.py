@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tracer import notation
-from tracer.record import Op, Step, Trace
+from tracer.record import Op, Primitive, Step, Trace
 from tracer.views import rows
 
 SUFFIXES = (".tex",)
@@ -18,7 +18,7 @@ ESCAPES = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
 
 
 def render(trace: Trace, level: str) -> str:
-    """The symbols, then the steps as aligned equations with their shapes, or the ops as a long table."""
+    """The symbols, then the steps as aligned equations with their shapes, or the ops or primitives as a long table."""
     head = ["% needs \\usepackage{amsmath,longtable}", rf"\subsection*{{{text(trace.model)}}}", text(trace.weights)]
     sizes = ", ".join(f"${notation.latex(s.name)} = {s.value}$" for s in trace.symbols)
     cost = [
@@ -28,14 +28,14 @@ def render(trace: Trace, level: str) -> str:
             (trace.flops, "FLOPs", trace.flops_symbolic),
         )
     ]
-    body = _steps(trace.steps) if level == "steps" else _ops(trace.ops)
+    body = {"steps": _steps, "ops": _ops, "primitives": _primitives}[level](trace)
     return "\n\n".join(part for part in [*head, sizes, *cost, *map(text, trace.notes), body] if part)
 
 
-def _steps(steps: tuple[Step, ...]) -> str:
-    if not steps:
+def _steps(trace: Trace) -> str:
+    if not trace.steps:
         return ""
-    lines = [f"  {_equation(step)} && {notation.shape_latex(step.symbolic)} && {_check(step)}" for step in steps]
+    lines = [f"  {_equation(step)} && {notation.shape_latex(step.symbolic)} && {_check(step)}" for step in trace.steps]
     return "{\\footnotesize\\allowdisplaybreaks\n\\begin{align*}\n" + " \\\\\n".join(lines) + "\n\\end{align*}}"
 
 
@@ -52,16 +52,33 @@ def _check(step: Step) -> str:
     return rf"{shape} && \text{{{error}}}"
 
 
-def _ops(ops: tuple[Op, ...]) -> str:
+def _ops(trace: Trace) -> str:
     names = ("index", "module", "op", "outputs", "params", "FLOPs")
     lines = [
-        (str(op.index), text(op.module), text(op.op), _shapes(op), f"{op.params:,}", f"{op.flops:,}") for op in ops
+        (str(op.index), text(op.module), text(op.op), _shapes(op), f"{op.params:,}", f"{op.flops:,}")
+        for op in trace.ops
     ]
-    body = "\n".join("  " + " & ".join(line) + r" \\" for line in [names, *lines])
-    return "{\\scriptsize\\setlength{\\tabcolsep}{3pt}\n\\begin{longtable}{rlllrr}\n" + body + "\n\\end{longtable}}"
+    return _long("rlllrr", [names, *lines])
 
 
-def _shapes(op: Op) -> str:
+def _primitives(trace: Trace) -> str:
+    lines = [("index", "module", "op", "primitive", "within", "outputs", "error")]
+    for opened in trace.decompositions:
+        op = trace.ops[opened.op]
+        for number, one in enumerate(opened.primitives):
+            whose = (str(op.index), text(op.module), text(op.op)) if number == 0 else ("", "", "")
+            error = text(rows.error(opened.error)) if opened.error is not None and number == 0 else ""
+            lines.append((*whose, text(one.name), text(one.within), _shapes(one), error))
+    return _long("rllllll", lines)
+
+
+def _long(columns: str, lines: list[tuple[str, ...]]) -> str:
+    body = "\n".join("  " + " & ".join(line) + r" \\" for line in lines)
+    start = f"{{\\scriptsize\\setlength{{\\tabcolsep}}{{3pt}}\n\\begin{{longtable}}{{{columns}}}\n"
+    return start + body + "\n\\end{longtable}}"
+
+
+def _shapes(op: Op | Primitive) -> str:
     shapes = (
         text(rows.numbers(x.shape)) if x.symbolic is None else f"${notation.shape_latex(x.symbolic)}$"
         for x in op.outputs

@@ -12,10 +12,10 @@ SUFFIXES = (".md", ".markdown")
 
 
 def render(trace: Trace, level: str) -> str:
-    """A heading, the symbols, then a table of the steps or ops."""
+    """A heading, the symbols, then a table of the steps, ops or primitives."""
     sizes = ", ".join(f"${notation.latex(s.name)}$ = {s.value} ({text(s.meaning)})" for s in trace.symbols)
     head = [f"## {text(trace.model)}", text(trace.weights), sizes, text(rows.totals(trace)), *map(text, trace.notes)]
-    table = _steps(trace) if level == "steps" else _ops(trace)
+    table = {"steps": _steps, "ops": _ops, "primitives": _primitives}[level](trace)
     return "\n\n".join([*(part for part in head if part), table])
 
 
@@ -38,6 +38,19 @@ def _steps(trace: Trace) -> str:
 def _ops(trace: Trace) -> str:
     names = ("index", "module", "op", "inputs", "outputs", "shapes", "dtype", "params", "flops", "step", "source")
     return _table(names, [tuple(text(row[name]) for name in names) for row in rows.rows(trace, "ops")])
+
+
+def _primitives(trace: Trace) -> str:
+    names = ("index", "module", "op", "number", "primitive", "within", "inputs", "outputs", "shapes", "dtype")
+    body = [
+        (*(text(row[name]) for name in names), _error(row["error"]), text(row["note"]))
+        for row in rows.primitives(trace)
+    ]
+    return _table((*names, "error", "note"), body)
+
+
+def _error(value: float | None) -> str:
+    return "" if value is None else rows.error(value)
 
 
 def _table(names: tuple[str, ...], body: list[tuple[str, ...]]) -> str:

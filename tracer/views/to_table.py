@@ -8,18 +8,18 @@ from tracer.record import Trace
 from tracer.views import rows
 
 SUFFIXES = (".txt",)
-RIGHT = {"index", "error", "params", "flops"}
+RIGHT = {"index", "number", "error", "params", "flops"}
 
 
 def render(trace: Trace, level: str) -> str:
-    """A header, then one line per step or op."""
+    """A header, then one line per step, op or primitive."""
     head = [
         trace.model + (f": {trace.weights}" if trace.weights else ""),
         rows.sizes(trace),
         rows.totals(trace),
         *trace.notes,
     ]
-    body = _steps(trace) if level == "steps" else _ops(trace)
+    body = {"steps": _steps, "ops": _ops, "primitives": _primitives}[level](trace)
     return "\n".join([*(rows.cell(line) for line in head if line), "", align(body)])
 
 
@@ -52,6 +52,25 @@ def _ops(trace: Trace) -> list[dict[str, str]]:
             "source": row["source"],
         }
         for row in rows.rows(trace, "ops")
+    ]
+
+
+def _primitives(trace: Trace) -> list[dict[str, str]]:
+    return [
+        {
+            "index": str(row["index"]) if row["number"] == 0 else "",
+            "module": row["module"] if row["number"] == 0 else "",
+            "op": row["op"] if row["number"] == 0 else "",
+            "number": str(row["number"]),
+            "primitive": row["primitive"],
+            "within": row["within"],
+            "shape": f"{row['inputs']} → {row['outputs']}",
+            "here": row["shapes"],
+            "dtype": row["dtype"],
+            "error": "" if row["error"] is None else rows.error(row["error"]),
+            "note": row["note"],
+        }
+        for row in rows.primitives(trace)
     ]
 
 
