@@ -6,6 +6,7 @@ from hazards import ExplicitAttention, FusedAttention
 
 import tracer
 from tracer.attention import layers
+from tracer.attention.chain import hides
 from tracer.masks import blocks, causal, influence, kind, padded, prefix, reach, row, visible
 from tracer.record import Segment
 
@@ -140,3 +141,21 @@ def test_what_the_run_lacks_is_refused():
     for ask, message in [({"layer": 1}, "layer=1"), ({"head": 3}, "head=3"), ({"batch": 2}, "batch=2")]:
         with pytest.raises(ValueError, match=message):
             visible(trace, **ask)
+
+
+@pytest.mark.parametrize(("mask", "named"), [("bidirectional", "none"), ("causal", "causal")])
+def test_a_bias_that_hides_nothing_is_no_mask(mask, named):
+    """Relative positions add a number to every score; only what hides keys is called a mask."""
+    trace = tracer.load("transformer", positions="relative", mask=mask, L=2).trace(prove=False)
+    assert {record.mask for record in trace.attentions} == {named}
+    assert any(name == "add" and len(arguments) == 2 for name, arguments in trace.attentions[0].chain)
+    assert kind(visible(trace, 1)) == mask
+
+
+def test_what_hides_a_key_is_told_by_its_numbers():
+    tensors = {"bias": torch.tensor([0.5, -3.0]), "mask": torch.tensor([0.0, -1e4]), "taken": torch.tensor([0.0, 1e9])}
+    found = {
+        (name, key): hides((name, ("scores", key)), tensors.get) for name in ("add", "sub", "mul") for key in tensors
+    }
+    assert {link for link, hidden in found.items() if hidden} == {("add", "mask"), ("sub", "taken")}
+    assert hides(("causal", (-1e9,)), tensors.get) and hides(("masked_fill", ("scores", "bias", -1e9)), tensors.get)

@@ -23,6 +23,19 @@ _RUN = {
 }
 
 
+def hides(link: tuple[str, tuple], get) -> bool:
+    """Whether a link of the chain hides keys from queries; a bias that is added or taken off and hides none is no mask.
+
+    `get(key)` gives the tensors that the link names.
+    """
+    name, arguments = link
+    if name in ("causal", "masked_fill", "where"):
+        return True
+    found = [get(argument) for argument in arguments if isinstance(argument, str) and argument != SCORES]
+    low = {"add": 1, "sub": -1}.get(name)
+    return low is not None and any(tensor is not None and bool((low * tensor <= HIDDEN).any()) for tensor in found)
+
+
 def picked(tensor: torch.Tensor, rows) -> torch.Tensor:
     """The chosen rows of `[..., S, d]`; those of a `range` cost no copy."""
     if isinstance(rows, range):

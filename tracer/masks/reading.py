@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from tracer.attention import layers
-from tracer.attention.chain import HIDDEN, scores_rows
+from tracer.attention.chain import HIDDEN, hides, scores_rows
 from tracer.record import AttentionRecord, Segment, Trace
 
 
@@ -63,20 +63,11 @@ def row(trace: Trace, query: int, layer: int = 0, *, head: int = 0, part: str | 
     Each is `[S_k]`. The scores before are the recorded chain without its masking links.
     """
     record, weights = _record(trace, layer, part), trace.attention(layer, head, query, part=part)[0]
-    chain = tuple(link for link in record.chain if not _masks(link, trace))
+    chain = tuple(link for link in record.chain if not hides(link, trace.values.get))
     before = _scores(trace, record, chain, [query])[0, head, 0]
     after = _scores(trace, record, record.chain, [query])[0, head, 0]
     hidden = torch.full_like(before, float("-inf"))
     return Row(before, torch.where(after > HIDDEN, torch.zeros_like(before), hidden), weights)
-
-
-def _masks(link: tuple[str, tuple], trace: Trace) -> bool:
-    """Whether a link of the chain hides keys; an additive bias that hides none is no mask."""
-    name, arguments = link
-    if name in ("causal", "masked_fill", "where"):
-        return True
-    tensors = [trace.values.get(a) for a in arguments if isinstance(a, str)]
-    return name == "add" and any(t is not None and bool((t <= HIDDEN).any()) for t in tensors)
 
 
 def kind(cells: torch.Tensor) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 
-from tracer.attention.chain import HIDDEN, SCORES, picked, softmax_rows
+from tracer.attention.chain import HIDDEN, SCORES, hides, picked, softmax_rows
 from tracer.record import AttentionRecord
 from tracer.recorder.ops import PRODUCTS, VIEWS, OpKind
 
@@ -181,7 +181,7 @@ class Attentions:
 
     def _record(self, call: Call, q, k, chain, *, heads: int, fused: bool, layer: int) -> AttentionRecord:
         names = [name for name, _ in chain]
-        given = any(isinstance(a, str) and a != SCORES for _, arguments in chain for a in arguments)
+        given = any(link[0] != "causal" and hides(link, self._recording.kept.get) for link in chain)
         return AttentionRecord(
             layer=layer,
             part="",
