@@ -32,7 +32,7 @@ class Spec:
     `sizes` are the sizes that the weights depend on and their defaults, `runs` those that the input decides (B, T),
     `options` other choices and their allowed values, the default first; `derived` is what other sizes equal, `names`
     what a dimension may be, in order of preference, and `probes` the tiny sizes at which dimensions are solved, all
-    distinct. `lines(config)` gives the equations; `example(sizes)` the args of a probe; `prepare(model, image, text,
+    distinct. `lines(config)` gives the equations; `example(sizes)` the args of a probe, or its `Inputs`; `prepare(model, image, text,
     given)` the `Inputs`, with the sizes that the caller gave for this run; `result(model, inputs, output)` what the
     model says, as plain data; `segments(sizes)` the named stretches of the sequence. `samples` is the kind of
     samples that suit it (`tracer.inputs.samples`). `settings` are other
@@ -106,7 +106,8 @@ class Model:
 
         def build(sizes):
             own = {name: value for name, value in sizes.items() if name not in self.spec.runs}
-            return seeded(self.spec.net, {**own, **self.options}), self.spec.example(sizes)
+            made = self.spec.example(sizes)
+            return seeded(self.spec.net, {**own, **self.options}), tuple(made), getattr(made, "named", {})
 
         return Vocabulary(self.spec.names, self.spec.derived, build)
 

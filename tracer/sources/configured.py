@@ -9,6 +9,7 @@ from functools import reduce
 import torch
 
 from tracer.inputs.tensors import photo_input
+from tracer.model import Inputs
 from tracer.results import class_probabilities, next_tokens
 
 ATTENTION = ("sdpa", "eager")
@@ -51,30 +52,38 @@ def photo(model, image, text, given):
     return photo_input(model, image, text, given)
 
 
-def text_as(tokenizer, name: str = "input_ids"):
+def text_as(tokenizer):
     """How a text becomes token numbers `[B, T]`: by the checkpoint's tokenizer, or as UTF-8 bytes without one."""
 
     def prepare(model, image, text, given):
-        from tracer.model import Inputs
-
-        text = TEXT if text is None else text
-        numbers, words = tokens(tokenizer, text, model.sizes["V"])
-        if not numbers:
-            raise ValueError(f"the text {text!r} has no token; at least one was expected")
-        most = model.sizes.get("T_max", len(numbers))
-        length = given.get("T", min(len(numbers), most))
-        if length > most:
-            raise ValueError(f"T={length} tokens are too many: the model reads at most T_max={most}")
-        if "T" in given:
-            repeats = length // len(numbers) + 1
-            numbers, words = (numbers * repeats)[:length], (words * repeats)[:length]
-        numbers, words = numbers[:length], words[:length]
+        numbers, words = said(tokenizer, model, text, given)
         inputs = Inputs((torch.tensor(numbers).expand(given["B"], -1).contiguous(),))
-        inputs.sizes, inputs.words = {**given, "T": length}, tuple(words)
+        inputs.sizes, inputs.words = {**given, "T": len(numbers)}, words
         inputs.segments = model.spec.segments({**model.sizes, **inputs.sizes})
         return inputs
 
     return prepare
+
+
+def said(tokenizer, model, text: str | None, given: dict[str, int]) -> tuple[list[int], tuple[str, ...]]:
+    """The T token numbers of a text, and how they read; a given T cuts or repeats it."""
+    text = TEXT if text is None else text
+    numbers, words = tokens(tokenizer, text, model.sizes["V"])
+    if not numbers:
+        raise ValueError(f"the text {text!r} has no token; at least one was expected")
+    most = model.sizes.get("T_max", max(len(numbers), given.get("T", 0)))
+    length = given.get("T", min(len(numbers), most))
+    if length > most:
+        raise ValueError(f"T={length} tokens are too many: the model reads at most T_max={most}")
+    repeats = length // len(numbers) + 1
+    return (numbers * repeats)[:length], tuple((words * repeats)[:length])
+
+
+def example(*args, **named) -> Inputs:
+    """The tensors that forward takes, those by name too."""
+    inputs = Inputs(args)
+    inputs.named = named
+    return inputs
 
 
 def tokens(tokenizer, text: str, count: int) -> tuple[list[int], list[str]]:
@@ -116,23 +125,18 @@ def stream(tokenizer, image_token: Callable[[int], int], pixels: Callable | None
     Gives `input_ids` `[B, N + T]`, and `pixel_values` by name; `image_token(V)` is the number that holds a patch's
     place, `pixels(values, model)` brings pixels `[B, C, H, W]` into another form, `types` adds `token_type_ids`.
     """
-    write = text_as(tokenizer)
 
     def prepare(model, image, text, given):
-        from tracer.model import Inputs
-
-        seen = photo_input(model, image, None, {name: value for name, value in given.items() if name != "T"})
-        said = write(model, None, text, given)
-        N, V = model.vocabulary.complete({**given, **model.sizes, "T": said.sizes["T"]})["N"], model.sizes["V"]
-        place = image_token(V)
-        said_ids = torch.where(said[0] == place, 0, said[0])
-        ids = torch.cat([torch.full((given["B"], N), place), said_ids], dim=1)
-        inputs = Inputs((ids,))
-        inputs.named = {"pixel_values": pixels(seen[0], model) if pixels else seen[0]}
+        numbers, words = said(tokenizer, model, text, given)
+        seen = photo_input(model, image, None, {**given, "T": len(numbers)})
+        N, place = seen.segments[-1].start, image_token(model.sizes["V"])
+        row = torch.tensor([place] * N + [0 if number == place else number for number in numbers])
+        ids = row.expand(given["B"], -1).contiguous()
+        inputs = example(ids, pixel_values=pixels(seen[0], model) if pixels else seen[0])
         if types:
-            inputs.named["token_type_ids"] = torch.arange(ids.shape[1]).ge(N).long().expand(given["B"], -1).contiguous()
-        inputs.sizes, inputs.words, inputs.photo, inputs.crop = said.sizes, said.words, seen.photo, seen.crop
-        inputs.segments = model.spec.segments({**model.sizes, **inputs.sizes, "N": N})
+            inputs.named["token_type_ids"] = torch.arange(len(row)).ge(N).long().expand_as(ids).contiguous()
+        inputs.sizes, inputs.words, inputs.segments = seen.sizes, words, seen.segments
+        inputs.photo, inputs.crop = seen.photo, seen.crop
         return inputs
 
     return prepare

@@ -15,6 +15,7 @@ from tracer.models.vit import WHY
 from tracer.notation import symbol
 from tracer.record import Segment
 from tracer.results import class_probabilities
+from tracer.sources.download import Download
 from tracer.sources.network import offline, reason
 from tracer.sources.textbook import FUSED, Table, Writer, photo_tokens
 from tracer.steps import Place
@@ -135,7 +136,7 @@ def spec(id: str) -> Spec:
         samples="photos",
         sizes={**SIZES[_known(id)], "K": 1000},
         derived={"W": "H", "C": "3", "N": "H**2/P**2", "d_k": "D/h"},
-        names=("B", "D", "N", "N + 1", "K", "P", "H", "H/P", "h", "d_k", "d_ff"),
+        names=tuple("B D N N+1 K P H H/P h d_k d_ff".split()),
         probes=PROBES,
         example=lambda sizes: (torch.randn(sizes["B"], 3, sizes["H"], sizes["H"]),),
         prepare=photo_input,
@@ -151,9 +152,8 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
 
     The file is a checkpoint of tensors alone, whose hash its name tells; it is read with `weights_only=True`.
     """
-    found = next(weights for weights in imported().models.get_model_weights(id) if 224 in weights.meta["min_size"])
+    found, folder = _weights(id)
     name = found.url.rpartition("/")[2]
-    folder = Path(torch.hub.get_dir()) / "checkpoints"
     if offline() and not (folder / name).is_file():
         return None, None, f"seeded random weights, since {name} is not on this machine and it is offline"
     try:
@@ -172,6 +172,22 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
         "data": "ImageNet-1k",
     }
     return made.eval(), card, f"torchvision's weights {found.name}, trained on ImageNet-1k"
+
+
+def download(id: str) -> Download:
+    """What loading the weights downloads; torchvision tells the size of their file."""
+    found, folder = _weights(id)
+    if (folder / found.url.rpartition("/")[2]).is_file():
+        return Download(0, "its weights are on this machine")
+    if offline():
+        return Download(0, "it is offline, so its weights are seeded random ones")
+    return Download(round(found.meta["_file_size"] * 2**20))
+
+
+def _weights(id: str):
+    """torchvision's ImageNet weights for photos of 224 pixels, and the folder where PyTorch keeps their file."""
+    found = next(weights for weights in imported().models.get_model_weights(id) if 224 in weights.meta["min_size"])
+    return found, Path(torch.hub.get_dir()) / "checkpoints"
 
 
 def _known(id: str) -> str:

@@ -17,10 +17,13 @@ import torch
 
 from tracer.model import Spec
 from tracer.sources import families
+from tracer.sources.download import Download
 from tracer.sources.network import offline, reason
 
 PREFIX = "hf"
 PACKAGE = "transformers"
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+"""The files of a checkpoint that hold its weights: one, or the list of several."""
 
 
 @lru_cache(maxsize=1)
@@ -73,6 +76,25 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
     return made.float().eval(), files.card(config), f"weights of {id}"
 
 
+def download(id: str) -> Download:
+    """What loading the weights downloads; the hub is asked for the size of their files."""
+    files = Files(id)
+    if not files.exist:
+        return Download(0, "the name of a family has no weights of its own, so they are seeded random ones")
+    if Path(id).is_dir() or any(files.path(name, local=True) for name in WEIGHTS):
+        return Download(0, "its weights are on this machine")
+    if offline():
+        return Download(0, "it is offline, and its weights are not on this machine")
+    from huggingface_hub import HfApi
+
+    try:
+        found = HfApi().model_info(id, files_metadata=True, timeout=10).siblings or ()
+    except Exception:  # whatever the network or the hub make of the question: the size stays unknown
+        return Download(None)
+    sizes = [file.size for file in found if file.rfilename.endswith(".safetensors") and "/" not in file.rfilename]
+    return Download(None if None in sizes else sum(sizes))
+
+
 class Files:
     """The small files beside a checkpoint: how its photos are normalised, how its text is cut into tokens."""
 
@@ -84,15 +106,15 @@ class Files:
         """Whether there is a checkpoint of that name, in a local folder or on the hub."""
         return self.path("config.json") is not None
 
-    def path(self, name: str) -> Path | None:
-        """One of the checkpoint's files, or None where it has none or can't be reached."""
+    def path(self, name: str, local: bool = False) -> Path | None:
+        """One of the checkpoint's files, or None where it has none or can't be reached; `local` asks nobody."""
         if Path(self.id).is_dir():
             path = Path(self.id) / name
             return path if path.is_file() else None
         found = imported().utils.cached_file(
             self.id,
             name,
-            local_files_only=offline(),
+            local_files_only=local or offline(),
             _raise_exceptions_for_gated_repo=False,
             _raise_exceptions_for_missing_entries=False,
             _raise_exceptions_for_connection_errors=False,

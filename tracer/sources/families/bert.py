@@ -118,7 +118,7 @@ def spec(config, files) -> Spec:
         runs=("B", "T"),
         options={"attention": ATTENTION},
         derived={"d_k": "D/h"},
-        names=("B", "T", "D", "h", "d_k", "d_ff", "V", "T_max"),
+        names=tuple("B T D h d_k d_ff V T_max".split()),
         probes=PROBES,
         example=lambda sizes: (torch.randint(sizes["V"], (sizes["B"], sizes["T"])),),
         prepare=text_as(tokenizer),

@@ -61,7 +61,7 @@ def prepared(tokenizer):
         rows = [tokens(tokenizer, sentence, model.sizes["V"] - 1)[0][: most - 1] for sentence in sentences]
         length = min(given.get("T", max(map(len, rows)) + 1), most)
         last = model.sizes["V"] - 1  # what the text tower takes for the end
-        ids = torch.tensor([(row + [last] * length)[: length - 1] + [last] for row in rows])
+        ids = torch.tensor([[*(row + [last] * length)[: length - 1], last] for row in rows])
         seen = photo_input(model, image, None, {**given, "K": count, "T": length})
         inputs = Inputs((ids, seen[0]))
         inputs.sizes, inputs.segments, inputs.sentences = seen.sizes, seen.segments, tuple(sentences)
@@ -99,8 +99,7 @@ def spec(config, files) -> Spec:
         runs=("B", "K", "T"),
         options={"attention": ATTENTION},
         derived={"W": "H", "C": "3", "N": "H**2/P**2", "d_v": "D_v/h_v", "d_k": "D/h"},
-        names=("B", "K", "T", "T + 1", "N", "N + 1", "D_v", "D", "D_e", "P", "H", "H/P", "h_v", "d_v", "d_ffv", "h")
-        + ("d_k", "d_ff", "V", "T_max"),
+        names=tuple("B K T T+1 N N+1 D_v D D_e P H H/P h_v d_v d_ffv h d_k d_ff V T_max".split()),
         probes=PROBES,
         example=lambda sizes: (
             torch.randint(sizes["V"], (sizes["K"], sizes["T"])),

@@ -44,7 +44,7 @@ def spec(config, files) -> Spec:
         sizes=sizes_of(config, ATTRIBUTES),
         options={"attention": ATTENTION},
         derived={"W": "H", "N": "H**2/P**2", "d_k": "D/h", "d_ff": f"{int(config.mlp_ratio)}*D"},
-        names=("B", "D", "N", "N + 1", "C", "P", "H", "H/P", "h", "d_k", "d_ff"),
+        names=tuple("B D N N+1 C P H H/P h d_k d_ff".split()),
         probes=PROBES,
         example=lambda sizes: (torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["H"]),),
         prepare=photo,

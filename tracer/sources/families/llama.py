@@ -59,7 +59,7 @@ def spec(config, files) -> Spec:
         runs=("B", "T"),
         options={"attention": ATTENTION},
         derived={"d_k": "D/h"},
-        names=("B", "T", "T + 1", "D", "h", "h_kv", "h/h_kv", "d_k", "d_k/2", "d_ff", "V", "h_kv*d_k"),
+        names=tuple("B T T+1 D h h_kv h/h_kv d_k d_k/2 d_ff V".split()),
         probes=PROBES,
         example=lambda sizes: (torch.randint(sizes["V"], (sizes["B"], sizes["T"])),),
         prepare=text_as(tokenizer),

@@ -88,8 +88,7 @@ def spec(config, files) -> Spec:
         settings={"seed": 0},
         options={"attention": ATTENTION},
         derived={"W": "H", "N": "H**2/P**2", "N_v": f"N/{round(1 / visible)}", "d_k": "D/h", "d_dec": "D_dec/h_dec"},
-        names=("B", "D", "N", "N + 1", "N_v", "N_v + 1", "N - N_v", "C", "P", "H", "H/P", "h", "d_k", "d_ff", "D_dec")
-        + ("h_dec", "d_dec", "d_ffdec", "C*P**2"),
+        names=tuple("B D N N+1 N_v N_v+1 N-N_v C P H H/P h d_k d_ff D_dec h_dec d_dec d_ffdec C*P**2".split()),
         probes=PROBES,
         example=lambda sizes: (
             torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["H"]),

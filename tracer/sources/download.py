@@ -1,0 +1,44 @@
+"""What loading a library's model means for the machine, known before anything large is downloaded or built."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+from tracer.model import DEEPEST, check_memory, shapes
+from tracer.sources import source_of
+
+
+class Download(NamedTuple):
+    """Bytes of weights that loading downloads, None where nobody could be asked; `note` says why there are none."""
+
+    size: int | None
+    note: str = ""
+
+
+class Cost(NamedTuple):
+    """What a model takes: its parameters, their bytes as float32, and what is downloaded."""
+
+    name: str
+    summary: str
+    parameters: int
+    memory: int
+    download: Download
+
+
+def cost(name: str) -> Cost:
+    """What loading the model of that name costs; only the small files that describe it are asked for.
+
+    The net is built on `meta`, where it takes no memory. ValueError in one sentence for an unknown model, and for one
+    that is larger or deeper than is allowed (see `check_memory`).
+    """
+    source, id = source_of(name)
+    spec = source.spec(id)
+    full = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}
+    for symbol, size in spec.sizes.items():
+        if symbol.startswith("L") and size > DEEPEST:
+            raise ValueError(f"{name!r} has {symbol}={size:,} blocks; at most {DEEPEST} are built")
+    check_memory(spec, name, full)
+    parameters = sum(map(prod, shapes(spec, full).values()))
+    asked = source.download(id) if hasattr(source, "download") else Download(None)
+    return Cost(name, source.summary(id), parameters, parameters * 4, asked)

@@ -1,0 +1,107 @@
+"""LLaVA of transformers: a vision tower, then one stream of image and text (Liu et al. 2023)."""
+
+from __future__ import annotations
+
+import torch
+
+from tracer.model import Spec
+from tracer.record import Segment
+from tracer.sources.configured import ATTENTION, builder, example, following, sizes_of, stream
+from tracer.sources.transformers import imported
+
+ATTRIBUTES = {
+    "H": "vision_config.image_size",
+    "P": "vision_config.patch_size",
+    "D_v": "vision_config.hidden_size",
+    "h_v": "vision_config.num_attention_heads",
+    "d_ffv": "vision_config.intermediate_size",
+    "L_v": "vision_config.num_hidden_layers",
+    "V": "text_config.vocab_size",
+    "D": "text_config.hidden_size",
+    "h": "text_config.num_attention_heads",
+    "h_kv": "text_config.num_key_value_heads",
+    "d_ff": "text_config.intermediate_size",
+    "L": "text_config.num_hidden_layers",
+}
+PROBES = (
+    {"B": 19, "T": 11, "H": 35, "P": 5, "D_v": 66, "h_v": 6, "d_ffv": 26}
+    | {"V": 83, "D": 72, "h": 6, "h_kv": 3, "d_ff": 31},
+    {"B": 13, "T": 17, "H": 33, "P": 3, "D_v": 14, "h_v": 2, "d_ffv": 29}
+    | {"V": 89, "D": 80, "h": 4, "h_kv": 2, "d_ff": 37},
+    {"B": 7, "T": 23, "H": 14, "P": 2, "D_v": 30, "h_v": 3, "d_ffv": 41}
+    | {"V": 97, "D": 112, "h": 8, "h_kv": 2, "d_ff": 43},
+)
+SMALL = {"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 4, "num_attention_heads": 8}
+TOWER, STREAM = "model.vision_tower", "model.language_model"
+
+
+def config():
+    """A small LLaVA: the smallest that was published does not fit a laptop."""
+    vision = imported().CLIPVisionConfig(**SMALL, image_size=112, patch_size=14)
+    text = imported().LlamaConfig(**SMALL, num_key_value_heads=2, vocab_size=1024)
+    return imported().LlavaConfig(vision_config=vision, text_config=text, image_token_id=1023)
+
+
+def architecture(config):
+    """Tower, projector and language model."""
+    return imported().LlavaForConditionalGeneration
+
+
+def place_of_a_patch(V: int) -> int:
+    """The token that holds a patch's place: the last of the vocabulary."""
+    return V - 1
+
+
+def fitted(config) -> None:
+    """What follows from the sizes: the width of a head, and the token that holds a patch's place."""
+    text = config.text_config
+    text.head_dim = text.hidden_size // text.num_attention_heads
+    config.image_token_id = place_of_a_patch(text.vocab_size)
+
+
+def numbers(sizes: dict) -> torch.Tensor:
+    """Token numbers `[B, N + T]` of a probe: the places of patches, then a text."""
+    N = (sizes["H"] // sizes["P"]) ** 2
+    ids = torch.randint(sizes["V"] - 1, (sizes["B"], N + sizes["T"]))
+    ids[:, :N] = place_of_a_patch(sizes["V"])
+    return ids
+
+
+def image_and_text(sizes: dict):
+    """The inputs of a probe."""
+    return example(numbers(sizes), pixel_values=torch.randn(sizes["B"], 3, sizes["H"], sizes["H"]))
+
+
+def segments(sizes) -> tuple[Segment, ...]:
+    """CLS and patches in the tower; patches, then text in the stream."""
+    return (
+        Segment("CLS", 0, 1, TOWER),
+        Segment("image", 1, sizes["N"] + 1, TOWER),
+        Segment("image", 0, sizes["N"], STREAM),
+        Segment("text", sizes["N"], sizes["N"] + sizes["T"], STREAM),
+    )
+
+
+def spec(config, files) -> Spec:
+    """All that is known of a LLaVA, from its configuration."""
+    tokenizer = files.tokenizer if files.exist else None
+    known = config.image_token_id if files.exist else None
+    return Spec(
+        net=builder(config, architecture, ATTRIBUTES, fitted),
+        lines=lambda sizes: [],
+        whole=False,
+        takes=("image", "text"),
+        samples="photos",
+        sizes=sizes_of(config, ATTRIBUTES),
+        runs=("B", "T"),
+        options={"attention": ATTENTION},
+        derived={"W": "H", "C": "3", "N": "H**2/P**2", "S": "N + T", "d_v": "D_v/h_v", "d_k": "D/h"},
+        names=tuple("B T N N+1 S S+1 D D_v P H H/P h_v d_v d_ffv h h_kv h/h_kv d_k d_k/2 d_ff V".split()),
+        probes=PROBES,
+        example=image_and_text,
+        prepare=stream(tokenizer, lambda V: place_of_a_patch(V) if known is None else known),
+        result=following(tokenizer),
+        segments=segments,
+        parts={TOWER: "L_v", STREAM: "L"},
+        tiny={**PROBES[0], "L": 2, "L_v": 2},
+    )

@@ -1,0 +1,80 @@
+"""PaliGemma of transformers: a vision tower, then one stream with a prefix mask (Beyer et al. 2024)."""
+
+from __future__ import annotations
+
+import torch
+
+from tracer.model import Spec
+from tracer.record import Segment
+from tracer.sources.configured import ATTENTION, builder, following, sizes_of, stream
+from tracer.sources.families.llava import (
+    ATTRIBUTES,
+    PROBES,
+    SMALL,
+    STREAM,
+    TOWER,
+    image_and_text,
+    place_of_a_patch,
+)
+from tracer.sources.transformers import imported
+
+
+def config():
+    """A small PaliGemma: the smallest that was published does not fit a laptop."""
+    vision = imported().SiglipVisionConfig(**SMALL, image_size=112, patch_size=14, vision_use_head=False)
+    text = imported().GemmaConfig(**SMALL, num_key_value_heads=2, vocab_size=1024, head_dim=32)
+    return imported().PaliGemmaConfig(vision_config=vision, text_config=text, image_token_id=1023)
+
+
+def architecture(config):
+    """Tower, projector and language model."""
+    return imported().PaliGemmaForConditionalGeneration
+
+
+def fitted(config) -> None:
+    """What follows from the sizes: the widths of a head and of the projection, and the token of a patch's place."""
+    text = config.text_config
+    text.head_dim = text.hidden_size // text.num_attention_heads
+    config.projection_dim = config.vision_config.projection_dim = text.hidden_size
+    config.image_token_id = place_of_a_patch(text.vocab_size)
+
+
+def with_prefix(sizes: dict):
+    """The inputs of a probe: the image is the prefix, the text is not."""
+    inputs, N = image_and_text(sizes), (sizes["H"] // sizes["P"]) ** 2
+    inputs.named["token_type_ids"] = torch.arange(N + sizes["T"]).ge(N).long().expand(sizes["B"], -1).contiguous()
+    return inputs
+
+
+def segments(sizes) -> tuple[Segment, ...]:
+    """Patches in the tower; patches, then text in the stream."""
+    return (
+        Segment("image", 0, sizes["N"], TOWER),
+        Segment("image", 0, sizes["N"], STREAM),
+        Segment("text", sizes["N"], sizes["N"] + sizes["T"], STREAM),
+    )
+
+
+def spec(config, files) -> Spec:
+    """All that is known of a PaliGemma, from its configuration."""
+    tokenizer = files.tokenizer if files.exist else None
+    known = config.image_token_id if files.exist else None
+    return Spec(
+        net=builder(config, architecture, ATTRIBUTES, fitted),
+        lines=lambda sizes: [],
+        whole=False,
+        takes=("image", "text"),
+        samples="photos",
+        sizes=sizes_of(config, ATTRIBUTES),
+        runs=("B", "T"),
+        options={"attention": ATTENTION},
+        derived={"W": "H", "C": "3", "N": "H**2/P**2", "S": "N + T", "d_v": "D_v/h_v", "d_k": "D/h"},
+        names=tuple("B T N S S+1 D D_v P H H/P h_v d_v d_ffv h h_kv h/h_kv d_k d_k/2 d_ff V".split()),
+        probes=PROBES,
+        example=with_prefix,
+        prepare=stream(tokenizer, lambda V: place_of_a_patch(V) if known is None else known, types=True),
+        result=following(tokenizer),
+        segments=segments,
+        parts={TOWER: "L_v", STREAM: "L"},
+        tiny={**PROBES[0], "L": 2, "L_v": 2},
+    )

@@ -1,0 +1,129 @@
+"""timm's Vision Transformers: `timm:vit_base_patch16_224` and its relatives, with registers or rotary positions."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import lru_cache
+
+import torch
+
+from tracer.inputs.tensors import photo_input
+from tracer.model import Spec
+from tracer.record import Segment
+from tracer.results import class_probabilities
+from tracer.sources.network import offline, reason
+from tracer.sources.torchvision import imported as torchvision
+
+PREFIX = "timm"
+PACKAGE = "timm"
+PROBES = (
+    {"B": 19, "H": 35, "P": 5, "D": 72, "h": 6, "K": 17},
+    {"B": 13, "H": 33, "P": 3, "D": 80, "h": 4, "K": 23},
+    {"B": 7, "H": 14, "P": 2, "D": 24, "h": 2, "K": 29},
+)
+
+
+@lru_cache(maxsize=1)
+def imported():
+    """The package `timm`; it imports torchvision, which may need help."""
+    torchvision()
+    import timm
+
+    return timm
+
+
+def examples() -> tuple[str, ...]:
+    """A plain ViT, one with register tokens, one with rotary positions."""
+    return ("vit_tiny_patch16_224", "vit_base_patch16_reg4_gap_256", "vit_base_patch16_rope_224")
+
+
+def summary(id: str) -> str:
+    """What the model is, in a few words."""
+    return f"{type(_measured(id)).__name__} of timm ({id})"
+
+
+@lru_cache(maxsize=16)
+def spec(id: str) -> Spec:
+    """What is known of one of timm's models, measured on the model itself. ValueError for one that is no ViT."""
+    made = _measured(id)
+    prefix, block = made.num_prefix_tokens, made.blocks[0]
+    registers, hidden = getattr(made, "num_reg_tokens", 0), getattr(block.mlp, "fc1", None)
+    derived = {"W": "H", "C": str(made.patch_embed.proj.in_channels), "N": "H**2/P**2", "d_k": "D/h"}
+    if hidden is not None and hidden.out_features % made.embed_dim == 0:
+        derived["d_ff"] = f"{hidden.out_features // made.embed_dim}*D"
+    S = "S" if prefix else "N"
+    if prefix:
+        derived["S"] = f"N + {prefix}"
+    names = ["B", "D", "N", S, "K", "P", "H", "H/P", "h", "d_k", "d_k/2", *(["d_ff"] if "d_ff" in derived else [])]
+
+    def segments(sizes) -> tuple[Segment, ...]:
+        classes = (Segment("CLS", 0, prefix - registers),) if prefix > registers else ()
+        held = (Segment("registers", prefix - registers, prefix),) if registers else ()
+        return (*classes, *held, Segment("image", prefix, prefix + sizes["N"]))
+
+    return Spec(
+        net=lambda **sizes: _built(id, **sizes),
+        lines=lambda sizes: [],
+        whole=False,
+        takes=("image",),
+        samples="photos",
+        sizes={
+            "H": made.patch_embed.img_size[0],
+            "P": made.patch_embed.patch_size[0],
+            "D": made.embed_dim,
+            "h": block.attn.num_heads,
+            "L": len(made.blocks),
+            "K": made.num_classes,
+        },
+        derived=derived,
+        names=tuple(dict.fromkeys(names)),
+        probes=PROBES,
+        example=lambda sizes: (torch.randn(sizes["B"], made.patch_embed.proj.in_channels, sizes["H"], sizes["H"]),),
+        prepare=photo_input,
+        result=class_probabilities,
+        segments=segments,
+        tiny={**PROBES[0], "L": 2},
+    )
+
+
+def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None, dict | None, str]:
+    """The net with timm's weights (safetensors), what is known of them, and where they come from; without the net
+    where they are neither on this machine nor can be downloaded."""
+    known = imported().get_pretrained_cfg(id)
+    if known is None or not known.hf_hub_id:
+        return None, None, f"seeded random weights: timm publishes none for {id}"
+    try:
+        made = imported().create_model(id, pretrained=True)
+    except (OSError, RuntimeError) as error:
+        why = "it is offline" if offline() else reason(error)
+        return None, None, f"seeded random weights, since those of {id} are not on this machine ({why})"
+    card = {
+        "sizes": dict(spec.sizes),
+        "mean": known.mean,
+        "std": known.std,
+        "crop": known.crop_pct,
+        "data": known.hf_hub_id,
+    }
+    return made.eval(), card, f"timm's weights {known.hf_hub_id}"
+
+
+def _built(id: str, *, H: int, P: int, D: int, h: int, L: int, K: int) -> torch.nn.Module:
+    return imported().create_model(
+        id, img_size=H, patch_size=P, embed_dim=D, num_heads=h, depth=L, num_classes=K, pretrained=False
+    )
+
+
+@lru_cache(maxsize=16)
+def _measured(id: str) -> torch.nn.Module:
+    """The model itself on `meta`, where it costs no memory."""
+    if not imported().is_model(id):
+        near = get_close_matches(id, imported().list_models(), n=1, cutoff=0.4)
+        raise ValueError(f"there is no model 'timm:{id}'; did you mean 'timm:{near[0] if near else examples()[0]}'?")
+    with torch.device("meta"):
+        made = imported().create_model(id, pretrained=False)
+    if not all(hasattr(made, name) for name in ("patch_embed", "blocks", "num_prefix_tokens")):
+        raise ValueError(
+            f"'timm:{id}' is no Vision Transformer ({type(made).__name__}), which is what has symbols here; "
+            "tracer.trace(module, …) records it all the same"
+        )
+    return made
