@@ -32,8 +32,10 @@ def card(name: str) -> dict | None:
 
 
 def describe() -> list[dict[str, str]]:
-    """One dictionary per model: its name, what it is, and where its weights come from."""
-    return [{"name": name, "summary": summary(name), "weights": origin(name)} for name in names()]
+    """One dictionary per model: its name, what it is, and where its weights come from; those of installed libraries
+    after our own."""
+    own = [{"name": name, "summary": summary(name), "weights": origin(name)} for name in names()]
+    return own + [{"name": name, "summary": said, "weights": ""} for name, said in sources.examples().items()]
 
 
 def summary(name: str) -> str:

@@ -1,8 +1,8 @@
 """Models of libraries, by name: `torchvision:vit_b_16`, `timm:NAME`, `hf:ID` or `hf:` and a local folder.
 
-Every file of this folder that has a `PREFIX` is a library, found by itself and imported only when it is used. It says
-what its models are (`examples()`, `summary(id)`, `spec(id)`), and loads their weights where they can be had
-(`pretrained(id, spec, sizes)`: the net or None, what is known of it, and where its weights come from, in words).
+Every file of this folder that has a `PREFIX` is a library, found by itself and imported only when it is used. It states
+the `PACKAGE` that must be installed and `EXAMPLES`, names and what they are; `spec(id)` says what a model is, and
+`pretrained(id, spec, sizes)` gives the net or None, what is known of it, and where its weights come from, in words.
 """
 
 from __future__ import annotations
@@ -13,23 +13,43 @@ from functools import lru_cache
 from importlib import import_module, util
 from importlib.resources import files
 from pkgutil import iter_modules
+from typing import NamedTuple
+
+
+class Library(NamedTuple):
+    """A file of this folder: the package that it needs, and names to start from with what they are."""
+
+    file: str
+    package: str
+    examples: dict[str, str]
 
 
 @lru_cache(maxsize=1)
-def libraries() -> dict[str, tuple[str, str]]:
-    """Prefix to (file, package that must be installed), read without running the files."""
+def libraries() -> dict[str, Library]:
+    """The libraries by prefix, read without running their files."""
     found = {}
     for module in iter_modules(__path__):
         path = files(__name__) / f"{module.name}.py"
         if not path.is_file():
             continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
         stated = {
-            line.targets[0].id: line.value.value
-            for line in ast.parse(path.read_text(encoding="utf-8")).body
-            if isinstance(line, ast.Assign) and isinstance(line.value, ast.Constant)
+            line.targets[0].id: ast.literal_eval(line.value)
+            for line in tree.body
+            if isinstance(line, ast.Assign) and getattr(line.targets[0], "id", "") in ("PREFIX", "PACKAGE", "EXAMPLES")
         }
         if "PREFIX" in stated:
-            found[stated["PREFIX"]] = module.name, stated["PACKAGE"]
+            found[stated["PREFIX"]] = Library(module.name, stated["PACKAGE"], stated.get("EXAMPLES") or _families())
+    return found
+
+
+def _families() -> dict[str, str]:
+    """The families of transformers and what they are: the first line of each file's docstring."""
+    folder, found = files(__name__) / "families", {}
+    for path in sorted(folder.iterdir(), key=lambda path: path.name):
+        if path.name.endswith(".py") and path.name != "__init__.py":
+            said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            found[path.name.removesuffix(".py")] = said.split("\n")[0]
     return found
 
 
@@ -40,7 +60,7 @@ def is_foreign(name: str) -> bool:
 
 def available(prefix: str) -> bool:
     """Whether the library is installed, without importing it."""
-    return util.find_spec(libraries()[prefix][1]) is not None
+    return util.find_spec(libraries()[prefix].package) is not None
 
 
 def source_of(name: str):
@@ -51,10 +71,11 @@ def source_of(name: str):
         near = get_close_matches(prefix, libraries(), n=1, cutoff=0.4)
         hint = f"did you mean {near[0]}:{id}?" if near else f"known are {', '.join(f'{p}:…' for p in libraries())}"
         raise ValueError(f"there is no library {prefix!r} (in {name!r}); {hint}")
-    file, package = libraries()[prefix]
+    library = libraries()[prefix]
     if not available(prefix):
+        package = library.package
         raise ValueError(f"{name!r} needs the package {package}, which is not installed: pip install {package}")
-    return import_module(f"{__name__}.{file}"), id
+    return import_module(f"{__name__}.{library.file}"), id
 
 
 def spec_of(name: str):
@@ -64,18 +85,19 @@ def spec_of(name: str):
 
 
 def summary(name: str) -> str:
-    """What the model is, in a few words."""
-    source, id = source_of(name)
-    return source.summary(id)
+    """What the model is, in a few words; "" for one that is not among the examples."""
+    return examples().get(name, "")
 
 
-def examples() -> tuple[str, ...]:
-    """Names to start from, of the libraries that are installed."""
-    names = []
-    for prefix, (file, _) in libraries().items():
-        if available(prefix):
-            names += [f"{prefix}:{id}" for id in import_module(f"{__name__}.{file}").examples()]
-    return tuple(names)
+@lru_cache(maxsize=1)
+def examples() -> dict[str, str]:
+    """Names to start from and what they are, of the libraries that are installed; no library is imported for it."""
+    return {
+        f"{prefix}:{id}": said
+        for prefix, library in libraries().items()
+        if available(prefix)
+        for id, said in library.examples.items()
+    }
 
 
 def tiny(name: str) -> dict[str, int]:

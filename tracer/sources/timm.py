@@ -16,6 +16,11 @@ from tracer.sources.torchvision import imported as torchvision
 
 PREFIX = "timm"
 PACKAGE = "timm"
+EXAMPLES = {
+    "vit_tiny_patch16_224": "ViT-Ti/16 of timm, a plain Vision Transformer.",
+    "vit_base_patch16_reg4_gap_256": "ViT-B/16 of timm with four register tokens and no CLS (Darcet et al. 2024).",
+    "vit_base_patch16_rope_224": "ViT-B/16 of timm with rotary positions (Heo et al. 2024).",
+}
 PROBES = (
     {"B": 19, "H": 35, "P": 5, "D": 72, "h": 6, "K": 17},
     {"B": 13, "H": 33, "P": 3, "D": 80, "h": 4, "K": 23},
@@ -30,16 +35,6 @@ def imported():
     import timm
 
     return timm
-
-
-def examples() -> tuple[str, ...]:
-    """A plain ViT, one with register tokens, one with rotary positions."""
-    return ("vit_tiny_patch16_224", "vit_base_patch16_reg4_gap_256", "vit_base_patch16_rope_224")
-
-
-def summary(id: str) -> str:
-    """What the model is, in a few words."""
-    return f"{type(_measured(id)).__name__} of timm ({id})"
 
 
 @lru_cache(maxsize=16)
@@ -118,7 +113,9 @@ def _measured(id: str) -> torch.nn.Module:
     """The model itself on `meta`, where it costs no memory."""
     if not imported().is_model(id):
         near = get_close_matches(id, imported().list_models(), n=1, cutoff=0.4)
-        raise ValueError(f"there is no model 'timm:{id}'; did you mean 'timm:{near[0] if near else examples()[0]}'?")
+        raise ValueError(
+            f"there is no model 'timm:{id}'; did you mean 'timm:{near[0] if near else next(iter(EXAMPLES))}'?"
+        )
     with torch.device("meta"):
         made = imported().create_model(id, pretrained=False)
     if not all(hasattr(made, name) for name in ("patch_embed", "blocks", "num_prefix_tokens")):

@@ -23,6 +23,13 @@ from tracer.textbook import Page
 
 PREFIX = "torchvision"
 PACKAGE = "torchvision"
+EXAMPLES = {
+    "vit_b_16": "ViT-B/16 of torchvision, 1,000 classes of ImageNet (Dosovitskiy et al. 2021).",
+    "vit_b_32": "ViT-B/32 of torchvision, 1,000 classes of ImageNet.",
+    "vit_l_16": "ViT-L/16 of torchvision, 1,000 classes of ImageNet.",
+    "vit_l_32": "ViT-L/32 of torchvision, 1,000 classes of ImageNet.",
+    "vit_h_14": "ViT-H/14 of torchvision, 1,000 classes of ImageNet.",
+}
 
 SIZES = {
     "vit_b_16": {"H": 224, "P": 16, "D": 768, "h": 12, "d_ff": 3072, "L": 12},
@@ -114,16 +121,6 @@ PROBES = (
     {"B": 19, "H": 35, "P": 5, "D": 66, "h": 6, "d_ff": 13, "K": 17},
     {"B": 13, "H": 33, "P": 3, "D": 14, "h": 2, "d_ff": 29, "K": 23},
 )
-
-
-def examples() -> tuple[str, ...]:
-    """All of torchvision's Vision Transformers."""
-    return tuple(SIZES)
-
-
-def summary(id: str) -> str:
-    """What the model is, in a few words."""
-    return f"Vision Transformer of torchvision, patches of {SIZES[_known(id)]['P']} pixels, 1,000 classes of ImageNet"
 
 
 @lru_cache(maxsize=16)

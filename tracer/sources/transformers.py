@@ -39,17 +39,6 @@ def imported():
     return transformers
 
 
-def examples() -> tuple[str, ...]:
-    """The families by name: each opens with seeded random weights where no checkpoint is given."""
-    return tuple(module.name for module in iter_modules(families.__path__))
-
-
-def summary(id: str) -> str:
-    """What the model is, in a few words."""
-    family, _ = _found(id)
-    return (family.__doc__ or "").split("\n")[0]
-
-
 @lru_cache(maxsize=16)
 def spec(id: str) -> Spec:
     """What is known of a checkpoint, from its configuration. ValueError in one sentence where it can't be had."""
@@ -144,7 +133,7 @@ class Files:
 def _found(id: str):
     """The family's file and the configuration of a checkpoint, or of the family where that is all that is named."""
     files = Files(id)
-    known = {name: f"{families.__name__}.{name}" for name in examples()}
+    known = {module.name: f"{families.__name__}.{module.name}" for module in iter_modules(families.__path__)}
     if not files.exist:
         if id in known:
             family = import_module(known[id])
