@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from pages.shared import frame, influence, session, texts
+from pages.shared import frame, influence, session, texts, tokens
 from tracer import masks
-from tracer.attention import layers, parts, segments
+from tracer.attention import layers, segments
 from tracer.figures import masks as pictures
 from tracer.figures.classes import percent
 
@@ -19,8 +19,7 @@ trace = session.trace()
 if not trace.attentions:
     st.info("This run has no attention, so there is no mask.")
     st.stop()
-towers = parts(trace)
-part = st.segmented_control("Tower", towers, default=towers[0], required=True) if len(towers) > 1 else towers[0]
+part = tokens.tower(trace)
 named = segments(trace, part)
 try:
     cells = masks.visible(trace, 0, part=part)
@@ -29,13 +28,13 @@ except ValueError as error:
     st.stop()
 kind = masks.kind(cells)
 last = cells.shape[0] - 1
-labels = pictures.names(cells.shape[0], named, trace.words)
+labels = pictures.labels(trace, part, max(cells.shape))
 
 left, right = st.columns(2, gap="large")
 with left:
     st.subheader(f"The mask that ran: {kind}")
     query = st.slider("Query: the token that looks", 0, last, min(last, cells.shape[0] // 2))
-    st.plotly_chart(pictures.matrix(cells, named, trace.words, query), alt=pictures.describe(cells, kind))
+    st.plotly_chart(pictures.matrix(cells, named, labels, query), alt=pictures.describe(cells, kind))
     st.caption("Read from the scores of this run, cell by cell: filled where the row’s token may look at the column’s.")
 with right:
     st.subheader(texts.plain(f"The row of {labels[query]}"))
@@ -43,7 +42,7 @@ with right:
     head = st.slider("Head of block 1", 0, heads - 1, 0) if heads > 1 else 0
     row = masks.row(trace, query, head=head, part=part)
     said = f"{int((row.mask == 0).sum())} of {len(row.mask)} keys are open to this query."
-    st.plotly_chart(pictures.row(*row, named, trace.words), alt=said)
+    st.plotly_chart(pictures.row(*row, named, labels), alt=said)
     st.caption(said + " The weights of closed keys are exactly 0, and each row of weights sums to 1.")
     with st.expander("The same as a table"):
         numbers = {"score before": row.before.tolist(), "mask": row.mask.tolist(), "weight": row.weights.tolist()}

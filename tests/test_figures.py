@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import tracer
 from tracer.figures import classes, colours, labels, maps, photos, pipeline, products, tensors
 from tracer.inputs.images import Crop, centre_crop
 from tracer.record import AttentionRecord, Op, Operand, Picture, Segment, Step, Symbol, TensorRecord, Trace
@@ -297,6 +298,18 @@ def test_maps_of_other_sizes_are_left_out():
     assert maps.layers(Trace("hand", ())) == []
     assert maps.fit(trace, [0, 4])
     assert not maps.fit(Trace("hand", (), attentions=(record(0, 2000, 2000),)), [0])
+
+
+def test_maps_of_each_tower_are_its_own():
+    model = tracer.load("mae", H=16, W=16, P=8, D=8, h=2, d_ff=8, L=2, L_dec=1)
+    trace = model.trace(prove=False, N_v=4)
+    assert maps.layers(trace, "encoder") == [] and maps.layers(trace, "decoder") == [0]
+    data = maps.pack(trace, [0], maps.rollout(trace, [0], "decoder"), "decoder")
+    length = int.from_bytes(data[:4], "little")
+    header = json.loads(data[4 : 4 + length])
+    assert (header["part"], header["tokens"], header["first"], header["others"]) == ("decoder", 4, 0, [])
+    weights = np.frombuffer(data, "<f4", 2 * 16, 4 + length).reshape(2, 4, 4)
+    assert np.array_equal(weights, trace.attention(0, part="decoder")[0].numpy())
 
 
 def test_the_browser_gets_weights_photo_and_crop():

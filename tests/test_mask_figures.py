@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from tracer.figures import answers, masks
-from tracer.record import Segment
+from tracer.record import Segment, Trace
 
 SEGMENTS = (Segment("image", 0, 2), Segment("text", 2, 5))
 
@@ -16,6 +16,15 @@ SEGMENTS = (Segment("image", 0, 2), Segment("text", 2, 5))
 def test_tokens_are_named_by_segment_or_word():
     assert masks.names(5, SEGMENTS, ("a", "red")) == ["image 0", "image 1", "2: 'a'", "3: 'red'", "text 2"]
     assert masks.names(2, (Segment("CLS", 0, 1),), ()) == ["CLS", "1"]
+
+
+def test_visible_patches_are_named_by_their_place_in_the_image():
+    visible = (Segment("visible", 0, 3, "encoder"), Segment("image", 0, 4, "decoder"))
+    assert masks.names(4, visible[:1], (), (0, 7, 9)) == ["image 0", "image 7", "image 9", "3"]
+    trace = Trace("hand", (), segments=visible, result={"visible": [1, 3, 2]}, words=(" ",))
+    assert masks.labels(trace, "encoder", 3) == ["image 1", "image 3", "image 2"]
+    assert masks.labels(trace, "decoder", 2) == ["image 0", "image 1"]
+    assert masks.labels(Trace("hand", (), segments=(Segment("text", 0, 1),), words=(" ",)), None, 1) == ["0: '␣'"]
 
 
 def test_the_picture_is_the_mask_cell_by_cell():
@@ -68,3 +77,10 @@ def test_an_answer_in_one_line():
     assert answers.short({"kind": "caption", "caption": "a red star"}) == "a red star"
     assert answers.short({"kind": "tokens", "tokens": ["a", "b"]}) == "ab"
     assert answers.short({"kind": "next", "tokens": ["a", " "], "probabilities": [0.25, 0.75]}) == "␣, with 75.0 %"
+
+
+def test_hidden_patches_are_left_empty():
+    pixels = np.arange(8.0).reshape(2, 4)
+    nan = np.nan
+    found = answers.visible(pixels, [1, 2], 2, 2)
+    assert np.array_equal(found, [[nan, nan, 2, 3], [4, 5, nan, nan]], equal_nan=True)

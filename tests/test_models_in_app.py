@@ -172,3 +172,26 @@ def test_the_claims_of_the_texts_are_measured_live_for_the_vit():
     upload(at, picture(seed=5), "mine.jpg")
     assert next(element.value for element in at.markdown if "soft dictionary lookup" in element.value) != first
     assert heading not in [element.value for element in chosen("nanogpt", "pages/attention.py").subheader]
+
+
+def test_each_tower_has_its_own_attention_over_the_photo_or_its_tokens():
+    at = chosen("mae", "pages/attention.py")
+    heading = lambda: [element.value for element in at.subheader]  # noqa: E731
+    trace = at.session_state["held"][2]
+    last = max(trace.result["visible"])
+    assert at.segmented_control[0].options == ["encoder", "decoder"]
+    assert heading() == [f"image {last} attends most to"] and 'part="encoder")' in text(at)  # hidden ones have no row
+    at.segmented_control[0].set_value("decoder").run()
+    assert not at.exception and heading() == []  # over the photo, in the browser
+    at = chosen("clip", "pages/attention.py")
+    assert heading() == []
+    at.segmented_control[0].set_value("text").run()
+    assert not at.exception and heading()[0].endswith("attends most to") and 'part="text")' in text(at)
+
+
+def test_the_overview_shows_which_patches_the_encoder_saw():
+    at = chosen("mae")
+    visible = at.session_state["held"][2].result["visible"]
+    assert f"the encoder saw {len(visible)} of 64 patches" in text(at)
+    titles = json.loads(at.main.get("plotly_chart")[0].proto.spec)["layout"]["annotations"]
+    assert [title["text"] for title in titles] == ["what the encoder sees", "predicted picture", "anomaly"]

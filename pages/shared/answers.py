@@ -129,11 +129,19 @@ def _reconstruction(result, trace) -> None:
     st.subheader("What it draws, and what it could not foresee")
     pixels = np.asarray(result["pixels"], dtype=float).mean(axis=-1)
     anomaly = np.asarray(result["anomaly"], dtype=float)
-    panels = {"predicted picture": pixels, "anomaly": anomaly}
+    view = session.traced_view(trace)
+    seen = {}
+    if view is not None:
+        left = answers.visible(np.asarray(view.image.convert("L")), result["visible"], *anomaly.shape)
+        seen = {"what the encoder sees": left}
     row, column = np.unravel_index(int(anomaly.argmax()), anomaly.shape)
     said = f"The patch in row {row}, column {column} is the hardest to predict from the others."
+    panels = {**seen, "predicted picture": pixels, "anomaly": anomaly}
     st.plotly_chart(answers.maps(panels, {"anomaly": "error"}), alt=said, config=PLAIN)
-    st.caption(said + " Every patch was hidden once and predicted from the patches around it.")
+    st.caption(
+        f"In this run the encoder saw {len(result['visible'])} of {anomaly.size} patches. For the anomaly every patch "
+        f"was hidden once and predicted from the patches around it. {said}"
+    )
 
 
 FORMS: dict[str, Callable] = {

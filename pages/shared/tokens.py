@@ -3,20 +3,23 @@
 import streamlit as st
 
 from pages.shared import texts
-from tracer.attention import layers, parts, segments
+from tracer.attention import layers, parts
 from tracer.figures import masks as pictures
 from tracer.figures import tensors
-from tracer.figures.answers import shown
 from tracer.figures.classes import bars, describe
 from tracer.record import Trace
 
 MEAN = "mean"
 
 
-def matrix(trace: Trace) -> None:
-    """The attention of a chosen block and head, `[S_q, S_k]`, with the tokens on both axes."""
+def tower(trace: Trace) -> str:
+    """The tower whose attention is shown: a choice in models of several, in which each has a sequence of its own."""
     towers = parts(trace)
-    part = st.segmented_control("Tower", towers, default=towers[0], required=True) if len(towers) > 1 else towers[0]
+    return st.segmented_control("Tower", towers, default=towers[0], required=True) if len(towers) > 1 else towers[0]
+
+
+def matrix(trace: Trace, part: str) -> None:
+    """The attention of a chosen block and head of a tower, `[S_q, S_k]`, with the tokens on both axes."""
     records = layers(trace, part)
     left, right = st.columns(2)
     with left:
@@ -33,7 +36,7 @@ def matrix(trace: Trace) -> None:
         st.warning(texts.plain(str(error)))
         return
     weights = weights.mean(0) if head == MEAN else weights[head]
-    labels = pictures.names(max(weights.shape), segments(trace, part), [shown(word) for word in trace.words])
+    labels = pictures.labels(trace, part, max(weights.shape))
     values = tensors.as_array(weights)
     picture, row = st.columns([3, 2], gap="large")
     with picture:
@@ -55,4 +58,5 @@ def matrix(trace: Trace) -> None:
         st.plotly_chart(chart, alt=describe(keys, values[query].tolist(), top=8), config={"displayModeBar": False})
     with st.expander("The same as a table"):
         st.dataframe({"key": keys, "weight": values[query].round(4).tolist()}, hide_index=True)
-    st.caption(f"trace.attention(layer={layer}, query={query}" + ("" if head == MEAN else f", head={head}") + ")")
+    call = f"layer={layer}, query={query}" + ("" if head == MEAN else f", head={head}")
+    st.caption(f"trace.attention({call}" + (f', part="{part}")' if part else ")"))

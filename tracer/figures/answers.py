@@ -78,6 +78,13 @@ def label_map(
     return figure
 
 
+def visible(pixels: np.ndarray, patches: Sequence[int], rows: int, columns: int) -> np.ndarray:
+    """Pixels `[H, W]` of the patches with these numbers, in raster order; those of all others are NaN."""
+    shown = np.isin(np.arange(rows * columns), patches).reshape(rows, columns)
+    high, wide = pixels.shape[0] // rows, pixels.shape[1] // columns
+    return np.where(shown.repeat(high, axis=0).repeat(wide, axis=1), pixels, np.nan)
+
+
 def maps(panels: dict[str, np.ndarray], units: dict[str, str]) -> go.Figure:
     """Matrices side by side under their names, each on its own scale; a colour bar for those with a unit."""
     figure = make_subplots(rows=1, cols=len(panels), subplot_titles=list(panels), horizontal_spacing=0.09)

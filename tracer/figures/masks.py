@@ -6,35 +6,49 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from tracer.attention import segments as of_part
+from tracer.figures.answers import shown
 from tracer.figures.colours import stage_colour
 from tracer.figures.tensors import as_array
-from tracer.record import Segment
+from tracer.record import Segment, Trace
 
 VISIBLE, HIDDEN, MARK = "#2589c7", "rgba(122,132,148,0.22)", "#e8710a"
 SCALE = [[0, HIDDEN], [0.5, HIDDEN], [0.5, VISIBLE], [1, VISIBLE]]
 CLEAR = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
 
 
-def names(tokens: int, segments: Sequence[Segment], words: Sequence[str]) -> list[str]:
-    """A name for each of `tokens` positions: its word where it is one, else its segment and place in it, from 0."""
+def labels(trace: Trace, part: str | None, tokens: int) -> list[str]:
+    """A name for each of the first `tokens` positions of a tower, by the words and the visible patches of the run."""
+    visible = trace.result.get("visible", ())
+    return names(tokens, of_part(trace, part), [shown(word) for word in trace.words], visible)
+
+
+def names(tokens: int, segments: Sequence[Segment], words: Sequence[str], visible: Sequence[int] = ()) -> list[str]:
+    """A name for each of `tokens` positions: its word where it is one, else its segment and place in it, from 0.
+
+    `visible` has the places in the image of the patches that are in a segment of that name.
+    """
     found = [str(position) for position in range(tokens)]
     for segment in segments:
         for position in range(segment.start, min(segment.stop, tokens)):
             place = position - segment.start
             if segment.name == "text" and place < len(words):
                 found[position] = f"{position}: {words[place]!r}"
+            elif segment.name == "visible" and place < len(visible):
+                found[position] = f"image {visible[place]}"
             else:
                 found[position] = segment.name if segment.stop - segment.start == 1 else f"{segment.name} {place}"
     return found
 
 
-def matrix(cells, segments: Sequence[Segment], words: Sequence[str] = (), query: int | None = None) -> go.Figure:
+def matrix(cells, segments: Sequence[Segment], labels: Sequence[str] = (), query: int | None = None) -> go.Figure:
     """The mask bool `[S_q, S_k]` as a picture: filled where the query (row) may look at the key (column).
 
-    Segments are named on both axes with their sizes and separated by lines; row `query` is framed.
+    Segments are named on both axes with their sizes and separated by lines; row `query` is framed. `labels` names
+    each token.
     """
     seen = as_array(cells)
-    labels = names(max(seen.shape), segments, words)
+    labels = labels or names(max(seen.shape), segments, ())
     text = [[f"{labels[i]} {'may' if seen[i, j] else 'may not'} look at {labels[j]}" for j in range(seen.shape[1])]
             for i in range(seen.shape[0])]  # fmt: skip
     figure = go.Figure(
@@ -79,11 +93,11 @@ def matrix(cells, segments: Sequence[Segment], words: Sequence[str] = (), query:
     return figure
 
 
-def row(before, mask, weights, segments: Sequence[Segment], words: Sequence[str] = ()) -> go.Figure:
+def row(before, mask, weights, segments: Sequence[Segment], labels: Sequence[str] = ()) -> go.Figure:
     """One query's row in three pictures over the same keys: scores before, the mask, weights after; `[S_k]` each."""
     before, mask, weights = map(as_array, (before, mask, weights))
     keys = list(range(len(before)))
-    labels = names(len(keys), segments, words)
+    labels = list(labels or names(len(keys), segments, ()))[: len(keys)]
     open_keys = mask == 0
     figure = make_subplots(
         rows=3,
@@ -119,7 +133,7 @@ def row(before, mask, weights, segments: Sequence[Segment], words: Sequence[str]
     figure.update_yaxes(title_text="score", row=1, col=1, tickfont_size=14)
     figure.update_yaxes(showticklabels=False, row=2, col=1, showgrid=False)
     figure.update_yaxes(title_text="weight", row=3, col=1, rangemode="tozero", tickfont_size=14)
-    named = bool(words) and len(keys) <= 64
+    named = any(": " in label for label in labels) and len(keys) <= 64
     text = [
         label.split(": ", 1)[-1].strip("'\"") if named else str(key) for key, label in zip(keys, labels, strict=True)
     ]

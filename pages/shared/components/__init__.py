@@ -18,9 +18,9 @@ def _component(name: str, html: str = ""):
     return st.components.v2.component(name, html=html or (_HERE / f"{name}.html").read_text(encoding="utf-8"), **read)
 
 
-def attention_map(trace: Trace, layers: list[int], rollout=None) -> None:
+def attention_map(trace: Trace, layers: list[int], rollout=None, part: str | None = None) -> None:
     """The photo with its attention map; pointing, keys and choices are handled in the browser."""
-    _component("attention_map")(key="attention_map", data=maps.pack(trace, layers, rollout))
+    _component("attention_map")(key="attention_map", data=maps.pack(trace, layers, rollout, part))
 
 
 def drawing(svg: str, key: str) -> None:

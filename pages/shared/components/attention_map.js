@@ -73,12 +73,13 @@ function called(map, token) {
 // What is shown, for a reader and as the call that gives the same numbers in Python.
 function inWords(map, { layer, view, query }) {
   if (view === "rollout") {
-    return { what: "By rollout over all blocks", python: `tracer.attention.rollout(trace)[0, ${query}]` };
+    const of = map.part && `, part="${map.part}"`;
+    return { what: "By rollout over all blocks", python: `tracer.attention.rollout(trace${of})[0, ${query}]` };
   }
   const mean = view === "mean";
   return {
     what: `Block ${layer + 1}, ${mean ? `mean of ${map.heads} heads` : `head ${view}`}`,
-    python: `trace.attention(layer=${layer}, ${mean ? "" : `head=${view}, `}query=${query})${mean ? ".mean(1)" : ""}`,
+    python: `trace.attention(layer=${layer}, ${mean ? "" : `head=${view}, `}query=${query}${map.part && `, part="${map.part}"`})${mean ? ".mean(1)" : ""}`,
   };
 }
 
