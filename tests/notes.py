@@ -5,17 +5,19 @@ is `section | what the note says, in short | where | shape`. `where` lists, sepa
 
 - `step ID`: that step of the run, of the shape given, whose equation was executed
 - `param PATH`, `input NAME`, `size NAME`: a parameter, an input, a size of the run, of the shape or value given
-- `op NAME MODULE`: an op that ran in that module, of the shape given
+- `op NAME MODULE`: a call of that name that ran in that module, of the shape given
+- `ran OP PLACE`: an op of PyTorch's that ran in that module or belongs to that step, from and to the shapes given
 - `option NAME`: a choice that the model has
 - `open NAME`: a model of that name, which goes on from here
-- `prim OP NAME`: an op of PyTorch's own decomposition of `OP`
-- `count NAME`: a number of parameters, computed in `test_notes.py`
+- `prim OP NAME`: one of the primitives of op `OP`, from and to the shapes given
+- `names NAMES`: functions that run the ops that ran
+- `count NAME`: a number of parameters or ops, counted in `note_checks.py`
 - `claim NAME`: the test `test_NAME` in `test_claims.py`
-- `slip NAME`: the note and the run differ; the sentence is in `SLIPS`, its proof is `test_slip_NAME`
-- `issue NAME`: belongs to another model, for the reason in `ISSUES`
+- `slip NAME`: the note and the run differ; the sentence is in `SLIPS`, its proof is a `test_slip_NAME`
 - `outside NAME`: not a part of any model here, for the reason in `OUTSIDE`
 
-`{query,key}` stands for both. Shapes are in the run's symbols, axes of size 1 left out; `N+1` is a formula.
+`{query,key}` stands for both, `@` for the path of torchvision's first block. Shapes are in the run's symbols, axes of
+size 1 left out; `N+1` is a formula, and `>` stands between the first tensor that an op takes and what it gives.
 """
 
 from pathlib import Path
@@ -54,6 +56,7 @@ RUNS = {
         {"H": 224, "W": 224, "P": 16, "D": 768, "h": 12, "d_ff": 3072, "L": 1, "K": 1000},
         {},
     ),
+    "torchvision": ("torchvision:vit_b_16", {"L": 1}, {"B": 2, "primitives": True}),
     "transformer": ("transformer", {"V": 17, "T_max": 11, "D": 12, "h": 3, "d_ff": 23, "R": 2, "L": 1}, {"T": 7}),
     "transformer-learned": (
         "transformer",
@@ -71,12 +74,11 @@ RUNS = {
         {"T": 7},
     ),
 }
-"""The runs that rows are looked up in: the model, its sizes and options, the sizes of the input."""
+"""The runs that rows are looked up in: the model, its sizes and options, the sizes of the input. One more is made in
+`note_checks`: `torchvision-standard`, the same block asked for its attention weights."""
 
-ISSUES = {
-    "torchvision": "torchvision's own code packs Q, K and V in one matrix and keeps the sequence in front; ours has "
-    "three matrices and the batch in front, so these rows are those of torchvision:vit_b_16",
-}
+BLOCK = "encoder.layers.encoder_layer_0."
+
 OUTSIDE = {
     "tokenizer": "a pointer to how others make tokens; the models here read characters, words and patches",
     "medium": "a pointer to tokens of another medium; the models here read text and images",
@@ -104,13 +106,17 @@ SLIPS = {
     "last_norm_left_out": "Note 002 leaves out the norm after the last block, which runs.",
     "positions_missing": "Note 003 does not list that positions are added.",
     "dropout": "Note 003 lists dropout; in evaluation it leaves no op.",
+    "sequence_first": "Opened, torchvision's attention has the sequence in front, not the batch as in note 003.",
+    "fused_only": "torchvision never asks for attention weights, so note 003's standard path does not run by itself.",
+    "merged_by_permute": "On the fused path heads are merged by permute and view; note 003's contiguous does not run.",
     "seven_steps": "Note 003 opens layer norm into nine steps; PyTorch's decomposition has seven.",
     "view_mixes": "The view of note 003 without a transpose before it would mix images.",
     "exact_gelu": "Note 003 opens GELU by tanh; torchvision's is the exact one, and none of those steps run.",
     "six_products": "Note 003 counts five matrix products per block; on the standard path there are six.",
-    "seven_unary": "Note 003 counts about ten unary ops per block; about seven run.",
-    "four_means": "Note 003 counts four means; two layer norms per block have two.",
-    "never_run": "baddbmm, chunk, split, div, pow and tanh of note 003 don't run.",
+    "more_binary": "Note 003 counts about 20 binary ops per block; 29 run, six of which only multiply by 1.",
+    "four_unary": "Note 003 counts about ten unary ops per block; four run: rsqrt twice, erf, and exp in softmax.",
+    "four_means": "Note 003 counts four means per block, for three norms; two norms run, with one var_mean each.",
+    "never_run": "baddbmm, chunk, split, pow and tanh of note 003 don't run; div runs inside softmax alone.",
     "two_norms": "Note 003 counts three layer norms per block; there are two, 3,072 parameters, and one at the end.",
     "heads_undefined": "Note 004 counts heads up to H, which it does not define.",
     "references": "Two references of note 004 name other authors than the papers that they link to.",
@@ -130,7 +136,7 @@ def rows() -> list[Row]:
             if line.startswith("["):
                 run = line.strip("[]")
                 continue
-            section, said, where, shape = (cell.strip() for cell in line.split("|"))
+            section, said, where, shape = (cell.strip().replace("@", BLOCK) for cell in line.split("|"))
             places = tuple(single for place in where.split(";") if place.strip() for single in _expanded(place.strip()))
             found.append(Row(file.stem, run, section, said, places, shape))
     return found

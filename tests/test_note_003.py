@@ -1,0 +1,203 @@
+"""Note 003 against torchvision's own vit_b_16: where its tables and the runs differ, and both attention paths."""
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+from note_checks import (
+    CALLS,
+    NEVER,
+    STANDARD,
+    block,
+    dispatched,
+    parameters,
+    primitives,
+    ran_at_all,
+    run,
+    same_blocks,
+)
+
+import tracer
+from tracer import paths
+from tracer.recorder.ops import is_layout
+
+ATTENTION = "encoder.layers.encoder_layer_0.self_attention"
+FUSED = "_scaled_dot_product_flash_attention_for_cpu"
+
+
+def opened(trace, name):
+    """The decompositions of the ops of that name."""
+    return [trace.decompositions[op.index] for op in trace.ops if op.op == name]
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    """The first attention of torchvision's block, on what enters it at batch 2, on every path."""
+    model = run("torchvision")[0]
+    return paths.compare(model.net, *model.inputs(B=2))
+
+
+def way(comparison, name):
+    return next(way for way in comparison.ways if way.name == name)
+
+
+def test_the_whole_model_is_twelve_such_blocks():
+    assert same_blocks()
+    assert parameters("") == 86_567_656
+
+
+@pytest.mark.parametrize("name", ["torchvision", STANDARD])
+def test_every_primitive_gives_what_its_op_gave(name):
+    errors = [one.error for one in run(name)[1].decompositions if one.error is not None]
+    assert len(errors) > 8 and max(errors) <= 1e-5
+
+
+def test_the_fused_kernel_opens_into_the_standard_path():
+    """Its products, scale and softmax have the shapes that note 003 gives the standard path."""
+    (one,) = opened(run("torchvision")[1], FUSED)
+    assert one.error <= 1e-5
+    made = [(part.name, part.outputs[0].shape) for part in one.primitives if not is_layout(part.name)]
+    assert [shape for name, shape in made if name == "bmm"] == [(24, 197, 197), (24, 197, 64)]
+    assert made[0] == ("mul", (2, 12, 197, 64))
+    softmax = [part.name for part in one.primitives if part.within.endswith("/_softmax")]
+    assert softmax == ["amax", "sub", "exp", "sum", "div"]
+
+
+def test_both_paths_and_the_fast_one_agree(comparison):
+    assert [way.name for way in comparison.ways] == ["standard", "fused", "fast with weights", "fast"]
+    assert 0 < comparison.outputs[0][1] <= 1e-5 and max(map(max, comparison.outputs)) <= 1e-5
+    assert max(error for line in comparison.weights for error in line if error is not None) <= 1e-5
+    assert comparison.weights[0][1] is not None and comparison.weights[0][3] is None
+
+
+# Slips: what the run has instead.
+
+
+def test_slip_sequence_first(comparison):
+    """Between the two transposes the sequence is in front; on the fast path the batch stays there."""
+    inside = [op for op in run("torchvision")[1].ops if op.module == ATTENTION]
+    assert [op.op for op in (inside[0], inside[-1])] == ["transpose", "transpose"]
+    assert inside[0].outputs[0].shape == inside[-1].inputs[0].shape == (197, 2, 768)
+    assert not [op for op in inside[1:-1] if op.outputs[0].shape[:2] == (2, 197)]
+    assert [op.outputs[0].shape for op in way(comparison, "fast").ops] == [(2, 197, 768)]
+
+
+def test_slip_fused_only():
+    trace = run("torchvision")[1]
+    (kernel,) = [op for op in trace.ops if op.op == FUSED]
+    assert "need_weights=False" in kernel.source.text
+    assert not {"bmm", "_softmax"} & {op.op for op in trace.ops}
+    assert {"bmm", "_softmax"} <= {op.op for op in run(STANDARD)[1].ops}
+
+
+def test_slip_merged_by_permute():
+    after = {}
+    for name in ("torchvision", STANDARD):
+        inside = [op.op for op in run(name)[1].ops if op.module == ATTENTION]
+        start = max(i for i, op in enumerate(inside) if op in (FUSED, "bmm"))
+        after[name] = inside[start + 1 : inside.index("addmm")]
+    assert after == {
+        "torchvision": ["permute", "view", "t"],
+        STANDARD: ["transpose", "clone", "_unsafe_view", "t"],
+    }
+
+
+def test_slip_positions_missing():
+    (added,) = [op for op in run("torchvision")[1].ops if "encoder.pos_embedding" in op.parameters]
+    assert added.op == "add" and added.outputs[0].shape == (2, 197, 768)
+
+
+def test_slip_dropout():
+    """The block has three dropouts and that of the attention; none of them leaves an op."""
+    model, trace = run("torchvision")
+    assert sum(isinstance(module, torch.nn.Dropout) for module in model.net.encoder.layers.modules()) == 3
+    assert model.net.get_submodule(ATTENTION).dropout == 0.0
+    assert not [op for op in trace.ops if "dropout" in op.op or "dropout" in op.module] and not dispatched("dropout")
+
+
+def test_slip_seven_steps():
+    """The second norm first lays out anew what it is given."""
+    norms = opened(run("torchvision")[1], "native_layer_norm")
+    assert len(norms) == 3
+    for one in norms:
+        steps = [part.name for part in one.primitives if not is_layout(part.name)]
+        assert steps == ["var_mean", "add", "rsqrt", "sub", "mul", "mul", "add"]
+
+
+def test_slip_view_mixes():
+    """Read as (197, N·12, 64) without a transpose, the second image's numbers are in the first image's heads."""
+    N, S, h, d_k = 2, 197, 12, 64
+    image = torch.arange(N).view(N, 1, 1).expand(N, S, h * d_k).contiguous()
+    wrong = image.view(S, N * h, d_k).transpose(0, 1)  # [N·h, S, d_k]
+    right = image.transpose(0, 1).contiguous().view(S, N * h, d_k).transpose(0, 1)
+    assert len(wrong[:h].unique()) == 2 and right[:h].unique().tolist() == [0]
+    first = next(op for op in run("torchvision")[1].ops if op.module == ATTENTION)
+    assert first.op == "transpose" and first.outputs[0].shape == (197, N, 768)
+
+
+def test_slip_exact_gelu():
+    trace = run("torchvision")[1]
+    (one,) = opened(trace, "gelu")
+    assert [part.name for part in one.primitives] == ["mul", "mul", "erf", "add", "mul"]
+    hidden, active = (
+        trace.value(f"encoder.layers.encoder_layer_0.mlp.{name}").double() for name in ("hidden", "activation")
+    )
+    exact = hidden * (1 + (hidden / math.sqrt(2)).erf()) / 2
+    assert (active - exact).abs().max() < 1e-6
+    assert (active - torch.nn.functional.gelu(hidden, approximate="tanh")).abs().max() > 1e-5
+
+
+def test_slip_six_products():
+    for name in ("torchvision", STANDARD):
+        assert sorted(one for one in primitives(run(name)[1]) if one in ("mm", "bmm")) == ["bmm"] * 2 + ["mm"] * 4
+
+
+def test_slip_more_binary():
+    """Two of each `addmm` multiply by its α and β, which are 1."""
+    trace = run(STANDARD)[1]
+    binary = Counter(primitives(trace))
+    assert {name: binary[name] for name in ("mul", "add", "sub", "div")} == {"mul": 14, "add": 11, "sub": 3, "div": 1}
+    linear = [one for op in block(trace.ops) if op.op == "addmm" for one in trace.decompositions[op.index].primitives]
+    assert Counter(part.name for part in linear) == {"mm": 3, "mul": 6, "add": 3}
+
+
+def test_slip_four_unary():
+    unary = [name for name in primitives(run(STANDARD)[1]) if name in ("pow", "rsqrt", "tanh", "erf", "exp", "sqrt")]
+    assert sorted(unary) == ["erf", "exp", "rsqrt", "rsqrt"]
+
+
+def test_slip_four_means():
+    trace = run("torchvision")[1]
+    assert [op.op for op in block(trace.ops)].count("native_layer_norm") == 2
+    assert primitives(trace).count("var_mean") == 2 and "mean" not in primitives(trace)
+
+
+def test_slip_never_run():
+    assert {name for name in CALLS if not dispatched(name) <= ran_at_all()} == NEVER
+    for name in ("torchvision", STANDARD):
+        trace = run(name)[1]
+        divided = {trace.ops[one.op].op for one in trace.decompositions if "div" in {p.name for p in one.primitives}}
+        assert divided == {FUSED if name == "torchvision" else "_softmax"}
+
+
+def test_slip_two_norms():
+    assert parameters("encoder.layers.encoder_layer_0.ln_") == 2 * 2 * 768 == 3072
+    assert parameters("encoder.layers.encoder_layer_0.") == 3072 + 2_362_368 + 4_722_432
+
+
+def test_flops_of_the_whole_model():
+    """17.56 billion multiply-adds for one image: 35.13 billion operations."""
+    from note_checks import whole
+
+    assert round(sum(op.flops for op in whole()) / 2 / 1e9, 2) == 35.13
+
+
+def test_a_small_one_of_other_sizes_has_the_same_ops():
+    """The op list does not depend on the sizes."""
+    small = tracer.load("torchvision:vit_b_16", H=32, P=8, D=24, h=4, d_ff=40, L=1, K=7).trace(B=2, primitives=True)
+    large = run("torchvision")[1]
+    assert [op.op for op in small.ops] == [op.op for op in large.ops]
+    assert [part.name for one in small.decompositions for part in one.primitives] == [
+        part.name for one in large.decompositions for part in one.primitives
+    ]
