@@ -15,7 +15,7 @@ def write(at, count):
 
 
 def steps(at):
-    return next(group for group in at.main.button_group if group.label.startswith("What it wrote"))
+    return next(group for group in at.main.button_group if group.label.startswith("Choose a "))
 
 
 def test_a_chosen_character_shows_the_run_that_it_was_read_from_on_all_pages():
@@ -24,6 +24,7 @@ def test_a_chosen_character_shows_the_run_that_it_was_read_from_on_all_pages():
     model = tracer.load("nanogpt")
     start = "".join(model.inputs().words)
     assert tokens == [token for token, _ in generate(model, start, 8, prove=False)]
+    assert "".join(tokens) in [element.value for element in at.code]
     steps(at).set_value(5).run()
     assert not at.exception and "character 6 of 8" in text(at)
     ran = at.session_state["held"][2]
@@ -62,9 +63,9 @@ def test_a_caption_is_written_word_by_word_up_to_its_end():
 def test_another_text_or_model_leaves_what_was_written():
     at = write(chosen("nanogpt"), 3)
     at.sidebar.text_area[0].set_value("KING").run()
-    assert not any(group.label.startswith("What it wrote") for group in at.main.button_group)
+    assert not any(group.label.startswith("Choose a ") for group in at.main.button_group)
     at.sidebar.selectbox[0].set_value("vit-text").run()
-    assert not any(group.label.startswith("What it wrote") for group in at.main.button_group)
+    assert not any(group.label.startswith("Choose a ") for group in at.main.button_group)
 
 
 def test_writing_ends_with_the_sentence():

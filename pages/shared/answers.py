@@ -77,6 +77,7 @@ def _looks(result, trace) -> None:
         range(1, len(words) + 1),
         default=min(3, len(words)),
         required=True,
+        wrap=True,
         format_func=lambda place: literal(answers.numbered(words[place - 1], place)),
     )
     known = result.get("pointing") or [{"layer": trace.attentions[-1].layer}]

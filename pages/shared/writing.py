@@ -50,17 +50,21 @@ def _write(start: str, count: int, settings: dict) -> None:
         except ValueError as error:  # the text has become too long
             st.warning(texts.plain(str(error)))
     before = [joined(words_of(made), start, tokens[:place]) for place in range(len(tokens))]
-    st.session_state["written"] = {"of": _of(), "tokens": tokens, "before": before}
+    text = joined(words_of(made), "", tokens)
+    st.session_state["written"] = {"of": _of(), "tokens": tokens, "before": before, "text": text}
 
 
 def _steps(written: dict, now: int | None, unit: str) -> None:
     """The tokens as choices; the one whose run is shown is marked."""
     tokens = written["tokens"]
+    st.markdown("What it wrote:")
+    st.code(written["text"], language=None, wrap_lines=True)
     st.session_state["written step"] = now
     st.pills(
-        f"What it wrote: choose a {unit} to see its step on all pages",
+        f"Choose a {unit} to see its step on all pages",
         range(len(tokens)),
         key="written step",
+        wrap=True,
         format_func=lambda place: texts.literal(numbered(tokens[place], place + 1)),
         on_change=lambda: _go(written, st.session_state["written step"]),
     )

@@ -72,6 +72,7 @@ def label_map(
     figure.update_xaxes(title="pixel column", range=[-0.5, wide - 0.5], **frame)
     figure.update_yaxes(title="pixel row", range=[high - 0.5, -0.5], scaleanchor="x", **frame)
     legend = {"orientation": "h", "y": -0.16, "yanchor": "top", "itemclick": False, "itemdoubleclick": False}
+    legend |= {"font": {"size": 15}, "x": 0}
     figure.update_layout(
         height=520, margin={"l": 8, "r": 8, "t": 8, "b": 8}, font={"size": 15}, showlegend=True, legend=legend, **CLEAR
     )
