@@ -6,6 +6,7 @@ A family is one file of `families/`, found by the `model_type` that a checkpoint
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import lru_cache
@@ -22,6 +23,8 @@ from tracer.sources.network import offline, reason
 
 PREFIX = "hf"
 PACKAGE = "transformers"
+HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+"""What the hub calls a model: `owner/name`, or a name alone."""
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 """The files of a checkpoint that hold its weights: one, or the list of several."""
 
@@ -97,18 +100,10 @@ class Files:
 
     def path(self, name: str, local: bool = False) -> Path | None:
         """One of the checkpoint's files, or None where it has none or can't be reached; `local` asks nobody."""
-        if Path(self.id).is_dir():
-            path = Path(self.id) / name
-            return path if path.is_file() else None
-        found = imported().utils.cached_file(
-            self.id,
-            name,
-            local_files_only=local or offline(),
-            _raise_exceptions_for_gated_repo=False,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-        )
-        return found and Path(found)
+        try:
+            return _file(self.id, name, local or offline())
+        except FileNotFoundError:
+            return None
 
     @property
     def tokenizer(self):
@@ -127,6 +122,27 @@ class Files:
         if names and not all(name == f"LABEL_{number}" for number, name in names.items()):
             card["classes"] = [names[number] for number in sorted(names)]
         return card
+
+
+@lru_cache(maxsize=256)  # what is missing now may be there later: errors are not remembered
+def _file(id: str, name: str, local: bool) -> Path:
+    if Path(id).is_dir():
+        found = Path(id) / name
+        found = found if found.is_file() else None
+    elif HUB_ID.fullmatch(id):
+        found = imported().utils.cached_file(
+            id,
+            name,
+            local_files_only=local,
+            _raise_exceptions_for_gated_repo=False,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
+    else:
+        found = None
+    if found is None:
+        raise FileNotFoundError(f"{id} has no {name}")
+    return Path(found)
 
 
 @lru_cache(maxsize=32)
