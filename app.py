@@ -29,10 +29,10 @@ def main() -> None:
         st.Page(path, title=title, icon=icon, default=not place) for place, (path, title, icon) in enumerate(found())
     ]
     page = st.navigation(pages)
-    sidebar.choices()
+    origin = sidebar.choices()
     with frame.around():
         page.run()
-    sidebar.run()
+    sidebar.run(origin)
 
 
 if __name__ == "__main__":

@@ -9,16 +9,19 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 import streamlit as st
+from streamlit.runtime.scriptrunner_utils.exceptions import StopException
 
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
 
 
 @contextmanager
 def around() -> Iterator[None]:
-    """What the app wraps a page in."""
+    """What the app wraps a page in: one that stops early, for want of anything to show, keeps its sidebar."""
     token = _inside.set(True)
     try:
         yield
+    except StopException:
+        pass
     finally:
         _inside.reset(token)
 

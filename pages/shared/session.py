@@ -1,23 +1,28 @@
 """The visitor's model, input and trace: chosen once, held on all pages, and reaching no other visitor.
 
 A visitor's photo and its trace live in their own session state. Shared caches hold only what is nobody's: models
-and the traces of the sample photos. Nothing here imports torch before a trace is asked for.
+and the traces of the sample photos; of models of libraries, which are large and which any visitor may name, two at
+most. Nothing here imports torch before a trace is asked for.
 """
 
 from dataclasses import dataclass, replace
+from threading import Lock
 
 import numpy as np
 import streamlit as st
 from PIL import Image
 
-from tracer import models
+from tracer import models, sources
 from tracer.inputs import images
 from tracer.inputs.samples import samples
-from tracer.record import Trace
+from tracer.record import Decomposition, Trace
 
 FIRST_MODEL = "vit"
 OWN = "its own"
 """The name of the sample of a model that has one of its own, such as a text."""
+LIBRARY_MODELS = 2
+"""How many models of libraries are in memory at once, for all visitors together."""
+_one_at_a_time = Lock()
 
 
 @dataclass(frozen=True)
@@ -158,16 +163,25 @@ def trace() -> Trace:
     chosen, name = given(), model_name()
     if chosen.trace is not None:
         return chosen.trace
-    held = st.session_state.get("held")
-    key = (name, options())
-    if held is None or held[0] is not chosen or held[1] != key:
+    if (run := held()) is None:
+        key = (name, options())
         try:
-            run = _sample_trace(*key, chosen.name) if chosen.kind == "sample" else _run(*key, chosen)
-        except ValueError as error:
-            st.error(f"{name} could not be run on {chosen.name}: {error}")
+            run = sample_trace(*key, chosen.name) if chosen.kind == "sample" else _run(*key, chosen)
+        except Exception as error:  # code of a library may raise anything; ours refuses with a ValueError
+            if not (isinstance(error, ValueError) or sources.is_foreign(name)):
+                raise
+            st.error(f"{name} could not be run on {chosen.name}: {' '.join(str(error).split())[:500]}")
             st.stop()
-        st.session_state["held"] = held = (chosen, key, run)
-    return held[2]
+        st.session_state["held"] = (chosen, key, run)
+    return run
+
+
+def held() -> Trace | None:
+    """The run on screen, or None where there is none (yet)."""
+    chosen, kept = given(), st.session_state.get("held")
+    if chosen.trace is not None:
+        return chosen.trace
+    return kept[2] if kept and kept[0] is chosen and kept[1] == (model_name(), options()) else None
 
 
 def options() -> tuple[tuple[str, object], ...]:
@@ -186,12 +200,25 @@ def model():
     return load(model_name(), options())
 
 
-@st.cache_resource(max_entries=12, show_spinner="Loading the model")
 def load(name: str, chosen: tuple[tuple[str, object], ...] = ()):
     """A model, loaded once for all visitors."""
+    return (_library_model if sources.is_foreign(name) else _our_model)(name, chosen)
+
+
+@st.cache_resource(max_entries=12, show_spinner="Loading the model")
+def _our_model(name: str, chosen: tuple[tuple[str, object], ...]):
     import tracer
 
     return tracer.load(name, **dict(chosen))
+
+
+@st.cache_resource(max_entries=LIBRARY_MODELS, show_spinner="Loading the model; a download may take minutes")
+def _library_model(name: str, chosen: tuple[tuple[str, object], ...]):
+    """Few are kept and one is loaded at a time, so that visitors together can't fill the server's memory."""
+    import tracer
+
+    with _one_at_a_time:
+        return tracer.load(name, **dict(chosen))
 
 
 def inputs(made, chosen: Given) -> dict:
@@ -205,7 +232,48 @@ def _run(name: str, chosen: tuple, what: Given) -> Trace:
         return made.trace(**inputs(made, what))
 
 
+def sample_trace(name: str, chosen: tuple, sample: str) -> Trace:
+    """The run of a model on one of its samples, made once for all visitors."""
+    return (_library_sample if sources.is_foreign(name) else _our_sample)(name, chosen, sample)
+
+
 @st.cache_resource(max_entries=32, show_spinner="Running the model on the sample and proving every step")
-def _sample_trace(name: str, chosen: tuple, sample: str) -> Trace:
+def _our_sample(name: str, chosen: tuple, sample: str) -> Trace:
+    return _on_sample(name, chosen, sample)
+
+
+@st.cache_resource(max_entries=LIBRARY_MODELS, show_spinner="Running the model on the sample")
+def _library_sample(name: str, chosen: tuple, sample: str) -> Trace:
+    return _on_sample(name, chosen, sample)
+
+
+def _on_sample(name: str, chosen: tuple, sample: str, **how) -> Trace:
     made, found = load(name, chosen), samples(models.samples(name)).get(sample)
-    return made.trace(image=found()) if found else made.trace()
+    return made.trace(image=found(), **how) if found else made.trace(**how)
+
+
+def primitives() -> tuple[Decomposition, ...]:
+    """Every op of the run on screen, opened by running it once more; () for a saved run that holds none."""
+    run, chosen, key = trace(), given(), (model_name(), options())
+    if run.decompositions or chosen.kind == "trace":
+        return run.decompositions
+    if chosen.kind == "sample":
+        return _sample_primitives(*key, chosen.name)
+    kept = st.session_state.get("opened")
+    if kept is None or kept[0] is not run:
+        with st.spinner("Opening every operation and running its primitives"):
+            made = load(*key)
+            found = made.trace(**inputs(made, chosen), prove=False, primitives=True).decompositions
+        st.session_state["opened"] = kept = (run, found)
+    return kept[1]
+
+
+@st.cache_resource(max_entries=4, show_spinner="Opening every operation and running its primitives")
+def _sample_primitives(name: str, chosen: tuple, sample: str) -> tuple[Decomposition, ...]:
+    return _on_sample(name, chosen, sample, prove=False, primitives=True).decompositions
+
+
+def opened() -> bool:
+    """Whether the primitives of the run on screen are there already, of a saved run or of one that a visitor gave."""
+    run, kept = trace(), st.session_state.get("opened")
+    return bool(run.decompositions) or bool(kept and kept[0] is run)

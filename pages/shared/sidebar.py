@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from pages.shared import session
+from pages.shared import libraries, session
 from pages.shared.texts import plain
 from tracer import models, notation
 from tracer.record import Trace
@@ -18,14 +18,27 @@ STYLE = Path(__file__).with_name("style.css")
 LARGEST_FILE = 200  # MB: a saved trace; photos have a limit of their own
 
 
-def choices() -> None:
-    """Model and input, chosen once for all pages; and the pages' style."""
+def choices():
+    """Model and input, chosen once for all pages; and the pages' style. Returns the place for what `run` says of the
+    model."""
     st.html(STYLE)
     with st.sidebar:
+        libraries.settle()
         given = session.given()
         session.model_name()
         opened = given.kind == "trace"
-        st.selectbox("Model", models.names(), key="model", disabled=opened, persist_state="session")
+        st.selectbox(
+            "Model",
+            libraries.suggestions(),
+            key="model",
+            disabled=opened,
+            persist_state="session",
+            accept_new_options=True,
+            help="One of ours, or any model of a library by its name: torchvision:vit_b_16, timm:…, hf:… "
+            "Before one of those is loaded you are told what it takes.",
+        )
+        origin = st.container()
+        libraries.asking()
         _samples(given)
         takes = models.takes(session.model_name())
         if "text" in takes and not opened:
@@ -35,6 +48,7 @@ def choices() -> None:
             _camera()
         if refusal := st.session_state["refusal"]:
             st.error(plain(refusal), icon=":material/block:")
+    return origin
 
 
 def _samples(given: session.Given) -> None:
@@ -111,9 +125,13 @@ def camera_works(url: str | None) -> bool:
     return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
 
 
-def run() -> None:
-    """What belongs to the run on screen: a file to keep it in, and the legend of its symbols."""
-    trace = session.trace()
+def run(origin) -> None:
+    """What belongs to the run on screen: what is known of its model, a file to keep it in, and the legend of its
+    symbols. Nothing where there is no run."""
+    if (trace := session.held()) is None:
+        return
+    with origin:
+        libraries.said(trace)
     st.sidebar.download_button(
         "Save this run",
         data=partial(_file, trace),
@@ -133,6 +151,9 @@ def _file(trace: Trace) -> bytes:
 
 
 def _legend(trace: Trace) -> None:
+    if not trace.symbols:
+        st.sidebar.caption("This run names no sizes: its shapes are numbers.")
+        return
     with st.sidebar.expander("Symbols of this run", expanded=True), st.container(key="legend"):
         for size in trace.symbols:
             formula = f"= {notation.latex(size.equals)} " if size.equals else ""

@@ -6,7 +6,7 @@ from math import prod
 from typing import NamedTuple
 
 from tracer.model import DEEPEST, check_memory, shapes
-from tracer.sources import source_of
+from tracer.sources import source_of, summary
 
 
 class Download(NamedTuple):
@@ -41,4 +41,4 @@ def cost(name: str) -> Cost:
     check_memory(spec, name, full)
     parameters = sum(map(prod, shapes(spec, full).values()))
     asked = source.download(id) if hasattr(source, "download") else Download(None)
-    return Cost(name, source.summary(id), parameters, parameters * 4, asked)
+    return Cost(name, summary(name), parameters, parameters * 4, asked)

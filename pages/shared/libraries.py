@@ -1,0 +1,129 @@
+"""Models of libraries in the app: what loading one means is said first, and what can't be had is refused.
+
+Any visitor may name any model, so the server protects itself: nothing is loaded before the visitor agreed to what it
+takes, no more than two such models are in memory at once, the operator limits their size (`TRACER_MODEL_GB`), and
+with `HF_HUB_OFFLINE=1` nothing is downloaded at all. Code out of a checkpoint never runs.
+"""
+
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import streamlit as st
+
+from pages.shared import session
+from pages.shared.texts import plain
+from tracer import models, sources
+from tracer.figures.labels import amount
+
+HOME = ("localhost", "127.0.0.1", "::1")
+LONGEST = 120
+"""Characters of a name; the longest on the hub are shorter."""
+
+
+def suggestions() -> list[str]:
+    """Our own models, and examples of the libraries that are installed."""
+    return [*models.names(), *sources.examples()]
+
+
+def settle() -> None:
+    """Takes the model that the visitor chose. One of a library waits until it is agreed to, and one that can't be had
+    is refused in a sentence; what is on screen stays until then. Runs before the box that the model is chosen in."""
+    state = st.session_state
+    now = state.setdefault("shown", session.FIRST_MODEL)
+    wanted = str(state.get("model") or now).strip()
+    if wanted == now:
+        return
+    state["asked"], problem = None, ""
+    try:
+        if not sources.is_foreign(wanted):
+            models.takes(wanted)
+        elif wanted in state.get("agreed", ()):
+            session.load(wanted)
+        else:
+            state["asked"] = _cost(wanted)
+    except Exception as error:  # whatever a library makes of a name or a checkpoint that it was not written for
+        problem = " ".join(str(error).split()) or type(error).__name__
+        problem = problem if isinstance(error, ValueError) else f"{wanted!r} could not be loaded: {problem[:300]}"
+    if problem or state["asked"]:
+        state.update(model=now, refusal=problem)
+    else:
+        state.update(model=wanted, shown=wanted, refusal="")
+
+
+def _cost(name: str):
+    from tracer.sources.download import cost
+
+    if len(name) > LONGEST:
+        raise ValueError(f"{name[:LONGEST]!r} … is no model: a name of at most {LONGEST} characters was expected")
+    if names_a_folder(name) and not folders_allowed():
+        raise ValueError(
+            f"{name!r} is a folder, and folders of the server are opened for its own machine only; a name of the hub "
+            "was expected, such as hf:bert"
+        )
+    with st.spinner("Asking what it takes"):
+        return cost(name)
+
+
+def names_a_folder(name: str) -> bool:
+    """Whether what stands after the colon is a path, or the name of something that exists where the server runs."""
+    id = name.partition(":")[2]
+    return id.startswith((".", "/", "~")) or "\\" in id or Path(id).is_dir()
+
+
+def folders_allowed() -> bool:
+    """Whether a visitor may open checkpoints out of the server's folders: as the operator says with
+    `TRACER_LOCAL_MODELS=1` or `0`, else only on a server that its own machine alone can reach, asked from there."""
+    stated = os.environ.get("TRACER_LOCAL_MODELS", "")
+    if stated:
+        return stated == "1"
+    return st.get_option("server.address") in HOME and urlsplit(st.context.url or "").hostname in HOME
+
+
+def asking() -> None:
+    """What loading the model takes, and the visitor's yes or no."""
+    cost = st.session_state.get("asked")
+    if cost is None:
+        return
+    with st.container(border=True, key="asking"):
+        st.markdown(plain(f"**{cost.name}** — {cost.summary}"))
+        st.markdown(f"{_count(cost.parameters)} parameters, {amount(cost.memory, 'B')} of memory. {_downloads(cost)}")
+        with st.container(horizontal=True):
+            st.button("Load it", type="primary", on_click=_agree, args=(cost.name,))
+            st.button("Not now", on_click=_decline)
+
+
+def _count(number: int) -> str:
+    return amount(number).replace(" G", " billion").replace(" M", " million")
+
+
+def _downloads(cost) -> str:
+    size, note = cost.download
+    if size:
+        return f"Loading it downloads {amount(size, 'B')}; that may take a while."
+    if size == 0:
+        return f"Nothing is downloaded: {note}."
+    return "How much it downloads could not be asked: about as much as it takes in memory."
+
+
+def _agree(name: str) -> None:
+    state = st.session_state
+    state["agreed"] = {*state.get("agreed", ()), name}
+    state.update(model=name, asked=None)
+
+
+def _decline() -> None:
+    st.session_state["asked"] = None
+
+
+def said(trace) -> None:
+    """Of a run of anybody's model: where its weights come from, and how much of it the equations cover, in words."""
+    if trace.weights and (sources.is_foreign(trace.model) or session.given().kind == "trace"):
+        st.caption(plain(f"Weights: {trace.weights}."))
+    if not trace.steps:
+        st.caption("No equations are known for this model: its operations, shapes and attention are shown.")
+    elif trace.coverage < 1:
+        share = f"{100 * trace.coverage:.0f} %" if trace.coverage < 0.995 else "more than 99 %"
+        st.caption(
+            f"The steps cover {share} of the operations that compute; the others are on the page Operations only."
+        )
