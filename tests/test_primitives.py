@@ -85,6 +85,17 @@ def test_layer_norm():
     assert makers == [["input 0"], [0], [1], ["input 0", 0], [3, 2], [4, "input 1"], [5, "input 2"]]
 
 
+def test_layer_norm_of_what_is_normalised_already():
+    """Its means are next to nothing, and how far they are off says nothing."""
+    x = F.layer_norm(torch.randn(5, 64), [64])
+    assert opened(F.layer_norm, x, [64])["native_layer_norm"].error <= 1e-6
+
+
+def test_every_output_of_an_op_of_several_is_compared():
+    one = opened(lambda x: torch.aminmax(x, dim=-1), torch.randn(3, 5))["aminmax"]
+    assert one.error == 0 and {part.outputs[0].shape for part in one.primitives} == {(3,)}
+
+
 def test_gelu():
     assert names(opened(F.gelu, torch.randn(3, 5))["gelu"]) == ["mul", "mul", "erf", "add", "mul"]
     tanh = opened(lambda x: F.gelu(x, approximate="tanh"), torch.randn(3, 5))["gelu"]
@@ -202,6 +213,20 @@ def test_a_decomposition_that_is_wrong_shows_its_error(monkeypatch):
     finally:
         decompose.decomposition.cache_clear()
     assert names(one) == ["exp", "mul"] and one.error > 1
+
+
+def test_a_decomposition_of_another_shape_is_refused(monkeypatch):
+    from torch._decomp import decomposition_table
+
+    from tracer.recorder import decompose
+
+    decompose.decomposition.cache_clear()
+    monkeypatch.setitem(decomposition_table, torch.ops.aten.gelu.default, lambda x, approximate="none": x.exp()[:1])
+    try:
+        one = opened(F.gelu, torch.ones(3))["gelu"]
+    finally:
+        decompose.decomposition.cache_clear()
+    assert one.error is None and "[[1]]" in one.note and "[[3]]" in one.note
 
 
 def test_half_precision_and_gradients():
