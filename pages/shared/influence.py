@@ -73,8 +73,12 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
 
     made = session.model()
     given = made.inputs(**session.inputs(made, session.given()))
-    with st.spinner("Running the model on both inputs"):
-        entering, moved = influence(made, given, token, part=part)
+    try:
+        with st.spinner("Running the model on both inputs"):
+            entering, moved = influence(made, given, token, part=part)
+    except ValueError as error:  # a model of a library, whose blocks or patches are not laid out like this
+        st.info(texts.plain(f"This proof can’t be made here: {error}."))
+        return
     expected = reach(cells, entering, len(layers(trace, part)))
     tower = f" of the {part} tower" if part else ""
     st.markdown(texts.plain(f"Changed: **{labels[token]}**. Outputs{tower} that moved: {_ranges(moved)}."))

@@ -9,11 +9,14 @@ import torch
 from tracer.equations import tensors
 from tracer.recorder import record
 from tracer.steps import match
-from tracer.tracing import KEEP, part_of
+from tracer.tracing import part_of
 
 if TYPE_CHECKING:
     from tracer.model import Inputs, Model
     from tracer.record import Segment
+
+LARGE = 2**30
+"""Bytes that a run may keep here, until the two streams that are compared are taken from it."""
 
 
 class Moved(NamedTuple):
@@ -37,29 +40,43 @@ def influence(model: Model, inputs: Inputs, token: int, *, part: str | None = No
     return Moved(*(_differing(before, after) for before, after in zip(*both, strict=True)))
 
 
-def changed(model: Model, inputs: Inputs, token: int, *, part: str = "") -> tuple[torch.Tensor, ...]:
-    """The tensors of `inputs` with one token of a tower's sequence changed, for every input of the batch."""
+def changed(model: Model, inputs: Inputs, token: int, *, part: str = "") -> Inputs:
+    """`inputs` with one token of a tower's sequence changed, for every input of the batch."""
     own = [segment for segment in inputs.segments if segment.part in ("", part)]
     segment = next((s for s in own if s.start <= token < s.stop), None)
     if segment is None:
         last = max((s.stop for s in own), default=0) - 1
         raise ValueError(f"token {token} is outside of the sequence: 0 to {last} was expected")
-    given = list(inputs)
+    given = {**dict(enumerate(inputs)), **getattr(inputs, "named", {})}
     if segment.name == "text":
-        index = next(i for i, tensor in enumerate(given) if not tensor.is_floating_point())
+        key = _first(given, lambda tensor: not tensor.is_floating_point(), "no token numbers")
         place = token - segment.start
-        given[index] = given[index].clone()
-        given[index][:, place] = (given[index][:, place] + 1) % model.sizes["V"]
+        given[key] = given[key].clone()
+        given[key][:, place] = (given[key][:, place] + 1) % model.sizes["V"]
     elif segment.name in ("image", "visible"):
-        index = next(i for i, tensor in enumerate(given) if tensor.dim() == 4)
-        side, columns = model.sizes["P"], model.sizes["W"] // model.sizes["P"]
+        key = _first(given, lambda tensor: tensor.dim() == 4, "no photo of [B, C, H, W]")
+        side = model.sizes.get("P", 1)
+        columns = given[key].shape[-1] // side
         patch = _patch(inputs, segment, token - segment.start)
+        if segment.name == "image" and columns * (given[key].shape[-2] // side) != segment.stop - segment.start:
+            raise ValueError(f"the tokens of {model.name!r} are no patches of the photo, so none can be changed alone")
         top, left = patch // columns * side, patch % columns * side
-        given[index] = given[index].clone()
-        given[index][:, :, top : top + side, left : left + side] += 1.0
+        given[key] = given[key].clone()
+        given[key][:, :, top : top + side, left : left + side] += 1.0
     else:
         raise ValueError(f"token {token} ({segment.name}) is learned and not part of the input: choose another")
-    return tuple(given)
+    from tracer.model import Inputs
+
+    other = Inputs(given[i] for i in range(len(inputs)))
+    other.named = {name: tensor for name, tensor in given.items() if isinstance(name, str)}
+    return other
+
+
+def _first(given: dict, suits, lacks: str):
+    key = next((key for key, tensor in given.items() if suits(tensor)), None)
+    if key is None:
+        raise ValueError(f"the input has {lacks}, so this token can't be changed")
+    return key
 
 
 def _patch(inputs: Inputs, segment: Segment, place: int) -> int:
@@ -76,11 +93,13 @@ def _differing(before: torch.Tensor, after: torch.Tensor) -> tuple[int, ...]:
 def _streams(model: Model, inputs, part: str) -> tuple[torch.Tensor, torch.Tensor]:
     """The residual stream that a tower's first block reads, and the one that its last block makes: `[B, S, D]` each."""
     with torch.no_grad():
-        recording = record(model.net, tuple(inputs), cap=KEEP, attention=False)
+        recording = record(model.net, tuple(inputs), inputs.named, cap=LARGE, attention=False)
     found = match(model.lines, recording.ops)
     places = {step.line.id: f"{step.op}.0" for step in found}
     inside = [step.line for step in found if step.line.layer is not None and step.line.place]
     blocks = [line for line in inside if part_of(line.place.module, (part,)) == part]
+    if not blocks:
+        raise ValueError(f"no step of {model.name!r} says where its blocks begin and end, so this proof has no place")
     first = next(tensor.key for tensor in tensors(blocks[0].equation) if tensor.key in places)
     streams = tuple(recording.kept.get(places[id]) for id in (first, blocks[-1].id))
     if any(stream is None for stream in streams):
