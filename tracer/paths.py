@@ -145,7 +145,7 @@ def _listed(attention, inputs, asked) -> tuple[tuple[Op, ...], tuple]:
     ops, makers = [], Makers()
     for parameter, tensor in attention.named_parameters():
         makers.made(tensor, parameter)
-    for given, tensor in zip(("query", "key", "value"), inputs, strict=True):
+    for given, tensor in zip(("value", "key", "query"), reversed(inputs), strict=True):  # one tensor is the queries
         makers.made(tensor, f"input {given}")
 
     def observe(mode, func, types, args=(), kwargs=None):
