@@ -46,7 +46,8 @@ def trace(
 
     `symbols={"B": 0, "T": ("input_ids", 1)}` names axes of inputs (an axis of every tensor input, or of one by
     its name): the module is then run again with those axes at other sizes, and every dimension is solved.
-    `build(sizes)` returns `(module, args)` at other sizes, for modules whose own sizes are symbols too.
+    `build(sizes)` returns `(module, args)` at other sizes, for modules whose own sizes are symbols too, which are then
+    axes of parameters: `symbols={"B": 0, "D": ("proj.weight", 0)}`.
     `keep` is a cap in bytes on kept values (64 MB, 0 with `prove=False`); queries, keys and masks of attention are
     kept besides. `primitives=True` also opens every op into PyTorch's own decomposition, runs that on the op's own
     arguments and compares. Runs in the caller's grad mode and changes nothing.

@@ -2,7 +2,8 @@
 
 Without --image and --text: the model's own sample. `--set B=4` repeats the input four times. Another size than the
 weights were made for (D, h, L, …) runs with seeded random weights. `--set` also takes a model's other choices, such as
-`gelu=tanh`.
+`gelu=tanh`. `--module package.file:factory` runs your own module: `factory()` returns `(module, args)`, and its
+arguments with whole numbers for defaults are the symbols.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ WANTED = "expected SYMBOL=INT with a whole number from 1, such as D=64"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """NAME, the inputs, the sizes, the weights, and the view."""
-    parser.add_argument("name", metavar="NAME", help="a model, as `models` lists them")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="a model, as `models` lists them")
+    parser.add_argument(
+        "--module", metavar="PACKAGE.FILE:FACTORY", help="your own: a function that returns (module, args)"
+    )
     parser.add_argument("--image", metavar="F", help="a photo")
     parser.add_argument("--text", metavar="T", help="a text")
     parser.add_argument(
@@ -65,13 +69,18 @@ def run(options: argparse.Namespace) -> int:
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"--set {name}=… is given {names.count(name)} times, expected once")
+    if (options.name is None) == (options.module is None):
+        given = f"{options.name!r} and --module {options.module!r} are two models, expected one"
+        raise ValueError("required: NAME, or --module PACKAGE.FILE:FACTORY" if options.name is None else given)
+    if options.module and (other := next((o for o in ("image", "text", "weights") if getattr(options, o)), None)):
+        raise ValueError(f"--{other} with --module: your own function makes the inputs, expected --set alone")
     photo = _photo(options.image) if options.image is not None else None
     try:
         trace = _traced(options, photo)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "alloc" not in str(error):
             raise
-        given = " ".join(f"{name}={value}" for name, value in options.set) or options.name
+        given = " ".join(f"{name}={value}" for name, value in options.set) or options.name or options.module
         raise ValueError(f"{given!r} needs more memory than there is, expected smaller sizes") from error
     shared.show(trace, options)
     return 0
@@ -79,8 +88,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _traced(options: argparse.Namespace, photo) -> Trace:
     import tracer
-    from tracer import models
+    from tracer import models, own, sources
 
+    primitives = options.level == "primitives"
+    if options.module:
+        sizes = {name: chosen(name, value, {}, {}) for name, value in options.set}
+        return own.trace(options.module, primitives=primitives, **sizes)
     spec = models.spec_of(options.name)
     sizes = {name: chosen(name, value, spec.options, spec.settings) for name, value in options.set}
     given = {name: sizes.pop(name) for name in (*spec.runs, *spec.settings) if name in sizes}
@@ -89,10 +102,12 @@ def _traced(options: argparse.Namespace, photo) -> Trace:
         if getattr(options, kind) is not None and kind not in model.takes:
             wrong = f"--{kind} {getattr(options, kind)!r}"
             raise ValueError(f"{wrong}: {options.name!r} takes no {kind}, expected {' and '.join(model.takes)}")
-    if sizes and options.weights is None and model.weights != _usual(options.name):
+    if sources.is_foreign(options.name):
+        print(f"{options.name}: {model.weights}", file=sys.stderr)
+    elif sizes and options.weights is None and model.weights != _usual(options.name):
         asked = ", ".join(f"{name}={value}" for name, value in sizes.items())
         print(f"{options.name} with {asked}: {model.weights}", file=sys.stderr)
-    return model.trace(image=photo, text=options.text, primitives=options.level == "primitives", **given)
+    return model.trace(image=photo, text=options.text, primitives=primitives, **given)
 
 
 def _usual(name: str) -> str | None:

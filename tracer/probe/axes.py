@@ -14,12 +14,14 @@ PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23)
 def named_axes(module, args, kwargs, inputs: dict[str, torch.Tensor], symbols: dict, build: Callable | None):
     """The vocabulary, the sizes of this run and those of two probes, from `symbols={"B": 0, "T": ("ids", 1)}`.
 
-    Returns `(None, {}, [])` without symbols. ValueError quotes a symbol whose axis the inputs don't have.
+    With `build`, an axis of a parameter is a symbol too: `{"D": ("proj.weight", 0)}`. Returns `(None, {}, [])` without
+    symbols. ValueError quotes a symbol whose axis there is not.
     """
     if not symbols:
         return None, {}, []
-    axes = {name: _axes(name, place, inputs) for name, place in symbols.items()}
-    sizes = {name: inputs[places[0][0]].shape[places[0][1]] for name, places in axes.items()}
+    known = {**(dict(module.named_parameters()) if build else {}), **inputs}
+    axes = {name: _axes(name, place, inputs if isinstance(place, int) else known) for name, place in symbols.items()}
+    sizes = {name: known[places[0][0]].shape[places[0][1]] for name, places in axes.items()}
     others = [{name: _other(size, i, probe) for i, (name, size) in enumerate(sizes.items())} for probe in range(2)]
 
     def resized(at: dict[str, int]):
@@ -41,7 +43,7 @@ def _axes(name, place, inputs) -> list[tuple[str, int]]:
         found = [place] if given in inputs and -inputs[given].dim() <= axis < inputs[given].dim() else []
     if not found:
         shapes = ", ".join(f"{given} {list(tensor.shape)}" for given, tensor in inputs.items())
-        raise ValueError(f"symbols: {name!r} is said to be axis {place!r}, which the inputs don't have: {shapes}")
+        raise ValueError(f"symbols: {name!r} is said to be axis {place!r}, which there is not: {shapes}")
     return [(given, axis % inputs[given].dim()) for given, axis in found]
 
 
