@@ -86,9 +86,8 @@ def _looks(result, trace) -> None:
     )
     layer, head, measured = known[which]["layer"], known[which].get("head"), known[which].get("share")
     shares = region(trace, place, layer, head)
-    row, column = divmod(int(shares.argmax()), shares.shape[1])
     said = (
-        f"Before “{words[place - 1]}” the model looks most at the patch in row {row + 1}, column {column + 1}; "
+        f"Before “{words[place - 1]}” the model looks most at patch {int(shares.argmax()) + 1}; "
         f"{classes.percent(float(shares.sum()))} of this row’s attention is on the picture."
     )
     components.drawing(photos.spotlight(view.photo, view.crop, shares.numpy(), said), "spotlight")

@@ -87,25 +87,32 @@ def visible(pixels: np.ndarray, patches: Sequence[int], rows: int, columns: int)
 
 
 def maps(panels: dict[str, np.ndarray], units: dict[str, str]) -> go.Figure:
-    """Matrices side by side under their names, each on its own scale; a colour bar for those with a unit."""
-    figure = make_subplots(rows=1, cols=len(panels), subplot_titles=list(panels), horizontal_spacing=0.09)
-    for column, (name, values) in enumerate(panels.items(), start=1):
-        unit = units.get(name)
-        right = figure.layout[f"xaxis{column if column > 1 else ''}"].domain[1]
-        bar = {"title": {"text": unit}, "x": right, "thickness": 12, "len": 0.9} if unit else None
+    """Matrices under their names, two a row, each on its own scale; a colour bar for those with a unit."""
+    rows = -(-len(panels) // 2)
+    figure = make_subplots(
+        rows=rows, cols=2, subplot_titles=list(panels), horizontal_spacing=0.16, vertical_spacing=0.4 / rows**2
+    )
+    for index, (name, values) in enumerate(panels.items()):
+        row, column, unit = index // 2 + 1, index % 2 + 1, units.get(name)
+        axis = "" if index == 0 else index + 1
+        right, high = figure.layout[f"xaxis{axis}"].domain[1], figure.layout[f"yaxis{axis}"].domain
+        bar = {"title": {"text": unit}, "x": right, "y": sum(high) / 2, "thickness": 12, "len": high[1] - high[0]}
         figure.add_trace(
             go.Heatmap(
                 z=np.asarray(values, dtype=float),
                 colorscale=SEQUENTIAL if unit else "gray",
                 showscale=bool(unit),
-                colorbar=bar,
+                colorbar=bar if unit else None,
                 hovertemplate=f"{name}, row %{{y}}, column %{{x}}: %{{z:.3g}}<extra></extra>",
             ),
-            row=1,
+            row=row,
             col=column,
         )
-        figure.update_yaxes(autorange="reversed", scaleanchor=f"x{column if column > 1 else ''}", row=1, col=column)
-        figure.update_xaxes(constrain="domain", title_text="column", row=1, col=column)
-    figure.update_yaxes(title_text="row", row=1, col=1)
-    figure.update_layout(height=380, margin={"l": 8, "r": 8, "t": 36, "b": 8}, font={"size": 15}, **CLEAR)
+        frame = {"constrain": "domain", "showgrid": False, "zeroline": False, "row": row, "col": column}
+        side = "row" if column == 1 else None
+        figure.update_yaxes(
+            autorange="reversed", scaleanchor=f"x{axis}", constraintoward="top", title_text=side, **frame
+        )
+        figure.update_xaxes(title_text="column", **frame)
+    figure.update_layout(height=330 * rows, margin={"l": 8, "r": 8, "t": 36, "b": 8}, font={"size": 15}, **CLEAR)
     return figure

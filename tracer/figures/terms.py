@@ -45,9 +45,11 @@ def maps(terms: Mapping[str, object], scores) -> go.Figure:
     figure.update_yaxes(showgrid=False, zeroline=False, autorange="reversed")
     figure.update_xaxes(title_text="key token", row=rows)
     figure.update_yaxes(title_text="query token", col=1)
-    bar = {"title": {"text": "score"}, "thickness": 12, "outlinewidth": 0, "tickfont": {"size": 14}}
+    figure.update_annotations(font_size=15)
+    bar = {"orientation": "h", "y": -0.1, "yanchor": "top", "title": {"text": "score", "side": "bottom"}}
+    bar |= {"thickness": 12, "outlinewidth": 0, "tickfont": {"size": 14}}
     figure.update_layout(
-        height=240 * rows,
+        height=240 * rows + 60,
         coloraxis={"colorscale": DIVERGING, "cmin": -edge, "cmax": edge, "colorbar": bar},
         font={"size": 15},
         margin={"l": 8, "r": 8, "t": 32, "b": 8},
