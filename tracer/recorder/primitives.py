@@ -39,7 +39,7 @@ def opening(observe: Callable, recording) -> Callable:
 def _before(func, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     """The arguments as they are before the op writes: of all that share memory with what it writes to, copies."""
     facts = kind(func)
-    if not facts.written:
+    if facts.layout or not facts.written:
         return args, kwargs
     written = [args[i] if i < len(args) else kwargs.get(facts.arguments[i]) for i in facts.written]
     storages = {tensor.untyped_storage()._cdata for tensor in tensors(written)}

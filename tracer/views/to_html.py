@@ -36,6 +36,7 @@ STYLE = """
 .tensor-trace code { font: 12px/1.5 ui-monospace, monospace; background: none; color: inherit; }
 .tensor-trace .quiet { opacity: 0.7; }
 .tensor-trace td .quiet { white-space: normal; }
+.tensor-trace td.shape .quiet { white-space: nowrap; }
 .tensor-trace .number { text-align: right; font-variant-numeric: tabular-nums; }
 """
 
@@ -103,13 +104,13 @@ def _primitives(trace: Trace) -> str:
             body.append(
                 (
                     whose if number == 0 else "",
-                    f"<td>{text(one.name)}<br>{_quiet(one.within)}</td>",
-                    f"<td>{text(rows.symbols(one.inputs))} → {text(rows.symbols(one.outputs))}</td>",
-                    f"<td>{_quiet(rows.shapes(one))}</td>",
+                    f'<td title="{text(one.within)}">{text(one.name)}<br>{_quiet(one.within.rpartition("/")[2])}</td>',
+                    f'<td class="shape">{text(rows.symbols(one.inputs))} → {text(rows.symbols(one.outputs))}'
+                    f"<br>{_quiet(rows.shapes(one))}</td>",
                     f'<td class="number" rowspan="{several}">{proof}</td>' if number == 0 else "",
                 )
             )
-    return _table(("op", "", "primitive", "shape", "here", "error"), body)
+    return _table(("op", "", "primitive", "shape", "error"), body)
 
 
 def _table(names: tuple[str, ...], body: list[tuple[str, ...]]) -> str:
