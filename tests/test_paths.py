@@ -62,6 +62,18 @@ def test_what_each_way_runs():
     assert {"in_proj_weight", "out_proj.bias"} <= {tensor.maker for tensor in fast.inputs}
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_shapes_are_solved(batch):
+    found = paths.compare(Blocks().eval(), torch.randn(batch, 5, 12))
+    for way in found.ways[:2]:
+        symbolic = {op.op: op.outputs[0].symbolic for op in way.ops}
+        assert not any("?" in tensor.symbolic for op in way.ops for tensor in (*op.inputs, *op.outputs))
+        if way.name == "standard" and batch > 1:
+            assert symbolic["_softmax"] == ("B*h", "S", "S")
+        if way.name == "fused":
+            assert symbolic["_scaled_dot_product_flash_attention_for_cpu"] == ("B", "h", "S", "d_k")
+
+
 def test_another_attention_by_its_path():
     net, x = Blocks().eval(), torch.randn(3, 5, 12)
     found = paths.compare(net, x, module="second")

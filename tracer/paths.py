@@ -9,11 +9,12 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from tracer.difference import relative_difference
+from tracer.probe import Vocabulary
 from tracer.record import Op, TensorRecord
 from tracer.recorder.makers import Makers
 from tracer.recorder.modes import OpMode, pushed
 from tracer.recorder.ops import kind, tensors
-from tracer.tracing import trace
+from tracer.tracing import assemble, record_or_explain, solved
 
 WAYS = {
     "standard": (True, False),
@@ -24,12 +25,17 @@ WAYS = {
 """The ways to run one `nn.MultiheadAttention`, as (`need_weights`, whether its fast path is left closed)."""
 
 
+NAMES, DERIVED = ("B", "S", "D", "h", "d_k"), {"d_k": "D/h"}
+PROBES = [{"B": 3, "S": 5, "D": 14, "h": 2}, {"B": 11, "S": 13, "D": 68, "h": 4}]
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """One way to run an attention, and the ops that it took, in order.
 
     `need_weights` is what the module was asked for. `fast` is True for the run that nobody watched from within, which
-    in evaluation is one op of PyTorch's; the other runs were traced, which opens it.
+    in evaluation is one op of PyTorch's; the other runs were traced, which opens it, and their shapes are solved where
+    the attention is of one sequence, batch first, and without a mask.
     """
 
     name: str
@@ -133,11 +139,42 @@ def _run(name: str, attention, inputs, masks, need_weights: bool, fast: bool):
     if fast:
         ops, (output, weights) = _listed(attention, inputs, asked)
     else:
-        run = trace(attention, *inputs, keep=0, prove=False, **asked)
+        run = _traced(attention, inputs, asked)
         ops, (output, weights) = run.ops, run.output
         if weights is None and run.attentions:
             weights = run.attention(0)
     return Way(name, need_weights, fast, ops), output, weights if weights is None or weights.numel() else None
+
+
+def _traced(attention: nn.MultiheadAttention, inputs, asked):
+    """The trace of an attention, its dimensions solved over `NAMES` where a twin at other sizes can be built."""
+    recording = record_or_explain(attention, inputs, asked, keep=0, prove=False)
+    sizes, vocabulary = {}, None
+    query, key, value = inputs
+    masked = asked["attn_mask"] is not None or asked["key_padding_mask"] is not None
+    if query is key is value and query.dim() == 3 and attention.batch_first and not masked:
+        sizes = dict(zip(("B", "S", "D"), query.shape, strict=True)) | {"h": attention.num_heads}
+        vocabulary = Vocabulary(NAMES, DERIVED, lambda at: _twin(attention, at, asked))
+    solution, notes = solved(recording, sizes, vocabulary, PROBES)
+    full = vocabulary.complete(sizes) if vocabulary else {}
+    derived = DERIVED if vocabulary else {}
+    return assemble(
+        attention, recording, model="attention", sizes=full, derived=derived, solution=solution, notes=notes
+    )
+
+
+def _twin(attention: nn.MultiheadAttention, sizes: dict[str, int], asked):
+    """The same kind of attention at other sizes, and what to call it with."""
+    made = nn.MultiheadAttention(
+        sizes["D"],
+        sizes["h"],
+        bias=attention.in_proj_bias is not None,
+        add_bias_kv=attention.bias_k is not None,
+        add_zero_attn=attention.add_zero_attn,
+        batch_first=True,
+    )
+    x = torch.randn(sizes["B"], sizes["S"], sizes["D"])
+    return made.eval(), (x, x, x), asked
 
 
 def _listed(attention, inputs, asked) -> tuple[tuple[Op, ...], tuple]:
