@@ -271,9 +271,3 @@ def primitives() -> tuple[Decomposition, ...]:
 @st.cache_resource(max_entries=4, show_spinner="Opening every operation and running its primitives")
 def _sample_primitives(name: str, chosen: tuple, sample: str) -> tuple[Decomposition, ...]:
     return _on_sample(name, chosen, sample, prove=False, primitives=True).decompositions
-
-
-def opened() -> bool:
-    """Whether the primitives of the run on screen are there already, of a saved run or of one that a visitor gave."""
-    run, kept = trace(), st.session_state.get("opened")
-    return bool(run.decompositions) or bool(kept and kept[0] is run)

@@ -34,6 +34,12 @@ def pipeline_map(trace: Trace) -> str | None:
     return component(key="pipeline", data=pipeline.pipeline(trace), on_step_change=lambda: None).step
 
 
+def operations_table(data: dict) -> str | None:
+    """The table of `tracer.figures.operations_table`; returns the id of a row that was clicked."""
+    component = _component("operations", '<div class="slot"></div>')
+    return component(key="operations", data=data, on_row_change=lambda: None).row
+
+
 def copy_button(label: str, text: str, key: str) -> None:
     """A button that puts a text on the visitor's clipboard."""
     _component("copy", '<button type="button"></button>')(key=key, data={"label": label, "text": text}, width="content")

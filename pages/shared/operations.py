@@ -1,0 +1,256 @@
+"""The parts of the Operations page: the zoom, the table, one operation, and the pictures of all."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from pages.shared import components, session, texts
+from tracer import notation
+from tracer.categories import COMPUTING, category
+from tracer.figures import operations as bars
+from tracer.figures import operations_table
+from tracer.figures.labels import amount, scientific, shape_numbers
+from tracer.record import Decomposition, Op, TensorRecord, Trace
+
+PLAIN = {"displayModeBar": False}
+MEANING = {
+    "steps": "The lines of the textbook: one symbol, one equation, one shape.",
+    "ops": "Each tensor operation that PyTorch ran, in order, under the module that it ran in.",
+    "primitives": "Each operation opened with PyTorch’s own decomposition, run on the very arguments that it ran with.",
+}
+
+
+def totals(trace: Trace) -> None:
+    """How many operations there are, and what they cost."""
+    computing = sum(category(op.op) in COMPUTING for op in trace.ops)
+    with st.container(horizontal=True, gap="medium"):
+        st.metric("operations", f"{len(trace.ops):,}")
+        st.metric("of these, computing", f"{computing:,}")
+        st.metric("parameters", amount(trace.params))
+        st.metric("arithmetic", amount(trace.flops, "FLOP"))
+
+
+def zoom(trace: Trace) -> str:
+    """The zoom level that the visitor chose."""
+    known = list(operations_table.LEVELS) if trace.steps else ["ops", "primitives"]
+    later = st.session_state.pop("zoom later", None)
+    if later or st.session_state.get("zoom") not in known:
+        st.session_state["zoom"] = later or "ops"
+    level = st.segmented_control("Zoom", known, key="zoom", required=True, persist_state="session")
+    st.caption(MEANING[level])
+    if level == "primitives" and not session.primitives():
+        st.info("This saved run holds no primitives: it was recorded without them.")
+    return level
+
+
+def opened(trace: Trace, level: str) -> Sequence[Decomposition]:
+    """The primitives of the run, where the visitor asked for them; they take one more run."""
+    wanted = level == "primitives" or st.session_state.get("open") is trace
+    return session.primitives() if wanted else trace.decompositions
+
+
+def listing(trace: Trace, level: str) -> None:
+    """The table; a row that is chosen is shown below it."""
+    chosen = f"step {_step_id(trace)}" if level == "steps" else f"op {_number(trace)}"
+    data = operations_table.table(trace, level, opened(trace, level), chosen)
+    clicked = components.operations_table(data)
+    st.caption("Choose a module to unfold it, a row to see all of it below, the head of a column to sort by it.")
+    if clicked and clicked != chosen:
+        kind, _, id = clicked.partition(" ")
+        if kind == "op" and id.isdecimal():
+            go(int(id))
+        elif kind == "step":
+            st.session_state["step"] = id
+        st.rerun()
+
+
+def go(number: int) -> None:
+    """Makes an operation the one that is shown; the address of the page carries its number."""
+    st.session_state["op"] = number
+    st.query_params["op"] = str(number)
+
+
+def _number(trace: Trace) -> int:
+    """The operation on screen: the one that the address names, else the last one chosen, else the first product."""
+    asked = st.query_params.get("op", st.session_state.get("op"))
+    if str(asked).isdecimal() and int(asked) < len(trace.ops):
+        return int(asked)
+    return next((op.index for op in trace.ops if op.flops), 0)
+
+
+def _step_id(trace: Trace) -> str:
+    known = {step.id for step in trace.steps}
+    asked = st.session_state.get("step")
+    return asked if asked in known else trace.steps[0].id
+
+
+def step(trace: Trace) -> None:
+    """The chosen step, and the way to its own page and to its operations."""
+    found = trace.step(_step_id(trace))
+    st.subheader(texts.plain(found.title))
+    with st.container(key="equation"):
+        st.latex(found.latex)
+    st.markdown(texts.proof(found))
+    with st.container(horizontal=True):
+        if st.button("Open it on the page Trace", icon=":material/function:"):
+            st.switch_page("pages/trace.py", query_params={"step": found.id})
+        if st.button("See its operations", icon=":material/zoom_in:", disabled=not found.ops):
+            go(found.ops[0])
+            st.session_state["zoom later"] = "ops"
+            st.rerun()
+
+
+def operation(trace: Trace) -> None:
+    """One operation: its line of source, what goes in and out, what it costs, its step, its primitives."""
+    if not trace.ops:
+        st.info("This run has no operations.")
+        return
+    number = _number(trace)
+    names = [f"{op.index}: {op.op}" + (f" in {op.module}" if op.module else "") for op in trace.ops]
+    st.session_state["op listed"] = number
+    st.selectbox(
+        "Operation",
+        range(len(trace.ops)),
+        key="op listed",
+        format_func=lambda number: names[number],
+        on_change=lambda: go(st.session_state["op listed"]),
+    )
+    op = trace.ops[number]
+    st.subheader(texts.plain(f"{op.index}: {op.op}"))
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        _line(op)
+        st.dataframe(_tensors(trace, op), hide_index=True, alt=f"Inputs and outputs of operation {op.index}")
+        _makers(trace, op)
+        if op.note:
+            st.caption(texts.plain(op.note))
+    with right:
+        _cost(op)
+        _its_step(trace, op)
+    _primitives(trace, op)
+
+
+def _line(op: Op) -> None:
+    called = f", called as {op.function}" if op.function and op.function != op.op else ""
+    st.text(f"{category(op.op)}{called}" + (f", in module {op.module}" if op.module else ", in the model itself"))
+    if op.source is not None:
+        st.text(f"{op.source.file}, line {op.source.line}")
+        st.code(op.source.text.strip(), language="python", wrap_lines=True)
+
+
+def _tensors(trace: Trace, op: Op) -> dict[str, list[str]]:
+    """Inputs and outputs as a table: shapes in symbols and numbers, and where each comes from."""
+    rows = [("input", i, tensor, _made(trace, tensor)) for i, tensor in enumerate(op.inputs)]
+    rows += [("output", i, tensor, "this operation") for i, tensor in enumerate(op.outputs)]
+    return {
+        "": [f"{kind} {i}" for kind, i, *_ in rows],
+        "in symbols": [notation.shape_text(tensor.symbolic) if tensor.symbolic else "–" for _, _, tensor, _ in rows],
+        "in numbers": [shape_numbers(tensor.shape) for _, _, tensor, _ in rows],
+        "dtype": [tensor.dtype for _, _, tensor, _ in rows],
+        "made by": [maker for *_, maker in rows],
+    }
+
+
+def _made(trace: Trace, tensor: TensorRecord) -> str:
+    made = _maker(trace, tensor)
+    return str(tensor.maker) if made is None else f"op {made.index}: {made.op}"
+
+
+def _maker(trace: Trace, tensor: TensorRecord) -> Op | None:
+    known = isinstance(tensor.maker, int) and 0 <= tensor.maker < len(trace.ops)
+    return trace.ops[tensor.maker] if known else None
+
+
+def _makers(trace: Trace, op: Op) -> None:
+    """The way back to the operations that made the inputs, and on to those that take the outputs."""
+    before = {made.index: made for tensor in op.inputs if (made := _maker(trace, tensor)) and made.index != op.index}
+    after = [other for other in trace.ops if any(tensor.maker == op.index for tensor in other.inputs)][:4]
+    with st.container(horizontal=True):
+        for made in before.values():
+            st.button(f"{made.index}: {made.op}", icon=":material/arrow_back:", on_click=go, args=(made.index,))
+        for other in after:
+            label = f"{other.index}: {other.op}"
+            st.button(label, icon=":material/arrow_forward:", on_click=go, args=(other.index,), key=f"on {other.index}")
+
+
+def _cost(op: Op) -> None:
+    for name, value, formula in (
+        ("parameters first used here", op.params, op.params_symbolic),
+        ("FLOP", op.flops, op.flops_symbolic),
+    ):
+        symbols = f" $= {notation.latex(formula)}$" if value and formula not in ("?", str(value)) else ""
+        st.markdown(f"**{value:,}** {name}{symbols}")
+    if op.parameters:
+        st.caption(texts.plain("Parameters: " + ", ".join(op.parameters)))
+    if not op.flops and category(op.op) in COMPUTING:
+        st.caption("Counted are products of matrices only, as everywhere in the field: 2 FLOP per multiply-add.")
+
+
+def _its_step(trace: Trace, op: Op) -> None:
+    found = next((step for step in trace.steps if step.id == op.step), None)
+    if found is None:
+        st.caption("It belongs to no step." if trace.steps else "This run has no steps.")
+        return
+    st.markdown(f"Belongs to ${found.symbol}$: {texts.plain(found.title)}.")
+    if st.button("Open this step on the page Trace", icon=":material/function:"):
+        st.switch_page("pages/trace.py", query_params={"step": found.id})
+
+
+def _primitives(trace: Trace, op: Op) -> None:
+    """The primitives of one operation, in order, and how far what they give is from what ran."""
+    st.subheader("Its primitives")
+    found = {one.op: one for one in opened(trace, st.session_state["zoom"])}
+    if not found:
+        if session.given().kind == "trace":
+            st.caption("This saved run holds no primitives: it was recorded without them.")
+        elif st.button("Open every operation into its primitives", icon=":material/zoom_in:"):
+            st.session_state["open"] = trace
+            st.rerun()
+        return
+    one = found.get(op.index)
+    if one is None:
+        st.caption("It was not opened.")
+        return
+    if one.error is not None:
+        st.success(
+            f"PyTorch’s own decomposition, run on the arguments of this operation, gives what it gave up to "
+            f"**{scientific(one.error)}** of the largest value.",
+            icon=":material/verified:",
+        )
+    else:
+        only = "It lays data out anew, and is its own only primitive." if category(op.op) not in COMPUTING else ""
+        st.caption(texts.plain(one.note + "." if one.note else only or "It is its own only primitive."))
+    st.dataframe(
+        {
+            "": list(range(len(one.primitives))),
+            "primitive": [part.name for part in one.primitives],
+            "category": [category(part.name) for part in one.primitives],
+            "inputs": [operations_table.shapes(part.inputs) for part in one.primitives],
+            "outputs": [operations_table.shapes(part.outputs) for part in one.primitives],
+            "made from": [", ".join(str(t.maker) for t in part.inputs) for part in one.primitives],
+            "opened from": [part.within.replace("/", " → ") for part in one.primitives],
+        },
+        hide_index=True,
+        alt=f"{len(one.primitives)} primitives of operation {op.index}",
+    )
+
+
+def pictures(trace: Trace, level: str) -> None:
+    """How many operations there are of each category, and where the arithmetic is."""
+    kind = "primitives" if level == "primitives" else "operations"
+    parts = [part.name for one in opened(trace, level) for part in one.primitives] if kind == "primitives" else []
+    found, table = bars.counts(parts or [op.op for op in trace.ops]), bars.arithmetic(trace)
+    sums = {module: sum(row.values()) for module, row in table.items()}
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.subheader(f"What kinds of {kind if parts else 'operations'}")
+        st.plotly_chart(bars.categories(found), alt=bars.describe(found, "By category"), config=PLAIN)
+    with right:
+        st.subheader("Where the arithmetic is")
+        if table:
+            st.plotly_chart(bars.flops(table), alt=bars.describe(sums, "FLOP by module"), config=PLAIN)
+        else:
+            st.caption("This run multiplies no matrices.")
+    with st.expander("The same as tables"):
+        st.dataframe({"category": list(found), "count": list(found.values())}, hide_index=True)
+        st.dataframe({"module": list(sums), "FLOP": list(sums.values())}, hide_index=True)

@@ -1,0 +1,110 @@
+"""Fused and standard attention, run on the same input and set side by side."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import streamlit as st
+
+from pages.shared import session, texts
+from tracer.categories import category
+from tracer.figures.labels import scientific
+from tracer.figures.operations_table import shapes
+from tracer.record import Op, Trace
+
+
+class Paths(NamedTuple):
+    """The ops of each way to run an attention, in order; and how far the outputs of any two are apart, as a share of
+    the largest value; of the weights too, where a way has them."""
+
+    module: str
+    ops: dict[str, Sequence[Op]]
+    outputs: Sequence[Sequence[float]]
+    weights: Sequence[Sequence[float | None]]
+
+
+def show(trace: Trace) -> None:
+    """Both paths beside each other, once the visitor asks; nothing for models that write their attention out."""
+    fused = [attention for attention in trace.attentions if attention.fused]
+    if not fused:
+        return
+    st.subheader("Fused and standard attention")
+    st.markdown(
+        "A fused kernel computes scores, softmax and context in one operation and never holds the scores. The standard "
+        "path writes them out. Both compute the same; the order of additions differs, and so do the last digits."
+    )
+    if session.given().kind == "trace":
+        st.caption("To run both, the model is needed: a saved run has none.")
+        return
+    held = st.session_state.get("paths")
+    if held is None or held[0] is not trace:
+        if not st.button("Run both paths", icon=":material/compare_arrows:"):
+            return
+        with st.spinner("Running the attention on both paths"):
+            try:
+                found = _run(trace, fused[0].module)
+            except ValueError as error:
+                st.info(texts.plain(f"The other path can’t be run here: {error}."))
+                return
+        held = st.session_state["paths"] = (trace, found)
+    _beside(held[1])
+
+
+def _run(trace: Trace, module: str) -> Paths:
+    made = session.model()
+    given = made.inputs(**session.inputs(made, session.given()))
+    if "attention" in made.spec.options:
+        return _settings(trace, made, module)
+    from tracer.paths import compare
+
+    found = compare(made.net, *given, module=module, **given.named)
+    return Paths(found.module, {way.name: way.ops for way in found.ways}, found.outputs, found.weights)
+
+
+def _settings(trace: Trace, made, module: str) -> Paths:
+    """Both settings of a library that lets one choose: the same weights, loaded with the other one."""
+    from tracer.difference import relative_difference
+
+    names = {"standard": "eager", "fused": "sdpa"}
+    runs = []
+    for value in names.values():
+        other = session.load(
+            session.model_name(), tuple(sorted({**dict(session.options()), "attention": value}.items()))
+        )
+        runs.append(other.trace(**session.inputs(other, session.given()), prove=False))
+    tensors = [_output(run.output) for run in runs]
+    ops = {name: [op for op in run.ops if op.module == module] for name, run in zip(names, runs, strict=True)}
+    return Paths(
+        module, ops, [[relative_difference(a, b) for b in tensors] for a in tensors], [[None] * len(runs)] * len(runs)
+    )
+
+
+def _output(output):
+    """The first tensor of what a model returned."""
+    found = list(output.values()) if hasattr(output, "values") else output
+    return found[0] if isinstance(found, (list, tuple)) else found
+
+
+def _beside(paths: Paths) -> None:
+    names = list(paths.ops)
+    a, b = names.index("standard"), names.index("fused")
+    weights = paths.weights[b][a]
+    said = f"The outputs differ by at most **{scientific(paths.outputs[b][a])}** of the largest value"
+    said += "" if weights is None else f", the attention weights by **{scientific(weights)}**"
+    st.success(said + ".", icon=":material/compare_arrows:")
+    st.caption(texts.plain(f"The operations of {paths.module}, in order."))
+    for column, name in zip(st.columns(2, gap="large"), ("standard", "fused"), strict=True):
+        with column:
+            ops = paths.ops[name]
+            st.markdown(f"**{name}**: {len(ops)} operations")
+            table = {
+                "operation": [op.op for op in ops],
+                "category": [category(op.op) for op in ops],
+                "inputs": [shapes(op.inputs) for op in ops],
+                "outputs": [shapes(op.outputs) for op in ops],
+            }
+            st.dataframe(table, hide_index=True, alt=f"Operations of the {name} path")
+    if len(names) > 2:
+        with st.expander("All ways to run it, and how far their outputs are apart"):
+            rows = {"": names, "operations": [len(paths.ops[name]) for name in names]}
+            rows |= {name: [scientific(row[i]) for row in paths.outputs] for i, name in enumerate(names)}
+            st.dataframe(rows, hide_index=True)
