@@ -230,3 +230,19 @@ def test_shipped_card_is_of_the_shipped_weights():
     assert shipped["accuracy"] >= 0.7
     assert shipped["images"] == 10_000
     assert len(shipped["classes"]) == shipped["sizes"]["K"]
+
+
+@pytest.mark.parametrize("name", training.names())
+def test_matrices_of_blocks_go_to_muon_and_all_else_to_adamw(name):
+    made = training.recipe(name)
+    net = made.build(0)
+    muon, adamw = made.optimizers(net)
+    names = {id(parameter): key for key, parameter in net.named_parameters()}
+    of = [[names[id(p)] for group in opt.param_groups for p in group["params"]] for opt in (muon, adamw)]
+    assert sorted(of[0] + of[1]) == sorted(names.values())
+    shapes = {key: parameter.ndim for key, parameter in net.named_parameters()}
+    assert set(of[0]) == {key for key, ndim in shapes.items() if ndim == 2 and "block" in key}
+    assert {group["lr"] for group in muon.param_groups} == {made.matrix_rate}
+    for group in adamw.param_groups:
+        if any(shapes[names[id(parameter)]] < 2 for parameter in group["params"]):
+            assert group["weight_decay"] == 0 and group["lr"] == made.rate

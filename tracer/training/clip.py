@@ -13,6 +13,7 @@ from tracer.inputs.scenes import COLOURS, SHAPES, SIZES, VOCABULARY, Scenes
 from tracer.inputs.sentences import encoded
 from tracer.models.clip import CLIP, SPEC
 from tracer.training import scenes
+from tracer.training.optimizers import optimizers
 from tracer.training.vit import sinusoids
 
 PAIRS = tuple(f"a {colour} {shape}" for colour, shape in product(COLOURS, SHAPES))
@@ -81,7 +82,7 @@ class Recipe:
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
         """Muon for the matrices of the blocks, AdamW for all else."""
-        return scenes.optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
+        return optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
 
     def batch_of(self, data: scenes.Drawn, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
         """New scenes of one or (a third) two objects, `[B, C, H, W]`, captions `[K, T]`, and which is whose, `[B]`.

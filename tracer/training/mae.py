@@ -12,7 +12,7 @@ from tracer.anomaly import anomaly_map, patches_of
 from tracer.inputs import surfaces
 from tracer.inputs.masking import MEAN, STD, visible_patches
 from tracer.models.mae import MAE, SPEC
-from tracer.training import scenes
+from tracer.training.optimizers import optimizers
 from tracer.training.vit import sinusoids
 
 MIXTURE = {"drawn": 0.45, "brick": 0.35, "grass": 0.1, "gravel": 0.1}
@@ -94,7 +94,7 @@ class Recipe:
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
         """Muon for the matrices of the blocks, AdamW for all else."""
-        return scenes.optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
+        return optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
 
     def batch_of(self, data: Surfaces, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """The surfaces of the indices `chosen`, turned over at random, and their visible patches."""

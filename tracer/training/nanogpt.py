@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from tracer.inputs.text import Characters
 from tracer.models.nanogpt import SHAKESPEARE, SPEC, NanoGPT
+from tracer.training.optimizers import optimizers
 
 SIZES = SPEC.sizes
 FILE = "tinyshakespeare.txt"
@@ -84,15 +85,8 @@ class Recipe:
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
         """Muon (Jordan 2024) for the matrices of the blocks, AdamW for all else, without decay for vectors."""
-        matrices, inputs, vectors = [], [], []
-        for name, parameter in net.named_parameters():
-            group = vectors if parameter.ndim < 2 else matrices if "block" in name else inputs
-            group.append(parameter)
-        groups = [{"params": inputs, "weight_decay": self.decay}, {"params": vectors, "weight_decay": 0.0}]
-        return [
-            torch.optim.Muon(matrices, lr=self.matrix_rate, weight_decay=self.decay),
-            torch.optim.AdamW(groups, lr=self.rate, betas=(0.9, 0.98)),
-        ]
+        rates = {"matrix_rate": self.matrix_rate, "rate": self.rate}
+        return optimizers(net, **rates, decay=self.decay, rest_decay=self.decay)
 
     def batch_of(self, text: Text, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """The windows `chosen`, `[B]`, each moved on by up to T - 1 tokens, and what comes next: `[B, T]` both."""

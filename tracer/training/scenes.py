@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tracer.inputs import scenes
 from tracer.inputs.scenes import Scenes
@@ -40,17 +40,6 @@ def pixels(drawn: Scenes) -> Tensor:
     """The pictures as models take them: float32 `[B, 3, 64, 64]`, normalised by `MEAN` and `STD`."""
     values = torch.from_numpy(drawn.pixels()).permute(0, 3, 1, 2).float() / 255
     return (values - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]
-
-
-def optimizers(net: nn.Module, *, matrix_rate: float, rate: float, decay: float) -> list[torch.optim.Optimizer]:
-    """Muon (Jordan 2024) for the matrices of the blocks, AdamW for all else."""
-    named = list(net.named_parameters())
-    matrices = [parameter for name, parameter in named if parameter.ndim == 2 and "block" in name]
-    others = [parameter for name, parameter in named if parameter.ndim != 2 or "block" not in name]
-    return [
-        torch.optim.Muon(matrices, lr=matrix_rate, weight_decay=decay),
-        torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=0.0),
-    ]
 
 
 def fitting(sizes: dict[str, int], expected: dict[str, int]) -> None:

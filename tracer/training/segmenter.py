@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from tracer.inputs.scenes import CLASSES, Scenes
 from tracer.models.segmenter import SPEC, Segmenter
 from tracer.training import scenes
+from tracer.training.optimizers import optimizers
 from tracer.training.vit import sinusoids
 
 
@@ -53,7 +54,7 @@ class Recipe:
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
         """Muon for the matrices of the blocks, AdamW for all else."""
-        return scenes.optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
+        return optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
 
     def batch_of(self, data: scenes.Drawn, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """New scenes, float `[B, C, H, W]`, and the class of every pixel, int64 `[B, H, W]`."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import tracer
 from tracer.models.transformer import ALPHABET, SPEC, Transformer
+from tracer.training.optimizers import optimizers
 
 SIZES = SPEC.sizes
 HELD_OUT = 10
@@ -65,15 +66,8 @@ class Recipe:
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
         """Muon (Jordan 2024) for the matrices of the blocks, AdamW for all else, without decay for vectors."""
-        matrices, inputs, vectors = [], [], []
-        for name, parameter in net.named_parameters():
-            group = vectors if parameter.ndim < 2 else matrices if "block" in name else inputs
-            group.append(parameter)
-        groups = [{"params": inputs, "weight_decay": self.decay}, {"params": vectors, "weight_decay": 0.0}]
-        return [
-            torch.optim.Muon(matrices, lr=self.matrix_rate, weight_decay=self.decay),
-            torch.optim.AdamW(groups, lr=self.rate, betas=(0.9, 0.98)),
-        ]
+        rates = {"matrix_rate": self.matrix_rate, "rate": self.rate}
+        return optimizers(net, **rates, decay=self.decay, rest_decay=self.decay)
 
     def batch_of(self, strings: Strings, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """As many new strings as `chosen` has numbers, and the same reversed: int64 `[B, T_max]` both."""

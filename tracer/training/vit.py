@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from tracer.models.vit import ViT
 from tracer.training import cifar10
 from tracer.training.cifar10 import Images
+from tracer.training.optimizers import optimizers
 
 SIZES = {"H": 32, "W": 32, "C": 3, "P": 4, "D": 128, "h": 4, "d_ff": 512, "L": 6, "K": 10}
 
@@ -61,15 +62,8 @@ class Recipe:
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
         """Muon (Jordan 2024) for the matrices of the blocks, AdamW for all else, without decay for vectors."""
-        matrices, inputs, vectors = [], [], []
-        for name, parameter in net.named_parameters():
-            group = vectors if parameter.ndim < 2 or name == "position" else matrices if "block" in name else inputs
-            group.append(parameter)
-        groups = [{"params": inputs, "weight_decay": self.decay}, {"params": vectors, "weight_decay": 0.0}]
-        return [
-            torch.optim.Muon(matrices, lr=self.matrix_rate, weight_decay=self.decay),
-            torch.optim.AdamW(groups, lr=self.rate, betas=(0.9, 0.98)),
-        ]
+        rates = {"matrix_rate": self.matrix_rate, "rate": self.rate}
+        return optimizers(net, **rates, decay=self.decay, rest_decay=self.decay, bare=("position",))
 
     def batch_of(self, images: Images, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """The augmented images and labels of the indices `chosen`, `[B]`: float `[B, C, H, W]` and int64 `[B]`."""

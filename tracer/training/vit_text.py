@@ -11,6 +11,7 @@ from tracer.inputs.scenes import LONGEST, MOST, VOCABULARY, Scenes
 from tracer.inputs.text import Words
 from tracer.models.vit_text import SPEC, ViTText
 from tracer.training import scenes
+from tracer.training.optimizers import optimizers
 from tracer.training.pointing import pointing
 from tracer.training.vit import sinusoids
 
@@ -75,7 +76,7 @@ class Recipe:
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
         """Muon for the matrices of the blocks, AdamW for all else."""
-        return scenes.optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
+        return optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
 
     def batch_of(self, data: scenes.Drawn, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
         """New scenes, float `[B, C, H, W]`, their captions `[B, T]`, and the words to predict, `[B, T]`."""

@@ -1,0 +1,31 @@
+"""How every recipe's parameters are dealt out: Muon for the matrices of the blocks, AdamW for all else."""
+
+from collections.abc import Collection
+
+import torch
+from torch import nn
+
+
+def optimizers(
+    net: nn.Module,
+    *,
+    matrix_rate: float,
+    rate: float,
+    decay: float,
+    rest_decay: float = 0.0,
+    bare: Collection[str] = (),
+) -> list[torch.optim.Optimizer]:
+    """Muon (Jordan 2024) at `matrix_rate` with `decay` for the matrices of the blocks, AdamW at `rate` for the rest.
+
+    `rest_decay` is the weight decay of the matrices outside of blocks; vectors, and the parameters named in `bare`,
+    have none.
+    """
+    matrices, rest, vectors = [], [], []
+    for name, parameter in net.named_parameters():
+        group = vectors if parameter.ndim < 2 or name in bare else matrices if "block" in name else rest
+        group.append(parameter)
+    groups = [{"params": rest, "weight_decay": rest_decay}, {"params": vectors, "weight_decay": 0.0}]
+    return [
+        torch.optim.Muon(matrices, lr=matrix_rate, weight_decay=decay),
+        torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98)),
+    ]
