@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 
-from tracer import verify
+from tracer import training, verify
 from tracer.notation import parse
 from tracer.prove import TOLERANCE, same_size
 
@@ -64,6 +65,24 @@ def assert_comments(module, trace, derived: dict[str, str], part: str = "", **sa
         assert all(map(same, found, map(parse, solved))), f"line {line} says [{comment}], the run {solved}"
         checked += 1
     return checked
+
+
+def assert_learns(name: str, folder: Path, settings: dict) -> tuple:
+    """Asserts that a tiny run of a recipe lowers the loss of a batch, and that two runs make the same weights.
+
+    Returns the recipe, the net with those weights, and their card.
+    """
+    made = training.recipe(name, **settings)
+    batch = made.batch_of(made.read(None, "train"), torch.arange(made.batch), torch.Generator().manual_seed(0))
+    before, _ = made.loss(made.build(0), batch)
+    files = [training.train(name, out=folder / f"{i}.safetensors", epochs=1, **settings) for i in range(2)]
+    first, second = map(load_file, files)
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    net = made.build(0)
+    net.load_state_dict(first)
+    after, _ = made.loss(net, batch)
+    assert after < before - 0.2
+    return made, net, json.loads(files[0].with_suffix(".json").read_text(encoding="utf-8"))
 
 
 def _formula(text: str, said: dict[str, str]):

@@ -1,12 +1,9 @@
 """The segmenter: step 10 of note 001, proven, and a recipe that learns."""
 
-import json
-
 import pytest
 import torch
 import torch.nn.functional as F
-from proven import assert_comments, assert_golden, assert_proven
-from safetensors.torch import load_file
+from proven import assert_comments, assert_golden, assert_learns, assert_proven
 
 import tracer
 from tracer import blocks, models, training
@@ -113,17 +110,7 @@ def test_sizes_that_do_not_fit_are_refused_in_one_sentence(sizes, words):
 def test_the_recipe_learns_and_is_seeded(tmp_path):
     sizes = segmenter.SPEC.sizes | TINY
     settings = {"sizes": sizes, "batch": 4, "count": 24, "tests": 20, "warmup": 2, "rate": 1e-2, "bf16": False}
-    made = training.recipe("segmenter", **settings)
-    batch = made.batch_of(made.read(None, "train"), torch.arange(4), torch.Generator().manual_seed(0))
-    before, _ = made.loss(made.build(0), batch)
-    files = [training.train("segmenter", out=tmp_path / f"{i}.safetensors", epochs=1, **settings) for i in range(2)]
-    first, second = map(load_file, files)
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    net = made.build(0)
-    net.load_state_dict(first)
-    after, _ = made.loss(net, batch)
-    assert after < before - 0.2
-    card = json.loads(files[0].with_suffix(".json").read_text(encoding="utf-8"))
+    made, net, card = assert_learns("segmenter", tmp_path, settings)
     assert card["classes"] == list(CLASSES) and card["sizes"] == sizes and 0 < card["iou"] < 1
     scored = made.score(net, made.read(None, "test"))
     assert scored == {key: card[key] for key in ("iou", "iou by class", "scenes")}

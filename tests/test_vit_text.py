@@ -1,12 +1,9 @@
 """vit-text: part II of note 000, proven under all masks, and a recipe that learns to say what it sees."""
 
-import json
-
 import pytest
 import torch
 import torch.nn.functional as F
-from proven import assert_comments, assert_golden, assert_proven
-from safetensors.torch import load_file
+from proven import assert_comments, assert_golden, assert_learns, assert_proven
 
 import tracer
 from tracer import blocks, models, training
@@ -264,17 +261,7 @@ def test_targets_are_the_tokens_shifted_by_one():
 def test_the_recipe_learns_is_seeded_and_scores_what_it_writes(tmp_path):
     sizes = vit_text.SPEC.sizes | SMALL
     settings = {"sizes": sizes, "batch": 4, "count": 40, "tests": 10, "warmup": 2, "rate": 1e-2, "bf16": False}
-    made = training.recipe("vit-text", **settings)
-    batch = made.batch_of(made.read(None, "train"), torch.arange(4), torch.Generator().manual_seed(0))
-    before, _ = made.loss(made.build(0), batch)
-    files = [training.train("vit-text", out=tmp_path / f"{i}.safetensors", epochs=1, **settings) for i in range(2)]
-    first, second = map(load_file, files)
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    net = made.build(0)
-    net.load_state_dict(first)
-    after, _ = made.loss(net, batch)
-    assert after < before - 0.2
-    card = json.loads(files[0].with_suffix(".json").read_text(encoding="utf-8"))
+    made, net, card = assert_learns("vit-text", tmp_path, settings)
     assert card["options"] == {"mask": "causal", "tied": True, "types": False, "bias": True}
     assert card["vocabulary"] == list(scenes.VOCABULARY) and card["sizes"] == sizes
     one, two, three = drawn = made.read(None, "test")
