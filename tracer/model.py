@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from PIL.Image import Image
 
 from tracer.inputs.images import Crop
 from tracer.notation import MEANINGS
@@ -32,10 +33,10 @@ class Spec:
     `sizes` are the sizes that the weights depend on and their defaults, `runs` those that the input decides (B, T),
     `options` other choices and their allowed values, the default first; `derived` is what other sizes equal, `names`
     what a dimension may be, in order of preference, and `probes` the tiny sizes at which dimensions are solved, all
-    distinct. `lines(config)` gives the equations; `example(sizes)` the args of a probe, or its `Inputs`; `prepare(model, image, text,
-    given)` the `Inputs`, with the sizes that the caller gave for this run; `result(model, inputs, output)` what the
-    model says, as plain data; `segments(sizes)` the named stretches of the sequence. `samples` is the kind of
-    samples that suit it (`tracer.inputs.samples`). `settings` are other
+    distinct. `lines(config)` gives the equations; `example(sizes)` the args of a probe, or its `Inputs`;
+    `prepare(model, image, text, given)` the `Inputs`, with the sizes that the caller gave for this run;
+    `result(model, inputs, output)` what the model says, as plain data; `segments(sizes)` the named stretches of the
+    sequence. `samples` is the kind of samples that suit it (`tracer.inputs.samples`). `settings` are other
     whole numbers that `prepare` is given, and their defaults, such as a seed. `convert(tensors, given)` turns weights
     in a layout of others into ours, with the sizes that they tell, or gives None for any other layout. `parts` names
     the towers of a model of several by their modules' paths, each with the symbol of its number of blocks. `whole`
@@ -120,6 +121,10 @@ class Model:
         for kind, given in (("image", image), ("text", text)):
             if given is not None and kind not in self.takes:
                 raise ValueError(f"{self.name!r} takes {' and '.join(self.takes)}, but was given {_article(kind)}")
+        for kind, given, wanted in (("image", image, Image), ("text", text, str)):
+            if given is not None and not isinstance(given, wanted):
+                what = "a PIL image" if kind == "image" else "a string"
+                raise ValueError(f"{kind}={_short(given)} was given to {self.name!r}, expected {what}")
         if "batch" in sizes:
             sizes["B"] = sizes.pop("batch")
         known = (*self.spec.runs, *self.spec.settings)
@@ -248,6 +253,13 @@ def _names(text: str) -> set[str]:
     from tracer.notation import parse
 
     return {str(found) for found in parse(text).free_symbols}
+
+
+def _short(given) -> str:
+    """What was given, in a few words: the type, and the shape and dtype where it has them."""
+    facts = [str(list(given.shape))] if hasattr(given, "shape") else []
+    facts += [str(given.dtype).removeprefix("torch.")] if hasattr(given, "dtype") else []
+    return " ".join([type(given).__name__, *facts])
 
 
 def _article(kind: str) -> str:

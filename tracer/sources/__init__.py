@@ -68,7 +68,7 @@ def source_of(name: str):
     installed."""
     prefix, _, id = name.partition(":")
     if prefix not in libraries():
-        near = get_close_matches(prefix, libraries(), n=1, cutoff=0.4)
+        near = get_close_matches(prefix, libraries(), n=1, cutoff=0.6)
         hint = f"did you mean {near[0]}:{id}?" if near else f"known are {', '.join(f'{p}:…' for p in libraries())}"
         raise ValueError(f"there is no library {prefix!r} (in {name!r}); {hint}")
     library = libraries()[prefix]
@@ -113,12 +113,19 @@ def load(name: str, *, weights=None, **config):
     ones; `model.weights` says which, and why. At other sizes always with seeded random weights.
     """
     from tracer.model import Model, check_config, check_memory, seeded
+    from tracer.sources.network import reason
 
     source, id = source_of(name)
     spec = source.spec(id)
     check_config(spec, name, config)
     full = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}, **config}
-    check_memory(spec, name, full)
+    try:
+        check_memory(spec, name, full)
+    except ValueError:
+        raise
+    except Exception as error:  # however the library says that sizes don't fit together
+        asked = ", ".join(f"{symbol}={value}" for symbol, value in config.items())
+        raise ValueError(f"{name!r} can't be built with {asked or 'its sizes'}: {reason(error)}") from error
     net, card, origin = None, None, "seeded random weights"
     if weights is None and all(full[symbol] == value for symbol, value in spec.sizes.items()):
         net, card, origin = source.pretrained(id, spec, full)

@@ -15,6 +15,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 import torch
+from safetensors import SafetensorError
 
 from tracer.model import Spec
 from tracer.sources import families
@@ -60,7 +61,7 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
         made = family.architecture(config).from_pretrained(
             id, use_safetensors=True, trust_remote_code=False, attn_implementation=options.get("attention", "sdpa")
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ValueError(
             f"the weights of 'hf:{id}' can't be read ({reason(error)}); safetensors were expected"
         ) from None
