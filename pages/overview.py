@@ -11,7 +11,8 @@ ICON = ":material/image:"
 ORDER = 1
 
 frame.enter()
-st.title(texts.title(session.model_name()))
+saved = session.given().trace
+st.title(texts.plain(f"A run of {saved.model}") if saved else texts.title(session.model_name()))
 
 
 def draw(view: session.View) -> None:
@@ -44,7 +45,8 @@ with right:
     facts.metric("parameters", amount(trace.params))
     facts.metric("arithmetic", amount(trace.flops, "FLOP"))
     facts.metric("operations", len(trace.ops))
-    facts.metric("equations proven", f"{len(proven)} of {len(trace.steps)}")
+    if trace.steps:
+        facts.metric("equations proven", f"{len(proven)} of {len(trace.steps)}")
     if proven:
         st.markdown(
             "Each of these equations was executed on the tensors of this run. The largest difference between equation "
@@ -53,11 +55,15 @@ with right:
     if card := texts.card(session.card()):
         st.info(card, icon=":material/school:")
 
-st.subheader("The whole way")
-st.caption(
-    "Each box is a step; the arrow after it carries its shape, in symbols and in numbers. Choose a step to open it."
-)
-if clicked := components.pipeline_map(trace):
-    st.switch_page("pages/trace.py", query_params={"step": clicked})
+if trace.steps:
+    st.subheader("The whole way")
+    st.caption(
+        "Each box is a step; the arrow after it carries its shape, in symbols and in numbers. Choose a step to open it."
+    )
+    if clicked := components.pipeline_map(trace):
+        st.switch_page("pages/trace.py", query_params={"step": clicked})
+else:
+    st.info("Nobody has written this model’s equations down, so there are no steps. All else was recorded:")
+    st.page_link("pages/operations.py", label="See its operations", icon=":material/account_tree:")
 for note in trace.notes:
     st.caption(texts.plain(note))

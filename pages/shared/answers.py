@@ -144,6 +144,16 @@ def _reconstruction(result, trace) -> None:
     )
 
 
+def _embedding(result, trace) -> None:
+    shape = [int(size) for size in result["shape"]]
+    st.subheader("What comes out")
+    st.markdown(
+        f"One vector of {shape[-1]:,} numbers for each of {shape[-2]:,} tokens, of length {float(result['norm']):.3g} "
+        "on average. This model has no head and so no answer of its own: others compare its vectors, or learn to read "
+        "them."
+    )
+
+
 FORMS: dict[str, Callable] = {
     "classes": _classes,
     "next": _next,
@@ -152,4 +162,5 @@ FORMS: dict[str, Callable] = {
     "sentences": _sentences,
     "labels": _labels,
     "reconstruction": _reconstruction,
+    "embedding": _embedding,
 }

@@ -108,7 +108,8 @@ def tensor(trace: Trace, step: Step) -> None:
     """The tensor itself: sliders for its leading axes, a heatmap of the last two."""
     value = trace.value(step)
     if value is None:
-        st.caption("The tensor of this step was not kept, to hold memory down.")
+        never = "It is never held: a fused operation goes through it. The equation says what it would be."
+        st.caption(never if step.recomputed else "The tensor of this step was not kept, to hold memory down.")
         return
     values, names = tensors.as_array(value), list(step.symbolic)
     values, names = (values[None], ["1", *names]) if values.ndim == 1 else (values, names)
