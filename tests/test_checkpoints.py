@@ -82,6 +82,7 @@ def test_a_checkpoint_that_is_not_safetensors_is_refused(tmp_path, capsys):
     net = architecture(config)
     config.save_pretrained(tmp_path)
     torch.save(net.state_dict(), tmp_path / "pytorch_model.bin")
+    capsys.readouterr()
     line = refused(capsys, "trace", f"hf:{tmp_path}")
     assert str(tmp_path) in line and "safetensors were expected" in line
 
@@ -91,6 +92,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, capsys):
     architecture(config).save_pretrained(tmp_path)
     file = tmp_path / "model.safetensors"
     file.write_bytes(file.read_bytes()[:100])
+    capsys.readouterr()  # the progress bar of saving
     assert str(tmp_path) in refused(capsys, "trace", f"hf:{tmp_path}")
     (tmp_path / "config.json").write_text("{")
     assert str(tmp_path) in refused(capsys, "trace", f"hf:{tmp_path}")

@@ -19,9 +19,11 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import tracer
+from tracer import sources
 from tracer.probe import solve
 from tracer.record import Trace
 from tracer.recorder import record
+from tracer.verify import Transparent
 from tracer.views import to_table
 
 PAIRS = 15
@@ -34,7 +36,11 @@ MB = 2**20
 def bench() -> list[dict[str, object]]:
     """All figures: `{"name", "value", "low", "high", "unit", "target", "ok"}`, `ok` None where there is no target."""
     with torch.no_grad():
-        return [row for measure in (_overhead, _memory, _solving, _threads, _torchlens, _growth) for row in measure()]
+        return [
+            row
+            for measure in (_overhead, _library, _memory, _solving, _threads, _torchlens, _growth)
+            for row in measure()
+        ]
 
 
 def text(rows: list[dict[str, object]]) -> str:
@@ -88,6 +94,21 @@ def _overhead() -> Iterator[dict]:
     net, image = _vit_b_16()
     ratios = _ratios(lambda: tracer.trace(net, image, prove=False), lambda: net(image))
     yield _row("tracing ViT-B/16 over the plain forward", ratios, "× time", 1.10)
+
+
+def _library() -> Iterator[dict]:
+    """torchvision's own ViT-B/16, where it is installed: over its fused fast path, and over the same ops opened."""
+    if not sources.available("torchvision"):
+        return
+    net, image = sources.load("torchvision:vit_b_16").net, torch.randn(1, 3, 224, 224)
+
+    def opened():
+        with Transparent():
+            net(image)
+
+    for name, plain, target in (("its fast path", lambda: net(image), 1.15), ("the opened path", opened, 1.10)):
+        ratios = _ratios(lambda: tracer.trace(net, image, prove=False), plain)
+        yield _row(f"tracing torchvision's vit_b_16 over {name}", ratios, "× time", target)
 
 
 def _in_a_new_process(function: str) -> float:
