@@ -4,7 +4,7 @@ from test_app import text
 from test_models_in_app import chosen
 
 import tracer
-from tracer.generate import generate, joined, words_of
+from tracer.generate import generate
 
 
 def write(at, count):
@@ -66,15 +66,3 @@ def test_another_text_or_model_leaves_what_was_written():
     assert not any(group.label.startswith("Choose a ") for group in at.main.button_group)
     at.sidebar.selectbox[0].set_value("vit-text").run()
     assert not any(group.label.startswith("Choose a ") for group in at.main.button_group)
-
-
-def test_writing_ends_with_the_sentence():
-    model = tracer.load("vit-text")
-    tokens = [token for token, _ in generate(model, "a large red", 30, prove=False)]
-    assert tokens[0] == "circle" and tokens[-1] == "<end>" and tokens.count("<end>") == 1
-
-
-def test_characters_and_words_are_joined_in_their_own_way():
-    assert joined("abc", "a b", ["c", " "]) == "a bc "
-    assert joined(("a", "b"), "", ["a", "b"]) == "a b" and joined(("a", "b"), "b", []) == "b"
-    assert words_of(tracer.load("nanogpt", L=1))[0] == "\n"
