@@ -1,5 +1,8 @@
 """A user's own module by the name of its factory: traced, solved over the factory's arguments, refused in words."""
 
+import doctest
+import importlib
+
 import pytest
 import torch
 from test_cli import refused
@@ -105,3 +108,9 @@ def test_an_axis_of_a_parameter_is_a_symbol_where_the_module_can_be_built():
     assert trace.ops[-1].outputs[0].symbolic == ("B", "K") and trace.params_symbolic == "D*K + K"
     with pytest.raises(ValueError, match=r"'D'.*'weight', 1"):
         tracer.trace(module, *args, symbols=symbols)
+
+
+@pytest.mark.parametrize("name", ["tracer", "tracer.tracing"])
+def test_the_examples_of_docstrings_run(name):
+    done = doctest.testmod(importlib.import_module(name))
+    assert done.attempted and not done.failed
