@@ -17,7 +17,7 @@ for problem in dict.fromkeys(record.problem for record in trace.attentions if re
     st.warning(texts.plain(problem))
 if not trace.attentions:
     st.info("This run has no attention: there is no map to show.")
-    st.stop()
+    frame.leave()
 part = tokens.tower(trace)
 layers = maps.layers(trace, part)
 if layers:

@@ -18,14 +18,14 @@ influence.choice()
 trace = session.trace()
 if not trace.attentions:
     st.info("This run has no attention, so there is no mask.")
-    st.stop()
+    frame.leave()
 part = tokens.tower(trace)
 named = segments(trace, part)
 try:
     cells = masks.visible(trace, 0, part=part)
 except ValueError as error:
     st.warning(texts.plain(str(error)))
-    st.stop()
+    frame.leave()
 kind = masks.kind(cells)
 last = cells.shape[0] - 1
 labels = pictures.labels(trace, part, max(cells.shape))

@@ -14,7 +14,7 @@ st.title("Step by step")
 if not trace.steps:
     st.info("This run has no steps: a trace of a module without equations shows its operations only.")
     steps.operations(trace.ops)
-    st.stop()
+    frame.leave()
 
 listing, detail = st.columns([2, 5], gap="large")
 with listing.container(key="listing"):

@@ -7,11 +7,15 @@ for, before `app.py` had a chance to set up navigation. A page that finds itself
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import NoReturn
 
 import streamlit as st
-from streamlit.runtime.scriptrunner_utils.exceptions import StopException
 
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
+
+
+class Left(Exception):
+    """A page has said all that it has to say."""
 
 
 @contextmanager
@@ -20,7 +24,7 @@ def around() -> Iterator[None]:
     token = _inside.set(True)
     try:
         yield
-    except StopException:
+    except Left:
         pass
     finally:
         _inside.reset(token)
@@ -33,3 +37,8 @@ def enter() -> None:
 
         main()
         st.stop()
+
+
+def leave() -> NoReturn:
+    """Ends a page early. `st.stop` would end the whole run, and the sidebar with it."""
+    raise Left

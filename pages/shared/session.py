@@ -12,6 +12,7 @@ import numpy as np
 import streamlit as st
 from PIL import Image
 
+from pages.shared import frame
 from tracer import models, sources
 from tracer.inputs import images
 from tracer.inputs.samples import samples
@@ -171,7 +172,7 @@ def trace() -> Trace:
             if not (isinstance(error, ValueError) or sources.is_foreign(name)):
                 raise
             st.error(f"{name} could not be run on {chosen.name}: {' '.join(str(error).split())[:500]}")
-            st.stop()
+            frame.leave()
         st.session_state["held"] = (chosen, key, run)
     return run
 
