@@ -1,10 +1,114 @@
-"""`python -m tracer trace`, with the settings of models that have some, such as a seed."""
+"""`python -m tracer trace`: the whole chain on small models, with sizes, settings and photos."""
 
+import csv
+import io
 import json
+from pathlib import Path
 
 import pytest
+from test_cli import SMALL, refused, run
 
-from tracer import cli
+from tracer import cli, storage, views
+from tracer.views import to_html
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> tuple[Path, dict]:
+    """A small ViT traced to a file, and the same as JSON."""
+    path = tmp_path_factory.mktemp("small") / "vit.safetensors"
+    assert cli.main(["trace", "vit", *SMALL, "--out", str(path)]) == 0
+    return path, json.loads(views.render(storage.open(path), "steps", "json"))
+
+
+def test_trace_prints_what_open_prints(capsys, small):
+    path, _ = small
+    for level in ("steps", "ops"):
+        for format in views.FORMATS:
+            status, out, err = run(capsys, "trace", "vit", *SMALL, "--level", level, "--format", format)
+            assert (
+                status == 0 and err == "vit with H=12, W=8, P=4, D=6, h=2, d_ff=10, L=1, K=3: seeded random weights\n"
+            )
+            assert out == run(capsys, "open", path, "--level", level, "--format", format)[1]
+
+
+def test_primitives_are_recorded_when_asked_for(capsys, small, tmp_path):
+    path = tmp_path / "primitives.safetensors"
+    assert run(capsys, "trace", "vit", *SMALL, "--level", "primitives", "--out", path)[0] == 0
+    for format in views.FORMATS:
+        status, out, _ = run(capsys, "trace", "vit", *SMALL, "--level", "primitives", "--format", format)
+        assert status == 0 and out == run(capsys, "open", path, "--level", "primitives", "--format", format)[1]
+    assert run(capsys, "open", path)[1] == run(capsys, "open", small[0])[1]
+    line = refused(capsys, "open", small[0], "--level", "primitives")
+    assert "without primitives" in line and "--level primitives --out FILE" in line
+
+
+def test_json_of_a_real_trace(small):
+    _, tree = small
+    assert tree["model"] == "vit" and tree["symbols"]["N"] == 6 and tree["symbols"]["D"] == 6
+    ids = [step["id"] for step in tree["steps"]]
+    assert len(set(ids)) == len(ids) and "block1.attention.scores" in ids
+    for step in tree["steps"]:
+        assert step["error"] <= 1e-5 and len(step["symbolic"]) == len(step["shape"]) and "?" not in step["symbolic"]
+        assert all(tree["ops"][op]["index"] == op for op in step["ops"])
+        assert step["stage"] in {"patches", "embedding", "position", "attention", "mlp", "norm", "head", "decoder"}
+    for op in tree["ops"]:
+        assert all(isinstance(x["from"], str) or x["from"] < op["index"] for x in op["inputs"])
+        assert all(x["from"] == op["index"] for x in op["outputs"])
+    assert sum(op["params"] for op in tree["ops"]) == tree["totals"]["params"]
+    assert sum(op["flops"] for op in tree["ops"]) == tree["totals"]["flops"]
+    assert next(step for step in tree["steps"] if step["id"] == "block1.attention.scores")["layer"] == 0
+
+
+def test_equations_of_a_real_trace_can_be_typeset(small):
+    _, tree = small
+    assert all(to_html.equation(step["latex"]).startswith("<math ") for step in tree["steps"])
+
+
+def test_a_saved_trace_still_has_its_attention(small):
+    path, _ = small
+    import torch
+
+    import tracer
+
+    live = tracer.load("vit", H=12, W=8, P=4, D=6, h=2, d_ff=10, L=1, K=3).trace()
+    opened = tracer.open(path)
+    assert torch.equal(opened.attention(layer=0), live.attention(layer=0)) and torch.equal(opened.output, live.output)
+    assert opened.ops == live.ops and opened.steps == live.steps and opened.picture == live.picture
+
+
+def test_batch_repeats_the_input_and_keeps_the_weights(capsys):
+    status, out, err = run(capsys, "trace", "vit", "--set", "B=3", "--format", "json")
+    tree = json.loads(out)
+    assert (status, err) == (0, "") and tree["symbols"]["B"] == 3
+    assert tree["steps"][-1]["shape"][0] == 3 and tree["steps"][-1]["symbolic"][0] == "B"
+
+
+def test_another_size_says_that_the_weights_are_random(capsys):
+    status, out, err = run(capsys, "trace", "vit", "--set", "D=64", "h=4", "L=1", "--format", "csv")
+    assert (status, err) == (0, "vit with D=64, h=4, L=1: seeded random weights\n")
+    shapes = {line["id"]: line["shape"] for line in csv.DictReader(io.StringIO(out))}
+    assert shapes["block1.attention.query"] == "[1, 4, 65, 16]"
+
+
+def test_a_photo_from_a_file(capsys, tmp_path):
+    from PIL import Image
+
+    pictures = []
+    for colour in ("red", "blue"):
+        path = tmp_path / f"{colour}.png"
+        Image.new("RGB", (40, 30), colour).save(path)
+        status, out, _ = run(capsys, "trace", "vit", *SMALL, "--image", path, "--format", "json")
+        assert status == 0
+        pictures.append(json.loads(out)["result"]["probabilities"])
+    assert pictures[0] != pictures[1]
+
+
+def test_verify_a_model(capsys):
+    status, out, _ = run(capsys, "verify", "vit", "--json")
+    report = json.loads(out)[0]
+    assert status == 0 and report["model"] == "vit" and report["dims"] == report["solved"] > 1000
+    assert report["identical"] is True and report["coverage"] == 1 and report["max_error"] <= 1e-5
+
 
 SURFACE = ["trace", "mae", "--format", "json", "--set", "L=1", "L_dec=1", "D=8", "h=2", "d_ff=8"]
 
