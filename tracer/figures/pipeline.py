@@ -1,111 +1,177 @@
 """The way from pixels to logits as a picture: steps as boxes, shapes at the arrows, read from the run itself.
 
-Which steps stand side by side and which reach back over others (a residual sum, the values of an attention) is
-worked out from the ops: who made what each of them took.
+What stands side by side, what comes in from the side and what reaches back over other steps (a residual sum, the
+values of an attention) is worked out from the ops in `flow`.
 """
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 
 from tracer.figures.colours import stage_colour
+from tracer.figures.flow import INPUT, Lane, groups, lanes, sources, stretches
 from tracer.figures.labels import shape_html, shape_numbers, size_html, symbol_html
-from tracer.record import Op, Step, Trace
-
-
-def sources(trace: Trace) -> dict[str, frozenset[str]]:
-    """For each step the ids of the steps whose tensors it takes, looking through layout ops."""
-    ops = {op.index: op for op in trace.ops}
-    known: dict[int, frozenset[str]] = {}
-
-    def makers(op: Op) -> frozenset[str]:
-        if op.index not in known:
-            known[op.index] = frozenset()
-            found: set[str] = set()
-            for maker in (taken.maker for taken in op.inputs):
-                if (made := ops.get(maker) if isinstance(maker, int) else None) is None:
-                    continue
-                if made.step is None or made.step == op.step:
-                    found |= makers(made)
-                else:
-                    found.add(made.step)
-            known[op.index] = frozenset(found)
-        return known[op.index]
-
-    return {
-        step.id: frozenset().union(*(makers(ops[index]) for index in step.ops if index in ops)) - {step.id}
-        for step in trace.steps
-    }
-
-
-def groups(steps: Iterable[Step], taken: dict[str, frozenset[str]]) -> list[list[Step]]:
-    """Steps in order, those that stand side by side in one list: neighbours that take the same tensors."""
-    out: list[list[Step]] = []
-    for step in steps:
-        beside = out and out[-1][0].stage == step.stage and taken[step.id] and taken[out[-1][0].id] == taken[step.id]
-        if beside:
-            out[-1].append(step)
-        else:
-            out.append([step])
-    return out
-
-
-TITLES = ("From the input to tokens", "On the way", "From tokens to the answer")
-
-
-def stretches(steps: Sequence[Step]) -> list[list[Step]]:
-    """Steps cut into stretches outside of blocks and stacks of blocks; a stack ends where its layers start anew."""
-    out: list[list[Step]] = []
-    for step in steps:
-        last = out[-1][-1] if out else None
-        new_stack = last is not None and None not in (step.layer, last.layer) and step.layer < last.layer
-        if last is None or (step.layer is None) != (last.layer is None) or new_stack:
-            out.append([])
-        out[-1].append(step)
-    return out
+from tracer.record import Step, Trace
 
 
 def pipeline(trace: Trace) -> str:
     """The pipeline as HTML: the steps outside of blocks, and for each stack of blocks one block for all of them.
 
-    Each step is a button with its id in `data-step`. All text out of the trace is escaped.
+    Towers are lanes beside each other that meet. Each step is a button with its id in `data-step`. All text out of the
+    trace is escaped.
     """
-    taken = sources(trace)
-    names = {step.id: step.symbol for step in trace.steps}
-    symbol = next((size for size in trace.symbols if size.name == "L"), None)
-    found = stretches(trace.steps)
-    stacks = sum(1 for steps in found if steps[0].layer is not None)
-    rows, arrow = [], _start(trace)
-    for index, steps in enumerate(found):
-        box = steps[0].layer is not None
-        if box:
-            count = len({step.layer for step in steps})
-            whole = symbol is not None and stacks == 1 and symbol.value == count
-            times = f"{size_html('L')} = {count}" if whole else str(count)
-            title = f"One block, run {times} times, each time with weights of its own"
-            steps = [step for step in steps if step.layer == steps[0].layer]
-        else:
-            title = TITLES[0] if index == 0 else TITLES[2] if index == len(found) - 1 else TITLES[1]
-        row = _row(steps, taken, _at_any_layer(names, steps[0].layer) if box else names, arrow)
-        arrow = _shape(steps[-1:])
-        if index == len(found) - 1:
-            row += f'<li class="unit">{arrow}<span class="end">answer</span></li>'
-        rows.append(f'<section class="{"block" if box else "line"}"><h4>{title}</h4><ol>{row}</ol></section>')
     stages = dict.fromkeys(step.stage for step in trace.steps)
     key = "".join(f'<li style="--stage:{stage_colour(stage)}">{html.escape(stage)}</li>' for stage in stages)
-    return f'<div class="pipeline"><ul class="stages" aria-label="Colours">{key}</ul>{"".join(rows)}</div>'
+    return f'<div class="pipeline"><ul class="stages" aria-label="Colours">{key}</ul>{_Drawing(trace).all()}</div>'
 
 
-def _row(steps: Sequence[Step], taken: dict[str, frozenset[str]], names: dict[str, str], arrow: str) -> str:
-    """Steps in a row, each with the arrow that leads to it; `arrow` is the one that comes in."""
-    units, before = [], None
-    for group in groups(steps, taken):
-        back = sorted(taken[group[0].id] - before) if before is not None else []
-        note = ", ".join(symbol_html(names[id]) for id in back)
-        note = f'<span class="back">with {note}</span>' if note else ""
-        boxes = "".join(_step(step, names) for step in group)
-        units.append(f'<li class="unit">{arrow}<div class="group">{note}{boxes}</div></li>')
-        arrow, before = _shape(group), {step.id for step in group}
-    return "".join(units)
+class _Drawing:
+    """One drawing of a run, which knows for each step what it takes."""
+
+    def __init__(self, trace: Trace):
+        self.trace = trace
+        self.steps = {step.id: step for step in trace.steps}
+        self.names = {step.id: step.symbol for step in trace.steps}
+        self.taken = sources(trace)
+        self.lanes, self.sides = lanes(trace.steps, self.taken)
+        self.inputs = {
+            taken.maker: (taken.symbolic or tuple(map(str, taken.shape)), taken.shape)
+            for op in reversed(trace.ops)
+            for taken in op.inputs
+            if isinstance(taken.maker, str) and taken.maker.startswith(INPUT)
+        }
+        self.stacks = self._count()
+
+    def _count(self) -> int:
+        return sum(each[0].layer is not None for lane in self._every(self.lanes) for each in stretches(lane.steps))
+
+    def _every(self, found: Sequence[Lane]) -> Iterator[Lane]:
+        for lane in found:
+            yield lane
+            yield from self._every([*lane.parts, *lane.apart])
+
+    def all(self) -> str:
+        if not self.trace.steps:
+            return ""
+        return self._beside([self._lane(lane, end=True) for lane in self.lanes])
+
+    def _beside(self, drawn: Sequence[str]) -> str:
+        if len(drawn) == 1:
+            return drawn[0]
+        return '<div class="lanes">' + "".join(f'<div class="lane">{lane}</div>' for lane in drawn) + "</div>"
+
+    def _lane(self, lane: Lane, end: bool = False) -> str:
+        """A lane from what meets in it to its last step."""
+        out = self._beside([self._lane(part) for part in lane.parts]) if lane.parts else ""
+        out += "".join(self._lane(other) for other in lane.apart)
+        found = stretches(lane.steps)
+        incoming = [part.last for part in lane.parts]
+        for index, steps in enumerate(found):
+            last = index == len(found) - 1
+            box = steps[0].layer is not None
+            title = self._block_title(steps) if box else self._title(lane, index, end and last)
+            row = self._row(steps, incoming, named=len(incoming) > 1)
+            incoming = steps[-1:]
+            if end and last:
+                row += (
+                    f'<li class="unit">{_arrows(incoming)}<div class="group"><span class="end">answer</span></div></li>'
+                )
+            kind = "line" if not box else "block" if _layers(steps) > 1 else "block one"
+            out += f'<section class="{kind}"><h4>{title}</h4><ol>{row}</ol></section>'
+        return out
+
+    def _title(self, lane: Lane, index: int, end: bool) -> str:
+        if end:
+            return "From tokens to the answer" if index else "Where they meet, to the answer"
+        if index:
+            return "After the blocks"
+        if lane.parts:
+            return "Where they meet"
+        came = [name for name in self.taken[lane.first.id] if name in self.inputs]
+        return f"From the {_input_name(came[0])}" if came else "Made from nothing"
+
+    def _block_title(self, steps: Sequence[Step]) -> str:
+        count, size = _layers(steps), next((size for size in self.trace.symbols if size.name == "L"), None)
+        whole = size is not None and self.stacks == 1 and size.value == count
+        times = f"{size_html('L')} = {count}" if whole else str(count)
+        if count == 1:
+            return f"The one block{f', {times}' if whole else ''}"
+        return f"One block, run {times} times, each time with weights of its own"
+
+    def _row(self, steps: Sequence[Step], incoming: Sequence[Step], named: bool) -> str:
+        """Steps in a row, each with the arrow that leads to it; of a stack of blocks the first, for all of them."""
+        rows, names, later = list(steps), self.names, {}
+        if steps[0].layer is not None and _layers(steps) > 1:
+            rows, second = (
+                [step for step in steps if step.layer == layer]
+                for layer in list(dict.fromkeys(s.layer for s in steps))[:2]
+            )
+            names = _at_any_layer(self.names, rows[0].layer)
+            if len(rows) == len(second):
+                later = dict(zip((step.id for step in rows), second, strict=True))
+        units, before = [], list(incoming)
+        for group in groups(rows, self.taken):
+            first = group[0]
+            straight = {step.id for step in before}
+            inputs = [name for name in self.taken[first.id] if name in self.inputs]
+            takes = [name for name in self.taken[first.id] if name in self.steps]
+            side = self.sides.get(first.id, [])
+            beside = {step.id for lane in side for step in lane.steps}
+            back = [self._back(name, first, later, names) for name in takes if name not in straight | beside]
+            start = not before and inputs
+            arrow = self._start(inputs[0]) if start else ""
+            if straight & set(takes):
+                arrow = _arrows(before, self.names if named else None)
+            named = False
+            notes = [symbol_html(symbol) for symbol in back] + [_input_name(name) for name in inputs[bool(start) :]]
+            word = "with" if arrow else "takes"
+            above = f'<span class="back">{word} {", ".join(notes)}</span>' if notes else ""
+            above += "".join(self._side(lane) for lane in side)
+            above = f'<div class="above">{above}</div>' if above else ""
+            boxes = "".join(_step(step, names) for step in group)
+            units.append(f'<li class="unit">{above}{arrow}<div class="group">{boxes}</div></li>')
+            before = group
+        return "".join(units)
+
+    def _back(self, name: str, step: Step, later: dict[str, Step], names: dict[str, str]) -> str:
+        """The symbol of a step taken from further back. Where that is from before the stack, the second block tells
+        what block ℓ takes there: what the block before it made."""
+        other = later.get(step.id)
+        if other is None or self.steps[name].layer == step.layer:
+            return names[name]
+        mine = [id for id in self.taken[step.id] if id in self.steps]
+        theirs = [id for id in self.taken[other.id] if id in self.steps]
+        found = [id for id in theirs if self.steps[id].layer != other.layer]
+        index = [id for id in mine if self.steps[id].layer != step.layer].index(name)
+        if len(found) <= index:
+            return names[name]
+        return _at_any_layer(self.names, other.layer)[found[index]]
+
+    def _side(self, lane: Lane) -> str:
+        """What comes in from the side: its steps, one under the other, and the arrow down into the step below."""
+        out = ""
+        for step in lane.steps:
+            mine = {other.id for other in lane.steps}
+            came = [
+                symbol_html(self.names[name]) if name in self.names else _input_name(name)
+                for name in self.taken[step.id]
+                if name not in mine
+            ]
+            out += f'<span class="back">from {", ".join(came)}</span>' if came else ""
+            out += _step(step, self.names) + _arrow(step.symbolic, step.shape, "down")
+        return f'<div class="side">{out}</div>'
+
+    def _start(self, name: str) -> str:
+        """What came from outside: the image or the token numbers."""
+        return f'<div class="arrows"><span class="end">{_input_name(name)}</span>{_arrow(*self.inputs[name])}</div>'
+
+
+def _layers(steps: Sequence[Step]) -> int:
+    return len({step.layer for step in steps})
+
+
+def _input_name(maker: str) -> str:
+    """`"input pixel_values"` as "input pixel values", and `"input input_ids"` as "input ids"; escaped."""
+    return html.escape(INPUT + maker.removeprefix(INPUT).replace("_", " ").removeprefix(INPUT))
 
 
 def _at_any_layer(names: dict[str, str], layer: int) -> dict[str, str]:
@@ -123,22 +189,19 @@ def _step(step: Step, names: dict[str, str]) -> str:
     )
 
 
-def _shape(steps: Sequence[Step]) -> str:
-    """The arrow behind steps that stand side by side: their shapes, once each."""
-    return "".join(_arrow(*shape) for shape in dict.fromkeys((step.symbolic, step.shape) for step in steps))
+def _arrows(steps: Sequence[Step], names: dict[str, str] | None = None) -> str:
+    """The arrows behind steps that stand side by side: each shape once, or with `names` each step with its symbol."""
+    if names is None:
+        found = [_arrow(*shape) for shape in dict.fromkeys((step.symbolic, step.shape) for step in steps)]
+    else:
+        found = [_arrow(step.symbolic, step.shape, symbol=names[step.id]) for step in steps]
+    return f'<div class="arrows">{"".join(found)}</div>'
 
 
-def _arrow(symbolic: tuple[str, ...], shape: tuple[int, ...]) -> str:
+def _arrow(symbolic: tuple[str, ...], shape: tuple[int, ...], kind: str = "", symbol: str = "") -> str:
+    name = f"{symbol_html(symbol)} " if symbol else ""
     return (
-        f'<div class="arrow"><span class="symbolic">{shape_html(symbolic)}</span><span class="line"></span>'
+        f'<div class="arrow {kind}"><span class="symbolic">{name}{shape_html(symbolic)}</span>'
+        f'<span class="line"></span>'
         f'<span class="numbers">{shape_numbers(shape)}</span></div>'
     )
-
-
-def _start(trace: Trace) -> str:
-    """What the first op took that came from outside: the image or the token ids."""
-    for op in trace.ops:
-        for taken in op.inputs:
-            if isinstance(taken.maker, str) and taken.symbolic and taken.maker not in op.parameters:
-                return f'<span class="end">input</span>{_arrow(taken.symbolic, taken.shape)}'
-    return ""

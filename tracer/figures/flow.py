@@ -1,0 +1,149 @@
+"""How data flows between the steps of a run: who takes whose tensor, and which steps form one lane.
+
+All of it is worked out from the ops (who made what each of them took), and for steps that a fused op went through
+from their equations. A model of two towers has two lanes that meet; a mask, made out of nothing and taken by the
+scores of every block, is a side input of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tracer.record import Op, Step, Trace
+
+INPUT = "input "
+
+
+def sources(trace: Trace) -> dict[str, tuple[str, ...]]:
+    """For each step what it takes: ids of steps and names of inputs (`"input image"`), through layout ops and
+    through ops that only lead to the tensor of a step."""
+    ops = {op.index: op for op in trace.ops}
+    ends = {step.ops[-1]: step.id for step in trace.steps if step.ops}
+    known: dict[int, dict[str, None]] = {}
+
+    def makers(op: Op) -> dict[str, None]:
+        if op.index not in known:
+            known[op.index] = {}
+            found: dict[str, None] = {}
+            for taken in op.inputs:
+                made = ops.get(taken.maker) if isinstance(taken.maker, int) else None
+                if made is None:
+                    if isinstance(taken.maker, str) and taken.maker.startswith(INPUT):
+                        found[taken.maker] = None
+                elif made.index in ends and made.step != op.step:
+                    found[ends[made.index]] = None
+                else:
+                    found |= makers(made)
+            known[op.index] = found
+        return known[op.index]
+
+    out: dict[str, tuple[str, ...]] = {}
+    before: list[Step] = []
+    for step in trace.steps:
+        if step.recomputed or (before and before[-1].recomputed):
+            found = dict.fromkeys(_in_equation(step, before))
+        else:
+            found = {id: None for index in step.ops if index in ops for id in makers(ops[index])}
+        out[step.id] = tuple(id for id in found if id != step.id)
+        before.append(step)
+    return out
+
+
+def _in_equation(step: Step, before: Sequence[Step]) -> Iterable[str]:
+    """Ids of the earlier steps whose symbols stand on the right of the equation, a longer symbol before its parts."""
+    right = step.latex.partition("=")[2]
+    for symbol, id in sorted({other.symbol: other.id for other in before}.items(), key=lambda named: -len(named[0])):
+        if symbol in right:
+            right = right.replace(symbol, " ")
+            yield id
+
+
+@dataclass
+class Lane:
+    """Steps one after the other. `parts` are the lanes that meet in its first step, `apart` those that are whole by
+    themselves and that a later step takes; `inputs` are what came from outside."""
+
+    steps: list[Step] = field(default_factory=list)
+    parts: list[Lane] = field(default_factory=list)
+    apart: list[Lane] = field(default_factory=list)
+    inputs: set[str] = field(default_factory=set)
+
+    @property
+    def first(self) -> Step:
+        """The step that the lane begins with, after those that meet in it."""
+        return self.steps[0]
+
+    @property
+    def last(self) -> Step:
+        """The step that the lane ends with."""
+        return self.steps[-1]
+
+
+def lanes(steps: Sequence[Step], taken: dict[str, tuple[str, ...]]) -> tuple[list[Lane], dict[str, list[Lane]]]:
+    """The lanes of a run, and for each step those that only come in there, from the side.
+
+    From the side come constants, what takes no input that the other lane does not take too, and what joins inside
+    a block. More than one lane is left where the run has ends that nothing takes.
+    """
+    place = {step.id: index for index, step in enumerate(steps)}
+    of: dict[str, Lane] = {}
+    live: list[Lane] = []
+    sides: dict[str, list[Lane]] = {}
+    constant: set[str] = set()
+    for step in steps:
+        if all(name in constant for name in taken[step.id]):
+            constant.add(step.id)
+        held = {id(of[name]): of[name] for name in taken[step.id] if name in of}
+        met = [lane for lane in held.values() if step.id not in constant or not lane.inputs]
+        met.sort(key=lambda lane: place[lane.first.id])
+        main = [lane for lane in met if lane.inputs] or met[:1]
+        if step.layer is not None and len(main) > 1:
+            main = [max(main, key=lambda lane: place[lane.last.id])]
+        elif len(main) > 1:
+            main = [
+                lane
+                for lane in main
+                if not any(lane.inputs <= other.inputs and len(lane.steps) < len(other.steps) for other in main)
+            ]
+        if len(main) == 1:
+            lane = main[0]
+        else:
+            lane = Lane(parts=main)
+            live.append(lane)
+        for other in met:
+            if other is not lane:
+                live = [each for each in live if each is not other]
+                of.update((name, lane) for name, held in list(of.items()) if held is other)
+                lane.inputs |= other.inputs
+                if not any(other is each for each in main):
+                    apart = any(each.layer is not None for each in other.steps) or other.parts
+                    (lane.apart if apart else sides.setdefault(step.id, [])).append(other)
+        lane.steps.append(step)
+        lane.inputs |= {name for name in taken[step.id] if name.startswith(INPUT) and name not in place}
+        of[step.id] = lane
+    return live, sides
+
+
+def groups(steps: Iterable[Step], taken: dict[str, tuple[str, ...]]) -> list[list[Step]]:
+    """Steps in order, those that stand side by side in one list: neighbours that take the same tensors."""
+    out: list[list[Step]] = []
+    for step in steps:
+        beside = out and out[-1][0].stage == step.stage and taken[step.id]
+        if beside and set(taken[out[-1][0].id]) == set(taken[step.id]):
+            out[-1].append(step)
+        else:
+            out.append([step])
+    return out
+
+
+def stretches(steps: Sequence[Step]) -> list[list[Step]]:
+    """Steps cut into stretches outside of blocks and stacks of blocks; a stack ends where its layers start anew."""
+    out: list[list[Step]] = []
+    for step in steps:
+        last = out[-1][-1] if out else None
+        new_stack = last is not None and None not in (step.layer, last.layer) and step.layer < last.layer
+        if last is None or (step.layer is None) != (last.layer is None) or new_stack:
+            out.append([])
+        out[-1].append(step)
+    return out
