@@ -13,7 +13,13 @@ import tracer
 from tracer import masks, models, sources, verify
 from tracer.attention import parts
 
-WITH_STEPS = {"hf:vit", "hf:gpt2", "hf:bert", *(name for name in sources.examples() if name.startswith("torchvision:"))}
+WITH_STEPS = {
+    "hf:vit",
+    "hf:gpt2",
+    "hf:bert",
+    "timm:vit_tiny_patch16_224",
+    *(name for name in sources.examples() if name.startswith("torchvision:")),
+}
 FAMILIES = [name for name in sources.examples() if name.startswith("hf:")]
 REQUIRED = {"torchvision:vit_b_16", "timm:vit_base_patch16_rope_224", "hf:llama", "hf:paligemma"}
 
@@ -68,6 +74,21 @@ def _depth(trace, part: str) -> int:
 def test_attention_written_out_is_covered_too(name):
     report = verify.report(tiny(name, attention="eager"))
     assert verify.failures(report) == [] and report["coverage"] == 1
+
+
+RELATIVES = {
+    "vit_small_patch32_224": True,
+    "deit_tiny_patch16_224": True,
+    "vit_base_patch16_clip_224": False,
+    "vit_small_patch14_dinov2": False,
+    "vit_small_patch14_reg4_dinov2": False,
+}
+
+
+@pytest.mark.parametrize(("name", "steps"), RELATIVES.items())
+def test_relatives_open_too_and_only_plain_ones_have_steps(name, steps):
+    report = verify.report(tiny(f"timm:{name}"))
+    assert verify.failures(report) == [] and (report["coverage"] == 1) == steps
 
 
 def test_fused_attention_has_its_scores_and_weights_recomputed():

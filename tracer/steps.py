@@ -20,13 +20,14 @@ class Place(NamedTuple):
 
     Where one call runs many ops, `op` names the op instead: the `nth` op of that name directly in `module`. A negative
     `nth` counts from the last. Without either: the last op inside `module` or its children, which is what the module
-    returns.
+    returns. `output` says which of the tensors that the op gives.
     """
 
     module: str
     call: str = ""
     nth: int = 0
     op: str = ""
+    output: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,16 @@ class Found(NamedTuple):
     line: Line
     op: int
     ops: tuple[int, ...]
+
+    @property
+    def output(self) -> int:
+        """Which of the op's tensors it is."""
+        return self.line.place.output if self.line.place else 0
+
+    @property
+    def value(self) -> str:
+        """The key of its traced tensor."""
+        return f"{self.op}.{self.output}"
 
 
 def match(lines: Sequence[Line], seen: Sequence) -> list[Found]:

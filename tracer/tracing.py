@@ -139,7 +139,7 @@ def assemble(
         found = parameters.get(key.removeprefix("parameter "))
         return None if found is None else found.detach()
 
-    places = {step.line.id: f"{step.op}.0" for step in found if step.line.place}
+    places = {step.line.id: step.value for step in found if step.line.place}
     fused = {line.id: line for line in lines if line.place is None}
 
     @lru_cache(maxsize=2)  # scores and weights are asked for more than once, and are large
@@ -283,7 +283,9 @@ def _dtype(dtype: torch.dtype) -> str:
 def _step(found: Found, ops, solution: Solution | None, sizes, same, value) -> Step:
     line, op = found.line, ops[found.op]
     fused = line.place is None
-    symbolic, note = proven_shape(line, solution.outputs[found.op][0] if solution and not fused else None, same)
+    symbolic, note = proven_shape(
+        line, solution.outputs[found.op][found.output] if solution and not fused else None, same
+    )
     if fused:
         proof, note = Proof(None, FUSED.format(op=op.op)), ""
     else:
@@ -296,14 +298,14 @@ def _step(found: Found, ops, solution: Solution | None, sizes, same, value) -> S
         symbol=line.tensor.name,
         latex=f"{line.tensor.name} = {latex(line.equation)}",
         symbolic=symbolic,
-        shape=tuple(int(value_of(size, sizes)) for size in symbolic) if fused else op.outputs[0].shape,
+        shape=tuple(int(value_of(size, sizes)) for size in symbolic) if fused else op.outputs[found.output].shape,
         error=proof.error,
         recomputed=fused,
         source=op.source,
         ops=found.ops,
         why=line.why,
         note=" ".join(filter(None, (line.note, note, proof.note))),
-        value="" if fused else f"{found.op}.0",
+        value="" if fused else found.value,
         product=_product(line, sizes),
     )
 

@@ -7,12 +7,18 @@ from functools import lru_cache
 
 import torch
 
+from tracer.equations import Row
 from tracer.inputs.tensors import photo_input
 from tracer.model import Spec
+from tracer.models.vit import WHY
+from tracer.notation import symbol
 from tracer.record import Segment
 from tracer.results import class_probabilities
 from tracer.sources.network import offline, reason
+from tracer.sources.textbook import FUSED, Table, Writer, photo_tokens
 from tracer.sources.torchvision import imported as torchvision
+from tracer.steps import Place
+from tracer.textbook import Page
 
 PREFIX = "timm"
 PACKAGE = "timm"
@@ -28,6 +34,33 @@ PROBES = (
 )
 
 
+BLOCK = Table(
+    places={
+        "norm1": Place("norm1"),
+        "packed": Place("attn.qkv"),
+        "query": Place("attn", op="unbind", output=0),
+        "key": Place("attn", op="unbind", output=1),
+        "value": Place("attn", op="unbind", output=2),
+        "context": Place("attn", op=FUSED),
+        "output": Place("attn.proj"),
+        "residual1": Place("", "add", 0),
+        "norm2": Place("norm2"),
+        "hidden": Place("mlp.fc1"),
+        "activation": Place("mlp.act"),
+        "contract": Place("mlp.fc2"),
+        "residual2": Place("", "add", 1),
+    },
+    parameters={
+        "norm1": "norm1",
+        "packed": "attn.qkv",
+        "output": "attn.proj",
+        "norm2": "norm2",
+        "hidden": "mlp.fc1",
+        "contract": "mlp.fc2",
+    },
+)
+
+
 @lru_cache(maxsize=1)
 def imported():
     """The package `timm`; it imports torchvision, which may need help."""
@@ -35,6 +68,39 @@ def imported():
     import timm
 
     return timm
+
+
+def plain(made: torch.nn.Module) -> bool:
+    """Whether a model is the Vision Transformer of the textbook: CLS, learned positions, no more norms or scales."""
+    block, nothing = made.blocks[0], torch.nn.Identity
+    return (
+        type(made).__name__ == "VisionTransformer"
+        and (made.num_prefix_tokens, made.num_reg_tokens, made.global_pool) == (1, 0, "token")
+        and not (made.no_embed_class or made.norm_pre.__class__ is not nothing)
+        and all(type(part) is nothing for part in (made.fc_norm, block.ls1, block.attn.q_norm, block.attn.norm))
+        and isinstance(block.mlp.act, torch.nn.GELU)
+        and block.attn.qkv.bias is not None
+        and block.norm1.eps == made.norm.eps == BLOCK.eps
+    )
+
+
+def lines(config: dict):
+    """The textbook of a plain ViT, over the ops that timm runs."""
+    B, D, K = map(symbol, "BDK")
+    page = Page()
+    places = {"embedding": Place("patch_embed"), "sequence": Place("", "cat"), "position": Place("", "add")}
+    x = photo_tokens(page, "x", "patch_embed.proj", "cls_token", "pos_embed", places)
+    for layer in range(config["L"]):
+        writer = Writer(BLOCK, f"blocks.{layer}", layer + 1)
+        x = writer.block(x)
+        page.lines += writer.page.lines
+    made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
+    x = page.line("norm", "Last norm", made, page.norm(x, "f", "norm"), Place("norm"), WHY["norm"])
+    made = page.tensor(r"\mathbf{x}_f", (B, D), "cls")
+    x = page.line("head", "Take the CLS token", made, Row(x, 0), Place("", "getitem", -1), WHY["take"])
+    made = page.tensor(r"\mathbf{Z}", (B, K), "logits")
+    page.line("head", "Classify", made, page.linear(x, r"\mathrm{cls}", (D, K), "head"), Place("head"), WHY["head"])
+    return page.lines
 
 
 @lru_cache(maxsize=16)
@@ -58,8 +124,8 @@ def spec(id: str) -> Spec:
 
     return Spec(
         net=lambda **sizes: _built(id, **sizes),
-        lines=lambda sizes: [],
-        whole=False,
+        lines=lines if plain(made) else lambda sizes: [],
+        whole=plain(made),
         takes=("image",),
         samples="photos",
         sizes={
