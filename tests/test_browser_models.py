@@ -35,6 +35,39 @@ def test_a_scene_goes_in_and_its_caption_comes_out(page):
     go(page)
     choose(page, "vit-text")
     page.get_by_role("heading", name="The caption: a large red circle left of a small blue square").wait_for()
+    lit = page.locator("svg.spotlight")
+    lit.scroll_into_view_if_needed()
+    before = lit.locator("rect[stroke]").bounding_box()
+    page.get_by_role("radio", name="blue₉").click()
+    page.get_by_text("Before “blue”").wait_for()
+    settled(page)
+    after, picture = lit.locator("rect[stroke]").bounding_box(), lit.bounding_box()
+    assert after["x"] > before["x"] + picture["width"] / 8  # from the circle on the left to the square on the right
+    quiet(page)
+
+
+def test_what_it_wrote_leads_to_the_step_that_wrote_it(page):
+    go(page)
+    choose(page, "nanogpt")
+    page.get_by_role("button", name="Write the next 24 characters").click()
+    third = page.get_by_text("J₃", exact=True)
+    third.click()
+    page.get_by_text("character 3 of 24").wait_for()
+    settled(page)
+    text = page.get_by_role("textbox", name="Your text").input_value()
+    assert text.startswith("ROMEO:") and text.endswith("breaks?\n\n")
+    page.get_by_role("link", name="Mask").click()
+    page.get_by_role("heading", name="The mask that ran: causal").wait_for()
+    assert page.get_by_role("slider", name="Query").get_attribute("max") == str(len(text) - 1)
+    quiet(page)
+
+
+def test_each_tower_has_its_own_map(page):
+    go(page, "Attention")
+    choose(page, "mae")
+    page.get_by_text("decoder", exact=True).click()
+    page.locator("canvas").first.wait_for()
+    assert page.locator(".python").inner_text().endswith('part="decoder").mean(1)')
     quiet(page)
 
 
@@ -44,7 +77,7 @@ def test_the_mask_is_drawn_and_both_proofs_agree(page):
     choose(page, "vit-text")
     page.get_by_role("heading", name="The mask that ran: causal").wait_for()
     page.get_by_text("The mask predicts exactly these positions.").wait_for()
-    page.get_by_text("prefix", exact=True).click()
+    page.get_by_role("radio", name="prefix").click()
     page.get_by_role("heading", name="The mask that ran: prefix").wait_for()
     page.get_by_text("Nothing moved that the mask closes off").or_(
         page.get_by_text("The mask predicts exactly these positions.")
