@@ -36,23 +36,14 @@ class Transformer(nn.Module):
     """Says at every position which token belongs there (Vaswani et al. 2017, figure 1, left, with a softmax on top).
 
     Takes token numbers `[B, T]`, T at most T_max; returns probabilities `[B, T, V]`. `positions`: "sinusoidal"
-    (section 3.5), "learned" (Devlin et al. 2019) or "relative" (Shaw et al. 2018), which tell apart R tokens each way.
-    `mask`: "bidirectional", where all tokens see each other, or "causal".
+    (section 3.5), "learned" (Devlin et al. 2019) or "relative" (Shaw et al. 2018), R tokens each way. `mask`:
+    "bidirectional", where all tokens see each other, or "causal".
     """
 
     def __init__(
-        self,
-        *,
-        V: int,
-        T_max: int,
-        D: int,
-        h: int,
-        d_ff: int,
-        L: int,
-        R: int,
-        positions="sinusoidal",
-        mask="bidirectional",
-    ):
+        self, *, V: int, T_max: int, D: int, h: int, d_ff: int, L: int, R: int,
+        positions="sinusoidal", mask="bidirectional",
+    ):  # fmt: skip
         super().__init__()
         if positions == "sinusoidal" and D % 2:
             raise ValueError(f"D={D} is odd: each sine of a position has its cosine, so D must be a multiple of 2")
