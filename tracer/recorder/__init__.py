@@ -111,9 +111,10 @@ def _observer(recording, makers, modules, calls, untouched, keeping):
         kwargs = kwargs or {}
         facts = kind(func)
         index = len(ops)
-        before = tuple([describe(tensor) for tensor in tensors(args)])
-        if kwargs:
-            before += tuple([describe(tensor) for tensor in tensors(kwargs.values())])
+        given = (*args, *kwargs.values()) if kwargs else args
+        if facts.lists:
+            given = tensors(given)
+        before = tuple([describe(value) for value in given if isinstance(value, Tensor)])
         written = ()
         if facts.written:
             written = tuple(_written(facts, args, kwargs))

@@ -33,13 +33,14 @@ UNDECLARED_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "mio
 
 class OpKind(NamedTuple):
     """The facts of one op that its schema gives: name, argument names, positions that it writes to, whether it only
-    lays out data anew, and its part in attention."""
+    lays out data anew, its part in attention, and whether it takes lists of tensors."""
 
     name: str
     arguments: tuple[str, ...]
     written: tuple[int, ...]
     layout: bool
     attention: str
+    lists: bool
 
 
 @lru_cache(maxsize=4096)
@@ -56,6 +57,7 @@ def kind(func) -> OpKind:
         written=written,
         layout=space == "aten" and name in LAYOUT,
         attention="fused" if fused else ATTENTION.get(name.rstrip("_"), ""),
+        lists=any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments),
     )
 
 
