@@ -70,7 +70,7 @@ def _depth(trace, part: str) -> int:
     return sum(record.part == part for record in trace.attentions)
 
 
-@pytest.mark.parametrize("name", ["hf:vit", "hf:gpt2", "hf:bert"])
+@pytest.mark.parametrize("name", ["hf:vit", "hf:gpt2", "hf:bert", "hf:llama"])
 def test_attention_written_out_is_covered_too(name):
     report = verify.report(tiny(name, attention="eager"))
     assert verify.failures(report) == [] and report["coverage"] == 1

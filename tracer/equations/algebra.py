@@ -79,3 +79,16 @@ class Row(Node):
 
     def run(self, size, tensor):
         return tensor[..., int(size(self.args[1])), :]
+
+
+class Times(Node):
+    """`a ⊙ b`, element by element."""
+
+    def _latex(self, printer):
+        return r" \odot ".join(argument.inside(printer) for argument in self.args)
+
+    def infer(self, same, *shapes):
+        return broadcast(same, *shapes)
+
+    def run(self, size, left, right):
+        return left * right

@@ -31,3 +31,22 @@ class LayerNorm(Node):
         variance = (centred * centred).mean(dim=-1, keepdim=True)
         normed = centred / (variance + float(self.args[0])).sqrt() * gamma
         return normed + beta[0] if beta else normed
+
+
+class RMSNorm(Node):
+    """`x / √(mean x² + ε) ⊙ γ` over the last axis (Zhang and Sennrich 2019, equation 4). `RMSNorm(eps, x, gamma)`."""
+
+    loose = True
+
+    def __new__(cls, eps, x, gamma):
+        return super().__new__(cls, sympy.Float(eps), x, gamma)
+
+    def _latex(self, printer):
+        x, gamma = (operand.inside(printer) for operand in self.operands)
+        return rf"\frac{{{x}}}{{\sqrt{{\operatorname{{mean}}({x}^2) + \epsilon}}}} \odot {gamma}"
+
+    def infer(self, same, *shapes):
+        return broadcast(same, *shapes)
+
+    def run(self, size, x, gamma):
+        return x / ((x * x).mean(dim=-1, keepdim=True) + float(self.args[0])).sqrt() * gamma

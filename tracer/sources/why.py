@@ -50,4 +50,19 @@ WHY = {
     "was trained to tell whether one sentence follows another.",
     "tanh": "Each number is squashed to between -1 and 1, so that no single one outweighs the rest. The"
     " result is the model's summary of the text.",
+    "rms": "Each token is divided by the root of its mean square and rescaled by a learned γ. Nothing is "
+    "subtracted: this norm keeps what a layer norm keeps, with less work.",
+    "angles": "Every place gets an angle for each pair of numbers: fast for the first pairs, slow for the last. "
+    "Nothing is added to the tokens; queries and keys will be turned by these angles.",
+    "cosine": "The cosines of the angles. They are the same for all blocks and heads, so they are made once.",
+    "sine": "The sines of the angles. Together with the cosines they turn a pair of numbers in its plane.",
+    "turned": "Each pair of numbers is turned by the angle of its place. The product of a query and a key then "
+    "depends on how far apart they stand, not on where.",
+    "grouped": "Each token's mixture of values, head by head. Several heads of queries share one head of keys and "
+    "values, which is repeated for them: fewer numbers to keep for every token.",
+    "gate": "The first of two products that widen each token from D to d_ff. This one decides what is let through.",
+    "SiLU": "SiLU lets large numbers through and sends negative ones to nearly 0. It is the gate's bend.",
+    "gated": "The gate is multiplied with the expanded token, number by number. What the gate sends to 0 is gone.",
+    "head": "At every place, each token of the vocabulary gets a score: how well it would come next. The softmax of a "
+    "row of scores gives probabilities.",
 }

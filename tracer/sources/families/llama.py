@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+import sympy
 import torch
 
+from tracer.equations import (
+    Angles,
+    CausalMask,
+    Cosine,
+    Counting,
+    Grouped,
+    Heads,
+    Joined,
+    Lookup,
+    OneRun,
+    RMSNorm,
+    Rotated,
+    SiLU,
+    Sine,
+    Softmax,
+    Stacked,
+    Tensor,
+    Times,
+    weight,
+)
 from tracer.model import Spec
+from tracer.notation import symbol
 from tracer.record import Segment
 from tracer.sources.configured import ATTENTION, builder, following, sizes_of, text_as
+from tracer.sources.textbook import FUSED
 from tracer.sources.transformers import imported
+from tracer.sources.why import WHY
+from tracer.steps import Place
+from tracer.textbook import Page
 
 ATTRIBUTES = {
     "V": "vocab_size",
@@ -47,13 +73,168 @@ def fitted(config) -> None:
     config.head_dim = config.hidden_size // config.num_attention_heads
 
 
+def lines(sizes: dict, config):
+    """The textbook, over the ops that transformers runs."""
+    B, T, V, D, d_k = map(symbol, ("B", "T", "V", "D", "d_k"))
+    page = Page()
+    made = page.tensor(r"\mathbf{X}^{(0)}", (B, T, D), "embedding")
+    ids = Tensor(r"\mathbf{t}", (B, T), "input input_ids")
+    found = Lookup(page.parameter(r"\mathbf{E}", (V, D), "model.embed_tokens.weight"), ids)
+    x = page.line("embedding", "Look up the tokens", made, found, Place("model.embed_tokens"), WHY["lookup"])
+    made = page.tensor(r"\mathbf{p}", (1, T), "places")
+    p = page.line("position", "Number the places", made, Counting(T), Place("model", "unsqueeze"), WHY["places"])
+    made = page.tensor(r"r", (), "one")
+    page.line("attention", "Is it one text?", made, OneRun(p), Place("model", "all"), WHY["one"])
+    mask = CausalMask(T)
+    if sizes["attention"] == "eager":
+        made = page.tensor(r"\mathbf{M}", (1, 1, T, T), "mask")
+        equation = Stacked(CausalMask(T, torch.finfo(torch.float32).min), 2)
+        mask = page.line("attention", "Causal mask", made, equation, Place("model", "where"), WHY["mask"])
+    inside, shape = "model.rotary_emb", (1, T, d_k)
+    made = page.tensor(r"\boldsymbol{\Theta}", shape, "angles")
+    equation = Angles(p, page.parameter(r"\boldsymbol{\theta}", (d_k / 2,), f"{inside}.inv_freq"))
+    angles = page.line("position", "Angles", made, equation, Place(inside, "cat"), WHY["angles"])
+    turn = []
+    for name, node, nth in (("cosine", Cosine, 1), ("sine", Sine, 2)):
+        made = page.tensor(rf"\mathbf{{{name[0]}}}", shape, name)
+        turn.append(page.line("position", name.title(), made, node(angles), Place(inside, "mul", nth), WHY[name]))
+    for layer in range(sizes["L"]):
+        x = block(page, layer, x, turn, mask, config.rms_norm_eps, sizes["attention"])
+    made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
+    norm = RMSNorm(config.rms_norm_eps, x, page.parameter(r"\gamma_f", (D,), "model.norm.weight"))
+    x = page.line("norm", "Last norm", made, norm, Place("model.norm"), WHY["norm"])
+    made = page.tensor(r"\mathbf{Z}", (B, T, V), "logits")
+    head = weight(r"\mathbf{W}_{\mathrm{vocab}}", (D, V), "lm_head.weight")
+    page.line("head", "Score every token", made, x @ head, Place("lm_head"), WHY["head"])
+    return page.lines
+
+
+def block(whole: Page, layer: int, x: Tensor, turn: list[Tensor], mask, eps: float, attention: str) -> Tensor:
+    """Writes one block whose input is `x`, `[B, T, D]`, with cosines and sines `[1, T, d_k]`; returns its output."""
+    B, T, D, d_k, d_ff, h, h_kv = map(symbol, ("B", "T", "D", "d_k", "d_ff", "h", "h_kv"))
+    page, shape = Page(f"model.layers.{layer}", layer + 1), x.shape
+    core, eager = "self_attn", attention == "eager"
+
+    def write(id, stage, title, name, shape, equation, place, why):
+        return page.line(stage, title, page.tensor(name, shape, id), equation, place, WHY[why])
+
+    def product(value, name, shape, path):
+        return value @ weight(rf"\mathbf{{W}}_{{{name}}}{page.tag}", shape, page.path(f"{path}.weight"))
+
+    def normed(value, name, path):
+        return RMSNorm(eps, value, page.parameter(rf"\gamma_{{{name}}}", (D,), f"{path}.weight"))
+
+    first, second = "input_layernorm", "post_attention_layernorm"
+    n = write(
+        "norm1",
+        "norm",
+        "Normalise each token",
+        r"\tilde{\mathbf{X}}",
+        shape,
+        normed(x, "1", first),
+        Place(first),
+        "rms",
+    )
+    made = []
+    for nth, (id, title, heads) in enumerate(
+        (("query", "Queries", h), ("key", "Keys", h_kv), ("value", "Values", h_kv))
+    ):
+        name, place = id[0].upper(), Place(core, "transpose", nth)
+        equation = Heads(product(n, name, (D, heads * d_k), f"{core}.{id[0]}_proj"), heads)
+        symbols = rf"\mathbf{{{name}}}", (B, heads, T, d_k)
+        made.append(write(f"attention.{id}", "attention", title, *symbols, equation, place, id))
+    q, k, v = made
+    title = "Turn queries by their place"
+    q = write(
+        "attention.turned query",
+        "position",
+        title,
+        r"\mathbf{Q}'",
+        q.shape,
+        Rotated(q, *turn),
+        Place(core, "add", 0),
+        "turned",
+    )
+    title = "Turn keys by their place"
+    k = write(
+        "attention.turned key",
+        "position",
+        title,
+        r"\mathbf{K}'",
+        k.shape,
+        Rotated(k, *turn),
+        Place(core, "add", 1),
+        "turned",
+    )
+    places = {"scores": Place(core, "add", 2), "weights": Place(core, "softmax"), "context": Place(core, "matmul", 1)}
+    places = places if eager else {"context": Place(core, op=FUSED)}
+    square, equation = (B, h, T, T), q @ Grouped(k, h).T / sympy.sqrt(d_k) + mask
+    s = write(
+        "attention.scores",
+        "attention",
+        "Scores",
+        r"\mathbf{S}",
+        square,
+        equation,
+        places.get("scores"),
+        "masked scores",
+    )
+    a = write(
+        "attention.weights",
+        "attention",
+        "Attention weights",
+        r"\mathbf{A}",
+        square,
+        Softmax(s),
+        places.get("weights"),
+        "weights",
+    )
+    c = write(
+        "attention.context",
+        "attention",
+        "Context",
+        r"\mathbf{C}",
+        q.shape,
+        a @ Grouped(v, h),
+        places["context"],
+        "grouped",
+    )
+    equation, out = product(Joined(c), "O", (h * d_k, D), f"{core}.o_proj"), Place(f"{core}.o_proj")
+    o = write("attention.output", "attention", "Output projection", r"\mathbf{O}", shape, equation, out, "output")
+    y = write(
+        "attention.residual", "attention", "Residual sum", r"\mathbf{X}'", shape, x + o, Place("", "add", 0), "residual"
+    )
+    n = write(
+        "norm2", "norm", "Normalise again", r"\hat{\mathbf{X}}", shape, normed(y, "2", second), Place(second), "rms"
+    )
+    wide = (B, T, d_ff)
+    gate = product(n, "g", (D, d_ff), "mlp.gate_proj")
+    gate = write("mlp.gate", "mlp", "Gate", r"\mathbf{U}_g", wide, gate, Place("mlp.gate_proj"), "gate")
+    gate = write(
+        "mlp.activation", "mlp", "Activate the gate", r"\mathbf{G}", wide, SiLU(gate), Place("mlp.act_fn"), "SiLU"
+    )
+    up = product(n, "u", (D, d_ff), "mlp.up_proj")
+    up = write("mlp.hidden", "mlp", "Expand", r"\mathbf{U}", wide, up, Place("mlp.up_proj"), "hidden")
+    both = write("mlp.gated", "mlp", "Let through", r"\mathbf{U}'", wide, Times(gate, up), Place("mlp", "mul"), "gated")
+    f = product(both, "d", (d_ff, D), "mlp.down_proj")
+    f = write("mlp.output", "mlp", "Contract", r"\mathbf{F}", shape, f, Place("mlp.down_proj"), "contract")
+    x = write("mlp.residual", "mlp", "Residual sum", r"\mathbf{X}", shape, y + f, Place("", "add", 1), "residual2")
+    whole.lines += page.lines
+    return x
+
+
+def plain(config) -> bool:
+    """Whether a configuration is the textbook's: no biases, SiLU, one head of the model's own width."""
+    return not (config.attention_bias or config.mlp_bias) and config.hidden_act == "silu"
+
+
 def spec(config, files) -> Spec:
     """All that is known of a Llama, from its configuration."""
     tokenizer = files.tokenizer if files.exist else None
     return Spec(
         net=builder(config, architecture, ATTRIBUTES, fitted),
-        lines=lambda sizes: [],
-        whole=False,
+        lines=lambda sizes: lines(sizes, config) if plain(config) else [],
+        whole=plain(config),
         takes=("text",),
         sizes=sizes_of(config, ATTRIBUTES),
         runs=("B", "T"),
