@@ -53,6 +53,17 @@ def test_golden_steps(tied, overwrite):
     assert_golden(trace, f"nanogpt-{'tied' if tied else 'separate'}", overwrite)
 
 
+def test_a_text_that_is_too_long_is_refused_and_not_cut(model):
+    with pytest.raises(ValueError, match=r"'To be, or not' has T=13 tokens, too many: .* at most T_max=11"):
+        model.trace(text="To be, or not")
+    assert len(model.trace(text="To be, or n").words) == 11
+
+
+def test_writing_goes_on_beyond_what_the_model_reads_at_once(model):
+    read = ["".join(trace.words) for _, trace in generate(model, "To be, or", 5, prove=False)]
+    assert [len(text) for text in read] == [9, 10, 11, 11, 11] and read[-1].startswith(" be, or")
+
+
 def test_no_token_sees_a_later_one(model):
     one, two = model.trace(text="To be, or"), model.trace(text="To be, to")
     assert torch.equal(one.output[:, :7], two.output[:, :7]) and not torch.equal(one.output[:, 7:], two.output[:, 7:])

@@ -53,7 +53,7 @@ def generate(
 def _generated(model, text, count, temperature, top_k, generator, given) -> Iterator[tuple[str, Trace]]:
     vocabulary = words_of(model)
     for _ in range(count):
-        trace = model.trace(text=text, **given)
+        trace = model.trace(text=read_of(model, text), **given)
         number = choose(trace.output[0, -1, : len(vocabulary)], temperature, top_k, generator)
         yield vocabulary[number], trace
         if vocabulary[number] == END:
@@ -64,6 +64,11 @@ def _generated(model, text, count, temperature, top_k, generator, given) -> Iter
 def words_of(model: Model) -> Sequence[str]:
     """What a model's tokens stand for: a string of characters, or a list of words."""
     return (model.card or {}).get("vocabulary", model.spec.vocabulary)
+
+
+def read_of(model: Model, text: str) -> str:
+    """The part of a text that goes on that the model reads: of characters the last T_max, of a caption all."""
+    return text[-model.sizes["T_max"] :] if isinstance(words_of(model), str) else text
 
 
 def joined(vocabulary: Sequence[str], text: str, tokens: Sequence[str]) -> str:

@@ -39,7 +39,7 @@ def _of() -> tuple:
 
 
 def _write(start: str, count: int, settings: dict) -> None:
-    from tracer.generate import generate, joined, words_of
+    from tracer.generate import generate, joined, read_of, words_of
 
     made, given, tokens = session.model(), session.given(), []
     more = {"image": given.photo} if "image" in made.takes else {}
@@ -49,7 +49,7 @@ def _write(start: str, count: int, settings: dict) -> None:
                 tokens.append(token)
         except ValueError as error:  # the text has become too long
             st.warning(texts.plain(str(error)))
-    before = [joined(words_of(made), start, tokens[:place]) for place in range(len(tokens))]
+    before = [read_of(made, joined(words_of(made), start, tokens[:place])) for place in range(len(tokens))]
     text = joined(words_of(made), "", tokens)
     st.session_state["written"] = {"of": _of(), "tokens": tokens, "before": before, "text": text}
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from tracer.inputs.images import centre_crop, sample_photo, to_array
+from tracer.inputs.text import short
 
 if TYPE_CHECKING:
     from tracer.model import Inputs, Model
@@ -31,29 +32,39 @@ def photo_input(model: Model, image, text, given: dict[str, int], *, sample=samp
     return inputs
 
 
-def text_input(tokenizer: type, vocabulary, sample: str):
+def text_input(tokenizer: type, vocabulary, sample: str, pad: str = ""):
     """How a text becomes token numbers `[B, T]`, with the vocabulary of the card, or this one.
 
-    The last T_max tokens of a longer text are taken; a given T cuts or repeats the text to T tokens.
+    A given T cuts or repeats the text to T tokens; without, `pad` fills a given text up to T_max, where that is the
+    length that the model was trained on. ValueError for a text of more than T_max tokens: none is cut unseen.
     """
 
     def prepare(model: Model, image, text: str | None, given: dict[str, int]) -> Inputs:
         from tracer.model import Inputs
 
         known = tokenizer((model.card or {}).get("vocabulary", vocabulary)[: model.sizes["V"]])
-        text = sample if text is None else text
+        own, most, text = text is None, model.sizes["T_max"], sample if text is None else text
         try:
             numbers = known.encode(text)
         except ValueError:
-            if text is not sample:
+            if not own:
                 raise
             numbers = [number % model.sizes["V"] for number in tokenizer(vocabulary).encode(text)]
         if not numbers:
             raise ValueError(f"the text {text!r} has no token; at least one was expected")
-        length = given.get("T", min(len(numbers), model.sizes["T_max"]))
-        if length > model.sizes["T_max"]:
-            raise ValueError(f"T={length} tokens are too many: the model reads at most T_max={model.sizes['T_max']}")
-        numbers = (numbers * (length // len(numbers) + 1))[:length] if "T" in given else numbers[-length:]
+        if given.get("T", 0) > most:
+            raise ValueError(f"T={given['T']} tokens are too many: the model reads at most T_max={most}")
+        if "T" in given:
+            numbers = (numbers * (given["T"] // len(numbers) + 1))[: given["T"]]
+        elif own:
+            numbers = numbers[-most:]
+        elif len(numbers) > most:
+            raise ValueError(
+                f"{short(text)!r} has T={len(numbers)} tokens, too many: the model reads at most T_max={most}"
+            )
+        elif pad:
+            numbers += known.encode(pad) * (most - len(numbers))
+        length = len(numbers)
         inputs = Inputs((torch.tensor(numbers).expand(given["B"], -1).contiguous(),))
         inputs.sizes = {**given, "T": length}
         inputs.words = known.words(numbers)

@@ -17,7 +17,7 @@ class Characters:
         for character in text:
             if character not in self._numbers:
                 raise ValueError(
-                    f"{_short(text)!r} holds {character!r}, which is none of the {len(self.vocabulary)} characters "
+                    f"{short(text)!r} holds {character!r}, which is none of the {len(self.vocabulary)} characters "
                     f"that the model knows"
                 )
         return [self._numbers[character] for character in text]
@@ -44,7 +44,7 @@ class Words:
         for word in words:
             if word not in self._numbers:
                 raise ValueError(
-                    f"{_short(text)!r} holds {word!r}, which is none of the {len(self.vocabulary)} words that the "
+                    f"{short(text)!r} holds {word!r}, which is none of the {len(self.vocabulary[2:])} words that the "
                     f"model knows: {', '.join(self.vocabulary[2:])}"
                 )
         return [self._numbers[word] for word in words]
@@ -58,5 +58,6 @@ class Words:
         return " ".join(self.vocabulary[number] for number in numbers if number > 1)
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """A text to be quoted in a sentence: no more than 40 characters of it."""
     return text if len(text) <= 40 else text[:37] + "…"

@@ -270,16 +270,6 @@ PAD = "·"
 ALPHABET = PAD + "".join(map(chr, range(32, 127)))
 """A blank and the 95 printable characters of ASCII."""
 
-_read = text_input(Characters, ALPHABET, "reverse this one")
-
-
-def prepare(model, image, text, given):
-    """Token numbers `[B, T]` of a text, filled up with blanks to T_max, the length that the model was trained on."""
-    if text and "T" not in given:
-        text = text.ljust(model.sizes["T_max"], PAD)
-    return _read(model, image, text, given)
-
-
 SPEC = Spec(
     net=Transformer,
     lines=lines,
@@ -292,7 +282,7 @@ SPEC = Spec(
         {"B": 3, "T": 5, "V": 29, "T_max": 19, "D": 28, "h": 4, "d_ff": 31, "R": 6},
     ),
     example=lambda sizes: (torch.arange(sizes["B"] * sizes["T"]).view(sizes["B"], sizes["T"]) % sizes["V"],),
-    prepare=prepare,
+    prepare=text_input(Characters, ALPHABET, "reverse this one", pad=PAD),
     result=token_at_each_place,
     segments=lambda sizes: (Segment("text", 0, sizes["T"]),),
     runs=("B", "T"),
