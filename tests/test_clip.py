@@ -131,7 +131,7 @@ def test_sentences_are_listed_and_encoded():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"text": "a pink circle"}, "'a pink circle' holds 'pink', which is none of the 19 words"),
+        ({"text": "a pink circle"}, "'a pink circle' holds 'pink', which is none of the 17 words"),
         ({"text": " ; "}, "has no sentence; at least one was expected"),
         ({"text": "a " * 19}, "and its begin and end are T=21 tokens, too many: the model reads at most T_max=20"),
         ({"N": 3}, "N=3 is no size of this input; B and K and T can be given"),
@@ -141,6 +141,10 @@ def test_sentences_are_listed_and_encoded():
 def test_inputs_that_do_not_fit_are_refused(model, given, message):
     with pytest.raises(ValueError, match=message):
         model.trace(**given)
+
+
+def test_a_sentence_given_twice_is_compared_once(model):
+    assert model.inputs(text="a red circle; a blue star\na red circle").sentences == ("a red circle", "a blue star")
 
 
 def test_words_beyond_a_small_vocabulary_are_refused():

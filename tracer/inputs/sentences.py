@@ -24,13 +24,13 @@ BEGIN, END = 0, 1
 
 
 def listed(text: str) -> list[str]:
-    """The sentences of a text, one a line or set apart by semicolons. ValueError where there is none."""
+    """The sentences of a text, one a line or set apart by semicolons, each once. ValueError where there is none."""
     found = [sentence.strip() for line in text.splitlines() for sentence in line.split(";") if sentence.strip()]
     if not found:
         raise ValueError(
             f"the text {text!r} has no sentence; at least one was expected, one a line or set apart by ';'"
         )
-    return found
+    return list(dict.fromkeys(found))
 
 
 def encoded(sentences: Sequence[str], vocabulary: Sequence[str], length: int | None = None) -> torch.Tensor:
