@@ -125,7 +125,23 @@ def test_masked_scores_are_left_empty_and_said():
     heat = tensors.heatmap(matrix, "x", ("S", "S")).data[0]
     assert np.isnan(heat.z[0][1])
     assert (heat.zmin, heat.zmax) == (1, 3)
-    assert "1 values are −∞" in tensors.caption(matrix)
+    assert "1 value is −∞ and left empty" in tensors.caption(matrix)
+    assert "2 values are −∞ or NaN" in tensors.caption(np.array([[1.0, -np.inf], [2.0, np.nan]]))
+
+
+def test_a_mask_has_two_colours_each_with_its_value():
+    matrix = np.array([[0.0, -np.inf], [0.0, 0.0]])
+    heat = tensors.heatmap(matrix, "M", ("T", "T")).data[0]
+    assert heat.z.tolist() == [[1, 0], [1, 1]] and heat.text.tolist() == [["0", "−∞"], ["0", "0"]]
+    assert heat.colorbar.ticktext == ("−∞", "0") and len({colour for _, colour in heat.colorscale}) == 2
+    assert tensors.caption(matrix) == "1 of 4 values are −∞."
+
+
+def test_a_tiny_photo_is_enlarged_as_the_model_sees_it():
+    photo = Image.fromarray(np.arange(27, dtype=np.uint8).reshape(3, 3, 3) * 9)
+    image, crop = centre_crop(photo, 32, 32)
+    assert np.array_equal(photos.shown(photo, crop), image)
+    assert photos.shown(photo).size == (3, 3)
 
 
 def test_half_precision_is_shown():

@@ -32,6 +32,8 @@ STREAMLIT = {  # the same stages in the colour names of Streamlit's markdown and
 SEQUENTIAL = "viridis"
 DIVERGING = "balance"
 ATTENTION = "inferno"
+MASK = ("#7a8494", "#2589c7")
+"""Closed and open positions of a mask."""
 
 
 def stage_colour(stage: str) -> str:

@@ -22,10 +22,13 @@ def data_uri(image: Image.Image, kind: str = "JPEG") -> str:
     return f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def shown(photo: Image.Image) -> Image.Image:
-    """The photo at no more than `LARGEST` pixels a side: what a screen needs."""
-    scale = min(1, LARGEST / max(photo.size))
-    return photo if scale == 1 else photo.resize([max(1, round(side * scale)) for side in photo.size])
+def shown(photo: Image.Image, crop: Crop | None = None) -> Image.Image:
+    """The photo at no more than `LARGEST` pixels a side, what a screen needs, and with a `crop` at no less than the
+    size at which the model sees it: a smaller one is enlarged as the model's input is, and not by the screen."""
+    least = crop.width / (crop.right - crop.left) if crop else 1
+    scale = min(max(1, least), LARGEST / max(photo.size))
+    size = [max(1, round(side * scale)) for side in photo.size]
+    return photo if scale == 1 else photo.resize(size, Image.Resampling.BICUBIC)
 
 
 def grid(photo: Image.Image, crop: Crop, rows: int, columns: int) -> str:
@@ -41,7 +44,7 @@ def grid(photo: Image.Image, crop: Crop, rows: int, columns: int) -> str:
     return (
         f'<svg class="photo-grid" viewBox="0 0 {width} {height}" role="img" aria-label="{label}" '
         f'preserveAspectRatio="xMinYMin" style="display:block;width:100%;max-height:26rem;border-radius:6px">'
-        f'<image href="{data_uri(shown(photo))}" width="{width}" height="{height}" preserveAspectRatio="none"/>'
+        f'<image href="{data_uri(shown(photo, crop))}" width="{width}" height="{height}" preserveAspectRatio="none"/>'
         f'<path d="M0 0H{width}V{height}H0Z{frame}" fill="#000" fill-opacity="0.62" fill-rule="evenodd"/>'
         f'<path d="{lines}" stroke="#000" stroke-opacity="0.45" stroke-width="3" {stroke}/>'
         f'<path d="{lines}" stroke="#fff" stroke-opacity="0.9" stroke-width="1" {stroke}/>'
@@ -70,7 +73,7 @@ def spotlight(photo: Image.Image, crop: Crop, weights: np.ndarray, label: str) -
     return (
         f'<svg class="spotlight" viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(label)}" '
         f'preserveAspectRatio="xMinYMin" style="display:block;width:100%;max-height:26rem;border-radius:6px">'
-        f'<image href="{data_uri(shown(photo))}" width="{width}" height="{height}" preserveAspectRatio="none"/>'
+        f'<image href="{data_uri(shown(photo, crop))}" width="{width}" height="{height}" preserveAspectRatio="none"/>'
         f'<g shape-rendering="crispEdges">{shades}</g><rect {frame} {stroke}/>{_cells(boxes, said)}</svg>'
     )
 

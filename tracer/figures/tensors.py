@@ -45,14 +45,22 @@ def heatmap(
     r"""The heatmap of a matrix `[rows, columns]`: row 0 on top, colour bar titled with the tensor's symbol.
 
     `symbol` is LaTeX (`\mathbf{Q}`), `symbolic` the two symbolic sizes. Values of both signs get a diverging scale
-    centred on 0, others a sequential one; -inf and NaN are left empty. `roles` says what rows and columns are, where
-    their sizes alone don't; `ticks` names the columns.
+    centred on 0, others a sequential one; -inf and NaN are left empty. A mask of one value and -inf gets two colours.
+    `roles` says what rows and columns are, where their sizes alone don't; `ticks` names the columns.
     """
     cells, box = reduce(np.atleast_2d(matrix))
+    if (open_value := mask_value(cells)) is not None:
+        cells = np.isfinite(cells).astype(np.float32)
     cells = np.where(np.isfinite(cells), cells, np.nan)
     known = cells[np.isfinite(cells)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    if low < 0 < high:
+    bar, hover = {}, "%{z:.4g}"
+    if open_value is not None:
+        closed, opened = colours.MASK
+        scale = {"colorscale": [(0, closed), (0.5, closed), (0.5, opened), (1, opened)], "zmin": 0, "zmax": 1}
+        bar, hover = {"tickvals": [0.25, 0.75], "ticktext": ["−∞", f"{open_value:g}"]}, "%{text}"
+        scale["text"] = np.where(cells > 0, f"{open_value:g}", "−∞")
+    elif low < 0 < high:
         edge = max(-low, high)
         scale = {"colorscale": colours.DIVERGING, "zmin": -edge, "zmax": edge}
     else:
@@ -69,8 +77,9 @@ def heatmap(
                 "outlinewidth": 0,
                 "nticks": 4 if cells.shape[0] < 20 else 9,
                 "tickfont": {"size": 14},
+                **bar,
             },
-            hovertemplate=f"{roles[0]} %{{y}}, {roles[1]} %{{x}}: %{{z:.4g}}<extra></extra>",
+            hovertemplate=f"{roles[0]} %{{y}}, {roles[1]} %{{x}}: {hover}<extra></extra>",
             **scale,
         )
     )
@@ -92,14 +101,26 @@ def heatmap(
     return figure
 
 
+def mask_value(matrix: np.ndarray) -> float | None:
+    """The one finite value of a matrix that else holds only −∞, as a mask does that is added; else None."""
+    known = matrix[np.isfinite(matrix)]
+    if known.size == matrix.size or not known.size or known.min() != known.max():
+        return None
+    return float(known.flat[0]) if np.isneginf(matrix).sum() + known.size == matrix.size else None
+
+
 def caption(matrix: np.ndarray) -> str:
     """One sentence on how the picture was reduced and what it leaves empty; empty where it shows every value."""
     _, (high, wide) = reduce(matrix)
     parts = []
     if (high, wide) != (1, 1):
         parts.append(f"Each cell is the mean of {high} × {wide} values, because {matrix.size:,} don't fit on a screen.")
-    if missing := int((~np.isfinite(matrix)).sum()):
-        parts.append(f"{missing:,} values are −∞ or NaN and left empty.")
+    if mask_value(matrix) is not None:
+        parts.append(f"{int(np.isinf(matrix).sum()):,} of {matrix.size:,} values are −∞.")
+    elif missing := int((~np.isfinite(matrix)).sum()):
+        kinds = {"−∞": np.isneginf(matrix).any(), "+∞": np.isposinf(matrix).any(), "NaN": np.isnan(matrix).any()}
+        found = " or ".join(name for name, there in kinds.items() if there)
+        parts.append(f"{missing:,} {'value is' if missing == 1 else 'values are'} {found} and left empty.")
     return " ".join(parts)
 
 
