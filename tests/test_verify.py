@@ -22,12 +22,13 @@ def model():
 
 @pytest.fixture(scope="module")
 def trace(model):
-    return model.trace()
+    return model.trace(primitives=True)
 
 
 def told(model, trace, net=None) -> tuple[dict, list[str]]:
     """The report, and its failures, on a model that shows `trace` for its run."""
-    liar = SimpleNamespace(name="liar", net=net or model.net, inputs=model.inputs, spec=model.spec, trace=lambda: trace)
+    shown = {"inputs": model.inputs, "spec": model.spec, "trace": lambda *, primitives: trace}
+    liar = SimpleNamespace(name="liar", net=net or model.net, **shown)
     report = verify.report(liar)
     return report, verify.failures(report)
 
@@ -122,6 +123,25 @@ def test_attention_that_can_not_be_recovered(model, trace):
     ]
 
 
+def test_primitives_that_do_not_give_what_their_op_gave(model, trace):
+    for error in (0.5, float("nan")):
+        opened = first(trace.decompositions, lambda one: one.error is not None, error=error)
+        _, failed = told(model, replace(trace, decompositions=opened))
+        assert len(failed) == 1 and re.search(
+            rf"op \d+ \(\w+\): its primitives differ from it by {error:.1e}", failed[0]
+        )
+
+
+def test_a_size_of_a_primitive_that_is_not_solved(model, trace):
+    chosen = next(one for one in trace.decompositions if len(one.primitives) > 1)
+    last = chosen.primitives[-1]
+    unsolved = replace(last.outputs[0], symbolic=("?",) * len(last.outputs[0].shape))
+    changed = (*chosen.primitives[:-1], replace(last, outputs=(unsolved,)))
+    opened = first(trace.decompositions, lambda one: one is chosen, primitives=changed)
+    _, failed = told(model, replace(trace, decompositions=opened))
+    assert len(failed) == 1 and failed[0].endswith("dimensions of its primitives are not solved")
+
+
 class Fused(torch.nn.Module):
     """PyTorch's own encoder layer, which takes a fused path of its own when nothing watches."""
 
@@ -141,7 +161,7 @@ def test_the_fast_path_is_compared_with_the_opened_one():
         net=net,
         spec=SimpleNamespace(whole=False),
         inputs=lambda: Inputs((x,)),
-        trace=lambda: tracer.trace(net, x, symbols={"B": 0, "T": 1}),
+        trace=lambda **asked: tracer.trace(net, x, symbols={"B": 0, "T": 1}, **asked),
     )
     with torch.no_grad():
         report = verify.report(model)

@@ -52,7 +52,7 @@ def report(model: Model) -> dict[str, object]:
     """The report on a model, run on its own sample without gradients."""
     with torch.no_grad():
         inputs = model.inputs()
-        traced = _seeded(model.trace)
+        traced = _seeded(model.trace, primitives=True)
         with Transparent():
             closed = _seeded(model.net, *inputs, **inputs.named)
         fast = _seeded(model.net, *inputs, **inputs.named)
@@ -73,7 +73,7 @@ def report(model: Model) -> dict[str, object]:
         "identical": _identical(traced.output, closed),
         "opened_error": None if _identical(closed, fast) else _difference(closed, fast),
     }
-    problems = [*_sizes(traced), *_cost(traced, model, inputs), *_attention(traced)]
+    problems = [*_sizes(traced), *_cost(traced, model, inputs), *_attention(traced), *_primitives(traced)]
     if model.spec.whole and traced.coverage < 1:
         problems.append(f"the steps cover {traced.coverage:.1%} of the computing ops, expected all")
     return to_json.plain(result | ({"problems": problems} if problems else {}))
@@ -218,3 +218,14 @@ def _attention(trace: Trace) -> Iterator[str]:
         off = (trace.attention(number, part=record.part).sum(dim=-1) - 1).abs().max().item()
         if not off <= ROWS:
             yield f"{where}: its rows sum to 1 only within {off:.1e}"
+
+
+def _primitives(trace: Trace) -> Iterator[str]:
+    """What the decompositions of the ops show to be wrong."""
+    for opened in trace.decompositions:
+        where = f"op {opened.op} ({trace.ops[opened.op].op})"
+        if opened.error is not None and not opened.error <= TOLERANCE:
+            yield f"{where}: its primitives differ from it by {opened.error:.1e}"
+        sizes = [size for one in opened.primitives for x in (*one.inputs, *one.outputs) for size in x.symbolic or ()]
+        if UNKNOWN in sizes:
+            yield f"{where}: {sizes.count(UNKNOWN)} dimensions of its primitives are not solved"
