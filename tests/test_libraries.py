@@ -17,6 +17,7 @@ WITH_STEPS = {
     "hf:vit",
     "hf:gpt2",
     "hf:bert",
+    "hf:llama",
     "timm:vit_tiny_patch16_224",
     *(name for name in sources.examples() if name.startswith("torchvision:")),
 }

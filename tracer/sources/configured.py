@@ -66,13 +66,14 @@ def text_as(tokenizer):
 
 
 def said(tokenizer, model, text: str | None, given: dict[str, int]) -> tuple[list[int], tuple[str, ...]]:
-    """The T token numbers of a text, and how they read; a given T cuts or repeats it."""
-    text = TEXT if text is None else text
+    """The T token numbers of a text, and how they read; a given T cuts or repeats it. ValueError for a text of more
+    tokens than the model reads: none is cut unseen."""
+    own, text = text is None, TEXT if text is None else text
     numbers, words = tokens(tokenizer, text, model.sizes["V"])
     if not numbers:
         raise ValueError(f"the text {text!r} has no token; at least one was expected")
     most = model.sizes.get("T_max", max(len(numbers), given.get("T", 0)))
-    length = given.get("T", min(len(numbers), most))
+    length = given.get("T", min(len(numbers), most) if own else len(numbers))
     if length > most:
         raise ValueError(f"T={length} tokens are too many: the model reads at most T_max={most}")
     repeats = length // len(numbers) + 1
