@@ -244,6 +244,19 @@ def test_symbols_of_a_module_that_nobody_described():
     assert one.primitives[-1].outputs[0].symbolic == ("B", "T", "7")
 
 
+def test_a_forward_that_fails_leaves_the_primitives_so_far():
+    with pytest.raises(KeyError) as caught:
+        tracer.trace(hazards.HalfWay(), torch.randn(2, 5), primitives=True)
+    trace = caught.value.trace
+    assert [op.op for op in trace.ops] == ["add", "mul"] and len(trace.decompositions) == 2
+
+
+def test_inference_mode():
+    with torch.inference_mode():
+        trace = tracer.trace(nn.TransformerEncoderLayer(8, 2, 16).eval(), torch.randn(5, 1, 8), primitives=True)
+    assert max(one.error or 0 for one in trace.decompositions) <= 1e-5
+
+
 def test_round_trip(tmp_path):
     trace = tracer.load("vit", **TINY["vit"]).trace(primitives=True)
     trace.save(tmp_path / "a.safetensors")
