@@ -20,6 +20,7 @@ from note_checks import (
 
 import tracer
 from tracer import paths
+from tracer.categories import COMPUTING, category
 from tracer.recorder.ops import is_layout
 
 ATTENTION = "encoder.layers.encoder_layer_0.self_attention"
@@ -191,6 +192,27 @@ def test_flops_of_the_whole_model():
     from note_checks import whole
 
     assert round(sum(op.flops for op in whole()) / 2 / 1e9, 2) == 35.13
+
+
+def test_categories_and_counts_of_a_block():
+    """The note's table of categories, counted on the standard path, of which it speaks.
+
+    Five reductions: a `var_mean` in each norm, the largest and the sum in softmax, and the mean over heads of the
+    weights that were asked for."""
+    trace = run(STANDARD)[1]
+    found = Counter(category(name) for name in primitives(trace))
+    assert {name: found[name] for name in COMPUTING if found[name]} == {
+        "Matrix Multiply": 6,
+        "Elementwise Binary": 29,
+        "Elementwise Unary": 4,
+        "Reduction": 5,
+    }
+    ran = {category(op.op) for op in trace.ops}
+    assert {"Reshape", "Transpose", "Memory", "Indexing"} <= ran
+    said = {"Reshape": ("view", "reshape", "unflatten"), "Transpose": ("transpose", "permute")}
+    said |= {"Memory": ("contiguous", "expand", "cat"), "Indexing": ("squeeze", "unsqueeze", "index")}
+    for name, calls in said.items():
+        assert {category(op) for call in calls for op in dispatched(call)} == {name}
 
 
 def test_a_small_one_of_other_sizes_has_the_same_ops():
