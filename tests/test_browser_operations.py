@@ -1,0 +1,104 @@
+"""The Operations page and the models of libraries in a real browser: by keyboard, at both widths, in both themes."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the server inherits it
+
+import pytest
+from test_browser import FIT, SLOW, quiet, settled
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(autouse=True)
+def patience(page) -> None:
+    page.set_default_timeout(SLOW)
+
+
+def operations(page) -> None:
+    page.goto("/")
+    page.get_by_text("What this run proves").wait_for()
+    page.get_by_role("link", name="Operations").click()
+    page.get_by_role("heading", name="Every operation that ran").wait_for()
+    page.locator(".operations table").wait_for()
+    settled(page)
+
+
+def rows(page) -> int:
+    return page.locator(".operations tbody tr.row").count()
+
+
+def test_the_table_filters_folds_and_sorts_by_keyboard(page):
+    operations(page)
+    status = page.locator(".operations [role=status]")
+    assert status.inner_text() == "333 ops"
+    block = page.get_by_role("button", name="block2", exact=True)
+    assert block.get_attribute("aria-expanded") == "false"
+    before = rows(page)
+    block.press("Enter")
+    assert block.get_attribute("aria-expanded") == "true" and rows(page) > before
+    block.press("Enter")
+    assert rows(page) == before
+    page.get_by_role("searchbox", name="Filter").fill("block1 softmax")
+    assert status.inner_text() == "1 of 333 ops" and rows(page) == 1
+    page.get_by_role("searchbox", name="Filter").fill("")
+    page.get_by_role("checkbox", name="Fold by module").uncheck()
+    assert rows(page) == 333
+    page.get_by_role("button", name="FLOP", exact=True).press("Enter")
+    head = page.get_by_role("columnheader", name="FLOP")
+    assert head.get_attribute("aria-sort") == "descending"
+    cells = page.locator(".operations tbody tr.row td:nth-child(6)")
+    costs = [int(text.replace(",", "")) for text in cells.all_inner_texts()]
+    assert costs == sorted(costs, reverse=True) and costs[0] > 0
+    quiet(page)
+
+
+def test_a_row_opens_below_and_leads_to_its_step(page):
+    operations(page)
+    page.get_by_role("searchbox", name="Filter").fill("block1 softmax")
+    page.locator(".operations tbody tr.row button").press("Enter")
+    page.get_by_role("heading", name="_softmax").wait_for()
+    settled(page)
+    assert "op=" in page.url
+    assert page.locator(".operations tr.chosen").count() == 1
+    page.get_by_role("button", name="Open every operation into its primitives").click()
+    page.get_by_text("PyTorch’s own decomposition, run on the arguments").wait_for()
+    page.get_by_role("button", name="Open this step on the page Trace").click()
+    page.get_by_role("heading", name="Step by step").wait_for()
+    assert "step=block1.attention.weights" in page.url
+    quiet(page)
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_fits_and_can_be_read(page, width, scheme):
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": 1400, "height": 900})
+    operations(page)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.locator(".js-plotly-plot").nth(1).wait_for()
+    page.wait_for_function(FIT)
+    colours = page.locator(".operations tbody td").first.evaluate(
+        "cell => [getComputedStyle(cell).color, getComputedStyle(document.querySelector('.stApp')).backgroundColor]"
+    )
+    text, ground = (sum(map(int, colour[colour.index("(") + 1 : -1].split(",")[:3])) for colour in colours)
+    assert abs(text - ground) > 450
+    quiet(page)
+
+
+def test_a_model_of_a_library_is_typed_agreed_to_and_shown(page):
+    page.goto("/")
+    page.get_by_text("What this run proves").wait_for()
+    box = page.get_by_test_id("stSidebar").get_by_role("combobox")
+    box.fill("hf:brt")
+    box.press("Enter")
+    page.get_by_role("alert").filter(has_text="hf:brt").wait_for()
+    assert page.get_by_text("What this run proves").is_visible()
+    box.fill("hf:bert")
+    page.get_by_role("option", name="hf:bert", exact=True).click()
+    page.get_by_text("109 million parameters").wait_for()
+    assert page.get_by_role("heading", name="The answer:").is_visible()
+    page.get_by_role("button", name="Load it").click()
+    page.get_by_role("heading", name="From text to the answer").wait_for()
+    page.get_by_text("Weights: seeded random weights").wait_for()
+    quiet(page)

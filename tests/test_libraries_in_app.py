@@ -1,0 +1,208 @@
+"""Models of libraries in the app: asked for by name, said what they take, refused in a sentence, on every page."""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import pytest
+import torch
+from streamlit.testing.v1 import AppTest
+from test_app import PAGES, opened, text, upload
+
+import tracer
+from pages.shared import libraries, session
+from tracer.sources import download, torchvision, transformers
+
+
+def typed(at: AppTest, name: str) -> AppTest:
+    """Types a name into the box; AppTest knows only names that are in the list."""
+    box = at.sidebar.selectbox[0]
+    if name not in box.options:
+        box.options.append(name)
+    box.set_value(name).run()
+    assert not at.exception
+    return at
+
+
+def press(at: AppTest, label: str) -> AppTest:
+    next(button for button in at.button if button.label == label).click().run()
+    assert not at.exception
+    return at
+
+
+def labels(at: AppTest) -> list[str]:
+    return [button.label for button in at.button]
+
+
+def test_examples_of_the_libraries_stand_beside_our_own():
+    options = opened().sidebar.selectbox[0].options
+    assert {"vit", "nanogpt", "torchvision:vit_b_16", "hf:bert"} <= set(options)
+    assert options.index("vit") < options.index("hf:bert")
+
+
+def test_nothing_is_loaded_before_the_visitor_agrees(monkeypatch):
+    at, asked = opened(), []
+    monkeypatch.setattr(tracer, "load", lambda name, **config: asked.append(name), raising=False)
+    typed(at, "torchvision:vit_b_16")
+    assert asked == [] and at.sidebar.selectbox[0].value == "vit" and at.session_state["model"] == "vit"
+    assert "86.6 million parameters, 346 MB of memory." in text(at)
+    assert "Nothing is downloaded" in text(at)
+    press(at, "Not now")
+    assert "Load it" not in labels(at) and asked == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("hf:brt", "did you mean 'hf:bert'?"),
+        ("vitt", "did you mean 'vit'?"),
+        ("torchvision:vit_b_61", "did you mean 'torchvision:vit_b_16'?"),
+        ("nolib:model", "there is no library 'nolib'"),
+        ("hf:" + "x" * 500, "at most 120 characters"),
+        ("hf:a/b/c/d", "hf:a/b/c/d"),
+        ("hf:", "hf:"),
+        ("[x](y)![z](w):q", "there is no library"),
+    ],
+)
+def test_an_unknown_name_is_refused_in_a_sentence_and_nothing_is_lost(name, said):
+    at = opened()
+    before = [head.value for head in at.main.subheader]
+    typed(at, name)
+    assert len(at.error) == 1 and said in at.error[0].value and "![" not in at.error[0].value
+    assert at.sidebar.selectbox[0].value == "vit" and [head.value for head in at.main.subheader] == before
+
+
+def test_what_is_too_large_for_memory_is_refused_before_it_is_loaded(monkeypatch):
+    monkeypatch.setenv("TRACER_MODEL_GB", "0.1")
+    at = typed(opened(), "torchvision:vit_b_16")
+    assert "TRACER_MODEL_GB" in at.error[0].value and "Load it" not in labels(at)
+
+
+def test_a_model_that_fails_to_load_leaves_the_one_before(monkeypatch):
+    at = typed(opened(), "torchvision:vit_b_32")
+
+    def broken(*given, **named):
+        raise RuntimeError("the file ends\nearly")
+
+    monkeypatch.setattr(session, "load", broken)
+    press(at, "Load it")
+    assert "'torchvision:vit_b_32' could not be loaded: the file ends early" in at.error[0].value
+    assert at.sidebar.selectbox[0].value == "vit"
+
+
+@pytest.mark.parametrize("name", ["hf:/etc", "hf:./here", "hf:~/models", "hf:..", "hf:tests", r"hf:C:\models"])
+def test_folders_of_the_server_stay_closed(name):
+    at = typed(opened(), name)
+    assert "folders of the server" in at.error[0].value
+
+
+def test_the_operator_may_open_folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRACER_LOCAL_MODELS", "1")
+    at = typed(opened(), f"hf:{tmp_path}")
+    assert "no folder with a config.json" in at.error[0].value
+    monkeypatch.setenv("TRACER_LOCAL_MODELS", "0")
+    assert not libraries.folders_allowed()
+
+
+@pytest.mark.parametrize(
+    ("address", "url", "allowed"),
+    [
+        ("127.0.0.1", "http://localhost:8501", True),
+        ("127.0.0.1", "https://tracer.example", False),  # a proxy stands before it
+        ("0.0.0.0", "http://localhost:8501", False),
+        ("127.0.0.1", None, False),
+    ],
+)
+def test_folders_are_open_on_ones_own_machine_only(monkeypatch, address, url, allowed):
+    monkeypatch.delenv("TRACER_LOCAL_MODELS", raising=False)
+    monkeypatch.setattr(libraries.st, "get_option", lambda name: address)
+    monkeypatch.setattr(libraries.st, "context", type("Context", (), {"url": url}))
+    assert libraries.folders_allowed() is allowed
+
+
+def test_two_models_of_libraries_at_most_are_kept():
+    assert session._library_model._info.max_entries == session._library_sample._info.max_entries == 2
+
+
+def test_bert_opens_on_every_page_and_its_weights_are_named():
+    at = press(typed(opened(), "hf:bert"), "Load it")
+    assert at.sidebar.selectbox[0].value == "hf:bert" and not at.error
+    for page in PAGES:
+        at.switch_page(page).run()
+        assert not at.exception and not at.error, page
+        assert "Weights: seeded random weights" in text(at), page
+    at.switch_page("pages/overview.py").run()
+    assert "has no head and so no answer of its own" in text(at)
+    typed(at, "vit")
+    assert "Weights:" not in text(at) and at.sidebar.selectbox[0].value == "vit"
+    typed(at, "hf:bert")
+    assert "Load it" not in labels(at) and at.sidebar.selectbox[0].value == "hf:bert"
+
+
+def test_vit_b_16_opens_on_every_page_and_both_paths_run():
+    at = press(typed(opened(), "torchvision:vit_b_16"), "Load it")
+    for page in PAGES:
+        at.switch_page(page).run()
+        assert not at.exception and not at.error, page
+    at.switch_page("pages/operations.py").run()
+    press(at, "Run both paths")
+    assert any("The outputs differ by at most" in box.value for box in at.success)
+    at.switch_page("pages/mask.py").run()
+    assert "The mask predicts exactly these positions." in [box.value for box in at.success]
+
+
+def test_a_partial_textbook_says_its_share(tmp_path):
+    import handmade
+
+    run = handmade.sample()
+    step = run.steps[:1]
+    loose = tuple(op if op.step == step[0].id else type(op)(**{**_fields(op), "step": None}) for op in run.ops)
+    handmade.sample(steps=step, ops=loose).save(path := tmp_path / "run.safetensors")
+    at = upload(opened(), path.read_bytes(), "run.safetensors")
+    assert "The steps cover 50 % of the operations that compute" in text(at)
+
+
+def _fields(op) -> dict:
+    return {name: getattr(op, name) for name in op.__dataclass_fields__}
+
+
+def test_a_saved_run_of_anybodys_module_is_sensible_on_every_page(tmp_path):
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    tracer.trace(net, torch.randn(3, 4)).save(path := tmp_path / "run.safetensors")
+    at = upload(opened(), path.read_bytes(), "run.safetensors")
+    assert at.title[0].value == "A run of Sequential"
+    for page in PAGES:
+        at.switch_page(page).run()
+        assert not at.exception and not at.error, page
+        assert "No equations are known for this model" in text(at), page
+        assert at.title, page
+
+
+def test_the_size_of_a_download_is_known_before(monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    assert torchvision.download("vit_b_16").size == 0 and "offline" in torchvision.download("vit_b_16").note
+    monkeypatch.setattr(torchvision, "offline", lambda: False)
+    assert torchvision.download("vit_b_16") == download.Download(round(330.285 * 2**20))
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    (folder / "vit_b_16-c867db91.pth").touch()
+    assert torchvision.download("vit_b_16") == (0, "its weights are on this machine")
+
+
+def test_the_hub_is_asked_for_the_weights_alone(monkeypatch):
+    import huggingface_hub
+
+    class Hub:
+        def model_info(self, id, **asked):
+            files = {"model.safetensors": 500, "onnx/model.safetensors": 70, "pytorch_model.bin": 900}
+            return type(
+                "Info", (), {"siblings": [type("F", (), {"rfilename": f, "size": s}) for f, s in files.items()]}
+            )
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Hub)
+    monkeypatch.setattr(transformers, "offline", lambda: False)
+    monkeypatch.setattr(transformers.Files, "exist", True)
+    monkeypatch.setattr(transformers.Files, "path", lambda self, name, local=False: None)
+    assert transformers.download("someone/model") == download.Download(500)
+    monkeypatch.setattr(Hub, "model_info", lambda *given, **asked: 1 / 0)
+    assert transformers.download("someone/model") == download.Download(None)

@@ -1,0 +1,179 @@
+"""The Operations page: categories, the table's rows, the pictures, and the page itself without a browser."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from collections import Counter
+
+import handmade
+import pytest
+import torch
+from test_app import opened, text, upload
+
+import tracer
+from tracer import categories, models
+from tracer.figures import operations, operations_table
+from tracer.recorder.ops import LAYOUT
+
+
+@pytest.fixture(scope="module")
+def run():
+    return tracer.load("vit", D=16, h=2, d_ff=24, L=2).trace(primitives=True)
+
+
+@pytest.mark.parametrize(
+    ("op", "category"),
+    [
+        ("addmm", "Matrix Multiply"),
+        ("aten.bmm", "Matrix Multiply"),
+        ("add_", "Elementwise Binary"),
+        ("gelu", "Elementwise Unary"),
+        ("_softmax", "Elementwise Unary"),
+        ("var_mean", "Reduction"),
+        ("view", "Reshape"),
+        ("t", "Transpose"),
+        ("clone", "Memory"),
+        ("select", "Indexing"),
+        ("native_layer_norm", "Fused"),
+        ("_scaled_dot_product_flash_attention_for_cpu", "Fused"),
+        ("nobody.knows", "Other"),
+    ],
+)
+def test_an_operation_has_the_category_of_the_texts(op, category):
+    assert categories.category(op) == category
+
+
+def test_each_operation_is_named_once_and_layout_computes_nothing():
+    every = Counter(op for ops in categories.OPS.values() for op in ops.split())
+    assert [op for op, count in every.items() if count > 1] == []
+    assert [op for op in LAYOUT if categories.category(op) in categories.COMPUTING] == []
+    assert set(categories.OPS) | {categories.OTHER} == set(categories.ORDER)
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_no_operation_of_ours_is_of_no_category(name):
+    run = tracer.load(name).trace(prove=False, primitives=True)
+    names = {op.op for op in run.ops} | {part.name for one in run.decompositions for part in one.primitives}
+    assert {one for one in names if categories.category(one) == categories.OTHER} == set()
+
+
+def test_the_table_has_a_row_for_each_op_and_its_sums_are_the_totals(run):
+    table = operations_table.table(run, "ops", chosen="op 3")
+    assert len(table["rows"]) == len(run.ops)
+    names = [column["name"] for column in table["columns"]]
+    for name, total in (("parameters", run.params), ("FLOP", run.flops)):
+        assert sum(row["cells"][names.index(name)] for row in table["rows"]) == total
+    assert [".".join(row["path"]) for row in table["rows"]] == [op.module for op in run.ops]
+
+
+def test_the_steps_of_a_block_fold_into_it(run):
+    rows = operations_table.table(run, "steps")["rows"]
+    assert len(rows) == len(run.steps)
+    assert {tuple(row["path"]) for row in rows} == {(), ("Block 1",), ("Block 2",)}
+
+
+def test_primitives_stand_under_their_op_with_its_error(run):
+    table = operations_table.table(run, "primitives", run.decompositions)
+    norm = next(op for op in run.ops if op.op == "native_layer_norm")
+    rows = [row for row in table["rows"] if row["id"] == f"op {norm.index}"]
+    assert [row["cells"][0] for row in rows] == [part.name for part in run.decompositions[norm.index].primitives]
+    assert len(rows) > 4 and rows[0]["path"][-1] == f"{norm.index} native_layer_norm"
+    assert rows[0]["cells"][-1][0] == run.decompositions[norm.index].error
+    assert [row["cells"][-1] for row in rows[1:]] == [["", ""]] * (len(rows) - 1)
+
+
+def test_arithmetic_by_module_and_stage_adds_up(run):
+    table = operations.arithmetic(run)
+    assert sum(sum(row.values()) for row in table.values()) == run.flops
+    assert {"block1", "block2"} <= set(table) and set(table["block1"]) == {"attention", "mlp"}
+    assert table["block1"] == table["block2"]
+
+
+def test_many_modules_are_shortened_and_nothing_is_lost(run, monkeypatch):
+    monkeypatch.setattr(operations, "MOST", 2)
+    table = operations.arithmetic(run)
+    assert len(table) == 3 and sum(sum(row.values()) for row in table.values()) == run.flops
+    assert list(table)[-1].endswith("others")
+
+
+def test_long_module_names_lose_what_they_share():
+    paths = ["encoder.layers.layer_0", "encoder.layers.layer_1", "a.0", "b.0"]
+    assert list(operations._short(paths).values()) == ["layer_0", "layer_1", "a.0", "b.0"]
+
+
+def test_the_pictures_say_what_their_axes_are(run):
+    bars = operations.categories(operations.counts([op.op for op in run.ops]))
+    assert bars.layout.xaxis.title.text == "operations" and bars.layout.yaxis.title.text == "category"
+    assert sum(bars.data[0].x) == len(run.ops)
+    cost = operations.flops(operations.arithmetic(run))
+    assert cost.layout.xaxis.title.text == "FLOP" and cost.layout.yaxis.title.text == "module"
+    assert sum(sum(trace.x) for trace in cost.data) == run.flops
+
+
+def zoom(at, level: str):
+    next(group for group in at.main.button_group if "primitives" in group.options).set_value(level).run()
+    assert not at.exception and not at.error
+    return at
+
+
+def press(at, label: str):
+    next(button for button in at.main.button if button.label.startswith(label)).click().run()
+    assert not at.exception and not at.error
+    return at
+
+
+def test_an_operation_leads_to_its_makers_its_step_and_its_primitives():
+    at = opened("pages/operations.py")
+    first = at.main.selectbox[0].value
+    trace = at.session_state["held"][2]
+    assert trace.ops[first].flops
+    made = trace.ops[first].inputs[1].maker
+    press(at, f"{made}: ")
+    assert at.main.selectbox[0].value == made and at.query_params["op"] in (str(made), [str(made)])
+    at.main.selectbox[0].set_value(first).run()
+    assert at.main.subheader[0].value == f"{first}: addmm"
+    press(at, "Open every operation")
+    assert any("gives what it gave up to" in box.value for box in at.success)
+    press(at, "Open this step")
+    assert at.title[0].value == "Step by step" and at.session_state["step"] == trace.ops[first].step
+
+
+def test_all_three_zoom_levels_open_and_counts_follow():
+    at = opened("pages/operations.py")
+    assert "What kinds of operations" in text(at)
+    assert "What kinds of primitives" in text(zoom(at, "primitives"))
+    zoom(at, "steps")
+    press(at, "See its operations")
+    trace = at.session_state["held"][2]
+    assert at.main.selectbox[0].value == trace.steps[0].ops[0]
+
+
+def test_an_address_that_names_no_operation_is_passed_over():
+    at = opened("pages/operations.py")
+    at.query_params["op"] = "99999"
+    at.run()
+    assert not at.exception
+
+
+def test_our_own_models_write_attention_out():
+    assert "Fused and standard attention" not in text(opened("pages/operations.py"))
+
+
+@pytest.mark.parametrize("primitives", [False, True])
+def test_a_saved_run_of_anybodys_module_shows_what_it_holds(tmp_path, primitives):
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    run = tracer.trace(layer, torch.randn(1, 5, 8), primitives=primitives)
+    run.save(path := tmp_path / "run.safetensors")
+    at = upload(opened("pages/operations.py"), path.read_bytes(), "run.safetensors")
+    assert "the model is needed: a saved run has none" in text(at)
+    assert ("holds no primitives" in text(at)) is not primitives
+    zoom(at, "primitives")
+    assert ("What kinds of primitives" in text(at)) is primitives
+
+
+def test_an_awkward_saved_run_opens_at_every_level(tmp_path):
+    handmade.sample().save(path := tmp_path / "run.safetensors")
+    at = upload(opened("pages/operations.py"), path.read_bytes(), "run.safetensors")
+    for level in operations_table.LEVELS:
+        zoom(at, level)
