@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 
-from tracer import cost
+from tracer.account import account as account_of
+from tracer.account import part_of
 from tracer.equations import latex
 from tracer.equations.algebra import Product
 from tracer.equations.node import Node, infer
 from tracer.notation import MEANINGS
 from tracer.probe import Solution, Vocabulary, solve, value_of
 from tracer.prove import Proof, prove, proven_shape, recomputed, same_size
-from tracer.record import AttentionRecord, Decomposition, Op, Operand, Step, Symbol, TensorRecord, Trace
-from tracer.recorder import Recording, Seen, record
-from tracer.recorder.sources import source
+from tracer.record import AttentionRecord, Decomposition, Operand, Step, Symbol, Trace
+from tracer.recorder import Recording, record
 from tracer.steps import Found, Line, match, owners
 
 WHOLE = {"": "L"}
@@ -119,7 +118,7 @@ def assemble(
     found = match(lines, seen)
     layers = {line.id: line.layer for line in lines}
     depths = tuple((part, name, sizes[name]) for part, name in parts.items() if name in sizes)
-    account = _account(
+    account = account_of(
         tuple(seen),
         tuple((name, tensor.numel()) for name, tensor in recording.parameters.items()),
         tuple((op, step, layers[step]) for op, step in owners(found, seen).items()),
@@ -175,11 +174,6 @@ def _decompositions(recording: Recording, solution: Solution | None) -> tuple[De
     return decompositions(recording.opened, solution)
 
 
-def part_of(module: str, parts: Collection[str]) -> str:
-    """The tower that a module's path lies in, or ""."""
-    return next((part for part in parts if part and f"{module}.".startswith(f"{part}.")), "")
-
-
 def _of_parts(records, parts: dict[str, str]) -> tuple[AttentionRecord, ...]:
     """The attention of each tower counted on its own, from 0."""
     found, count = [], Counter()
@@ -188,96 +182,6 @@ def _of_parts(records, parts: dict[str, str]) -> tuple[AttentionRecord, ...]:
         found.append(replace(attention, part=part, layer=count[part]))
         count[part] += 1
     return tuple(found)
-
-
-class Account(NamedTuple):
-    """All ops of a run and what they cost together."""
-
-    ops: tuple[Op, ...]
-    params: int
-    params_symbolic: str
-    flops: int
-    flops_symbolic: str
-
-
-@lru_cache(maxsize=32)
-def _account(seen: tuple[Seen, ...], parameters, owner, solution: Solution | None, parts, depths) -> Account:
-    """The records of all ops. Runs of one model on other values have the same ones, and all visitors share them."""
-    layers = {op: layer for op, _, layer in owner}
-    ops = _ops(seen, dict(parameters), {op: step for op, step, _ in owner}, solution)
-    places = [(part_of(op.module, parts), layers.get(op.index)) for op in ops]
-    depths = {part: depth for part, *depth in depths}
-    return Account(
-        ops,
-        sum(op.params for op in ops),
-        cost.total([(op.params_symbolic, *place) for op, place in zip(ops, places, strict=True)], depths),
-        sum(op.flops for op in ops),
-        cost.total([(op.flops_symbolic, *place) for op, place in zip(ops, places, strict=True)], depths),
-    )
-
-
-def _ops(seen, sizes_of: dict[str, int], owner: dict[int, str], solution: Solution | None) -> tuple[Op, ...]:
-    counted: set[str] = set()
-    known: dict = {}
-    ops = []
-    for i, op in enumerate(seen):
-        inputs, outputs = (solution.inputs[i], solution.outputs[i]) if solution else (None, None)
-        names, fresh = (), {}
-        for j, (_, _, maker) in enumerate(op.inputs):
-            if maker in sizes_of:
-                names = (*names, maker) if maker not in names else names
-                if maker not in counted:
-                    counted.add(maker)
-                    fresh[maker] = j
-        flops = 0 if op.layout else _flops(op)
-        formula = "?" if flops else "0"
-        params_symbolic = "?" if fresh else "0"
-        if solution:
-            formula = cost.flops_symbolic(op.name, inputs, outputs[0] if outputs else ()) if flops else "0"
-            params_symbolic = cost.elements([inputs[j] for j in fresh.values()])
-        ops.append(
-            Op(
-                index=i,
-                module=op.module,
-                call=op.call,
-                op=op.name,
-                function=op.function,
-                source=source(*op.line) if op.line else None,
-                inputs=_tensors(op.inputs, inputs, known),
-                outputs=_tensors(op.outputs, outputs, known),
-                parameters=names,
-                params=sum([sizes_of[name] for name in fresh]),
-                params_symbolic=params_symbolic,
-                flops=flops,
-                flops_symbolic=formula,
-                step=owner.get(i),
-                note=solution.held[i] if solution else "",
-            )
-        )
-    return tuple(ops)
-
-
-def _flops(op: Seen) -> int:
-    if not cost.counts(op.name):
-        return 0
-    return cost.flops(op.name, tuple([shape for shape, *_ in op.inputs]), op.outputs[0][0] if op.outputs else ())
-
-
-def _tensors(described, symbolic, known: dict) -> tuple[TensorRecord, ...]:
-    """The records of described tensors; a tensor that several ops take is one record."""
-    found = []
-    for key in zip(described, symbolic, strict=True) if symbolic else described:
-        record = known.get(key)
-        if record is None:
-            (shape, dtype, maker), names = key if symbolic else (key, None)
-            record = known[key] = TensorRecord(shape, _dtype(dtype), maker, names)
-        found.append(record)
-    return tuple(found)
-
-
-@lru_cache(maxsize=64)
-def _dtype(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _step(found: Found, ops, solution: Solution | None, sizes, same, value) -> Step:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from tracer.account import part_of
 from tracer.equations import tensors
 from tracer.recorder import record
 from tracer.steps import match
-from tracer.tracing import part_of
 
 if TYPE_CHECKING:
     from tracer.model import Inputs, Model

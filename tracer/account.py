@@ -1,0 +1,110 @@
+"""The account of a run: every op as plain data, and what all of them cost together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+
+from tracer import cost
+from tracer.probe import Solution
+from tracer.record import Op, TensorRecord
+from tracer.recorder import Seen
+from tracer.recorder.sources import source
+
+
+class Account(NamedTuple):
+    """All ops of a run and what they cost together."""
+
+    ops: tuple[Op, ...]
+    params: int
+    params_symbolic: str
+    flops: int
+    flops_symbolic: str
+
+
+@lru_cache(maxsize=32)
+def account(seen: tuple[Seen, ...], parameters, owner, solution: Solution | None, parts, depths) -> Account:
+    """The records of all ops. Runs of one model on other values have the same ones, and all visitors share them."""
+    layers = {op: layer for op, _, layer in owner}
+    ops = _ops(seen, dict(parameters), {op: step for op, step, _ in owner}, solution)
+    places = [(part_of(op.module, parts), layers.get(op.index)) for op in ops]
+    depths = {part: depth for part, *depth in depths}
+    return Account(
+        ops,
+        sum(op.params for op in ops),
+        cost.total([(op.params_symbolic, *place) for op, place in zip(ops, places, strict=True)], depths),
+        sum(op.flops for op in ops),
+        cost.total([(op.flops_symbolic, *place) for op, place in zip(ops, places, strict=True)], depths),
+    )
+
+
+def _ops(seen, sizes_of: dict[str, int], owner: dict[int, str], solution: Solution | None) -> tuple[Op, ...]:
+    counted: set[str] = set()
+    known: dict = {}
+    ops = []
+    for i, op in enumerate(seen):
+        inputs, outputs = (solution.inputs[i], solution.outputs[i]) if solution else (None, None)
+        names, fresh = (), {}
+        for j, (_, _, maker) in enumerate(op.inputs):
+            if maker in sizes_of:
+                names = (*names, maker) if maker not in names else names
+                if maker not in counted:
+                    counted.add(maker)
+                    fresh[maker] = j
+        flops = 0 if op.layout else _flops(op)
+        formula = "?" if flops else "0"
+        params_symbolic = "?" if fresh else "0"
+        if solution:
+            formula = cost.flops_symbolic(op.name, inputs, outputs[0] if outputs else ()) if flops else "0"
+            params_symbolic = cost.elements([inputs[j] for j in fresh.values()])
+        ops.append(
+            Op(
+                index=i,
+                module=op.module,
+                call=op.call,
+                op=op.name,
+                function=op.function,
+                source=source(*op.line) if op.line else None,
+                inputs=tensor_records(op.inputs, inputs, known),
+                outputs=tensor_records(op.outputs, outputs, known),
+                parameters=names,
+                params=sum([sizes_of[name] for name in fresh]),
+                params_symbolic=params_symbolic,
+                flops=flops,
+                flops_symbolic=formula,
+                step=owner.get(i),
+                note=solution.held[i] if solution else "",
+            )
+        )
+    return tuple(ops)
+
+
+def _flops(op: Seen) -> int:
+    if not cost.counts(op.name):
+        return 0
+    return cost.flops(op.name, tuple([shape for shape, *_ in op.inputs]), op.outputs[0][0] if op.outputs else ())
+
+
+def tensor_records(described, symbolic, known: dict) -> tuple[TensorRecord, ...]:
+    """The records of described tensors; a tensor that several ops take is one record."""
+    found = []
+    for key in zip(described, symbolic, strict=True) if symbolic else described:
+        record = known.get(key)
+        if record is None:
+            (shape, dtype, maker), names = key if symbolic else (key, None)
+            record = known[key] = TensorRecord(shape, _dtype(dtype), maker, names)
+        found.append(record)
+    return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def _dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def part_of(module: str, parts: Collection[str]) -> str:
+    """The tower that a module's path lies in, or ""."""
+    return next((part for part in parts if part and f"{module}.".startswith(f"{part}.")), "")
