@@ -11,6 +11,7 @@ from test_app import PAGES, opened, text, upload
 
 import tracer
 from pages.shared import libraries, session
+from tracer.lightened import lightened
 from tracer.sources import download, torchvision, transformers
 
 
@@ -132,6 +133,8 @@ def test_bert_opens_on_every_page_and_its_weights_are_named():
         assert not at.exception and not at.error, page
         assert "Weights: seeded random weights" in text(at), page
     at.switch_page("pages/overview.py").run()
+    run = at.session_state["held"][2]
+    assert all(step.error is not None or step.recomputed for step in run.steps)
     assert "has no head and so no answer of its own" in text(at)
     typed(at, "vit")
     assert "Weights:" not in text(at) and at.sidebar.selectbox[0].value == "vit"
@@ -149,6 +152,16 @@ def test_vit_b_16_opens_on_every_page_and_both_paths_run():
     assert any("The outputs differ by at most" in box.value for box in at.success)
     at.switch_page("pages/mask.py").run()
     assert "The mask predicts exactly these positions." in [box.value for box in at.success]
+
+
+def test_a_lightened_run_keeps_its_proofs_and_its_attention():
+    run = tracer.load("vit", D=16, h=2, d_ff=24, L=3).trace()
+    light = lightened(run, 20_000)
+    kept = [step for step in light.steps if light.value(step) is not None]
+    asked = {key for record in run.attentions for key in (record.q, record.k)}
+    assert 0 < sum(light.value(step).nbytes for step in kept if step.value not in asked) <= 20_000
+    assert len(kept) < len(run.steps) and light.steps == run.steps and kept[0] == run.steps[0]
+    assert light.attention(2).equal(run.attention(2)) and light.values[light.picture.value] is not None
 
 
 def test_a_partial_textbook_says_its_share(tmp_path):

@@ -23,6 +23,8 @@ OWN = "its own"
 """The name of the sample of a model that has one of its own, such as a text."""
 LIBRARY_MODELS = 2
 """How many models of libraries are in memory at once, for all visitors together."""
+AT_HAND = 2**30
+"""Bytes of tensors that are at hand while the steps of such a model are proven."""
 _one_at_a_time = Lock()
 
 
@@ -230,7 +232,7 @@ def inputs(made, chosen: Given) -> dict:
 def _run(name: str, chosen: tuple, what: Given) -> Trace:
     made = load(name, chosen)
     with st.spinner("Running the model and proving every step"):
-        return made.trace(**inputs(made, what))
+        return _proven(name, made, **inputs(made, what))
 
 
 def sample_trace(name: str, chosen: tuple, sample: str) -> Trace:
@@ -240,17 +242,31 @@ def sample_trace(name: str, chosen: tuple, sample: str) -> Trace:
 
 @st.cache_resource(max_entries=32, show_spinner="Running the model on the sample and proving every step")
 def _our_sample(name: str, chosen: tuple, sample: str) -> Trace:
-    return _on_sample(name, chosen, sample)
+    return _proven(name, *_with_sample(name, chosen, sample))
 
 
-@st.cache_resource(max_entries=LIBRARY_MODELS, show_spinner="Running the model on the sample")
+@st.cache_resource(max_entries=LIBRARY_MODELS, show_spinner="Running the model on the sample and proving every step")
 def _library_sample(name: str, chosen: tuple, sample: str) -> Trace:
-    return _on_sample(name, chosen, sample)
+    return _proven(name, *_with_sample(name, chosen, sample))
 
 
-def _on_sample(name: str, chosen: tuple, sample: str, **how) -> Trace:
-    made, found = load(name, chosen), samples(models.samples(name)).get(sample)
-    return made.trace(image=found(), **how) if found else made.trace(**how)
+def _with_sample(name: str, chosen: tuple, sample: str) -> tuple:
+    """The model and the photo of the sample, None for a sample that is the model's own."""
+    found = samples(models.samples(name)).get(sample)
+    return load(name, chosen), found and found()
+
+
+def _proven(name: str, made, image=None, **given) -> Trace:
+    """A run with every step proven. Models of libraries are too large for the tensors of all their steps to stay: they
+    are there while the steps are proven, one model at a time, and then the first ones are kept."""
+    given |= {} if image is None else {"image": image}
+    if not sources.is_foreign(name):
+        return made.trace(**given)
+    from tracer.lightened import lightened
+    from tracer.tracing import KEEP
+
+    with _one_at_a_time:
+        return lightened(made.trace(**given, keep=AT_HAND), KEEP)
 
 
 def primitives() -> tuple[Decomposition, ...]:
@@ -271,4 +287,5 @@ def primitives() -> tuple[Decomposition, ...]:
 
 @st.cache_resource(max_entries=4, show_spinner="Opening every operation and running its primitives")
 def _sample_primitives(name: str, chosen: tuple, sample: str) -> tuple[Decomposition, ...]:
-    return _on_sample(name, chosen, sample, prove=False, primitives=True).decompositions
+    made, image = _with_sample(name, chosen, sample)
+    return made.trace(image, prove=False, primitives=True).decompositions

@@ -156,5 +156,5 @@ def _legend(trace: Trace) -> None:
         return
     with st.sidebar.expander("Symbols of this run", expanded=True), st.container(key="legend"):
         for size in trace.symbols:
-            formula = f"= {notation.latex(size.equals)} " if size.equals else ""
+            formula = f"= {notation.latex(size.equals)} " if size.equals not in ("", str(size.value)) else ""
             st.markdown(f"${notation.latex(size.name)} {formula}= {size.value}$ — {plain(size.meaning)}")

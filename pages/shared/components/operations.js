@@ -102,7 +102,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
     }
     const open = state.words.length > 0 || state.open.has(module.key);
     const sums = [module.name, ...module.sums.slice(1)];
-    sums[1] = `${module.count} ${data.level === "ops" ? "ops" : data.level}`;
+    sums[1] = `${module.count} ${module.count === 1 ? data.level.slice(0, -1) : data.level}`;
     lines.push(
       `<tr class="module"><th class="name" scope="row" style="--depth:${depth}">` +
         `<button type="button" data-key="${escaped(module.key)}" data-module="${escaped(module.key)}" ` +
