@@ -83,7 +83,10 @@ def _patch(inputs: Inputs, segment: Segment, place: int) -> int:
     """The number of a patch in the photo; visible ones are listed by number in an input of their own."""
     if segment.name == "image":
         return place
-    return int(next(tensor for tensor in inputs if not tensor.is_floating_point())[0, place])
+    listed = next((tensor for tensor in inputs if not tensor.is_floating_point()), None)
+    if listed is None:
+        raise ValueError("which patches are visible is drawn inside the model, so none can be changed alone")
+    return int(listed[0, place])
 
 
 def _differing(before: torch.Tensor, after: torch.Tensor) -> tuple[int, ...]:
