@@ -80,7 +80,7 @@ def test_layer_norm():
     one = opened(F.layer_norm, torch.randn(2, 5, 7), [7], torch.randn(7), torch.randn(7))["native_layer_norm"]
     assert names(one, layout=True) == ["var_mean", "add", "rsqrt", "sub", "mul", "mul", "add"]
     shapes = [p.outputs[0].shape for p in one.primitives]
-    assert shapes == [(2, 5, 1)] * 3 + [(2, 5, 7)] * 4
+    assert shapes == [(2, 5, 1)] * 3 + [(2, 5, 7)] * 4 and {p.within for p in one.primitives} == {""}
     makers = [[x.maker for x in p.inputs] for p in one.primitives]
     assert makers == [["input 0"], [0], [1], ["input 0", 0], [3, 2], [4, "input 1"], [5, "input 2"]]
 

@@ -99,7 +99,8 @@ class Lister:
         for tensor in tensors(args[position] for position in facts.written if position < len(args)):
             self._makers.wrote(tensor, number)
         outputs = tuple(self._makers.made(tensor, number) for tensor in tensors((result,)))
-        self.parts.append(Part(facts.name, "/".join(self._within), inputs, outputs))
+        within = self._within[:-1] if self._within[-1:] == [facts.name] else self._within  # one overload by another
+        self.parts.append(Part(facts.name, "/".join(within), inputs, outputs))
         return result
 
     def _opened(self, func, facts, args, kwargs) -> tuple[bool, object]:
