@@ -42,3 +42,15 @@ def cost(name: str) -> Cost:
     parameters = sum(map(prod, shapes(spec, full).values()))
     asked = source.download(id) if hasattr(source, "download") else Download(None)
     return Cost(name, summary(name), parameters, parameters * 4, asked)
+
+
+def on_the_hub(id: str) -> Download:
+    """The size of the weights of a repository of the hub, which is asked for it; unknown where it does not answer."""
+    from huggingface_hub import HfApi
+
+    try:
+        found = HfApi().model_info(id, files_metadata=True, timeout=10).siblings or ()
+    except Exception:  # whatever the network or the hub make of the question
+        return Download(None)
+    sizes = [file.size for file in found if file.rfilename.endswith(".safetensors") and "/" not in file.rfilename]
+    return Download(None if None in sizes else sum(sizes))

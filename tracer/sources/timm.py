@@ -14,6 +14,7 @@ from tracer.models.vit import WHY
 from tracer.notation import symbol
 from tracer.record import Segment
 from tracer.results import class_probabilities
+from tracer.sources.download import Download, on_the_hub
 from tracer.sources.network import offline, reason
 from tracer.sources.textbook import FUSED, Table, Writer, photo_tokens
 from tracer.sources.torchvision import imported as torchvision
@@ -166,6 +167,20 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
         "data": known.hf_hub_id,
     }
     return made.eval(), card, f"timm's weights {known.hf_hub_id}"
+
+
+def download(id: str) -> Download:
+    """What loading the weights downloads; the hub, where timm keeps them, is asked for the size of their file."""
+    known = imported().get_pretrained_cfg(id)
+    if known is None or not known.hf_hub_id:
+        return Download(0, "timm publishes no weights for it, so they are seeded random ones")
+    from huggingface_hub import try_to_load_from_cache
+
+    if try_to_load_from_cache(known.hf_hub_id, "model.safetensors"):
+        return Download(0, "its weights are on this machine")
+    if offline():
+        return Download(0, "it is offline, so its weights are seeded random ones")
+    return on_the_hub(known.hf_hub_id)
 
 
 def _built(id: str, *, H: int, P: int, D: int, h: int, L: int, K: int) -> torch.nn.Module:

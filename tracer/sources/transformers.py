@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 
 from tracer.model import Spec
 from tracer.sources import families
-from tracer.sources.download import Download
+from tracer.sources.download import Download, on_the_hub
 from tracer.sources.network import offline, reason
 
 PREFIX = "hf"
@@ -78,14 +78,7 @@ def download(id: str) -> Download:
         return Download(0, "its weights are on this machine")
     if offline():
         return Download(0, "it is offline, and its weights are not on this machine")
-    from huggingface_hub import HfApi
-
-    try:
-        found = HfApi().model_info(id, files_metadata=True, timeout=10).siblings or ()
-    except Exception:  # whatever the network or the hub make of the question: the size stays unknown
-        return Download(None)
-    sizes = [file.size for file in found if file.rfilename.endswith(".safetensors") and "/" not in file.rfilename]
-    return Download(None if None in sizes else sum(sizes))
+    return on_the_hub(id)
 
 
 class Files:
