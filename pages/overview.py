@@ -52,8 +52,8 @@ with right:
             "Each of these equations was executed on the tensors of this run. The largest difference between equation "
             f"and model is **{scientific(worst)}** of the largest value."
         )
-    if card := texts.card(session.card()):
-        st.info(card, icon=":material/school:")
+    if about := " ".join(filter(None, (texts.about(trace), texts.card(session.card())))):
+        st.info(about, icon=":material/school:")
 
 if trace.steps:
     st.subheader("The whole way")

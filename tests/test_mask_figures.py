@@ -84,3 +84,10 @@ def test_hidden_patches_are_left_empty():
     nan = np.nan
     found = answers.visible(pixels, [1, 2], 2, 2)
     assert np.array_equal(found, [[nan, nan, 2, 3], [4, 5, nan, nan]], equal_nan=True)
+
+
+def test_a_panel_is_as_large_as_its_matrix():
+    figure = answers.panel(np.arange(6.0).reshape(2, 3), "error", "patch")
+    assert (tuple(figure.layout.xaxis.range), tuple(figure.layout.yaxis.range)) == ((-0.5, 2.5), (1.5, -0.5))
+    assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == ("patch column", "patch row")
+    assert figure.data[0].colorbar.title.text == "error" and not answers.panel(np.ones((1, 1))).data[0].showscale

@@ -158,7 +158,7 @@ def test_each_word_of_the_caption_shows_where_it_looked():
 def test_the_label_map_lies_over_the_photo_and_can_be_seen_through():
     at = chosen("segmenter")
     chart = lambda: json.loads(at.main.get("plotly_chart")[0].proto.spec)  # noqa: E731
-    assert chart()["data"][0]["opacity"] == 0.6 and len(chart()["layout"]["images"]) == 1
+    assert chart()["data"][0]["opacity"] == 1 and len(chart()["layout"]["images"]) == 1
     assert any(entry["name"].startswith("circle") for entry in chart()["data"][1:])
     at.main.slider[0].set_value(0).run()
     assert not at.exception and chart()["data"][0]["opacity"] == 0
@@ -195,3 +195,14 @@ def test_the_overview_shows_which_patches_the_encoder_saw():
     assert f"the encoder saw {len(visible)} of 64 patches" in text(at)
     titles = json.loads(at.main.get("plotly_chart")[0].proto.spec)["layout"]["annotations"]
     assert [title["text"] for title in titles] == ["what the encoder sees", "predicted picture", "anomaly"]
+
+
+@pytest.mark.parametrize("model", models.names())
+def test_the_overview_says_of_every_model_what_it_is_and_what_it_learned(model):
+    (said,) = [element.value for element in chosen(model).info]
+    assert said.startswith(models.summary(model)[:30])
+    assert ("It has learned nothing" in said) == (models.card(model) is None)
+
+
+def test_what_goes_in_and_what_comes_out_stand_one_above_the_other():
+    assert "reverse this one\n→\neno siht esrever" in [element.value for element in chosen("transformer").code]

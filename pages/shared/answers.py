@@ -44,7 +44,10 @@ def _next(result, trace) -> None:
 
 
 def _tokens(result, trace) -> None:
-    st.subheader("Token in, token out")
+    given, said = "".join(result["text"]), "".join(result["tokens"])
+    st.subheader("The answer")
+    st.code(f"{given}\n→\n{said}", language=None)
+    st.caption("What goes in, and below the most probable token at each place. Fill tokens are there too.")
     st.dataframe(
         {
             "place": list(range(len(result["tokens"]))),
@@ -53,6 +56,7 @@ def _tokens(result, trace) -> None:
             "probability": [classes.percent(share) for share in result["probabilities"]],
         },
         hide_index=True,
+        height="content",
     )
 
 
@@ -99,8 +103,8 @@ def _looks(result, trace) -> None:
     )
     if measured is not None:
         said += (
-            " On unseen scenes its maximum lies on the object that a colour or shape word names "
-            f"{classes.percent(measured)} of the time."
+            " Measured on other scenes, for words of colour and shape: the patch that this attention weighs most lies "
+            f"on the object that the word names, in {classes.percent(measured)} of the cases."
         )
     st.caption(plain(said))
 
@@ -120,7 +124,7 @@ def _labels(result, trace) -> None:
     shares = {name: share for name, share in zip(result["classes"], result["shares"], strict=True) if share}
     said = ", ".join(f"{name} {classes.percent(share)}" for name, share in shares.items())
     view = session.traced_view(trace)
-    opacity = st.slider("How much of the photo the labels cover", 0, 100, 60, format="%d %%") if view else 100
+    opacity = st.slider("How much of the photo the labels cover", 0, 100, 100, format="%d %%") if view else 100
     figure = answers.label_map(result["labels"], result["classes"], view and view.image, opacity / 100)
     st.plotly_chart(figure, alt=f"Label map over the photo: {said}", config=PLAIN)
 
@@ -130,17 +134,23 @@ def _reconstruction(result, trace) -> None:
     pixels = np.asarray(result["pixels"], dtype=float).mean(axis=-1)
     anomaly = np.asarray(result["anomaly"], dtype=float)
     view = session.traced_view(trace)
-    seen = {}
+    panels = {}
     if view is not None:
         left = answers.visible(np.asarray(view.image.convert("L")), result["visible"], *anomaly.shape)
-        seen = {"what the encoder sees": left}
+        panels["What the encoder sees"] = answers.panel(left)
     row, column = np.unravel_index(int(anomaly.argmax()), anomaly.shape)
     said = f"The patch in row {row}, column {column} is the hardest to predict from the others."
-    panels = {**seen, "predicted picture": pixels, "anomaly": anomaly}
-    st.plotly_chart(answers.maps(panels, {"anomaly": "error"}), alt=said, config=PLAIN)
+    panels["The predicted picture"] = answers.panel(pixels)
+    panels["The anomaly"] = answers.panel(anomaly, "error in grey levels, of 255", "patch")
+    columns = st.columns(2)
+    for index, (name, figure) in enumerate(panels.items()):
+        with columns[index % 2]:
+            st.markdown(f"**{name}**")
+            st.plotly_chart(figure, alt=f"{name}. {said}", config=PLAIN)
     st.caption(
-        f"In this run the encoder saw {len(result['visible'])} of {anomaly.size} patches. For the anomaly every patch "
-        f"was hidden once and predicted from the patches around it. {said}"
+        f"In the run that is traced here the encoder saw {len(result['visible'])} of {anomaly.size} patches and drew "
+        "the others. The anomaly comes from more runs, which are not traced: in them every patch was hidden once and "
+        f"predicted from the patches around it. {said}"
     )
 
 

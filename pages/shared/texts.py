@@ -7,7 +7,7 @@ from pages.shared.session import View
 from tracer import models, notation
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
-from tracer.record import Step
+from tracer.record import Step, Trace
 
 
 def plain(text: str) -> str:
@@ -53,6 +53,19 @@ def seen(view: View) -> str:
         f"{view.image.height} × {view.image.width} pixels, that is {view.rows} × {view.columns} patches of {side}. "
         "Each becomes one token, in reading order. Point at one to see it in both pictures."
     )
+
+
+def about(trace: Trace) -> str:
+    """What the model of a run is and what it learned, in words; empty for a run that does not say."""
+    said = [models.summary(trace.model)] if trace.model in models.names() else []
+    if "random weights" in trace.weights:
+        said.append(
+            f"**It has learned nothing:** its weights are {trace.weights}, so its answer means nothing. Shapes, "
+            "equations and proofs hold for any weights."
+        )
+    elif trace.weights:
+        said.append(f"Its weights: {trace.weights}.")
+    return plain(" ".join(said))
 
 
 def card(facts: Mapping | None) -> str:

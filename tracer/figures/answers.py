@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import plotly.graph_objects as go
 from PIL import Image
-from plotly.subplots import make_subplots
 
 from tracer.figures.classes import percent, ranking
 from tracer.figures.colours import SEQUENTIAL, STAGES
@@ -86,33 +85,21 @@ def visible(pixels: np.ndarray, patches: Sequence[int], rows: int, columns: int)
     return np.where(shown.repeat(high, axis=0).repeat(wide, axis=1), pixels, np.nan)
 
 
-def maps(panels: dict[str, np.ndarray], units: dict[str, str]) -> go.Figure:
-    """Matrices under their names, two a row, each on its own scale; a colour bar for those with a unit."""
-    rows = -(-len(panels) // 2)
-    figure = make_subplots(
-        rows=rows, cols=2, subplot_titles=list(panels), horizontal_spacing=0.16, vertical_spacing=0.4 / rows**2
+def panel(values: np.ndarray, unit: str = "", cell: str = "pixel") -> go.Figure:
+    """A matrix as a picture, grey, or with a `unit` in colours with a bar; `cell` names what its rows and columns are of."""
+    values = np.asarray(values, dtype=float)
+    high, wide = values.shape
+    figure = go.Figure(
+        go.Heatmap(
+            z=values,
+            colorscale=SEQUENTIAL if unit else "gray",
+            showscale=bool(unit),
+            colorbar={"title": {"text": unit, "side": "right"}, "thickness": 12} if unit else None,
+            hovertemplate="row %{y}, column %{x}: %{z:.3g}<extra></extra>",
+        )
     )
-    for index, (name, values) in enumerate(panels.items()):
-        row, column, unit = index // 2 + 1, index % 2 + 1, units.get(name)
-        axis = "" if index == 0 else index + 1
-        right, high = figure.layout[f"xaxis{axis}"].domain[1], figure.layout[f"yaxis{axis}"].domain
-        bar = {"title": {"text": unit}, "x": right, "y": sum(high) / 2, "thickness": 12, "len": high[1] - high[0]}
-        figure.add_trace(
-            go.Heatmap(
-                z=np.asarray(values, dtype=float),
-                colorscale=SEQUENTIAL if unit else "gray",
-                showscale=bool(unit),
-                colorbar=bar if unit else None,
-                hovertemplate=f"{name}, row %{{y}}, column %{{x}}: %{{z:.3g}}<extra></extra>",
-            ),
-            row=row,
-            col=column,
-        )
-        frame = {"constrain": "domain", "showgrid": False, "zeroline": False, "row": row, "col": column}
-        side = "row" if column == 1 else None
-        figure.update_yaxes(
-            autorange="reversed", scaleanchor=f"x{axis}", constraintoward="top", title_text=side, **frame
-        )
-        figure.update_xaxes(title_text="column", **frame)
-    figure.update_layout(height=330 * rows, margin={"l": 8, "r": 8, "t": 36, "b": 8}, font={"size": 15}, **CLEAR)
+    frame = {"constrain": "domain", "showgrid": False, "zeroline": False, "nticks": 5}
+    figure.update_xaxes(title=f"{cell} column", range=[-0.5, wide - 0.5], **frame)
+    figure.update_yaxes(title=f"{cell} row", range=[high - 0.5, -0.5], scaleanchor="x", constraintoward="top", **frame)
+    figure.update_layout(height=340, margin={"l": 8, "r": 8, "t": 8, "b": 8}, font={"size": 15}, **CLEAR)
     return figure
