@@ -206,3 +206,48 @@ def test_the_overview_says_of_every_model_what_it_is_and_what_it_learned(model):
 
 def test_what_goes_in_and_what_comes_out_stand_one_above_the_other():
     assert "reverse this one\n→\neno siht esrever" in [element.value for element in chosen("transformer").code]
+
+
+def test_the_address_carries_the_model_and_choosing_changes_it():
+    at = AppTest.from_file(str(app.PAGES.parent / "app.py"), default_timeout=SECONDS)
+    at.query_params["model"] = "nanogpt"
+    at.run()
+    assert not at.exception and at.sidebar.selectbox[0].value == "nanogpt" and "ROMEO" in at.code[0].value
+    at.selectbox[0].set_value("transformer").run()
+    assert at.query_params["model"] in ("transformer", ["transformer"])
+
+
+def test_a_bad_model_in_the_address_is_a_sentence():
+    at = AppTest.from_file(str(app.PAGES.parent / "app.py"), default_timeout=SECONDS)
+    at.query_params["model"] = "vitt"
+    at.run()
+    assert not at.exception and "did you mean 'vit'?" in at.error[0].value
+    assert at.sidebar.selectbox[0].value == "vit" and at.title
+
+
+def test_the_box_follows_a_saved_run_and_comes_back(tmp_path):
+    at = chosen("transformer")
+    at.session_state["held"][2].save(path := tmp_path / "run.safetensors")
+    other = upload(chosen("segmenter"), path.read_bytes(), "run.safetensors")
+    assert other.sidebar.selectbox[0].value == "transformer" and other.sidebar.selectbox[0].disabled
+    next(button for button in other.button if button.label == "Back to the sample").click().run()
+    assert not other.exception and other.sidebar.selectbox[0].value == "segmenter"
+
+
+def test_what_a_text_holds_is_quoted_and_not_rendered():
+    at = chosen("nanogpt")
+    at.text_area[0].set_value("$x^2$ **md**").run()
+    assert r"'\$x^2\$ \*\*md\*\*' holds '\*'" in at.error[0].value.replace(r"'\$'", r"'\*'") or at.error
+    assert "could not be run on your text" in at.error[0].value and "Your text" in text(at)
+    assert r"\$x^2\$ \*\*md\*\*" in at.error[0].value and "its own" not in text(at)
+
+
+def test_another_mask_than_the_trained_one_is_said_on_every_page():
+    at = chosen("nanogpt", "pages/mask.py")
+    at.segmented_control[0].set_value("bidirectional").run()
+    for page in PAGES:
+        at.switch_page(page).run()
+        assert not at.exception and "the weights were trained **causal**" in at.warning[0].value, page
+    at.switch_page("pages/mask.py").run()
+    next(button for button in at.button if button.label == "Back to causal").click().run()
+    assert not at.exception and not at.warning and at.segmented_control[0].value == "causal"

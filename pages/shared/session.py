@@ -173,7 +173,11 @@ def trace() -> Trace:
         except Exception as error:  # code of a library may raise anything; ours refuses with a ValueError
             if not (isinstance(error, ValueError) or sources.is_foreign(name)):
                 raise
-            st.error(f"{name} could not be run on {chosen.name}: {' '.join(str(error).split())[:500]}")
+            what = {"text": "your text"}.get(chosen.kind, "its own sample" if chosen.name == OWN else chosen.name)
+            said = " ".join(str(error).split())[:500]
+            from pages.shared.texts import quoted  # texts imports this module
+
+            st.error(quoted(f"{name} could not be run on {what}: {said}"))
             frame.leave()
         st.session_state["held"] = (chosen, key, run)
     return run

@@ -10,7 +10,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from pages.shared import libraries, session
-from pages.shared.texts import plain
+from pages.shared.texts import plain, quoted
 from tracer import models, notation
 from tracer.record import Trace
 
@@ -27,16 +27,10 @@ def choices():
         given = session.given()
         session.model_name()
         opened = given.kind == "trace"
-        st.selectbox(
-            "Model",
-            libraries.suggestions(),
-            key="model",
-            disabled=opened,
-            persist_state="session",
-            accept_new_options=True,
-            help="One of ours, or any model of a library by its name: torchvision:vit_b_16, timm:…, hf:… "
-            "Before one of those is loaded you are told what it takes.",
-        )
+        if opened:
+            st.selectbox("Model", [given.trace.model], disabled=True, help="The model of the saved run.")
+        else:
+            _model()
         origin = st.container()
         libraries.asking()
         _samples(given)
@@ -47,8 +41,22 @@ def choices():
         if "image" in takes:
             _camera()
         if refusal := st.session_state["refusal"]:
-            st.error(plain(refusal), icon=":material/block:")
+            st.error(quoted(refusal), icon=":material/block:")
     return origin
+
+
+def _model() -> None:
+    st.selectbox(
+        "Model",
+        libraries.suggestions(),
+        key="model",
+        persist_state="session",
+        accept_new_options=True,
+        help="One of ours, or any model of a library by its name: torchvision:vit_b_16, timm:…, hf:… "
+        "Before one of those is loaded you are told what it takes.",
+    )
+    with st.expander("What these models are"):
+        st.caption("  \n".join(plain(f"**{name}**: {models.summary(name)}") for name in models.names()))
 
 
 def _samples(given: session.Given) -> None:
@@ -59,8 +67,9 @@ def _samples(given: session.Given) -> None:
             st.session_state[key] = given.name
             st.pills("Sample", samples, key=key, required=True, on_change=lambda: _take_sample(st.session_state[key]))
         return
-    kinds = {"trace": "Saved run", "text": "Your text with"}
-    st.text(f"{kinds.get(given.kind, 'Your photo')}: {given.name}")
+    kinds = {"trace": "Saved run", "text": "Your text, with"}
+    own = given.name == session.OWN
+    st.text("Your text" if own else f"{kinds.get(given.kind, 'Your photo')}: {given.name}")
     if st.button("Back to the sample", icon=":material/undo:", width="stretch"):
         session.take_sample(samples[0])
         st.rerun()

@@ -15,6 +15,12 @@ def plain(text: str) -> str:
     return text.replace("![", r"!\[")
 
 
+def quoted(sentence: str) -> str:
+    """A sentence that quotes what somebody gave, for markdown: no sign in it is markup. `literal` escapes more."""
+    sentence = re.sub(r"([\\`*$~\[\]<#|]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))", r"\\\1", sentence)
+    return re.sub(r":(?=[\w/+-]+:)", r"\:", sentence)
+
+
 def literal(label: str) -> str:
     """A label of a widget as it is: none of its signs is markdown."""
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", label)

@@ -86,7 +86,7 @@ def visible(pixels: np.ndarray, patches: Sequence[int], rows: int, columns: int)
 
 
 def panel(values: np.ndarray, unit: str = "", cell: str = "pixel") -> go.Figure:
-    """A matrix as a picture, grey, or with a `unit` in colours with a bar; `cell` names what its rows and columns are of."""
+    """A matrix as a picture: grey, or with a `unit` in colours and with a bar; `cell` is what a cell of it is."""
     values = np.asarray(values, dtype=float)
     high, wide = values.shape
     figure = go.Figure(
