@@ -5,7 +5,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.shared import frame, sidebar
+from pages.shared import frame, influence, sidebar
 
 PAGES = Path(__file__).parent / "pages"
 ICON = PAGES / "shared" / "components" / "icon.svg"
@@ -31,6 +31,7 @@ def main() -> None:
     page = st.navigation(pages)
     origin = sidebar.choices()
     with frame.around():
+        influence.notice()
         page.run()
     sidebar.run(origin)
 

@@ -16,6 +16,29 @@ def allowed() -> tuple[str, ...]:
     return masks if len(masks) > 1 else ()
 
 
+def notice() -> None:
+    """Says on every page that the mask is not the one that the weights were trained with, and leads back to it."""
+    now = dict(session.options()).get("mask")
+    if now is None or session.given().kind == "trace" or now == (trained := _trained()):
+        return
+    st.warning(
+        f"The mask is **{now}**, but the weights were trained **{trained}**: the model sees what it never saw in "
+        "training, and its answer is another one than that of the trained model.",
+        icon=":material/grid_on:",
+    )
+    st.button(f"Back to {trained}", icon=":material/undo:", on_click=_back, args=(trained,))
+
+
+def _trained() -> str:
+    first = models.spec_of(session.model_name()).options["mask"][0]
+    return (models.card(session.model_name()) or {}).get("options", {}).get("mask", first)
+
+
+def _back(trained: str) -> None:
+    session.choose("mask", trained)
+    st.session_state[f"mask-{session.model_name()}"] = trained
+
+
 def choice() -> None:
     """Lets the visitor choose among the masks that the model was written for."""
     if not (masks := allowed()):
@@ -40,10 +63,9 @@ def changes() -> None:
         held = st.session_state["masked"] = (chosen, key, [_under(mask) for mask in masks])
     shares, said = zip(*held[2], strict=True)
     st.dataframe({"mask": masks, "pairs of tokens open": shares, "what the model says": said}, hide_index=True)
-    trained = (models.card(session.model_name()) or {}).get("options", {}).get("mask", masks[0])
     st.caption(
-        f"The same input, the same weights; only the mask differs. The weights were trained {trained}: under another "
-        "mask their rows meet tokens that they never saw in training."
+        f"The same input, the same weights; only the mask differs. The weights were trained {_trained()}: under "
+        "another mask their rows meet tokens that they never saw in training."
     )
 
 
