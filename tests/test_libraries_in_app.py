@@ -194,7 +194,7 @@ def test_a_saved_run_of_anybodys_module_is_sensible_on_every_page(tmp_path):
 def test_the_size_of_a_download_is_known_before(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     assert torchvision.download("vit_b_16").size == 0 and "offline" in torchvision.download("vit_b_16").note
-    monkeypatch.setattr(torchvision, "offline", lambda: False)
+    monkeypatch.setattr(torchvision, "forbidden", lambda: False)
     assert torchvision.download("vit_b_16") == download.Download(round(330.285 * 2**20))
     folder = tmp_path / "checkpoints"
     folder.mkdir()

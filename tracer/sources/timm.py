@@ -15,7 +15,7 @@ from tracer.notation import symbol
 from tracer.record import Segment
 from tracer.results import class_probabilities
 from tracer.sources.download import Download, on_the_hub
-from tracer.sources.network import offline, reason
+from tracer.sources.network import offline, reason, why
 from tracer.sources.textbook import FUSED, Table, Writer, photo_tokens
 from tracer.sources.torchvision import imported as torchvision
 from tracer.steps import Place
@@ -23,6 +23,7 @@ from tracer.textbook import Page
 
 PREFIX = "timm"
 PACKAGE = "timm"
+FILE = "model.safetensors"
 EXAMPLES = {
     "vit_tiny_patch16_224": "ViT-Ti/16 of timm, a plain Vision Transformer.",
     "vit_base_patch16_reg4_gap_256": "ViT-B/16 of timm with four register tokens and no CLS (Darcet et al. 2024).",
@@ -154,11 +155,14 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
     known = imported().get_pretrained_cfg(id)
     if known is None or not known.hf_hub_id:
         return None, None, f"seeded random weights: timm publishes none for {id}"
+    import huggingface_hub
+
     try:
-        made = imported().create_model(id, pretrained=True)
-    except (OSError, RuntimeError) as error:
-        why = "it is offline" if offline() else reason(error)
-        return None, None, f"seeded random weights, since those of {id} are not on this machine ({why})"
+        file = huggingface_hub.hf_hub_download(known.hf_hub_id, FILE, local_files_only=offline())
+    except (OSError, ValueError) as error:
+        said = why() if offline() else reason(error)
+        return None, None, f"seeded random weights, since those of {id} are not on this machine, and {said}"
+    made = imported().create_model(id, pretrained=True, pretrained_cfg_overlay={"file": file})
     card = {
         "sizes": dict(spec.sizes),
         "mean": known.mean,
@@ -176,10 +180,10 @@ def download(id: str) -> Download:
         return Download(0, "timm publishes no weights for it, so they are seeded random ones")
     from huggingface_hub import try_to_load_from_cache
 
-    if try_to_load_from_cache(known.hf_hub_id, "model.safetensors"):
+    if try_to_load_from_cache(known.hf_hub_id, FILE):
         return Download(0, "its weights are on this machine")
     if offline():
-        return Download(0, "it is offline, so its weights are seeded random ones")
+        return Download(0, f"{why()}, so its weights are seeded random ones")
     return on_the_hub(known.hf_hub_id)
 
 

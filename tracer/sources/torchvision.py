@@ -16,7 +16,7 @@ from tracer.notation import symbol
 from tracer.record import Segment
 from tracer.results import class_probabilities
 from tracer.sources.download import Download
-from tracer.sources.network import offline, reason
+from tracer.sources.network import forbidden, reason
 from tracer.sources.textbook import FUSED, Table, Writer, photo_tokens
 from tracer.steps import Place
 from tracer.textbook import Page
@@ -151,7 +151,7 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
     """
     found, folder = _weights(id)
     name = found.url.rpartition("/")[2]
-    if offline() and not (folder / name).is_file():
+    if forbidden() and not (folder / name).is_file():
         return None, None, f"seeded random weights, since {name} is not on this machine and it is offline"
     try:
         tensors = torch.hub.load_state_dict_from_url(found.url, str(folder), check_hash=True, weights_only=True)
@@ -176,7 +176,7 @@ def download(id: str) -> Download:
     found, folder = _weights(id)
     if (folder / found.url.rpartition("/")[2]).is_file():
         return Download(0, "its weights are on this machine")
-    if offline():
+    if forbidden():
         return Download(0, "it is offline, so its weights are seeded random ones")
     return Download(round(found.meta["_file_size"] * 2**20))
 

@@ -1,4 +1,4 @@
-"""Models of transformers: `hf:ID` of the hub, `hf:` and a local folder, or a family's name, such as `hf:bert`.
+"""Models of transformers: `hf:owner/name` of the hub, `hf:` and a local folder, or a family, such as `hf:bert`.
 
 A family is one file of `families/`, found by the `model_type` that a checkpoint's configuration names.
 """
@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from tracer.model import Spec
 from tracer.sources import families
 from tracer.sources.download import Download, on_the_hub
-from tracer.sources.network import offline, reason
+from tracer.sources.network import offline, reason, why
 
 PREFIX = "hf"
 PACKAGE = "transformers"
@@ -59,7 +59,11 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
     options = {option: sizes[option] for option in spec.options}
     try:
         made = family.architecture(config).from_pretrained(
-            id, use_safetensors=True, trust_remote_code=False, attn_implementation=options.get("attention", "sdpa")
+            id,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=offline(),
+            attn_implementation=options.get("attention", "sdpa"),
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ValueError(
@@ -77,7 +81,7 @@ def download(id: str) -> Download:
     if Path(id).is_dir() or any(files.path(name, local=True) for name in WEIGHTS):
         return Download(0, "its weights are on this machine")
     if offline():
-        return Download(0, "it is offline, and its weights are not on this machine")
+        return Download(0, f"{why()}, and its weights are not on this machine")
     return on_the_hub(id)
 
 
@@ -94,6 +98,8 @@ class Files:
 
     def path(self, name: str, local: bool = False) -> Path | None:
         """One of the checkpoint's files, or None where it has none or can't be reached; `local` asks nobody."""
+        if self.id in _families():  # a family, and no checkpoint: nobody is asked for it
+            return None
         try:
             return _file(self.id, name, local or offline())
         except FileNotFoundError:
@@ -104,7 +110,7 @@ class Files:
         """The checkpoint's tokenizer, or None where it has none."""
         if not any(self.path(name) for name in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model")):
             return None
-        return imported().AutoTokenizer.from_pretrained(self.id, trust_remote_code=False)
+        return imported().AutoTokenizer.from_pretrained(self.id, trust_remote_code=False, local_files_only=offline())
 
     def card(self, config) -> dict:
         """Mean and standard deviation of pixels, and the names of classes."""
@@ -116,6 +122,12 @@ class Files:
         if names and not all(name == f"LABEL_{number}" for number, name in names.items()):
             card["classes"] = [names[number] for number in sorted(names)]
         return card
+
+
+@lru_cache(maxsize=1)
+def _families() -> dict[str, str]:
+    """The names of the families and the modules of their files."""
+    return {module.name: f"{families.__name__}.{module.name}" for module in iter_modules(families.__path__)}
 
 
 @lru_cache(maxsize=256)  # what is missing now may be there later: errors are not remembered
@@ -143,7 +155,7 @@ def _file(id: str, name: str, local: bool) -> Path:
 def _found(id: str):
     """The family's file and the configuration of a checkpoint, or of the family where that is all that is named."""
     files = Files(id)
-    known = {module.name: f"{families.__name__}.{module.name}" for module in iter_modules(families.__path__)}
+    known = _families()
     if not files.exist:
         if id in known:
             family = import_module(known[id])
@@ -153,10 +165,10 @@ def _found(id: str):
         near = get_close_matches(id, known, n=1, cutoff=0.6)
         hint = f"did you mean 'hf:{near[0]}'?" if near else "expected one on this machine, a folder, or a family: "
         hint += "" if near else ", ".join(known)
-        why = "it is offline (HF_HUB_OFFLINE)" if offline() else "the hub can't be reached or has no such model"
-        raise ValueError(f"'hf:{id}' is not on this machine, and {why}; {hint}")
+        said = why() if offline() else "the model hub has none of that name"
+        raise ValueError(f"'hf:{id}' is not on this machine, and {said}; {hint}")
     try:
-        config = imported().AutoConfig.from_pretrained(id, trust_remote_code=False)
+        config = imported().AutoConfig.from_pretrained(id, trust_remote_code=False, local_files_only=offline())
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"the configuration of 'hf:{id}' can't be read ({reason(error)})") from None
     name = config.model_type.replace("-", "_")
