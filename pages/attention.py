@@ -27,10 +27,17 @@ if layers:
     components.attention_map(trace, layers, rollout, part)
 if not layers or "text" in [segment.name for segment in segments(trace, part)]:
     tokens.matrix(trace, part)
-st.caption(
-    "What such a map does not show: how much a patch changed the answer, since the values that the weights multiply "
-    "and the residual stream that passes them by are not in it, and other weights can give the same output; attention "
-    "is not by itself an explanation (Jain and Wallace 2019). Rollout multiplies the blocks’ mean maps, each with half "
-    "an identity for the residual stream (Abnar and Zuidema 2020)."
+if "random weights" in trace.weights:
+    st.caption("These weights are random numbers that learned nothing, so every token gets about the same share.")
+said = (
+    f"What such a map does not show: how much a {'patch' if layers else 'token'} changed the answer, since the values "
+    "that the weights multiply and the residual stream that passes them by are not in it, and other weights can give "
+    "the same output; attention is not by itself an explanation (Jain and Wallace 2019)."
 )
+if layers:
+    said += (
+        " Rollout multiplies the blocks’ mean maps, each with half an identity for the residual stream (Abnar and "
+        "Zuidema 2020)."
+    )
+st.caption(said)
 claims.show(trace)

@@ -70,3 +70,10 @@ def test_the_browser_gets_weights_photo_and_crop():
     assert rest[:768] == colours.table()
     assert Image.open(BytesIO(rest[768:])).size == (100, 40)
     assert len(rest) - 768 == header["jpeg"]
+
+
+def test_tokens_that_are_no_patch_have_a_name_of_their_own():
+    segments = (Segment("image", 0, 4), Segment("text", 4, 7))
+    picture = Picture("photo", (0, 0, 1, 1), 2, 2, 0)
+    trace = Trace("hand", (), picture=picture, segments=segments, words=("<begin>", "red", "red"))
+    assert maps.others(trace) == [("4: '<begin>'", 4), ("5: 'red'", 5), ("6: 'red'", 6)]

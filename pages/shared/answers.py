@@ -91,7 +91,7 @@ def _looks(result, trace) -> None:
     layer, head, measured = known[which]["layer"], known[which].get("head"), known[which].get("share")
     shares = region(trace, place, layer, head)
     said = (
-        f"Before “{words[place - 1]}” the model looks most at patch {int(shares.argmax()) + 1}; "
+        f"Before “{words[place - 1]}” the model looks most at patch {int(shares.argmax())}; "
         f"{classes.percent(float(shares.sum()))} of this row’s attention is on the picture."
     )
     components.drawing(photos.spotlight(view.photo, view.crop, shares.numpy(), said), "spotlight")

@@ -10,6 +10,7 @@ from tracer.attention import layers as of_part
 from tracer.attention import rollout as over_blocks
 from tracer.attention import segments
 from tracer.figures.colours import table
+from tracer.figures.masks import labels
 from tracer.figures.photos import shown
 from tracer.figures.tensors import as_array
 from tracer.record import AttentionRecord, Trace
@@ -85,8 +86,9 @@ def pack(trace: Trace, layers: list[int], rollout: np.ndarray | None = None, par
 
 
 def others(trace: Trace, part: str | None = None) -> list[tuple[str, int]]:
-    """(name, token) of the tokens that are no patch, such as CLS."""
+    """(name, token) of the tokens that are no patch, such as CLS or the words of a text."""
     picture = trace.picture
     patches = range(picture.first, picture.first + picture.rows * picture.columns)
-    found = [(own.name, token) for own in segments(trace, part) for token in range(own.start, own.stop)]
-    return [(name, token) for name, token in found if token not in patches]
+    found = [token for own in segments(trace, part) for token in range(own.start, own.stop)]
+    names = labels(trace, part, max(found, default=-1) + 1)
+    return [(names[token], token) for token in found if token not in patches]

@@ -69,7 +69,7 @@ def spotlight(photo: Image.Image, crop: Crop, weights: np.ndarray, label: str) -
     left, top, right, bottom = boxes[int(shares.argmax())]
     frame = f'x="{left:g}" y="{top:g}" width="{right - left:g}" height="{bottom - top:g}" fill="none"'
     stroke = f'stroke="{stage_colour("attention")}" stroke-width="4" vector-effect="non-scaling-stroke"'
-    said = [f"patch {number}: {share:.1%} of the attention" for number, share in enumerate(shares.ravel(), start=1)]
+    said = [f"patch {number}: {share:.1%} of the attention" for number, share in enumerate(shares.ravel())]
     return (
         f'<svg class="spotlight" viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(label)}" '
         f'preserveAspectRatio="xMinYMin" style="display:block;width:100%;max-height:26rem;border-radius:6px">'
@@ -79,7 +79,7 @@ def spotlight(photo: Image.Image, crop: Crop, weights: np.ndarray, label: str) -
 
 
 def patches(image: Image.Image, rows: int, columns: int) -> str:
-    """The model's input taken apart: its patches as the model sees them, numbered in the order of the tokens.
+    """The model's input taken apart: its patches as the model sees them, numbered from 0 in the order of the tokens.
 
     The sides of the image must be multiples of the grid. Beyond 100 patches the numbers are left out.
     """
@@ -100,7 +100,7 @@ def patches(image: Image.Image, rows: int, columns: int) -> str:
     height, width = sheet.shape[0], sheet.shape[1] - gap
     sheet = sheet[:, :width]
     numbers = "".join(
-        f'<text x="{column * pitch_x}" y="{row * pitch_y + head - 3}">{row * columns + column + 1}</text>'
+        f'<text x="{column * pitch_x}" y="{row * pitch_y + head - 3}">{row * columns + column}</text>'
         for row in range(rows if numbered else 0)
         for column in range(columns)
     )
@@ -122,9 +122,9 @@ def patches(image: Image.Image, rows: int, columns: int) -> str:
 
 def _cells(boxes: list[tuple[float, float, float, float]], titles: Sequence[str] = ()) -> str:
     """A clear rectangle over each patch, to point at: the same patch in two drawings has the same number."""
-    titles = titles or [f"patch {number}" for number in range(1, len(boxes) + 1)]
+    titles = titles or [f"patch {number}" for number in range(len(boxes))]
     return "".join(
         f'<rect data-patch="{number}" x="{left:g}" y="{top:g}" width="{right - left:g}" height="{bottom - top:g}" '
         f'fill="transparent"><title>{title}</title></rect>'
-        for number, ((left, top, right, bottom), title) in enumerate(zip(boxes, titles, strict=True), start=1)
+        for number, ((left, top, right, bottom), title) in enumerate(zip(boxes, titles, strict=True))
     )

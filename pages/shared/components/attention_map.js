@@ -3,7 +3,7 @@
 const SHOWN = 5;
 const LISTED = 12;
 const DECADES = 3;
-const remembered = {}; // the choices, while the page is open: also when the visitor comes back from another page
+const memory = {}; // the choices for each kind of map, while the page is open: also when the visitor comes back
 
 const percent = (weight) => {
   const value = 100 * weight;
@@ -110,7 +110,8 @@ export default function ({ data, parentElement }) {
   const photo = find(".photo");
   const heat = find(".heat");
   const centre = map.first + Math.floor(map.rows / 2) * map.columns + Math.floor(map.columns / 2);
-  const first = { layer: map.layers.at(-1), view: "mean", scale: "linear", query: centre };
+  const remembered = (memory[[map.part, map.layers, map.heads, map.tokens]] ??= {});
+  const first = { layer: map.layers.at(-1), view: map.heads > 1 ? "mean" : "0", scale: "linear", query: centre };
   const state = Object.assign(first, remembered);
   if (!map.layers.includes(state.layer)) state.layer = map.layers[0];
   if (state.view === "rollout" ? !map.rollout : Number(state.view) >= map.heads) state.view = "mean";
@@ -162,7 +163,7 @@ export default function ({ data, parentElement }) {
     const blocks = map.layers.map((layer) => [layer, String(layer + 1)]);
     choices(find("[data-group=layer]"), blocks, state.layer, (layer) => choose({ layer }));
     const heads = Array.from({ length: map.heads }, (_, head) => [String(head), String(head)]);
-    const views = [...heads, ["mean", "mean"], ...(map.rollout ? [["rollout", "rollout"]] : [])];
+    const views = [...heads, ...(map.heads > 1 ? [["mean", "mean"]] : []), ...(map.rollout ? [["rollout", "rollout"]] : [])];
     choices(find("[data-group=view]"), views, state.view, (view) => choose({ view }));
     const scales = ["linear", "log"].map((name) => [name, name]);
     choices(find("[data-group=scale]"), scales, state.scale, (scale) => choose({ scale }));
@@ -222,14 +223,17 @@ export default function ({ data, parentElement }) {
         return item;
       }),
     );
+    find(".others-title").hidden = map.others.length < 3;
     find(".others").replaceChildren(
       ...map.others.map(([name, token]) => {
         const button = document.createElement("button");
         button.type = "button";
         button.setAttribute("aria-pressed", String(state.query === token));
-        button.textContent = `Use ${name} as the query`;
+        const many = map.others.length > 2; // words of a text: a list of choices, each with what it gets
+        button.textContent = many ? name : `Use ${name} as the query`;
+        button.setAttribute("aria-label", `Use ${name} as the query`);
         const weight = document.createElement("small");
-        weight.textContent = `${name} gets ${percent(weights[token])}`;
+        weight.textContent = many ? percent(weights[token]) : `${name} gets ${percent(weights[token])}`;
         button.append(weight);
         button.onclick = () => choose({ query: token });
         return button;
@@ -250,9 +254,12 @@ export default function ({ data, parentElement }) {
 
   function drawHeads() {
     const layer = state.layer;
+    const whole = state.view === "rollout"; // over all blocks: no one block's heads belong to it
+    multiples.hidden = find(".heads-title").hidden = whole || map.heads < 2;
+    find("[data-group=layer]").disabled = whole;
     const rows = Array.from({ length: map.heads }, (_, head) => row(map, layer, String(head), state.query));
     const most = Math.max(...rows.map((weights) => largest(map, weights)));
-    find(".heads-title").textContent = `All heads of block ${layer + 1}, one scale: 0 to ${percent(most)}`;
+    find(".heads-title").textContent = `All heads of block ${layer + 1}, one scale: ${state.scale === "log" ? "up" : "0"} to ${percent(most)}`;
     [...multiples.children].forEach((button, head) => {
       paint(button.firstChild, map, rows[head], most, state.scale);
       button.lastChild.textContent = `head ${head}`;
