@@ -33,9 +33,19 @@ labels = pictures.labels(trace, part, max(cells.shape))
 left, right = st.columns(2, gap="large")
 with left:
     st.subheader(f"The mask that ran: {kind}")
-    query = st.slider("Query: the token that looks", 0, last, min(last, cells.shape[0] // 2))
+    if (all_open := bool(cells.all())) and not influence.allowed():
+        st.info("This model has no mask: every token may look at every token.", icon=":material/lock_open:")
+    query = st.select_slider(
+        "Query: the token that looks",
+        range(last + 1),
+        value=min(last, cells.shape[0] // 2),
+        format_func=lambda place: labels[place],
+    )
     st.plotly_chart(pictures.matrix(cells, named, labels, query), alt=pictures.describe(cells, kind))
-    st.caption("Read from the scores of this run, cell by cell: filled where the row’s token may look at the column’s.")
+    st.caption(
+        "Read from the scores of this run, cell by cell: filled where the row’s token may look at the column’s. "
+        "The query’s row is framed; grey lines part the segments."
+    )
 with right:
     st.subheader(texts.plain(f"The row of {labels[query]}"))
     heads = layers(trace, part)[0].heads
@@ -43,12 +53,13 @@ with right:
     row = masks.row(trace, query, head=head, part=part)
     said = f"{int((row.mask == 0).sum())} of {len(row.mask)} keys are open to this query."
     st.plotly_chart(pictures.row(*row, named, labels), alt=said)
-    st.caption(said + " The weights of closed keys are exactly 0, and each row of weights sums to 1.")
+    closed = "" if (row.mask == 0).all() else " The weights of closed keys are exactly 0."
+    st.caption(f"{said}{closed} Each row of weights sums to 1.")
     with st.expander("The same as a table"):
         numbers = {"score before": row.before.tolist(), "mask": row.mask.tolist(), "weight": row.weights.tolist()}
         st.dataframe({"key": labels[: len(row.mask)], **numbers}, hide_index=True)
 
-if named:
+if named and not all_open:
     st.subheader("By segment")
     shares = {(block.queries, block.keys): block.share for block in masks.blocks(cells, named)}
     table = {"who looks": [segment.name for segment in named]}

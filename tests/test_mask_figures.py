@@ -91,3 +91,11 @@ def test_a_panel_is_as_large_as_its_matrix():
     assert (tuple(figure.layout.xaxis.range), tuple(figure.layout.yaxis.range)) == ((-0.5, 2.5), (1.5, -0.5))
     assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == ("patch column", "patch row")
     assert figure.data[0].colorbar.title.text == "error" and not answers.panel(np.ones((1, 1))).data[0].showscale
+
+
+def test_key_labels_are_thinned_until_they_fit():
+    words = [f"{place}: 'a'" for place in range(58)]
+    figure = masks.row(torch.zeros(58), torch.zeros(58), torch.ones(58) / 58, (), words)
+    ticks = figure.layout.xaxis3
+    assert ticks.tickvals == tuple(range(0, 58, 3)) and set(ticks.ticktext) == {"a"} and ticks.tickangle == 0
+    assert figure.layout.annotations[1].text == "no mask: every key is open"

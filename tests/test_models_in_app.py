@@ -2,11 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 from test_app import PAGES, SECONDS, picture, text, upload
 
 import app
+from pages.shared import session
 from tracer import models
 
 TEXT = [name for name in models.names() if models.takes(name) == ("text",)]
@@ -36,7 +38,7 @@ def test_a_text_of_ones_own_is_run_and_kept_on_all_pages():
     assert not at.exception and not at.error
     assert "To be, or not" in [element.value for element in at.code]
     at.switch_page("pages/mask.py").run()
-    assert at.slider[0].max == len("To be, or not") - 1
+    assert len(at.main.select_slider[0].options) == len("To be, or not")
     assert at.text_area[0].value == "To be, or not"
 
 
@@ -146,7 +148,7 @@ def test_each_word_of_the_caption_shows_where_it_looked():
     words, which = at.main.button_group[0], at.main.button_group[1]
     assert words.options[:3] == ["a₁", "large₂", "red₃"] and words.options[-1] == r"next\: \<end\>₁₁"
     assert which.options == ["block 4, head 2", "block 3, the mean of its heads"]
-    assert "Before “red” the model looks most at patch 19;" in text(at)
+    assert "Before “red” the model looks most at patch 18;" in text(at)
     assert "trace.attention(layer=3, query=66, head=2)" in text(at)
     words.set_value(4)
     which.set_value(1).run()
@@ -193,8 +195,10 @@ def test_the_overview_shows_which_patches_the_encoder_saw():
     at = chosen("mae")
     visible = at.session_state["held"][2].result["visible"]
     assert f"the encoder saw {len(visible)} of 64 patches" in text(at)
-    titles = json.loads(at.main.get("plotly_chart")[0].proto.spec)["layout"]["annotations"]
-    assert [title["text"] for title in titles] == ["what the encoder sees", "predicted picture", "anomaly"]
+    titles = [element.value for element in at.main.markdown if element.value.startswith("**")]
+    assert titles[:3] == ["**What the encoder sees**", "**The anomaly**", "**The predicted picture**"]
+    units = [json.loads(chart.proto.spec)["layout"]["xaxis"]["title"]["text"] for chart in at.main.get("plotly_chart")]
+    assert units == ["pixel column", "patch column", "pixel column"]
 
 
 @pytest.mark.parametrize("model", models.names())
@@ -251,3 +255,19 @@ def test_another_mask_than_the_trained_one_is_said_on_every_page():
     at.switch_page("pages/mask.py").run()
     next(button for button in at.button if button.label == "Back to causal").click().run()
     assert not at.exception and not at.warning and at.segmented_control[0].value == "causal"
+
+
+def test_a_model_without_a_mask_says_so_and_shows_no_closed_keys():
+    at = chosen("vit", "pages/mask.py")
+    assert "every token may look at every token" in at.info[0].value and "closed" not in text(at)
+    assert "By segment" not in [element.value for element in at.subheader]
+    assert at.main.select_slider[0].options[:2] == ["CLS", "image 0"]
+    closed = chosen("nanogpt", "pages/mask.py")
+    assert not closed.info and "closed keys are exactly 0" in text(closed)
+
+
+def test_a_model_of_one_channel_is_shown_a_grey_picture():
+    at = upload(chosen("mae"), picture(), "mine.jpg")
+    assert "1 for grey" in text(at)
+    seen = session.traced_view(at.session_state["held"][2])
+    assert np.asarray(seen.photo).std(axis=-1).max() > 0 and np.asarray(seen.image).std(axis=-1).max() == 0

@@ -12,7 +12,9 @@ from tracer.figures.colours import stage_colour
 from tracer.figures.tensors import as_array
 from tracer.record import Segment, Trace
 
-VISIBLE, HIDDEN, MARK = "#2589c7", "rgba(122,132,148,0.22)", "#e8710a"
+VISIBLE, HIDDEN, MARK, EDGE = "#2589c7", "rgba(122,132,148,0.22)", "#e8710a", "#7a8494"
+ACROSS = 40
+"""Characters of tick labels that fit below the keys, also on a phone."""
 SCALE = [[0, HIDDEN], [0.5, HIDDEN], [0.5, VISIBLE], [1, VISIBLE]]
 CLEAR = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
 
@@ -66,8 +68,8 @@ def matrix(cells, segments: Sequence[Segment], labels: Sequence[str] = (), query
     )
     for segment in segments[1:]:
         edge = segment.start - 0.5
-        figure.add_hline(y=edge, line={"color": MARK, "width": 2})
-        figure.add_vline(x=edge, line={"color": MARK, "width": 2})
+        figure.add_hline(y=edge, line={"color": EDGE, "width": 2})
+        figure.add_vline(x=edge, line={"color": EDGE, "width": 2})
     if query is not None:
         box = {"x0": -0.5, "x1": seen.shape[1] - 0.5, "y0": query - 0.5, "y1": query + 0.5}
         figure.add_shape(type="rect", **box, line={"color": MARK, "width": 3})
@@ -86,7 +88,6 @@ def matrix(cells, segments: Sequence[Segment], labels: Sequence[str] = (), query
         scaleanchor="x",
         constrain="domain",
         constraintoward="top",
-        tickangle=-90,
         **ticks,
     )
     figure.update_layout(height=520, margin={"l": 8, "r": 8, "t": 8, "b": 8}, font={"size": 15}, **CLEAR)
@@ -106,9 +107,11 @@ def row(before, mask, weights, segments: Sequence[Segment], labels: Sequence[str
         row_heights=[0.42, 0.12, 0.46],
         vertical_spacing=0.06,
         subplot_titles=(
-            "scores before the mask",
-            "the mask: 0 where open, −∞ where closed",
-            "attention weights after it",
+            *(
+                ("scores", "no mask: every key is open", "attention weights")
+                if open_keys.all()
+                else ("scores before the mask", "the mask: 0 where open, −∞ where closed", "attention weights after it")
+            ),
         ),
     )
     colour = np.where(open_keys, VISIBLE, "rgba(122,132,148,0.6)")
@@ -137,15 +140,16 @@ def row(before, mask, weights, segments: Sequence[Segment], labels: Sequence[str
     text = [
         label.split(": ", 1)[-1].strip("'\"") if named else str(key) for key, label in zip(keys, labels, strict=True)
     ]
+    each = max(1, -(-sum(len(word) + 1 for word in text) // ACROSS))
     figure.update_xaxes(
         title_text="key token",
         row=3,
         col=1,
         tickfont_size=13,
-        **({"tickvals": keys, "ticktext": text} if named else {}),
+        **({"tickvals": keys[::each], "ticktext": text[::each], "tickangle": 0} if named else {}),
     )
     for segment in segments[1:]:
-        figure.add_vline(x=segment.start - 0.5, line={"color": MARK, "width": 2})
+        figure.add_vline(x=segment.start - 0.5, line={"color": EDGE, "width": 2, "dash": "dot"}, layer="below")
     figure.update_layout(
         height=520, showlegend=False, bargap=0.1, margin={"l": 8, "r": 8, "t": 28, "b": 8}, font={"size": 15}, **CLEAR
     )
