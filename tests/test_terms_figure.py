@@ -36,5 +36,5 @@ def test_the_four_terms_stand_beside_the_scores_that_have_them(model, shown):
     assert len(captions) == shown
     if shown:
         assert "position–position" in captions[0] and "10⁻⁷" in captions[0]
-        next(slider for slider in at.main.slider if "h" in slider.label).set_value(1).run()
+        next(slider for slider in at.main.slider if slider.label == "Head").set_value(1).run()
         assert any(caption.value.startswith("Head 1") for caption in at.caption)

@@ -16,7 +16,7 @@ MEANINGS = {
     "B": "batch: how many inputs run at once",
     "H": "image height in pixels",
     "W": "image width in pixels",
-    "C": "channels of the image (red, green, blue)",
+    "C": "channels of the image: 3 for red, green and blue, 1 for grey",
     "P": "side of a square patch in pixels",
     "N": "number of patches",
     "T": "text length in tokens",

@@ -147,7 +147,7 @@ def view() -> View | None:
     if not {"H", "W", "P"} <= sizes.keys():
         return None
     image, crop = images.centre_crop(chosen.photo, sizes["H"], sizes["W"])
-    return View(chosen.photo, crop, image, sizes["H"] // sizes["P"], sizes["W"] // sizes["P"])
+    return View(chosen.photo, crop, _seen(image, sizes), sizes["H"] // sizes["P"], sizes["W"] // sizes["P"])
 
 
 def traced_view(trace: Trace) -> View | None:
@@ -158,7 +158,12 @@ def traced_view(trace: Trace) -> View | None:
     photo = Image.fromarray(np.asarray(trace.values[picture.value]))
     crop = images.Crop(*picture.crop, *photo.size, sizes["W"], sizes["H"])
     image = photo.resize((crop.width, crop.height), Image.Resampling.BICUBIC, box=crop.box)
-    return View(photo, crop, image, picture.rows, picture.columns)
+    return View(photo, crop, _seen(image, sizes), picture.rows, picture.columns)
+
+
+def _seen(image: Image.Image, sizes: dict[str, int]) -> Image.Image:
+    """The picture without its colours where the model has one channel."""
+    return image.convert("L").convert("RGB") if sizes.get("C") == 1 else image
 
 
 def trace() -> Trace:

@@ -35,9 +35,9 @@ def choose(trace: Trace) -> Step:
     part = next(name for name, steps in where.items() if current in steps)
     st.session_state["part"] = part
     st.selectbox("Part of the model", list(where), key="part", on_change=_open_part, args=(where,))
-    only = st.toggle("Only where the shape changes", key="only_changes", persist_state="session")
-    shown = [step for step in where[part] if not only or step is current or _changes(trace, step)]
-    st.session_state["listed"] = current.id
+    only = st.toggle("Only where the shape in symbols changes", key="only_changes", persist_state="session")
+    shown = [step for step in where[part] if not only or _changes(trace, step)]
+    st.session_state["listed"] = current.id if current in shown else None
     with st.container(key="steps"):
         st.radio(
             "Steps",
@@ -170,7 +170,8 @@ def class_names(trace: Trace, step: Step) -> Sequence[str] | None:
 def _index(name: str, size: int, axis: int) -> int:
     if size == 1:
         return 0
-    return st.slider(f"${notation.latex(name)}$ index", 0, size - 1, key=f"axis{axis}")
+    label = {"h": "Head", "B": "Input of the batch"}.get(name, f"${notation.latex(name)}$ index")
+    return st.slider(label, 0, size - 1, key=f"axis{axis}")
 
 
 def product(step: Step) -> None:
@@ -187,13 +188,13 @@ def operations(ops: Sequence[Op]) -> None:
         {
             "op": op.index,
             "name": op.op,
+            "parameters": op.params,
+            "FLOP": op.flops,
             "module": op.module,
             "source": f"{op.source.file.rsplit('/', 1)[-1]}:{op.source.line}" if op.source else "",
             "inputs": "  ".join(shape_numbers(one.shape) for one in op.inputs),
             "outputs": "  ".join(shape_numbers(one.shape) for one in op.outputs),
             "in symbols": "  ".join(notation.shape_text(one.symbolic) for one in op.outputs if one.symbolic),
-            "parameters": op.params,
-            "FLOP": op.flops,
         }
         for op in ops
     ]
