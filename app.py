@@ -5,7 +5,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.shared import frame, influence, sidebar
+from pages.shared import components, frame, influence, sidebar
 
 PAGES = Path(__file__).parent / "pages"
 ICON = PAGES / "shared" / "components" / "icon.svg"
@@ -30,6 +30,8 @@ def main() -> None:
     ]
     page = st.navigation(pages)
     origin = sidebar.choices()
+    with st.sidebar:
+        components.phone()
     with frame.around():
         influence.notice()
         page.run()

@@ -40,6 +40,11 @@ def operations_table(data: dict) -> str | None:
     return component(key="operations", data=data, on_row_change=lambda: None).row
 
 
+def phone() -> None:
+    """Closes the sidebar of a narrow screen when a page is chosen in it."""
+    _component("phone", "<span></span>")(key="phone")
+
+
 def copy_button(label: str, text: str, key: str) -> None:
     """A button that puts a text on the visitor's clipboard."""
     _component("copy", '<button type="button"></button>')(key=key, data={"label": label, "text": text}, width="content")
