@@ -90,7 +90,7 @@ def matrix(cells, segments: Sequence[Segment], labels: Sequence[str] = (), query
         constraintoward="top",
         **ticks,
     )
-    figure.update_layout(height=520, margin={"l": 8, "r": 8, "t": 8, "b": 8}, font={"size": 15}, **CLEAR)
+    figure.update_layout(height=470, margin={"l": 8, "r": 8, "t": 8, "b": 8}, font={"size": 15}, **CLEAR)
     return figure
 
 
