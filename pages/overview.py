@@ -47,14 +47,14 @@ with right:
     facts.metric("operations", len(trace.ops))
     if trace.steps:
         equations = [step for step in trace.steps if not step.recomputed]
-    facts.metric(
-        "equations proven",
-        f"{len(proven)} of {len(equations)}",
-        help="A fused operation holds some tensors of the textbook nowhere: these steps are recomputed, and proven "
-        "with the one that follows."
-        if len(equations) < len(trace.steps)
-        else None,
-    )
+        facts.metric(
+            "equations proven",
+            f"{len(proven)} of {len(equations)}",
+            help="A fused operation holds some tensors of the textbook nowhere: these steps are recomputed, and proven "
+            "with the one that follows."
+            if len(equations) < len(trace.steps)
+            else None,
+        )
     if proven:
         st.markdown(
             "Each of these equations was executed on the tensors of this run. The largest difference between equation "
