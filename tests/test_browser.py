@@ -276,14 +276,3 @@ def test_nothing_sticks_out_of_a_phone(page, name):
     page.wait_for_timeout(500)
     assert page.evaluate(FIT)
     assert page.seen.foreign == []
-
-
-def test_a_page_that_is_chosen_on_a_phone_closes_the_sidebar(page):
-    page.set_viewport_size({"width": 390, "height": 800})
-    page.goto("/")
-    page.get_by_text("What this run proves").wait_for()
-    settled(page)
-    page.get_by_test_id("stExpandSidebarButton").click()
-    page.get_by_role("link", name="Mask").click()
-    page.get_by_role("heading", name="Who may look at whom?").wait_for()
-    page.wait_for_function("document.querySelector('[data-testid=stSidebar]').getBoundingClientRect().right <= 0")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
-from tracer.attention.chain import softmax_rows
 from tracer.record import AttentionRecord, Segment, Trace
+
+if TYPE_CHECKING:
+    import torch
 
 
 def parts(trace: Trace) -> tuple[str, ...]:
@@ -32,6 +34,8 @@ def segments(trace: Trace, part: str | None = None) -> tuple[Segment, ...]:
 
 def weights(trace: Trace, layer: int, head: int | None = None, query: int | None = None, *, part: str | None = None):
     """See `Trace.attention`."""
+    from tracer.attention.chain import softmax_rows  # here, since a page is drawn before torch is imported
+
     records = layers(trace, part)
     record = records[_within(layer, len(records), "layer")]
     if record.problem:
@@ -49,6 +53,8 @@ def rollout(trace: Trace, *, part: str | None = None, start: int = 0, steps: boo
 
     `steps=True` gives the product after every layer, `[L, B, S, S]`. Source: Abnar and Zuidema 2020, section 3.
     """
+    import torch
+
     product, every = None, []
     for layer in range(start, len(layers(trace, part))):
         mean = weights(trace, layer, part=part).mean(dim=1)
