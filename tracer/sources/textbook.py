@@ -18,6 +18,7 @@ from tracer.equations import (
     Joined,
     Node,
     Part,
+    Row,
     Softmax,
     Split,
     Squeezed,
@@ -26,9 +27,10 @@ from tracer.equations import (
     Unfold,
     Unrolled,
 )
+from tracer.models.vit import WHY as READ
 from tracer.notation import symbol
 from tracer.sources.why import WHY
-from tracer.steps import Place
+from tracer.steps import Line, Place
 from tracer.textbook import Page
 
 D, h, d_k, d_ff = map(symbol, ("D", "h", "d_k", "d_ff"))
@@ -199,3 +201,21 @@ STEPS = {
     "residual2": "mlp.residual",
 }
 """Step to id inside its block, as our own models have them."""
+
+
+def classified(page: Page, x: Tensor, table: Table, blocks: list[str], norm: str, head: str) -> list[Line]:
+    """Writes the blocks of a ViT classifier whose first input is `x`, `[B, N + 1, D]`, then the last norm, the CLS
+    token and the class scores **Z**, `[B, K]`; takes the paths of blocks, norm and head, returns all lines."""
+    B, K = map(symbol, "BK")
+    for layer, path in enumerate(blocks, start=1):
+        writer = Writer(table, path, layer)
+        x = writer.block(x)
+        page.lines += writer.page.lines
+    made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
+    x = page.line("norm", "Last norm", made, page.norm(x, "f", norm), Place(norm), READ["norm"])
+    made = page.tensor(r"\mathbf{x}_f", (B, D), "cls")
+    x = page.line("head", "Take the CLS token", made, Row(x, 0), Place("", "getitem", -1), READ["take"])
+    made = page.tensor(r"\mathbf{Z}", (B, K), "logits")
+    equation = page.linear(x, r"\mathrm{cls}", (D, K), head)
+    page.line("head", "Classify", made, equation, Place(head), READ["head"])
+    return page.lines

@@ -7,16 +7,13 @@ from functools import lru_cache
 
 import torch
 
-from tracer.equations import Row
 from tracer.inputs.tensors import photo_input
 from tracer.model import Spec
-from tracer.models.vit import WHY
-from tracer.notation import symbol
 from tracer.record import Segment
 from tracer.results import class_probabilities
 from tracer.sources.download import Download, on_the_hub
 from tracer.sources.network import offline, reason, why
-from tracer.sources.textbook import FUSED, Table, Writer, photo_tokens
+from tracer.sources.textbook import FUSED, Table, classified, photo_tokens
 from tracer.sources.torchvision import imported as torchvision
 from tracer.steps import Place
 from tracer.textbook import Page
@@ -88,21 +85,10 @@ def plain(made: torch.nn.Module) -> bool:
 
 def lines(config: dict):
     """The textbook of a plain ViT, over the ops that timm runs."""
-    B, D, K = map(symbol, "BDK")
     page = Page()
     places = {"embedding": Place("patch_embed"), "sequence": Place("", "cat"), "position": Place("", "add")}
     x = photo_tokens(page, "x", "patch_embed.proj", "cls_token", "pos_embed", places)
-    for layer in range(config["L"]):
-        writer = Writer(BLOCK, f"blocks.{layer}", layer + 1)
-        x = writer.block(x)
-        page.lines += writer.page.lines
-    made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
-    x = page.line("norm", "Last norm", made, page.norm(x, "f", "norm"), Place("norm"), WHY["norm"])
-    made = page.tensor(r"\mathbf{x}_f", (B, D), "cls")
-    x = page.line("head", "Take the CLS token", made, Row(x, 0), Place("", "getitem", -1), WHY["take"])
-    made = page.tensor(r"\mathbf{Z}", (B, K), "logits")
-    page.line("head", "Classify", made, page.linear(x, r"\mathrm{cls}", (D, K), "head"), Place("head"), WHY["head"])
-    return page.lines
+    return classified(page, x, BLOCK, [f"blocks.{layer}" for layer in range(config["L"])], "norm", "head")
 
 
 @lru_cache(maxsize=16)

@@ -8,16 +8,13 @@ from pathlib import Path
 
 import torch
 
-from tracer.equations import Row
 from tracer.inputs.tensors import photo_input
 from tracer.model import Spec
-from tracer.models.vit import WHY
-from tracer.notation import symbol
 from tracer.record import Segment
 from tracer.results import class_probabilities
 from tracer.sources.download import Download
 from tracer.sources.network import forbidden, reason
-from tracer.sources.textbook import FUSED, Table, Writer, photo_tokens
+from tracer.sources.textbook import FUSED, Table, classified, photo_tokens
 from tracer.steps import Place
 from tracer.textbook import Page
 
@@ -95,7 +92,6 @@ TABLE = Table(
 
 def lines(config: dict):
     """The textbook of torchvision's ViT, over the ops that it runs."""
-    B, D, K = map(symbol, "BDK")
     page = Page()
     places = {
         "embedding": Place("", "permute"),
@@ -103,18 +99,8 @@ def lines(config: dict):
         "position": Place("encoder", "add"),
     }
     x = photo_tokens(page, "x", "conv_proj", "class_token", "encoder.pos_embedding", places)
-    for layer in range(config["L"]):
-        writer = Writer(TABLE, f"encoder.layers.encoder_layer_{layer}", layer + 1)
-        x = writer.block(x)
-        page.lines += writer.page.lines
-    made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
-    x = page.line("norm", "Last norm", made, page.norm(x, "f", "encoder.ln"), Place("encoder.ln"), WHY["norm"])
-    made = page.tensor(r"\mathbf{x}_f", (B, D), "cls")
-    x = page.line("head", "Take the CLS token", made, Row(x, 0), Place("", "getitem"), WHY["take"])
-    made = page.tensor(r"\mathbf{Z}", (B, K), "logits")
-    equation = page.linear(x, r"\mathrm{cls}", (D, K), "heads.head")
-    page.line("head", "Classify", made, equation, Place("heads.head"), WHY["head"])
-    return page.lines
+    blocks = [f"encoder.layers.encoder_layer_{layer}" for layer in range(config["L"])]
+    return classified(page, x, TABLE, blocks, "encoder.ln", "heads.head")
 
 
 PROBES = (

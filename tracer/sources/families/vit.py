@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from tracer.equations import GELU, Row
+from tracer.equations import GELU
 from tracer.model import Spec
-from tracer.models.vit import WHY
-from tracer.notation import symbol
 from tracer.record import Segment
 from tracer.sources.configured import ATTENTION, builder, classes, photo, sizes_of
-from tracer.sources.textbook import FUSED, Table, Writer, photo_tokens
+from tracer.sources.textbook import FUSED, Table, classified, photo_tokens
 from tracer.sources.transformers import imported
 from tracer.steps import Place
 from tracer.textbook import Page
@@ -74,7 +72,6 @@ def architecture(config):
 
 def lines(sizes: dict, eps: float):
     """The textbook, over the ops that transformers runs."""
-    B, D, K = map(symbol, "BDK")
     page = Page(eps=eps)
     places = {
         "embedding": Place("vit.embeddings.patch_embeddings"),
@@ -85,18 +82,8 @@ def lines(sizes: dict, eps: float):
     kernels = f"{inside}.patch_embeddings.projection"
     x = photo_tokens(page, "pixel_values", kernels, f"{inside}.cls_token", f"{inside}.position_embeddings", places)
     table = Table({**BLOCK, **INSIDE[sizes["attention"]]}, PARAMETERS, GELU, eps)
-    for layer in range(sizes["L"]):
-        writer = Writer(table, f"vit.layers.{layer}", layer + 1)
-        x = writer.block(x)
-        page.lines += writer.page.lines
-    made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
-    x = page.line("norm", "Last norm", made, page.norm(x, "f", "vit.layernorm"), Place("vit.layernorm"), WHY["norm"])
-    made = page.tensor(r"\mathbf{x}_f", (B, D), "cls")
-    x = page.line("head", "Take the CLS token", made, Row(x, 0), Place("", "getitem"), WHY["take"])
-    made = page.tensor(r"\mathbf{Z}", (B, K), "logits")
-    equation = page.linear(x, r"\mathrm{cls}", (D, K), "classifier")
-    page.line("head", "Classify", made, equation, Place("classifier"), WHY["head"])
-    return page.lines
+    blocks = [f"vit.layers.{layer}" for layer in range(sizes["L"])]
+    return classified(page, x, table, blocks, "vit.layernorm", "classifier")
 
 
 def spec(config, files) -> Spec:
