@@ -10,6 +10,7 @@ import torch
 
 from tracer.inputs.tensors import photo_input
 from tracer.model import Inputs
+from tracer.record import Segment
 from tracer.results import class_probabilities, next_tokens
 
 ATTENTION = ("sdpa", "eager")
@@ -141,3 +142,19 @@ def stream(tokenizer, image_token: Callable[[int], int], pixels: Callable | None
         return inputs
 
     return prepare
+
+
+def text_facts(config, files, attributes: dict[str, str], probes) -> dict:
+    """What the `Spec` of any model of text says alike: its sizes, its inputs, its one segment."""
+    return {
+        "takes": ("text",),
+        "sizes": sizes_of(config, attributes),
+        "runs": ("B", "T"),
+        "options": {"attention": ATTENTION},
+        "derived": {"d_k": "D/h"},
+        "probes": probes,
+        "example": lambda sizes: (torch.randint(sizes["V"], (sizes["B"], sizes["T"])),),
+        "prepare": text_as(files.tokenizer),
+        "segments": lambda sizes: (Segment("text", 0, sizes["T"]),),
+        "tiny": {**probes[0], "L": 2},
+    }

@@ -9,7 +9,7 @@ import json
 import re
 from contextlib import suppress
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -105,7 +105,7 @@ class Files:
         except FileNotFoundError:
             return None
 
-    @property
+    @cached_property
     def tokenizer(self):
         """The checkpoint's tokenizer, or None where it has none."""
         if not any(self.path(name) for name in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model")):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import torch
-
 from tracer.equations import GELU, Lookup, ReLU, Row, Rows, Tanh, Tensor
 from tracer.model import Spec
 from tracer.notation import symbol
-from tracer.record import Segment
-from tracer.sources.configured import ATTENTION, builder, embedding, sizes_of, text_as
+from tracer.sources.configured import builder, embedding, text_facts
 from tracer.sources.textbook import FUSED, Table, Writer
 from tracer.sources.transformers import imported
 from tracer.sources.why import WHY
@@ -109,20 +106,10 @@ def lines(sizes: dict, config):
 
 def spec(config, files) -> Spec:
     """All that is known of a BERT, from its configuration."""
-    tokenizer = files.tokenizer if files.exist else None
     return Spec(
         net=builder(config, architecture, ATTRIBUTES),
         lines=lambda sizes: lines(sizes, config),
-        takes=("text",),
-        sizes=sizes_of(config, ATTRIBUTES),
-        runs=("B", "T"),
-        options={"attention": ATTENTION},
-        derived={"d_k": "D/h"},
         names=tuple("B T D h d_k d_ff V T_max".split()),
-        probes=PROBES,
-        example=lambda sizes: (torch.randint(sizes["V"], (sizes["B"], sizes["T"])),),
-        prepare=text_as(tokenizer),
         result=embedding,
-        segments=lambda sizes: (Segment("text", 0, sizes["T"]),),
-        tiny={**PROBES[0], "L": 2},
+        **text_facts(config, files, ATTRIBUTES, PROBES),
     )

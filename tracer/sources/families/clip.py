@@ -105,7 +105,7 @@ def spec(config, files) -> Spec:
             torch.randint(sizes["V"], (sizes["K"], sizes["T"])),
             torch.randn(sizes["B"], 3, sizes["H"], sizes["H"]),
         ),
-        prepare=prepared(files.tokenizer if files.exist else None),
+        prepare=prepared(files.tokenizer),
         result=fits,
         segments=segments,
         parts={"vision_model": "L_v", "text_model": "L"},

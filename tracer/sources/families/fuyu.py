@@ -57,7 +57,7 @@ def patches_and_text(sizes: dict):
 
 def spec(config, files) -> Spec:
     """All that is known of a Fuyu, from its configuration."""
-    tokenizer = files.tokenizer if files.exist else None
+    tokenizer = files.tokenizer
     known = config.image_token_id if files.exist else None
     return Spec(
         net=builder(config, architecture, ATTRIBUTES, fitted),

@@ -7,8 +7,7 @@ import torch
 from tracer.equations import GELU, CausalMask, Counting, GELUTanh, Lookup, OneRun, Stacked, Tensor
 from tracer.model import Spec
 from tracer.notation import symbol
-from tracer.record import Segment
-from tracer.sources.configured import ATTENTION, builder, following, sizes_of, text_as
+from tracer.sources.configured import builder, following, text_facts
 from tracer.sources.textbook import FUSED, Table, Writer
 from tracer.sources.transformers import imported
 from tracer.sources.why import WHY
@@ -111,20 +110,10 @@ def spec(config, files) -> Spec:
     """All that is known of a GPT-2, from its configuration."""
     if config.n_inner is None:
         config.n_inner = 4 * config.n_embd
-    tokenizer = files.tokenizer if files.exist else None
     return Spec(
         net=builder(config, architecture, ATTRIBUTES),
         lines=lambda sizes: lines(sizes, config),
-        takes=("text",),
-        sizes=sizes_of(config, ATTRIBUTES),
-        runs=("B", "T"),
-        options={"attention": ATTENTION},
-        derived={"d_k": "D/h"},
         names=tuple("B T T+1 D h d_k d_ff V T_max".split()),
-        probes=PROBES,
-        example=lambda sizes: (torch.randint(sizes["V"], (sizes["B"], sizes["T"])),),
-        prepare=text_as(tokenizer),
-        result=following(tokenizer),
-        segments=lambda sizes: (Segment("text", 0, sizes["T"]),),
-        tiny={**PROBES[0], "L": 2},
+        result=following(files.tokenizer),
+        **text_facts(config, files, ATTRIBUTES, PROBES),
     )

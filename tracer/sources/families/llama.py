@@ -27,8 +27,7 @@ from tracer.equations import (
 )
 from tracer.model import Spec
 from tracer.notation import symbol
-from tracer.record import Segment
-from tracer.sources.configured import ATTENTION, builder, following, sizes_of, text_as
+from tracer.sources.configured import builder, following, text_facts
 from tracer.sources.textbook import FUSED
 from tracer.sources.transformers import imported
 from tracer.sources.why import WHY
@@ -230,21 +229,11 @@ def plain(config) -> bool:
 
 def spec(config, files) -> Spec:
     """All that is known of a Llama, from its configuration."""
-    tokenizer = files.tokenizer if files.exist else None
     return Spec(
         net=builder(config, architecture, ATTRIBUTES, fitted),
         lines=lambda sizes: lines(sizes, config) if plain(config) else [],
         whole=plain(config),
-        takes=("text",),
-        sizes=sizes_of(config, ATTRIBUTES),
-        runs=("B", "T"),
-        options={"attention": ATTENTION},
-        derived={"d_k": "D/h"},
         names=tuple("B T T+1 D h h_kv h/h_kv d_k d_k/2 d_ff V".split()),
-        probes=PROBES,
-        example=lambda sizes: (torch.randint(sizes["V"], (sizes["B"], sizes["T"])),),
-        prepare=text_as(tokenizer),
-        result=following(tokenizer),
-        segments=lambda sizes: (Segment("text", 0, sizes["T"]),),
-        tiny={**PROBES[0], "L": 2},
+        result=following(files.tokenizer),
+        **text_facts(config, files, ATTRIBUTES, PROBES),
     )

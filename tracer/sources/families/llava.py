@@ -84,7 +84,7 @@ def segments(sizes) -> tuple[Segment, ...]:
 
 def spec(config, files) -> Spec:
     """All that is known of a LLaVA, from its configuration."""
-    tokenizer = files.tokenizer if files.exist else None
+    tokenizer = files.tokenizer
     known = config.image_token_id if files.exist else None
     return Spec(
         net=builder(config, architecture, ATTRIBUTES, fitted),

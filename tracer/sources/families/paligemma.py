@@ -57,7 +57,7 @@ def segments(sizes) -> tuple[Segment, ...]:
 
 def spec(config, files) -> Spec:
     """All that is known of a PaliGemma, from its configuration."""
-    tokenizer = files.tokenizer if files.exist else None
+    tokenizer = files.tokenizer
     known = config.image_token_id if files.exist else None
     return Spec(
         net=builder(config, architecture, ATTRIBUTES, fitted),
