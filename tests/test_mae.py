@@ -205,7 +205,7 @@ def test_a_surface_to_train_on_is_never_one_to_test_on():
     recipe = training.recipe("mae", **TINY)
     seen, unseen = recipe.read(None, "train"), recipe.read(None, "test")
     assert not seen.defects.any() and unseen.defects.any(dim=1).all()
-    known = {bytes(pixels.numpy()) for pixels in seen.pixels}
+    known = {bytes(pixels.numpy()) for part in (seen, recipe.read(None, "validation")) for pixels in part.pixels}
     clean = [surfaces.surface(name, seed, size=16) for name in ("drawn", "brick") for seed in range(10_000, 10_004)]
     assert not known & {bytes(pixels) for pixels in clean}
 

@@ -220,10 +220,10 @@ def test_the_recipe_learns_and_is_seeded(tmp_path):
 
 def test_no_test_string_is_ever_trained_on():
     recipe = Recipe(**TINY)
-    held = recipe.read(None, "test").numbers
+    held = torch.cat([recipe.read(None, part).numbers for part in ("validation", "test")])
     drawn, wanted = recipe.batch_of(recipe.read(None, "train"), torch.arange(500), torch.Generator().manual_seed(1))
     assert (held.sum(-1) % HELD_OUT == 0).all() and (drawn.sum(-1) % HELD_OUT != 0).all()
-    assert torch.equal(wanted, drawn.flip(-1))
+    assert len(held) == 120 and not torch.equal(held[:60], held[60:]) and torch.equal(wanted, drawn.flip(-1))
     assert {len(row[row > 0]) for row in drawn} == {1, 2, 3, 4}
 
 

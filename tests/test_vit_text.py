@@ -265,6 +265,7 @@ def test_the_recipe_learns_is_seeded_and_scores_what_it_writes(tmp_path):
     assert card["options"] == {"mask": "causal", "tied": True, "types": False, "bias": True}
     assert card["vocabulary"] == list(scenes.VOCABULARY) and card["sizes"] == sizes
     one, two, three = drawn = made.read(None, "test")
+    assert not (one.pixels() == made.read(None, "validation")[0].pixels()).all()
     assert len(one) == len(two) == len(three) == 10 and set(three.count) == {3}
     written = [greedy(net, training.vit_text.scenes.pixels(some), 17) for some in drawn]
     right = [

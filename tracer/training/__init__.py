@@ -3,6 +3,7 @@
 A recipe is one file here, named like its model ("-" as "_"), with a frozen dataclass `Recipe`; `vit.py` shows what
 it gives: settings (`sizes`, `epochs`, `batch`, `warmup`, `bf16` among them), `read`, `build`, `optimizers`,
 `batch_of`, `loss`, `score`, `rank` and `card`. A recipe with `drawn = True` draws its examples: it reads no data.
+Weights are chosen by what they score on the part "validation"; the card has what they score on the part "test".
 """
 
 import copy
@@ -25,6 +26,8 @@ from tracer.training import loop
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "tracer" / "models" / "weights"
 EVERY = 3
+PARTS = ("train", "validation", "test")
+CHOICE = "moving average of the weights; of every third epoch and the last, the best on validation data"
 
 
 def names() -> list[str]:
@@ -58,8 +61,8 @@ def train(
     A run that was stopped goes on from its checkpoint, towards `epochs` where given; else the weights in `out`
     (default: the shipped file) are trained on for `epochs`; else they are made from nothing. `data` is the folder or
     zip file with the data (default: `../shared/data` beside the repository). Weights are written when they score
-    better than those in `out`, every third epoch and at the end; the checkpoint, after each epoch, in the folder
-    `out/` of the repository, or beside `out` where that is given. `settings` are fields of the recipe.
+    better on validation data than those in `out`, every third epoch and at the end; the checkpoint, after each epoch,
+    in the folder `out/` of the repository, or beside `out` where that is given. `settings` are fields of the recipe.
 
     ValueError for an unknown name or setting and for data, weights or a checkpoint that don't fit;
     FileNotFoundError where the data is missing.
@@ -81,31 +84,33 @@ def train(
     if state:
         run |= {"origin": state["origin"], "epochs": epochs or state["epochs"]}
     source = _source(data, made)
-    images, tests = made.read(source, "train"), made.read(source, "test")
+    examples, held_out, tests = (made.read(source, part) for part in PARTS)
     net = made.build(seed)
+    best = None
     if before:
         _load(net, file)
-    best = made.rank(before)
+        best = made.rank(made.score(net, held_out))
 
     def report(average: nn.Module, step: int, seconds: float) -> None:
         nonlocal best
-        epoch = step // (len(images) // made.batch)
+        epoch = step // (len(examples) // made.batch)
         if epoch % EVERY and epoch < run["epochs"]:
             return
         average = copy.deepcopy(average).cpu()
-        figures = made.score(average, tests)
+        figures = made.score(average, held_out)
         loop.say(f"epoch {epoch}: " + ", ".join(f"{key} {value}" for key, value in figures.items()))
-        if made.rank(figures) <= best:
+        if best is not None and made.rank(figures) <= best:
             return
         best = made.rank(figures)
         counts = {"epochs": epoch, "steps": step, "seconds": round(seconds)}
-        card = {"model": name, "sizes": made.sizes} | made.card(images) | figures
+        card = {"model": name, "sizes": made.sizes} | made.card(examples) | {"choice": CHOICE}
+        card |= made.score(average, tests)
         card |= {key: value + run["origin"][key] for key, value in counts.items()}
         card |= {"seed": seed, "settings": kept}
         card |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "command": f"python -m tracer train {name}"}
         _write(file, average, card)
 
-    loop.fit(made, net, images, run=run, state=state, checkpoint=checkpoint, report=report)
+    loop.fit(made, net, examples, run=run, state=state, checkpoint=checkpoint, report=report)
     return file
 
 

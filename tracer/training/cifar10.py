@@ -29,6 +29,10 @@ class Images:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def where(self, chosen: Tensor) -> "Images":
+        """Those of the images that bool `chosen`, `[M]`, marks."""
+        return Images(self.pixels[chosen], self.labels[chosen])
+
 
 def read(data: Path, part: str) -> Images:
     """Reads all images of a part from `data`, a folder that holds the parts or the zip file of either.

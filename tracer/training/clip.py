@@ -61,13 +61,13 @@ class Recipe:
             raise ValueError(f"V={self.sizes['V']}: captions of scenes have V = {len(VOCABULARY)} words")
 
     def read(self, data: None, part: str) -> scenes.Drawn | Unseen:
-        """What a pass draws for "train", the unseen scenes for "test"; there is no `data` to read."""
+        """What a pass draws for "train", else unseen scenes; there is no `data` to read."""
         if part == "train":
             return scenes.Drawn(self.count)
         return Unseen(
-            new=scenes.tests(self.tests, salt=1, counts=(1,), allowed=held_out),
-            known=scenes.tests(self.tests, salt=2, counts=(1,), allowed=seen),
-            two=scenes.tests(self.tests, salt=3, counts=(2,), allowed=seen),
+            new=scenes.held_out(self.tests, part, salt=1, counts=(1,), allowed=held_out),
+            known=scenes.held_out(self.tests, part, salt=2, counts=(1,), allowed=seen),
+            two=scenes.held_out(self.tests, part, salt=3, counts=(2,), allowed=seen),
         )
 
     def build(self, seed: int) -> CLIP:
@@ -126,8 +126,8 @@ class Recipe:
         }
 
     def rank(self, figures: dict) -> float:
-        """The figure by which weights are chosen, higher is better; less than any where there is none."""
-        return figures.get("accuracy_unseen_pairs", float("-inf"))
+        """The figure by which weights are chosen, higher is better."""
+        return figures["accuracy_unseen_pairs"]
 
     def card(self, data: scenes.Drawn) -> dict:
         """What the card says of the training scenes and of the input, beside sizes, steps and figures."""
@@ -140,7 +140,6 @@ class Recipe:
             "resize": "centre crop to a square, then 64×64 by bicubic; pixels from 0 to 1, less the mean, over the std",
             "data": f"drawn scenes of one or two objects with captions, {len(data):,} new ones in each epoch",
             "never_drawn": missing,
-            "choice": "moving average of the weights, the best on the test scenes of every third epoch and the last",
             "measure": f"single objects among all {len(PAIRS)} sentences 'a COLOUR SHAPE'; two objects: the caption "
             "against itself with the colours exchanged",
             "licence": "weights made by this repository, under its licence",

@@ -134,7 +134,8 @@ def say(line: str) -> None:
 
 
 def _generator(seed: int, position: int) -> torch.Generator:
-    return torch.Generator().manual_seed((seed << 32) + position)
+    """A generator of its own for each seed and position; PyTorch's on the CPU reads no more than 32 bits of a seed."""
+    return torch.Generator().manual_seed((seed * 0x9E3779B1 + position) % 2**32)
 
 
 def _save(path: Path, state: dict) -> None:

@@ -18,8 +18,8 @@ from tracer.training.vit import sinusoids
 MIXTURE = {"drawn": 0.45, "brick": 0.35, "grass": 0.1, "gravel": 0.1}
 """The shares of the surfaces that are trained on."""
 
-TESTS = 10_000
-"""The first seed of unseen surfaces and of their defects."""
+SEEDS = {"validation": 20_000, "test": 10_000}
+"""The first seed of a held-out part's surfaces and of their defects."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,10 @@ class Recipe:
             raise ValueError(f"sizes {self.sizes}: expected square surfaces in grey, H = W and C = 1")
 
     def read(self, data: Path | None, part: str) -> Surfaces:
-        """Defect-free surfaces for "train", surfaces with one defect each for "test"; made here, without `data`."""
+        """Defect-free surfaces for "train", else surfaces with one defect each; made here, without `data`.
+
+        Those of "validation" are cut from where those of "train" are, other pieces; those of "test" from elsewhere.
+        """
         size, side, found = self.sizes["H"], self.sizes["P"], []
         if part == "train":
             counts = {name: round(share * self.count) for name, share in MIXTURE.items()}
@@ -73,9 +76,10 @@ class Recipe:
                     clean = surfaces.surface(name, seed, part=part, size=size)
                     found.append((name, clean, np.zeros((size, size), dtype=bool)))
         else:
+            region = "test" if part == "test" else "train"
             for name in MIXTURE:
-                for seed in range(TESTS, TESTS + self.tests):
-                    clean = surfaces.surface(name, seed, part=part, size=size)
+                for seed in range(SEEDS[part], SEEDS[part] + self.tests):
+                    clean = surfaces.surface(name, seed, part=region, size=size)
                     found.append((name, *surfaces.damage(clean, seed)))
         names, pixels, masks = zip(*found, strict=True)
         defects = np.stack([surfaces.patch_mask(mask, side) for mask in masks])
@@ -126,8 +130,8 @@ class Recipe:
         return figures | {"surfaces": len(data)}
 
     def rank(self, figures: dict) -> float:
-        """The figure by which weights are chosen, higher is better; less than any where there is none."""
-        return min(figures.get(name, float("-inf")) for name in ("auroc_drawn", "auroc_brick"))
+        """The figure by which weights are chosen, higher is better."""
+        return min(figures["auroc_drawn"], figures["auroc_brick"])
 
     def card(self, data: Surfaces) -> dict:
         """What the card says of the training surfaces and of the input, beside sizes, steps and figures."""
@@ -138,7 +142,6 @@ class Recipe:
             "from 0 to 1, less the mean, over the std",
             "data": f"{len(data):,} defect-free surfaces: 45 % drawn, the rest cut from scikit-image's brick, grass "
             "and gravel (left 60 % of each; tests are cut from the right 36 %)",
-            "choice": "moving average of the weights, the best on the test surfaces of every third epoch and the last",
             "measure": "patch AUROC: each test surface has one scratch, stain or dent; a patch is defective where at "
             f"least 10 % of its pixels changed by {surfaces.VISIBLE} grey levels or more",
             "licence": "weights made by this repository, under its licence; the textures are CC0",

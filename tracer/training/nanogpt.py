@@ -55,7 +55,8 @@ class Recipe:
             raise ValueError(f"sizes {', '.join(self.sizes)}: expected {', '.join(SIZES)}")
 
     def read(self, data: Path, part: str) -> Text:
-        """The first nine tenths of the text, "train", or the rest, "test".
+        """The first nine tenths of the text, "train", or the rest: what it scores there is the validation loss, by
+        which weights are chosen too, as nanoGPT has it.
 
         FileNotFoundError where there is no such text, ValueError where it holds other characters or is too short.
         """
@@ -111,8 +112,8 @@ class Recipe:
         return {"loss": round(total / count, 4), "characters": count}
 
     def rank(self, figures: dict) -> float:
-        """The figure by which weights are chosen, higher is better; less than any where there is none."""
-        return -figures["loss"] if "loss" in figures else float("-inf")
+        """The figure by which weights are chosen, higher is better."""
+        return -figures["loss"]
 
     def card(self, text: Text) -> dict:
         """What the card says of the training `text` and of the input, beside sizes, steps and figures."""
@@ -121,6 +122,5 @@ class Recipe:
             "vocabulary": SHAKESPEARE[: self.sizes["V"]],
             "unit": f"loss in nats per character, on the last tenth of the text in windows of {text.T}",
             "data": f"tiny Shakespeare (Karpathy 2015), its first {len(text.numbers):,} characters",
-            "choice": "moving average of the weights, the best on the last tenth of every third epoch and the last",
             "licence": "weights made by this repository, under its licence; the plays are in the public domain",
         }

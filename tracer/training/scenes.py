@@ -9,8 +9,8 @@ from torch import Tensor
 from tracer.inputs import scenes
 from tracer.inputs.scenes import Scenes
 
-TESTS = 2**40
-"""The seed of scenes to test on; steps of training draw theirs from 31 bits."""
+SEEDS = {"validation": 2**40, "test": 2**41}
+"""The seeds of scenes that are held out; steps of training draw theirs from 31 bits."""
 
 MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 
@@ -31,9 +31,9 @@ def draw(generator: torch.Generator, number: int, **choice) -> Scenes:
     return scenes.draw(np.random.default_rng(seed), number, **choice)
 
 
-def tests(number: int, *, salt: int = 0, **choice) -> Scenes:
-    """The scenes that are tested on, the same each time; none of them was drawn in training."""
-    return scenes.draw(np.random.default_rng((TESTS, salt)), number, **choice)
+def held_out(number: int, part: str, *, salt: int = 0, **choice) -> Scenes:
+    """The scenes of a part, "validation" or "test", the same each time; none of them was drawn in training."""
+    return scenes.draw(np.random.default_rng((SEEDS[part], salt)), number, **choice)
 
 
 def pixels(drawn: Scenes) -> Tensor:

@@ -12,8 +12,11 @@ from tracer.models.transformer import ALPHABET, SPEC, Transformer
 from tracer.training.optimizers import optimizers
 
 SIZES = SPEC.sizes
+SEEDS = {"validation": 2**31, "test": 2**31 + 1}
+"""The seeds of the strings of a held-out part."""
+
 HELD_OUT = 10
-"""A string is of the test part where the numbers of its characters add up to a multiple of this."""
+"""A string is held out where the numbers of its characters add up to a multiple of this."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,10 @@ class Recipe:
             raise ValueError(f"sizes {', '.join(self.sizes)}: expected {', '.join(SIZES)}")
 
     def read(self, data: Path | None, part: str) -> Strings:
-        """The strings of a part, "train" or "test"; `data` is not read."""
+        """The strings of a part, "train", "validation" or "test"; `data` is not read."""
         if part == "train":
             return Strings(self.strings)
-        generator = torch.Generator().manual_seed(2**40)
+        generator = torch.Generator().manual_seed(SEEDS[part])
         return Strings(self.tests, self._draw(self.tests, generator, held_out=True))
 
     def build(self, seed: int) -> Transformer:
@@ -93,8 +96,8 @@ class Recipe:
         return {name: round(share, 4) for name, share in figures.items()} | {"strings": len(strings)}
 
     def rank(self, figures: dict) -> float:
-        """The figure by which weights are chosen, higher is better: exact strings, then the anti-diagonal."""
-        return figures["exact"] + figures["antidiagonal"] / 1000 if "exact" in figures else float("-inf")
+        """The figures by which weights are chosen, higher is better: exact strings, then the anti-diagonal."""
+        return figures["exact"], figures["antidiagonal"]
 
     def card(self, strings: Strings) -> dict:
         """What the card says of the strings and of the input, beside sizes, steps and figures."""
@@ -103,7 +106,6 @@ class Recipe:
             "options": {"positions": "sinusoidal", "mask": "bidirectional"},
             "vocabulary": ALPHABET[:V],
             "data": f"strings of 1 to {T} characters drawn at random, filled up with blanks to {T}",
-            "choice": "moving average of the weights, the best on the test strings of every third epoch and the last",
             "licence": "weights and strings made by this repository, under its licence",
         }
 

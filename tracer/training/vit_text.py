@@ -59,10 +59,10 @@ class Recipe:
         return {name: getattr(self, name) for name in SPEC.options}
 
     def read(self, data: None, part: str) -> scenes.Drawn | list[Scenes]:
-        """What a pass draws for "train", unseen scenes by their number of objects for "test"; `data` is not read."""
+        """What a pass draws for "train", else unseen scenes by their number of objects; `data` is not read."""
         if part == "train":
             return scenes.Drawn(self.count)
-        return [scenes.tests(self.tests, salt=number, counts=(number,)) for number in range(1, MOST + 1)]
+        return [scenes.held_out(self.tests, part, salt=number, counts=(number,)) for number in range(1, MOST + 1)]
 
     def build(self, seed: int) -> ViTText:
         """A model with its initial weights, the same for the same seed; positions of patches start as sinusoids."""
@@ -110,9 +110,8 @@ class Recipe:
         return figures | {"scenes": sum(map(len, drawn))} | pointing(net, drawn[:2])
 
     def rank(self, figures: dict) -> tuple[float, float]:
-        """The figures by which weights are chosen, higher is better; less than any where there are none: one or two
-        objects, then three."""
-        return tuple(figures.get(name, float("-inf")) for name in ("one or two objects", NAMES[-1]))
+        """The figures by which weights are chosen, higher is better: one or two objects, then three."""
+        return figures["one or two objects"], figures[NAMES[-1]]
 
     def card(self, data: scenes.Drawn) -> dict:
         """What the card says of the training scenes and of the input, beside sizes, steps and figures."""
@@ -124,7 +123,6 @@ class Recipe:
             "resize": "centre crop to a square, then 64×64 by bicubic with antialias; pixels from 0 to 1, less the "
             "mean, over the std",
             "data": f"drawn scenes and their captions, {len(data):,} new ones in each epoch",
-            "choice": "moving average of the weights, the best on unseen scenes of every third epoch and the last",
             "licence": "weights made by this repository from its own drawings, under its licence",
         }
 
