@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
+import tracer
 from tracer import training
 from tracer.models.vit import ViT
 from tracer.training import cifar10, loop, vit
@@ -62,6 +63,13 @@ def test_loss_falls_and_weights_come_with_a_card(data, tmp_path):
     assert card(file)["sizes"] == TINY["sizes"]
     assert card(file)["settings"]["batch"] == 16
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny.json", "tiny.safetensors"]
+
+
+def test_weights_open_with_the_sizes_and_classes_of_the_card_beside_them(data, tmp_path):
+    file = training.train("vit", data=data, out=tmp_path / "tiny.safetensors", epochs=1, **TINY)
+    model = tracer.load("vit", weights=file)
+    assert model.sizes == TINY["sizes"] and model.card == card(file)
+    assert model.trace().result["classes"] == list(cifar10.CLASSES)
 
 
 def test_score_is_the_figure_on_the_card(data, tmp_path):

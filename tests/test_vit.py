@@ -145,6 +145,7 @@ def test_weights_from_a_file(tmp_path, model):
     save_file(model.net.state_dict(), tmp_path / "same.safetensors")
     again = tracer.load("vit", weights=tmp_path / "same.safetensors")
     assert torch.equal(again.trace().output, model.trace().output)
+    assert again.trace().result["classes"][0] == "class 0"  # those of the shipped weights are not known of others
     with pytest.raises(ValueError, match=r"don't fit: 'cls' is \[128\] there, and \[64\] at these sizes"):
         tracer.load("vit", weights=tmp_path / "same.safetensors", D=64, h=2)
     (tmp_path / "broken.safetensors").write_bytes(b"\x80\x04pickle")

@@ -91,6 +91,12 @@ class Model:
     card: dict | None = None
     _solutions: dict = field(default_factory=dict, repr=False)
 
+    @classmethod
+    def of(cls, name: str, spec: Spec, net: torch.nn.Module, config: dict, **more) -> Model:
+        """The model of a net that was built with `config`, its sizes and options."""
+        sizes, options = ({key: config[key] for key in keys} for keys in (spec.sizes, spec.options))
+        return cls(name=name, net=net, spec=spec, sizes=sizes, options=options, **more)
+
     @property
     def takes(self) -> tuple[str, ...]:
         """What `inputs` and `trace` may be given: "image", "text" or both."""

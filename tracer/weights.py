@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 
@@ -46,13 +47,32 @@ def converted(spec, weights, config: dict) -> tuple[dict[str, torch.Tensor], dic
     return tensors, {**told, **config}
 
 
-def load_into(net: torch.nn.Module, tensors: dict[str, torch.Tensor], name: str) -> None:
-    """Loads tensors into the net, cast to its dtype. ValueError in one sentence that says what of `name` misfits."""
-    wanted = net.state_dict()
+def place(net: torch.nn.Module, weights, tensors: dict[str, torch.Tensor] | None = None) -> str:
+    """Loads a file, or what was read from it, into the net, cast to its dtype; returns what the weights are called.
+
+    ValueError in one sentence that says what of them misfits.
+    """
+    tensors, wanted = read(weights) if tensors is None else tensors, net.state_dict()
     problem = _misfit(tensors, wanted)
     if problem:
-        raise ValueError(f"{name} don't fit: {problem}")
+        raise ValueError(f"{named(weights)} don't fit: {problem}")
     net.load_state_dict({name: tensor.to(wanted[name].dtype) for name, tensor in tensors.items()})
+    return "uploaded weights" if isinstance(weights, bytes) else f"weights of {weights}"
+
+
+def card_beside(weights) -> dict | None:
+    """The card beside a file of weights, as training writes it: JSON of the same name with the "sizes"; None where
+    there is none. ValueError in one sentence where it can't be read."""
+    file = None if isinstance(weights, bytes) else Path(str(weights)).with_suffix(".json")
+    if file is None or not file.is_file():
+        return None
+    try:
+        card = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        raise ValueError(f"can't read the card '{file}': expected JSON") from None
+    if not isinstance(card, dict) or not isinstance(card.get("sizes"), dict):
+        raise ValueError(f"no sizes on the card '{file}': expected them under \"sizes\"")
+    return card
 
 
 def named(weights) -> str:

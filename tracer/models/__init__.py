@@ -91,7 +91,8 @@ def load(name: str, *, weights=None, **config):
 
     With its shipped weights where those fit what is asked for; at other sizes, or where none are shipped, with
     seeded random weights. `weights` is a file to load instead: safetensors, by its path or its bytes, or a checkpoint
-    of PyTorch, by its path. Sizes that a layout which the model knows tells (`Spec.convert`) are taken from it.
+    of PyTorch, by its path. Sizes that a layout which the model knows tells (`Spec.convert`) are taken from it, or from
+    the card that training writes beside the file.
     ValueError in one sentence for an unknown name, sizes that the model lacks or that don't fit, or weights that
     don't fit the sizes. Names with a colon are models of libraries: `torchvision:vit_b_16` (see `tracer.sources`).
     """
@@ -101,35 +102,42 @@ def load(name: str, *, weights=None, **config):
 
     spec = spec_of(name)
     check_config(spec, name, config)
-    tensors = None
+    found, own, tensors = card(name), None, None
     if weights is not None:
-        from tracer.weights import converted
+        from tracer.weights import card_beside, converted
 
+        own = card_beside(weights)
+        if own:
+            told = {**own["sizes"], **own.get("options", {})}
+            config = {**{key: told[key] for key in (*spec.sizes, *spec.options) if key in told}, **config}
         tensors, config = converted(spec, weights, config)
-    found = card(name)
     shipped = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}
     shipped |= {**(found or {}).get("sizes", {}), **(found or {}).get("options", {})}
     full = {**shipped, **config}
     check_memory(spec, name, full)
     net = seeded(spec.net, full)
     same_sizes = all(full[symbol] == shipped[symbol] for symbol in spec.sizes)
-    if tensors is None and found and same_sizes and shapes(spec, full) == shapes(spec, shipped):
-        weights, origin_text = WEIGHTS / f"{name}.safetensors", origin(name)
+    if tensors is not None:
+        from tracer.weights import place
+
+        origin_text = place(net, weights, tensors)
+        found = own or _facts(found, "mean", "std", "vocabulary")
+    elif found and same_sizes and shapes(spec, full) == shapes(spec, shipped):
+        from tracer.weights import place
+
+        place(net, WEIGHTS / f"{name}.safetensors")
+        origin_text = origin(name)
         for option in spec.options:
             if full[option] != shipped[option]:
                 origin_text += f", but with {option}={full[option]} and not {shipped[option]}"
-    elif tensors is None:
-        origin_text = "seeded random weights"
-        found = {key: found[key] for key in ("mean", "std", "classes", "vocabulary") if key in found} if found else None
     else:
-        origin_text = "uploaded weights" if isinstance(weights, bytes) else f"weights of {weights}"
-    if weights is not None:
-        from tracer.weights import load_into, named, read
+        origin_text, found = "seeded random weights", _facts(found, "mean", "std", "vocabulary", "classes")
+    return Model.of(name, spec, net, full, weights=origin_text, card=found)
 
-        load_into(net, read(weights) if tensors is None else tensors, named(weights))
-    sizes = {symbol: full[symbol] for symbol in spec.sizes}
-    options = {option: full[option] for option in spec.options}
-    return Model(name=name, net=net, spec=spec, sizes=sizes, options=options, weights=origin_text, card=found)
+
+def _facts(card: dict | None, *keys: str) -> dict | None:
+    """What a card says of the input (and the classes), which holds for other weights too."""
+    return {key: card[key] for key in keys if key in card} if card else None
 
 
 def _known(name: str) -> str:

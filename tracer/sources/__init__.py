@@ -132,10 +132,7 @@ def load(name: str, *, weights=None, **config):
     if net is None:
         net = seeded(spec.net, full)
     if weights is not None:
-        from tracer.weights import load_into, named, read
+        from tracer.weights import place
 
-        load_into(net, read(weights), named(weights))
-        origin = "uploaded weights" if isinstance(weights, bytes) else f"weights of {weights}"
-    sizes = {symbol: full[symbol] for symbol in spec.sizes}
-    options = {option: full[option] for option in spec.options}
-    return Model(name=name, net=net, spec=spec, sizes=sizes, options=options, weights=origin, card=card)
+        origin = place(net, weights)
+    return Model.of(name, spec, net, full, weights=origin, card=card)

@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save
 from torch import nn
 
 from tracer.training import loop
+from tracer.weights import card_beside
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "tracer" / "models" / "weights"
@@ -151,16 +152,11 @@ def _source(data: str | Path | None, made: Any) -> Path | None:
 
 
 def _read_card(file: Path) -> dict:
-    card = file.with_suffix(".json")
-    if not card.exists():
-        raise FileNotFoundError(f"no card '{card}' beside the weights '{file}': expected one with their sizes")
-    try:
-        read = json.loads(card.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"can't read the card '{card}': expected JSON") from error
-    if not isinstance(read, dict) or not isinstance(read.get("sizes"), dict):
-        raise ValueError(f"no sizes on the card '{card}': expected them under \"sizes\"")
-    return read
+    card = card_beside(file)
+    if card is None:
+        name = file.with_suffix(".json")
+        raise FileNotFoundError(f"no card '{name}' beside the weights '{file}': expected one with their sizes")
+    return card
 
 
 def _read_checkpoint(file: Path, run: dict) -> dict:
