@@ -1,6 +1,8 @@
 """Models of libraries in the app: asked for by name, said what they take, refused in a sentence, on every page."""
 
 import os
+import time
+from typing import ClassVar
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -195,11 +197,46 @@ def test_the_size_of_a_download_is_known_before(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     assert torchvision.download("vit_b_16").size == 0 and "offline" in torchvision.download("vit_b_16").note
     monkeypatch.setattr(torchvision, "forbidden", lambda: False)
-    assert torchvision.download("vit_b_16") == download.Download(round(330.285 * 2**20))
     folder = tmp_path / "checkpoints"
+    assert torchvision.download("vit_b_16") == download.Download(round(330.285 * 2**20), folder=str(folder))
+    assert download.landed(str(folder)) == 0
     folder.mkdir()
+    (folder / "vit_b_16-c867db91.pth.7f.partial").write_bytes(bytes(700))
+    assert download.landed(str(folder)) == 700
     (folder / "vit_b_16-c867db91.pth").touch()
-    assert torchvision.download("vit_b_16") == (0, "its weights are on this machine")
+    assert torchvision.download("vit_b_16") == download.Download(0, "its weights are on this machine")
+
+
+def test_a_bar_says_how_much_of_a_download_has_landed(monkeypatch, tmp_path):
+    """Loading stands in for a download that writes its file piece by piece."""
+    from pages.shared import progress
+
+    class Bar:
+        shown: ClassVar = []
+
+        def progress(self, share, words):
+            self.shown.append((share, words))
+
+        def empty(self):
+            self.shown.append(None)
+
+    def load(name):
+        for more in (100, 400, 500):
+            with (tmp_path / "model.safetensors.incomplete").open("ab") as file:
+                file.write(bytes(more))
+            seen = len(Bar.shown)
+            while len(Bar.shown) < seen + 2:
+                time.sleep(0.01)
+
+    monkeypatch.setattr(progress, "EVERY", 0.01)
+    monkeypatch.setattr(progress.st, "progress", lambda share, words: Bar())
+    monkeypatch.setattr(session, "load", load)
+    (tmp_path / "of another.safetensors").write_bytes(bytes(70))
+    libraries._load("hf:someone/model", download.Download(1000, folder=str(tmp_path)))
+    *shown, last = Bar.shown
+    assert last is None and shown == sorted(shown)
+    assert {0.1, 0.5, 1.0} <= {share for share, _ in shown}
+    assert shown[-1] == (1.0, "Downloading hf:someone/model: 1.00 kB of 1.00 kB")
 
 
 def test_the_hub_is_asked_for_the_weights_alone(monkeypatch):
@@ -216,6 +253,7 @@ def test_the_hub_is_asked_for_the_weights_alone(monkeypatch):
     monkeypatch.setattr(transformers, "offline", lambda: False)
     monkeypatch.setattr(transformers.Files, "exist", True)
     monkeypatch.setattr(transformers.Files, "path", lambda self, name, local=False: None)
-    assert transformers.download("someone/model") == download.Download(500)
+    assert transformers.download("someone/model").size == 500
+    assert transformers.download("someone/model").folder.endswith("models--someone--model")
     monkeypatch.setattr(Hub, "model_info", lambda *given, **asked: 1 / 0)
     assert transformers.download("someone/model") == download.Download(None)

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 from pages.shared import session
+from pages.shared.progress import following
 from pages.shared.texts import plain
 from tracer import models, sources
 from tracer.figures.labels import amount
@@ -52,7 +53,7 @@ def _settle(state) -> None:
         if not sources.is_foreign(wanted):
             models.takes(wanted)
         elif wanted in state.get("agreed", ()):
-            session.load(wanted)
+            _load(wanted, state["agreed"][wanted])
         else:
             state["asked"] = _cost(wanted)
     except Exception as error:  # whatever a library makes of a name or a checkpoint that it was not written for
@@ -76,6 +77,18 @@ def _cost(name: str):
         )
     with st.spinner("Asking what it takes"):
         return cost(name)
+
+
+def _load(name: str, download) -> None:
+    """Loads the model; where that downloads weights, a bar says how much of them has landed."""
+    if not download.size:
+        session.load(name)
+        return
+    from tracer.sources.download import landed
+
+    before = landed(download.folder)
+    with following(f"Downloading {name}", lambda: landed(download.folder) - before, download.size):
+        session.load(name)
 
 
 def names_a_folder(name: str) -> bool:
@@ -102,7 +115,7 @@ def asking() -> None:
         st.markdown(plain(f"**{cost.name}** — {cost.summary}"))
         st.markdown(f"{_count(cost.parameters)} parameters, {amount(cost.memory, 'B')} of memory. {_downloads(cost)}")
         with st.container(horizontal=True):
-            st.button("Load it", type="primary", on_click=_agree, args=(cost.name,))
+            st.button("Load it", type="primary", on_click=_agree, args=(cost.name, cost.download))
             st.button("Not now", on_click=_decline)
 
 
@@ -111,7 +124,7 @@ def _count(number: int) -> str:
 
 
 def _downloads(cost) -> str:
-    size, note = cost.download
+    size, note, _ = cost.download
     if size:
         return f"Loading it downloads {amount(size, 'B')}; that may take a while."
     if size == 0:
@@ -119,9 +132,9 @@ def _downloads(cost) -> str:
     return "How much it downloads could not be asked: about as much as it takes in memory."
 
 
-def _agree(name: str) -> None:
+def _agree(name: str, download) -> None:
     state = st.session_state
-    state["agreed"] = {*state.get("agreed", ()), name}
+    state["agreed"] = {**state.get("agreed", {}), name: download}
     state.update(model=name, asked=None)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import prod
+from pathlib import Path
 from typing import NamedTuple
 
 from tracer.model import DEEPEST, check_memory, shapes
@@ -10,10 +12,12 @@ from tracer.sources import source_of, summary
 
 
 class Download(NamedTuple):
-    """Bytes of weights that loading downloads, None where nobody could be asked; `note` says why there are none."""
+    """Bytes of weights that loading downloads, None where nobody could be asked; `note` says why there are none, and
+    `folder` is where they land."""
 
     size: int | None
     note: str = ""
+    folder: str = ""
 
 
 class Cost(NamedTuple):
@@ -44,13 +48,25 @@ def cost(name: str) -> Cost:
     return Cost(name, summary(name), parameters, parameters * 4, asked)
 
 
+def landed(folder: str) -> int:
+    """Bytes of the files in a folder, those that are still being written too."""
+    found = 0
+    for file in Path(folder).rglob("*"):
+        with suppress(OSError):  # a file that was there a moment ago
+            found += file.lstat().st_size if not file.is_dir() else 0
+    return found
+
+
 def on_the_hub(id: str) -> Download:
     """The size of the weights of a repository of the hub, which is asked for it; unknown where it does not answer."""
     from huggingface_hub import HfApi
+    from huggingface_hub.constants import HF_HUB_CACHE
+    from huggingface_hub.file_download import repo_folder_name
 
     try:
         found = HfApi().model_info(id, files_metadata=True, timeout=10).siblings or ()
     except Exception:  # whatever the network or the hub make of the question
         return Download(None)
     sizes = [file.size for file in found if file.rfilename.endswith(".safetensors") and "/" not in file.rfilename]
-    return Download(None if None in sizes else sum(sizes))
+    folder = Path(HF_HUB_CACHE) / repo_folder_name(repo_id=id, repo_type="model")
+    return Download(None if None in sizes else sum(sizes), folder=str(folder))

@@ -164,7 +164,7 @@ def download(id: str) -> Download:
         return Download(0, "its weights are on this machine")
     if forbidden():
         return Download(0, "it is offline, so its weights are seeded random ones")
-    return Download(round(found.meta["_file_size"] * 2**20))
+    return Download(round(found.meta["_file_size"] * 2**20), folder=str(folder))
 
 
 def _weights(id: str):
