@@ -83,6 +83,9 @@ RELATIVES = {
     "vit_base_patch16_clip_224": False,
     "vit_small_patch14_dinov2": False,
     "vit_small_patch14_reg4_dinov2": False,
+    "vit_small_patch16_dinov3": False,
+    "vit_so150m_patch16_reg4_gap_256": False,
+    "eva02_tiny_patch14_224": False,
 }
 
 

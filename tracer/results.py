@@ -72,3 +72,10 @@ def sentence_probabilities(model, inputs, logits: torch.Tensor) -> dict:
     """The sentences and how well each fits, `softmax(Z)` of logits `[B, K]`, for the first photo of the batch."""
     shares = logits[0].softmax(-1)
     return {"kind": "sentences", "sentences": list(inputs.sentences), "probabilities": shares.tolist()}
+
+
+def embedding(model, inputs, output) -> dict:
+    """The size of the features, `[B, S, D]` or `[B, D]`, and their mean length, for the first input of the batch: a
+    model without a head has no answer of its own."""
+    hidden = output if isinstance(output, torch.Tensor) else output["last_hidden_state"]
+    return {"kind": "embedding", "shape": list(hidden.shape), "norm": float(hidden[0].norm(dim=-1).mean())}

@@ -155,12 +155,12 @@ def _reconstruction(result, trace) -> None:
 
 
 def _embedding(result, trace) -> None:
-    shape = [int(size) for size in result["shape"]]
+    *_, tokens, width = (int(size) for size in result["shape"])
+    whose = f"each of {tokens:,} tokens" if len(result["shape"]) > 2 else "the whole input"
     st.subheader("What comes out")
     st.markdown(
-        f"One vector of {shape[-1]:,} numbers for each of {shape[-2]:,} tokens, of length {float(result['norm']):.3g} "
-        "on average. This model has no head and so no answer of its own: others compare its vectors, or learn to read "
-        "them."
+        f"One vector of {width:,} numbers for {whose}, of mean length {float(result['norm']):.3g}. This model has no "
+        "head and so no answer of its own: others compare its vectors, or learn to read them."
     )
 
 

@@ -115,12 +115,6 @@ def following(tokenizer):
     return result
 
 
-def embedding(model, inputs, output) -> dict:
-    """The last hidden state's size: a model without a head has no answer of its own."""
-    hidden = output["last_hidden_state"]
-    return {"kind": "embedding", "shape": list(hidden.shape), "norm": float(hidden[0].norm(dim=-1).mean())}
-
-
 def stream(tokenizer, image_token: Callable[[int], int], pixels: Callable | None = None, types: bool = False):
     """How a photo and a text become one stream: N places for the patches, then the text's tokens.
 

@@ -10,7 +10,7 @@ import torch
 from tracer.inputs.tensors import photo_input
 from tracer.model import Spec
 from tracer.record import Segment
-from tracer.results import class_probabilities
+from tracer.results import class_probabilities, embedding
 from tracer.sources.download import Download, on_the_hub
 from tracer.sources.network import offline, reason, why
 from tracer.sources.textbook import FUSED, Table, classified, photo_tokens
@@ -27,9 +27,9 @@ EXAMPLES = {
     "vit_base_patch16_rope_224": "ViT-B/16 of timm with rotary positions (Heo et al. 2024).",
 }
 PROBES = (
-    {"B": 19, "H": 35, "P": 5, "D": 72, "h": 6, "K": 17},
-    {"B": 13, "H": 33, "P": 3, "D": 80, "h": 4, "K": 23},
-    {"B": 7, "H": 14, "P": 2, "D": 24, "h": 2, "K": 29},
+    {"B": 19, "H": 35, "P": 5, "D": 72, "h": 6, "K": 17, "d_ff": 62},
+    {"B": 13, "H": 33, "P": 3, "D": 80, "h": 4, "K": 23, "d_ff": 74},
+    {"B": 7, "H": 14, "P": 2, "D": 24, "h": 2, "K": 29, "d_ff": 86},
 )
 
 
@@ -96,19 +96,19 @@ def spec(id: str) -> Spec:
     """What is known of one of timm's models, measured on the model itself. ValueError for one that is no ViT."""
     made = _measured(id)
     prefix, block = made.num_prefix_tokens, made.blocks[0]
-    registers, hidden = getattr(made, "num_reg_tokens", 0), getattr(block.mlp, "fc1", None)
+    registers = getattr(made, "num_reg_tokens", 0)
+    classes = {"K": made.num_classes} if made.num_classes else {}  # without a head it gives features
     derived = {"W": "H", "C": str(made.patch_embed.proj.in_channels), "N": "H**2/P**2", "d_k": "D/h"}
-    if hidden is not None and hidden.out_features % made.embed_dim == 0:
-        derived["d_ff"] = f"{hidden.out_features // made.embed_dim}*D"
     S = "S" if prefix else "N"
     if prefix:
         derived["S"] = f"N + {prefix}"
-    names = ["B", "D", "N", S, "K", "P", "H", "H/P", "h", "d_k", "d_k/2", *(["d_ff"] if "d_ff" in derived else [])]
+    names = ["B", "D", "N", S, "P", "H", "H/P", "h", "d_k", "d_k/2", "d_ff", "2*d_ff", *classes]
+    probes = tuple({name: size for name, size in probe.items() if name != "K" or classes} for probe in PROBES)
 
     def segments(sizes) -> tuple[Segment, ...]:
-        classes = (Segment("CLS", 0, prefix - registers),) if prefix > registers else ()
+        first = (Segment("CLS", 0, prefix - registers),) if prefix > registers else ()
         held = (Segment("registers", prefix - registers, prefix),) if registers else ()
-        return (*classes, *held, Segment("image", prefix, prefix + sizes["N"]))
+        return (*first, *held, Segment("image", prefix, prefix + sizes["N"]))
 
     return Spec(
         net=lambda **sizes: _built(id, **sizes),
@@ -122,16 +122,17 @@ def spec(id: str) -> Spec:
             "D": made.embed_dim,
             "h": block.attn.num_heads,
             "L": len(made.blocks),
-            "K": made.num_classes,
+            **classes,
+            "d_ff": _hidden(made),
         },
         derived=derived,
         names=tuple(dict.fromkeys(names)),
-        probes=PROBES,
+        probes=probes,
         example=lambda sizes: (torch.randn(sizes["B"], made.patch_embed.proj.in_channels, sizes["H"], sizes["H"]),),
         prepare=photo_input,
-        result=class_probabilities,
+        result=class_probabilities if classes else embedding,
         segments=segments,
-        tiny={**PROBES[0], "L": 2},
+        tiny={**probes[0], "L": 2},
     )
 
 
@@ -173,10 +174,19 @@ def download(id: str) -> Download:
     return on_the_hub(known.hf_hub_id)
 
 
-def _built(id: str, *, H: int, P: int, D: int, h: int, L: int, K: int) -> torch.nn.Module:
-    return imported().create_model(
-        id, img_size=H, patch_size=P, embed_dim=D, num_heads=h, depth=L, num_classes=K, pretrained=False
-    )
+def _built(id: str, *, H: int, P: int, D: int, h: int, L: int, d_ff: int, K: int = 0) -> torch.nn.Module:
+    sizes = {"img_size": H, "patch_size": P, "embed_dim": D, "num_heads": h, "depth": L, "num_classes": K}
+    for halves in (1, 2):  # of a gated MLP (SwiGLU, Shazeer 2020) some models count both halves
+        ratio = (halves * d_ff + 0.5) / D  # which is rounded down
+        made = imported().create_model(id, **sizes, mlp_ratio=ratio, pretrained=False)
+        if _hidden(made) == d_ff:
+            break
+    return made
+
+
+def _hidden(made: torch.nn.Module) -> int:
+    """The hidden width of the MLPs."""
+    return made.blocks[0].mlp.fc2.in_features
 
 
 @lru_cache(maxsize=16)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tracer.equations import GELU, Lookup, ReLU, Row, Rows, Tanh, Tensor
 from tracer.model import Spec
 from tracer.notation import symbol
-from tracer.sources.configured import builder, embedding, text_facts
+from tracer.results import embedding
+from tracer.sources.configured import builder, text_facts
 from tracer.sources.textbook import FUSED, Table, Writer
 from tracer.sources.transformers import imported
 from tracer.sources.why import WHY

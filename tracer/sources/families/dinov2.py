@@ -6,7 +6,8 @@ import torch
 
 from tracer.model import Spec
 from tracer.record import Segment
-from tracer.sources.configured import ATTENTION, builder, embedding, photo, sizes_of
+from tracer.results import embedding
+from tracer.sources.configured import ATTENTION, builder, photo, sizes_of
 from tracer.sources.transformers import imported
 
 ATTRIBUTES = {
