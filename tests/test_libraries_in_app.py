@@ -138,6 +138,9 @@ def test_bert_opens_on_every_page_and_its_weights_are_named():
     run = at.session_state["held"][2]
     assert all(step.error is not None or step.recomputed for step in run.steps)
     assert "has no head and so no answer of its own" in text(at)
+    press(at.switch_page("pages/operations.py").run(), "Run both paths")
+    said = next(box.value for box in at.success if "The outputs differ by at most" in box.value)
+    assert "the attention weights by" in said
     typed(at, "vit")
     assert "Weights:" not in text(at) and at.sidebar.selectbox[0].value == "vit"
     typed(at, "hf:bert")

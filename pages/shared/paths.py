@@ -71,11 +71,20 @@ def _settings(trace: Trace, made, module: str) -> Paths:
             session.model_name(), tuple(sorted({**dict(session.options()), "attention": value}.items()))
         )
         runs.append(other.trace(**session.inputs(other, session.given()), prove=False))
-    tensors = [_output(run.output) for run in runs]
+
+    def apart(tensors: list) -> list[list[float | None]]:
+        return [[None if a is None or b is None else relative_difference(a, b) for b in tensors] for a in tensors]
+
     ops = {name: [op for op in run.ops if op.module == module] for name, run in zip(names, runs, strict=True)}
     return Paths(
-        module, ops, [[relative_difference(a, b) for b in tensors] for a in tensors], [[None] * len(runs)] * len(runs)
+        module, ops, apart([_output(run.output) for run in runs]), apart([_weights(run, module) for run in runs])
     )
+
+
+def _weights(run: Trace, module: str):
+    """The attention weights of a module, `[B, h, S_q, S_k]`, None where they can't be told."""
+    found = next((one for one in run.attentions if one.module == module and not one.problem), None)
+    return found and run.attention(found.layer, part=found.part)
 
 
 def _output(output):
