@@ -29,24 +29,13 @@ def suggestions() -> list[str]:
 
 def settle() -> None:
     """Takes the model that the visitor chose. One of a library waits until it is agreed to, and one that can't be had
-    is refused in a sentence; what is on screen stays until then. Runs before the box that the model is chosen in. The
-    address of every page carries the model, so that it can be kept and handed out."""
+    is refused in a sentence; what is on screen stays until then. Runs before the box that the model is chosen in."""
     state = st.session_state
-    if "shown" not in state and "model" not in state:
-        state["model"] = session.FIRST_MODEL
-        session.given()  # what is on screen if the one in the address is refused
-        state["model"] = st.query_params.get("model", session.FIRST_MODEL)
-    _settle(state)
-    if session.given().kind == "trace":
-        st.query_params.pop("model", None)
-    elif st.query_params.get("model") != state["shown"]:
-        st.query_params["model"] = state["shown"]
-
-
-def _settle(state) -> None:
     now = state.setdefault("shown", session.FIRST_MODEL)
-    wanted = str(state.get("model") or now).strip()
+    wanted = str(state.get("model") or "").strip() or now
     if wanted == now:
+        if state.get("model") != now:
+            state["model"] = now
         return
     state["asked"], problem = None, ""
     try:

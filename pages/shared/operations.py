@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from pages.shared import components, session, texts
+from pages.shared import address, components, session, texts
 from tracer import notation
 from tracer.categories import COMPUTING, category
 from tracer.figures import operations as bars
@@ -72,10 +72,15 @@ def go(number: int) -> None:
 
 def _number(trace: Trace) -> int:
     """The operation on screen: the one that the address names, else the last one chosen, else the first product."""
-    asked = st.query_params.get("op", st.session_state.get("op"))
-    if str(asked).isdecimal() and int(asked) < len(trace.ops):
+    known = {str(op.index) for op in trace.ops}
+    asked = st.query_params.get("op", str(st.session_state.get("op")))
+    if asked in known:
         return int(asked)
-    return next((op.index for op in trace.ops if op.flops), 0)
+    first = next((op.index for op in trace.ops if op.flops), 0)
+    if address.names_another("op", known):
+        st.warning(texts.quoted(f"This run has no operation {asked!r}: they count from 0 to {len(trace.ops) - 1}."))
+        go(first)
+    return first
 
 
 def _step_id(trace: Trace) -> str:

@@ -224,7 +224,7 @@ def _our_model(name: str, chosen: tuple[tuple[str, object], ...]):
     return tracer.load(name, **dict(chosen))
 
 
-@st.cache_resource(max_entries=LIBRARY_MODELS, show_spinner="Loading the model; a download may take minutes")
+@st.cache_resource(max_entries=LIBRARY_MODELS, show_spinner="Loading the model")
 def _library_model(name: str, chosen: tuple[tuple[str, object], ...]):
     """Few are kept and one is loaded at a time, so that visitors together can't fill the server's memory."""
     import tracer

@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from pages.shared import libraries, session
+from pages.shared import address, libraries, session
 from pages.shared.texts import plain, quoted
 from tracer import models, notation
 from tracer.record import Trace
@@ -19,20 +19,21 @@ LARGEST_FILE = 200  # MB: a saved trace; photos have a limit of their own
 
 
 def choices():
-    """Model and input, chosen once for all pages; and the pages' style. Returns the place for what `run` says of the
-    model."""
+    """Model and input, chosen once for all pages; and the pages' style. What is refused or asked stands above the
+    page. Returns the place for what `run` says of the model."""
     st.html(STYLE)
-    with st.sidebar:
+    with (above := st.container(key="above")):
+        address.read()
         libraries.settle()
+        address.follow()
+    with st.sidebar:
         given = session.given()
-        session.model_name()
         opened = given.kind == "trace"
         if opened:
             st.selectbox("Model", [given.trace.model], disabled=True, help="The model of the saved run.")
         else:
             _model()
         origin = st.container()
-        libraries.asking()
         _samples(given)
         takes = models.takes(session.model_name())
         if "text" in takes and not opened:
@@ -40,8 +41,11 @@ def choices():
         _upload()
         if "image" in takes:
             _camera()
+    with above:
         if refusal := st.session_state["refusal"]:
             st.error(quoted(refusal), icon=":material/block:")
+        libraries.asking()
+    address.write()
     return origin
 
 

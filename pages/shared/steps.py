@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from pages.shared import session, texts
+from pages.shared import address, session, texts
 from pages.shared.components import copy_button, drawing
 from tracer import notation
 from tracer.figures import products, tensors
@@ -31,6 +31,8 @@ def choose(trace: Trace) -> Step:
     known = {step.id: step for step in trace.steps}
     asked = st.query_params.get("step", st.session_state.get("step"))
     current = known.get(asked, trace.steps[0])
+    if address.names_another("step", known):
+        st.warning(texts.quoted(f"This run has no step {asked!r}; this is its first."))
     where = parts(trace)
     part = next(name for name, steps in where.items() if current in steps)
     st.session_state["part"] = part

@@ -11,16 +11,32 @@ from tracer.record import Trace
 _HERE = Path(__file__).parent
 
 
+MAP = ("packed", "words", "colour", "photo", "matrix", "controls", "main")
+"""The scripts of the attention map, in `attention_map/`: what a browser gets as one."""
+
+
 @cache
-def _component(name: str, html: str = ""):
-    """A component of that name out of its files."""
-    read = {kind: (_HERE / f"{name}.{kind}").read_text(encoding="utf-8") for kind in ("css", "js")}
-    return st.components.v2.component(name, html=html or (_HERE / f"{name}.html").read_text(encoding="utf-8"), **read)
+def _component(name: str, html: str = "", scripts: tuple[str, ...] = ()):
+    """A component of that name out of its files; of more than one script where `scripts` names those in its folder."""
+    files = [_HERE / name / f"{script}.js" for script in scripts] or [_HERE / f"{name}.js"]
+    return st.components.v2.component(
+        name,
+        html=html or (_HERE / f"{name}.html").read_text(encoding="utf-8"),
+        css=(_HERE / f"{name}.css").read_text(encoding="utf-8"),
+        js="\n".join(file.read_text(encoding="utf-8") for file in files),
+    )
 
 
-def attention_map(trace: Trace, layers: list[int], rollout=None, part: str | None = None) -> None:
-    """The photo with its attention map; pointing, keys and choices are handled in the browser."""
-    _component("attention_map")(key="attention_map", data=maps.pack(trace, layers, rollout, part))
+def attention_map(trace: Trace, part: str | None = None) -> None:
+    """Attention over the photo and from token to token; pointing, keys and choices are handled in the browser.
+
+    Where not all blocks fit in one message, the browser asks for the one that is chosen.
+    """
+    choices = maps.blocks(trace, part)
+    wanted = (st.session_state.get("attention_map") or {}).get("wanted")
+    layers, views = maps.portion(trace, choices, part, wanted)
+    data = maps.pack(trace, layers, maps.rollout(trace, choices, part), part, views=views, choices=choices)
+    _component("attention_map", scripts=MAP)(key="attention_map", data=data, on_wanted_change=lambda: None)
 
 
 def drawing(svg: str, key: str) -> None:
@@ -41,7 +57,7 @@ def operations_table(data: dict) -> str | None:
 
 
 def phone() -> None:
-    """Closes the sidebar of a narrow screen when a page is chosen in it."""
+    """Closes the sidebar of a narrow screen when a page is chosen in it, or the page asks or refuses something."""
     _component("phone", "<span></span>")(key="phone")
 
 

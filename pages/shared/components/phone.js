@@ -1,13 +1,27 @@
-// On a phone the sidebar lies over the page: a page that is chosen there closes it.
+// On a phone the sidebar lies over the page: it closes when a page is chosen in it, and when the page has a question
+// to ask or refuses what was given.
 
 const NARROW = 768; // pixels: Streamlit's own limit for laying the sidebar over the page
+const SAID = "[data-testid=stMain] :is([data-testid=stAlertContentError], .st-key-asking)";
 
-const left = (event) => {
-  if (innerWidth > NARROW || !event.target.closest("[data-testid=stSidebarNavLink]")) return;
-  setTimeout(() => document.querySelector("[data-testid=stSidebarCollapseButton] button")?.click());
+const close = () => {
+  if (innerWidth > NARROW) return;
+  document.querySelector("[data-testid=stSidebar][aria-expanded=true] [data-testid=stSidebarCollapseButton] button")?.click();
 };
 
+const left = (event) => event.target.closest("[data-testid=stSidebarNavLink]") && setTimeout(close);
+
+const appeared = (changes) =>
+  changes.some(({ addedNodes }) =>
+    [...addedNodes].some((node) => node.matches && (node.matches(SAID) || node.querySelector(SAID))),
+  ) && close();
+
 export default function () {
+  const watch = new MutationObserver(appeared);
+  watch.observe(document.body, { childList: true, subtree: true });
   document.addEventListener("click", left);
-  return () => document.removeEventListener("click", left);
+  return () => {
+    watch.disconnect();
+    document.removeEventListener("click", left);
+  };
 }

@@ -1,0 +1,59 @@
+"""The address of every page carries the model and the sample or the text, so that it can be reloaded and handed out."""
+
+import streamlit as st
+
+from pages.shared import session
+from tracer import models
+
+LONGEST = 500
+"""Characters of a text that an address carries; browsers and mail programs cut longer ones."""
+
+
+def read() -> None:
+    """At the start of a session: takes the model that the address names. Before the model is settled."""
+    state = st.session_state
+    if "shown" in state or "model" in state:
+        return
+    state["model"] = session.FIRST_MODEL
+    session.given()  # what is on screen if the model in the address is refused
+    state["model"] = st.query_params.get("model", session.FIRST_MODEL)
+    state["address"] = {name: st.query_params[name] for name in ("sample", "text", "file") if name in st.query_params}
+
+
+def follow() -> None:
+    """Once the model that the address names is there: takes the sample or the text beside it. A file that a visitor
+    gave is forgotten with the page, and that is said."""
+    state = st.session_state
+    asked = state.get("asked")
+    if asked is not None or not (wanted := state.pop("address", None)):
+        return
+    if wanted.get("sample") in session.sample_names():
+        session.take_sample(wanted["sample"])
+    if "text" in models.takes(session.model_name()) and wanted.get("text"):
+        session.take_text(wanted["text"][:LONGEST], session.text_key())
+    if "file" in wanted:
+        state["refusal"] = f"{wanted['file'][:100]} was forgotten when the page was loaded anew: give it again."
+
+
+def write() -> None:
+    """What the pages show, as far as an address can say it."""
+    chosen, asked = session.given(), st.session_state.get("asked")
+    named = {} if chosen.kind == "trace" else {"model": asked.name if asked else session.model_name()}
+    if chosen.own or chosen.kind == "trace":
+        named["file"] = chosen.name
+    elif chosen.name != session.sample_names()[0]:
+        named["sample"] = chosen.name
+    if chosen.text and len(chosen.text) <= LONGEST:
+        named["text"] = chosen.text
+    for name in ("model", "sample", "text", "file"):
+        if name not in named:
+            st.query_params.pop(name, None)
+        elif st.query_params.get(name) != named[name]:
+            st.query_params[name] = named[name]
+
+
+def names_another(name: str, known) -> bool:
+    """Whether the address names a step or an operation that is not among those `known`, and that no other model left
+    there."""
+    asked = st.query_params.get(name)
+    return asked is not None and asked not in known and asked != str(st.session_state.get(name))

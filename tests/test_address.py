@@ -1,0 +1,50 @@
+"""The address of a page: it opens on the model and the input that it names, and is kept current."""
+
+import pytest
+from streamlit.testing.v1 import AppTest
+from test_app import SECONDS
+
+import app
+
+APP = str(app.PAGES.parent / "app.py")
+
+
+@pytest.mark.parametrize(
+    ("address", "sample", "said"),
+    [
+        ({"model": "vit", "sample": "rocket"}, "rocket", "rocket"),
+        ({"model": "nanogpt", "text": "To be, or not"}, "its own", "To be, or not"),
+        ({"model": "vit", "text": "not for a model of photos"}, "cat", "cat"),
+        ({"model": "", "sample": "none"}, "cat", "cat"),
+    ],
+)
+def test_an_address_opens_on_its_model_and_its_input(address, sample, said):
+    at = AppTest.from_file(APP, default_timeout=SECONDS)
+    for name, value in address.items():
+        at.query_params[name] = value
+    at.run()
+    given = at.session_state["given"]
+    assert not at.exception and not at.error
+    assert given.name == sample and said in (given.text or given.name)
+    found = {name: value if isinstance(value, str) else value[0] for name, value in at.query_params.items()}
+    kept = {name: found[name] for name in ("model", "sample", "text") if name in found}
+    first = {"cat": {}, "its own": {"text": said}, "rocket": {"sample": "rocket"}}[sample]
+    assert kept == {"model": address["model"] or "vit"} | first
+
+
+def test_a_photo_that_was_forgotten_is_named():
+    at = AppTest.from_file(APP, default_timeout=SECONDS)
+    at.query_params["file"] = "mine.png"
+    at.run()
+    assert "mine.png was forgotten when the page was loaded anew" in at.error[0].value
+
+
+@pytest.mark.parametrize(("page", "name", "value"), [("trace", "step", "foo"), ("operations", "op", "9999")])
+def test_a_step_that_the_run_lacks_is_named_and_nothing_is_lost(page, name, value):
+    at = AppTest.from_file(APP, default_timeout=SECONDS).run()
+    at.query_params[name] = value
+    at.switch_page(f"pages/{page}.py")
+    at.query_params[name] = value
+    at.run()
+    assert not at.exception and not at.error
+    assert any(f"'{value}'" in box.value for box in at.warning)
