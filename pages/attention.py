@@ -1,9 +1,8 @@
-"""What each patch attends to, laid over the photo."""
+"""What each patch or token attends to: over the photo, and from token to token."""
 
 import streamlit as st
 
 from pages.shared import claims, components, frame, session, texts, tokens
-from tracer.attention import segments
 from tracer.figures import maps
 
 TITLE = "Attention"
@@ -19,25 +18,19 @@ if not trace.attentions:
     st.info("This run has no attention: there is no map to show.")
     frame.leave()
 part = tokens.tower(trace)
-layers = maps.layers(trace, part)
-if layers:
-    rollout = maps.rollout(trace, layers, part)
-    if not maps.fit(trace, layers, part):
-        layers = [st.select_slider("Block", layers, value=layers[-1], format_func=lambda layer: str(layer + 1))]
-    components.attention_map(trace, layers, rollout, part)
-if not layers or "text" in [segment.name for segment in segments(trace, part)]:
-    tokens.matrix(trace, part)
 if "random weights" in trace.weights:
-    st.caption("These weights are random numbers that learned nothing, so every token gets about the same share.")
-said = (
-    f"What such a map does not show: how much a {'patch' if layers else 'token'} changed the answer, since the values "
-    "that the weights multiply and the residual stream that passes them by are not in it, and other weights can give "
-    "the same output; attention is not by itself an explanation (Jain and Wallace 2019)."
-)
-if layers:
-    said += (
-        " Rollout multiplies the blocks’ mean maps, each with half an identity for the residual stream (Abnar and "
-        "Zuidema 2020)."
+    st.info(
+        "These weights are random numbers that learned nothing. Every token gets roughly the even share, which stands "
+        "below the colour bar; how far one is above or below it is chance."
     )
-st.caption(said)
+if maps.blocks(trace, part):
+    components.attention_map(trace, part)
+st.page_link("pages/mask.py", label="Who may look at whom: the mask that ran", icon=":material/grid_on:")
+what = "patch" if trace.picture else "token"
+st.caption(
+    f"What such a map does not show: how much a {what} changed the answer, since the values that the weights multiply "
+    "and the residual stream that passes them by are not in it, and other weights can give the same output; attention "
+    "is not by itself an explanation (Jain and Wallace 2019). Rollout multiplies the blocks’ mean maps, each with half "
+    "an identity for the residual stream (Abnar and Zuidema 2020)."
+)
 claims.show(trace)

@@ -177,7 +177,11 @@ def test_keyboard_and_numbers_move_the_patch(page):
     go(page, "Attention")
     photo, lead = page.locator(".photo"), page.locator(".lead")
     photo.wait_for()
-    photo.focus()
+    page.get_by_role("radio", name="log").focus()
+    page.keyboard.press("Tab")
+    assert (
+        photo.evaluate("photo => getComputedStyle(photo).outlineStyle + photo.matches(':focus-visible')") == "solidtrue"
+    )
     assert "row 4, column 4" in lead.inner_text()
     before = page.locator("canvas.heat").evaluate(HEAT)
     photo.press("ArrowUp")
@@ -186,9 +190,20 @@ def test_keyboard_and_numbers_move_the_patch(page):
     assert page.locator("canvas.heat").evaluate(HEAT) != before
     assert "row 3, column 3" in page.locator(".live").inner_text()
     assert "row 3, column 3" in photo.get_attribute("aria-label")
-    page.get_by_role("spinbutton", name="Column").fill("6")
-    page.get_by_role("spinbutton", name="Column").press("Enter")
+    column = page.get_by_role("spinbutton", name="Column")
+    column.fill("6")
+    column.press("Enter")
     assert "row 3, column 6" in lead.inner_text()
+    for wrong in ("999", "-1", "abc"):
+        column.fill(wrong)
+        column.press("Enter")
+        assert (
+            page.locator(".said").inner_text()
+            == f"“{wrong}” is no column: expected a whole number from 0 to 7. Kept 6."
+        )
+        assert column.input_value() == "6" and "row 3, column 6" in lead.inner_text()
+    column.press("ArrowDown")
+    assert "row 3, column 5" in lead.inner_text() and not page.locator(".said").inner_text()
     page.get_by_role("button", name="Use CLS as the query").click()
     assert "CLS attends most to" in lead.inner_text()
     page.get_by_role("radio", name="rollout").check()

@@ -66,8 +66,8 @@ def test_each_tower_has_its_own_map(page):
     go(page, "Attention")
     choose(page, "mae")
     page.get_by_text("decoder", exact=True).click()
-    page.locator("canvas").first.wait_for()
-    assert page.locator(".python").inner_text().endswith('part="decoder").mean(1)')
+    page.locator(".python code", has_text='part="decoder").mean(1)').wait_for()
+    page.locator("canvas.heat").wait_for()
     quiet(page)
 
 
@@ -92,11 +92,54 @@ def test_the_mask_is_drawn_and_both_proofs_agree(page):
     quiet(page)
 
 
-def test_a_word_points_at_the_patches_it_speaks_of(page):
+def test_photo_and_tokens_share_block_head_and_query(page):
     go(page)
     choose(page, "vit-text")
     page.get_by_role("link", name="Attention").click()
-    page.get_by_role("heading", name="attend to").first.wait_for()
-    page.locator("canvas").first.wait_for()
-    page.locator(".js-plotly-plot").first.wait_for()
+    page.get_by_role("heading", name="From token to token").wait_for()
+    assert page.get_by_role("group", name="Block").count() == page.get_by_role("group", name="Head").count() == 1
+    lead, grid, band = page.locator(".lead"), page.locator(".grid"), page.locator(".band")
+    grid.focus()
+    grid.press("ArrowDown")
+    assert "image 37 (row 4, column 5) attends most to" in lead.inner_text()
+    before = band.bounding_box()["y"]
+    page.locator(".photo").press("ArrowRight")
+    assert "image 38 (row 4, column 6)" in lead.inner_text() and band.bounding_box()["y"] > before
+    red = page.get_by_role("button", name="Use 67: 'red' as the query")
+    assert red.inner_text().split() == ["67:", "'red'", "closed"]  # a word comes after all patches
+    assert "the causal mask that ran" in page.locator(".closed-note").inner_text()
+    red.click()
+    assert "67: 'red' attends most to" in lead.inner_text() and "closed" not in red.inner_text()
+    assert page.locator(".photo .query").is_hidden()
     quiet(page)
+
+
+def test_the_matrix_of_a_text_is_readable_and_says_what_is_closed(page):
+    go(page)
+    choose(page, "nanogpt")
+    page.get_by_role("link", name="Attention").click()
+    page.get_by_text("closed by the causal mask").wait_for()
+    assert page.get_by_role("radio", name="log").is_checked()  # the first row has one cell, of weight 1
+    pixel = "(canvas, at) => [...canvas.getContext('2d').getImageData(...at, 1, 1).data].slice(0, 3)"
+    canvas = page.locator(".grid canvas")
+    assert canvas.evaluate(pixel, [5, 0]) == canvas.evaluate(pixel, [57, 40]) == [0x7A, 0x84, 0x94]
+    assert canvas.evaluate(pixel, [0, 5]) != [0x7A, 0x84, 0x94]
+    box = page.locator(".grid").bounding_box()
+    page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + 0.1 * box["height"])
+    assert "closed by the causal mask" in page.locator(".cell").inner_text()
+    assert "block 4 is layer=3" in page.locator(".python").inner_text()
+    labels = page.locator(".keys span").all()
+    cut = box["y"] + box["height"] + page.locator(".keys").bounding_box()["height"] + 6
+    assert all(label.bounding_box()["y"] + label.bounding_box()["height"] <= cut for label in labels)
+    quiet(page)
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_no_block_or_head_is_out_of_sight(page, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto("/attention?model=nanogpt")
+    page.locator(".lead").wait_for()
+    settled(page)
+    for input in page.locator(".segmented label").all():
+        box = input.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= width

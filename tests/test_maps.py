@@ -4,6 +4,8 @@ import json
 from io import BytesIO
 
 import numpy as np
+import pytest
+import torch
 from PIL import Image
 
 import tracer
@@ -12,19 +14,28 @@ from tracer.inputs.images import Crop, centre_crop
 from tracer.record import AttentionRecord, Picture, Segment, Trace
 
 
-class OneHot(Trace):
-    """A run in which every query attends to exactly one token: query + 1."""
-
-    def attention(self, layer, head=None, query=None, *, part=None):
-        tokens = 1 + self.picture.rows * self.picture.columns
-        return np.roll(np.eye(tokens, dtype=np.float32), 1, axis=1)[None, None]
-
-
 def one_hot(rows: int, columns: int, photo: np.ndarray, crop: Crop) -> Trace:
+    """A run in which every query attends to exactly one token: query + 1."""
     picture = Picture("photo", crop.box, rows, columns, 1)
     tokens = 1 + rows * columns
     segments = (Segment("CLS", 0, 1), Segment("image", 1, tokens))
-    return OneHot("hand", (), picture=picture, values={"photo": photo}, segments=segments)
+    next_one = torch.roll(torch.eye(tokens), 1, 0).T[None, None].contiguous()
+    values = {"photo": photo, "q": 200 * torch.eye(tokens)[None, None], "k": next_one.mT.contiguous()}
+    attention = AttentionRecord(0, "", "", 0, 1, tokens, tokens, "q", "k", ())
+    return Trace("hand", (), attentions=(attention,), picture=picture, values=values, segments=segments)
+
+
+def unpacked(data: bytes) -> tuple[dict, np.ndarray, np.ndarray, bytes]:
+    """(header, weights `[layers, views, S_q, S_k]`, masks `[…, S_q, S_k]`, what follows) of a packed map."""
+    length = int.from_bytes(data[:4], "little")
+    header = json.loads(data[4 : 4 + length])
+    assert length % 4 == 0
+    size, at = (header["queries"], header["keys"]), 4 + length
+    shape = (len(header["layers"]), len(header["views"]), *size)
+    weights = np.frombuffer(data, "<f4", np.prod(shape), at).reshape(shape)
+    at += 4 * (weights.size + header["rollout"] * size[0] * size[1])
+    masks = np.frombuffer(data, np.uint8, header["masks"] * size[0] * size[1], at).reshape(-1, *size)
+    return header, weights, masks, data[at + masks.size :]
 
 
 def test_maps_of_other_sizes_are_left_out():
@@ -37,39 +48,69 @@ def test_maps_of_other_sizes_are_left_out():
     assert maps.rollout(trace, [0, 4]) is None
     assert maps.layers(Trace("hand", (), attentions=records)) == []
     assert maps.layers(Trace("hand", ())) == []
-    assert maps.fit(trace, [0, 4])
-    assert not maps.fit(Trace("hand", (), attentions=(record(0, 2000, 2000),)), [0])
+    assert maps.blocks(trace) == [0, 4]  # those over the photo
+    assert maps.blocks(Trace("hand", (), attentions=records)) == [0, 1, 3, 4]  # all that are not lost
+    assert maps.portion(trace, [0, 4]) == ([0, 4], ["0", "1"])
+    assert maps.portion(Trace("hand", (), attentions=(record(0, 2000, 2000),)), [0]) == ([0], ["mean"])
+    assert maps.portion(Trace("hand", (), attentions=records), [0, 1, 3, 4])[0] == [0, 4]  # of the last one's size
 
 
 def test_maps_of_each_tower_are_its_own():
     model = tracer.load("mae", H=16, W=16, P=8, D=8, h=2, d_ff=8, L=2, L_dec=1)
     trace = model.trace(prove=False, N_v=4)
     assert maps.layers(trace, "encoder") == [] and maps.layers(trace, "decoder") == [0]
-    data = maps.pack(trace, [0], maps.rollout(trace, [0], "decoder"), "decoder")
-    length = int.from_bytes(data[:4], "little")
-    header = json.loads(data[4 : 4 + length])
-    assert (header["part"], header["tokens"], header["first"], header["others"]) == ("decoder", 4, 0, [])
-    weights = np.frombuffer(data, "<f4", 2 * 16, 4 + length).reshape(2, 4, 4)
-    assert np.array_equal(weights, trace.attention(0, part="decoder")[0].numpy())
+    header, weights, masks, _ = unpacked(maps.pack(trace, [0], maps.rollout(trace, [0], "decoder"), "decoder"))
+    assert (header["part"], header["keys"], header["first"], header["others"]) == ("decoder", 4, 0, [])
+    assert np.array_equal(weights[0], trace.attention(0, part="decoder")[0].numpy()) and not masks.size
+
+
+def test_a_visible_patch_has_the_name_of_its_place_in_the_photo():
+    model = tracer.load("mae", H=16, W=24, P=8, D=8, h=2, d_ff=8, L=2, L_dec=1)
+    trace = model.trace(prove=False, N_v=3)
+    header, *_ = unpacked(maps.pack(trace, maps.blocks(trace, "encoder"), None, "encoder"))
+    visible = list(trace.result["visible"])
+    assert header["layers"] == [0, 1] and header["visible"] == visible and "photo" not in header
+    assert header["names"] == [f"image {patch} (row {patch // 3}, column {patch % 3})" for patch in visible]
+    assert header["marks"] == [f"image {patch}" for patch in visible]
 
 
 def test_the_browser_gets_weights_photo_and_crop():
     photo = np.full((40, 100, 3), 200, np.uint8)
     _, crop = centre_crop(Image.fromarray(photo), 8, 12)
-    data = maps.pack(one_hot(2, 3, photo, crop), [0])
-    length = int.from_bytes(data[:4], "little")
-    header = json.loads(data[4 : 4 + length])
-    assert length % 4 == 0
+    header, weights, masks, rest = unpacked(maps.pack(one_hot(2, 3, photo, crop), [0]))
     assert header["photo"] == [100, 40]
     assert header["crop"] == [20, 0, 80, 40]
-    assert (header["rows"], header["columns"], header["first"], header["tokens"]) == (2, 3, 1, 7)
+    assert (header["rows"], header["columns"], header["first"], header["keys"]) == (2, 3, 1, 7)
     assert header["others"] == [["CLS", 0]]
-    weights = np.frombuffer(data, "<f4", 49, 4 + length).reshape(7, 7)
-    assert weights[3].tolist() == [0, 0, 0, 0, 1, 0, 0]
-    rest = data[4 + length + 4 * 49 :]
+    assert header["names"][:3] == ["CLS", "image 0 (row 0, column 0)", "image 1 (row 0, column 1)"]
+    assert weights[0, 0, 3].tolist() == [0, 0, 0, 0, 1, 0, 0]
+    assert (header["masks"], header["kind"], masks.size) == (0, "bidirectional", 0)
     assert rest[:768] == colours.table()
     assert Image.open(BytesIO(rest[768:])).size == (100, 40)
     assert len(rest) - 768 == header["jpeg"]
+
+
+def test_the_browser_gets_the_mask_that_ran():
+    trace = tracer.load("nanogpt", D=8, h=2, d_ff=8, L=2).trace(text="abcde", prove=False)
+    header, weights, masks, rest = unpacked(maps.pack(trace, [0, 1]))
+    assert (header["masks"], header["kind"]) == (1, "causal")  # one: both blocks have the same
+    assert np.array_equal(masks[0], np.triu(np.ones((5, 5)), 1))
+    assert (weights[:, :, masks[0] == 1] == 0).all() and weights.sum(-1) == pytest.approx(1)
+    assert len(rest) == 768 and header["jpeg"] == 0 and header["others"] == []
+
+
+def test_what_does_not_fit_is_asked_for(monkeypatch):
+    trace = tracer.load("nanogpt", D=8, h=2, d_ff=8, L=2).trace(text="abcde", prove=False)
+    assert maps.portion(trace, [0, 1]) == ([0, 1], ["0", "1"])
+    monkeypatch.setattr(maps, "MAX_BYTES", 4 * 2 * 25)
+    assert maps.portion(trace, [0, 1]) == ([1], ["0", "1"])
+    assert maps.portion(trace, [0, 1], None, {"layer": 0}) == ([0], ["0", "1"])
+    monkeypatch.setattr(maps, "MAX_BYTES", 4 * 25)
+    assert maps.portion(trace, [0, 1], None, {"layer": 0, "view": "1"}) == ([0], ["1"])
+    assert maps.portion(trace, [0, 1], None, {"layer": 7, "view": ["x"]}) == ([1], ["mean"])
+    header, weights, *_ = unpacked(maps.pack(trace, [1], views=["mean"], choices=[0, 1]))
+    assert (header["choices"], header["layers"], header["views"], header["heads"]) == ([0, 1], [1], ["mean"], 2)
+    assert np.array_equal(weights[0, 0], trace.attention(1)[0].mean(0).numpy())
 
 
 def test_tokens_that_are_no_patch_have_a_name_of_their_own():

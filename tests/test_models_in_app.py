@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 from test_app import PAGES, SECONDS, picture, text, upload
+from test_maps import unpacked
 
 import app
 from pages.shared import session
@@ -176,19 +177,33 @@ def test_the_claims_of_the_texts_are_measured_live_for_the_vit():
     assert heading not in [element.value for element in chosen("nanogpt", "pages/attention.py").subheader]
 
 
+def drawn(at: AppTest) -> dict:
+    """The header of what the browser gets to draw attention from."""
+    (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "attention_map"]
+    return unpacked(data)[0]
+
+
 def test_each_tower_has_its_own_attention_over_the_photo_or_its_tokens():
     at = chosen("mae", "pages/attention.py")
-    heading = lambda: [element.value for element in at.subheader]  # noqa: E731
-    trace = at.session_state["held"][2]
-    last = max(trace.result["visible"])
+    visible = list(at.session_state["held"][2].result["visible"])
     assert at.segmented_control[0].options == ["encoder", "decoder"]
-    assert heading() == [f"image {last} attends most to"] and 'part="encoder")' in text(at)  # hidden ones have no row
+    shown = drawn(at)
+    assert (shown["part"], shown["queries"], shown["visible"]) == ("encoder", len(visible), visible)
+    assert "photo" not in shown  # hidden patches have no row
     at.segmented_control[0].set_value("decoder").run()
-    assert not at.exception and heading() == []  # over the photo, in the browser
+    assert not at.exception and drawn(at)["part"] == "decoder" and "photo" in drawn(at)
     at = chosen("clip", "pages/attention.py")
-    assert heading() == []
+    assert drawn(at)["part"] == "image" and "photo" in drawn(at)
     at.segmented_control[0].set_value("text").run()
-    assert not at.exception and heading()[0].endswith("attends most to") and 'part="text")' in text(at)
+    assert not at.exception and drawn(at)["part"] == "text" and drawn(at)["kind"] == "causal"
+
+
+def test_of_random_weights_the_attention_page_says_so_above_the_map():
+    at = chosen("vit-note", "pages/attention.py")
+    (said,) = [element.value for element in at.main.info]
+    assert said.startswith("These weights are random numbers that learned nothing.")
+    assert drawn(at)["heads"] == 1
+    assert not chosen("vit", "pages/attention.py").main.info
 
 
 def test_the_overview_shows_which_patches_the_encoder_saw():

@@ -1,6 +1,7 @@
-"""Attention over a photo, packed for drawing in the browser: all heads and queries at once, so pointing is free."""
+"""Attention packed for drawing in the browser: many heads and all queries at once, so pointing is free."""
 
 import json
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 
 import numpy as np
@@ -9,7 +10,7 @@ from PIL import Image
 from tracer.attention import layers as of_part
 from tracer.attention import rollout as over_blocks
 from tracer.attention import segments
-from tracer.figures.colours import table
+from tracer.figures.colours import MASK, table
 from tracer.figures.masks import labels
 from tracer.figures.photos import shown
 from tracer.figures.tensors import as_array
@@ -34,55 +35,143 @@ def layers(trace: Trace, part: str | None = None) -> list[int]:
     return [layer for layer, size in enumerate(sizes) if size and size == first]
 
 
+def blocks(trace: Trace, part: str | None = None) -> list[int]:
+    """The layers of a tower to choose from: those over the photo where there are any, else all that are not lost."""
+    kept = [layer for layer, record in enumerate(_records(trace, part)) if not record.problem]
+    return layers(trace, part) or kept
+
+
 def _records(trace: Trace, part: str | None) -> tuple[AttentionRecord, ...]:
     return of_part(trace, part) if trace.attentions else ()
 
 
-def fit(trace: Trace, chosen: list[int], part: str | None = None) -> bool:
-    """Whether the maps of these layers fit in one message to the browser."""
-    records = _records(trace, part)
-    return sum(4 * records[i].heads * records[i].queries * records[i].keys for i in chosen) <= MAX_BYTES
+def portion(
+    trace: Trace, choices: Sequence[int], part: str | None = None, wanted: Mapping[str, object] | None = None
+) -> tuple[list[int], list[str]]:
+    """(layers, views) that fit in one message to the browser, with the `wanted` {"layer", "view"} among them.
+
+    All layers of the wanted one's size with all their heads where they fit; else that layer alone; else one view of
+    it, "mean" or the number of a head. What `wanted` names wrongly is the last layer, or the mean.
+    """
+    records, wanted = _records(trace, part), wanted if isinstance(wanted, Mapping) else {}
+    layer = next((choice for choice in choices if choice == wanted.get("layer")), choices[-1])
+    size, heads = _size(records[layer]), [str(head) for head in range(records[layer].heads)]
+    alike = [choice for choice in choices if _size(records[choice]) == size]
+    if 4 * len(alike) * size[0] * size[1] * size[2] <= MAX_BYTES:
+        return alike, heads
+    if 4 * size[0] * size[1] * size[2] <= MAX_BYTES:
+        return [layer], heads
+    return [layer], [next((head for head in heads if head == wanted.get("view")), "mean")]
 
 
-def rollout(trace: Trace, chosen: list[int], part: str | None = None) -> np.ndarray | None:
+def _size(record: AttentionRecord) -> tuple[int, int, int]:
+    return record.heads, record.queries, record.keys
+
+
+def rollout(trace: Trace, chosen: Sequence[int], part: str | None = None) -> np.ndarray | None:
     """Attention rollout over all blocks of a tower, `[S, S]` of the first input of the batch (Abnar and Zuidema 2020).
 
     None where the maps of a block are lost or don't fit, since the product would leave that block out.
     """
-    whole = chosen and len(chosen) == len(_records(trace, part))
-    return as_array(over_blocks(trace, part=part))[0] if whole else None
+    records = _records(trace, part)
+    sizes = {(record.queries, record.keys) for record in records}
+    whole = chosen and len(chosen) == len(records) and len(sizes) == 1 and len(set(*sizes)) == 1
+    small = whole and 4 * records[0].keys ** 2 <= MAX_BYTES
+    return as_array(over_blocks(trace, part=part))[0] if small else None
 
 
-def pack(trace: Trace, layers: list[int], rollout: np.ndarray | None = None, part: str | None = None) -> bytes:
-    """What the overlay needs, as bytes: header length, JSON header, float32 weights, colour scale, JPEG of the photo.
+def pack(
+    trace: Trace,
+    chosen: Sequence[int],
+    rollout: np.ndarray | None = None,
+    part: str | None = None,
+    *,
+    views: Sequence[str] = (),
+    choices: Sequence[int] = (),
+) -> bytes:
+    """What the map needs, as bytes: header length, JSON header, float32 weights, masks, colours, JPEG of the photo.
 
-    The weights are `[layers, h, S_q, S_k]` of the first input of the batch, then `[S, S]` of the rollout if given.
-    The header's length is four bytes, little end first, and the weights start at a multiple of four.
+    The weights are `[chosen, views, S_q, S_k]` of the first input of the batch, then `[S, S]` of the rollout if given;
+    `views` are numbers of heads or "mean", all heads where none is given. A mask has a byte for each cell, 1 where it
+    is closed: none where all are open, one where all layers have the same, else one for each. The header's
+    length is four bytes, little end first, and the weights start at a multiple of four. `choices` are the layers to
+    choose from. The photo is there where the chosen layers lie over it.
     """
-    picture = trace.picture
-    weights = np.stack([as_array(trace.attention(layer, part=part))[0] for layer in layers])
-    photo = Image.fromarray(np.asarray(trace.values[picture.value]))
-    file = BytesIO()
-    shown(photo).save(file, "JPEG", quality=88)
+    weights = np.stack([_views(as_array(trace.attention(layer, part=part))[0], views) for layer in chosen])
+    closed, kind = masks(trace, chosen, part)
     floats = [weights.ravel()] + ([as_array(rollout).ravel()] if rollout is not None else [])
-    header = {
-        "photo": list(photo.size),
-        "crop": list(picture.crop),
-        "rows": picture.rows,
-        "columns": picture.columns,
-        "first": picture.first,
-        "others": others(trace, part),
+    over, photo = _photo(trace) if chosen[0] in layers(trace, part) else ({}, b"")
+    queries, keys = weights.shape[2:]
+    header = over | {
+        "names": names(trace, part, max(queries, keys)),
+        "marks": labels(trace, part, max(queries, keys)),
+        "others": others(trace, part) if over else [],
+        "edges": [segment.start for segment in segments(trace, part) if segment.start > 0],
+        "visible": list(trace.result.get("visible", ())) if _of_visible(trace, part) else [],
         "part": part or "",
-        "layers": layers,
-        "heads": weights.shape[1],
-        "tokens": weights.shape[3],
+        "choices": list(choices or chosen),
+        "layers": list(chosen),
+        "heads": _records(trace, part)[chosen[0]].heads,
+        "views": list(views) or [str(head) for head in range(weights.shape[1])],
+        "queries": queries,
+        "keys": keys,
         "rollout": rollout is not None,
-        "jpeg": file.tell(),
+        "masks": len(closed),
+        "kind": kind,
+        "closed": MASK[0],
+        "jpeg": len(photo),
     }
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 4)
     numbers = np.concatenate(floats).astype("<f4").tobytes()
-    return b"".join([len(text).to_bytes(4, "little"), text, numbers, table(), file.getvalue()])
+    return b"".join([len(text).to_bytes(4, "little"), text, numbers, closed.tobytes(), table(), photo])
+
+
+def _views(heads: np.ndarray, views: Sequence[str]) -> np.ndarray:
+    return np.stack([heads.mean(0) if view == "mean" else heads[int(view)] for view in views]) if views else heads
+
+
+def _photo(trace: Trace) -> tuple[dict[str, object], bytes]:
+    """How the patches lie on the photo, and the photo as JPEG."""
+    picture, file = trace.picture, BytesIO()
+    photo = Image.fromarray(np.asarray(trace.values[picture.value]))
+    shown(photo).save(file, "JPEG", quality=88)
+    grid = {"rows": picture.rows, "columns": picture.columns, "first": picture.first}
+    return {"photo": list(photo.size), "crop": list(picture.crop), **grid}, file.getvalue()
+
+
+def masks(trace: Trace, chosen: Sequence[int], part: str | None = None) -> tuple[np.ndarray, str]:
+    """The closed cells of these layers as they ran, uint8 `[0, 1 or layers, S_q, S_k]`, and the kind of the first."""
+    from tracer.masks import kind, visible  # here, since a page is drawn before torch is imported
+
+    cells = [visible(trace, layer, part=part) for layer in chosen]
+    closed = np.stack([~each.numpy() for each in cells]).astype(np.uint8)
+    if (closed == closed[:1]).all():
+        closed = closed[:1] if closed.any() else closed[:0]
+    return closed, kind(cells[0])
+
+
+def names(trace: Trace, part: str | None, tokens: int) -> list[str]:
+    """A name for each of `tokens` positions that holds over the photo and in the matrix, such as `image 38 (row 4,
+    column 6)` or `74: 'square'`."""
+    found = labels(trace, part, tokens)
+    if not trace.picture:
+        return found
+    if _of_visible(trace, part):
+        places = dict(enumerate(trace.result.get("visible", ())))
+    elif layers(trace, part):
+        places = {trace.picture.first + place: place for place in range(trace.picture.rows * trace.picture.columns)}
+    else:
+        return found
+    for token, place in places.items():
+        if token < tokens:
+            row, column = divmod(place, trace.picture.columns)
+            found[token] = f"image {place} (row {row}, column {column})"
+    return found
+
+
+def _of_visible(trace: Trace, part: str | None) -> bool:
+    return "visible" in [segment.name for segment in segments(trace, part)]
 
 
 def others(trace: Trace, part: str | None = None) -> list[tuple[str, int]]:

@@ -1,0 +1,87 @@
+// What the visitor chooses with: radio buttons that wrap, boxes for numbers, buttons for tokens that are no patch.
+
+function choices(fieldset, options, chosen, pick) {
+  fieldset.querySelector("div").replaceChildren(
+    ...options.map(([value, text]) => {
+      const label = document.createElement("label");
+      const input = document.createElement("input");
+      input.type = "radio";
+      input.name = fieldset.dataset.group;
+      input.value = value;
+      input.checked = String(value) === String(chosen);
+      input.onchange = () => pick(value);
+      const name = document.createElement("span");
+      name.textContent = text;
+      label.append(input, name);
+      return label;
+    }),
+  );
+  fieldset.hidden = options.length < 2;
+}
+
+// Boxes for row, column and token. What is no such number is quoted, and the query stays.
+function numberBoxes(map, all, said, state, choose) {
+  const sizes = { row: map.rows, column: map.columns, token: map.queries };
+  const here = () => (isPatch(map, state.query) ? cell(map, state.query) : ["", ""]);
+  const now = (axis) => ({ row: here()[0], column: here()[1], token: state.query })[axis];
+  const take = (axis, value) => {
+    const [r, c] = here().map(Number);
+    const token = (row, column) => map.first + row * map.columns + column;
+    choose({ query: { row: () => token(value, c), column: () => token(r, value), token: () => value }[axis]() });
+  };
+  for (const input of all(".position input")) {
+    const { axis } = input.dataset;
+    const size = sizes[axis];
+    input.parentElement.hidden = !size;
+    if (!size) continue;
+    input.setAttribute("aria-valuemin", 0);
+    input.setAttribute("aria-valuemax", size - 1);
+    input.onchange = () => {
+      const text = input.value.trim();
+      const fits = /^\d+$/.test(text) && Number(text) < size;
+      if (fits) take(axis, Number(text));
+      else draw();
+      said.textContent = fits ? "" : `“${text}” is no ${axis}: expected a whole number from 0 to ${size - 1}. Kept ${now(axis) === "" ? "the query" : now(axis)}.`;
+    };
+    input.onkeydown = (event) => {
+      const step = { ArrowUp: 1, ArrowDown: -1 }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      take(axis, Math.min(size - 1, Math.max(0, Number(now(axis)) + step)));
+    };
+  }
+  function draw() {
+    for (const input of all(".position input")) {
+      input.value = now(input.dataset.axis);
+      input.setAttribute("aria-valuenow", input.value);
+    }
+    said.textContent = "";
+  }
+  return draw;
+}
+
+// Tokens beside the patches: each can be the query, and says what it gets of the query's row.
+function tokenButtons(map, find, cells, state, choose) {
+  const many = map.others.length > 2; // words of a text: a list of choices, each with what it gets
+  const weights = row(map, cells, state.query);
+  const closed = (token) => isClosed(map, cells, state.layer, state.query, token);
+  find(".others-title").hidden = !many;
+  find(".others").replaceChildren(
+    ...map.others.map(([name, token]) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.setAttribute("aria-pressed", String(state.query === token));
+      button.textContent = many ? name : `Use ${name} as the query`;
+      const gets = closed(token) ? "closed" : percent(weights[token]);
+      button.setAttribute("aria-label", `Use ${name} as the query; ${closed(token) ? "closed" : `gets ${gets}`}`);
+      const weight = document.createElement("small");
+      weight.textContent = many ? gets : `${name} gets ${gets}`;
+      button.append(weight);
+      button.onclick = () => choose({ query: token });
+      return button;
+    }),
+  );
+  const count = map.others.filter(([, token]) => closed(token)).length;
+  find(".closed-note").hidden = count === 0;
+  find(".closed-note").textContent = `“closed”: ${maskName(map)} that ran does not let this query look there. The Mask page shows it.`;
+}

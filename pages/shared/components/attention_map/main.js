@@ -1,0 +1,155 @@
+// The attention map: everything is in the browser, so that pointing at a token redraws without asking the server.
+
+const SHOWN = 5;
+const LISTED = 12;
+const memory = {}; // the choices for each kind of map, while the page is open: also when the visitor comes back
+
+function start(map) {
+  const centre = map.photo ? map.first + Math.floor(map.rows / 2) * map.columns + Math.floor(map.columns / 2) : map.queries - 1;
+  const remembered = (memory[[map.part, map.choices, map.heads, map.queries, map.keys]] ??= {});
+  const first = {
+    layer: map.layers.at(-1),
+    view: map.heads > 1 ? "mean" : "0",
+    scale: map.masks && !map.photo ? "log" : "linear", // the first row of a causal mask has one cell, of weight 1
+    query: centre,
+  };
+  const state = Object.assign(first, remembered);
+  if (state.view === "rollout" ? !map.rollout : Number(state.view) >= map.heads) state.view = "mean";
+  if (!has(map, state)) {
+    state.layer = map.layers.at(-1);
+    if (!has(map, state)) state.view = map.views[0];
+  }
+  if (state.query >= map.queries) state.query = centre;
+  return [state, Object.assign(remembered, state)];
+}
+
+export default function ({ data, parentElement, setStateValue }) {
+  const map = unpack(data);
+  const find = (selector) => parentElement.querySelector(selector);
+  const all = (selector) => [...parentElement.querySelectorAll(selector)];
+  const [state, remembered] = start(map);
+
+  find(".over").hidden = !map.photo;
+  find(".tokens").hidden = Boolean(map.photo) && map.others.length <= 2;
+  for (const title of all(".half")) title.hidden = !map.photo || find(".tokens").hidden;
+  find(map.photo ? ".below" : ".left").append(find(".tokens"));
+  const pictures = [];
+  if (map.photo) pictures.push(layPhoto(map, find, state, choose));
+  if (!find(".tokens").hidden) pictures.push(layMatrix(map, find, state, choose));
+  const boxes = numberBoxes(map, all, find(".said"), state, choose);
+
+  function choose(change, spoken = true) {
+    Object.assign(remembered, Object.assign(state, change));
+    checks();
+    find(".waiting").hidden = has(map, state);
+    if (!has(map, state)) {
+      find(".waiting").textContent = `Fetching block ${state.layer + 1} …`;
+      setStateValue("wanted", { layer: state.layer, view: state.view });
+      return;
+    }
+    draw();
+    const ranked = all(".top li").map((item) => item.textContent);
+    if (spoken) find(".live").textContent = `${find(".lead").textContent} ${ranked.join("; ")}`;
+  }
+
+  const checks = () => {
+    for (const input of all(".segmented input")) input.checked = String(state[input.name]) === input.value;
+    find("[data-group=layer]").disabled = state.view === "rollout";
+  };
+
+  function controls() {
+    const blocks = map.choices.map((layer) => [layer, String(layer + 1)]);
+    choices(find("[data-group=layer]"), blocks, state.layer, (layer) => choose({ layer }));
+    const heads = Array.from({ length: map.heads }, (_, head) => [String(head), String(head)]);
+    const views = [...heads, ...(map.heads > 1 ? [["mean", "mean"]] : []), ...(map.rollout ? [["rollout", "rollout"]] : [])];
+    choices(find("[data-group=view]"), views, state.view, (view) => choose({ view }));
+    const scales = ["linear", "log"].map((name) => [name, name]);
+    choices(find("[data-group=scale]"), scales, state.scale, (scale) => choose({ scale }));
+  }
+
+  const multiples = find(".heads");
+  multiples.replaceChildren(
+    ...Array.from({ length: map.heads }, (_, head) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      const [width, height] = map.photo ? [map.columns, map.rows] : [map.keys, map.queries];
+      const canvas = Object.assign(document.createElement("canvas"), { width, height });
+      const [left, top, right, bottom] = map.photo ? map.crop : [0, 0, width, height];
+      canvas.style.aspectRatio = `${right - left} / ${bottom - top}`;
+      const name = document.createElement("span");
+      name.textContent = `head ${head}`;
+      button.append(canvas, name);
+      button.onclick = () => choose({ view: String(head) });
+      return button;
+    }),
+  );
+
+  // All heads of a block on one scale: the query's row over the photo, or the whole matrix.
+  let painted;
+  function drawHeads() {
+    const { layer, scale } = state;
+    const whole = state.view === "rollout" || map.views.length < map.heads; // no one block's heads belong to it
+    multiples.hidden = find(".heads-title").hidden = whole || map.heads < 2;
+    [...multiples.children].forEach((button, head) =>
+      button.setAttribute("aria-pressed", String(state.view === String(head))),
+    );
+    const key = [layer, scale, map.photo ? state.query : ""].join();
+    if (multiples.hidden || key === painted) return;
+    painted = key;
+    const every = map.views.map((view) => {
+      const cells = matrix(map, { layer, view });
+      return map.photo ? onPatches(map, row(map, cells, state.query)) : cells;
+    });
+    const most = Math.max(...every.map(maximum));
+    find(".heads-title").textContent = `All heads of block ${layer + 1}, one scale: ${scale === "log" ? "up" : "0"} to ${percent(most)}`;
+    [...multiples.children].forEach((button, head) => {
+      const closed = (at) => isClosed(map, every[head], layer, Math.floor(at / map.keys), at % map.keys);
+      paint(button.firstChild, map, every[head], map.photo ? map.columns : map.keys, most, scale, map.photo ? undefined : closed);
+    });
+  }
+
+  function drawText(weights, open) {
+    const { what, python, note } = inWords(map, state);
+    find(".lead").textContent = `${what}: ${map.names[state.query]} attends most to`;
+    find(".top").replaceChildren(
+      ...open.slice(0, SHOWN).map((token) => {
+        const item = document.createElement("li");
+        const name = document.createElement("span");
+        name.textContent = map.names[token] + (token === state.query && map.queries === map.keys ? " (itself)" : "");
+        const weight = document.createElement("b");
+        weight.textContent = ` ${percent(weights[token])}`;
+        item.append(name, weight);
+        item.style.setProperty("--share", weights[token] / weights[open[0]]);
+        return item;
+      }),
+    );
+    find(".python code").textContent = python;
+    find(".python span").textContent = note;
+    for (const said of all(".same")) said.textContent = evenShare(map, open);
+    find("tbody").replaceChildren(
+      ...open.slice(0, LISTED).map((token, rank) => {
+        const line = document.createElement("tr");
+        for (const value of [rank + 1, token, map.names[token], percent(weights[token])]) line.insertCell().textContent = value;
+        return line;
+      }),
+    );
+  }
+
+  let cells, taken;
+  function draw() {
+    if (taken !== `${state.layer} ${state.view}`) cells = matrix(map, state);
+    taken = `${state.layer} ${state.view}`;
+    const open = openKeys(map, cells, state);
+    for (const picture of pictures) picture.draw(cells, open);
+    boxes();
+    drawText(row(map, cells, state.query), open);
+    if (map.photo) tokenButtons(map, find, cells, state, choose);
+    drawHeads();
+    checks();
+  }
+
+  find(".waiting").hidden = true;
+  controls();
+  draw();
+  return () => pictures.forEach((picture) => picture.free());
+}

@@ -1,0 +1,91 @@
+// The matrix from token to token: a row for each query, a column for each key, cells that the mask closes in grey.
+
+const LABEL = 15; // pixels that a label needs
+
+function layMatrix(map, find, state, choose) {
+  const grid = find(".grid");
+  const canvas = find(".grid canvas");
+  canvas.width = map.keys;
+  canvas.height = map.queries;
+  grid.style.aspectRatio = `${map.keys} / ${map.queries}`;
+  find(".shut").hidden = map.masks === 0;
+  find(".shut i").style.background = map.closed;
+  find(".shut span").textContent = `closed by ${maskName(map)}`;
+  find(".edges").replaceChildren(
+    ...map.edges.flatMap((edge) =>
+      [["top", map.queries, "row"], ["left", map.keys, "column"]].map(([side, size, name]) => {
+        const line = document.createElement("div");
+        line.className = name;
+        line.style[side] = `${(100 * edge) / size}%`;
+        return line;
+      }),
+    ),
+  );
+
+  // As many labels as there is room for: first the tokens that are no patch, since their names say more.
+  function label(axis, size, pixels, side) {
+    const gap = Math.max(1, Math.ceil((LABEL * size) / Math.max(1, pixels)));
+    const patches = (token) => Number(map.marks[token].startsWith("image "));
+    const wanted = [...Array(size).keys()].sort((a, b) => patches(a) - patches(b) || a - b);
+    const chosen = [];
+    for (const token of wanted) if (chosen.every((other) => Math.abs(other - token) >= gap)) chosen.push(token);
+    axis.replaceChildren(
+      ...chosen.map((token) => {
+        const name = document.createElement("span");
+        name.textContent = map.marks[token];
+        name.style[side] = `${(100 * (token + 0.5)) / size}%`;
+        return name;
+      }),
+    );
+    const room = side === "top" ? "Width" : "Height"; // what the longest of them needs
+    axis.style[`min${room}`] = `${Math.max(...[...axis.children].map((name) => name[`offset${room}`]))}px`;
+  }
+  const labels = () => {
+    label(find(".queries"), map.queries, grid.clientHeight, "top");
+    label(find(".keys"), map.keys, grid.clientWidth, "left");
+  };
+  const watcher = new ResizeObserver(labels);
+  watcher.observe(grid);
+
+  let cells, painted;
+  const at = (event) => {
+    const box = grid.getBoundingClientRect();
+    const query = Math.floor(((event.clientY - box.top) / box.height) * map.queries);
+    const key = Math.floor(((event.clientX - box.left) / box.width) * map.keys);
+    return query < 0 || key < 0 || query >= map.queries || key >= map.keys ? null : [query, key];
+  };
+  grid.onpointermove = grid.onpointerdown = (event) => {
+    const found = at(event);
+    if (!found) return;
+    const [query, key] = found;
+    if (query !== state.query) choose({ query }, false);
+    const closed = isClosed(map, cells, state.layer, query, key);
+    const gets = closed ? `closed by ${maskName(map)}` : percent(cells[query * map.keys + key]);
+    find(".cell").textContent = `${map.names[query]} → ${map.names[key]}: ${gets}`;
+  };
+  grid.onkeydown = (event) => {
+    const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    choose({ query: Math.min(map.queries - 1, Math.max(0, state.query + step)) });
+  };
+
+  function draw(now, open) {
+    cells = now;
+    const most = maximum(cells);
+    const key = [state.layer, state.view, state.scale].join();
+    if (key !== painted) {
+      const closed = (cell) => isClosed(map, cells, state.layer, Math.floor(cell / map.keys), cell % map.keys);
+      paint(canvas, map, cells, map.keys, most, state.scale, closed);
+      painted = key;
+    }
+    drawBar(find(".tokens .bar"), map, most, state.scale, 1 / open.length);
+    find(".band").style.top = `${(100 * state.query) / map.queries}%`;
+    find(".band").style.height = `${100 / map.queries}%`;
+    find(".cell").textContent = "Query → key: point at a cell or tap it.";
+    const size = `Attention matrix, ${map.queries} queries by ${map.keys} keys`;
+    const mask = map.masks ? ` Cells closed by ${maskName(map)} are grey.` : "";
+    grid.setAttribute("aria-label", `${size}.${mask} Query: ${map.names[state.query]}. Arrow keys move it.`);
+  }
+  return { draw, free: () => watcher.disconnect() };
+}
