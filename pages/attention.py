@@ -20,8 +20,8 @@ if not trace.attentions:
 part = tokens.tower(trace)
 if "random weights" in trace.weights:
     st.info(
-        "These weights are random numbers that learned nothing. Every token gets roughly the even share, which stands "
-        "below the colour bar; how far one is above or below it is chance."
+        "These weights are random numbers that learned nothing: which token gets more than another is chance. What "
+        "each would get if all got the same stands below the colour bar."
     )
 if maps.blocks(trace, part):
     components.attention_map(trace, part)

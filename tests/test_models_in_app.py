@@ -171,7 +171,9 @@ def test_the_claims_of_the_texts_are_measured_live_for_the_vit():
     heading = "What the texts say of attention, in numbers"
     at = chosen("vit", "pages/attention.py")
     first = next(element.value for element in at.markdown if "soft dictionary lookup" in element.value)
-    assert heading in [element.value for element in at.subheader] and "equivariance and not invariance" in first
+    assert heading in [element.value for element in at.subheader] and "equivariant, and not invariant" in first
+    assert "“Vision Transformer - Basics”" in first and "note 00" not in first
+    assert "with all scores × 10 and" in first and "% of the largest score" in first
     upload(at, picture(seed=5), "mine.jpg")
     assert next(element.value for element in at.markdown if "soft dictionary lookup" in element.value) != first
     assert heading not in [element.value for element in chosen("nanogpt", "pages/attention.py").subheader]
@@ -201,7 +203,7 @@ def test_each_tower_has_its_own_attention_over_the_photo_or_its_tokens():
 def test_of_random_weights_the_attention_page_says_so_above_the_map():
     at = chosen("vit-note", "pages/attention.py")
     (said,) = [element.value for element in at.main.info]
-    assert said.startswith("These weights are random numbers that learned nothing.")
+    assert said.startswith("These weights are random numbers that learned nothing")
     assert drawn(at)["heads"] == 1
     assert not chosen("vit", "pages/attention.py").main.info
 

@@ -13,7 +13,7 @@ const maskName = (map) => `the ${["causal", "prefix", "padded"].includes(map.kin
 function inWords(map, { layer, view, query }) {
   const part = map.part && `, part="${map.part}"`;
   const place = map.visible.length
-    ? ` ${map.marks[query]} is the patch, counted over the whole photo; query=${query} is its place among the ` +
+    ? ` Here ${map.marks[query]} is the patch, counted over the whole photo; query=${query} is its place among the ` +
       `${map.visible.length} visible ones. Hidden patches have no token here, so the axes leave their numbers out.`
     : "";
   if (view === "rollout") {
