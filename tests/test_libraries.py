@@ -12,6 +12,7 @@ from test_cli import refused
 import tracer
 from tracer import masks, models, sources, verify
 from tracer.attention import parts
+from tracer.figures import flow, pipeline
 
 WITH_STEPS = {
     "hf:vit",
@@ -104,6 +105,23 @@ def test_fused_attention_has_its_scores_and_weights_recomputed():
         assert step.symbolic == ("B", "h", "T", "T") and "fused" in step.note
     context = steps["transformer.h.0.attention.context"]
     assert not context.recomputed and context.error < 1e-5
+    assert context.symbol == r"\mathbf{H}^{(1)}" and context.symbolic == ("B", "T", "d_k*h")
+
+
+@pytest.mark.parametrize("name", ["hf:gpt2", "hf:llama"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_the_causal_mask_is_a_step_that_the_scores_take(name, attention):
+    trace = tiny(name, attention=attention).trace()
+    mask = trace.step("mask")
+    assert mask.recomputed == (attention == "sdpa") and mask.error == (None if mask.recomputed else 0)
+    taken = flow.sources(trace)
+    assert "one" in taken["mask"] and [id for id, ids in taken.items() if "one" in ids] == ["mask"]
+    scores = [step.id for step in trace.steps if step.id.endswith("attention.scores")]
+    assert [id for id, ids in taken.items() if "mask" in ids] == scores
+    assert len(flow.lanes(trace.steps, taken)[0]) == 1
+    assert ("fused op _scaled_dot_product" in mask.note) == mask.recomputed
+    drawn = pipeline.pipeline(trace)
+    assert "scalar" in drawn and "[]" not in drawn
 
 
 @pytest.mark.parametrize(

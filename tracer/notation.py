@@ -20,7 +20,7 @@ MEANINGS = {
     "P": "side of a square patch in pixels",
     "N": "number of patches",
     "T": "text length in tokens",
-    "T_max": "rows of the position table: the longest text",
+    "T_max": "the longest text that the model reads; a learned position table has that many rows",
     "V": "vocabulary: how many different tokens there are",
     "S": "sequence length: tokens that go through the blocks",
     "D": "model width: numbers per token",
@@ -28,7 +28,7 @@ MEANINGS = {
     "h": "attention heads",
     "d_k": "width of one head",
     "L": "number of blocks",
-    "K": "classes, or the sentences that stand for them",
+    "K": "classes: what the answer is chosen from",
     "R": "reach: the farthest distance that relative positions tell apart",
     "N_v": "visible patches: those that the encoder is given",
     "N_h": "hidden patches: those that the decoder predicts",
@@ -129,8 +129,9 @@ def shape_latex(symbolic: tuple[str, ...]) -> str:
 
 
 def shape_text(symbolic: tuple[str, ...]) -> str:
-    """A symbolic shape as plain text, for figures and tables: `("B", "N + 1", "P**2*C")` gives `[B, N+1, P²·C]`."""
-    return "[" + ", ".join(text(size) for size in symbolic) + "]"
+    """A symbolic shape as plain text, for figures and tables: `("B", "N + 1", "P**2*C")` gives `[B, N+1, P²·C]`, and
+    `()` gives `scalar`."""
+    return "scalar" if not symbolic else "[" + ", ".join(text(size) for size in symbolic) + "]"
 
 
 @lru_cache(maxsize=4096)

@@ -34,8 +34,8 @@ class Place(NamedTuple):
 class Line:
     """One line of a model's textbook: `tensor = equation`, made at `place`; `why` is for a student.
 
-    Without a place the tensor never was in memory: a fused op, that of the next line with a place, went through it
-    on the way. Such a step is recomputed from its equation.
+    Without a place the tensor never was in memory: a fused op, that of the next line with a place or of the line
+    whose id `within` is, went through it on the way. Such a step is recomputed from its equation.
     """
 
     id: str
@@ -47,12 +47,13 @@ class Line:
     why: str
     layer: int | None = None
     note: str = ""
+    within: str = ""
 
 
 class Found(NamedTuple):
     """A line laid over a run: the op that makes its tensor, and all ops that it covers, in order.
 
-    A line without a place covers none; its op is the fused one that went through its tensor.
+    A line without a place covers none; its op is the fused one that went through its tensor: the last that computes.
     """
 
     line: Line
@@ -101,10 +102,15 @@ def match(lines: Sequence[Line], seen: Sequence) -> list[Found]:
         return found[place.nth]
 
     at = {line.id: made(line) for line in lines if line.place is not None}
-    ends, found, op = set(at.values()), [], None
+    ends, found, covering = set(at.values()), [], ""
+    covered = {id: _slice(op, ends, seen) for id, op in at.items()}
     for line in reversed(lines):
-        op = at.get(line.id, op)
-        found.append(Found(line, op, () if line.place is None else _slice(op, ends, seen)))
+        if line.place is not None:
+            covering = line.id
+            found.append(Found(line, at[line.id], covered[line.id]))
+        else:
+            through = covered[line.within or covering]
+            found.append(Found(line, next((op for op in reversed(through) if not seen[op].layout), through[-1]), ()))
     return found[::-1]
 
 

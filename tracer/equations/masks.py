@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sympy
 
-from tracer.equations.node import Node
+from tracer.equations.node import Node, ShapeError
 
 
 class CausalMask(Node):
@@ -30,6 +30,22 @@ class CausalMask(Node):
         lowest = float(self.args[1]) if len(self.args) > 1 else float("-inf")
         i, j = torch.arange(length)[:, None], torch.arange(length)
         return torch.zeros(length, length, dtype=torch.float64).masked_fill(j > i, lowest)
+
+
+class Provided(Node):
+    """A mask that the code takes only where a number it looked at is 1; without that nothing is known of it."""
+
+    def _latex(self, printer):
+        mask, condition = map(printer._print, self.args)
+        return rf"{mask} \quad \text{{since }} {condition} = 1"
+
+    def infer(self, same, mask, condition):
+        if condition:
+            raise ShapeError(f"a mask is taken by one number, not by {condition}")
+        return mask
+
+    def run(self, size, mask, condition):
+        return mask if condition == 1 else mask * float("nan")
 
 
 class PrefixMask(Node):

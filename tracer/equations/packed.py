@@ -56,6 +56,36 @@ class Split(Node):
         return tensor.unflatten(-1, (int(size(self.args[1])), -1)).movedim(-2, 0)
 
 
+class Flattened(Node):
+    """The first two axes as one: `[S, B, D]` to `[S·B, D]`, the tokens of all inputs one under the other."""
+
+    def _latex(self, printer):
+        return rf"\operatorname{{flatten}}\left({printer._print(self.args[0])}\right)"
+
+    def infer(self, same, shape):
+        return (shape[0] * shape[1], *shape[2:])
+
+    def run(self, size, tensor):
+        return tensor.flatten(0, 1)
+
+
+class Unflattened(Node):
+    """The first axis as two, the first of them `length` long: `[S·B, D]` to `[S, B, D]`."""
+
+    def __new__(cls, tensor, length):
+        return super().__new__(cls, tensor, sympy.sympify(length))
+
+    def _latex(self, printer):
+        inner, length = map(printer._print, self.args)
+        return rf"\operatorname{{unflatten}}_{{{length}}}\left({inner}\right)"
+
+    def infer(self, same, shape):
+        return (self.args[1], sympy.cancel(shape[0] / self.args[1]), *shape[1:])
+
+    def run(self, size, tensor):
+        return tensor.unflatten(0, (int(size(self.args[1])), -1))
+
+
 class Part(Node):
     """One of the tensors stacked along the first axis, counted from 0: `Part(QKV, 0)` is `[S, B, D]`."""
 

@@ -7,6 +7,7 @@ scores of every block, is a side input of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -41,22 +42,29 @@ def sources(trace: Trace) -> dict[str, tuple[str, ...]]:
     out: dict[str, tuple[str, ...]] = {}
     before: list[Step] = []
     for step in trace.steps:
-        if step.recomputed or (before and before[-1].recomputed):
+        if step.recomputed or (before and before[-1].recomputed and before[-1].layer == step.layer):
             found = dict.fromkeys(_in_equation(step, before))
         else:
             found = {id: None for index in step.ops if index in ops for id in makers(ops[index])}
         out[step.id] = tuple(id for id in found if id != step.id)
         before.append(step)
+    used = {id for found in out.values() for id in found}
+    for place, step in enumerate(trace.steps[:-1]):  # what the code only looked at leads to no op: equations name it
+        later = trace.steps[place + 1 :]
+        if step.id not in used and (takes := next((other for other in later if _in_equation(other, [step])), None)):
+            out[takes.id] = (*out[takes.id], step.id)
     return out
 
 
-def _in_equation(step: Step, before: Sequence[Step]) -> Iterable[str]:
+def _in_equation(step: Step, before: Sequence[Step]) -> list[str]:
     """Ids of the earlier steps whose symbols stand on the right of the equation, a longer symbol before its parts."""
-    right = step.latex.partition("=")[2]
+    right, found = step.latex.partition("=")[2], []
     for symbol, id in sorted({other.symbol: other.id for other in before}.items(), key=lambda named: -len(named[0])):
-        if symbol in right:
-            right = right.replace(symbol, " ")
-            yield id
+        alone = r"(?<![\\{_^A-Za-z])" if symbol[0].isalpha() else ""  # the r of \frac is no symbol
+        right, count = re.subn(rf"{alone}{re.escape(symbol)}(?![A-Za-z])", " ", right)
+        if count:
+            found.append(id)
+    return found
 
 
 @dataclass

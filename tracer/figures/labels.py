@@ -38,13 +38,13 @@ def size_html(symbolic: str) -> str:
 
 
 def shape_html(symbolic: tuple[str, ...]) -> str:
-    """A symbolic shape as HTML: `("B", "N + 1", "D")` gives `[B, N+1, D]` with italic sizes."""
-    return "[" + ", ".join(map(size_html, symbolic)) + "]"
+    """A symbolic shape as HTML: `("B", "N + 1", "D")` gives `[B, N+1, D]` with italic sizes; `()` is a scalar."""
+    return "scalar" if not symbolic else "[" + ", ".join(map(size_html, symbolic)) + "]"
 
 
 def shape_numbers(shape: tuple[int, ...]) -> str:
-    """A concrete shape as text: `[1, 197, 768]`."""
-    return "[" + ", ".join(map(str, shape)) + "]"
+    """A concrete shape as text: `[1, 197, 768]`, or `scalar`."""
+    return "scalar" if not shape else "[" + ", ".join(map(str, shape)) + "]"
 
 
 def svg_text(markup: str) -> str:

@@ -203,5 +203,5 @@ def _arrow(symbolic: tuple[str, ...], shape: tuple[int, ...], kind: str = "", sy
     return (
         f'<div class="arrow {kind}"><span class="symbolic">{name}{shape_html(symbolic)}</span>'
         f'<span class="line"></span>'
-        f'<span class="numbers">{shape_numbers(shape)}</span></div>'
+        f'<span class="numbers">{shape_numbers(shape) if shape else ""}</span></div>'
     )

@@ -6,24 +6,31 @@ A family says where its code makes each tensor, as a `Table`; the equations are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import sympy
+import torch
 
 from tracer.equations import (
     GELU,
+    CausalMask,
     Columns,
     Concat,
+    Flattened,
     Heads,
     Joined,
     Node,
+    OneRun,
     Part,
+    Provided,
     Row,
     Softmax,
     Split,
     Squeezed,
+    Stacked,
     Swapped,
     Tensor,
+    Unflattened,
     Unfold,
     Unrolled,
 )
@@ -35,7 +42,6 @@ from tracer.textbook import Page
 
 D, h, d_k, d_ff = map(symbol, ("D", "h", "d_k", "d_ff"))
 PACK = r"\mathbf{QKV}"
-FUSED = "_scaled_dot_product_flash_attention_for_cpu"
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,8 @@ class Table:
     of its weight and bias, all relative to the block. Steps: norm1, packed or query, key, value, context, output,
     residual1, norm2, hidden, activation, contract, residual2; a family without a fused kernel has scores and weights
     too. `post` says that the norms come after the sums (Vaswani et al. 2017), `sequence_first` that the packed product
-    is split and laid out as `[3, S, B, D]`, `transposed` that weights are `[out, in]` as in `nn.Linear`, and not
-    `[in, out]`.
+    is split and laid out as `[3, S, B, D]` and the context as `[S·B, h·d_k]`, `transposed` that weights are
+    `[out, in]` as in `nn.Linear`, and not `[in, out]`.
     """
 
     places: dict[str, Place]
@@ -121,10 +127,13 @@ class Writer:
         scores = self.write("scores", "attention", "Scores", r"\mathbf{S}", (batch, h, S, S), scores, why)
         weights = Softmax(scores)
         weights = self.write("weights", "attention", "Attention weights", r"\mathbf{A}", (batch, h, S, S), weights)
-        context = self.write(
-            "context", "attention", "Context", r"\mathbf{C}", (batch, h, S, d_k), weights @ v, "context"
-        )
-        equation = self.linear(Joined(context), "O", (h * d_k, D), "output")
+        context, shape = Joined(weights @ v), (batch, S, h * d_k)
+        if self.table.sequence_first:
+            context, shape = Flattened(Swapped(context)), (S * batch, h * d_k)
+        context = self.write("context", "attention", "Context", r"\mathbf{H}", shape, context)
+        equation = self.linear(context, "O", (h * d_k, D), "output")
+        if self.table.sequence_first:
+            equation = Swapped(Unflattened(equation, S))
         return self.write("output", "attention", "Output projection", r"\mathbf{O}", (batch, S, D), equation, "output")
 
     def mlp(self, x: Tensor) -> Tensor:
@@ -163,6 +172,26 @@ class Writer:
         normed = self.norm(middle, "2", "norm2")
         normed = self.write("norm2", "norm", "Normalise again", r"\hat{\mathbf{X}}", shape, normed)
         return self.write("residual2", "mlp", "Residual sum", r"\mathbf{X}", shape, middle + self.mlp(normed))
+
+
+def causal_mask(page: Page, places: Tensor, module: str, within: str) -> Tensor:
+    """Writes **r**, whether the place numbers `[1, T]` count one text, and the causal mask **M** that the code takes
+    since they do; returns **M**.
+
+    Attention that is written out adds it to the scores, `[1, 1, T, T]`, made in `module`. The fused kernel of the step
+    `within` only has it as a flag: there it is `[T, T]` and recomputed.
+    """
+    T = places.shape[-1]
+    made = page.tensor(r"r", (), "one")
+    one = page.line("attention", "Is it one text?", made, OneRun(places), Place(module, "all"), WHY["one"])
+    if within:
+        made, equation, place, why = page.tensor(r"\mathbf{M}", (T, T), "mask"), CausalMask(T), None, "flag"
+    else:
+        made, place, why = page.tensor(r"\mathbf{M}", (1, 1, T, T), "mask"), Place(module, "where"), "mask"
+        equation = Stacked(CausalMask(T, torch.finfo(torch.float32).min), 2)
+    page.line("attention", "Causal mask", made, Provided(equation, one), place, WHY[why])
+    page.lines[-1] = replace(page.lines[-1], within=within)
+    return made
 
 
 def photo_tokens(page: Page, image: str, kernels: str, cls: str, position: str, places: dict[str, Place]) -> Tensor:

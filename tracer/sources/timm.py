@@ -13,7 +13,7 @@ from tracer.record import Segment
 from tracer.results import class_probabilities, embedding
 from tracer.sources.download import Download, on_the_hub
 from tracer.sources.network import offline, reason, why
-from tracer.sources.textbook import FUSED, Table, classified, photo_tokens
+from tracer.sources.textbook import Table, classified, photo_tokens
 from tracer.sources.torchvision import imported as torchvision
 from tracer.steps import Place
 from tracer.textbook import Page
@@ -40,7 +40,7 @@ BLOCK = Table(
         "query": Place("attn", op="unbind", output=0),
         "key": Place("attn", op="unbind", output=1),
         "value": Place("attn", op="unbind", output=2),
-        "context": Place("attn", op=FUSED),
+        "context": Place("attn", "reshape", -1),
         "output": Place("attn.proj"),
         "residual1": Place("", "add", 0),
         "norm2": Place("norm2"),

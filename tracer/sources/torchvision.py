@@ -14,7 +14,7 @@ from tracer.record import Segment
 from tracer.results import class_probabilities
 from tracer.sources.download import Download
 from tracer.sources.network import forbidden, reason
-from tracer.sources.textbook import FUSED, Table, classified, photo_tokens
+from tracer.sources.textbook import Table, classified, photo_tokens
 from tracer.steps import Place
 from tracer.textbook import Page
 
@@ -69,7 +69,7 @@ TABLE = Table(
         "query": Place("self_attention", op="view", nth=-5),
         "key": Place("self_attention", op="view", nth=-4),
         "value": Place("self_attention", op="view", nth=-3),
-        "context": Place("self_attention", op=FUSED),
+        "context": Place("self_attention", op="view", nth=-2),
         "output": Place("self_attention"),
         "residual1": Place("", "add", 0),
         "norm2": Place("ln_2"),
@@ -87,6 +87,10 @@ TABLE = Table(
         "contract": "mlp.3",
     },
     sequence_first=True,
+    notes={
+        "context": "nn.MultiheadAttention lays the tokens of all inputs one under the other, so S and B are one axis "
+        "here."
+    },
 )
 
 

@@ -7,10 +7,8 @@ WHY = {
     "packed": "Queries, keys and values in one matrix product instead of three: the three matrices lie "
     "side by side in one. It is the same arithmetic, and one large product keeps the machine "
     "busier than three small ones.",
-    "context": "Each token's mixture of all values, weighted by its row of shares, head by head. Where one"
-    " kernel does all of attention, this is the first tensor that it writes to memory.",
-    "output": "The heads, which worked apart, are laid side by side, and one product mixes what they "
-    "found. It brings the result back to the model's width.",
+    "context": "Each token's mixture of all values, weighted by its row of shares; the heads, which worked apart, are "
+    "laid side by side. Where one kernel does all of attention, this is the first tensor that comes out of it.",
     "norm after": "The sum is normalised after the residual, as in the first transformer: mean 0 and variance"
     " 1 for each token, then γ and β. The residual stream itself is normalised, so no last norm"
     " is needed.",
@@ -38,6 +36,8 @@ WHY = {
     "the same for all.",
     "mask": "0 where a token may look, the lowest number there is where it may not: at itself and "
     "before, never ahead. It is made once, and all blocks add it to their scores.",
+    "flag": "0 where a token may look, -∞ where it may not: at itself and before, never ahead. The fused kernel is "
+    "only told that the mask is causal, and never holds it; all blocks add it to their scores.",
     "first norm": "The sum of the three tables is normalised before the first block: mean 0 and variance 1 "
     "for each token, then γ and β.",
     "norm": "The residual stream grew with every sum. One last layer norm brings all tokens to one "
@@ -58,8 +58,8 @@ WHY = {
     "sine": "The sines of the angles. Together with the cosines they turn a pair of numbers in its plane.",
     "turned": "Each pair of numbers is turned by the angle of its place. The product of a query and a key then "
     "depends on how far apart they stand, not on where.",
-    "grouped": "Each token's mixture of values, head by head. Several heads of queries share one head of keys and "
-    "values, which is repeated for them: fewer numbers to keep for every token.",
+    "grouped": "Each token's mixture of values, the heads side by side. Several heads of queries share one head of "
+    "keys and values, which is repeated for them: fewer numbers to keep for every token.",
     "gate": "The first of two products that widen each token from D to d_ff. This one decides what is let through.",
     "SiLU": "SiLU lets large numbers through and sends negative ones to nearly 0. It is the gate's bend.",
     "gated": "The gate is multiplied with the expanded token, number by number. What the gate sends to 0 is gone.",

@@ -7,7 +7,7 @@ from tracer.model import Spec
 from tracer.notation import symbol
 from tracer.results import embedding
 from tracer.sources.configured import builder, text_facts
-from tracer.sources.textbook import FUSED, Table, Writer
+from tracer.sources.textbook import Table, Writer
 from tracer.sources.transformers import imported
 from tracer.sources.why import WHY
 from tracer.steps import Place
@@ -39,11 +39,11 @@ BLOCK = {
     "norm2": Place("output.LayerNorm"),
 }
 INSIDE = {
-    "sdpa": {"context": Place("attention.self", op=FUSED)},
+    "sdpa": {"context": Place("attention.self", "reshape", -1)},
     "eager": {
         "scores": Place("attention.self", "mul"),
         "weights": Place("attention.self", "softmax"),
-        "context": Place("attention.self", "matmul", 1),
+        "context": Place("attention.self", "reshape", -1),
     },
 }
 PARAMETERS = {

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import torch
-
-from tracer.equations import GELU, CausalMask, Counting, GELUTanh, Lookup, OneRun, Stacked, Tensor
+from tracer.equations import GELU, Counting, GELUTanh, Lookup, Tensor
 from tracer.model import Spec
 from tracer.notation import symbol
 from tracer.sources.configured import builder, following, text_facts
-from tracer.sources.textbook import FUSED, Table, Writer
+from tracer.sources.textbook import Table, Writer, causal_mask
 from tracer.sources.transformers import imported
 from tracer.sources.why import WHY
 from tracer.steps import Place
@@ -41,11 +39,11 @@ BLOCK = {
     "residual2": Place("", "add", 1),
 }
 INSIDE = {
-    "sdpa": {"context": Place("attn", op=FUSED)},
+    "sdpa": {"context": Place("attn", "reshape", -1)},
     "eager": {
         "scores": Place("attn", "add"),
         "weights": Place("attn", "softmax"),
-        "context": Place("attn", "matmul", 1),
+        "context": Place("attn", "reshape", -1),
     },
 }
 PARAMETERS = {
@@ -85,13 +83,8 @@ def lines(sizes: dict, config):
     made = page.tensor(r"\mathbf{X}^{(0)}", (B, T, D), "position")
     positions = Lookup(page.parameter(r"\mathbf{P}", (T_max, D), "transformer.wpe.weight"), places)
     x = page.line("position", "Add positions", made, x + positions, Place("transformer", "add", 1), WHY["position"])
-    made = page.tensor(r"r", (), "one")
-    page.line("attention", "Is it one text?", made, OneRun(places), Place("transformer", "all"), WHY["one"])
-    mask = CausalMask(T)
-    if sizes["attention"] == "eager":
-        made = page.tensor(r"\mathbf{M}", (1, 1, T, T), "mask")
-        equation = Stacked(CausalMask(T, torch.finfo(torch.float32).min), 2)
-        mask = page.line("attention", "Causal mask", made, equation, Place("transformer", "where"), WHY["mask"])
+    within = "" if sizes["attention"] == "eager" else "transformer.h.0.attention.context"
+    mask = causal_mask(page, places, "transformer", within)
     places = {**BLOCK, **INSIDE[sizes["attention"]]}
     table_of_block = Table(places, PARAMETERS, ACTIVATIONS[config.activation_function], eps, transposed=False)
     for layer in range(sizes["L"]):

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import sympy
-import torch
 
 from tracer.equations import (
     Angles,
-    CausalMask,
     Cosine,
     Counting,
     Grouped,
     Heads,
     Joined,
     Lookup,
-    OneRun,
     RMSNorm,
     Rotated,
     SiLU,
     Sine,
     Softmax,
-    Stacked,
     Tensor,
     Times,
     weight,
@@ -28,7 +24,7 @@ from tracer.equations import (
 from tracer.model import Spec
 from tracer.notation import symbol
 from tracer.sources.configured import builder, following, text_facts
-from tracer.sources.textbook import FUSED
+from tracer.sources.textbook import causal_mask
 from tracer.sources.transformers import imported
 from tracer.sources.why import WHY
 from tracer.steps import Place
@@ -82,13 +78,8 @@ def lines(sizes: dict, config):
     x = page.line("embedding", "Look up the tokens", made, found, Place("model.embed_tokens"), WHY["lookup"])
     made = page.tensor(r"\mathbf{p}", (1, T), "places")
     p = page.line("position", "Number the places", made, Counting(T), Place("model", "unsqueeze"), WHY["places"])
-    made = page.tensor(r"r", (), "one")
-    page.line("attention", "Is it one text?", made, OneRun(p), Place("model", "all"), WHY["one"])
-    mask = CausalMask(T)
-    if sizes["attention"] == "eager":
-        made = page.tensor(r"\mathbf{M}", (1, 1, T, T), "mask")
-        equation = Stacked(CausalMask(T, torch.finfo(torch.float32).min), 2)
-        mask = page.line("attention", "Causal mask", made, equation, Place("model", "where"), WHY["mask"])
+    within = "" if sizes["attention"] == "eager" else "model.layers.0.attention.context"
+    mask = causal_mask(page, p, "model", within)
     inside, shape = "model.rotary_emb", (1, T, d_k)
     made = page.tensor(r"\boldsymbol{\Theta}", shape, "angles")
     equation = Angles(p, page.parameter(r"\boldsymbol{\theta}", (d_k / 2,), f"{inside}.inv_freq"))
@@ -165,8 +156,7 @@ def block(whole: Page, layer: int, x: Tensor, turn: list[Tensor], mask, eps: flo
         Place(core, "add", 1),
         "turned",
     )
-    places = {"scores": Place(core, "add", 2), "weights": Place(core, "softmax"), "context": Place(core, "matmul", 1)}
-    places = places if eager else {"context": Place(core, op=FUSED)}
+    places = {"scores": Place(core, "add", 2), "weights": Place(core, "softmax")} if eager else {}
     square, equation = (B, h, T, T), q @ Grouped(k, h).T / sympy.sqrt(d_k) + mask
     s = write(
         "attention.scores",
@@ -192,13 +182,13 @@ def block(whole: Page, layer: int, x: Tensor, turn: list[Tensor], mask, eps: flo
         "attention.context",
         "attention",
         "Context",
-        r"\mathbf{C}",
-        q.shape,
-        a @ Grouped(v, h),
-        places["context"],
+        r"\mathbf{H}",
+        (B, T, h * d_k),
+        Joined(a @ Grouped(v, h)),
+        Place(core, "reshape", -1),
         "grouped",
     )
-    equation, out = product(Joined(c), "O", (h * d_k, D), f"{core}.o_proj"), Place(f"{core}.o_proj")
+    equation, out = product(c, "O", (h * d_k, D), f"{core}.o_proj"), Place(f"{core}.o_proj")
     o = write("attention.output", "attention", "Output projection", r"\mathbf{O}", shape, equation, out, "output")
     y = write(
         "attention.residual", "attention", "Residual sum", r"\mathbf{X}'", shape, x + o, Place("", "add", 0), "residual"

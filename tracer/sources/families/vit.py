@@ -8,7 +8,7 @@ from tracer.equations import GELU
 from tracer.model import Spec
 from tracer.record import Segment
 from tracer.sources.configured import ATTENTION, builder, classes, photo, sizes_of
-from tracer.sources.textbook import FUSED, Table, classified, photo_tokens
+from tracer.sources.textbook import Table, classified, photo_tokens
 from tracer.sources.transformers import imported
 from tracer.steps import Place
 from tracer.textbook import Page
@@ -41,11 +41,11 @@ BLOCK = {
     "residual2": Place("", "add", 1),
 }
 INSIDE = {
-    "sdpa": {"context": Place("attention", op=FUSED)},
+    "sdpa": {"context": Place("attention", "reshape", -1)},
     "eager": {
         "scores": Place("attention", "mul"),
         "weights": Place("attention", "softmax"),
-        "context": Place("attention", "matmul", 1),
+        "context": Place("attention", "reshape", -1),
     },
 }
 PARAMETERS = {
