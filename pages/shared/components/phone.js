@@ -6,7 +6,7 @@ const SAID = "[data-testid=stMain] :is([data-testid=stAlertContentError], .st-ke
 
 const close = () => {
   if (innerWidth > NARROW) return;
-  document.querySelector("[data-testid=stSidebar][aria-expanded=true] [data-testid=stSidebarCollapseButton] button")?.click();
+  document.querySelector("[data-testid=stSidebar][data-collapsed=false] [data-testid=stSidebarCollapseButton] button")?.click();
 };
 
 const left = (event) => event.target.closest("[data-testid=stSidebarNavLink]") && setTimeout(close);

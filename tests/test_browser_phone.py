@@ -1,0 +1,54 @@
+"""A phone: the sidebar lies over the page, and gives way to what the page has to say."""
+
+import pytest
+from test_browser import SLOW, settled
+
+pytestmark = pytest.mark.browser
+SIDEBAR = "[data-testid=stSidebar]"
+
+
+@pytest.fixture
+def phone(page):
+    """The app on a narrow screen, its sidebar unfolded."""
+    page.set_default_timeout(SLOW)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/")
+    page.get_by_text("What this run proves").wait_for()
+    settled(page)
+    page.get_by_test_id("stExpandSidebarButton").click()
+    page.locator(f"{SIDEBAR}[data-collapsed=false]").wait_for()
+    page.locator(".st-key-phone").wait_for(state="attached")
+    return page
+
+
+def folded(page) -> None:
+    page.locator(f"{SIDEBAR}[data-collapsed=true]").wait_for(state="attached")
+
+
+def name_model(page, name: str) -> None:
+    box = page.get_by_role("combobox", name="Model")
+    box.click()
+    box.fill(name)
+    box.press("Enter")
+
+
+def test_a_page_that_is_chosen_folds_the_sidebar(phone):
+    phone.get_by_role("link", name="Mask").click()
+    phone.get_by_role("heading", name="Who may look at whom?").wait_for()
+    folded(phone)
+
+
+def test_a_question_folds_the_sidebar_and_stands_above_the_page(phone):
+    name_model(phone, "hf:bert")
+    phone.get_by_role("button", name="Load it").wait_for()
+    folded(phone)
+    assert phone.get_by_role("button", name="Load it").bounding_box()["y"] < 844
+    assert "model=hf" in phone.url and "bert" in phone.url
+
+
+def test_a_refusal_folds_the_sidebar_and_stands_above_the_page(phone):
+    name_model(phone, "vitt")
+    said = phone.get_by_role("alert").filter(has_text="did you mean 'vit'")
+    said.wait_for()
+    folded(phone)
+    assert said.bounding_box()["y"] < 300
