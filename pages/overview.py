@@ -34,9 +34,24 @@ if early is not None:
 trace = session.trace()
 if early is None and (late := session.traced_view(trace)) is not None:
     draw(late)
-left, right = st.columns([3, 2], gap="large")
-with left:
+kind = trace.result.get("kind")
+about = " ".join(filter(None, (texts.about(trace), texts.card(session.card()))))
+
+
+def say() -> None:
+    """What is known of the model, in a box."""
+    if about:
+        st.info(about, icon=":material/school:")
+
+
+if texts.unlearned(trace):
+    say()
+if kind in answers.WIDE:
     answers.show(trace)
+left, right = st.columns([3, 2], gap="large")
+if kind not in answers.WIDE:
+    with left:
+        answers.show(trace)
 with right:
     st.subheader("What this run proves")
     proven = [step for step in trace.steps if step.error is not None]
@@ -46,22 +61,25 @@ with right:
     facts.metric("arithmetic", amount(trace.flops, "FLOP"))
     facts.metric("operations", len(trace.ops))
     if trace.steps:
-        equations = [step for step in trace.steps if not step.recomputed]
-        facts.metric(
-            "equations proven",
-            f"{len(proven)} of {len(equations)}",
-            help="A fused operation holds some tensors of the textbook nowhere: these steps are recomputed, and proven "
-            "with the one that follows."
-            if len(equations) < len(trace.steps)
-            else None,
-        )
+        inside = sum(step.recomputed for step in trace.steps)
+        facts.metric("equations proven", f"{len(proven)} of {len(trace.steps) - inside}")
+        if inside:
+            st.caption(
+                f"With these, {len(trace.steps)} steps: {inside} lie inside fused operations, which hold their tensors "
+                "nowhere. They are recomputed, and proven with the step that follows."
+            )
     if proven:
         st.markdown(
             "Each of these equations was executed on the tensors of this run. The largest difference between equation "
             f"and model is **{scientific(worst)}** of the largest value."
         )
-    if about := " ".join(filter(None, (texts.about(trace), texts.card(session.card())))):
-        st.info(about, icon=":material/school:")
+    if kind in answers.LONG and not texts.unlearned(trace):
+        say()
+if kind in answers.WIDE:
+    with left:
+        say()
+elif kind not in answers.LONG and not texts.unlearned(trace):
+    say()
 
 if trace.steps:
     st.subheader("The whole way")

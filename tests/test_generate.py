@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import tracer
-from tracer.generate import choose, generate, joined, words_of
+from tracer.generate import choose, generate, joined, room, words_of, write
 from tracer.models import nanogpt
 
 
@@ -21,6 +21,14 @@ def test_greedy_text_takes_the_largest_logit_and_traces_each_token(model):
         text += token
     assert len(found) == 9 and len(text) == 14
     assert [token for token, _ in generate(model, "To be", 9, temperature=3, top_k=1)] == [token for token, _ in found]
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 1.5, "top_k": 5, "seed": 3}], ids=str)
+def test_writing_without_traces_gives_the_same_tokens(model, settings):
+    found = [token for token, _ in generate(model, "To be", 9, prove=False, **settings)]
+    assert list(write(model, "To be", 9, **settings)) == found
+    with pytest.raises(ValueError, match="count=-1 can't be"):
+        write(model, "To be", -1)
 
 
 def test_sampled_text_is_seeded_and_keeps_to_the_top_k(model):
@@ -53,6 +61,16 @@ def test_writing_ends_with_the_sentence():
     model = tracer.load("vit-text")
     tokens = [token for token, _ in generate(model, "a large red", 30, prove=False)]
     assert tokens[0] == "circle" and tokens[-1] == "<end>" and tokens.count("<end>") == 1
+    assert list(write(model, "a large red", 30)) == tokens
+
+
+def test_there_is_room_for_as_many_words_as_the_model_reads():
+    model = tracer.load("vit-text", T_max=5, L=1)
+    assert (room(model, ""), room(model, "a large red circle"), room(model, "a " * 5)) == (5, 1, 0)
+    assert len(list(write(model, "a large", 3))) <= 3 == room(model, "a large")
+    with pytest.raises(ValueError, match="too many"):
+        model.inputs(text="a large red circle a")
+    assert room(tracer.load("nanogpt", L=1), "To be") is None
 
 
 def test_characters_and_words_are_joined_in_their_own_way():

@@ -9,7 +9,7 @@ from tracer.generate import generate
 
 def write(at, count):
     next(slider for slider in at.main.slider if slider.label in ("Characters", "Words")).set_value(count).run()
-    next(button for button in at.main.button if button.label.startswith("Write the next")).click().run()
+    next(button for button in at.main.button if button.label.startswith("Write the ")).click().run()
     assert not at.exception and not at.error and "can’t be read" not in text(at)
     return at
 
@@ -49,7 +49,10 @@ def test_drawn_text_follows_the_seed_and_the_temperature():
 
 
 def test_a_caption_is_written_word_by_word_up_to_its_end():
-    at = write(chosen("vit-text"), 30)
+    at = chosen("vit-text")
+    words = next(slider for slider in at.main.slider if slider.label == "Words")
+    assert words.max == 17 and "Write the caption again" in [button.label for button in at.main.button]
+    at = write(at, 17)
     tokens = at.session_state["written"]["tokens"]
     assert tokens[:4] == ["a", "large", "red", "circle"] and tokens[-1] == "<end>" and len(tokens) == 11
     assert "of 11" not in text(at)  # the run on screen is that of the whole caption
@@ -58,6 +61,16 @@ def test_a_caption_is_written_word_by_word_up_to_its_end():
         assert not at.exception and f"word {place + 1} of 11" in text(at)
         ran = at.session_state["held"][2]
         assert ran.words == words and ran.result["tokens"][0] == tokens[place]
+    words = next(slider for slider in at.main.slider if slider.label == "Words")
+    assert words.max == 14 and "Write the next 14 words" in [button.label for button in at.main.button]
+
+
+def test_a_finished_text_says_so():
+    at = chosen("vit-text")
+    assert "is finished" not in text(at)
+    at.sidebar.text_area[0].set_value("a large red circle left of a small blue square").run()
+    assert r"This text is finished: what comes next is \<end>." in text(at)
+    assert next(button for button in at.main.button if button.label.startswith("Write the ")).disabled
 
 
 def test_another_text_or_model_leaves_what_was_written():

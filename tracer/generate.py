@@ -1,8 +1,8 @@
-"""Text written token by token, greedy or sampled, with a trace at each token."""
+"""Text written token by token, greedy or sampled, with a trace at each token or with none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
@@ -42,23 +42,65 @@ def generate(
     >>> [len(trace.words) for token, trace in generate(model, "To be", 3)]
     [5, 6, 7]
     """
+
+    def run(text: str) -> tuple[torch.Tensor, Trace]:
+        trace = model.trace(text=text, **given)
+        return trace.output, trace
+
+    return _generated(run, model, text, count, _chooser(count, temperature, top_k, seed))
+
+
+def write(
+    model: Model,
+    text: str,
+    count: int,
+    *,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    seed: int = 0,
+    **given,
+) -> Iterator[str]:
+    """The tokens that `generate` yields, without their traces: one forward each, many times as fast.
+
+    `given` goes to `model.inputs`: `image=`.
+    """
+
+    @torch.no_grad()
+    def run(text: str) -> tuple[torch.Tensor, None]:
+        inputs = model.inputs(text=text, **given)
+        return model.net(*inputs, **inputs.named), None
+
+    found = _generated(run, model, text, count, _chooser(count, temperature, top_k, seed))
+    return (token for token, _ in found)
+
+
+def room(model: Model, text: str) -> int | None:
+    """How many tokens the model can still write after `text`: words as long as it reads what came before, T_max of
+    them at most; None for characters, of which it forgets the first."""
+    if isinstance(words_of(model), str):
+        return None
+    return max(0, model.sizes["T_max"] - len(text.split()))
+
+
+def _chooser(count, temperature, top_k, seed) -> Callable[[torch.Tensor], int]:
     for name, value, least in (("count", count, 0), ("top_k", 1 if top_k is None else top_k, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"{name}={value!r} can't be: a whole number from {least} up was expected")
     if not (isinstance(temperature, (int, float)) and isfinite(temperature) and temperature >= 0):
         raise ValueError(f"temperature={temperature!r} can't be: a number from 0 up was expected")
-    return _generated(model, text, count, temperature, top_k, torch.Generator().manual_seed(seed), given)
+    generator = torch.Generator().manual_seed(seed)
+    return lambda logits: choose(logits, temperature, top_k, generator)
 
 
-def _generated(model, text, count, temperature, top_k, generator, given) -> Iterator[tuple[str, Trace]]:
+def _generated(run, model, text, count, chosen) -> Iterator[tuple]:
     vocabulary = words_of(model)
     for _ in range(count):
-        trace = model.trace(text=read_of(model, text), **given)
-        number = choose(trace.output[0, -1, : len(vocabulary)], temperature, top_k, generator)
-        yield vocabulary[number], trace
-        if vocabulary[number] == END:
+        output, trace = run(read_of(model, text))
+        token = vocabulary[chosen(output[0, -1, : len(vocabulary)])]
+        yield token, trace
+        if token == END:
             return
-        text = joined(vocabulary, text, [vocabulary[number]])
+        text = joined(vocabulary, text, [token])
 
 
 def words_of(model: Model) -> Sequence[str]:

@@ -14,12 +14,15 @@ def class_probabilities(model, inputs, logits: torch.Tensor) -> dict:
 
 
 def next_tokens(model, inputs, logits: torch.Tensor, *, count: int = 10) -> dict:
-    """The most probable next tokens after the last one, from logits `[B, T, V]`, for the first input of the batch."""
+    """The most probable next tokens after the last one, from logits `[B, T, V]`, for the first input of the batch;
+    `unit` is what a token is called."""
     shares = logits[0, -1].softmax(-1)
     best = shares.topk(min(count, len(shares)))
     vocabulary = (model.card or {}).get("vocabulary", model.spec.vocabulary)
     names = [vocabulary[i] if i < len(vocabulary) else f"token {i}" for i in best.indices.tolist()]
-    return {"kind": "next", "text": list(inputs.words), "tokens": names, "probabilities": best.values.tolist()}
+    unit = "character" if isinstance(vocabulary, str) else "token"
+    said = {"text": list(inputs.words), "tokens": names, "probabilities": best.values.tolist()}
+    return {"kind": "next", "unit": unit, **said}
 
 
 def token_at_each_place(model, inputs, probabilities: torch.Tensor) -> dict:

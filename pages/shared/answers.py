@@ -6,8 +6,9 @@ import numpy as np
 import streamlit as st
 
 from pages.shared import components, session, writing
-from pages.shared.texts import literal, plain
+from pages.shared.texts import literal, plain, unlearned
 from tracer.figures import answers, classes, photos
+from tracer.inputs.scenes import VOCABULARY
 from tracer.record import Trace
 
 PLAIN = {"displayModeBar": False}
@@ -22,6 +23,12 @@ def show(trace: Trace) -> None:
             st.caption("The answer that this run recorded can’t be read.")
 
 
+WIDE = {"reconstruction"}
+"""Results that take the whole width of the page."""
+LONG = {"next", "caption"}
+"""Results that are followed by more, so that what is said of the model stands beside them and not below."""
+
+
 def _bars(title: str, names, shares, axis: str) -> None:
     ranked = classes.ranking([answers.shown(name) for name in names], shares)
     st.subheader(plain(title))
@@ -32,32 +39,51 @@ def _bars(title: str, names, shares, axis: str) -> None:
 
 def _classes(result, trace) -> None:
     best = classes.ranking(result["classes"], result["probabilities"])[0][0]
-    _bars(f"The answer: {best}", result["classes"], result["probabilities"], "class")
+    title = "What random weights say" if unlearned(trace) else "The answer"
+    _bars(f"{title}: {best}", result["classes"], result["probabilities"], "class")
 
 
 def _next(result, trace) -> None:
     st.markdown("The text so far:")
     st.code("".join(result["text"]), language=None, wrap_lines=True)
-    first = classes.ranking(result["tokens"], result["probabilities"])[0][0]
-    _bars(f"Most probable next: {answers.shown(first)!r}", result["tokens"], result["probabilities"], "next token")
-    writing.show(trace, "".join(result["text"]), "character")
+    first, unit = classes.ranking(result["tokens"], result["probabilities"])[0][0], result.get("unit", "character")
+    bare = result.get("stand_in") == "bytes"
+    if bare:
+        st.info(
+            f"There is no tokenizer here, for a family’s name brings none: the {len(result['text'])} bytes of the text "
+            "stand in for its tokens, and the answer is a token’s number, for which there is no text.",
+            icon=":material/abc:",
+        )
+    said = first if bare else repr(answers.shown(first))
+    _bars(f"Most probable next: {said}", result["tokens"], result["probabilities"], f"next {unit}")
+    if unit == "character":
+        writing.show(trace, unit)
 
 
 def _tokens(result, trace) -> None:
     given, said = "".join(result["text"]), "".join(result["tokens"])
     st.subheader("The answer")
     st.code(f"{given}\n→\n{said}", language=None)
-    st.caption("What goes in, and below the most probable token at each place. Fill tokens are there too.")
-    st.dataframe(
-        {
-            "place": list(range(len(result["tokens"]))),
-            "in": [answers.shown(token) for token in result["text"]],
-            "out": [answers.shown(token) for token in result["tokens"]],
-            "probability": [classes.percent(share) for share in result["probabilities"]],
-        },
-        hide_index=True,
-        height="content",
+    said = "What goes in, and below it the most probable token at each place."
+    if (pad := result.get("pad")) and pad in result["text"]:
+        said += f" A text that is too short is filled up with “{pad}”."
+    place = int(np.argmin(result["probabilities"]))
+    least = f"“{answers.shown(result['tokens'][place])}” at place {place}"
+    said += (
+        f" The least certain of {len(result['tokens'])} is {least}: {classes.percent(result['probabilities'][place])}."
     )
+    st.caption(plain(said))
+    with st.expander("Each place and its probability"):
+        st.dataframe(
+            {
+                "place": list(range(len(result["tokens"]))),
+                "in": [answers.shown(token) for token in result["text"]],
+                "out": [answers.shown(token) for token in result["tokens"]],
+                "probability": [classes.percent(share) for share in result["probabilities"]],
+            },
+            hide_index=True,
+            height="content",
+        )
 
 
 def _caption(result, trace) -> None:
@@ -65,7 +91,7 @@ def _caption(result, trace) -> None:
     _looks(result, trace)
     said = " ".join(result["text"])
     _bars(f"After “{said}” comes", result["tokens"], result["probabilities"], "next word")
-    writing.show(trace, "", "word")
+    writing.show(trace, "word", again="the caption", end=VOCABULARY[1])
 
 
 def _looks(result, trace) -> None:
@@ -141,10 +167,9 @@ def _reconstruction(result, trace) -> None:
     row, column = np.unravel_index(int(anomaly.argmax()), anomaly.shape)
     said = f"The patch in row {row}, column {column} is the hardest to predict from the others."
     panels["The predicted picture"] = answers.panel(pixels)
-    panels["The anomaly"] = answers.panel(anomaly, "error in grey levels, of 255", "patch")
-    columns = st.columns(2)
-    for index, (name, figure) in enumerate(panels.items()):
-        with columns[index % 2]:
+    panels["The anomaly"] = answers.panel(anomaly, "error in grey levels of 255", "patch")
+    for place, (name, figure) in zip(st.columns(len(panels)), panels.items(), strict=True):
+        with place:
             st.markdown(f"**{name}**")
             st.plotly_chart(figure, alt=f"{name}. {said}", config=PLAIN)
     st.caption(

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from pages.shared.session import View
-from tracer import models, notation
+from tracer import models, notation, notes
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.record import Step, Trace
@@ -57,14 +57,19 @@ def seen(view: View) -> str:
     side = f"{view.image.height // view.rows} × {view.image.width // view.columns}"
     return (
         f"{view.image.height} × {view.image.width} pixels, that is {view.rows} × {view.columns} patches of {side}. "
-        "Each becomes one token, in reading order, counted from 0. Point at one to see it in both pictures."
+        "Each becomes one token, in reading order, counted from 0. Point at one, or tap it, to see it in both pictures."
     )
+
+
+def unlearned(trace: Trace) -> bool:
+    """Whether a run's weights are random: nothing that it answers means anything."""
+    return "random weights" in trace.weights
 
 
 def about(trace: Trace) -> str:
     """What the model of a run is and what it learned, in words; empty for a run that does not say."""
-    said = [models.summary(trace.model)] if trace.model in models.names() else []
-    if "random weights" in trace.weights:
+    said = [notes.spelled(models.summary(trace.model))] if trace.model in models.names() else []
+    if unlearned(trace):
         said.append(
             f"**It has learned nothing:** its weights are {trace.weights}, so its answer means nothing. Shapes, "
             "equations and proofs hold for any weights."

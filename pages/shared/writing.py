@@ -7,30 +7,56 @@ from tracer.figures.answers import numbered, shown
 from tracer.record import Trace
 
 MOST = 60
-"""Tokens that are written at once: what a laptop does in a few seconds."""
+"""Tokens that are written at once."""
+START = 24
+"""Tokens that are written if nobody says how many."""
 
 
-def show(trace: Trace, start: str, unit: str) -> None:
-    """Lets the model go on with the text of this run, or with `start` where the visitor gave none; `unit` is what it
-    writes, such as "character". A token that is chosen makes the run it was read from the one that all pages show."""
+def show(trace: Trace, unit: str, again: str = "", end: str = "") -> None:
+    """Lets the model go on with the text of this run; `unit` is what it writes, such as "character". Where the run is
+    that of a whole text, `again` names it: it is then written once more, from nothing. `end` is the token that ends a
+    text. A token that is chosen makes the run it was read from the one that all pages show."""
     given = session.given()
     if given.kind == "trace":
         return
-    now = start if given.text is None else given.text
-    st.subheader("Let it go on")
+    own = given.text is None
+    now = given.text if not own else "" if again else "".join(trace.words)
+    finished = not (own and again) and trace.result["tokens"][0] == end
+    st.subheader(f"Watch it write {again}" if own and again else "Let it go on")
+    if finished:
+        st.caption(f"This text is finished: what comes next is {texts.quoted(end)}.")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        count = st.slider(f"{unit.capitalize()}s", 1, MOST, 24)
+        count = _count(now, unit)
         temperature = st.slider("Temperature", 0.0, 2.0, 0.0, 0.1, help="0: always the most probable one")
         drawn = temperature > 0
         top_k = st.slider("Top-k", 1, 40, 40, disabled=not drawn, help="Draws from the k most probable ones only")
         seed = st.number_input("Seed", 0, 9999, 0, disabled=not drawn, help="Another seed, another text")
     settings = {"temperature": temperature, "top_k": top_k if drawn else None, "seed": seed}
-    if st.button(f"Write the next {count} {unit}s" if count > 1 else f"Write the next {unit}", type="primary"):
-        _write(now, count, settings)
+    label = f"Write the next {count} {unit}s" if count > 1 else f"Write the next {unit}"
+    label = f"Write {again} again" if own and again else label
+    pressed = st.button(label, type="primary", disabled=not count or (finished and not drawn))
+    heading, place = st.empty(), st.empty()
+    if pressed:
+        heading.markdown("It writes:")
+        _write(now, count, settings, place)
     written = st.session_state.get("written")
     if written and written["of"] == _of() and now in written["before"]:
-        ran = given.text is not None or start  # else the run is that of the whole text that the model wrote itself
+        heading.markdown("What it wrote:")
+        place.code(written["text"], language=None, wrap_lines=True)
+        ran = not (own and again)  # else the run is that of the whole text that the model wrote itself
         _steps(written, written["before"].index(now) if ran else None, unit)
+
+
+def _count(now: str, unit: str) -> int:
+    """How many tokens to write: no more than the model has room for."""
+    from tracer.generate import room
+
+    left = room(session.model(), now)
+    most = MOST if left is None else min(MOST, left)
+    if most < 2:
+        return most
+    said = None if left is None else f"The model reads T_max tokens at most: there is room for {most} more."
+    return st.slider(f"{unit.capitalize()}s", 1, most, min(START, most), help=said)
 
 
 def _of() -> tuple:
@@ -38,17 +64,15 @@ def _of() -> tuple:
     return session.model_name(), session.options(), id(session.given().photo)
 
 
-def _write(start: str, count: int, settings: dict) -> None:
-    from tracer.generate import generate, joined, read_of, words_of
+def _write(start: str, count: int, settings: dict, place) -> None:
+    """Writes, and shows each token at `place` as soon as it is there; a run is traced where one is asked for."""
+    from tracer.generate import joined, read_of, words_of, write
 
     made, given, tokens = session.model(), session.given(), []
     more = {"image": given.photo} if "image" in made.takes else {}
-    with st.spinner("Writing"):
-        try:
-            for token, _ in generate(made, start, count, prove=False, **settings, **more):
-                tokens.append(token)
-        except ValueError as error:  # the text has become too long
-            st.warning(texts.plain(str(error)))
+    for token in write(made, start, count, **settings, **more):
+        tokens.append(token)
+        place.code(joined(words_of(made), "", tokens), language=None, wrap_lines=True)
     before = [read_of(made, joined(words_of(made), start, tokens[:place])) for place in range(len(tokens))]
     text = joined(words_of(made), "", tokens)
     st.session_state["written"] = {"of": _of(), "tokens": tokens, "before": before, "text": text}
@@ -57,8 +81,6 @@ def _write(start: str, count: int, settings: dict) -> None:
 def _steps(written: dict, now: int | None, unit: str) -> None:
     """The tokens as choices; the one whose run is shown is marked."""
     tokens = written["tokens"]
-    st.markdown("What it wrote:")
-    st.code(written["text"], language=None, wrap_lines=True)
     st.session_state["written step"] = now
     st.pills(
         f"Choose a {unit} to see its step on all pages",

@@ -85,8 +85,14 @@ def visible(pixels: np.ndarray, patches: Sequence[int], rows: int, columns: int)
     return np.where(shown.repeat(high, axis=0).repeat(wide, axis=1), pixels, np.nan)
 
 
+_BAR = {"orientation": "h", "y": 0, "yref": "container", "yanchor": "bottom", "thickness": 12, "len": 0.8}
+
+
 def panel(values: np.ndarray, unit: str = "", cell: str = "pixel") -> go.Figure:
-    """A matrix as a picture: grey, or with a `unit` in colours and with a bar; `cell` is what a cell of it is."""
+    """A matrix as a picture: grey, or with a `unit` in colours and with a bar below it; `cell` is what a cell of it is.
+
+    Pictures of one row have the same place for the matrix, with a bar or without.
+    """
     values = np.asarray(values, dtype=float)
     high, wide = values.shape
     figure = go.Figure(
@@ -94,12 +100,12 @@ def panel(values: np.ndarray, unit: str = "", cell: str = "pixel") -> go.Figure:
             z=values,
             colorscale=SEQUENTIAL if unit else "gray",
             showscale=bool(unit),
-            colorbar={"title": {"text": unit, "side": "right"}, "thickness": 12} if unit else None,
+            colorbar=_BAR | {"title": {"text": unit, "side": "bottom", "font": {"size": 14}}} if unit else None,
             hovertemplate="row %{y}, column %{x}: %{z:.3g}<extra></extra>",
         )
     )
     frame = {"constrain": "domain", "showgrid": False, "zeroline": False, "nticks": 5}
     figure.update_xaxes(title=f"{cell} column", range=[-0.5, wide - 0.5], **frame)
     figure.update_yaxes(title=f"{cell} row", range=[high - 0.5, -0.5], scaleanchor="x", constraintoward="top", **frame)
-    figure.update_layout(height=340, margin={"l": 8, "r": 8, "t": 8, "b": 8}, font={"size": 15}, **CLEAR)
+    figure.update_layout(height=410, margin={"l": 8, "r": 8, "t": 8, "b": 110}, font={"size": 15}, **CLEAR)
     return figure

@@ -6,9 +6,15 @@ import plotly.graph_objects as go
 
 from tracer.figures.colours import OTHER, stage_colour
 
+SMALL = 0.05
+"""Probabilities below this are no bar on an axis of 0 to 100 %."""
+
 
 def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = 5) -> go.Figure:
-    """The `top` classes with their probabilities, the most probable first; the first bar has the head's colour."""
+    """The `top` classes with their probabilities, the most probable first; the first bar has the head's colour.
+
+    The axis goes to 100 %, unless no bar would be seen on it: then to the largest.
+    """
     ranked = ranking(classes, probabilities)[:top]
     names, shares = [name for name, _ in ranked], [share for _, share in ranked]
     figure = go.Figure(
@@ -25,7 +31,11 @@ def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = 5) -
     )
     figure.update_xaxes(title_font_size=16, tickfont_size=14)
     figure.update_yaxes(title_font_size=16, tickfont_size=16)
-    figure.update_xaxes(range=[0, 1.25], tickvals=[0, 0.25, 0.5, 0.75, 1], tickformat=".0%", title="probability")
+    if max(shares, default=0) < SMALL:
+        figure.update_xaxes(range=[0, 1.25 * (max(shares, default=0) or SMALL)], nticks=4, tickformat=".2~%")
+    else:
+        figure.update_xaxes(range=[0, 1.25], tickvals=[0, 0.25, 0.5, 0.75, 1], tickformat=".0%")
+    figure.update_xaxes(title="probability")
     figure.update_yaxes(autorange="reversed", title="class", ticklabelstandoff=6)
     figure.update_layout(
         height=60 + 44 * len(ranked),

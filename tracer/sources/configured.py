@@ -103,11 +103,14 @@ def classes(model, inputs, output) -> dict:
 
 
 def following(tokenizer):
-    """The most probable next tokens, from `logits` `[B, T, V]`."""
+    """The most probable next tokens, from `logits` `[B, T, V]`; without a tokenizer they are numbers, and the text was
+    cut into bytes, which `stand_in` says."""
 
     def result(model, inputs, output) -> dict:
         found = next_tokens(model, inputs, output["logits"])
-        if tokenizer is not None:
+        if tokenizer is None:
+            found["stand_in"] = "bytes"
+        else:
             best = output["logits"][0, -1].topk(len(found["tokens"])).indices.tolist()
             found["tokens"] = [tokenizer.decode([number]) for number in best]
         return found
