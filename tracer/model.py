@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import ClassVar
@@ -39,7 +39,8 @@ class Spec:
     sequence. `samples` is the kind of samples that suit it (`tracer.inputs.samples`). `settings` are other
     whole numbers that `prepare` is given, and their defaults, such as a seed. `convert(tensors, given)` turns weights
     in a layout of others into ours, with the sizes that they tell, or gives None for any other layout. `parts` names
-    the towers of a model of several by their modules' paths, each with the symbol of its number of blocks. `whole`
+    the towers of a model of several by their modules' paths, each with the symbol of its number of blocks.
+    `idle(options)` names the sizes that a net with these options does not have. `whole`
     says that the lines cover every computing op, and `tiny` are sizes at which a large model is verified.
     """
 
@@ -61,6 +62,7 @@ class Spec:
     settings: dict[str, int] = field(default_factory=dict)
     convert: Callable | None = None
     parts: dict[str, str] = field(default_factory=lambda: dict(WHOLE))
+    idle: Callable[[dict], tuple[str, ...]] = lambda options: ()
     whole: bool = True
     tiny: dict[str, int] = field(default_factory=dict)
 
@@ -160,7 +162,7 @@ class Model:
             first = next(segment.start for segment in inputs.segments if segment.name == "image")
             picture = Picture("photo", inputs.crop.box, rows, columns, first)
             values["photo"] = torch.from_numpy(inputs.photo)
-        return assemble(
+        trace = assemble(
             self.net,
             recording,
             model=self.name,
@@ -178,6 +180,8 @@ class Model:
             result=self.spec.result(self, inputs, recording.output),
             weights=self.weights,
         )
+        idle = self.spec.idle(self.options)
+        return replace(trace, symbols=tuple(size for size in trace.symbols if size.name not in idle))
 
     def _solved(self, recording: Recording, sizes):
         """The solution of this op list at these sizes; it does not depend on values, so it is solved once."""

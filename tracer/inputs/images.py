@@ -101,7 +101,10 @@ def _describe(data: bytes) -> str:
     for what, (offset, signature) in _OTHERS.items():
         if data[offset:].startswith(signature):
             return what
-    return f"no picture (it starts with {data[:12]!r})"
+    start = data[:12]
+    if all(32 <= byte < 127 for byte in start):
+        return f"no picture (it starts with the text “{start.decode('ascii')}”)"
+    return f"no picture (it starts with the bytes {start.hex(' ')})"
 
 
 def _decode(data: bytes, size: tuple[int, int]) -> Image.Image:

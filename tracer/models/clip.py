@@ -1,4 +1,4 @@
-"""CLIP: a photo and any list of sentences, brought to one space and compared (Radford et al. 2021; note 002's end)."""
+"""CLIP: a photo and any list of sentences, brought to one space and compared (Radford et al. 2021; note 002)."""
 
 from math import log
 

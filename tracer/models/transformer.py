@@ -283,9 +283,10 @@ SPEC = Spec(
     ),
     example=lambda sizes: (torch.arange(sizes["B"] * sizes["T"]).view(sizes["B"], sizes["T"]) % sizes["V"],),
     prepare=text_input(Characters, ALPHABET, "reverse this one", pad=PAD),
-    result=token_at_each_place,
+    result=lambda model, inputs, output: {**token_at_each_place(model, inputs, output), "pad": PAD},
     segments=lambda sizes: (Segment("text", 0, sizes["T"]),),
     runs=("B", "T"),
     vocabulary=ALPHABET,
     options={"positions": ("sinusoidal", "learned", "relative"), "mask": ("bidirectional", "causal")},
+    idle=lambda options: () if options["positions"] == "relative" else ("R",),
 )
