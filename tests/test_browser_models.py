@@ -111,6 +111,10 @@ def test_photo_and_tokens_share_block_head_and_query(page):
     red.click()
     assert "67: 'red' attends most to" in lead.inner_text() and "closed" not in red.inner_text()
     assert page.locator(".photo .query").is_hidden()
+    end = page.locator(".tokens .ticks span").last
+    assert end.inner_text().startswith("≥ ")  # the few largest weights don't leave all others black
+    page.get_by_role("radio", name="log").check()
+    assert end.inner_text() == "100.0 %"
     quiet(page)
 
 

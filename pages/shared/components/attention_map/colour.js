@@ -27,15 +27,24 @@ const maximum = (weights) => weights.reduce((a, b) => Math.max(a, b), 0);
 // The largest weight on a patch: CLS and its like are no pixels, and don't stretch the scale.
 const onPatches = ({ first, rows, columns }, weights) => weights.subarray(first, first + rows * columns);
 
+// Where the scale of a matrix ends: on a linear one a few large weights would leave all others black.
+const OUTLIERS = 0.005; // the share of cells that may lie beyond it
+function scaleEnd(cells, open, scale) {
+  if (scale === "log") return maximum(cells);
+  const ordered = cells.filter((_, cell) => open(cell)).sort();
+  return ordered[Math.floor((1 - OUTLIERS) * (ordered.length - 1))] ?? 0;
+}
+
 // The bar below a picture: its ticks, and a mark at the even share.
-function drawBar(bar, map, most, scale, even) {
+function drawBar(bar, map, most, scale, even, beyond = false) {
   const stops = Array.from({ length: 18 }, (_, i) => `rgb(${map.colours.subarray(45 * i, 45 * i + 3).join(",")})`);
   bar.querySelector(".gradient").style.background = `linear-gradient(to right, ${stops.join(",")})`;
   const shares = scale === "log" ? [0.001, 0.01, 0.1, 1] : [0, 0.25, 0.5, 0.75, 1];
   bar.querySelector(".ticks").replaceChildren(
     ...shares.map((share, index) => {
       const tick = document.createElement("span");
-      tick.textContent = (scale === "log" && index === 0 ? "≤ " : "") + (share ? percent(share * most) : "0");
+      const least = scale === "log" && index === 0 ? "≤ " : "";
+      tick.textContent = least + (beyond && share === 1 ? "≥ " : "") + (share ? percent(share * most) : "0");
       return tick;
     }),
   );

@@ -47,7 +47,7 @@ function layMatrix(map, find, state, choose) {
   const watcher = new ResizeObserver(labels);
   watcher.observe(grid);
 
-  let cells, painted;
+  let cells, painted, most, beyond;
   const at = (event) => {
     const box = grid.getBoundingClientRect();
     const query = Math.floor(((event.clientY - box.top) / box.height) * map.queries);
@@ -72,14 +72,15 @@ function layMatrix(map, find, state, choose) {
 
   function draw(now, open) {
     cells = now;
-    const most = maximum(cells);
     const key = [state.layer, state.view, state.scale].join();
     if (key !== painted) {
       const closed = (cell) => isClosed(map, cells, state.layer, Math.floor(cell / map.keys), cell % map.keys);
+      most = scaleEnd(cells, (cell) => !closed(cell), state.scale);
+      beyond = most < maximum(cells);
       paint(canvas, map, cells, map.keys, most, state.scale, closed);
       painted = key;
     }
-    drawBar(find(".tokens .bar"), map, most, state.scale, 1 / open.length);
+    drawBar(find(".tokens .bar"), map, most, state.scale, 1 / open.length, beyond);
     find(".band").style.top = `${(100 * state.query) / map.queries}%`;
     find(".band").style.height = `${100 / map.queries}%`;
     find(".cell").textContent = "Query → key: point at a cell or tap it.";

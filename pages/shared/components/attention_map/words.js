@@ -2,7 +2,7 @@
 
 const percent = (weight) => {
   const value = 100 * weight;
-  return `${value >= 10 ? value.toFixed(1) : value >= 0.1 ? value.toFixed(2) : value.toPrecision(1)} %`;
+  return `${value >= 9.995 ? value.toFixed(1) : value >= 0.1 ? value.toFixed(2) : value.toPrecision(1)} %`;
 };
 
 const isPatch = (map, token) => map.photo && token >= map.first && token < map.first + map.rows * map.columns;
