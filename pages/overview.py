@@ -65,8 +65,8 @@ with right:
         facts.metric("equations proven", f"{len(proven)} of {len(trace.steps) - inside}")
         if inside:
             st.caption(
-                f"With these, {len(trace.steps)} steps: {inside} lie inside fused operations, which hold their tensors "
-                "nowhere. They are recomputed, and proven with the step that follows."
+                f"The run has {len(trace.steps)} steps: the other {inside} lie inside fused operations, which hold "
+                "their tensors nowhere. They are recomputed, and proven with the step that follows."
             )
     if proven:
         st.markdown(

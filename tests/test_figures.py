@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tracer.figures import classes, colours, flow, labels, photos, pipeline, products, tensors
+from tracer.figures import answers, classes, colours, flow, labels, photos, pipeline, products, tensors
 from tracer.inputs.images import Crop, centre_crop
 from tracer.record import Op, Operand, Step, Symbol, TensorRecord, Trace
 
@@ -155,6 +155,18 @@ def test_bars_are_sorted_and_labelled():
     assert list(figure.data[0].text) == ["70.0 %", "20.0 %"]
     assert figure.layout.xaxis.title.text == "probability"
     assert classes.describe(["a", "b"], [0.3, 0.7]) == "Most probable classes: b 70.0 %, a 30.0 %"
+
+
+def test_bars_are_seen_also_where_no_class_is_probable():
+    figure = classes.bars(["a", "b"], [0.0021, 0.002])
+    assert 0.0021 < figure.layout.xaxis.range[1] < 0.003 and figure.layout.xaxis.tickvals is None
+    assert classes.bars(["a", "b"], [0.6, 0.4]).layout.xaxis.range[1] > 1
+
+
+def test_the_pictures_of_one_row_have_one_size_with_a_colour_bar_or_without():
+    plain, coloured = answers.panel(np.eye(4)), answers.panel(np.eye(4), "error", "patch")
+    assert plain.layout.height == coloured.layout.height and plain.layout.margin == coloured.layout.margin
+    assert coloured.data[0].colorbar.orientation == "h" and coloured.data[0].colorbar.title.font.size <= 15
 
 
 @pytest.mark.parametrize(("share", "text"), [(1, "100.0 %"), (0.0042, "0.42 %"), (0.00001, "< 0.01 %"), (0, "0.0 %")])

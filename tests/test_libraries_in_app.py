@@ -13,6 +13,7 @@ from test_app import PAGES, opened, text, upload
 
 import tracer
 from pages.shared import libraries, session
+from tracer import sources
 from tracer.lightened import lightened
 from tracer.sources import download, torchvision, transformers
 
@@ -145,6 +146,19 @@ def test_bert_opens_on_every_page_and_its_weights_are_named():
     assert "Weights:" not in text(at) and at.sidebar.selectbox[0].value == "vit"
     typed(at, "hf:bert")
     assert "Load it" not in labels(at) and at.sidebar.selectbox[0].value == "hf:bert"
+
+
+def test_a_family_without_a_tokenizer_says_what_its_tokens_are(tmp_path):
+    run = tracer.load("hf:gpt2", **sources.tiny("hf:gpt2")).trace()
+    run.save(tmp_path / "run.safetensors")
+    at = upload(opened(), (tmp_path / "run.safetensors").read_bytes(), "run.safetensors")
+    assert not at.exception and "There is no tokenizer here, for the name of a family brings none" in text(at)
+    assert f"the {len(run.words)} bytes of the text stand in for its tokens" in text(at)
+    (heading,) = [head.value for head in at.main.subheader if head.value.startswith("Most probable next: ")]
+    assert heading == f"Most probable next: {run.result['tokens'][0]}" and heading.split()[-1].isdecimal()
+    steps, inside = len(run.steps), sum(step.recomputed for step in run.steps)
+    assert f"The run has {steps} steps: the other {inside} lie inside fused operations" in text(at)
+    assert not any(label.startswith("Write") for label in labels(at))
 
 
 def test_vit_b_16_opens_on_every_page_and_both_paths_run():

@@ -49,9 +49,10 @@ def _next(result, trace) -> None:
     first, unit = classes.ranking(result["tokens"], result["probabilities"])[0][0], result.get("unit", "character")
     bare = result.get("stand_in") == "bytes"
     if bare:
+        why = ", for the name of a family brings none" if unlearned(trace) else ""
         st.info(
-            f"There is no tokenizer here, for a family’s name brings none: the {len(result['text'])} bytes of the text "
-            "stand in for its tokens, and the answer is a token’s number, for which there is no text.",
+            f"There is no tokenizer here{why}: the {len(result['text'])} bytes of the text stand in for its tokens, "
+            "and the answer is a token’s number, for which there is no text.",
             icon=":material/abc:",
         )
     said = first if bare else repr(answers.shown(first))

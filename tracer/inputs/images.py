@@ -102,8 +102,8 @@ def _describe(data: bytes) -> str:
         if data[offset:].startswith(signature):
             return what
     start = data[:12]
-    if all(32 <= byte < 127 for byte in start):
-        return f"no picture (it starts with the text “{start.decode('ascii')}”)"
+    if all(32 <= byte < 127 or byte in b"\t\n\r" for byte in start):
+        return f"no picture (it starts with the text “{' '.join(start.decode('ascii').split())}”)"
     return f"no picture (it starts with the bytes {start.hex(' ')})"
 
 
