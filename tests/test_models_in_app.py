@@ -213,9 +213,9 @@ def test_the_overview_shows_which_patches_the_encoder_saw():
     visible = at.session_state["held"][2].result["visible"]
     assert f"the encoder saw {len(visible)} of 64 patches" in text(at)
     titles = [element.value for element in at.main.markdown if element.value.startswith("**")]
-    assert titles[:3] == ["**What the encoder sees**", "**The anomaly**", "**The predicted picture**"]
+    assert titles[:3] == ["**What the encoder sees**", "**The predicted picture**", "**The anomaly**"]
     units = [json.loads(chart.proto.spec)["layout"]["xaxis"]["title"]["text"] for chart in at.main.get("plotly_chart")]
-    assert units == ["pixel column", "patch column", "pixel column"]
+    assert units == ["pixel column", "pixel column", "patch column"]
 
 
 @pytest.mark.parametrize("model", models.names())
@@ -223,6 +223,26 @@ def test_the_overview_says_of_every_model_what_it_is_and_what_it_learned(model):
     (said,) = [element.value for element in chosen(model).info]
     assert said.startswith(models.summary(model)[:30])
     assert ("It has learned nothing" in said) == (models.card(model) is None)
+
+
+def test_random_weights_are_said_before_anything_they_answer():
+    at = chosen("vit-note")
+    order = [element.value for element in at.main if element.type in ("info", "subheader")]
+    answer = next(place for place, said in enumerate(order) if said.startswith("What random weights say: "))
+    assert "It has learned nothing" in order[answer - 1]
+
+
+def test_the_legend_leaves_out_the_sizes_that_a_run_does_not_have():
+    assert "reach" not in text(chosen("transformer"))
+    run = models.load("transformer", positions="relative").trace()
+    assert "R" in [size.name for size in run.symbols]
+
+
+def test_the_least_certain_place_is_named_and_fill_tokens_only_where_they_are():
+    at = chosen("transformer")
+    assert "The least certain of 16 is" in text(at) and "too short" not in text(at)
+    at.sidebar.text_area[0].set_value("abc").run()
+    assert "too short is filled up with “·”" in text(at)
 
 
 def test_what_goes_in_and_what_comes_out_stand_one_above_the_other():
