@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from tracer.model import Spec
-from tracer.record import Segment
-from tracer.sources.configured import ATTENTION, builder, example, following, sizes_of, stream
-from tracer.sources.families.llava import SMALL, numbers, place_of_a_patch
+from tracer.sources.configured import builder, example
+from tracer.sources.families.llava import SMALL
+from tracer.sources.single_stream import numbers, place_of_a_patch, segments, stream_facts
 from tracer.sources.transformers import imported
 
 ATTRIBUTES = {
@@ -57,30 +57,13 @@ def patches_and_text(sizes: dict):
 
 def spec(config, files) -> Spec:
     """All that is known of a Fuyu, from its configuration."""
-    tokenizer = files.tokenizer
-    known = config.image_token_id if files.exist else None
     return Spec(
+        **stream_facts(config, files, ATTRIBUTES, lambda pixels, model: cut(pixels, model.sizes["P"])),
         net=builder(config, architecture, ATTRIBUTES, fitted),
-        lines=lambda sizes: [],
-        whole=False,
-        takes=("image", "text"),
-        samples="photos",
-        sizes=sizes_of(config, ATTRIBUTES),
-        runs=("B", "T"),
-        options={"attention": ATTENTION},
         derived={"W": "H", "N": "H**2/P**2", "S": "N + T", "d_k": "D/h"},
         names=tuple("B T N S S+1 D P C H H/P h d_k d_k/2 d_k/4 d_ff V C*P**2".split()),
         probes=PROBES,
         example=patches_and_text,
-        prepare=stream(
-            tokenizer,
-            lambda V: place_of_a_patch(V) if known is None else known,
-            lambda pixels, model: cut(pixels, model.sizes["P"]),
-        ),
-        result=following(tokenizer),
-        segments=lambda sizes: (
-            Segment("image", 0, sizes["N"]),
-            Segment("text", sizes["N"], sizes["N"] + sizes["T"]),
-        ),
+        segments=segments,
         tiny={**PROBES[0], "L": 2},
     )

@@ -6,7 +6,9 @@ import torch
 
 from tracer.model import Spec
 from tracer.record import Segment
-from tracer.sources.configured import ATTENTION, builder, example, following, sizes_of, stream
+from tracer.sources import single_stream
+from tracer.sources.configured import builder, example
+from tracer.sources.single_stream import numbers, place_of_a_patch, stream_facts
 from tracer.sources.transformers import imported
 
 ATTRIBUTES = {
@@ -47,24 +49,11 @@ def architecture(config):
     return imported().LlavaForConditionalGeneration
 
 
-def place_of_a_patch(V: int) -> int:
-    """The token that holds a patch's place: the last of the vocabulary."""
-    return V - 1
-
-
 def fitted(config) -> None:
     """What follows from the sizes: the width of a head, and the token that holds a patch's place."""
     text = config.text_config
     text.head_dim = text.hidden_size // text.num_attention_heads
     config.image_token_id = place_of_a_patch(text.vocab_size)
-
-
-def numbers(sizes: dict) -> torch.Tensor:
-    """Token numbers `[B, N + T]` of a probe: the places of patches, then a text."""
-    N = (sizes["H"] // sizes["P"]) ** 2
-    ids = torch.randint(sizes["V"] - 1, (sizes["B"], N + sizes["T"]))
-    ids[:, :N] = place_of_a_patch(sizes["V"])
-    return ids
 
 
 def image_and_text(sizes: dict):
@@ -77,30 +66,19 @@ def segments(sizes) -> tuple[Segment, ...]:
     return (
         Segment("CLS", 0, 1, TOWER),
         Segment("image", 1, sizes["N"] + 1, TOWER),
-        Segment("image", 0, sizes["N"], STREAM),
-        Segment("text", sizes["N"], sizes["N"] + sizes["T"], STREAM),
+        *single_stream.segments(sizes, STREAM),
     )
 
 
 def spec(config, files) -> Spec:
     """All that is known of a LLaVA, from its configuration."""
-    tokenizer = files.tokenizer
-    known = config.image_token_id if files.exist else None
     return Spec(
+        **stream_facts(config, files, ATTRIBUTES),
         net=builder(config, architecture, ATTRIBUTES, fitted),
-        lines=lambda sizes: [],
-        whole=False,
-        takes=("image", "text"),
-        samples="photos",
-        sizes=sizes_of(config, ATTRIBUTES),
-        runs=("B", "T"),
-        options={"attention": ATTENTION},
         derived={"W": "H", "C": "3", "N": "H**2/P**2", "S": "N + T", "d_v": "D_v/h_v", "d_k": "D/h"},
         names=tuple("B T N N+1 S S+1 D D_v P H H/P h_v d_v d_ffv h h_kv h/h_kv d_k d_k/2 d_ff V".split()),
         probes=PROBES,
         example=image_and_text,
-        prepare=stream(tokenizer, lambda V: place_of_a_patch(V) if known is None else known),
-        result=following(tokenizer),
         segments=segments,
         parts={TOWER: "L_v", STREAM: "L"},
         tiny={**PROBES[0], "L": 2, "L_v": 2},

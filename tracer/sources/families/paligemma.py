@@ -6,7 +6,8 @@ import torch
 
 from tracer.model import Spec
 from tracer.record import Segment
-from tracer.sources.configured import ATTENTION, builder, following, sizes_of, stream
+from tracer.sources import single_stream
+from tracer.sources.configured import builder
 from tracer.sources.families.llava import (
     ATTRIBUTES,
     PROBES,
@@ -14,8 +15,8 @@ from tracer.sources.families.llava import (
     STREAM,
     TOWER,
     image_and_text,
-    place_of_a_patch,
 )
+from tracer.sources.single_stream import place_of_a_patch, stream_facts
 from tracer.sources.transformers import imported
 
 
@@ -48,32 +49,18 @@ def with_prefix(sizes: dict):
 
 def segments(sizes) -> tuple[Segment, ...]:
     """Patches in the tower; patches, then text in the stream."""
-    return (
-        Segment("image", 0, sizes["N"], TOWER),
-        Segment("image", 0, sizes["N"], STREAM),
-        Segment("text", sizes["N"], sizes["N"] + sizes["T"], STREAM),
-    )
+    return Segment("image", 0, sizes["N"], TOWER), *single_stream.segments(sizes, STREAM)
 
 
 def spec(config, files) -> Spec:
     """All that is known of a PaliGemma, from its configuration."""
-    tokenizer = files.tokenizer
-    known = config.image_token_id if files.exist else None
     return Spec(
+        **stream_facts(config, files, ATTRIBUTES, types=True),
         net=builder(config, architecture, ATTRIBUTES, fitted),
-        lines=lambda sizes: [],
-        whole=False,
-        takes=("image", "text"),
-        samples="photos",
-        sizes=sizes_of(config, ATTRIBUTES),
-        runs=("B", "T"),
-        options={"attention": ATTENTION},
         derived={"W": "H", "C": "3", "N": "H**2/P**2", "S": "N + T", "d_v": "D_v/h_v", "d_k": "D/h"},
         names=tuple("B T N S S+1 D D_v P H H/P h_v d_v d_ffv h h_kv h/h_kv d_k d_k/2 d_ff V".split()),
         probes=PROBES,
         example=with_prefix,
-        prepare=stream(tokenizer, lambda V: place_of_a_patch(V) if known is None else known, types=True),
-        result=following(tokenizer),
         segments=segments,
         parts={TOWER: "L_v", STREAM: "L"},
         tiny={**PROBES[0], "L": 2, "L_v": 2},
