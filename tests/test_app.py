@@ -16,7 +16,6 @@ from streamlit.testing.v1 import AppTest
 
 import app
 from pages.shared import session, sidebar, texts
-from tracer.figures import maps
 
 PAGES = [path.relative_to(app.PAGES.parent).as_posix() for path, _, _ in app.found()]
 SECONDS = 120
@@ -161,14 +160,6 @@ def test_a_link_leads_to_a_step():
     assert at.main.selectbox[0].value == "Block 2"
     at.query_params["step"] = "no such step"
     at.run()
-    assert not at.exception
-
-
-def test_maps_too_many_for_one_message_are_sent_block_by_block(monkeypatch):
-    monkeypatch.setattr(maps, "MAX_BYTES", 0)
-    at = opened("pages/attention.py")
-    assert at.main.select_slider[0].value == 5
-    at.main.select_slider[0].set_value(2).run()
     assert not at.exception
 
 

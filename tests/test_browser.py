@@ -213,21 +213,23 @@ def test_keyboard_and_numbers_move_the_patch(page):
     quiet(page)
 
 
-def looking_elsewhere() -> Trace:
-    """A run on a photo that is not square, with a grid of 2 × 3, in which every token looks at the next one only."""
+def looking_elsewhere(rows: int = 2, columns: int = 3, layers: int = 1) -> Trace:
+    """A run on a photo that is not square, in a grid of patches: every token looks at the one before it only."""
     torch = pytest.importorskip("torch")
     photo = Image.new("RGB", (200, 80), "grey")
     _, crop = centre_crop(photo, 8, 12)
-    tokens = 7
+    tokens = 1 + rows * columns
     q = 200 * torch.eye(tokens)[None, None]
     k = torch.roll(torch.eye(tokens), 1, 0)[None, None]
     return Trace(
         "hand",
         (Op(0, "block1", 0, "softmax", "softmax", None, (), ()),),
         symbols=(Symbol("H", "height", 8), Symbol("W", "width", 12)),
-        attentions=(AttentionRecord(0, "", "block1", 0, 1, tokens, tokens, "q", "k", ()),),
+        attentions=tuple(
+            AttentionRecord(layer, "", "block1", 0, 1, tokens, tokens, "q", "k", ()) for layer in range(layers)
+        ),
         values={"q": q, "k": k.transpose(-2, -1).contiguous(), "photo": torch.from_numpy(np.array(photo))},
-        picture=Picture("photo", crop.box, 2, 3, 1),
+        picture=Picture("photo", crop.box, rows, columns, 1),
         segments=(Segment("CLS", 0, 1), Segment("image", 1, tokens)),
     )
 
@@ -256,6 +258,23 @@ def test_the_overlay_lies_on_its_pixels(page, tmp_path):
     frame = page.locator(".query").bounding_box()
     assert frame["x"] - photo["x"] == pytest.approx(80 * scale, abs=1)
     assert frame["width"] == pytest.approx(40 * scale, abs=1)
+    quiet(page)
+
+
+def test_a_block_that_did_not_fit_is_fetched(page, tmp_path):
+    """Of 901 tokens one map has 3 MB, and no two go in one message."""
+    looking_elsewhere(30, 30, layers=2).save(path := tmp_path / "long.safetensors")
+    go(page, "Attention")
+    give(page, path.read_bytes(), "long.safetensors")
+    page.get_by_text("Saved run: long.safetensors").wait_for()
+    lead = page.locator(".lead")
+    page.locator(".lead", has_text="Block 2: image 465 (row 15, column 15) attends most to").wait_for()
+    page.get_by_role("group", name="Block").get_by_role("radio", name="1").check()
+    page.locator(".lead", has_text="Block 1: image 465").wait_for()
+    assert page.locator(".waiting").is_hidden()
+    assert page.locator(".top li").first.inner_text().startswith("image 464 (row 15, column 14)")
+    page.locator(".photo").press("ArrowRight")
+    assert "image 466" in lead.inner_text()
     quiet(page)
 
 
