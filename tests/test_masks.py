@@ -7,7 +7,7 @@ from hazards import ExplicitAttention, FusedAttention
 import tracer
 from tracer.attention import layers
 from tracer.attention.chain import hides
-from tracer.masks import blocks, causal, influence, kind, padded, prefix, reach, row, visible
+from tracer.masks import blocks, causal, influence, kind, padded, prefix, reach, row, said, streams, visible
 from tracer.record import Segment
 
 SEGMENTS = (Segment("image", 0, 2), Segment("text", 2, 7))
@@ -81,6 +81,13 @@ def test_influence_agrees_with_the_causal_mask(token):
     cells = visible(model.trace(text="to be or"))
     assert influence(model, inputs, token) == ((token,), reach(cells, token, 2))
     assert reach(cells, token, 2) == tuple(range(token, 8))
+
+
+def test_the_run_before_the_change_may_be_given():
+    model = tracer.load("nanogpt", D=16, h=2, d_ff=24, L=2)
+    inputs, other = model.inputs(text="to be or"), model.inputs(text="to he or")
+    assert influence(model, inputs, 5, before=streams(model, inputs)) == influence(model, inputs, 5)
+    assert influence(model, inputs, 5, before=streams(model, other)).entering == (3, 5)  # it is what is compared with
 
 
 def test_influence_agrees_with_no_mask():
@@ -159,3 +166,10 @@ def test_what_hides_a_key_is_told_by_its_numbers():
     }
     assert {link for link, hidden in found.items() if hidden} == {("add", "mask"), ("sub", "taken")}
     assert hides(("causal", (-1e9,)), tensors.get) and hides(("masked_fill", ("scores", "bias", -1e9)), tensors.get)
+
+
+@pytest.mark.parametrize("mask", ["causal", "prefix", "bidirectional"])
+def test_what_is_said_under_a_mask_is_what_its_trace_says(mask):
+    model = tracer.load("vit-text", mask=mask)
+    trace, found = model.trace(prove=False), said(model, model.inputs())
+    assert found.share == float(visible(trace).float().mean()) and found.result == trace.result

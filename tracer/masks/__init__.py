@@ -1,10 +1,12 @@
 """Masks: the ones that models make, what a trace's mask lets see, and which outputs a token really moves.
 
 `visible` reads the mask that ran, cell by cell, from any trace. `influence` is a second proof that knows nothing of
-masks: it changes one token and looks which positions move. `reach` says what the mask predicts for that.
+masks: it changes one token and looks which positions move. `reach` says what the mask predicts for that. `said` is
+what a model says under its mask.
 """
 
-from tracer.masks.influence import Moved, influence
+from tracer.masks.alternatives import Said, said
+from tracer.masks.influence import Moved, Streams, influence, streams
 from tracer.masks.kinds import causal, padded, prefix
 from tracer.masks.reading import Block, Row, blocks, kind, reach, row, visible
 
@@ -12,6 +14,8 @@ __all__ = [
     "Block",
     "Moved",
     "Row",
+    "Said",
+    "Streams",
     "blocks",
     "causal",
     "influence",
@@ -20,5 +24,7 @@ __all__ = [
     "prefix",
     "reach",
     "row",
+    "said",
+    "streams",
     "visible",
 ]

@@ -26,18 +26,28 @@ class Moved(NamedTuple):
     leaving: tuple[int, ...]
 
 
-def influence(model: Model, inputs: Inputs, token: int, *, part: str | None = None) -> Moved:
+class Streams(NamedTuple):
+    """The residual stream that a tower's first block reads, and the one that its last block makes: `[B, S, D]` each."""
+
+    entering: torch.Tensor
+    leaving: torch.Tensor
+
+
+def influence(
+    model: Model, inputs: Inputs, token: int, *, part: str | None = None, before: Streams | None = None
+) -> Moved:
     """The positions whose residual stream differs once `token` of the input is another one, before and after the
     blocks of tower `part`, the first where it is None.
 
     A word becomes the next entry of the vocabulary, a patch gets other pixels; nothing is known of the mask. Compared
     bit by bit. What enters is the token itself, or nothing where the tower does not see it, or more where another
-    tower has mixed it before. ValueError for a token outside of the sequence, or one that is learned and not part of
-    the input (CLS).
+    tower has mixed it before. `before` are the `streams` of `inputs`, where they are known already. ValueError for a
+    token outside of the sequence, or one that is learned and not part of the input (CLS).
     """
     part = next(iter(model.spec.parts)) if part is None else part
-    both = [_streams(model, given, part) for given in (inputs, changed(model, inputs, token, part=part))]
-    return Moved(*(_differing(before, after) for before, after in zip(*both, strict=True)))
+    other = changed(model, inputs, token, part=part)
+    before = before or streams(model, inputs, part=part)
+    return Moved(*(_differing(*both) for both in zip(before, streams(model, other, part=part), strict=True)))
 
 
 def changed(model: Model, inputs: Inputs, token: int, *, part: str = "") -> Inputs:
@@ -93,8 +103,12 @@ def _differing(before: torch.Tensor, after: torch.Tensor) -> tuple[int, ...]:
     return tuple((before != after).any(dim=2).any(dim=0).nonzero().flatten().tolist())
 
 
-def _streams(model: Model, inputs, part: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """The residual stream that a tower's first block reads, and the one that its last block makes: `[B, S, D]` each."""
+def streams(model: Model, inputs: Inputs, *, part: str | None = None) -> Streams:
+    """The residual stream at both ends of a tower, the first where `part` is None.
+
+    ValueError for a model whose steps don't say where its blocks begin and end, or one that is too large.
+    """
+    part = next(iter(model.spec.parts)) if part is None else part
     with torch.no_grad():
         recording = record(model.net, tuple(inputs), inputs.named, cap=LARGE, attention=False)
     found = match(model.lines, recording.ops)
@@ -104,7 +118,7 @@ def _streams(model: Model, inputs, part: str) -> tuple[torch.Tensor, torch.Tenso
     if not blocks:
         raise ValueError(f"no step of {model.name!r} says where its blocks begin and end, so this proof has no place")
     first = next(tensor.key for tensor in tensors(blocks[0].equation) if tensor.key in places)
-    streams = tuple(recording.kept.get(places[id]) for id in (first, blocks[-1].id))
-    if any(stream is None for stream in streams):
+    ends = tuple(recording.kept.get(places[id]) for id in (first, blocks[-1].id))
+    if any(stream is None for stream in ends):
         raise ValueError(f"{model.name!r} at these sizes is too large for the influence proof: choose smaller ones")
-    return streams
+    return Streams(*ends)
