@@ -4,6 +4,7 @@ import base64
 from io import BytesIO
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 
@@ -16,6 +17,22 @@ SEGMENTS = (Segment("image", 0, 2), Segment("text", 2, 5))
 def test_tokens_are_named_by_segment_or_word():
     assert masks.names(5, SEGMENTS, ("a", "red")) == ["image 0", "image 1", "2: 'a'", "3: 'red'", "text 2"]
     assert masks.names(2, (Segment("CLS", 0, 1),), ()) == ["CLS", "1"]
+
+
+def test_numbered_names_count_tokens_over_the_whole_sequence():
+    segments = (Segment("CLS", 0, 1), Segment("visible", 1, 3), Segment("text", 3, 4))
+    found = masks.names(5, segments, ("red",), (7, 9), numbered=True)
+    assert found == ["CLS (token 0)", "image 7 (token 1)", "image 9 (token 2)", "3: 'red'", "token 4"]
+
+
+def test_segments_are_written_in_words_on_both_axes():
+    segments = (Segment("CLS", 0, 1), Segment("image", 1, 65), Segment("text", 65, 66))
+    expected = ["CLS", "64 image<br>tokens", "1 text<br>token"]
+    assert masks.spans(segments) == expected
+    axes = masks.matrix(torch.ones(66, 66).bool(), segments).layout
+    assert list(axes.xaxis.ticktext) == list(axes.yaxis.ticktext) == expected
+    assert list(axes.xaxis.tickvals) == list(axes.yaxis.tickvals) == [0, 32.5, 65]
+    assert masks.matrix(torch.ones(6, 6).bool(), ()).layout.xaxis.ticktext is None  # plotly's own numbers
 
 
 def test_visible_patches_are_named_by_their_place_in_the_image():
@@ -35,7 +52,10 @@ def test_the_picture_is_the_mask_cell_by_cell():
     assert {(line.x0, line.y0) for line in lines} >= {(1.5, 0), (0, 1.5)}
     frame = next(shape for shape in figure.layout.shapes if shape.type == "rect")
     assert (frame.y0, frame.y1, frame.x0, frame.x1) == (2.5, 3.5, -0.5, 4.5)
-    assert list(figure.layout.xaxis.ticktext) == ["image, 2", "text, 3"]
+    (arrow,) = figure.layout.annotations
+    assert (arrow.x, arrow.xref, arrow.y) == (1, "x domain", 3)
+    assert figure.layout.height is None  # as high as its place
+    assert figure.data[0].text[2][0] == "text 0 (token 2) may look at image 0 (token 0)"
     assert "15 of 25 cells are open" in masks.describe(cells, "causal")
 
 
@@ -97,5 +117,18 @@ def test_key_labels_are_thinned_until_they_fit():
     words = [f"{place}: 'a'" for place in range(58)]
     figure = masks.row(torch.zeros(58), torch.zeros(58), torch.ones(58) / 58, (), words)
     ticks = figure.layout.xaxis3
-    assert ticks.tickvals == tuple(range(0, 58, 3)) and set(ticks.ticktext) == {"a"} and ticks.tickangle == 0
-    assert figure.layout.annotations[1].text == "no mask: every key is open"
+    assert ticks.tickvals == (0, 15, 30, 45) and ticks.ticktext == ("0: 'a'", "15: 'a'", "30: 'a'", "45: 'a'")
+    assert ticks.tickangle == 0 and figure.layout.annotations[1].text == "no mask: every key is open"
+    assert sum(len(word) + 1 for word in ticks.ticktext) <= masks.ACROSS
+    few = masks.row(torch.zeros(4), torch.zeros(4), torch.ones(4) / 4, (), words[:4]).layout.xaxis3
+    assert few.tickvals == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(("top", "side"), [(0, "left"), (5, "center"), (8, "right")])
+def test_the_highest_weight_has_the_name_of_its_key(top, side):
+    weights = torch.full((9,), 0.05)
+    weights[top] = 0.6
+    figure = masks.row(torch.zeros(9), torch.zeros(9), weights, (Segment("image", 0, 9),))
+    name = figure.layout.annotations[-1]
+    assert (name.text, name.x, name.xanchor) == (f"image {top} (token {top})", top, side)
+    assert name.y == pytest.approx(0.6) and figure.layout.yaxis3.range[1] > 0.7 and name.xref == "x3"
