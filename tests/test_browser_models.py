@@ -147,3 +147,29 @@ def test_no_block_or_head_is_out_of_sight(page, width):
     for input in page.locator(".segmented label").all():
         box = input.bounding_box()
         assert box["x"] >= 0 and box["x"] + box["width"] <= width
+
+
+def test_the_mask_is_square_and_nothing_lies_over_it_on_a_phone(page):
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto("/mask?model=vit-text")
+    page.get_by_role("heading", name="A second proof").wait_for()
+    settled(page)
+    page.locator(".heatmaplayer image").nth(1).wait_for()
+    assert page.locator(".modebar-btn").count() == 0
+    picture = page.locator(".heatmaplayer image").first.bounding_box()
+    assert abs(picture["width"] - picture["height"]) < 2 and picture["width"] > 200
+    title = page.get_by_text("key: who is looked at").bounding_box()
+    caption = page.get_by_text("Read from the scores of this run").bounding_box()
+    assert 0 < caption["y"] - title["y"] - title["height"] < 60
+    cell = page.get_by_role("cell", name="a large red circle left of a small blue square")
+    assert cell.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
+    assert cell.bounding_box()["x"] + cell.bounding_box()["width"] <= 390
+
+
+def test_no_toolbar_lies_over_the_tensor_of_a_step(page):
+    page.goto("/trace?model=nanogpt")
+    page.get_by_role("heading", name="The tensor").wait_for()
+    settled(page)
+    page.locator(".heatmaplayer image").first.wait_for()
+    page.locator(".js-plotly-plot").first.hover()
+    assert page.locator(".modebar-btn").count() == 0

@@ -1,6 +1,6 @@
 """The choice of a mask, and the proof that knows no mask: change one token, and see which positions move."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
@@ -43,40 +43,82 @@ def choice() -> None:
     """Lets the visitor choose among the masks that the model was written for."""
     if not (masks := allowed()):
         return
-    made = session.model()
-    now = made.options["mask"]
-    chosen = st.segmented_control("Mask", masks, default=now, required=True, key=f"mask-{session.model_name()}")
-    if chosen != now:
-        session.choose("mask", chosen)
-        st.rerun()
+    made, name = session.model(), session.model_name()
+    key = f"mask-{name}"
+    st.segmented_control(
+        "Mask", masks, default=made.options["mask"], required=True, key=key, on_change=_take, args=(key, name)
+    )
     st.caption(texts.plain(f"Weights: {made.weights}."))
 
 
-def changes() -> None:
+def _take(key: str, name: str) -> None:
+    if name == session.model_name():  # it may come late, from a model that was left meanwhile
+        session.choose("mask", st.session_state[key])
+
+
+def start(cells) -> int:
+    """The token that a slider of this page begins with: the middle one of a mask bool `[S_q, S_k]`."""
+    return cells.shape[0] // 2
+
+
+@st.fragment
+def changes(trace: Trace, cells) -> None:
     """What each mask that can be chosen lets through, and what the model then says of the visitor's own input."""
-    if not (masks := allowed()):
-        return
     st.subheader("What another mask changes")
-    chosen, key = session.given(), (session.model_name(), session.options())
-    held = st.session_state.get("masked")
-    if held is None or held[0] is not chosen or held[1] != key:
-        held = st.session_state["masked"] = (chosen, key, [_under(mask) for mask in masks])
-    shares, said = zip(*held[2], strict=True)
-    st.dataframe({"mask": masks, "pairs of tokens open": shares, "what the model says": said}, hide_index=True)
+    now, masks = session.model().options["mask"], allowed()
+    with st.spinner("Running the model under the other masks"):
+        found = [(float(cells.float().mean()), trace.result) if mask == now else _under(mask) for mask in masks]
+    shares, results = zip(*found, strict=True)
+    st.table(
+        {
+            "mask": masks,
+            "pairs of tokens open": [classes.percent(share) for share in shares],
+            "what the model says": [texts.plain(answers.short(result)) for result in results],
+        },
+        hide_index=True,
+    )
     st.caption(
         f"The same input, the same weights; only the mask differs. The weights were trained {_trained()}: under "
         "another mask their rows meet tokens that they never saw in training."
     )
 
 
-def _under(mask: str) -> tuple[str, str]:
-    from tracer.masks import visible
+def _under(mask: str):
+    options = tuple(sorted({**dict(session.options()), "mask": mask}.items()))
 
-    made = session.load(session.model_name(), tuple(sorted({**dict(session.options()), "mask": mask}.items())))
-    run = made.trace(prove=False, **session.inputs(made, session.given()))
-    return classes.percent(float(visible(run).float().mean())), answers.short(run.result)
+    def run():
+        from tracer.masks import said
+
+        made = session.load(session.model_name(), options)
+        return said(made, made.inputs(**session.inputs(made, session.given())))
+
+    return _once("masked", options, (), run)
 
 
+def _once(what: str, options: tuple, more: tuple, make: Callable[[], object]):
+    """What `make()` gives of the input on screen, made once: a sample's for all visitors, another's for this one."""
+    chosen, key = session.given(), (session.model_name(), options, *more)
+    if chosen.kind == "sample":
+        return (_streams_of_sample if what == "streams" else _of_sample)(what, chosen.name, key, make)
+    kept = st.session_state.get(what)
+    if kept is None or kept[0] is not chosen:
+        kept = st.session_state[what] = (chosen, {})
+    if key not in kept[1]:
+        kept[1][key] = make()
+    return kept[1][key]
+
+
+@st.cache_resource(max_entries=1024, show_spinner=False)
+def _of_sample(what: str, sample: str, key: tuple, _make: Callable[[], object]):
+    return _make()
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _streams_of_sample(what: str, sample: str, key: tuple, _make: Callable[[], object]):
+    return _make()
+
+
+@st.fragment
 def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], part: str) -> None:
     """Changes one token of the visitor's own input, runs again, and compares what moved with what the mask predicts."""
     st.subheader("A second proof, which knows no mask")
@@ -87,46 +129,71 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
     if not changeable:
         st.info("This run’s tokens have no names, so none can be changed.")
         return
-    token = st.select_slider(
-        "Change this token", changeable, value=changeable[len(changeable) // 2], format_func=lambda t: labels[t]
-    )
-    from tracer.attention import layers
-    from tracer.masks import influence, reach
+    first = min(changeable, key=lambda token: abs(token - start(cells)))
+    token = st.select_slider("Change this token", changeable, value=first, format_func=lambda token: labels[token])
+    with st.spinner("Running the model on both inputs"):
+        found = _once("moved", session.options(), (part, token), lambda: _moved(token, part))
+    if isinstance(found, str):  # a model of a library, whose blocks or patches are not laid out like this
+        st.info(texts.plain(f"This proof can’t be made here: {found}."))
+        return
+    entering, moved = found
+    tower = f" of the {part} tower" if part else ""
+    st.markdown(texts.plain(f"Changed: **{labels[token]}**. Outputs{tower} that moved: {_tokens(moved)}."))
+    if not entering:
+        st.markdown("Nothing of it enters this tower: the model never saw this token.")
+    elif entering != (token,):
+        st.markdown(f"What enters this tower was mixed before: {_tokens(entering)} had moved already.")
+    _verdict(trace, cells, entering, moved, part)
+
+
+def _moved(token: int, part: str):
+    """The positions that moved, or why that can't be said."""
+    from tracer.masks import influence, streams
 
     made = session.model()
     given = made.inputs(**session.inputs(made, session.given()))
     try:
-        with st.spinner("Running the model on both inputs"):
-            entering, moved = influence(made, given, token, part=part)
-    except ValueError as error:  # a model of a library, whose blocks or patches are not laid out like this
-        st.info(texts.plain(f"This proof can’t be made here: {error}."))
-        return
+        before = _once("streams", session.options(), (part,), lambda: streams(made, given, part=part))
+        return influence(made, given, token, part=part, before=before)
+    except ValueError as error:
+        return str(error)
+
+
+def _verdict(trace: Trace, cells, entering: Sequence[int], moved: Sequence[int], part: str) -> None:
+    """Whether what moved is what the mask predicts."""
+    from tracer.attention import layers
+    from tracer.masks import reach
+
     expected = reach(cells, entering, len(layers(trace, part)))
-    tower = f" of the {part} tower" if part else ""
-    st.markdown(texts.plain(f"Changed: **{labels[token]}**. Outputs{tower} that moved: {_ranges(moved)}."))
-    if not entering:
-        st.markdown("Nothing of it enters this tower: the model never saw this token.")
-    elif entering != (token,):
-        st.markdown(f"What enters this tower was mixed before: it had moved at {_ranges(entering)} already.")
-    still = sorted(set(expected) - set(moved))
+    still, all_open = sorted(set(expected) - set(moved)), bool(cells.all())
     if set(moved) == set(expected):
-        st.success("The mask predicts exactly these positions.", icon=":material/verified:")
+        agree = "The mask predicts exactly these positions."
+        if not entering:
+            agree = "So nothing may move, and nothing did."
+        elif all_open:
+            agree = "No pair of tokens is closed, so every position was to move, and every one did."
+        st.success(agree, icon=":material/verified:")
     elif set(moved) < set(expected):
+        closed = (
+            f"No pair of tokens is closed, so {_tokens(still)} could move too"
+            if all_open
+            else f"Nothing moved that the mask closes off. It would also let {_tokens(still)} move"
+        )
         st.success(
-            f"Nothing moved that the mask closes off. It would also let {_ranges(still)} move: their share of "
-            "attention on this token is too small to change a 32-bit number.",
+            f"{closed}: their share of attention on this token is too small to change a 32-bit number.",
             icon=":material/verified:",
         )
     else:
-        st.error(f"The mask predicts {_ranges(expected)}: the two proofs disagree.", icon=":material/error:")
+        st.error(f"The mask predicts {_tokens(expected)}: the two proofs disagree.", icon=":material/error:")
 
 
-def _ranges(positions: Sequence[int]) -> str:
-    """Positions as ranges: `0 to 3, 7`; "none" if there are none."""
+def _tokens(positions: Sequence[int]) -> str:
+    """Positions as ranges: `tokens 0 to 3, 7`; "none" if there are none."""
     runs: list[list[int]] = []
     for position in positions:
         if runs and runs[-1][1] == position - 1:
             runs[-1][1] = position
         else:
             runs.append([position, position])
-    return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in runs) or "none"
+    said = ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in runs)
+    return f"token{'s' * (len(positions) > 1)} {said}" if said else "none"

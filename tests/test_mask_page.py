@@ -1,0 +1,144 @@
+"""The Mask page: the mask is named, tokens are named alike, both proofs agree, and what is known isn't run again."""
+
+import pytest
+from streamlit.testing.v1 import AppTest
+from test_app import text
+from test_models_in_app import chosen
+
+import tracer.masks
+from pages.shared import influence
+from tracer import models
+
+OPEN = "No pair of tokens is closed, so every position was to move, and every one did."
+CLOSED = "The mask predicts exactly these positions."
+
+
+def verdicts(at: AppTest) -> list[str]:
+    return [element.value for element in at.success]
+
+
+def subheaders(at: AppTest) -> list[str]:
+    return [element.value for element in at.subheader]
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "said"),
+    [("nanogpt", "causal", CLOSED), ("vit-text", "causal", CLOSED), ("vit", "bidirectional", OPEN)],
+)
+def test_the_mask_page_names_the_mask_and_both_proofs_agree(model, kind, said):
+    at = chosen(model, "pages/mask.py")
+    assert subheaders(at)[0] == f"The mask that ran: {kind}"
+    assert verdicts(at) == [said]
+
+
+@pytest.mark.parametrize(
+    ("model", "tower", "kind"),
+    [
+        ("clip", "image", "bidirectional"),
+        ("clip", "text", "causal"),
+        ("mae", "encoder", "bidirectional"),
+        ("mae", "decoder", "bidirectional"),
+    ],
+)
+def test_both_proofs_agree_on_each_tower(model, tower, kind):
+    at = chosen(model, "pages/mask.py")
+    at.segmented_control[0].set_value(tower).run()
+    assert not at.exception and subheaders(at)[0] == f"The mask that ran: {kind}"
+    assert verdicts(at) == [CLOSED if kind == "causal" else OPEN]
+    assert f"Outputs of the {tower} tower that moved: token" in text(at)
+
+
+def test_a_patch_that_the_encoder_never_saw_moves_nothing():
+    at = chosen("mae", "pages/mask.py")
+    at.segmented_control[0].set_value("decoder").run()
+    seen = set(at.session_state["held"][2].result["visible"])
+    at.main.select_slider[1].set_value(next(patch for patch in range(64) if patch not in seen)).run()
+    assert not at.exception and verdicts(at) == ["So nothing may move, and nothing did."]
+    assert "that moved: none" in text(at)
+
+
+def test_no_verdict_speaks_of_a_mask_where_no_pair_is_closed():
+    (said,) = verdicts(chosen("transformer", "pages/mask.py"))  # its weights are so sharp that some tokens stand still
+    assert "the mask" not in said and said.startswith("No pair of tokens is closed, so tokens")
+    assert "could move too: their share of attention" in said
+
+
+def test_another_mask_is_chosen_and_proven_too():
+    at = chosen("vit-text", "pages/mask.py")
+    at.segmented_control[0].set_value("prefix").run()
+    assert not at.exception
+    assert subheaders(at)[0] == "The mask that ran: prefix"
+    assert at.success and not at.error
+    at.switch_page("pages/trace.py").run()
+    assert not at.exception
+
+
+@pytest.mark.parametrize("model", ["nanogpt", "transformer", "vit-text"])
+def test_what_each_mask_changes_is_said_of_this_input(model):
+    at = chosen(model, "pages/mask.py")
+    table = next(frame.value for frame in at.table if "what the model says" in frame.value)
+    masks = list(models.spec_of(model).options["mask"])
+    assert list(table["mask"]) == masks == at.segmented_control[0].options
+    assert list(table["pairs of tokens open"])[masks.index("bidirectional")] == "100.0 %"
+    assert len(set(table["what the model says"])) > 1
+    at.segmented_control[0].set_value("bidirectional").run()
+    assert not at.exception and subheaders(at)[0] == "The mask that ran: bidirectional"
+    assert at.success and not at.error and "The weights were trained" in text(at)
+
+
+def test_a_model_without_a_mask_says_so_and_shows_no_closed_keys():
+    at = chosen("vit", "pages/mask.py")
+    assert "every token may look at every token" in at.info[0].value and "closed keys" not in text(at)
+    assert "By segment" not in subheaders(at)
+    closed = chosen("nanogpt", "pages/mask.py")
+    assert not closed.info and "closed keys are exactly 0" in text(closed)
+
+
+def test_what_parts_segments_is_there_only_where_there_are_several():
+    one, two = chosen("nanogpt", "pages/mask.py"), chosen("vit-text", "pages/mask.py")
+    assert "By segment" not in subheaders(one) and "part the segments" not in text(one)
+    assert "By segment" in subheaders(two) and "part the segments" in text(two)
+
+
+@pytest.mark.parametrize("model", ["vit", "clip", "nanogpt", "vit-text"])
+def test_both_sliders_begin_with_the_same_token_under_one_name(model):
+    at = chosen(model, "pages/mask.py")
+    query, change = at.main.select_slider
+    assert query.value == change.value
+    name = query.options[query.value]
+    assert name.startswith(f"{query.value}: ") or name.endswith(f" (token {query.value})")
+    assert set(change.options) <= set(query.options) and f"The row of {name}" in subheaders(at)
+    assert f"Changed: **{name}**" in text(at)
+
+
+def test_what_was_run_for_a_sample_is_not_run_again(monkeypatch):
+    influence._of_sample.clear()
+    influence._streams_of_sample.clear()
+    ran = []
+    for name in ("influence", "streams", "said"):
+        real = getattr(tracer.masks, name)
+        monkeypatch.setattr(
+            tracer.masks, name, lambda *a, _real=real, _name=name, **k: ran.append(_name) or _real(*a, **k)
+        )
+    at = chosen("nanogpt", "pages/mask.py")
+    assert sorted(ran) == ["influence", "said", "streams"]
+    ran.clear()
+    at.main.select_slider[0].set_value(3).run()  # another query
+    chosen("nanogpt", "pages/mask.py")  # another visitor
+    assert ran == []
+    at.main.select_slider[1].set_value(3).run()  # another token is changed: only the changed input runs
+    assert not at.exception and ran == ["influence"] and "tokens 3 to 57" in text(at)
+
+
+def test_a_visitors_own_text_is_run_once_and_kept_from_others(monkeypatch):
+    ran, real = [], tracer.masks.said
+    monkeypatch.setattr(tracer.masks, "said", lambda *a: ran.append(1) or real(*a))
+    at = chosen("nanogpt", "pages/mask.py")
+    ran.clear()
+    at.text_area[0].set_value("To be, or not").run()
+    assert not at.exception and ran == [1]
+    at.main.select_slider[0].set_value(3).run()
+    assert ran == [1]
+    other = chosen("nanogpt", "pages/mask.py")
+    other.text_area[0].set_value("To be, or not").run()
+    assert not other.exception and ran == [1, 1]
