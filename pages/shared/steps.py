@@ -126,7 +126,7 @@ def tensor(trace: Trace, step: Step) -> None:
         roles=("query", "key") if square else ("row", "column"),
         ticks=class_names(trace, step),
     )
-    st.plotly_chart(figure, alt=tensors.describe(matrix, symbol_text(step.symbol)), config={"displaylogo": False})
+    st.plotly_chart(figure, alt=tensors.describe(matrix, symbol_text(step.symbol)), config={"displayModeBar": False})
     st.caption(tensors.caption(matrix) or "Every value is shown.")
 
 
