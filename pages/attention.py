@@ -3,6 +3,7 @@
 import streamlit as st
 
 from pages.shared import claims, components, frame, session, texts, tokens
+from tracer.attention import segments
 from tracer.figures import maps
 
 TITLE = "Attention"
@@ -11,13 +12,18 @@ ORDER = 3
 
 frame.enter()
 trace = session.trace()
-st.title("What does a patch attend to?" if trace.picture else "What does a token attend to?")
+title = st.empty()
+what = "patch" if trace.picture else "token"
+title.title(f"What does a {what} attend to?")
 for problem in dict.fromkeys(record.problem for record in trace.attentions if record.problem):
     st.warning(texts.plain(problem))
 if not trace.attentions:
     st.info("This run has no attention: there is no map to show.")
     frame.leave()
 part = tokens.tower(trace)
+if {segment.name for segment in segments(trace, part)} == {"text"}:
+    what = "token"
+    title.title("What does a token attend to?")
 if "random weights" in trace.weights:
     st.info(
         "These weights are random numbers that learned nothing: which token gets more than another is chance. What "
@@ -26,7 +32,6 @@ if "random weights" in trace.weights:
 if maps.blocks(trace, part):
     components.attention_map(trace, part)
 st.page_link("pages/mask.py", label="Who may look at whom: the mask that ran", icon=":material/grid_on:")
-what = "patch" if trace.picture else "token"
 st.caption(
     f"What such a map does not show: how much a {what} changed the answer, since the values that the weights multiply "
     "and the residual stream that passes them by are not in it, and other weights can give the same output; attention "

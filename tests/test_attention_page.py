@@ -37,8 +37,10 @@ def test_each_tower_has_its_own_attention_over_the_photo_or_its_tokens():
     assert not at.exception and drawn(at)["part"] == "decoder" and "photo" in drawn(at)
     at = chosen("clip", "pages/attention.py")
     assert drawn(at)["part"] == "image" and "photo" in drawn(at)
+    assert at.title[0].value == "What does a patch attend to?"
     at.segmented_control[0].set_value("text").run()
     assert not at.exception and drawn(at)["part"] == "text" and drawn(at)["kind"] == "causal"
+    assert at.title[0].value == "What does a token attend to?"
 
 
 def test_maps_too_many_for_one_message_are_sent_block_by_block(monkeypatch):

@@ -106,6 +106,7 @@ def pack(
         "names": names(trace, part, max(queries, keys)),
         "marks": labels(trace, part, max(queries, keys)),
         "others": others(trace, part) if over else [],
+        "text": "text" in [segment.name for segment in segments(trace, part)],
         "edges": [segment.start for segment in segments(trace, part) if segment.start > 0],
         "visible": list(trace.result.get("visible", ())) if _of_visible(trace, part) else [],
         "part": part or "",

@@ -30,9 +30,10 @@ export default function ({ data, parentElement, setStateValue }) {
   const [state, remembered] = start(map);
 
   find(".over").hidden = !map.photo;
-  find(".tokens").hidden = Boolean(map.photo) && map.others.length <= 2;
+  find(".tokens").hidden = Boolean(map.photo) && !map.text;
   for (const title of all(".half")) title.hidden = !map.photo || find(".tokens").hidden;
   find(map.photo ? ".below" : ".left").append(find(".tokens"));
+  find(".left").style.setProperty("--ratio", map.photo ? map.photo[0] / map.photo[1] : 1);
   const pictures = [];
   if (map.photo) pictures.push(layPhoto(map, find, state, choose));
   if (!find(".tokens").hidden) pictures.push(layMatrix(map, find, state, choose));
@@ -143,7 +144,7 @@ export default function ({ data, parentElement, setStateValue }) {
     for (const picture of pictures) picture.draw(cells, open);
     boxes();
     drawText(row(map, cells, state.query), open);
-    if (map.photo) tokenButtons(map, find, cells, state, choose);
+    tokenButtons(map, find, cells, state, choose);
     drawHeads();
     checks();
   }
@@ -151,5 +152,5 @@ export default function ({ data, parentElement, setStateValue }) {
   find(".waiting").hidden = true;
   controls();
   draw();
-  return () => pictures.forEach((picture) => picture.free());
+  return () => pictures.forEach((picture) => picture.free?.());
 }

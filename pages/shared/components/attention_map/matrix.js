@@ -44,8 +44,9 @@ function layMatrix(map, find, state, choose) {
     label(find(".queries"), map.queries, grid.clientHeight, "top");
     label(find(".keys"), map.keys, grid.clientWidth, "left");
   };
-  const watcher = new ResizeObserver(labels);
-  watcher.observe(grid);
+  grid.watcher?.disconnect(); // the one of the tower that was drawn before
+  grid.watcher = new ResizeObserver(labels);
+  grid.watcher.observe(grid);
 
   let cells, painted, most, beyond;
   const at = (event) => {
@@ -88,5 +89,5 @@ function layMatrix(map, find, state, choose) {
     const mask = map.masks ? ` Cells closed by ${maskName(map)} are grey.` : "";
     grid.setAttribute("aria-label", `${size}.${mask} Query: ${map.names[state.query]}. Arrow keys move it.`);
   }
-  return { draw, free: () => watcher.disconnect() };
+  return { draw };
 }

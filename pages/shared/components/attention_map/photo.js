@@ -8,7 +8,6 @@ function layPhoto(map, find, state, choose) {
   const address = URL.createObjectURL(new Blob([map.jpegBytes], { type: "image/jpeg" }));
   find("img").src = address;
   photo.style.aspectRatio = `${width} / ${height}`;
-  find(".left").style.setProperty("--ratio", width / height);
   const place = (element, x, y, wide, high) =>
     Object.assign(element.style, {
       left: `${(100 * x) / width}%`,
