@@ -1,4 +1,4 @@
-"""Every model on every page, with the inputs it takes, its answer in its own form, and the Mask page's proofs."""
+"""Every model on every page, with the inputs it takes, its answer in its own form."""
 
 import json
 
@@ -56,53 +56,6 @@ def test_a_photo_for_a_model_of_text_is_refused_and_nothing_is_lost(model):
     upload(at, picture(), "cat.jpg")
     assert f"{model} takes no photo" in at.error[0].value
     assert text(at).startswith(before[:40])
-
-
-@pytest.mark.parametrize(("model", "kind"), [("nanogpt", "causal"), ("vit-text", "causal"), ("vit", "bidirectional")])
-def test_the_mask_page_names_the_mask_and_both_proofs_agree(model, kind):
-    at = chosen(model, "pages/mask.py")
-    assert at.subheader[0].value == f"The mask that ran: {kind}"
-    assert [element.value for element in at.success] == ["The mask predicts exactly these positions."]
-
-
-@pytest.mark.parametrize(
-    ("model", "tower", "kind"),
-    [
-        ("clip", "image", "bidirectional"),
-        ("clip", "text", "causal"),
-        ("mae", "encoder", "bidirectional"),
-        ("mae", "decoder", "bidirectional"),
-    ],
-)
-def test_both_proofs_agree_on_each_tower(model, tower, kind):
-    at = chosen(model, "pages/mask.py")
-    at.segmented_control[0].set_value(tower).run()
-    assert not at.exception and at.subheader[0].value == f"The mask that ran: {kind}"
-    assert [element.value for element in at.success] == ["The mask predicts exactly these positions."]
-    assert f"Outputs of the {tower} tower that moved" in text(at)
-
-
-def test_another_mask_is_chosen_and_proven_too():
-    at = chosen("vit-text", "pages/mask.py")
-    at.segmented_control[0].set_value("prefix").run()
-    assert not at.exception
-    assert at.subheader[0].value == "The mask that ran: prefix"
-    assert at.success and not at.error
-    at.switch_page("pages/trace.py").run()
-    assert not at.exception
-
-
-@pytest.mark.parametrize("model", ["nanogpt", "transformer", "vit-text"])
-def test_what_each_mask_changes_is_said_of_this_input(model):
-    at = chosen(model, "pages/mask.py")
-    table = next(frame.value for frame in at.dataframe if "what the model says" in frame.value)
-    masks = list(models.spec_of(model).options["mask"])
-    assert list(table["mask"]) == masks == at.segmented_control[0].options
-    assert table["pairs of tokens open"][masks.index("bidirectional")] == "100.0 %"
-    assert len(set(table["what the model says"])) > 1
-    at.segmented_control[0].set_value("bidirectional").run()
-    assert not at.exception and at.subheader[0].value == "The mask that ran: bidirectional"
-    assert at.success and not at.error and "The weights were trained" in text(at)
 
 
 def test_samples_suit_the_model():
@@ -250,15 +203,6 @@ def test_another_mask_than_the_trained_one_is_said_on_every_page():
     at.switch_page("pages/mask.py").run()
     next(button for button in at.button if button.label == "Back to causal").click().run()
     assert not at.exception and not at.warning and at.segmented_control[0].value == "causal"
-
-
-def test_a_model_without_a_mask_says_so_and_shows_no_closed_keys():
-    at = chosen("vit", "pages/mask.py")
-    assert "every token may look at every token" in at.info[0].value and "closed" not in text(at)
-    assert "By segment" not in [element.value for element in at.subheader]
-    assert at.main.select_slider[0].options[:2] == ["CLS", "image 0"]
-    closed = chosen("nanogpt", "pages/mask.py")
-    assert not closed.info and "closed keys are exactly 0" in text(closed)
 
 
 def test_a_model_of_one_channel_is_shown_a_grey_picture():

@@ -67,8 +67,8 @@ def changes(trace: Trace, cells) -> None:
     st.subheader("What another mask changes")
     now, masks = session.model().options["mask"], allowed()
     with st.spinner("Running the model under the other masks"):
-        found = [(float(cells.float().mean()), trace.result) if mask == now else _under(mask) for mask in masks]
-    shares, results = zip(*found, strict=True)
+        known = {now: (float(cells.float().mean()), trace.result)}
+        shares, results = zip(*(_under(mask, known) for mask in masks), strict=True)
     st.table(
         {
             "mask": masks,
@@ -83,10 +83,13 @@ def changes(trace: Trace, cells) -> None:
     )
 
 
-def _under(mask: str):
+def _under(mask: str, known: dict):
+    """The share that a mask opens and what the model says under it: known of the run on screen, else by running."""
     options = tuple(sorted({**dict(session.options()), "mask": mask}.items()))
 
     def run():
+        if mask in known:
+            return known[mask]
         from tracer.masks import said
 
         made = session.load(session.model_name(), options)
