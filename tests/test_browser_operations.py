@@ -61,7 +61,7 @@ def test_a_row_opens_below_and_leads_to_its_step(page):
     settled(page)
     assert "op=" in page.url
     assert page.locator(".operations tr.chosen").count() == 1
-    page.get_by_role("button", name="Open every operation into its primitives").click()
+    page.get_by_role("button", name="Open it into its primitives").click()
     page.get_by_text("PyTorch’s own decomposition, run on the arguments").wait_for()
     page.get_by_role("button", name="Open this step on the page Trace").click()
     page.get_by_role("heading", name="Step by step").wait_for()

@@ -133,7 +133,7 @@ def test_an_operation_leads_to_its_makers_its_step_and_its_primitives():
     assert at.main.selectbox[0].value == made and at.query_params["op"] in (str(made), [str(made)])
     at.main.selectbox[0].set_value(first).run()
     assert at.main.subheader[0].value == f"{first}: addmm"
-    press(at, "Open every operation")
+    press(at, "Open it into its primitives")
     assert any("gives what it gave up to" in box.value for box in at.success)
     press(at, "Open this step")
     assert at.title[0].value == "Step by step" and at.session_state["step"] == trace.ops[first].step

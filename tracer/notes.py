@@ -14,8 +14,8 @@ TITLES = {
 
 def spelled(text: str) -> str:
     """A text with every "note 001" in it called by its title; a number that is no note's stays as it is."""
-    return re.sub(r"\bnote (\d{3})\b", lambda found: _called(found[1]) or found[0], text)
+    return re.sub(r"\b([Nn])ote (\d{3})\b", lambda found: _called(found[2], found[1] == "N") or found[0], text)
 
 
-def _called(number: str) -> str:
-    return f"the note “{TITLES[number]}”" if number in TITLES else ""
+def _called(number: str, first: bool) -> str:
+    return f"{'The' if first else 'the'} note “{TITLES[number]}”" if number in TITLES else ""

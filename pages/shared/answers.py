@@ -126,7 +126,7 @@ def _looks(result, trace) -> None:
     ran = f"trace.attention(layer={layer}, query={query}" + ("" if head is None else f", head={head}") + ")"
     said += (
         f" This is the attention of {_attention(known[which])} in this run, `{ran}`: the row of "
-        f"“{trace.words[place - 1]}”, the token before, which predicts the word."
+        f"“{trace.words[place - 1]}”, the token before, which predicts the word. Layers count from 0 in Python."
     )
     if measured is not None:
         said += (

@@ -208,7 +208,11 @@ def _primitives(trace: Trace, op: Op) -> None:
     if not found:
         if session.given().kind == "trace":
             st.caption("This saved run holds no primitives: it was recorded without them.")
-        elif st.button("Open every operation into its primitives", icon=":material/zoom_in:"):
+        elif st.button(
+            "Open it into its primitives",
+            icon=":material/zoom_in:",
+            help="One more run opens every operation, so that those of the others are there at once.",
+        ):
             st.session_state["open"] = trace
             st.rerun()
         return

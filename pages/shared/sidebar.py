@@ -11,7 +11,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from pages.shared import address, libraries, session
 from pages.shared.texts import plain, quoted
-from tracer import models, notation
+from tracer import models, notation, notes
 from tracer.record import Trace
 
 STYLE = Path(__file__).with_name("style.css")
@@ -60,7 +60,7 @@ def _model() -> None:
         "Before one of those is loaded you are told what it takes.",
     )
     with st.expander("What these models are"):
-        st.caption("  \n".join(plain(f"**{name}**: {models.summary(name)}") for name in models.names()))
+        st.caption("  \n".join(plain(f"**{name}**: {notes.spelled(models.summary(name))}") for name in models.names()))
 
 
 def _samples(given: session.Given) -> None:

@@ -48,7 +48,10 @@ def choose(trace: Trace) -> Step:
             format_func=lambda id: (
                 f":{STREAMLIT.get(known[id].stage, 'gray')}[■] ${known[id].symbol}$  {texts.plain(known[id].title)}"
             ),
-            captions=[f"${notation.shape_latex(step.symbolic)}$  {shape_numbers(step.shape)}" for step in shown],
+            captions=[
+                f"${notation.shape_latex(step.symbolic)}$  {shape_numbers(step.shape)}" if step.shape else "scalar"
+                for step in shown
+            ],
             on_change=lambda: go(st.session_state["listed"]),
         )
     go(current.id)
@@ -89,7 +92,8 @@ def equation(step: Step) -> None:
         st.latex(step.latex)
     with st.container(horizontal=True, vertical_alignment="center"):
         numbers = ",\\ ".join(map(str, step.shape))
-        st.markdown(f"${step.symbol} \\in {notation.shape_latex(step.symbolic)} = [{numbers}]$", width="content")
+        shape = f"\\in {notation.shape_latex(step.symbolic)} = [{numbers}]" if step.shape else "\\text{ is a scalar}"
+        st.markdown(f"${step.symbol} {shape}$", width="content")
         copy_button("Copy LaTeX", step.latex, key="copy")
 
 

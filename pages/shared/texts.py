@@ -27,13 +27,13 @@ def literal(label: str) -> str:
 
 
 def prose(text: str) -> str:
-    """The sentences of a step, for markdown: sizes with a subscript are set as mathematics."""
+    """The sentences of a step, for markdown: sizes with a subscript are set as mathematics, notes have their titles."""
 
     def size(found: re.Match) -> str:
         name = notation.latex(found[2])
         return rf"$\sqrt{{{name}}}$" if found[1] else f"${name}$"
 
-    return re.sub(r"(√?)\b(d_k|d_ff)\b", size, plain(text))
+    return re.sub(r"(√?)\b(d_k|d_ff)\b", size, plain(notes.spelled(text)))
 
 
 def title(model: str) -> str:

@@ -134,19 +134,19 @@ class Squeezed(Node):
 
 
 class Stacked(Node):
-    """The same tensor with axes of size 1 in front: `[T, T]` to `[1, 1, T, T]`."""
+    """The same tensor for each of a batch: `Stacked(x, B, 1)` makes `[T, T]` to `[B, 1, T, T]`."""
 
-    def __new__(cls, tensor, axes):
-        return super().__new__(cls, tensor, sympy.Integer(axes))
+    def __new__(cls, tensor, *sizes):
+        return super().__new__(cls, tensor, *map(sympy.sympify, sizes))
 
     def _latex(self, printer):
         return printer._print(self.args[0])
 
     def infer(self, same, shape):
-        return (sympy.Integer(1),) * int(self.args[1]) + tuple(shape)
+        return (*self.args[1:], *shape)
 
     def run(self, size, tensor):
-        return tensor[(None,) * int(self.args[1])]
+        return tensor.expand(*(int(size(argument)) for argument in self.args[1:]), *tensor.shape)
 
 
 class Counting(Node):

@@ -40,7 +40,7 @@ from tracer.sources.why import WHY
 from tracer.steps import Line, Place
 from tracer.textbook import Page
 
-D, h, d_k, d_ff = map(symbol, ("D", "h", "d_k", "d_ff"))
+B, D, h, d_k, d_ff = map(symbol, ("B", "D", "h", "d_k", "d_ff"))
 PACK = r"\mathbf{QKV}"
 
 
@@ -178,7 +178,7 @@ def causal_mask(page: Page, places: Tensor, module: str, within: str) -> Tensor:
     """Writes **r**, whether the place numbers `[1, T]` count one text, and the causal mask **M** that the code takes
     since they do; returns **M**.
 
-    Attention that is written out adds it to the scores, `[1, 1, T, T]`, made in `module`. The fused kernel of the step
+    Attention that is written out adds it to the scores, `[B, 1, T, T]`, made in `module`. The fused kernel of the step
     `within` only has it as a flag: there it is `[T, T]` and recomputed.
     """
     T = places.shape[-1]
@@ -187,8 +187,8 @@ def causal_mask(page: Page, places: Tensor, module: str, within: str) -> Tensor:
     if within:
         made, equation, place, why = page.tensor(r"\mathbf{M}", (T, T), "mask"), CausalMask(T), None, "flag"
     else:
-        made, place, why = page.tensor(r"\mathbf{M}", (1, 1, T, T), "mask"), Place(module, "where"), "mask"
-        equation = Stacked(CausalMask(T, torch.finfo(torch.float32).min), 2)
+        made, place, why = page.tensor(r"\mathbf{M}", (B, 1, T, T), "mask"), Place(module, "where"), "mask"
+        equation = Stacked(CausalMask(T, torch.finfo(torch.float32).min), B, 1)
     page.line("attention", "Causal mask", made, Provided(equation, one), place, WHY[why])
     page.lines[-1] = replace(page.lines[-1], within=within)
     return made

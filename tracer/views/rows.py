@@ -83,8 +83,8 @@ def dtypes(op: Op | Primitive) -> str:
 
 
 def numbers(shape: tuple[int, ...]) -> str:
-    """`[1, 197, 768]`."""
-    return str(list(shape))
+    """`[1, 197, 768]`, and `scalar` for `()`."""
+    return str(list(shape)) if shape else "scalar"
 
 
 def symbols(tensors: tuple[TensorRecord, ...]) -> str:
