@@ -16,15 +16,15 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _RECORDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
-_models: dict[CodeType, bool] = {}
-"""Whether code is the model's; every op asks for a few frames, so the answer is looked up by the code object."""
+_models: dict[int, tuple[bool, CodeType]] = {}
+"""Whether code is the model's, by the code's id, since its hash reads all names and constants in it and every op asks
+for a few frames; code that is held here keeps its id."""
 
 
-def _is_models(code: CodeType) -> bool:
-    found = not code.co_filename.startswith((_TORCH, _RECORDER, "<frozen"))
+def _is_models(code: CodeType) -> tuple[bool, CodeType]:
     if len(_models) > 10_000:
         _models.clear()
-    _models[code] = found
+    found = _models[id(code)] = not code.co_filename.startswith((_TORCH, _RECORDER, "<frozen")), code
     return found
 
 
@@ -35,8 +35,7 @@ def locate(stop) -> tuple[str, int] | None:
         code = frame.f_code
         if code is stop:
             return None
-        found = _models.get(code)
-        if _is_models(code) if found is None else found:
+        if (_models.get(id(code)) or _is_models(code))[0]:
             return code.co_filename, frame.f_lineno
         frame = frame.f_back
     return None
