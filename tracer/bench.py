@@ -179,7 +179,7 @@ def _threads() -> Iterator[dict]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        ratios = _ratios(together, in_a_row, 5)
+        ratios = _ratios(together, in_a_row)
     finally:
         torch.set_num_threads(before)
     yield _row(f"{THREADS} traces of vit in {THREADS} threads over {THREADS} in a row", ratios, "× time", 1.25)
