@@ -17,7 +17,8 @@ def phone(page):
     settled(page)
     page.get_by_test_id("stExpandSidebarButton").click()
     page.locator(f"{SIDEBAR}[data-collapsed=false]").wait_for()
-    page.locator(".st-key-phone").wait_for(state="attached")
+    page.locator("body[data-phone=ready]").wait_for(state="attached")
+    page.set_default_timeout(SLOW / 4)  # all is there now
     return page
 
 

@@ -17,9 +17,11 @@ const appeared = (changes) =>
   ) && close();
 
 export default function () {
+  if (document.querySelector(SAID)) close(); // it was said before this script was there
   const watch = new MutationObserver(appeared);
   watch.observe(document.body, { childList: true, subtree: true });
   document.addEventListener("click", left);
+  document.body.dataset.phone = "ready"; // for tests: a click before that is nobody's
   return () => {
     watch.disconnect();
     document.removeEventListener("click", left);
