@@ -8,15 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tracer.inputs.images import centre_crop
-from tracer.record import AttentionRecord, Op, Picture, Segment, Symbol, Trace
-
 pytestmark = pytest.mark.browser
 SLOW = 120_000  # milliseconds: for a machine under load, nothing else waits that long
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 FIT = "document.querySelector('[data-testid=stMain]').scrollWidth <= window.innerWidth"
-HEAT = """canvas => [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data]"""
 
 
 @pytest.fixture(autouse=True)
@@ -131,150 +127,6 @@ def test_the_tensor_and_its_product_are_drawn(page):
     assert page.locator("svg.product rect").count() == 6
     titles = page.locator(".js-plotly-plot .infolayer .xtitle, .js-plotly-plot .infolayer .ytitle").all_text_contents()
     assert [re.sub(r"\s", "", title) for title in titles] == ["key,N+1=65", "query,N+1=65"]
-    quiet(page)
-
-
-def test_pointing_at_a_patch_redraws_without_the_server(page):
-    sent = []
-    page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(frame)))
-    go(page, "Attention")
-    heat = page.locator("canvas.heat")
-    heat.wait_for()
-    settled(page)
-    page.wait_for_timeout(500)
-    box = heat.bounding_box()
-    sent.clear()
-    seen = []
-    for share in (0.1, 0.5, 0.9):
-        page.mouse.move(box["x"] + share * box["width"], box["y"] + 0.3 * box["height"])
-        seen.append(heat.evaluate(HEAT))
-        # row 2 of 8; columns 0, 4, 7
-        assert f"row 2, column {int(share * 8)}" in page.locator(".lead").inner_text()
-    assert seen[0] != seen[1] != seen[2]
-    assert sent == []
-    quiet(page)
-
-
-def test_one_redraw_fits_in_a_frame(page):
-    go(page, "Attention")
-    page.locator("canvas.heat").wait_for()
-    spent = page.locator(".photo").evaluate(
-        """photo => {
-            const box = photo.querySelector('canvas').getBoundingClientRect();
-            const start = performance.now();
-            for (let i = 0; i < 64; i++) {
-                const clientX = box.left + (i % 8 + 0.5) / 8 * box.width;
-                const clientY = box.top + ((i >> 3) + 0.5) / 8 * box.height;
-                photo.dispatchEvent(new PointerEvent('pointermove', {clientX, clientY}));
-            }
-            return (performance.now() - start) / 64;
-        }"""
-    )
-    assert spent < 16
-
-
-def test_keyboard_and_numbers_move_the_patch(page):
-    go(page, "Attention")
-    photo, lead = page.locator(".photo"), page.locator(".lead")
-    photo.wait_for()
-    page.get_by_role("radio", name="log").focus()
-    page.keyboard.press("Tab")
-    assert (
-        photo.evaluate("photo => getComputedStyle(photo).outlineStyle + photo.matches(':focus-visible')") == "solidtrue"
-    )
-    assert "row 4, column 4" in lead.inner_text()
-    before = page.locator("canvas.heat").evaluate(HEAT)
-    photo.press("ArrowUp")
-    photo.press("ArrowLeft")
-    assert "row 3, column 3" in lead.inner_text()
-    assert page.locator("canvas.heat").evaluate(HEAT) != before
-    assert "row 3, column 3" in page.locator(".live").inner_text()
-    assert "row 3, column 3" in photo.get_attribute("aria-label")
-    column = page.get_by_role("spinbutton", name="Column")
-    column.fill("6")
-    column.press("Enter")
-    assert "row 3, column 6" in lead.inner_text()
-    for wrong in ("999", "-1", "abc"):
-        column.fill(wrong)
-        column.press("Enter")
-        assert (
-            page.locator(".said").inner_text()
-            == f"“{wrong}” is no column: expected a whole number from 0 to 7. Kept 6."
-        )
-        assert column.input_value() == "6" and "row 3, column 6" in lead.inner_text()
-    column.press("ArrowDown")
-    assert "row 3, column 5" in lead.inner_text() and not page.locator(".said").inner_text()
-    page.get_by_role("button", name="Use CLS as the query").click()
-    assert "CLS attends most to" in lead.inner_text()
-    page.get_by_role("radio", name="rollout").check()
-    assert lead.inner_text().startswith("By rollout")
-    page.get_by_text("The same as a table").click()
-    assert page.locator(".numbers tbody tr").count() == 12
-    quiet(page)
-
-
-def looking_elsewhere(rows: int = 2, columns: int = 3, layers: int = 1) -> Trace:
-    """A run on a photo that is not square, in a grid of patches: every token looks at the one before it only."""
-    torch = pytest.importorskip("torch")
-    photo = Image.new("RGB", (200, 80), "grey")
-    _, crop = centre_crop(photo, 8, 12)
-    tokens = 1 + rows * columns
-    q = 200 * torch.eye(tokens)[None, None]
-    k = torch.roll(torch.eye(tokens), 1, 0)[None, None]
-    return Trace(
-        "hand",
-        (Op(0, "block1", 0, "softmax", "softmax", None, (), ()),),
-        symbols=(Symbol("H", "height", 8), Symbol("W", "width", 12)),
-        attentions=tuple(
-            AttentionRecord(layer, "", "block1", 0, 1, tokens, tokens, "q", "k", ()) for layer in range(layers)
-        ),
-        values={"q": q, "k": k.transpose(-2, -1).contiguous(), "photo": torch.from_numpy(np.array(photo))},
-        picture=Picture("photo", crop.box, rows, columns, 1),
-        segments=(Segment("CLS", 0, 1), Segment("image", 1, tokens)),
-    )
-
-
-def test_the_overlay_lies_on_its_pixels(page, tmp_path):
-    """One-hot attention on a 200 × 80 photo with a 2 × 3 grid lights exactly one patch, where it is on the photo."""
-    trace = looking_elsewhere()
-    trace.save(path := tmp_path / "hand.safetensors")
-    go(page, "Attention")
-    give(page, path.read_bytes(), "hand.safetensors")
-    page.get_by_text("Saved run: hand.safetensors").wait_for()
-    settled(page)
-    photo, heat = page.locator(".photo").bounding_box(), page.locator("canvas.heat").bounding_box()
-    scale = photo["width"] / 200
-    assert photo["height"] == pytest.approx(80 * scale, abs=1)
-    # the crop is 120 × 80, from x = 40
-    assert heat["x"] - photo["x"] == pytest.approx(40 * scale, abs=0.5)
-    assert heat["width"] == pytest.approx(120 * scale, abs=0.5)
-    assert heat["height"] == pytest.approx(80 * scale, abs=1)
-    # point at the middle of row 0, column 1: the photo's pixel (100, 20), token 2
-    page.mouse.move(photo["x"] + 100 * scale, photo["y"] + 20 * scale)
-    target = int(np.argmax(trace.attention(0, 0, 2)[0]))
-    pixels = np.array(page.locator("canvas.heat").evaluate(HEAT)).reshape(2, 3, 4)
-    lit = np.argwhere(pixels[..., :3].sum(-1) > 300)
-    assert [tuple(cell) for cell in lit] == [divmod(target - 1, 3)]
-    frame = page.locator(".query").bounding_box()
-    assert frame["x"] - photo["x"] == pytest.approx(80 * scale, abs=1)
-    assert frame["width"] == pytest.approx(40 * scale, abs=1)
-    quiet(page)
-
-
-def test_a_block_that_did_not_fit_is_fetched(page, tmp_path):
-    """Of 901 tokens one map has 3 MB, and no two go in one message."""
-    looking_elsewhere(30, 30, layers=2).save(path := tmp_path / "long.safetensors")
-    go(page, "Attention")
-    give(page, path.read_bytes(), "long.safetensors")
-    page.get_by_text("Saved run: long.safetensors").wait_for()
-    lead = page.locator(".lead")
-    page.locator(".lead", has_text="Block 2: image 465 (row 15, column 15) attends most to").wait_for()
-    page.get_by_role("group", name="Block").get_by_role("radio", name="1").check()
-    page.locator(".lead", has_text="Block 1: image 465").wait_for()
-    assert page.locator(".waiting").is_hidden()
-    assert page.locator(".top li").first.inner_text().startswith("image 464 (row 15, column 14)")
-    page.locator(".photo").press("ArrowRight")
-    assert "image 466" in lead.inner_text()
     quiet(page)
 
 

@@ -134,28 +134,12 @@ def block(whole: Page, layer: int, x: Tensor, turn: list[Tensor], mask, eps: flo
         symbols = rf"\mathbf{{{name}}}", (B, heads, T, d_k)
         made.append(write(f"attention.{id}", "attention", title, *symbols, equation, place, id))
     q, k, v = made
-    title = "Turn queries by their place"
-    q = write(
-        "attention.turned query",
-        "position",
-        title,
-        r"\mathbf{Q}'",
-        q.shape,
-        Rotated(q, *turn),
-        Place(core, "add", 0),
-        "turned",
-    )
-    title = "Turn keys by their place"
-    k = write(
-        "attention.turned key",
-        "position",
-        title,
-        r"\mathbf{K}'",
-        k.shape,
-        Rotated(k, *turn),
-        Place(core, "add", 1),
-        "turned",
-    )
+    turned = []
+    for nth, (one, id, what) in enumerate(((q, "query", "queries"), (k, "key", "keys"))):
+        symbols, place = (rf"\mathbf{{{id[0].upper()}}}'", one.shape), Place(core, "add", nth)
+        title, equation = f"Turn {what} by their place", Rotated(one, *turn)
+        turned.append(write(f"attention.turned {id}", "position", title, *symbols, equation, place, "turned"))
+    q, k = turned
     places = {"scores": Place(core, "add", 2), "weights": Place(core, "softmax")} if eager else {}
     square, equation = (B, h, T, T), q @ Grouped(k, h).T / sympy.sqrt(d_k) + mask
     s = write(
