@@ -1,5 +1,6 @@
 """The contracts of the recorder, each on the model that endangers it."""
 
+import gc
 import random
 from concurrent.futures import ThreadPoolExecutor
 
@@ -237,6 +238,39 @@ def test_kept_values_stay_under_the_cap():
     net = nn.Sequential(*(nn.Linear(50, 50) for _ in range(10)))
     recording = record(net, (torch.randn(100, 50),), cap=100_000)
     assert recording.kept.bytes <= 100_000 and recording.kept.full
+
+
+@pytest.fixture
+def left_to_the_collector():
+    """Runs something whose results are dropped; returns the tensors that only a garbage collection would free."""
+
+    def tensors_left(run) -> list[torch.Tensor]:
+        run()  # what is remembered for the next run stays
+        gc.collect()
+        gc.disable()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            run()
+            gc.collect()
+            return [found for found in gc.garbage if isinstance(found, torch.Tensor)]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+
+    return tensors_left
+
+
+@pytest.mark.parametrize("name", HAZARDS)
+def test_a_trace_that_is_dropped_frees_its_tensors_at_once(name, left_to_the_collector):
+    make, x = HAZARDS[name]
+    net = make()
+    assert left_to_the_collector(lambda: tracer.trace(net, x, primitives=True)) == []
+
+
+def test_a_proven_trace_that_is_dropped_frees_its_tensors_at_once(left_to_the_collector):
+    model = tracer.load("vit")
+    assert left_to_the_collector(model.trace) == []
 
 
 def test_grad_still_flows_through_a_traced_module_afterwards():

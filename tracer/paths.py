@@ -12,7 +12,7 @@ from tracer.difference import relative_difference
 from tracer.probe import Vocabulary
 from tracer.record import Op, TensorRecord
 from tracer.recorder.makers import Makers
-from tracer.recorder.modes import OpMode, pushed
+from tracer.recorder.modes import observed
 from tracer.recorder.ops import kind, tensors
 from tracer.tracing import assemble, record_or_explain, solved
 
@@ -192,7 +192,7 @@ def _listed(attention, inputs, asked) -> tuple[tuple[Op, ...], tuple]:
         ops.append(Op(len(ops), "", 0, kind(func).name, "", None, before, after))
         return result
 
-    with pushed(OpMode(observe)):
+    with observed(observe):
         result = attention(*inputs, **asked)
     return tuple(ops), result
 

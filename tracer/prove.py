@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from tracer.difference import relative_difference
 from tracer.equations import Node, ShapeError, Tensor, execute, infer, tensors
 from tracer.notation import parse
 from tracer.probe import UNKNOWN, base_form, value_of
+from tracer.recorder.kept import Kept
 from tracer.steps import Found, Line
 
 TOLERANCE = 1e-5
@@ -43,11 +44,37 @@ def prove(step: Found, value: Callable[[str], torch.Tensor | None], sizes: dict[
     return Proof(relative_error(_executed(line.equation, value, sizes), value(line.tensor.key)))
 
 
-def recomputed(equation: Node, value, sizes: dict[str, int]) -> torch.Tensor | None:
-    """What an equation gives in float64, or None where an operand was not kept."""
-    if any(value(tensor.key) is None for tensor in tensors(equation)):
-        return None
-    return _executed(equation, value, sizes)
+class Values:
+    """The tensors of a run by the keys that equations name them by: `values(key)`, or None where one was not kept.
+
+    What a fused op never held is recomputed from its line's equation, in float64; the last two of those are held, since
+    scores and weights are asked for more than once, and are large.
+    """
+
+    def __init__(self, module: torch.nn.Module, kept: Kept, found: list[Found], lines: Sequence[Line], sizes):
+        self._kept, self._sizes = kept, sizes
+        self._places = {step.line.id: step.value for step in found if step.line.place}
+        self._fused = {line.id: line.equation for line in lines if line.place is None}
+        self._recomputed: dict[str, torch.Tensor | None] = {}
+        self._weights = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
+
+    def __call__(self, key: str) -> torch.Tensor | None:
+        if key in self._fused:
+            return self._inside(key)
+        if key in self._places or key.startswith("input "):
+            return self._kept.get(self._places.get(key, key))
+        weight = self._weights.get(key.removeprefix("parameter "))
+        return None if weight is None else weight.detach()
+
+    def _inside(self, key: str) -> torch.Tensor | None:
+        if key not in self._recomputed:
+            equation = self._fused[key]
+            missing = any(self(tensor.key) is None for tensor in tensors(equation))
+            made = None if missing else _executed(equation, self, self._sizes)
+            while len(self._recomputed) > 1:
+                del self._recomputed[next(iter(self._recomputed))]
+            self._recomputed[key] = made
+        return self._recomputed[key]
 
 
 def _executed(equation: Node, value, sizes: dict[str, int]) -> torch.Tensor:

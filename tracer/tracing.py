@@ -16,7 +16,7 @@ from tracer.equations.algebra import Product
 from tracer.equations.node import Node, infer
 from tracer.notation import MEANINGS
 from tracer.probe import Solution, Vocabulary, solve, value_of
-from tracer.prove import Proof, prove, proven_shape, recomputed, same_size
+from tracer.prove import Proof, Values, prove, proven_shape, same_size
 from tracer.record import AttentionRecord, Decomposition, Operand, Step, Symbol, Trace
 from tracer.recorder import Recording, record
 from tracer.steps import Found, Line, match, owners
@@ -126,27 +126,9 @@ def assemble(
         tuple(parts),
         depths,
     )
-    parameters = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers()) if found else {}
-
-    def value(key: str) -> torch.Tensor | None:
-        if key in fused:
-            return inside(key)
-        if key in places:
-            return recording.kept.get(places[key])
-        if key.startswith("input "):
-            return recording.kept.get(key)
-        found = parameters.get(key.removeprefix("parameter "))
-        return None if found is None else found.detach()
-
-    places = {step.line.id: step.value for step in found if step.line.place}
-    fused = {line.id: line for line in lines if line.place is None}
-
-    @lru_cache(maxsize=2)  # scores and weights are asked for more than once, and are large
-    def inside(key: str) -> torch.Tensor | None:
-        return recomputed(fused[key].equation, value, sizes)
-
+    value = Values(module, recording.kept, found, lines, sizes) if execute and found else None
     same = same_size(tuple(derived.items()))
-    steps = tuple(_step(step, account.ops, solution, sizes, same, value if execute else None) for step in found)
+    steps = tuple(_step(step, account.ops, solution, sizes, same, value) for step in found)
     kept = [step.value for step in steps if step.value] + recording.attentions.keys() if recording.attentions else []
     return Trace(
         model=model,

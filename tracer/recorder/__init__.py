@@ -7,6 +7,7 @@ of one thread and one run.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from torch import Tensor
 from tracer.recorder.capture import Attentions
 from tracer.recorder.kept import Kept, Untouched
 from tracer.recorder.makers import Makers
-from tracer.recorder.modes import CallMode, OpMode, pushed
+from tracer.recorder.modes import CallMode, observed
 from tracer.recorder.modules import following
 from tracer.recorder.ops import kind, tensors
 from tracer.recorder.sources import locate
@@ -80,25 +81,24 @@ def record(
         if torch.is_inference_mode_enabled():  # inference mode shows another op list, of composite ops
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
+        if attention:
+            recording.attentions = Attentions(recording.ops, recording.kept, recording.inputs)
+            stack.callback(recording.attentions.over)
         calls = stack.enter_context(CallMode())
         untouched = Untouched(module)
         stack.callback(untouched.restore)
-        recording.attentions = Attentions(recording) if attention else None
         observer = _observer(recording, makers, modules, calls, untouched, cap > 0)
         if primitives:
             from tracer.recorder.primitives import opening
 
             observer = opening(observer, recording)
-        stack.enter_context(pushed(OpMode(observer)))
+        stack.enter_context(observed(observer))
         try:
             recording.output = module(*args, **kwargs)
         except Exception as error:
             error.recording = recording
             error.add_note(_how_far(recording))
             raise
-        finally:
-            if attention:
-                recording.attentions.over()
     return recording
 
 
@@ -156,21 +156,18 @@ def _named(module, args, kwargs) -> dict[str, Tensor]:
         given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # forward itself will say what is wrong with the call
         given = {str(position): value for position, value in enumerate(args)} | kwargs
-    named = {}
+    return {name: tensor for key, value in given.items() for name, tensor in _named_in(key, value)}
 
-    def walk(name, value):
-        if isinstance(value, Tensor):
-            named[name] = value
-        elif isinstance(value, (list, tuple)):
-            for position, item in enumerate(value):
-                walk(f"{name}.{position}", item)
-        elif isinstance(value, dict):
-            for key, item in value.items():
-                walk(str(key) if name in ("kwargs",) else f"{name}.{key}", item)
 
-    for name, value in given.items():
-        walk(name, value)
-    return named
+def _named_in(name: str, value) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, (list, tuple)):
+        for position, item in enumerate(value):
+            yield from _named_in(f"{name}.{position}", item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _named_in(str(key) if name == "kwargs" else f"{name}.{key}", item)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import torch
 
 from tracer.attention.chain import HIDDEN, SCORES, hides, picked, softmax_rows
 from tracer.record import AttentionRecord
+from tracer.recorder.kept import Kept
 from tracer.recorder.ops import PRODUCTS, VIEWS, OpKind
 
 ORDERED = VIEWS | {"_to_copy", "expand"}
@@ -24,6 +25,11 @@ TOLERANCE = 1e-5
 
 RECENT = 24
 """How many of the ops that scores may be made of are remembered, from the product of queries and keys on."""
+
+
+def _rows(queries: int) -> range:
+    """The first, the middle and the last row, which the recorded chain is checked on."""
+    return range(0, queries, max(1, (queries - 1) // 2))
 
 
 class Call(NamedTuple):
@@ -40,11 +46,12 @@ class Call(NamedTuple):
 class Attentions:
     """The attention ops of one run, in order."""
 
-    def __init__(self, recording):
+    def __init__(self, ops: list, kept: Kept, inputs: dict[str, torch.Tensor]):
         self.records: list[AttentionRecord] = []
-        self._recording = recording
+        self._ops, self._kept, self._inputs = ops, kept, inputs
         self._recent: dict[int, Call] = {}
-        self._waiting: dict[int, AttentionRecord] = {}
+        self._waiting: dict[int, tuple[AttentionRecord, torch.Tensor]] = {}
+        self._ran: dict[int, torch.Tensor] = {}
         self._keys: dict[tuple, str] = {}
         self._causal: dict[str, bool] = {}
 
@@ -54,7 +61,8 @@ class Attentions:
         if part == "product":
             softmax = self._origin(inputs[0][2]) if self._waiting else None
             if softmax in self._waiting:
-                self.records.append(replace(self._waiting[softmax], layer=len(self.records)))
+                record, self._ran[len(self.records)] = self._waiting[softmax]
+                self.records.append(replace(record, layer=len(self.records)))
                 self._waiting.clear()
             else:
                 self._remember(Call(index, name, module, args, kwargs, inputs))
@@ -77,7 +85,7 @@ class Attentions:
 
     def _origin(self, maker, through: frozenset[str] = CARRIED):
         """Back through ops that only carry their first input on: layout ops and dropout."""
-        while isinstance(maker, int) and (op := self._recording.ops[maker]).name.rstrip("_") in through and op.inputs:
+        while isinstance(maker, int) and (op := self._ops[maker]).name.rstrip("_") in through and op.inputs:
             maker = op.inputs[0][2]
         return maker
 
@@ -113,21 +121,12 @@ class Attentions:
         q = a.reshape(*shape[:-1], width)
         k = b.transpose(-2, -1).reshape(*shape[:-2], shape[-1], width)
         if len(shape) == 3:
-            batch = next((t.shape[0] for t in self._recording.inputs.values() if t.dim()), 1)
+            batch = next((t.shape[0] for t in self._inputs.values() if t.dim()), 1)
             heads = shape[0] // batch if shape[0] % batch == 0 else 1
         else:
             heads = shape[-3]
         record = self._record(call, q, k, chain, heads=heads, fused=False, layer=-1)
-        rows = range(0, shape[-2], max(1, (shape[-2] - 1) // 2))  # the first, the middle, the last
-        problem = ""
-        try:
-            replayed = softmax_rows(q, k, record.chain, rows, self._recording.kept.get)
-            error = float((replayed - picked(result, rows)).abs_().max())
-            if not error <= TOLERANCE:
-                problem = f"the recorded chain, replayed, differs from the softmax that ran by {error:.1e}"
-        except (RuntimeError, NotImplementedError) as error:
-            problem = f"the recorded chain can't be replayed: {str(error).splitlines()[0]}"
-        self._waiting[call.index] = replace(record, problem=problem) if problem else record
+        self._waiting[call.index] = record, picked(result, _rows(shape[-2])).clone()
 
     def _product(self, maker, shape) -> tuple[Call, list] | None:
         """The matrix product that the scores come from, and what was done to it, in order."""
@@ -176,12 +175,12 @@ class Attentions:
         key = self._keys.get(place)
         if key is None:
             key = self._keys[place] = f"attention.{kind}{len(self._keys)}"
-            self._recording.kept.offer(key, tensor, needed=True)
+            self._kept.offer(key, tensor, needed=True)
         return key
 
     def _record(self, call: Call, q, k, chain, *, heads: int, fused: bool, layer: int) -> AttentionRecord:
         names = [name for name, _ in chain]
-        given = any(link[0] != "causal" and hides(link, self._recording.kept.get) for link in chain)
+        given = any(link[0] != "causal" and hides(link, self._kept.get) for link in chain)
         return AttentionRecord(
             layer=layer,
             part="",
@@ -198,9 +197,23 @@ class Attentions:
         )
 
     def over(self) -> None:
-        """The run is over: lets go of the tensors that attention might still have been made of."""
+        """The run is over: replays a few rows of every attention that was written out, and compares them with the
+        softmax that ran. Lets go of the tensors that attention might still have been made of."""
         self._recent.clear()
         self._waiting.clear()
+        for layer, ran in self._ran.items():
+            record = self.records[layer]
+            q, k = self._kept.get(record.q), self._kept.get(record.k)
+            try:
+                replayed = softmax_rows(q, k, record.chain, _rows(record.queries), self._kept.get)
+                error = float((replayed - ran).abs_().max())
+                if not error <= TOLERANCE:
+                    problem = f"the recorded chain, replayed, differs from the softmax that ran by {error:.1e}"
+                    self.records[layer] = replace(record, problem=problem)
+            except (RuntimeError, NotImplementedError) as error:
+                problem = f"the recorded chain can't be replayed: {str(error).splitlines()[0]}"
+                self.records[layer] = replace(record, problem=problem)
+        self._ran.clear()
 
     def keys(self) -> list[str]:
         """The keys of all kept tensors that the records refer to."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from tracer.recorder.makers import Makers
-from tracer.recorder.modes import OpMode, pushed
+from tracer.recorder.modes import observed
 from tracer.recorder.ops import kind, tensors
 
 ELEMENTARY = "PyTorch does not open it any further"
@@ -75,11 +75,10 @@ class Lister:
         given = tensors((*args, *kwargs.values()))
         for number in reversed(range(len(given))):  # what is given twice is the first of the two
             self._makers.made(given[number], f"input {number}")
-        self._mode = OpMode(self._see)
 
     def run(self, function: Callable, args: tuple, kwargs: dict):
         """Runs a decomposition and lists what it runs."""
-        with pushed(self._mode):
+        with observed(self._see):
             return function(*args, **kwargs)
 
     def _see(self, mode, func, types, args=(), kwargs=None):

@@ -33,23 +33,25 @@ class CallMode(TorchFunctionMode):
 
 
 class OpMode(TorchDispatchMode):
-    """Calls `observe(mode, func, types, args, kwargs)` for every op; that runs it and returns its result."""
+    """Hands every op to its attribute `__torch_dispatch__`."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # the guard against being compiled costs as much as a small op, at every op
 
-    def __init__(self, observe):
-        super().__init__()
-        self.__torch_dispatch__ = MethodType(observe, self)  # no other call stands between
-
 
 @contextmanager
-def pushed(mode: OpMode):
-    """Pushes a dispatch mode for this thread; `TorchDispatchMode.__enter__` also writes process-wide flags that
-    stay set after concurrent traces, so the stack is used directly."""
+def observed(observe):
+    """Calls `observe(mode, func, types, args, kwargs)` for every op of this thread; it runs the op, returns its result.
+
+    `TorchDispatchMode.__enter__` also writes process-wide flags that stay set after concurrent traces, so the stack of
+    modes is used directly.
+    """
+    mode = OpMode()
+    mode.__torch_dispatch__ = MethodType(observe, mode)  # no other call stands between
     torch._C._push_on_torch_dispatch_stack(mode)
     try:
-        yield mode
+        yield
     finally:
         torch._C._pop_torch_dispatch_stack(None)
+        del mode.__torch_dispatch__  # it refers to the mode, and `observe` to all that was kept of the run
