@@ -15,6 +15,13 @@ from tracer.recorder import Seen
 from tracer.recorder.sources import source
 
 
+class Run(tuple):
+    """The ops of a run as seen. Two are told apart by all of it, and found by what is quick to hash."""
+
+    def __hash__(self) -> int:
+        return hash((len(self), self[-1])) if self else 0
+
+
 class Account(NamedTuple):
     """All ops of a run and what they cost together."""
 
@@ -26,7 +33,7 @@ class Account(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def account(seen: tuple[Seen, ...], parameters, owner, solution: Solution | None, parts, depths) -> Account:
+def account(seen: Run, parameters, owner, solution: Solution | None, parts, depths) -> Account:
     """The records of all ops. Runs of one model on other values have the same ones, and all visitors share them."""
     layers = {op: layer for op, _, layer in owner}
     ops = _ops(seen, dict(parameters), {op: step for op, step, _ in owner}, solution)

@@ -179,11 +179,8 @@ def _twin(attention: nn.MultiheadAttention, sizes: dict[str, int], asked):
 
 def _listed(attention, inputs, asked) -> tuple[tuple[Op, ...], tuple]:
     """The ops of a forward whose fast path stays closed, since only what is dispatched is looked at."""
-    ops, makers = [], Makers()
-    for parameter, tensor in attention.named_parameters():
-        makers.made(tensor, parameter)
-    for given, tensor in zip(("value", "key", "query"), reversed(inputs), strict=True):  # one tensor is the queries
-        makers.made(tensor, f"input {given}")
+    given = zip(("input value", "input key", "input query"), reversed(inputs), strict=True)  # one tensor is the queries
+    ops, makers = [], Makers(dict(attention.named_parameters()) | dict(given))
 
     def observe(mode, func, types, args=(), kwargs=None):
         before = _records(makers.of(tensor) for tensor in tensors((*args, *(kwargs or {}).values())))

@@ -9,8 +9,8 @@ from functools import lru_cache
 
 import torch
 
+from tracer.account import Run, part_of
 from tracer.account import account as account_of
-from tracer.account import part_of
 from tracer.equations import latex
 from tracer.equations.algebra import Product
 from tracer.equations.node import Node, infer
@@ -119,7 +119,7 @@ def assemble(
     layers = {line.id: line.layer for line in lines}
     depths = tuple((part, name, sizes[name]) for part, name in parts.items() if name in sizes)
     account = account_of(
-        tuple(seen),
+        Run(seen),
         tuple((name, tensor.numel()) for name, tensor in recording.parameters.items()),
         tuple((op, step, layers[step]) for op, step in owners(found, seen).items()),
         solution,

@@ -66,15 +66,12 @@ def record(
     recording = Recording(
         kept=Kept(cap), parameters=dict(module.named_parameters()), inputs=_named(module, args, kwargs)
     )
-    makers = Makers()
-    for name, tensor in recording.parameters.items():
-        makers.made(tensor, name)
-    for name, tensor in module.named_buffers():
-        makers.made(tensor, name)
-    for name, tensor in recording.inputs.items():
-        makers.made(tensor, f"input {name}")
-        if cap:
-            recording.kept.offer(f"input {name}", tensor)
+    inputs = {f"input {name}": tensor for name, tensor in recording.inputs.items()}
+    named = recording.parameters | dict(module.named_buffers()) | inputs
+    makers = Makers(named)
+    if cap:
+        for name, tensor in inputs.items():
+            recording.kept.offer(name, tensor)
     with ExitStack() as stack:
         modules = stack.enter_context(following(module))
         stack.enter_context(_as_before())
@@ -108,24 +105,23 @@ def _observer(recording, makers, modules, calls, untouched, keeping):
     place = [-1, "", None]
 
     def observe(mode, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        facts = kind(func)
-        index = len(ops)
+        facts, index = kind(func), len(ops)
         given = (*args, *kwargs.values()) if kwargs else args
         if facts.lists:
             given = tensors(given)
         before = tuple([describe(value) for value in given if isinstance(value, Tensor)])
-        written = ()
-        if facts.written:
-            written = tuple(_written(facts, args, kwargs))
-            for tensor in written:
-                kept.protect(tensor)
-                untouched.protect(tensor)
-        result = func(*args, **kwargs)
+        written = tuple(_written(facts, args, kwargs or {})) if facts.written else ()
+        for tensor in written:
+            kept.protect(tensor)
+            untouched.protect(tensor)
+        result = func(*args, **kwargs) if kwargs else func(*args)
         for tensor in written:
             makers.wrote(tensor, index)
-        outputs = (result,) if isinstance(result, Tensor) else tensors((result,))
-        after = tuple([made(tensor, index) for tensor in outputs])
+        if isinstance(result, Tensor):
+            outputs, after = (result,), (made(result, index),)
+        else:
+            outputs = tensors((result,))
+            after = tuple([made(tensor, index) for tensor in outputs])
         if keeping:
             for position, tensor in enumerate(outputs):
                 kept.offer(f"{index}.{position}", tensor)
@@ -135,7 +131,7 @@ def _observer(recording, makers, modules, calls, untouched, keeping):
             place[:] = number, calls.name, locate(code)
         ops.append(Seen(facts.name, facts.layout, path, call, place[1], number, place[2], before, after))
         if facts.attention and attentions is not None:
-            attentions.see(index, facts, path, args, kwargs, before, result)
+            attentions.see(index, facts, path, args, kwargs or {}, before, result)
         return result
 
     return observe

@@ -71,10 +71,9 @@ class Lister:
     def __init__(self, args: tuple, kwargs: dict):
         self.parts: list[Part] = []
         self._within: list[str] = []
-        self._makers = Makers()
         given = tensors((*args, *kwargs.values()))
-        for number in reversed(range(len(given))):  # what is given twice is the first of the two
-            self._makers.made(given[number], f"input {number}")
+        numbers = reversed(range(len(given)))  # what is given twice is the first of the two
+        self._makers = Makers({f"input {number}": given[number] for number in numbers})
 
     def run(self, function: Callable, args: tuple, kwargs: dict):
         """Runs a decomposition and lists what it runs."""

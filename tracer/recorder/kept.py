@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
+
+
+@lru_cache(maxsize=1)
+def expect_large_tensors() -> None:
+    """Allocates 32 MB once, which nothing touches, and frees them. C's allocator on Linux takes from the size of what
+    is freed how much free memory to hold on to (`mallopt`, dynamic mmap threshold); a trace lets go of tens of MB at
+    once, and would else fault them in anew, page by page, at the next."""
+    torch.empty(2**25 - 2**16, dtype=torch.uint8)
 
 
 class Kept:
     """Holds tensors by key, up to `cap` bytes of storage; what is `needed` is held regardless of the cap."""
 
     def __init__(self, cap: int):
+        expect_large_tensors()
         self.cap, self.bytes, self.full = cap, 0, False
         self._tensors: dict[str, torch.Tensor] = {}
         self._storages: dict[int, list[str]] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 from torch import Tensor
@@ -41,24 +40,35 @@ class OpKind(NamedTuple):
     layout: bool
     attention: str
     lists: bool
+    func: object
 
 
-@lru_cache(maxsize=4096)
+_kinds: dict[int, OpKind] = {}
+"""By the id of the `OpOverload`, whose hash is two calls deep and asked for at every op; an op that is held here keeps
+its id."""
+
+
 def kind(func) -> OpKind:
     """Reads an `OpOverload`'s schema once; `aten.add.Tensor` is named `add`, foreign ops keep their namespace."""
+    return _kinds.get(id(func)) or _read(func)
+
+
+def _read(func) -> OpKind:
     space, _, name = func._schema.name.partition("::")
     arguments = func._schema.arguments
     written = tuple(i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
     written += UNDECLARED_WRITES.get(name, ())
     fused = name.startswith("_scaled_dot_product_") and "backward" not in name
-    return OpKind(
+    facts = _kinds[id(func)] = OpKind(
         name=name if space == "aten" else f"{space}.{name}",
         arguments=tuple(a.name for a in arguments),
         written=written,
         layout=space == "aten" and name in LAYOUT,
         attention="fused" if fused else ATTENTION.get(name.rstrip("_"), ""),
         lists=any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments),
+        func=func,
     )
+    return facts
 
 
 def is_layout(name: str) -> bool:
