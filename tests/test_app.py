@@ -1,7 +1,9 @@
 """Every page, run without a browser, and what a visitor's session keeps and gives up."""
 
 import gc
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from io import BytesIO
 from types import SimpleNamespace
@@ -237,6 +239,30 @@ class Forgetful:
         run.pixels = np.asarray(image)
         self.alive.add(run)
         return run
+
+
+class Counted:
+    """A model that counts how many of its runs go on at once."""
+
+    def __init__(self):
+        self.now, self.most, self.lock = 0, 0, threading.Lock()
+
+    def trace(self, image):
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        threading.Event().wait(0.02)
+        with self.lock:
+            self.now -= 1
+        return image
+
+
+def test_a_class_that_runs_the_model_at_once_runs_it_in_turns():
+    model = Counted()
+    with ThreadPoolExecutor(30) as visitors:
+        runs = list(visitors.map(lambda number: session._proven("vit", model, image=number), range(30)))
+    assert runs == list(range(30))
+    assert model.most == 2
 
 
 def test_memory_levels_off_over_many_photos(monkeypatch):

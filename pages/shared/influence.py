@@ -156,8 +156,9 @@ def _moved(token: int, part: str):
     made = session.model()
     given = made.inputs(**session.inputs(made, session.given()))
     try:
-        before = _once("streams", session.options(), (part,), lambda: streams(made, given, part=part))
-        return influence(made, given, token, part=part, before=before)
+        with session.turns:
+            before = _once("streams", session.options(), (part,), lambda: streams(made, given, part=part))
+            return influence(made, given, token, part=part, before=before)
     except ValueError as error:
         return str(error)
 

@@ -6,7 +6,7 @@ most. Nothing here imports torch before a trace is asked for.
 """
 
 from dataclasses import dataclass, replace
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 
 import numpy as np
 import streamlit as st
@@ -26,6 +26,10 @@ LIBRARY_MODELS = 2
 AT_HAND = 2**30
 """Bytes of tensors that are at hand while the steps of such a model are proven."""
 _one_at_a_time = Lock()
+turns = BoundedSemaphore(2)
+"""Runs of our models that go on at once, for all visitors together. Threads that run models hand Python's lock to and
+fro at every op: when a class uploads its photos at once, the runs are done sooner, and most of them much sooner, in
+turns (`python -m tracer bench`). A turn holds no other turn."""
 
 
 @dataclass(frozen=True)
@@ -270,7 +274,8 @@ def _proven(name: str, made, image=None, **given) -> Trace:
     are there while the steps are proven, one model at a time, and then the first ones are kept."""
     given |= {} if image is None else {"image": image}
     if not sources.is_foreign(name):
-        return made.trace(**given)
+        with turns:
+            return made.trace(**given)
     from tracer.lightened import lightened
     from tracer.tracing import KEEP
 
@@ -289,7 +294,8 @@ def primitives() -> tuple[Decomposition, ...]:
     if kept is None or kept[0] is not run:
         with st.spinner("Opening every operation and running its primitives"):
             made = load(*key)
-            found = made.trace(**inputs(made, chosen), prove=False, primitives=True).decompositions
+            with turns:
+                found = made.trace(**inputs(made, chosen), prove=False, primitives=True).decompositions
         st.session_state["opened"] = kept = (run, found)
     return kept[1]
 
@@ -297,4 +303,5 @@ def primitives() -> tuple[Decomposition, ...]:
 @st.cache_resource(max_entries=4, show_spinner="Opening every operation and running its primitives")
 def _sample_primitives(name: str, chosen: tuple, sample: str) -> tuple[Decomposition, ...]:
     made, image = _with_sample(name, chosen, sample)
-    return made.trace(image, prove=False, primitives=True).decompositions
+    with turns:
+        return made.trace(image, prove=False, primitives=True).decompositions
