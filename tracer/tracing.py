@@ -27,6 +27,9 @@ WHOLE = {"": "L"}
 KEEP = 64 * 2**20
 """Default cap in bytes on the ordinary values that a trace keeps."""
 
+AT_HAND = 2**30
+"""Cap in bytes where all steps are to be proven, whatever the model's size."""
+
 UNPROVEN = "not executed: the trace was made with prove=False"
 FUSED = "The fused op {op} never holds this tensor: it is recomputed from the equation, and proven with what follows."
 

@@ -20,6 +20,7 @@ from tracer.model import Inputs, Model
 from tracer.probe import UNKNOWN, value_of
 from tracer.prove import TOLERANCE, relative_error
 from tracer.record import Trace
+from tracer.tracing import AT_HAND
 from tracer.views import to_json, to_table
 
 OPENED = 1e-4
@@ -52,7 +53,7 @@ def report(model: Model) -> dict[str, object]:
     """The report on a model, run on its own sample without gradients."""
     with torch.no_grad():
         inputs = model.inputs()
-        traced = _seeded(model.trace, primitives=True)
+        traced = _seeded(model.trace, primitives=True, keep=AT_HAND)
         with Transparent():
             closed = _seeded(model.net, *inputs, **inputs.named)
         fast = _seeded(model.net, *inputs, **inputs.named)

@@ -23,8 +23,6 @@ OWN = "its own"
 """The name of the sample of a model that has one of its own, such as a text."""
 LIBRARY_MODELS = 2
 """How many models of libraries are in memory at once, for all visitors together."""
-AT_HAND = 2**30
-"""Bytes of tensors that are at hand while the steps of such a model are proven."""
 _one_at_a_time = Lock()
 turns = BoundedSemaphore(2)
 """Runs of our models that go on at once, for all visitors together. Threads that run models hand Python's lock to and
@@ -277,7 +275,7 @@ def _proven(name: str, made, image=None, **given) -> Trace:
         with turns:
             return made.trace(**given)
     from tracer.lightened import lightened
-    from tracer.tracing import KEEP
+    from tracer.tracing import AT_HAND, KEEP
 
     with _one_at_a_time:
         return lightened(made.trace(**given, keep=AT_HAND), KEEP)
