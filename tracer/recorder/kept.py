@@ -12,7 +12,7 @@ def expect_large_tensors() -> None:
     """Allocates 32 MB once, which nothing touches, and frees them. C's allocator on Linux takes from the size of what
     is freed how much free memory to hold on to (`mallopt`, dynamic mmap threshold); a trace lets go of tens of MB at
     once, and would else fault them in anew, page by page, at the next."""
-    torch.empty(2**25 - 2**16, dtype=torch.uint8)
+    torch.empty(2**25 - 2**16, dtype=torch.uint8, device="cpu")
 
 
 class Kept:
