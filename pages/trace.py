@@ -22,9 +22,10 @@ with listing.container(key="listing"):
 with detail:
     steps.heading(trace, step)
     steps.equation(step)
-    steps.reasons(step)
+    steps.reasons(trace, step)
     steps.tensor(trace, step)
     steps.four_terms(trace, step)
     steps.product(step)
 st.subheader("The operations it covers")
 steps.operations([op for op in trace.ops if op.index in set(step.ops)])
+steps.how_it_counts()

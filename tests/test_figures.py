@@ -3,6 +3,7 @@
 import base64
 import re
 from io import BytesIO
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -235,6 +236,15 @@ def test_products_are_drawn_to_scale(rows, inner, columns):
     assert left[1] == result[1]  # rows of the left factor lie beside the rows of the result
     assert right[0] == result[0]  # columns of the right one above its columns
     assert max(result[0] + result[2], result[1] + result[3]) == pytest.approx(products.SIZE + products.GAP)
+
+
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(5, 3, 5), (1, 128, 10), (64, 4, 2), (50, 50, 1)])
+def test_no_two_words_of_a_product_are_in_one_place(rows, inner, columns):
+    svg = products.drawing(operands(rows, inner, columns), "attention")
+    places = [(float(x), float(y)) for x, y in re.findall(r'<text x="([-.\d]+)" y="([-.\d]+)"', svg)]
+    assert len(places) == 9
+    for (x, y), (across, down) in combinations(places, 2):
+        assert abs(x - across) >= 14 or abs(y - down) >= 13
 
 
 def test_products_name_their_sides():

@@ -12,6 +12,7 @@ import torch
 from test_app import opened, text, upload
 
 import tracer
+from pages.shared import steps
 from tracer import categories, models
 from tracer.figures import operations, operations_table
 from tracer.recorder.ops import LAYOUT
@@ -177,3 +178,19 @@ def test_an_awkward_saved_run_opens_at_every_level(tmp_path):
     at = upload(opened("pages/operations.py"), path.read_bytes(), "run.safetensors")
     for level in operations_table.LEVELS:
         zoom(at, level)
+
+
+def test_a_step_shows_every_line_of_code_that_it_ran():
+    run = tracer.load("nanogpt", D=12, h=3, d_ff=20, L=1).trace()
+    step = run.step("block1.attention.scores")
+    ((file, lines),) = steps.source_lines(run, step).items()
+    assert file == "tracer/blocks.py" == step.source.file and step.source.line in lines
+    assert [line.split("#")[0].strip() for line in lines.values()] == [
+        "scores = q @ k.transpose(-2, -1) / sqrt(d_k)",
+        "scores = scores + mask",
+    ]
+
+
+def test_steps_are_numbered_as_on_the_page_trace(run):
+    rows = operations_table.table(run, "steps")["rows"]
+    assert [row["number"] for row in rows] == list(range(1, len(run.steps) + 1))

@@ -42,6 +42,13 @@ def test_all_is_proven(trace):
     assert trace.notes == ()
 
 
+def test_the_result_of_a_product_is_named_after_the_step_only_where_it_is_the_step(trace):
+    names = {step.id: step.product[2].symbol for step in trace.steps if step.product}
+    assert names["block1.attention.scores"] == r"\mathbf{Q}^{(1)}\,{\mathbf{K}^{(1)}}^{\top}"
+    own = tracer.load("transformer").trace().step("block1.attention.output")  # without a bias
+    assert own.product[2].symbol == own.symbol
+
+
 def test_output_equals_the_plain_forward(model, trace):
     with torch.no_grad():
         assert torch.equal(trace.output, model.net(*model.inputs()))

@@ -47,6 +47,19 @@ MEANINGS = {
     "R_g": "register tokens: extra tokens without pixels",
 }
 
+AXES = {
+    "B": "input",
+    **dict.fromkeys(("N", "N_v", "N_h"), "patch"),
+    **dict.fromkeys(("S", "T", "N + 1", "N + T", "T + 1", "N_v + 1", "N + R_g + 1"), "token"),
+    **dict.fromkeys(("D", "D_v", "D_dec", "D_e", "d_k", "d_v", "d_dec", "d_ff", "d_ffv", "d_ffdec"), "feature"),
+    **dict.fromkeys(("h*d_k", "h_kv*d_k", "h_v*d_v", "h_dec*d_dec"), "feature"),
+    "C*P**2": "pixel value",
+    "K": "class",
+    "V": "token of the vocabulary",
+    "C": "channel",
+}
+"""What one place along an axis is, by the axis' size."""
+
 LATEX = {
     "d_ff": r"d_{\mathrm{ff}}",
     "d_k": "d_k",

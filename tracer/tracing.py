@@ -222,8 +222,8 @@ def _factors(line: Line) -> tuple[tuple[str, tuple[str, str]], ...]:
     product = find(line.equation)
     if product is None or min(len(infer(node)) for node in (product, *product.operands)) < 2:
         return ()
-    whole = infer(line.equation)[-2:] == infer(product)[-2:]
-    names = [latex(operand) for operand in product.operands] + [line.tensor.name if whole else latex(product)]
+    names = [latex(operand) for operand in product.operands]
+    names.append(line.tensor.name if line.equation is product else latex(product))
     shapes = [infer(node)[-2:] for node in (*product.operands, product)]
     return tuple((name, tuple(map(str, shape))) for name, shape in zip(names, shapes, strict=True))
 

@@ -97,7 +97,16 @@ def equation(step: Step) -> None:
         copy_button("Copy LaTeX", step.latex, key="copy")
 
 
-def reasons(step: Step) -> None:
+def source_lines(trace: Trace, step: Step) -> dict[str, dict[int, str]]:
+    """The lines of the model's code that the step's operations ran in, by file, in the order in which they ran."""
+    ran = [op.source for op in trace.ops if op.index in step.ops] or [step.source]
+    files: dict[str, dict[int, str]] = {}
+    for source in filter(None, ran):
+        files.setdefault(source.file, {})[source.line] = source.text.strip()
+    return files
+
+
+def reasons(trace: Trace, step: Step) -> None:
     """Why the step is there, the proof, the line of source, and where texts and run differ."""
     if step.why:
         st.markdown(texts.prose(step.why))
@@ -105,9 +114,9 @@ def reasons(step: Step) -> None:
     (st.success if step.error is not None else st.info)(texts.proof(step), icon=icon)
     if step.note and step.error is not None:
         st.info(texts.prose(step.note), icon=":material/edit_note:")
-    if step.source is not None:
-        st.text(f"{step.source.file}, line {step.source.line}")
-        st.code(step.source.text.strip(), language="python", wrap_lines=True)
+    for file, lines in source_lines(trace, step).items():
+        st.text(f"{file}, {'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines))}")
+        st.code("\n".join(lines.values()), language="python", wrap_lines=True)
 
 
 def tensor(trace: Trace, step: Step) -> None:
@@ -127,7 +136,7 @@ def tensor(trace: Trace, step: Step) -> None:
         matrix,
         step.symbol,
         names[-2:],
-        roles=("query", "key") if square else ("row", "column"),
+        roles=("query", "key") if square else (_role(names[-2], "row"), _role(names[-1], "column")),
         ticks=class_names(trace, step),
     )
     st.plotly_chart(figure, alt=tensors.describe(matrix, symbol_text(step.symbol)), config={"displayModeBar": False})
@@ -173,6 +182,10 @@ def class_names(trace: Trace, step: Step) -> Sequence[str] | None:
     return known[0] if known and step is trace.steps[-1] and len(known[0]) == step.shape[-1] else None
 
 
+def _role(size: str, place: str) -> str:
+    return notation.AXES.get(size, place)
+
+
 def _index(name: str, size: int, axis: int) -> int:
     if size == 1:
         return 0
@@ -186,6 +199,9 @@ def product(step: Step) -> None:
         return
     st.subheader("The matrix product, to scale")
     drawing(products.drawing(step.product, step.stage), "product")
+    inner, result = step.product[0].shape[1], step.product[2].symbol
+    rest = "" if result == step.symbol else " The rest of the equation comes after this product."
+    st.caption(f"The dark row meets the dark column in one value: {inner:,} products of two numbers, added up.{rest}")
 
 
 def operations(ops: Sequence[Op]) -> None:
@@ -204,4 +220,21 @@ def operations(ops: Sequence[Op]) -> None:
         }
         for op in ops
     ]
-    st.dataframe(pd.DataFrame(rows), hide_index=True, alt=f"{len(rows)} operations with shapes and cost")
+    widths = {"op": 50, "name": 110, "inputs": 165, "outputs": 110, "in symbols": 130, "module": 140, "source": 95}
+    columns = {name: st.column_config.Column(width=width) for name, width in widths.items()}
+    columns |= {name: st.column_config.NumberColumn(width=88, format="localized") for name in ("parameters", "FLOP")}
+    st.dataframe(
+        pd.DataFrame(rows),
+        hide_index=True,
+        alt=f"{len(rows)} operations with shapes and cost",
+        column_config=columns,
+        column_order=("op", "name", "inputs", "outputs", "in symbols", "parameters", "FLOP", "module", "source"),
+    )
+
+
+def how_it_counts() -> None:
+    """What the columns of cost hold."""
+    st.caption(
+        "FLOP are counted as PyTorch counts them: two for each multiply-add of matrix products and convolutions, none "
+        "for other operations. Parameters stand at the first operation that reads them, be it only to transpose them."
+    )

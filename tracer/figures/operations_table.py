@@ -97,7 +97,7 @@ def _steps(trace: Trace) -> tuple[list[dict], list[dict]]:
                 _error(step),
             ],
         }
-        for number, step in enumerate(trace.steps)
+        for number, step in enumerate(trace.steps, 1)
     ]
 
 

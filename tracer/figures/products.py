@@ -1,6 +1,7 @@
 """A matrix product drawn to scale: rows of the left factor meet columns of the right one."""
 
 import html
+import re
 
 from tracer.figures.colours import stage_colour
 from tracer.figures.labels import size_html, svg_text, symbol_html, symbol_text
@@ -37,8 +38,8 @@ def drawing(product: tuple[Operand, Operand, Operand], stage: str) -> str:
     parts += [  # one row meets one column in one value
         _box(part, colour, 1) for part in ((ax, ay, aw, row), (bx, by, column, bh), (cx, cy, column, row))
     ]
-    for operand, (x, y, w, h) in zip(product, boxes, strict=True):
-        parts.append(_name(operand.symbol, x, y, w, h))
+    for operand, box in zip(product, boxes, strict=True):
+        parts.append(_name(operand.symbol, box, beside=operand is right))
     parts += [
         _text(_side(left, 0), ax - 8, ay + ah / 2, "end"),
         _text(_side(left, 1), ax + aw / 2, ay + ah + 20, "middle"),
@@ -70,11 +71,15 @@ def _box(box: tuple[float, float, float, float], colour: str, opacity: float) ->
     )
 
 
-def _name(symbol: str, x: float, y: float, w: float, h: float) -> str:
-    """The symbol in the middle of its rectangle, or beside its top left corner where it would not fit."""
-    if w >= 34 and h >= 26:
+def _name(symbol: str, box: tuple[float, float, float, float], beside: bool) -> str:
+    """The symbol in the middle of its rectangle; where it would not fit, `beside` it or above it."""
+    x, y, w, h = box
+    letters = len(re.sub(r"[\^_()]", "", symbol_text(symbol)))
+    if w >= 12 * letters + 8 and h >= 26:
         return _text(symbol_html(symbol), x + w / 2, y + h / 2, "middle", 20)
-    return _text(symbol_html(symbol), x - 6, y - 10, "end", 18)
+    if beside:
+        return _text(symbol_html(symbol), x - 8, y + h / 2, "end", 18)
+    return _text(symbol_html(symbol), x + w / 2, y - 15, "middle", 18)
 
 
 def _side(operand: Operand, axis: int) -> str:
