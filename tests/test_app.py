@@ -118,6 +118,44 @@ def test_a_refused_file_leaves_what_was_there(data, name):
     assert not at.error
 
 
+def test_a_refusal_does_not_follow_the_visitor():
+    at = upload(opened(), b"hello", "words.txt")
+    assert "words.txt" in at.error[0].value
+    assert at.run().error
+    at.switch_page("pages/trace.py").run()
+    assert at.title and not at.error
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_text_that_can_not_be_read_is_refused_and_the_last_one_stays(page):
+    at = opened(page)
+    at.sidebar.selectbox[0].set_value("nanogpt").run()
+    at.text_area[0].set_value("To be").run()
+    at.text_area[0].set_value("^^").run()
+    assert not at.exception and at.title and "'^^' holds '^'" in at.error[0].value
+    assert at.session_state["given"].text == "To be" and at.text_area[0].value == "^^"
+    at.switch_page(PAGES[PAGES.index(page) - 1]).run()
+    assert at.title and not at.error and at.text_area[0].value == "To be"
+
+
+def test_an_unreadable_text_in_the_address_leaves_the_sample():
+    at = AppTest.from_file(str(app.PAGES.parent / "app.py"), default_timeout=SECONDS)
+    at.query_params["model"], at.query_params["text"] = "nanogpt", "^^"
+    at.run()
+    assert not at.exception and at.title and "'^^' holds '^'" in at.error[0].value
+    assert at.session_state["given"].kind == "sample" and at.text_area[0].value == "^^"
+
+
+def test_the_answer_says_how_many_classes_its_bars_leave_out():
+    at = opened()
+    five = sum(sorted(at.session_state["held"][2].result["probabilities"])[-5:])
+    assert f"Softmax of the logits; the 5 likeliest of 10 classes, together {100 * five:.1f} %." in text(at)
+    at.selectbox[0].set_value("nanogpt").run()
+    assert "the 5 likeliest of 65 characters, together" in text(at)
+    at.selectbox[0].set_value("clip").run()
+    assert "Softmax of the logits." in text(at)
+
+
 def test_a_saved_run_opens_on_all_pages(tmp_path):
     at = upload(opened(), picture(size=(40, 60)), "mine.jpg")
     at.session_state["held"][2].save(path := tmp_path / "run.safetensors")

@@ -26,6 +26,12 @@ def folded(page) -> None:
     page.locator(f"{SIDEBAR}[data-collapsed=true]").wait_for(state="attached")
 
 
+def clear(page, box) -> bool:
+    """Whether a box lies below the bar at the top."""
+    bar = page.get_by_test_id("stHeader").bounding_box()
+    return box.bounding_box()["y"] >= bar["y"] + bar["height"]
+
+
 def name_model(page, name: str) -> None:
     box = page.get_by_role("combobox", name="Model")
     box.click()
@@ -53,3 +59,20 @@ def test_a_refusal_folds_the_sidebar_and_stands_above_the_page(phone):
     said.wait_for()
     folded(phone)
     assert said.bounding_box()["y"] < 300
+    assert clear(phone, said)
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_what_is_said_above_a_page_lies_clear_of_the_bar(page, width):
+    page.set_default_timeout(SLOW)
+    page.set_viewport_size({"width": width, "height": 844})
+    page.goto("/mask?model=nanogpt")
+    page.get_by_text("bidirectional", exact=True).click()
+    warning = page.get_by_role("alert").filter(has_text="the weights were trained")
+    warning.wait_for()
+    assert clear(page, warning)
+    page.goto("/trace?model=nanogpt&text=^^")
+    refusal = page.get_by_role("alert").filter(has_text="holds '^'")
+    refusal.wait_for()
+    page.get_by_role("heading", name="Step by step").wait_for()
+    assert clear(page, refusal)

@@ -29,18 +29,25 @@ LONG = {"next", "caption"}
 """Results that are followed by more, so that what is said of the model stands beside them and not below."""
 
 
-def _bars(title: str, names, shares, axis: str) -> None:
+def _bars(title: str, names, shares, axis: str, what: str, count: int | None) -> None:
+    """The likeliest as bars; `what` names them in the plural, `count` is how many the model knows."""
     ranked = classes.ranking([answers.shown(name) for name in names], shares)
     st.subheader(plain(title))
     figure = classes.bars(*zip(*ranked, strict=True))
     figure.update_yaxes(title=axis)
     st.plotly_chart(figure, alt=classes.describe(*zip(*ranked, strict=True)), config=PLAIN)
+    st.caption(plain(classes.drawn(shares, what, count)))
 
 
 def _classes(result, trace) -> None:
     best = classes.ranking(result["classes"], result["probabilities"])[0][0]
     title = "What random weights say" if unlearned(trace) else "The answer"
-    _bars(f"{title}: {best}", result["classes"], result["probabilities"], "class")
+    _bars(f"{title}: {best}", result["classes"], result["probabilities"], "class", "classes", len(result["classes"]))
+
+
+def _vocabulary(trace: Trace) -> int | None:
+    """How many tokens the model chooses among: a result holds the likeliest only."""
+    return next((size.value for size in trace.symbols if size.name == "V"), None)
 
 
 def _next(result, trace) -> None:
@@ -56,7 +63,8 @@ def _next(result, trace) -> None:
             icon=":material/abc:",
         )
     said = first if bare else repr(answers.shown(first))
-    _bars(f"Most probable next: {said}", result["tokens"], result["probabilities"], f"next {unit}")
+    title = f"Most probable next: {said}"
+    _bars(title, result["tokens"], result["probabilities"], f"next {unit}", f"{unit}s", _vocabulary(trace))
     if unit == "character":
         writing.show(trace, unit)
 
@@ -91,7 +99,8 @@ def _caption(result, trace) -> None:
     st.subheader(plain(f"The caption: {result['caption'] or '(none)'}"))
     _looks(result, trace)
     said = " ".join(result["text"])
-    _bars(f"After “{said}” comes", result["tokens"], result["probabilities"], "next word")
+    title = f"After “{said}” comes"
+    _bars(title, result["tokens"], result["probabilities"], "next word", "tokens", _vocabulary(trace))
     writing.show(trace, "word", again="the caption", end=VOCABULARY[1])
 
 
@@ -143,7 +152,8 @@ def _attention(found) -> str:
 
 def _sentences(result, trace) -> None:
     best = classes.ranking(result["sentences"], result["probabilities"])[0][0]
-    _bars(f"The answer: {best}", result["sentences"], result["probabilities"], "sentence")
+    title, count = f"The answer: {best}", len(result["sentences"])
+    _bars(title, result["sentences"], result["probabilities"], "sentence", "sentences", count)
 
 
 def _labels(result, trace) -> None:

@@ -18,14 +18,16 @@ STYLE = Path(__file__).with_name("style.css")
 LARGEST_FILE = 200  # MB: a saved trace; photos have a limit of their own
 
 
-def choices():
+def choices(page: str):
     """Model and input, chosen once for all pages; and the pages' style. What is refused or asked stands above the
-    page. Returns the place for what `run` says of the model."""
+    page of this title. Returns the place for what `run` says of the model."""
     st.html(STYLE)
+    _forget(page)
     with (above := st.container(key="above")):
         address.read()
         libraries.settle()
         address.follow()
+        _readable()
     with st.sidebar:
         given = session.given()
         opened = given.kind == "trace"
@@ -47,6 +49,31 @@ def choices():
         libraries.asking()
     address.write()
     return origin
+
+
+def _forget(page: str) -> None:
+    """Drops a refusal that was read on another page, and the text that it refused."""
+    state = st.session_state
+    if state.get("refused on") not in (None, page):
+        state["refusal"] = ""
+        if session.text_key() in state:
+            state[session.text_key()] = session.given().text or ""
+
+
+def _readable() -> None:
+    """Refuses a text that the model can't read: what was on screen before stays, and the text stays in its box."""
+    state, chosen = st.session_state, session.given()
+    if chosen.kind == "text" and state.get("readable") is not chosen:
+        made = session.model()
+        try:
+            made.inputs(**session.inputs(made, chosen))
+        except ValueError as error:
+            state["given"] = state.get("readable")
+            session.given()
+            state[session.text_key()] = chosen.text
+            said = f"{session.model_name()} could not be run on your text: {' '.join(str(error).split())}."
+            state["refusal"] = f"{said} Your text stays in its box; what is shown is the last input that could be read."
+    state["readable"] = session.given()
 
 
 def _model() -> None:
@@ -138,9 +165,10 @@ def camera_works(url: str | None) -> bool:
     return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
 
 
-def run(origin) -> None:
+def run(origin, page: str) -> None:
     """What belongs to the run on screen: what is known of its model, a file to keep it in, and the legend of its
-    symbols. Nothing where there is no run."""
+    symbols. Nothing where there is no run. By now a refusal was there to be read."""
+    st.session_state["refused on"] = page if st.session_state["refusal"] else None
     if (trace := session.held()) is None:
         return
     with origin:

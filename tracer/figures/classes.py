@@ -8,9 +8,11 @@ from tracer.figures.colours import OTHER, stage_colour
 
 SMALL = 0.05
 """Probabilities below this are no bar on an axis of 0 to 100 %."""
+TOP = 5
+"""Bars that are drawn, of however many classes."""
 
 
-def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = 5) -> go.Figure:
+def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP) -> go.Figure:
     """The `top` classes with their probabilities, the most probable first; the first bar has the head's colour.
 
     The axis goes to 100 %, unless no bar would be seen on it: then to the largest.
@@ -68,6 +70,18 @@ def percent(share: float) -> str:
     return f"{100 * share:.{1 if share >= 0.01 or share == 0 else 2}f} %"
 
 
-def describe(classes: Sequence[str], probabilities: Sequence[float], top: int = 5) -> str:
+def describe(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP) -> str:
     """The text alternative of the bars."""
     return "Most probable classes: " + ", ".join(f"{n} {percent(p)}" for n, p in ranking(classes, probabilities)[:top])
+
+
+def drawn(probabilities: Sequence[float], what: str, count: int | None, top: int = TOP) -> str:
+    """What the bars show; where they leave some out, how many of how many are there and what they sum to.
+
+    `what` names the classes in the plural; `count` is how many the model knows, where the run says so.
+    """
+    shares = sorted(map(float, probabilities), reverse=True)[:top]
+    if count is not None and count <= len(shares):
+        return "Softmax of the logits."
+    known = "" if count is None else f"of {count:,} "
+    return f"Softmax of the logits; the {len(shares)} likeliest {known}{what}, together {percent(sum(shares))}."
