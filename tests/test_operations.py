@@ -135,7 +135,7 @@ def test_an_operation_leads_to_its_makers_its_step_and_its_primitives():
     at.main.selectbox[0].set_value(first).run()
     assert at.main.subheader[0].value == f"{first}: addmm"
     press(at, "Open it into its primitives")
-    assert any("gives what it gave up to" in box.value for box in at.success)
+    assert any("run on the arguments of this operation, gives" in box.value for box in at.success)
     press(at, "Open this step")
     assert at.title[0].value == "Step by step" and at.session_state["step"] == trace.ops[first].step
 

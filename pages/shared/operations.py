@@ -221,9 +221,10 @@ def _primitives(trace: Trace, op: Op) -> None:
         st.caption("It was not opened.")
         return
     if one.error is not None:
+        apart = f"values that differ from its own by at most **{scientific(one.error)}** of the largest"
         st.success(
-            f"PyTorch’s own decomposition, run on the arguments of this operation, gives what it gave up to "
-            f"**{scientific(one.error)}** of the largest value.",
+            "PyTorch’s own decomposition, run on the arguments of this operation, gives "
+            f"{apart if one.error else 'the very values that it gave'}.",
             icon=":material/verified:",
         )
     else:

@@ -190,7 +190,7 @@ def ending(page: Page, x: Tensor, count: int, read, why: str, *, mask=None, befo
 
 WHY = {
     "patches": "A transformer takes a sequence, so the photo becomes one: squares of P × P pixels, read row by row, "
-    "each flattened to a vector. Nothing is computed yet; pixels only move.",
+    "each flattened to a vector. Pixels were normalised before, so that 0 is a usual brightness; here they only move.",
     "embedding": "A learned matrix, the same for every patch, turns each patch into a token of D numbers. Similar "
     "content can lie close together there.",
     "cls": "One more token, learned and the same for every photo, is put in front. Through attention it collects what "
