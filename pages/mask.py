@@ -6,6 +6,7 @@ from pages.shared import frame, influence, session, texts, tokens
 from tracer.attention import layers, segments
 from tracer.figures import masks as pictures
 from tracer.figures.classes import percent
+from tracer.figures.labels import scientific
 
 TITLE = "Mask"
 ICON = ":material/grid_on:"
@@ -13,6 +14,14 @@ ORDER = 4
 
 PLAIN = {"displayModeBar": False}  # its buttons would lie over the picture
 SQUARE = "<style>.st-key-mask { max-width: 36rem; } .st-key-mask > * { aspect-ratio: 1 / 0.94; }</style>"
+
+
+def _kept(rows) -> str:
+    """What the rows of weights of one head keep to, as measured (`masks.Rows`)."""
+    said = f"Over all rows of this head, the sum of a row differs from 1 by at most {scientific(rows.off)}"
+    if rows.closed is None:
+        return f"{said}."
+    return f"{said}, and the largest weight of a closed key is {scientific(rows.closed)}."
 
 
 @st.fragment
@@ -50,8 +59,7 @@ def picture(cells, kind: str, labels: list[str]) -> None:
             f"of {labels[most]}: {percent(float(row.weights[most]))}."
         )
         st.plotly_chart(pictures.row(*row, named, labels), alt=said, config=PLAIN)
-        closed = "" if (row.mask == 0).all() else " The weights of closed keys are exactly 0."
-        st.caption(texts.plain(f"{said}{closed} Each row of weights sums to 1."))
+        st.caption(texts.plain(f"{said} {_kept(masks.rows(trace, head=head, part=part))}"))
         with st.expander("The same as a table"):
             numbers = {"score before": row.before.tolist(), "mask": row.mask.tolist(), "weight": row.weights.tolist()}
             st.dataframe({"key": labels[: len(row.mask)], **numbers}, hide_index=True)

@@ -170,7 +170,7 @@ def test_vit_b_16_opens_on_every_page_and_both_paths_run():
     press(at, "Run both paths")
     assert any("The outputs differ by at most" in box.value for box in at.success)
     at.switch_page("pages/mask.py").run()
-    assert any("every position was to move, and every one did" in box.value for box in at.success)
+    assert any("every output may move, and every one did" in box.value for box in at.success)
 
 
 def test_a_lightened_run_keeps_its_proofs_and_its_attention():

@@ -1,15 +1,17 @@
 """The Mask page: the mask is named, tokens are named alike, both proofs agree, and what is known isn't run again."""
 
 import pytest
+import torch
 from streamlit.testing.v1 import AppTest
 from test_app import text
 from test_models_in_app import chosen
 
 import tracer.masks
 from pages.shared import influence
-from tracer import models
+from tracer import masks, models
+from tracer.figures.labels import scientific
 
-OPEN = "No pair of tokens is closed, so every position was to move, and every one did."
+OPEN = "No pair of tokens is closed, so every output may move, and every one did."
 CLOSED = "The mask predicts exactly these positions."
 
 
@@ -59,8 +61,78 @@ def test_a_patch_that_the_encoder_never_saw_moves_nothing():
 
 def test_no_verdict_speaks_of_a_mask_where_no_pair_is_closed():
     (said,) = verdicts(chosen("transformer", "pages/mask.py"))  # its weights are so sharp that some tokens stand still
-    assert "the mask" not in said and said.startswith("No pair of tokens is closed, so tokens")
-    assert "could move too: their share of attention" in said
+    assert "the mask" not in said and said.startswith("No pair of tokens is closed. Tokens 3 to 4")
+
+
+def test_why_tokens_stood_still_is_measured_in_the_run(monkeypatch):
+    at = chosen("transformer", "pages/mask.py")
+    trace, token = at.session_state["held"][2], at.main.select_slider[1].value
+    model, (said,) = models.load("transformer"), verdicts(at)
+    still = sorted(set(range(16)) - set(masks.influence(model, model.inputs(), token).leaving))
+    weights = trace.attention(0)[0]  # of the one block: before it, only the token itself has moved
+    assert f"at most {scientific(float(weights[:, still, token].max()))} of their attention" in said
+    assert said.endswith("In 32 bits, 1 plus that is 1.")
+    monkeypatch.setattr(tracer.masks, "attended", lambda *a, **k: 1e-6)  # enough to be seen
+    (said,) = verdicts(chosen("transformer", "pages/mask.py"))
+    assert said.endswith("could move too, and did not.")
+
+
+@pytest.mark.parametrize(
+    ("model", "mask", "given", "said"),
+    [
+        (
+            "transformer",
+            None,
+            None,
+            "trained bidirectional. Compared with that, under causal, 15 of 16 tokens see fewer",
+        ),
+        (
+            "nanogpt",
+            None,
+            "KING",
+            "trained causal. Compared with that, under bidirectional, 3 of 4 tokens see more.",
+        ),
+        ("nanogpt", "bidirectional", "K", "under bidirectional, each token sees the same ones."),
+        ("vit-text", None, None, "under prefix, 63 of 75 tokens see more; under bidirectional, 74 of 75 tokens"),
+    ],
+)
+def test_what_tokens_see_beside_training_is_counted(model, mask, given, said):
+    at = chosen(model, "pages/mask.py")
+    if given:
+        at.text_area[0].set_value(given).run()
+    if mask:
+        at.segmented_control[0].set_value(mask).run()
+    assert not at.exception and said in text(at) and "never saw" not in text(at)
+
+
+def test_masks_are_compared_on_the_tokens_that_both_have():
+    open_, causal, shift = torch.ones(4, 4).bool(), torch.ones(5, 5).tril().bool(), torch.eye(4).roll(1, 1).bool()
+    assert influence._against(open_, causal) == "3 of 4 tokens see more"
+    assert influence._against(causal, open_) == "3 of 4 tokens see fewer"
+    assert influence._against(shift, torch.eye(4).bool()) == "4 of 4 tokens see others"
+    assert influence._against(shift, causal) == "1 of 4 tokens see fewer and 3 of 4 tokens see others"
+    assert influence._against(causal[:3, :3], causal) == "each token sees the same ones"
+
+
+def test_the_notice_claims_no_other_answer():
+    at = chosen("transformer", "pages/mask.py")
+    at.text_area[0].set_value("a" * 16).run()
+    before = at.session_state["held"][2].result["tokens"]
+    at.segmented_control[0].set_value("causal").run()
+    assert at.session_state["held"][2].result["tokens"] == before
+    assert at.warning[0].value == (
+        "The mask is **causal**, but the weights were trained **bidirectional**: the answer may be a different one."
+    )
+    assert "; trained with mask=bidirectional, run here with mask=causal." in text(at)
+
+
+def test_what_rows_of_weights_keep_to_is_measured(monkeypatch):
+    at = chosen("nanogpt", "pages/mask.py")
+    off = masks.rows(at.session_state["held"][2]).off
+    assert 0 < off < 1e-6 and f"the sum of a row differs from 1 by at most {scientific(off)}, and" in text(at)
+    monkeypatch.setattr(masks, "rows", lambda *a, **k: masks.Rows(0.25, 0.5))
+    said = text(chosen("nanogpt", "pages/mask.py"))
+    assert "differs from 1 by at most 2.5 × 10⁻¹, and the largest weight of a closed key is 5.0 × 10⁻¹." in said
 
 
 def test_another_mask_is_chosen_and_proven_too():
@@ -83,15 +155,15 @@ def test_what_each_mask_changes_is_said_of_this_input(model):
     assert len(set(table["what the model says"])) > 1
     at.segmented_control[0].set_value("bidirectional").run()
     assert not at.exception and subheaders(at)[0] == "The mask that ran: bidirectional"
-    assert at.success and not at.error and "The weights were trained" in text(at)
+    assert at.success and not at.error and "they were trained" in text(at)
 
 
 def test_a_model_without_a_mask_says_so_and_shows_no_closed_keys():
     at = chosen("vit", "pages/mask.py")
-    assert "every token may look at every token" in at.info[0].value and "closed keys" not in text(at)
+    assert "every token may look at every token" in at.info[0].value and "closed key" not in text(at)
     assert "By segment" not in subheaders(at)
     closed = chosen("nanogpt", "pages/mask.py")
-    assert not closed.info and "closed keys are exactly 0" in text(closed)
+    assert not closed.info and "the largest weight of a closed key is 0." in text(closed)
 
 
 def test_what_parts_segments_is_there_only_where_there_are_several():

@@ -7,7 +7,22 @@ from hazards import ExplicitAttention, FusedAttention
 import tracer
 from tracer.attention import layers
 from tracer.attention.chain import hides
-from tracer.masks import blocks, causal, influence, kind, padded, prefix, reach, row, said, streams, visible
+from tracer.masks import (
+    Moved,
+    attended,
+    blocks,
+    causal,
+    influence,
+    kind,
+    padded,
+    prefix,
+    reach,
+    row,
+    rows,
+    said,
+    streams,
+    visible,
+)
 from tracer.record import Segment
 
 SEGMENTS = (Segment("image", 0, 2), Segment("text", 2, 7))
@@ -48,6 +63,28 @@ def test_one_row_before_and_after_the_mask(make, mask):
     assert torch.allclose(found.before, (q @ k.transpose(-2, -1) / 2)[0, 2, 3], atol=1e-6)
     assert torch.equal(found.mask == 0, visible(trace, 0, head=2)[3])
     assert torch.allclose((found.before + found.mask).softmax(-1), found.weights, atol=1e-6)
+
+
+@pytest.mark.parametrize("mask", ["none", "causal"])
+def test_what_all_rows_of_a_head_keep_to(mask, monkeypatch):
+    trace = tracer.trace(FusedAttention(mask), torch.randn(2, 7, 12))
+    found, weights = rows(trace, head=2), trace.attention(0, 2)[0]
+    assert found.off == float((weights.double().sum(-1) - 1).abs().max()) < 1e-6
+    assert found.closed == (None if mask == "none" else 0.0)
+    wrong = weights.clone()
+    wrong[0, 6] += 0.25  # closed by the causal mask
+    monkeypatch.setattr(type(trace), "attention", lambda self, *a, **k: wrong[None])
+    assert rows(trace, head=2).off == pytest.approx(0.25)
+    assert rows(trace, head=2).closed == (None if mask == "none" else 0.25)
+
+
+def test_attention_on_what_had_moved_by_then():
+    trace = tracer.trace(FusedAttention("causal", layers=2), torch.randn(2, 7, 12))
+    first, second = (trace.attention(layer).double() for layer in (0, 1))
+    assert attended(trace, [5], Moved((2,), (2,))) == max(w[:, :, 5, 2].max() for w in (first, second))
+    later = max(first[:, :, 5, 2].max(), second[:, :, 5][..., [2, 3, 6]].sum(-1).max())  # not yet before block 1
+    assert attended(trace, [5], Moved((2,), (2, 3, 6))) == pytest.approx(float(later), abs=1e-12)
+    assert attended(trace, [1], Moved((2,), (2, 3, 6))) == 0
 
 
 def test_kinds_by_hand():
@@ -172,4 +209,4 @@ def test_what_hides_a_key_is_told_by_its_numbers():
 def test_what_is_said_under_a_mask_is_what_its_trace_says(mask):
     model = tracer.load("vit-text", mask=mask)
     trace, found = model.trace(prove=False), said(model, model.inputs())
-    assert found.share == float(visible(trace).float().mean()) and found.result == trace.result
+    assert torch.equal(found.cells, visible(trace)) and found.result == trace.result

@@ -74,7 +74,7 @@ def test_without_a_mask_every_token_sees_all_others_and_notes_say_so():
     trace = model.trace(text="To be, or")
     assert "mask" not in {step.id for step in trace.steps} and trace.attention(0).min() > 0
     assert "none runs" in trace.step("block2.attention.scores").note
-    assert trace.weights.endswith("but with mask=bidirectional and not causal")
+    assert trace.weights.endswith("; trained with mask=causal, run here with mask=bidirectional")
 
 
 TINY = {"sizes": {"V": 65, "T_max": 8, "D": 16, "h": 2, "d_ff": 24, "L": 1}, "batch": 16, "warmup": 3}

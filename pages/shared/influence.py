@@ -1,13 +1,20 @@
 """The choice of a mask, and the proof that knows no mask: change one token, and see which positions move."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from pages.shared import session, texts
 from tracer import models
 from tracer.figures import answers, classes
+from tracer.figures.labels import scientific
 from tracer.record import Segment, Trace
+
+if TYPE_CHECKING:
+    from tracer.masks import Moved
 
 
 def allowed() -> tuple[str, ...]:
@@ -22,8 +29,7 @@ def notice() -> None:
     if now is None or session.given().kind == "trace" or now == (trained := _trained()):
         return
     st.warning(
-        f"The mask is **{now}**, but the weights were trained **{trained}**: the model sees what it never saw in "
-        "training, and its answer is another one than that of the trained model.",
+        f"The mask is **{now}**, but the weights were trained **{trained}**: the answer may be a different one.",
         icon=":material/grid_on:",
     )
     st.button(f"Back to {trained}", icon=":material/undo:", on_click=_back, args=(trained,))
@@ -67,24 +73,38 @@ def changes(trace: Trace, cells) -> None:
     st.subheader("What another mask changes")
     now, masks = session.model().options["mask"], allowed()
     with st.spinner("Running the model under the other masks"):
-        known = {now: (float(cells.float().mean()), trace.result)}
-        shares, results = zip(*(_under(mask, known) for mask in masks), strict=True)
+        known = {now: (cells, trace.result)}
+        opened, results = zip(*(_under(mask, known) for mask in masks), strict=True)
     st.table(
         {
             "mask": masks,
-            "pairs of tokens open": [classes.percent(share) for share in shares],
+            "pairs of tokens open": [classes.percent(float(mask.float().mean())) for mask in opened],
             "what the model says": [texts.plain(answers.short(result)) for result in results],
         },
         hide_index=True,
     )
+    trained, opened = _trained(), dict(zip(masks, opened, strict=True))
+    others = [f"under {mask}, {_against(opened[mask], opened[trained])}" for mask in masks if mask != trained]
     st.caption(
-        f"The same input, the same weights; only the mask differs. The weights were trained {_trained()}: under "
-        "another mask their rows meet tokens that they never saw in training."
+        f"The same weights under each mask; they were trained {trained}. Compared with that, {'; '.join(others)}."
     )
 
 
+def _against(cells, trained) -> str:
+    """How many tokens see more or fewer tokens under a mask than under the trained one: bool `[S, S]`, each.
+
+    Of the tokens that both have: a model that writes its own text may write a longer one under another mask.
+    """
+    count = min(len(cells), len(trained))
+    cells, trained = cells[:count, :count], trained[:count, :count]
+    more, fewer = (cells & ~trained).any(dim=1), (trained & ~cells).any(dim=1)
+    ways = (("more", more & ~fewer), ("fewer", fewer & ~more), ("others", more & fewer))
+    said = [f"{int(which.sum())} of {count} tokens see {way}" for way, which in ways if which.any()]
+    return " and ".join(said) or "each token sees the same ones"
+
+
 def _under(mask: str, known: dict):
-    """The share that a mask opens and what the model says under it: known of the run on screen, else by running."""
+    """A mask, bool `[S, S]`, and what the model says under it: known of the run on screen, else by running."""
     options = tuple(sorted({**dict(session.options()), "mask": mask}.items()))
 
     def run():
@@ -146,7 +166,7 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
         st.markdown("Nothing of it enters this tower: the model never saw this token.")
     elif entering != (token,):
         st.markdown(f"What enters this tower was mixed before: {_tokens(entering)} had moved already.")
-    _verdict(trace, cells, entering, moved, part)
+    _verdict(trace, cells, found, part)
 
 
 def _moved(token: int, part: str):
@@ -163,11 +183,12 @@ def _moved(token: int, part: str):
         return str(error)
 
 
-def _verdict(trace: Trace, cells, entering: Sequence[int], moved: Sequence[int], part: str) -> None:
+def _verdict(trace: Trace, cells, found: Moved, part: str) -> None:
     """Whether what moved is what the mask predicts."""
     from tracer.attention import layers
     from tracer.masks import reach
 
+    entering, moved = found
     expected = reach(cells, entering, len(layers(trace, part)))
     still, all_open = sorted(set(expected) - set(moved)), bool(cells.all())
     if set(moved) == set(expected):
@@ -175,20 +196,32 @@ def _verdict(trace: Trace, cells, entering: Sequence[int], moved: Sequence[int],
         if not entering:
             agree = "So nothing may move, and nothing did."
         elif all_open:
-            agree = "No pair of tokens is closed, so every position was to move, and every one did."
+            agree = "No pair of tokens is closed, so every output may move, and every one did."
         st.success(agree, icon=":material/verified:")
     elif set(moved) < set(expected):
-        closed = (
-            f"No pair of tokens is closed, so {_tokens(still)} could move too"
-            if all_open
-            else f"Nothing moved that the mask closes off. It would also let {_tokens(still)} move"
-        )
-        st.success(
-            f"{closed}: their share of attention on this token is too small to change a 32-bit number.",
-            icon=":material/verified:",
-        )
+        closed = "No pair of tokens is closed" if all_open else "Nothing moved that the mask closes off"
+        could = f"{_tokens(still).capitalize()} could move too, and did not"
+        st.success(f"{closed}. {could}{_why(trace, still, found, part)}.", icon=":material/verified:")
     else:
         st.error(f"The mask predicts {_tokens(expected)}: the two proofs disagree.", icon=":material/error:")
+
+
+def _why(trace: Trace, still: Sequence[int], moved: Moved, part: str) -> str:
+    """Why tokens stood still that could move, where their attention on what moved is so small that it tells why."""
+    from torch import tensor
+
+    from tracer.masks import attended
+
+    try:
+        share = attended(trace, still, moved, part=part)
+    except ValueError:  # the attention of a later block can't be recovered
+        return ""
+    if tensor(1.0) + share != 1:
+        return ""
+    return (
+        f": in any block and head, at most {scientific(share)} of their attention goes to tokens that had moved. In "
+        "32 bits, 1 plus that is 1"
+    )
 
 
 def _tokens(positions: Sequence[int]) -> str:

@@ -1,21 +1,23 @@
 """Masks: the ones that models make, what a trace's mask lets see, and which outputs a token really moves.
 
 `visible` reads the mask that ran, cell by cell, from any trace. `influence` is a second proof that knows nothing of
-masks: it changes one token and looks which positions move. `reach` says what the mask predicts for that. `said` is
-what a model says under its mask.
+masks: it changes one token and looks which positions move. `reach` says what the mask predicts for that, `attended`
+how much the positions that stood still looked at those that moved. `said` is what a model says under its mask.
 """
 
 from tracer.masks.alternatives import Said, said
 from tracer.masks.influence import Moved, Streams, influence, streams
 from tracer.masks.kinds import causal, padded, prefix
-from tracer.masks.reading import Block, Row, blocks, kind, reach, row, visible
+from tracer.masks.reading import Block, Row, Rows, attended, blocks, kind, reach, row, rows, visible
 
 __all__ = [
     "Block",
     "Moved",
     "Row",
+    "Rows",
     "Said",
     "Streams",
+    "attended",
     "blocks",
     "causal",
     "influence",
@@ -24,6 +26,7 @@ __all__ = [
     "prefix",
     "reach",
     "row",
+    "rows",
     "said",
     "streams",
     "visible",

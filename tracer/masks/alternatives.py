@@ -1,4 +1,4 @@
-"""What a model says under a mask, and how much that mask lets through, without the proofs of a trace."""
+"""What a model says under a mask, and the mask as it ran, without the proofs of a trace."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class Said(NamedTuple):
-    """The share of (query, key) cells that are open in the first block, 0 to 1, and what the model says."""
+    """The mask of the first block, bool `[S_q, S_k]`, True where open, and what the model says."""
 
-    share: float
+    cells: torch.Tensor
     result: Mapping[str, object]
 
 
@@ -31,4 +31,4 @@ def said(model: Model, inputs: Inputs) -> Said:
         recording = record(model.net, tuple(inputs), inputs.named)
         result = model.spec.result(model, inputs, recording.output)
     run = assemble(model.net, recording, model=model.name, sizes={}, derived={}, solution=None, parts=model.spec.parts)
-    return Said(float(visible(run).float().mean()), result)
+    return Said(visible(run), result)

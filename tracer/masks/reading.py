@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from tracer.attention import layers
 from tracer.attention.chain import HIDDEN, hides, scores_rows
 from tracer.record import AttentionRecord, Segment, Trace
+
+if TYPE_CHECKING:
+    from tracer.masks.influence import Moved
 
 
 class Row(NamedTuple):
@@ -18,6 +21,16 @@ class Row(NamedTuple):
     before: torch.Tensor
     mask: torch.Tensor
     weights: torch.Tensor
+
+
+class Rows(NamedTuple):
+    """All rows of weights of one head: how far their sums are from 1 at most, and the largest weight of a closed cell.
+
+    The latter is None where no cell is closed.
+    """
+
+    off: float
+    closed: float | None
 
 
 class Block(NamedTuple):
@@ -70,6 +83,13 @@ def row(trace: Trace, query: int, layer: int = 0, *, head: int = 0, part: str | 
     return Row(before, torch.where(after > HIDDEN, torch.zeros_like(before), hidden), weights)
 
 
+def rows(trace: Trace, layer: int = 0, *, head: int = 0, part: str | None = None) -> Rows:
+    """What the attention weights of one head keep to, for the first input of the batch, summed in float64."""
+    weights = trace.attention(layer, head, part=part)[0].double()
+    closed = weights[~visible(trace, layer, head=head, part=part)]
+    return Rows(float((weights.sum(dim=-1) - 1).abs().max()), float(closed.max()) if len(closed) else None)
+
+
 def kind(cells: torch.Tensor) -> str:
     """What mask bool `[S, S]` is: "bidirectional", "causal", "prefix", "padded", or "other".
 
@@ -110,3 +130,18 @@ def reach(cells: torch.Tensor, tokens: int | Collection[int], hops: int) -> tupl
     for _ in range(hops):
         moved = moved | (cells & moved).any(dim=1)
     return tuple(moved.nonzero().flatten().tolist())
+
+
+def attended(trace: Trace, queries: Collection[int], moved: Moved, *, part: str | None = None) -> float:
+    """The share of attention, 0 to 1, that any of `queries` gives at most, in a block and head, to what had moved by
+    then.
+
+    Before the first block that is what entered it; before a later one, what of the tokens that moved in the end the
+    mask lets the change reach by then. ValueError where a block's attention can't be recovered.
+    """
+    cells, most = visible(trace, part=part), 0.0
+    for layer in range(len(layers(trace, part))):
+        before = sorted({*moved.entering, *moved.leaving}.intersection(reach(cells, moved.entering, layer)))
+        shares = trace.attention(layer, part=part)[:, :, list(queries)][..., before].double().sum(dim=-1)
+        most = max(most, float(shares.max()))
+    return most

@@ -127,9 +127,9 @@ def load(name: str, *, weights=None, **config):
 
         place(net, WEIGHTS / f"{name}.safetensors")
         origin_text = origin(name)
-        for option in spec.options:
-            if full[option] != shipped[option]:
-                origin_text += f", but with {option}={full[option]} and not {shipped[option]}"
+        if other := [option for option in spec.options if full[option] != shipped[option]]:
+            trained, run = (" and ".join(f"{option}={of[option]}" for option in other) for of in (shipped, full))
+            origin_text += f"; trained with {trained}, run here with {run}"
     else:
         origin_text, found = "seeded random weights", _facts(found, "mean", "std", "vocabulary", "classes")
     return Model.of(name, spec, net, full, weights=origin_text, card=found)
