@@ -1,6 +1,7 @@
 """Every model on every page, with the inputs it takes, its answer in its own form."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 from test_app import PAGES, SECONDS, picture, text, upload
 
 import app
-from pages.shared import session
+from pages.shared import session, texts
 from tracer import models
 
 TEXT = [name for name in models.names() if models.takes(name) == ("text",)]
@@ -210,3 +211,22 @@ def test_a_model_of_one_channel_is_shown_a_grey_picture():
     assert "1 for grey" in text(at)
     seen = session.traced_view(at.session_state["held"][2])
     assert np.asarray(seen.photo).std(axis=-1).max() > 0 and np.asarray(seen.image).std(axis=-1).max() == 0
+
+
+@pytest.mark.parametrize("model", [name for name in models.names() if models.card(name)])
+def test_a_card_says_how_good_the_model_is_in_figures_of_its_own(model):
+    card = models.card(model)
+    named = re.findall(r"{([^}]*)}", card["says"])
+    assert named and all(isinstance(card[name], (int, float)) for name in named)
+    said = texts.card(card)
+    assert "{" not in said
+    first = card[named[0]]
+    assert (f"{first:,}" if isinstance(first, int) else f"{first:.1%}"[:-1]) in said
+
+
+def test_with_another_mask_the_measured_figure_is_not_claimed(monkeypatch):
+    state = {"model": "nanogpt", "options": {"nanogpt": (("mask", "bidirectional"),)}}
+    monkeypatch.setattr(session.st, "session_state", state)
+    assert "loss" not in texts.card(session.card())
+    state["options"] = {}
+    assert "1.443" in texts.card(session.card())

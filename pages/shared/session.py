@@ -136,8 +136,14 @@ def model_name() -> str:
 
 
 def card() -> dict | None:
-    """What is known of the model's weights: sizes, classes, accuracy; None for a saved trace or a model without."""
-    return None if given().kind == "trace" else models.card(model_name())
+    """What is known of the model's weights: sizes, classes, how good; None for a saved trace or a model without.
+
+    With other options than it was measured with, nothing is known of how good it is.
+    """
+    facts = None if given().kind == "trace" else models.card(model_name())
+    if facts and options():
+        return {name: fact for name, fact in facts.items() if name != "says"}
+    return facts
 
 
 def view() -> View | None:

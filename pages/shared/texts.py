@@ -81,18 +81,25 @@ def about(trace: Trace) -> str:
 
 def card(facts: Mapping | None) -> str:
     """What the model knows and how well, from the card of its weights; empty without one."""
-    if not facts or "classes" not in facts:
-        return ""
-    sizes, classes = facts.get("sizes", {}), facts["classes"]
-    sentence = (
-        f"This model knows {len(classes)} classes and nothing else: {', '.join(classes)}. "
-        f"It sees {sizes.get('H')} × {sizes.get('W')} pixels, so fine detail is lost before it starts, "
-        "and whatever you show it, it answers with one of these classes."
-    )
-    if (accuracy := facts.get("accuracy")) is not None:
-        share = accuracy if accuracy <= 1 else accuracy / 100
-        sentence += f" On test images it never saw, it is right {percent(share)} of the time."
-    return sentence
+    facts, sentences = facts or {}, []
+    if classes := facts.get("classes"):
+        sizes = facts.get("sizes", {})
+        sentences.append(
+            f"This model knows {len(classes)} classes and nothing else: {', '.join(classes)}. "
+            f"It sees {sizes.get('H')} × {sizes.get('W')} pixels, so fine detail is lost before it starts, "
+            "and whatever you show it, it answers with one of these classes."
+        )
+    if says := facts.get("says"):
+        figures = {name: fact for name, fact in facts.items() if isinstance(fact, (int, float))}
+        sentences.append(says.format_map({name: _figure(figure) for name, figure in figures.items()}))
+    return " ".join(sentences)
+
+
+def _figure(value: float) -> str:
+    """A count, or a share in percent, or another figure as it is."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return percent(value) if value <= 1 else f"{value:g}"
 
 
 def proof(step: Step) -> str:

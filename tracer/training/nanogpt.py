@@ -122,5 +122,6 @@ class Recipe:
             "vocabulary": SHAKESPEARE[: self.sizes["V"]],
             "unit": f"loss in nats per character, on the last tenth of the text in windows of {text.T}",
             "data": f"tiny Shakespeare (Karpathy 2015), its first {len(text.numbers):,} characters",
+            "says": "On {characters} characters that it was not trained on, its loss is {loss} nats per character.",
             "licence": "weights made by this repository, under its licence; the plays are in the public domain",
         }

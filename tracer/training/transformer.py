@@ -106,6 +106,7 @@ class Recipe:
             "options": {"positions": "sinusoidal", "mask": "bidirectional"},
             "vocabulary": ALPHABET[:V],
             "data": f"strings of 1 to {T} characters drawn at random, filled up with blanks to {T}",
+            "says": "Of {strings} strings that it never saw, it reverses {exact} without a mistake.",
             "licence": "weights and strings made by this repository, under its licence",
         }
 

@@ -107,6 +107,7 @@ class Recipe:
             "resize": f"centre crop to a square, then {self.sizes['H']}×{self.sizes['W']} by bicubic with antialias; "
             "pixels from 0 to 1, less the mean, over the std",
             "data": f"CIFAR-10 (Krizhevsky 2009), {len(images):,} training images, random crop, flip and cutout",
+            "says": "On {images} test images that it never saw, it is right {accuracy} of the time.",
             "licence": "weights made by this repository, under its licence; CIFAR-10 comes without one: "
             "A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
         }

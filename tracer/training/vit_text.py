@@ -123,6 +123,8 @@ class Recipe:
             "resize": "centre crop to a square, then 64×64 by bicubic with antialias; pixels from 0 to 1, less the "
             "mean, over the std",
             "data": f"drawn scenes and their captions, {len(data):,} new ones in each epoch",
+            "says": "On {scenes} drawn scenes that it never saw, its caption is right for {one object} of those with"
+            " one object, {two objects} with two and {three objects} with three.",
             "licence": "weights made by this repository from its own drawings, under its licence",
         }
 
