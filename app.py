@@ -29,13 +29,13 @@ def main() -> None:
         st.Page(path, title=title, icon=icon, default=not place) for place, (path, title, icon) in enumerate(found())
     ]
     page = st.navigation(pages)
-    origin = sidebar.choices(page.title)
+    origin = sidebar.choices(page.url_path)
     with st.sidebar:
         components.phone()
     with frame.around():
         influence.notice()
         page.run()
-    sidebar.run(origin, page.title)
+    sidebar.run(origin, page.url_path)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,8 @@ if trace.steps:
         "Each box is a step; the arrow after it carries its shape, in symbols and in numbers. Choose a step to open it."
     )
     if clicked := components.pipeline_map(trace):
-        st.switch_page("pages/trace.py", query_params={"step": clicked})
+        st.session_state["step"] = clicked  # in the address of the next page, not of this one
+        st.switch_page("pages/trace.py", query_params=st.query_params.to_dict())
 else:
     st.info("Nobody has written this model’s equations down, so there are no steps. All else was recorded:")
     st.page_link("pages/operations.py", label="See its operations", icon=":material/account_tree:")

@@ -39,6 +39,13 @@ def test_a_photo_that_was_forgotten_is_named():
     assert "mine.png was forgotten when the page was loaded anew" in at.error[0].value
 
 
+def test_the_first_model_and_the_place_on_another_page_are_not_in_an_address():
+    at = AppTest.from_file(APP, default_timeout=SECONDS)
+    at.query_params["step"] = "patches"
+    at.run()
+    assert not at.exception and dict(at.query_params) == {}
+
+
 @pytest.mark.parametrize(("page", "name", "value"), [("trace", "step", "foo"), ("operations", "op", "9999")])
 def test_a_step_that_the_run_lacks_is_named_and_nothing_is_lost(page, name, value):
     at = AppTest.from_file(APP, default_timeout=SECONDS).run()

@@ -94,6 +94,49 @@ def test_a_step_of_the_pipeline_opens(page):
     quiet(page)
 
 
+@pytest.mark.parametrize(
+    ("given", "first", "added"), [("", "patches", [2, 1, 1]), ("model=nanogpt&text=To+be", "mask", [2, 1, 2])]
+)
+def test_a_move_adds_few_entries_to_the_history(page, given, first, added):
+    """One, and one more where a page, which Streamlit opens bare, has something to say in its address."""
+    start, steps = f"/?{given}" if given else "/", f"{given}&step=" if given else "step="
+    addresses = [f"/trace?{steps}{first}", f"/trace?{steps}embedding", f"/attention?{given}" if given else "/attention"]
+    page.goto(start)
+    page.get_by_text("What this run proves").wait_for()
+    settled(page)
+    lengths = [page.evaluate("history.length")]
+    for (role, name), address in zip(
+        (("link", "Trace"), ("button", "Next"), ("link", "Attention")), addresses, strict=True
+    ):
+        page.get_by_role(role, name=name, exact=role == "link").click()
+        page.wait_for_url(f"**{address}")
+        settled(page)
+        lengths.append(page.evaluate("history.length"))
+    assert np.diff(lengths).tolist() == added
+    backs = 0
+    while not page.url.endswith(start):
+        page.evaluate("history.back()")
+        page.wait_for_timeout(500)
+        settled(page)
+        backs += 1
+    assert backs <= sum(added)
+    page.get_by_text("What this run proves").wait_for()
+
+
+def test_a_step_that_is_opened_from_the_overview_is_not_in_its_address(page):
+    go(page)
+    page.get_by_role("button", name=re.compile("Scores")).click()
+    page.wait_for_url("**/trace?step=block1.attention.scores")
+    settled(page)
+    page.evaluate("history.back()")
+    page.wait_for_timeout(500)
+    if "/trace" in page.url:
+        settled(page)
+        page.evaluate("history.back()")
+    page.get_by_text("What this run proves").wait_for()
+    assert "step" not in page.url
+
+
 def test_every_equation_is_rendered(page):
     """All steps before the blocks, in the first block and after the blocks; the other blocks repeat it."""
     for start, steps in (("patches", 18), ("norm", 3)):

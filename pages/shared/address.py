@@ -1,4 +1,8 @@
-"""The address of every page carries the model and the sample or the text, so that it can be reloaded and handed out."""
+"""The address of every page carries the model and the sample or the text, so that it can be reloaded and handed out.
+
+What a fresh session shows anyway, the first model on its first sample, needs no words in an address. Streamlit makes an
+entry in the browser's history of every change, so an address is written once and never with what it says already.
+"""
 
 import streamlit as st
 
@@ -7,6 +11,8 @@ from tracer import models
 
 LONGEST = 500
 """Characters of a text that an address carries; browsers and mail programs cut longer ones."""
+PLACES = {"trace": "step", "operations": "op"}
+"""What the address of a page says of the place on it."""
 
 
 def read() -> None:
@@ -35,21 +41,30 @@ def follow() -> None:
         state["refusal"] = f"{wanted['file'][:100]} was forgotten when the page was loaded anew: give it again."
 
 
-def write() -> None:
-    """What the pages show, as far as an address can say it."""
+def write(page: str) -> None:
+    """What the page `page` shows, as far as an address can say it."""
     chosen, asked = session.given(), st.session_state.get("asked")
-    named = {} if chosen.kind == "trace" else {"model": asked.name if asked else session.model_name()}
+    model = asked.name if asked else session.model_name()
+    silent = chosen.kind == "trace" or (model == session.FIRST_MODEL and "model" not in st.query_params)
+    named = {} if silent else {"model": model}
     if chosen.own or chosen.kind == "trace":
         named["file"] = chosen.name
     elif chosen.name != session.sample_names()[0]:
         named["sample"] = chosen.name
     if chosen.text and len(chosen.text) <= LONGEST:
         named["text"] = chosen.text
-    for name in ("model", "sample", "text", "file"):
-        if name not in named:
-            st.query_params.pop(name, None)
-        elif st.query_params.get(name) != named[name]:
-            st.query_params[name] = named[name]
+    if (name := PLACES.get(page)) and (place := st.query_params.get(name) or _step(name)):
+        named[name] = place
+    if st.query_params.to_dict() != named:
+        st.query_params.from_dict(named)
+
+
+def _step(name: str) -> str | None:
+    """The step that the page of steps goes to by itself, as far as that is known before it is drawn."""
+    if name != "step" or (trace := session.held()) is None:
+        return None
+    known, last = [step.id for step in trace.steps], st.session_state.get("step")
+    return last if last in known else next(iter(known), None)
 
 
 def names_another(name: str, known) -> bool:

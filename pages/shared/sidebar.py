@@ -20,7 +20,7 @@ LARGEST_FILE = 200  # MB: a saved trace; photos have a limit of their own
 
 def choices(page: str):
     """Model and input, chosen once for all pages; and the pages' style. What is refused or asked stands above the
-    page of this title. Returns the place for what `run` says of the model."""
+    page of this address. Returns the place for what `run` says of the model."""
     st.html(STYLE)
     _forget(page)
     with (above := st.container(key="above")):
@@ -47,7 +47,7 @@ def choices(page: str):
         if refusal := st.session_state["refusal"]:
             st.error(quoted(refusal), icon=":material/block:")
         libraries.asking()
-    address.write()
+    address.write(page)
     return origin
 
 
