@@ -21,7 +21,7 @@ if not trace.attentions:
     st.info("This run has no attention: there is no map to show.")
     frame.leave()
 part = tokens.tower(trace)
-if {segment.name for segment in segments(trace, part)} == {"text"}:
+if "text" in {segment.name for segment in segments(trace, part)}:
     what = "token"
     title.title("What does a token attend to?")
 if "random weights" in trace.weights:

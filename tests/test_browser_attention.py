@@ -43,3 +43,78 @@ def test_the_matrix_is_used_with_keys_and_its_focus_is_seen(page):
     assert "14: 'n' attends most to" in page.locator(".lead").inner_text()
     assert "14: 'n' attends most to" in page.locator(".live").inner_text()
     assert "14: 'n'" in grid.get_attribute("aria-label")
+
+
+def test_a_row_of_the_matrix_is_pinned_by_a_click_and_its_axes_are_named(page):
+    page.goto("/attention?model=transformer")
+    page.locator(".lead").wait_for()
+    settled(page)
+    assert page.locator(".axis").all_inner_texts() == ["query (row)", "key (column)"]
+    grid, lead = page.locator(".grid"), page.locator(".lead")
+    box = grid.bounding_box()
+
+    def at(row: int) -> tuple[float, float]:
+        return box["x"] + 5, box["y"] + (row + 0.5) * box["height"] / 16
+
+    page.mouse.move(*at(2))
+    assert " 2: " in lead.inner_text()
+    page.mouse.click(*at(3))
+    page.mouse.move(*at(9))
+    assert " 3: " in lead.inner_text() and ", pinned" in grid.get_attribute("aria-label")
+    assert "9: " in page.locator(".cell").inner_text()  # the cell below the pointer is still read out
+    page.mouse.click(*at(9))
+    page.mouse.move(*at(3))
+    assert " 9: " in lead.inner_text()
+    page.mouse.click(*at(9))
+    page.mouse.move(*at(3))
+    assert " 3: " in lead.inner_text()
+
+
+def test_numbers_of_a_colour_bar_stand_at_their_places(page):
+    page.goto("/attention?model=transformer")
+    page.locator(".lead").wait_for()
+    settled(page)
+    page.get_by_role("radio", name="linear").check()
+    bar = page.locator(".tokens .gradient").bounding_box()
+    for place, tick in list(enumerate(page.locator(".tokens .ticks span").all()))[1:-1]:
+        box = tick.bounding_box()
+        assert box["x"] + box["width"] / 2 == pytest.approx(bar["x"] + place / 4 * bar["width"], abs=1)
+
+
+def test_rollout_is_named_and_uses_all_blocks(page):
+    page.goto("/attention?model=nanogpt")
+    page.locator(".lead").wait_for()
+    settled(page)
+    blocks, share = page.get_by_role("group", name="Block"), page.locator(".tokens .share")
+    assert share.inner_text().startswith("Attention weight")
+    page.get_by_role("radio", name="rollout").check()
+    assert share.inner_text().startswith("Rollout (Abnar and Zuidema 2020), no attention weight")
+    count = blocks.get_by_role("radio").count()
+    assert blocks.locator("legend").inner_text() == f"Block: rollout uses all {count}"
+    assert blocks.locator("input:checked").count() == 0
+    page.get_by_role("radio", name="mean").check()
+    assert blocks.locator("input:checked").count() == 1 and blocks.locator("legend").inner_text() == "Block"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_bars_under_the_weights_are_seen_in_both_themes(page, scheme):
+    page.emulate_media(color_scheme=scheme)
+    page.goto("/attention?model=transformer")
+    page.locator(".lead").wait_for()
+    settled(page)
+    bar, track = page.locator(".top li").first.evaluate(COLOURS)
+    lighter, darker = sorted((luminance(bar), luminance(track)), reverse=True)
+    assert (lighter + 0.05) / (darker + 0.05) >= 4.5
+
+
+COLOURS = """item => {
+    const style = getComputedStyle(item);
+    return [style.backgroundImage.match(/rgb[^)]*[)]/)[0], style.backgroundColor].map(text => text.match(/\\d+/g));
+}"""
+
+
+def luminance(rgb: list[str]) -> float:
+    """Relative luminance of an sRGB colour, 0 to 1 (WCAG 2.2)."""
+    shares = [int(channel) / 255 for channel in rgb[:3]]
+    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+    return sum(weight * share for weight, share in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

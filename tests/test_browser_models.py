@@ -99,6 +99,10 @@ def test_photo_and_tokens_share_block_head_and_query(page):
     page.get_by_role("heading", name="From token to token").wait_for()
     assert page.get_by_role("group", name="Block").count() == page.get_by_role("group", name="Head").count() == 1
     lead, grid, band = page.locator(".lead"), page.locator(".grid"), page.locator(".band")
+    assert "74: 'square' attends most to" in lead.inner_text()  # the last word, which may look at all patches
+    token = page.get_by_role("spinbutton", name="Token")
+    token.fill("36")
+    token.press("Enter")
     grid.focus()
     grid.press("ArrowDown")
     assert "image 37 (row 4, column 5) attends most to" in lead.inner_text()

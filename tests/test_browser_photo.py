@@ -1,5 +1,7 @@
 """Attention over the photo in a real browser: where it lies, how it follows the pointer and the keys."""
 
+from io import BytesIO
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -37,6 +39,82 @@ def test_pointing_at_a_patch_redraws_without_the_server(page):
     assert seen[0] != seen[1] != seen[2]
     assert sent == []
     quiet(page)
+
+
+def test_a_click_pins_the_patch_until_it_is_freed(page):
+    go(page, "Attention")
+    heat, lead, pin = (
+        page.locator("canvas.heat"),
+        page.locator(".lead"),
+        page.get_by_role("button", name="Pin this query"),
+    )
+    heat.wait_for()
+    settled(page)
+    box = heat.bounding_box()
+
+    def at(row: int, column: int) -> tuple[float, float]:
+        return box["x"] + (column + 0.5) * box["width"] / 8, box["y"] + (row + 0.5) * box["height"] / 8
+
+    def follows() -> bool:
+        page.mouse.move(*at(7, 7))
+        page.mouse.move(*at(6, 5))
+        return "row 6, column 5" in lead.inner_text()
+
+    assert follows() and pin.get_attribute("aria-pressed") == "false"
+    page.mouse.click(*at(0, 1))
+    assert not follows() and "row 0, column 1" in lead.inner_text()
+    assert pin.get_attribute("aria-pressed") == "true" and page.locator(".query.pinned").count() == 1
+    assert page.locator(".live").inner_text().endswith(". Pinned")
+    assert page.get_by_text("Pinned – click it again, or press Escape, to free it.").is_visible()
+    page.mouse.click(*at(2, 3))  # another patch: that one is pinned
+    assert not follows() and "row 2, column 3" in lead.inner_text()
+    page.mouse.click(*at(2, 3))
+    assert follows() and page.locator(".query.pinned").count() == 0
+    page.mouse.click(*at(2, 3))
+    page.get_by_role("slider", name="Opacity").focus()
+    page.keyboard.press("Escape")
+    assert follows()
+    page.locator(".photo").press("ArrowUp")
+    assert not follows() and "row 5, column 5" in lead.inner_text()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Use CLS as the query").click()
+    assert not follows() and "CLS attends" in lead.inner_text()
+    pin.click()
+    assert follows()
+    quiet(page)
+
+
+def test_the_colours_over_the_photo_are_those_of_its_bar(page):
+    """Between black and white of the photo, at the bar's upper and lower edge; patches that are closed are grey."""
+    page.goto("/attention?model=vit-text")
+    page.locator(".lead").wait_for()
+    settled(page)
+    page.mouse.move(0, 0)
+    token = page.get_by_role("spinbutton", name="Token")
+    token.fill("36")
+    token.press("Enter")
+    heat = np.array(page.locator("canvas.heat").evaluate(HEAT)).reshape(8, 8, 4)
+    closed = (heat[..., :3] == [0x7A, 0x84, 0x94]).all(-1).ravel()
+    assert closed.nonzero()[0].tolist() == list(range(37, 64))
+    assert page.locator(".over .shut").inner_text() == "27 patches are closed to this query by the causal mask that ran"
+    photo, bar, grey = (
+        np.asarray(Image.open(BytesIO(page.locator(f".over {part}").screenshot())).convert("RGB"), float)
+        for part in (".photo", ".gradient", ".shut i")
+    )
+    side = photo.shape[0] / 8
+
+    def patch(place: int) -> np.ndarray:  # its colour, away from its edges
+        row, column = divmod(place, 8)
+        return photo[int((row + 0.3) * side) : int((row + 0.7) * side), int((column + 0.3) * side) :][:, :20].mean(
+            (0, 1)
+        )
+
+    for place, edges in ((0, bar[[2, -3], 4]), (19, bar[[2, -3], -4]), (63, grey[[2, -3], 10])):
+        assert (edges[0] - 12 <= patch(place)).all() and (patch(place) <= edges[1] + 12).all()
+    page.get_by_role("slider", name="Opacity").fill("100")
+    assert page.locator(".opacity output").inner_text() == "100 %"
+    blended = "heat => [getComputedStyle(heat).opacity, getComputedStyle(heat).mixBlendMode]"
+    assert page.locator("canvas.heat").evaluate(blended) == ["1", "normal"]
 
 
 def test_one_redraw_fits_in_a_frame(page):

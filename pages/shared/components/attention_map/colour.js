@@ -38,17 +38,25 @@ function scaleEnd(cells, open, scale) {
 // The bar below a picture: its ticks, and a mark at the even share.
 function drawBar(bar, map, most, scale, even, beyond = false) {
   const stops = Array.from({ length: 18 }, (_, i) => `rgb(${map.colours.subarray(45 * i, 45 * i + 3).join(",")})`);
-  bar.querySelector(".gradient").style.background = `linear-gradient(to right, ${stops.join(",")})`;
+  bar.querySelector(".gradient").style.setProperty("--paint", `linear-gradient(to right, ${stops.join(",")})`);
   const shares = scale === "log" ? [0.001, 0.01, 0.1, 1] : [0, 0.25, 0.5, 0.75, 1];
   bar.querySelector(".ticks").replaceChildren(
     ...shares.map((share, index) => {
       const tick = document.createElement("span");
       const least = scale === "log" && index === 0 ? "≤ " : "";
       tick.textContent = least + (beyond && share === 1 ? "≥ " : "") + (share ? percent(share * most) : "0");
+      tick.style.left = `${100 * position(share, 1, scale)}%`;
       return tick;
     }),
   );
   const mark = bar.querySelector(".even");
   mark.style.left = `${100 * position(even, most, scale)}%`;
   mark.hidden = even > most;
+}
+
+// Below a bar: what the grey cells are.
+function grey(legend, map, words) {
+  legend.hidden = !words;
+  legend.querySelector("i").style.setProperty("--paint", map.closed);
+  legend.querySelector("span").textContent = words;
 }

@@ -27,7 +27,8 @@ function numberBoxes(map, all, said, state, choose) {
   const take = (axis, value) => {
     const [r, c] = here().map(Number);
     const token = (row, column) => map.first + row * map.columns + column;
-    choose({ query: { row: () => token(value, c), column: () => token(r, value), token: () => value }[axis]() });
+    const query = { row: () => token(value, c), column: () => token(r, value), token: () => value }[axis]();
+    choose({ query, pinned: true });
   };
   for (const input of all(".position input")) {
     const { axis } = input.dataset;
@@ -61,7 +62,7 @@ function numberBoxes(map, all, said, state, choose) {
 }
 
 // Tokens beside the patches: each can be the query, and says what it gets of the query's row.
-function tokenButtons(map, find, cells, state, choose) {
+function tokenButtons(map, find, cells, state, press) {
   const many = map.others.length > 2; // words of a text: a list of choices, each with what it gets
   const weights = row(map, cells, state.query);
   const closed = (token) => isClosed(map, cells, state.layer, state.query, token);
@@ -77,7 +78,7 @@ function tokenButtons(map, find, cells, state, choose) {
       const weight = document.createElement("small");
       weight.textContent = many ? gets : `${name} gets ${gets}`;
       button.append(weight);
-      button.onclick = () => choose({ query: token });
+      button.onclick = () => press(token);
       return button;
     }),
   );

@@ -5,13 +5,15 @@ const LISTED = 12;
 const memory = {}; // the choices for each kind of map, while the page is open: also when the visitor comes back
 
 function start(map) {
-  const centre = map.photo ? map.first + Math.floor(map.rows / 2) * map.columns + Math.floor(map.columns / 2) : map.queries - 1;
+  // The middle patch; where words follow the patches, or there is no photo, the last token: it may look at all before it.
+  const centre = map.photo && !map.text ? map.first + Math.floor(map.rows / 2) * map.columns + Math.floor(map.columns / 2) : map.queries - 1;
   const remembered = (memory[[map.part, map.choices, map.heads, map.queries, map.keys]] ??= {});
   const first = {
     layer: map.layers.at(-1),
     view: map.heads > 1 ? "mean" : "0",
     scale: map.masks && !map.photo ? "log" : "linear", // the first row of a causal mask has one cell, of weight 1
     query: centre,
+    pinned: false, // whether it stays when the pointer moves
   };
   const state = Object.assign(first, remembered);
   if (state.view === "rollout" ? !map.rollout : Number(state.view) >= map.heads) state.view = "mean";
@@ -19,7 +21,7 @@ function start(map) {
     state.layer = map.layers.at(-1);
     if (!has(map, state)) state.view = map.views[0];
   }
-  if (state.query >= map.queries) state.query = centre;
+  if (state.query >= map.queries) Object.assign(state, { query: centre, pinned: false });
   return [state, Object.assign(remembered, state)];
 }
 
@@ -35,8 +37,8 @@ export default function ({ data, parentElement, setStateValue }) {
   find(map.photo ? ".below" : ".left").append(find(".tokens"));
   find(".left").style.setProperty("--ratio", map.photo ? map.photo[0] / map.photo[1] : 1);
   const pictures = [];
-  if (map.photo) pictures.push(layPhoto(map, find, state, choose));
-  if (!find(".tokens").hidden) pictures.push(layMatrix(map, find, state, choose));
+  if (map.photo) pictures.push(layPhoto(map, find, state, choose, press));
+  if (!find(".tokens").hidden) pictures.push(layMatrix(map, find, state, choose, press));
   const boxes = numberBoxes(map, all, find(".said"), state, choose);
 
   function choose(change, spoken = true) {
@@ -50,12 +52,27 @@ export default function ({ data, parentElement, setStateValue }) {
     }
     draw();
     const ranked = all(".top li").map((item) => item.textContent);
-    if (spoken) find(".live").textContent = `${find(".lead").textContent} ${ranked.join("; ")}`;
+    const pin = state.pinned ? ". Pinned" : "";
+    if (spoken) find(".live").textContent = `${find(".lead").textContent} ${ranked.join("; ")}${pin}`;
   }
+
+  // Pins a query, or frees it when it is the one that is pinned.
+  function press(query) {
+    choose({ query, pinned: !(state.pinned && query === state.query) });
+  }
+  find(".pin button").onclick = () => press(state.query);
+  find(".map").onkeydown = (event) => {
+    if (event.key === "Escape" && state.pinned) choose({ pinned: false });
+  };
 
   const checks = () => {
     for (const input of all(".segmented input")) input.checked = String(state[input.name]) === input.value;
-    find("[data-group=layer]").disabled = state.view === "rollout";
+    const blocks = find("[data-group=layer]");
+    blocks.disabled = state.view === "rollout"; // which goes over all of them
+    blocks.querySelector("legend").textContent = blocks.disabled ? `Block: rollout uses all ${map.choices.length}` : "Block";
+    if (blocks.disabled) for (const input of blocks.querySelectorAll("input")) input.checked = false;
+    find(".pin button").setAttribute("aria-pressed", String(state.pinned));
+    find(".pin span").textContent = state.pinned ? "Pinned – click it again, or press Escape, to free it." : "";
   };
 
   function controls() {
@@ -97,15 +114,14 @@ export default function ({ data, parentElement, setStateValue }) {
     const key = [layer, scale, map.photo ? state.query : ""].join();
     if (multiples.hidden || key === painted) return;
     painted = key;
-    const every = map.views.map((view) => {
-      const cells = matrix(map, { layer, view });
-      return map.photo ? onPatches(map, row(map, cells, state.query)) : cells;
-    });
-    const most = Math.max(...every.map(maximum));
+    const every = map.views.map((view) => matrix(map, { layer, view }));
+    const shown = map.photo ? every.map((cells) => onPatches(map, row(map, cells, state.query))) : every;
+    const most = Math.max(...shown.map(maximum));
     find(".heads-title").textContent = `All heads of block ${layer + 1}, one scale: ${scale === "log" ? "up" : "0"} to ${percent(most)}`;
     [...multiples.children].forEach((button, head) => {
-      const closed = (at) => isClosed(map, every[head], layer, Math.floor(at / map.keys), at % map.keys);
-      paint(button.firstChild, map, every[head], map.photo ? map.columns : map.keys, most, scale, map.photo ? undefined : closed);
+      const place = (at) => (map.photo ? [state.query, map.first + at] : [Math.floor(at / map.keys), at % map.keys]);
+      const closed = (at) => isClosed(map, every[head], layer, ...place(at));
+      paint(button.firstChild, map, shown[head], map.photo ? map.columns : map.keys, most, scale, closed);
     });
   }
 
@@ -126,6 +142,7 @@ export default function ({ data, parentElement, setStateValue }) {
     );
     find(".python code").textContent = python;
     find(".python span").textContent = note;
+    for (const share of all(".share")) share.textContent = shareOf(map, state);
     for (const said of all(".same")) said.textContent = evenShare(map, open);
     find("tbody").replaceChildren(
       ...open.slice(0, LISTED).map((token, rank) => {
@@ -144,7 +161,7 @@ export default function ({ data, parentElement, setStateValue }) {
     for (const picture of pictures) picture.draw(cells, open);
     boxes();
     drawText(row(map, cells, state.query), open);
-    tokenButtons(map, find, cells, state, choose);
+    tokenButtons(map, find, cells, state, press);
     drawHeads();
     checks();
   }

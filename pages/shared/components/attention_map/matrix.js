@@ -2,15 +2,13 @@
 
 const LABEL = 15; // pixels that a label needs
 
-function layMatrix(map, find, state, choose) {
+function layMatrix(map, find, state, choose, press) {
   const grid = find(".grid");
   const canvas = find(".grid canvas");
   canvas.width = map.keys;
   canvas.height = map.queries;
   grid.style.aspectRatio = `${map.keys} / ${map.queries}`;
-  find(".shut").hidden = map.masks === 0;
-  find(".shut i").style.background = map.closed;
-  find(".shut span").textContent = `closed by ${maskName(map)}`;
+  grey(find(".tokens .shut"), map, map.masks ? `closed by ${maskName(map)}` : "");
   find(".edges").replaceChildren(
     ...map.edges.flatMap((edge) =>
       [["top", map.queries, "row"], ["left", map.keys, "column"]].map(([side, size, name]) => {
@@ -59,16 +57,20 @@ function layMatrix(map, find, state, choose) {
     const found = at(event);
     if (!found) return;
     const [query, key] = found;
-    if (query !== state.query) choose({ query }, false);
+    if (query !== state.query && !state.pinned) choose({ query }, false);
     const closed = isClosed(map, cells, state.layer, query, key);
     const gets = closed ? `closed by ${maskName(map)}` : percent(cells[query * map.keys + key]);
     find(".cell").textContent = `${map.names[query]} → ${map.names[key]}: ${gets}`;
+  };
+  grid.onclick = (event) => {
+    const found = at(event);
+    if (found) press(found[0]);
   };
   grid.onkeydown = (event) => {
     const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
     if (!step) return;
     event.preventDefault();
-    choose({ query: Math.min(map.queries - 1, Math.max(0, state.query + step)) });
+    choose({ query: Math.min(map.queries - 1, Math.max(0, state.query + step)), pinned: true });
   };
 
   function draw(now, open) {
@@ -82,12 +84,13 @@ function layMatrix(map, find, state, choose) {
       painted = key;
     }
     drawBar(find(".tokens .bar"), map, most, state.scale, 1 / open.length, beyond);
+    find(".band").classList.toggle("pinned", state.pinned);
     find(".band").style.top = `${(100 * state.query) / map.queries}%`;
     find(".band").style.height = `${100 / map.queries}%`;
     find(".cell").textContent = "Query → key: point at a cell or tap it.";
     const size = `Attention matrix, ${map.queries} queries by ${map.keys} keys`;
     const mask = map.masks ? ` Cells closed by ${maskName(map)} are grey.` : "";
-    grid.setAttribute("aria-label", `${size}.${mask} Query: ${map.names[state.query]}. Arrow keys move it.`);
+    grid.setAttribute("aria-label", `${size}.${mask} Query: ${queryName(map, state)}. Arrow keys move it.`);
   }
   return { draw };
 }

@@ -10,6 +10,19 @@ const cell = (map, token) => [Math.floor((token - map.first) / map.columns), (to
 
 const maskName = (map) => `the ${["causal", "prefix", "padded"].includes(map.kind) ? `${map.kind} ` : ""}mask`;
 
+const queryName = (map, { query, pinned }) => map.names[query] + (pinned ? ", pinned" : "");
+
+// What a share on the colour bar is a share of. A rollout is there only where it goes over all blocks to choose from.
+function shareOf(map, { view }) {
+  if (view !== "rollout") return "Attention weight, a share of its row: each row of the matrix (a query) sums to 1.";
+  const blocks = map.choices.length;
+  return (
+    `Rollout (Abnar and Zuidema 2020), no attention weight: a share of the query’s row in the product over all ${blocks} ` +
+    `blocks of (A + I) / 2, A a block’s mean over heads. Each row sums to 1. On the diagonal, a token’s share of itself, ` +
+    `${percent(0.5 ** blocks)} of the row comes from the added identity I alone.`
+  );
+}
+
 function inWords(map, { layer, view, query }) {
   const part = map.part && `, part="${map.part}"`;
   const place = map.visible.length
