@@ -98,11 +98,18 @@ def step(trace: Trace) -> None:
     st.markdown(texts.proof(found))
     with st.container(horizontal=True):
         if st.button("Open it on the page Trace", icon=":material/function:"):
-            st.switch_page("pages/trace.py", query_params={"step": found.id})
+            _to_trace(found.id)
         if st.button("See its operations", icon=":material/zoom_in:", disabled=not found.ops):
             go(found.ops[0])
             st.session_state["zoom later"] = "ops"
             st.rerun()
+
+
+def _to_trace(step: str) -> None:
+    """Opens the page of steps on one of them; the address of this page is not that one's."""
+    st.session_state["step"] = step
+    there = {name: value for name, value in st.query_params.to_dict().items() if name != "op"}
+    st.switch_page("pages/trace.py", query_params=there)
 
 
 def operation(trace: Trace) -> None:
@@ -198,7 +205,7 @@ def _its_step(trace: Trace, op: Op) -> None:
         return
     st.markdown(f"Belongs to ${found.symbol}$: {texts.plain(found.title)}.")
     if st.button("Open this step on the page Trace", icon=":material/function:"):
-        st.switch_page("pages/trace.py", query_params={"step": found.id})
+        _to_trace(found.id)
 
 
 def _primitives(trace: Trace, op: Op) -> None:
