@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import streamlit as st
 
 from pages.shared import session, texts
@@ -208,15 +209,13 @@ def _verdict(trace: Trace, cells, found: Moved, part: str) -> None:
 
 def _why(trace: Trace, still: Sequence[int], moved: Moved, part: str) -> str:
     """Why tokens stood still that could move, where their attention on what moved is so small that it tells why."""
-    from torch import tensor
-
     from tracer.masks import attended
 
     try:
         share = attended(trace, still, moved, part=part)
     except ValueError:  # the attention of a later block can't be recovered
         return ""
-    if tensor(1.0) + share != 1:
+    if np.float32(1) + np.float32(share) != 1:
         return ""
     return (
         f": in any block and head, at most {scientific(share)} of their attention goes to tokens that had moved. In "
