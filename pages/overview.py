@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.shared import answers, components, frame, session, texts
+from pages.shared import address, answers, components, frame, session, texts
 from tracer.figures import photos
 from tracer.figures.labels import amount, scientific
 
@@ -87,8 +87,7 @@ if trace.steps:
         "Each box is a step; the arrow after it carries its shape, in symbols and in numbers. Choose a step to open it."
     )
     if clicked := components.pipeline_map(trace):
-        st.session_state["step"] = clicked  # in the address of the next page, not of this one
-        st.switch_page("pages/trace.py", query_params=st.query_params.to_dict())
+        address.open_step(clicked)
 else:
     st.info("Nobody has written this model’s equations down, so there are no steps. All else was recorded:")
     st.page_link("pages/operations.py", label="See its operations", icon=":material/account_tree:")

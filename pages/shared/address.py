@@ -8,6 +8,7 @@ import streamlit as st
 
 from pages.shared import session
 from tracer import models
+from tracer.record import Trace
 
 LONGEST = 500
 """Characters of a text that an address carries; browsers and mail programs cut longer ones."""
@@ -61,10 +62,20 @@ def write(page: str) -> None:
 
 def _step(name: str) -> str | None:
     """The step that the page of steps goes to by itself, as far as that is known before it is drawn."""
-    if name != "step" or (trace := session.held()) is None:
-        return None
+    return last_step(trace) if name == "step" and (trace := session.held()) is not None else None
+
+
+def last_step(trace: Trace) -> str | None:
+    """The step that was chosen last, on whatever page; the first one where this run has no such step."""
     known, last = [step.id for step in trace.steps], st.session_state.get("step")
     return last if last in known else next(iter(known), None)
+
+
+def open_step(step: str) -> None:
+    """Opens the page of steps on one of them; what the address says of the place on this page stays here."""
+    st.session_state["step"] = step
+    there = {name: value for name, value in st.query_params.to_dict().items() if name not in PLACES.values()}
+    st.switch_page("pages/trace.py", query_params=there)
 
 
 def names_another(name: str, known) -> bool:

@@ -114,7 +114,8 @@ def _under(mask: str, known: dict):
         from tracer.masks import said
 
         made = session.load(session.model_name(), options)
-        return said(made, made.inputs(**session.inputs(made, session.given())))
+        with session.turns:
+            return said(made, made.inputs(**session.inputs(made, session.given())))
 
     return _once("masked", options, (), run)
 

@@ -51,7 +51,7 @@ def opened(trace: Trace, level: str) -> Sequence[Decomposition]:
 
 def listing(trace: Trace, level: str) -> None:
     """The table; a row that is chosen is shown below it."""
-    chosen = f"step {_step_id(trace)}" if level == "steps" else f"op {_number(trace)}"
+    chosen = f"step {address.last_step(trace)}" if level == "steps" else f"op {_number(trace)}"
     data = operations_table.table(trace, level, opened(trace, level), chosen)
     clicked = components.operations_table(data)
     st.caption("Choose a module to unfold it, a row to see all of it below, the head of a column to sort by it.")
@@ -83,33 +83,20 @@ def _number(trace: Trace) -> int:
     return first
 
 
-def _step_id(trace: Trace) -> str:
-    known = {step.id for step in trace.steps}
-    asked = st.session_state.get("step")
-    return asked if asked in known else trace.steps[0].id
-
-
 def step(trace: Trace) -> None:
     """The chosen step, and the way to its own page and to its operations."""
-    found = trace.step(_step_id(trace))
+    found = trace.step(address.last_step(trace))
     st.subheader(texts.plain(found.title))
     with st.container(key="equation"):
         st.latex(found.latex)
     st.markdown(texts.proof(found))
     with st.container(horizontal=True):
         if st.button("Open it on the page Trace", icon=":material/function:"):
-            _to_trace(found.id)
+            address.open_step(found.id)
         if st.button("See its operations", icon=":material/zoom_in:", disabled=not found.ops):
             go(found.ops[0])
             st.session_state["zoom later"] = "ops"
             st.rerun()
-
-
-def _to_trace(step: str) -> None:
-    """Opens the page of steps on one of them; the address of this page is not that one's."""
-    st.session_state["step"] = step
-    there = {name: value for name, value in st.query_params.to_dict().items() if name != "op"}
-    st.switch_page("pages/trace.py", query_params=there)
 
 
 def operation(trace: Trace) -> None:
@@ -205,7 +192,7 @@ def _its_step(trace: Trace, op: Op) -> None:
         return
     st.markdown(f"Belongs to ${found.symbol}$: {texts.plain(found.title)}.")
     if st.button("Open this step on the page Trace", icon=":material/function:"):
-        _to_trace(found.id)
+        address.open_step(found.id)
 
 
 def _primitives(trace: Trace, op: Op) -> None:

@@ -298,8 +298,7 @@ def primitives() -> tuple[Decomposition, ...]:
     if kept is None or kept[0] is not run:
         with st.spinner("Opening every operation and running its primitives"):
             made = load(*key)
-            with turns:
-                found = made.trace(**inputs(made, chosen), prove=False, primitives=True).decompositions
+            found = _opened(made, **inputs(made, chosen))
         st.session_state["opened"] = kept = (run, found)
     return kept[1]
 
@@ -307,5 +306,9 @@ def primitives() -> tuple[Decomposition, ...]:
 @st.cache_resource(max_entries=4, show_spinner="Opening every operation and running its primitives")
 def _sample_primitives(name: str, chosen: tuple, sample: str) -> tuple[Decomposition, ...]:
     made, image = _with_sample(name, chosen, sample)
+    return _opened(made, image=image)
+
+
+def _opened(made, **given) -> tuple[Decomposition, ...]:
     with turns:
-        return made.trace(image, prove=False, primitives=True).decompositions
+        return made.trace(**given, prove=False, primitives=True).decompositions

@@ -202,18 +202,23 @@ class Attentions:
         self._recent.clear()
         self._waiting.clear()
         for layer, ran in self._ran.items():
-            record = self.records[layer]
-            q, k = self._kept.get(record.q), self._kept.get(record.k)
-            try:
-                replayed = softmax_rows(q, k, record.chain, _rows(record.queries), self._kept.get)
-                error = float((replayed - ran).abs_().max())
-                if not error <= TOLERANCE:
-                    problem = f"the recorded chain, replayed, differs from the softmax that ran by {error:.1e}"
-                    self.records[layer] = replace(record, problem=problem)
-            except (RuntimeError, NotImplementedError) as error:
-                problem = f"the recorded chain can't be replayed: {str(error).splitlines()[0]}"
-                self.records[layer] = replace(record, problem=problem)
+            if problem := self._problem(self.records[layer], ran):
+                self.records[layer] = replace(self.records[layer], problem=problem)
         self._ran.clear()
+
+    def _problem(self, record: AttentionRecord, ran: torch.Tensor) -> str:
+        """Why a record does not give back the rows of the softmax that `ran`; empty where it does."""
+        q, k = self._kept.get(record.q), self._kept.get(record.k)
+        try:
+            replayed = softmax_rows(q, k, record.chain, _rows(record.queries), self._kept.get)
+            error = float((replayed - ran).abs_().max())
+        except (RuntimeError, NotImplementedError) as error:
+            return f"the recorded chain can't be replayed: {str(error).splitlines()[0]}"
+        return (
+            ""
+            if error <= TOLERANCE
+            else f"the recorded chain, replayed, differs from the softmax that ran by {error:.1e}"
+        )
 
     def keys(self) -> list[str]:
         """The keys of all kept tensors that the records refer to."""
