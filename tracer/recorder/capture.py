@@ -214,11 +214,9 @@ class Attentions:
             error = float((replayed - ran).abs_().max())
         except (RuntimeError, NotImplementedError) as error:
             return f"the recorded chain can't be replayed: {str(error).splitlines()[0]}"
-        return (
-            ""
-            if error <= TOLERANCE
-            else f"the recorded chain, replayed, differs from the softmax that ran by {error:.1e}"
-        )
+        if error <= TOLERANCE:
+            return ""
+        return f"the recorded chain, replayed, differs from the softmax that ran by {error:.1e}"
 
     def keys(self) -> list[str]:
         """The keys of all kept tensors that the records refer to."""
