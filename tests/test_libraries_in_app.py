@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from test_app import PAGES, opened, text, upload
 
 import tracer
-from pages.shared import libraries, session
+from pages.shared import libraries, runs
 from tracer import sources
 from tracer.lightened import lightened
 from tracer.sources import download, torchvision, transformers
@@ -88,7 +88,7 @@ def test_a_model_that_fails_to_load_leaves_the_one_before(monkeypatch):
     def broken(*given, **named):
         raise RuntimeError("the file ends\nearly")
 
-    monkeypatch.setattr(session, "load", broken)
+    monkeypatch.setattr(runs, "load", broken)
     press(at, "Load it")
     assert "'torchvision:vit_b_32' could not be loaded: the file ends early" in at.error[0].value
     assert at.sidebar.selectbox[0].value == "vit"
@@ -125,7 +125,7 @@ def test_folders_are_open_on_ones_own_machine_only(monkeypatch, address, url, al
 
 
 def test_two_models_of_libraries_at_most_are_kept():
-    assert session._library_model._info.max_entries == session._library_sample._info.max_entries == 2
+    assert runs._library_model._info.max_entries == runs._library_sample._info.max_entries == 2
 
 
 def test_bert_opens_on_every_page_and_its_weights_are_named():
@@ -247,7 +247,7 @@ def test_a_bar_says_how_much_of_a_download_has_landed(monkeypatch, tmp_path):
 
     monkeypatch.setattr(progress, "EVERY", 0.01)
     monkeypatch.setattr(progress.st, "progress", lambda share, words: Bar())
-    monkeypatch.setattr(session, "load", load)
+    monkeypatch.setattr(runs, "load", load)
     (tmp_path / "of another.safetensors").write_bytes(bytes(70))
     libraries._load("hf:someone/model", download.Download(1000, folder=str(tmp_path)))
     *shown, last = Bar.shown

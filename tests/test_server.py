@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from test_app import picture
 
-from pages.shared import session
+from pages.shared import runs, session
 
 
 class Forgetful:
@@ -17,7 +17,7 @@ class Forgetful:
     def __init__(self):
         self.alive = weakref.WeakSet()
 
-    takes = ("image",)
+    name, takes = "vit", ("image",)
 
     def trace(self, image):
         run = type("Run", (), {})()
@@ -28,6 +28,8 @@ class Forgetful:
 
 class Counted:
     """A model that counts how many of its runs go on at once."""
+
+    name = "vit"
 
     def __init__(self):
         self.now, self.most, self.lock = 0, 0, threading.Lock()
@@ -45,8 +47,8 @@ class Counted:
 def test_a_class_that_runs_the_model_at_once_runs_it_in_turns():
     model = Counted()
     with ThreadPoolExecutor(30) as visitors:
-        runs = list(visitors.map(lambda number: session._proven("vit", model, image=number), range(30)))
-    assert runs == list(range(30))
+        found = list(visitors.map(lambda number: runs.proven(model, image=number), range(30)))
+    assert found == list(range(30))
     assert model.most == 2
 
 
@@ -54,7 +56,7 @@ def test_memory_levels_off_over_many_photos(monkeypatch):
     """A session keeps one photo and one run, however many it has seen."""
     model = Forgetful()
     monkeypatch.setattr(session.st, "session_state", {"model": "vit"})
-    monkeypatch.setattr(session, "load", lambda name, chosen: model)
+    monkeypatch.setattr(runs, "load", lambda name, chosen: model)
     for number in range(200):
         session.take_file(picture("PNG", (8, 8), number), f"{number}.png")
         run = session.trace()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from pages.shared import session, texts
+from pages.shared import runs, session, texts
 from tracer import models
 from tracer.figures import answers, classes
 from tracer.figures.labels import scientific
@@ -113,8 +113,8 @@ def _under(mask: str, known: dict):
             return known[mask]
         from tracer.masks import said
 
-        made = session.load(session.model_name(), options)
-        with session.turns:
+        made = runs.load(session.model_name(), options)
+        with runs.turns:
             return said(made, made.inputs(**session.inputs(made, session.given())))
 
     return _once("masked", options, (), run)
@@ -178,7 +178,7 @@ def _moved(token: int, part: str):
     made = session.model()
     given = made.inputs(**session.inputs(made, session.given()))
     try:
-        with session.turns:
+        with runs.turns:
             before = _once("streams", session.options(), (part,), lambda: streams(made, given, part=part))
             return influence(made, given, token, part=part, before=before)
     except ValueError as error:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 
-from pages.shared import session
+from pages.shared import runs, session
 from pages.shared.progress import following
 from pages.shared.texts import plain
 from tracer import models, sources
@@ -71,13 +71,13 @@ def _cost(name: str):
 def _load(name: str, download) -> None:
     """Loads the model; where that downloads weights, a bar says how much of them has landed."""
     if not download.size:
-        session.load(name)
+        runs.load(name)
         return
     from tracer.sources.download import landed
 
     before = landed(download.folder)
     with following(f"Downloading {name}", lambda: landed(download.folder) - before, download.size):
-        session.load(name)
+        runs.load(name)
 
 
 def names_a_folder(name: str) -> bool:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from pages.shared import session, texts
+from pages.shared import runs, session, texts
 from tracer.categories import category
 from tracer.figures.labels import scientific
 from tracer.figures.operations_table import shapes
@@ -65,19 +65,17 @@ def _settings(trace: Trace, made, module: str) -> Paths:
     from tracer.difference import relative_difference
 
     names = {"standard": "eager", "fused": "sdpa"}
-    runs = []
+    found = []
     for value in names.values():
-        other = session.load(
-            session.model_name(), tuple(sorted({**dict(session.options()), "attention": value}.items()))
-        )
-        runs.append(other.trace(**session.inputs(other, session.given()), prove=False))
+        other = runs.load(session.model_name(), tuple(sorted({**dict(session.options()), "attention": value}.items())))
+        found.append(other.trace(**session.inputs(other, session.given()), prove=False))
 
     def apart(tensors: list) -> list[list[float | None]]:
         return [[None if a is None or b is None else relative_difference(a, b) for b in tensors] for a in tensors]
 
-    ops = {name: [op for op in run.ops if op.module == module] for name, run in zip(names, runs, strict=True)}
+    ops = {name: [op for op in run.ops if op.module == module] for name, run in zip(names, found, strict=True)}
     return Paths(
-        module, ops, apart([_output(run.output) for run in runs]), apart([_weights(run, module) for run in runs])
+        module, ops, apart([_output(run.output) for run in found]), apart([_weights(run, module) for run in found])
     )
 
 

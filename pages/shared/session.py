@@ -1,18 +1,16 @@
 """The visitor's model, input and trace: chosen once, held on all pages, and reaching no other visitor.
 
-A visitor's photo and its trace live in their own session state. Shared caches hold only what is nobody's: models
-and the traces of the sample photos; of models of libraries, which are large and which any visitor may name, two at
-most. Nothing here imports torch before a trace is asked for.
+A visitor's photo and its trace live in their own session state; `runs.py` has what visitors share. Nothing here imports
+torch before a trace is asked for.
 """
 
 from dataclasses import dataclass, replace
-from threading import BoundedSemaphore, Lock
 
 import numpy as np
 import streamlit as st
 from PIL import Image
 
-from pages.shared import frame
+from pages.shared import frame, runs
 from tracer import models, sources
 from tracer.inputs import images
 from tracer.inputs.samples import samples
@@ -21,13 +19,6 @@ from tracer.record import Decomposition, Trace
 FIRST_MODEL = "vit"
 OWN = "its own"
 """The name of the sample of a model that has one of its own, such as a text."""
-LIBRARY_MODELS = 2
-"""How many models of libraries are in memory at once, for all visitors together."""
-_one_at_a_time = Lock()
-turns = BoundedSemaphore(2)
-"""Runs of our models that go on at once, for all visitors together. Threads that run models hand Python's lock to and
-fro at every op: when a class uploads its photos at once, the runs are done sooner, and most of them much sooner, in
-turns (`python -m tracer bench`). A turn holds no other turn."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +173,7 @@ def trace() -> Trace:
     if (run := held()) is None:
         key = (name, options())
         try:
-            run = sample_trace(*key, chosen.name) if chosen.kind == "sample" else _run(*key, chosen)
+            run = runs.of_sample(*key, chosen.name) if chosen.kind == "sample" else _run(*key, chosen)
         except Exception as error:  # code of a library may raise anything; ours refuses with a ValueError
             if not (isinstance(error, ValueError) or sources.is_foreign(name)):
                 raise
@@ -204,7 +195,7 @@ def held() -> Trace | None:
     return kept[2] if kept and kept[0] is chosen and kept[1] == (model_name(), options()) else None
 
 
-def options() -> tuple[tuple[str, object], ...]:
+def options() -> runs.Options:
     """What the visitor chose of the model's options, such as its mask; empty for the model as it is shipped."""
     return st.session_state.get("options", {}).get(model_name(), ())
 
@@ -217,28 +208,7 @@ def choose(option: str, value: object) -> None:
 
 def model():
     """The model that the pages show, ready to run."""
-    return load(model_name(), options())
-
-
-def load(name: str, chosen: tuple[tuple[str, object], ...] = ()):
-    """A model, loaded once for all visitors."""
-    return (_library_model if sources.is_foreign(name) else _our_model)(name, chosen)
-
-
-@st.cache_resource(max_entries=12, show_spinner="Loading the model")
-def _our_model(name: str, chosen: tuple[tuple[str, object], ...]):
-    import tracer
-
-    return tracer.load(name, **dict(chosen))
-
-
-@st.cache_resource(max_entries=LIBRARY_MODELS, show_spinner="Loading the model")
-def _library_model(name: str, chosen: tuple[tuple[str, object], ...]):
-    """Few are kept and one is loaded at a time, so that visitors together can't fill the server's memory."""
-    import tracer
-
-    with _one_at_a_time:
-        return tracer.load(name, **dict(chosen))
+    return runs.load(model_name(), options())
 
 
 def inputs(made, chosen: Given) -> dict:
@@ -246,45 +216,10 @@ def inputs(made, chosen: Given) -> dict:
     return {kind: value for kind, value in (("image", chosen.photo), ("text", chosen.text)) if kind in made.takes}
 
 
-def _run(name: str, chosen: tuple, what: Given) -> Trace:
-    made = load(name, chosen)
+def _run(name: str, chosen: runs.Options, what: Given) -> Trace:
+    made = runs.load(name, chosen)
     with st.spinner("Running the model and proving every step"):
-        return _proven(name, made, **inputs(made, what))
-
-
-def sample_trace(name: str, chosen: tuple, sample: str) -> Trace:
-    """The run of a model on one of its samples, made once for all visitors."""
-    return (_library_sample if sources.is_foreign(name) else _our_sample)(name, chosen, sample)
-
-
-@st.cache_resource(max_entries=32, show_spinner="Running the model on the sample and proving every step")
-def _our_sample(name: str, chosen: tuple, sample: str) -> Trace:
-    return _proven(name, *_with_sample(name, chosen, sample))
-
-
-@st.cache_resource(max_entries=LIBRARY_MODELS, show_spinner="Running the model on the sample and proving every step")
-def _library_sample(name: str, chosen: tuple, sample: str) -> Trace:
-    return _proven(name, *_with_sample(name, chosen, sample))
-
-
-def _with_sample(name: str, chosen: tuple, sample: str) -> tuple:
-    """The model and the photo of the sample, None for a sample that is the model's own."""
-    found = samples(models.samples(name)).get(sample)
-    return load(name, chosen), found and found()
-
-
-def _proven(name: str, made, image=None, **given) -> Trace:
-    """A run with every step proven. Models of libraries are too large for the tensors of all their steps to stay: they
-    are there while the steps are proven, one model at a time, and then the first ones are kept."""
-    given |= {} if image is None else {"image": image}
-    if not sources.is_foreign(name):
-        with turns:
-            return made.trace(**given)
-    from tracer.lightened import lightened
-    from tracer.tracing import AT_HAND, KEEP
-
-    with _one_at_a_time:
-        return lightened(made.trace(**given, keep=AT_HAND), KEEP)
+        return runs.proven(made, **inputs(made, what))
 
 
 def primitives() -> tuple[Decomposition, ...]:
@@ -293,22 +228,11 @@ def primitives() -> tuple[Decomposition, ...]:
     if run.decompositions or chosen.kind == "trace":
         return run.decompositions
     if chosen.kind == "sample":
-        return _sample_primitives(*key, chosen.name)
+        return runs.opened_sample(*key, chosen.name)
     kept = st.session_state.get("opened")
     if kept is None or kept[0] is not run:
         with st.spinner("Opening every operation and running its primitives"):
-            made = load(*key)
-            found = _opened(made, **inputs(made, chosen))
+            made = runs.load(*key)
+            found = runs.opened(made, **inputs(made, chosen))
         st.session_state["opened"] = kept = (run, found)
     return kept[1]
-
-
-@st.cache_resource(max_entries=4, show_spinner="Opening every operation and running its primitives")
-def _sample_primitives(name: str, chosen: tuple, sample: str) -> tuple[Decomposition, ...]:
-    made, image = _with_sample(name, chosen, sample)
-    return _opened(made, image=image)
-
-
-def _opened(made, **given) -> tuple[Decomposition, ...]:
-    with turns:
-        return made.trace(**given, prove=False, primitives=True).decompositions
