@@ -25,6 +25,30 @@ def chosen(model: str, page: str = "pages/overview.py") -> AppTest:
     return at
 
 
+def test_models_stand_in_the_order_in_which_they_are_taught():
+    assert models.names() == tuple(models.COURSE), "a model that is missing in COURSE, or one in it that is gone"
+    assert models.names()[0] == session.FIRST_MODEL
+    assert chosen("nanogpt").sidebar.selectbox[0].options[: len(models.COURSE)] == list(models.COURSE)
+    assert [model["name"] for model in models.describe()][: len(models.COURSE)] == list(models.COURSE)
+
+
+@pytest.mark.parametrize("model", models.names())
+def test_what_goes_in_and_comes_out_is_said_shortly_and_as_the_model_takes_it(model):
+    given, _, answer = models.in_and_out(model).partition(" → ")
+    assert answer and len(given + answer) < 90
+    assert not re.search("CLS|encoder|decoder|token|logits", given + answer)
+    pictures = re.search("photo|scene|surface", given) is not None
+    assert pictures == ("image" in models.takes(model))
+    assert pictures or "text" in given
+
+
+def test_a_model_that_the_course_does_not_have_stands_at_the_end(monkeypatch):
+    monkeypatch.setattr(models, "COURSE", {"mae": "a → b", "clip": "c → d"})
+    rest = sorted(set(models.names()) - {"mae", "clip"})
+    assert models.names() == ("mae", "clip", *rest)
+    assert models.in_and_out("vit") == models.summary("vit")
+
+
 @pytest.mark.parametrize("model", models.names())
 def test_every_model_opens_on_every_page(model):
     for page in PAGES:

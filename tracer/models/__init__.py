@@ -17,10 +17,29 @@ from tracer import sources
 
 WEIGHTS = files(__name__) / "weights"
 
+COURSE = {
+    "vit": "a photo → the class of what it shows",
+    "nanogpt": "the beginning of a text → its next character",
+    "vit-text": "a drawn scene → a sentence about it, word by word",
+    "vit-note": "a photo → a class, with one block of one head; untrained",
+    "segmenter": "a drawn scene → the class of every pixel",
+    "mae": "some patches of a surface → the hidden ones, and which of them it could not foresee",
+    "clip": "a photo and any sentences → the sentence that fits it best",
+    "transformer": "a short text → the same text backwards",
+}
+"""Our models in the order in which they are taught, and of each what goes in and what comes out. First the one that all
+is explained on, then those of notes 000, 001, 002 and 004. One that is not here stands at the end."""
+
 
 def names() -> tuple[str, ...]:
-    """The names of our models: `vit-text` lives in `vit_text.py`."""
-    return tuple(sorted(module.name.replace("_", "-") for module in iter_modules(__path__)))
+    """The names of our models, in the order of the course: `vit-text` lives in `vit_text.py`."""
+    found = sorted(module.name.replace("_", "-") for module in iter_modules(__path__))
+    return tuple(sorted(found, key=lambda name: list(COURSE).index(name) if name in COURSE else len(COURSE)))
+
+
+def in_and_out(name: str) -> str:
+    """What goes in and what comes out, in plain words; of a model that the course does not have, its summary."""
+    return COURSE.get(name) or summary(name)
 
 
 def card(name: str) -> dict | None:
