@@ -1,6 +1,7 @@
 """Every row of the five notes is reproduced by a run, or is a slip that a run shows."""
 
 import math
+import re
 from collections import Counter
 
 import notes
@@ -8,6 +9,8 @@ import pytest
 import test_note_003
 import torch
 from note_checks import CHECKS, run
+
+from tracer import models, notation
 
 ROWS = notes.rows()
 COUNTS = {"000": 111, "001": 58, "002": 43, "003": 92, "004": 84}
@@ -60,6 +63,31 @@ def test_slip_letters():
     symbols = [step.symbol for step in trace.steps]
     assert len(set(symbols)) == len(symbols)
     assert trace.step("mask").symbol != trace.step("block1.mlp.output").symbol
+
+
+def test_no_size_means_two_things():
+    assert len(set(notation.MEANINGS.values())) == len(notation.MEANINGS)
+    jargon = re.compile(r"\b(logits|embedding|residual|projection|stream|table|axis|dimension)\b")
+    assert not [meaning for meaning in notation.MEANINGS.values() if jargon.search(meaning) or len(meaning) > 90]
+
+
+WAYS = [*models.names(), "transformer-relative", "nanogpt-separate", "vit-b-16"]
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_size_and_a_tensor_of_one_letter_are_told_apart(name):
+    """A bold letter that is a size's too is known for what it is, and the steps of the run say the same."""
+    trace = models.load(name).trace() if name == "clip" else run(name)[1]  # the one that no row of a note asks for
+    sizes = [size.name for size in trace.symbols]
+    told = notation.namesakes(sizes, [step.latex for step in trace.steps])
+    for size in sizes:
+        using = [step for step in trace.steps if rf"\mathbf{{{size}}}" in step.latex]
+        assert (size in told) == bool(using), size
+        made = [step for step in using if step.symbol.startswith(rf"\mathbf{{{size}}}")]
+        if made:
+            assert all(told[size] in (step.title.lower(), step.id) for step in made), size
+        elif using and size != "W":  # weights of many names
+            assert all(told[size] in step.title.lower() for step in using), size
 
 
 def test_slip_b_vocab():

@@ -6,6 +6,8 @@ don't collide. A model lists which sizes it has; the meanings are defined here, 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 import sympy
@@ -14,38 +16,51 @@ from sympy.printing.str import StrPrinter
 
 MEANINGS = {
     "B": "batch: how many inputs run at once",
-    "H": "image height in pixels",
-    "W": "image width in pixels",
-    "C": "channels of the image: 3 for red, green and blue, 1 for grey",
-    "P": "side of a square patch in pixels",
+    "H": "height of the picture that the model sees, in pixels",
+    "W": "width of the picture that the model sees, in pixels",
+    "C": "colour channels: 3 for red, green and blue, 1 for grey",
+    "P": "side of a square patch, in pixels",
     "N": "number of patches",
     "T": "text length in tokens",
-    "T_max": "the longest text that the model reads; a learned position table has that many rows",
-    "V": "vocabulary: how many different tokens there are",
-    "S": "sequence length: tokens that go through the blocks",
-    "D": "model width: numbers per token",
-    "d_ff": "hidden width of the MLP",
-    "h": "attention heads",
-    "d_k": "width of one head",
-    "L": "number of blocks",
-    "K": "classes: what the answer is chosen from",
-    "R": "reach: the farthest distance that relative positions tell apart",
-    "N_v": "visible patches: those that the encoder is given",
-    "N_h": "hidden patches: those that the decoder predicts",
+    "T_max": "the longest text that the model can read, in tokens",
+    "V": "size of the vocabulary: how many different tokens there are",
+    "S": "sequence length: tokens that go through the blocks together",
+    "D": "model width: how many numbers stand for one token",
+    "d_ff": "hidden width of the MLP: numbers per token between its two layers",
+    "h": "number of attention heads",
+    "d_k": "width of one head: numbers in a query, a key or a value",
+    "L": "number of blocks, one after the other",
+    "K": "number of possible answers: classes, or sentences to choose among",
+    "R": "reach: the farthest distance between tokens that relative positions tell apart",
+    "N_v": "number of visible patches: those that the encoder is given",
+    "N_h": "number of hidden patches: those that the decoder predicts",
     "L_dec": "number of blocks of the decoder",
-    "D_e": "width of the space in which photos and sentences meet",
-    "h_kv": "heads of keys and values, each shared by h/h_kv heads of queries",
-    "D_v": "width of the vision tower",
-    "h_v": "attention heads of the vision tower",
+    "D_e": "width of the space in which photos and sentences are compared: numbers for each",
+    "h_kv": "number of heads of keys and values, each shared by h/h_kv heads of queries",
+    "D_v": "width of the vision tower: how many numbers stand for one patch in it",
+    "h_v": "number of attention heads of the vision tower",
     "d_v": "width of one head of the vision tower",
     "d_ffv": "hidden width of the MLPs of the vision tower",
     "L_v": "number of blocks of the vision tower",
-    "D_dec": "width of the decoder",
-    "h_dec": "attention heads of the decoder",
+    "D_dec": "width of the decoder: how many numbers stand for one token in it",
+    "h_dec": "number of attention heads of the decoder",
     "d_dec": "width of one head of the decoder",
     "d_ffdec": "hidden width of the MLPs of the decoder",
-    "R_g": "register tokens: extra tokens without pixels",
+    "R_g": "number of register tokens: extra tokens without pixels",
 }
+"""What each size is, for a reader who meets it for the first time."""
+
+TENSORS = {
+    "B": "scores by distance",
+    "C": "cosines",
+    "H": "context",
+    "K": "keys",
+    "P": "positions",
+    "R": "residual sum",
+    "V": "values",
+    "W": "weights",
+}
+"""What a bold letter is that is a size where it is italic."""
 
 AXES = {
     "B": "input",
@@ -77,6 +92,15 @@ LATEX = {
 
 ORDER = ("B", "L", "L_dec", "N", "N_v", "N_h", "S", "T", "P", "H", "W", "C", "h", "d_k", "D", "d_ff", "V", "K")
 """The order in which sizes stand in a product: `P²C`, `h·d_k`, `B·N`."""
+
+
+def namesakes(sizes: Iterable[str], equations: Iterable[str]) -> dict[str, str]:
+    r"""Sizes whose letter is bold in an equation too, where it is a tensor, and what that tensor is.
+
+    `["K", "D"]` beside `[r"\mathbf{K} = \mathbf{X}\,\mathbf{W}_K"]` gives `{"K": "keys"}`.
+    """
+    bold = set(re.findall(r"\\mathbf\{([A-Z])\}", " ".join(equations)))
+    return {size: TENSORS[size] for size in sizes if size in bold & TENSORS.keys()}
 
 
 @lru_cache(maxsize=256)
