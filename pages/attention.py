@@ -33,9 +33,9 @@ if maps.blocks(trace, part):
     components.attention_map(trace, part)
 st.page_link("pages/mask.py", label="Who may look at whom: the mask that ran", icon=":material/grid_on:")
 st.caption(
-    f"What such a map does not show: how much a {what} changed the answer, since the values that the weights multiply "
-    "and the residual stream that passes them by are not in it, and other weights can give the same output; attention "
-    "is not by itself an explanation (Jain and Wallace 2019). Rollout multiplies the blocks’ mean maps, each with half "
-    "an identity for the residual stream (Abnar and Zuidema 2020)."
+    f"What such a map does not show: how much a {what} changed the answer. The weights say where values are taken "
+    "from, not what these hold; the residual connection passes each token on beside them; and other weights can give "
+    "the same output. Attention is not by itself an explanation (Jain and Wallace 2019). Nor is rollout, which carries "
+    "the weights alone through the blocks (Abnar and Zuidema 2020)."
 )
 claims.show(trace)

@@ -31,10 +31,12 @@ def test_each_tower_has_its_own_attention_over_the_photo_or_its_tokens():
     visible = list(at.session_state["held"][2].result["visible"])
     assert at.segmented_control[0].options == ["encoder", "decoder"]
     shown = drawn(at)
-    assert (shown["part"], shown["queries"], shown["visible"]) == ("encoder", len(visible), visible)
-    assert "photo" not in shown  # hidden patches have no row
+    assert (shown["part"], shown["queries"], shown["photo"]) == ("encoder", len(visible), [64, 64])
+    assert [patch for patch, token in enumerate(shown["tokens"]) if token is not None] == visible
+    assert sorted([*visible, *shown["unseen"]]) == list(range(64))
     at.segmented_control[0].set_value("decoder").run()
-    assert not at.exception and drawn(at)["part"] == "decoder" and "photo" in drawn(at)
+    assert not at.exception and drawn(at)["part"] == "decoder" and drawn(at)["tokens"] == list(range(64))
+    assert drawn(at)["unseen"] == shown["unseen"]
     at = chosen("clip", "pages/attention.py")
     assert drawn(at)["part"] == "image" and "photo" in drawn(at)
     assert at.title[0].value == "What does a patch attend to?"

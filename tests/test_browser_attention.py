@@ -9,7 +9,12 @@ from test_browser import SLOW, quiet, settled
 from test_browser_models import choose as choose_model
 from test_browser_models import go
 
+import tracer
+
 pytestmark = pytest.mark.browser
+
+PIXELS = "canvas => [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data]"
+GREY = np.array([0x7A, 0x84, 0x94])
 
 
 @pytest.fixture(autouse=True)
@@ -96,8 +101,95 @@ def test_rollout_is_named_and_uses_all_blocks(page):
     count = blocks.get_by_role("radio").count()
     assert blocks.locator("legend").inner_text() == f"Block: rollout uses all {count}"
     assert blocks.locator("input:checked").count() == 0
+    said, lead = page.locator(".map").inner_text(), page.locator(".lead")
+    assert "attends" not in said and "attention propagated through all" in said
+    assert lead.inner_text().startswith(f"By rollout over all {count} blocks: what arrives at 57: ")
+    assert page.locator(".axis").all_inner_texts() == ["after the last block (row)", "input (column)"]
     page.get_by_role("radio", name="mean").check()
+    assert "attends most to" in lead.inner_text()
     assert blocks.locator("input:checked").count() == 1 and blocks.locator("legend").inner_text() == "Block"
+
+
+def test_attention_of_a_masked_encoder_lies_on_the_patches_that_it_was_given(page):
+    """The cells in grey are the hidden ones, by the model itself; they are no query, and the photo is covered there."""
+    visible = set(tracer.load("mae").inputs()[1][0].tolist())
+    page.set_viewport_size({"width": 1280, "height": 1400})
+    page.goto("/attention?model=mae")
+    lead, legend = page.locator(".lead"), page.locator(".covered span")
+    lead.wait_for()
+    settled(page)
+    page.mouse.move(0, 0)
+    heat = np.array(page.locator("canvas.heat").evaluate(PIXELS)).reshape(64, 4)
+    cover = np.array(page.locator("canvas.cover").evaluate(PIXELS)).reshape(64, 4)
+    hidden = set((heat[:, :3] == GREY).all(1).nonzero()[0].tolist())
+    assert hidden == set((cover[:, 3] == 255).nonzero()[0].tolist()) == set(range(64)) - visible
+    assert legend.inner_text() == "32 of 64 patches were hidden from the encoder: no token here, no attention"
+    box = page.locator("canvas.heat").bounding_box()
+
+    def point(patch: int) -> None:
+        row, column = divmod(patch, 8)
+        page.mouse.move(box["x"] + (column + 0.5) * box["width"] / 8, box["y"] + (row + 0.5) * box["height"] / 8)
+
+    before = lead.inner_text()
+    for patch in sorted(hidden)[::5]:
+        point(patch)
+        place = f"Row {patch // 8}, column {patch % 8}"
+        assert legend.inner_text() == f"{place} was hidden from the encoder: no token, so no query."
+        assert lead.inner_text() == before
+    for token, patch in list(enumerate(sorted(visible)))[::5]:
+        point(patch)
+        assert f"image {patch} (row {patch // 8}, column {patch % 8}) attends" in lead.inner_text()
+        assert page.get_by_role("spinbutton", name="Token").input_value() == str(token)
+        frame = page.locator(".query").bounding_box()
+        assert frame["x"] == pytest.approx(box["x"] + patch % 8 * box["width"] / 8, abs=1)
+        assert frame["y"] == pytest.approx(box["y"] + patch // 8 * box["height"] / 8, abs=1)
+    page.get_by_role("slider", name="Opacity").fill("0")
+    photo = np.asarray(Image.open(BytesIO(page.locator(".photo").screenshot())).convert("RGB"), int)
+    side = photo.shape[0] // 8
+    for patch in range(64):
+        middle = photo[patch // 8 * side + 8 :, patch % 8 * side + 8 :][: side - 16, : side - 16]
+        assert (abs(middle - GREY).max() <= 2) == (patch in hidden)
+    quiet(page)
+
+
+def test_keys_and_numbers_skip_hidden_patches(page):
+    visible = set(tracer.load("mae").inputs()[1][0].tolist())
+    page.goto("/attention?model=mae")
+    lead, column = page.locator(".lead"), page.get_by_role("spinbutton", name="Column")
+    lead.wait_for()
+    settled(page)
+    page.mouse.move(0, 0)
+    row = next(r for r in range(8) if {8 * r + c in visible for c in range(8)} == {True, False})
+    seen = [c for c in range(8) if 8 * row + c in visible]
+    gap = next(c for c in range(8) if c not in seen)
+    token = page.get_by_role("spinbutton", name="Token")
+    token.fill(str(sorted(visible).index(8 * row + seen[0])))
+    token.press("Enter")
+    for at in seen[1:]:
+        page.locator(".photo").press("ArrowRight")
+        assert f"(row {row}, column {at}) attends" in lead.inner_text()
+    page.locator(".photo").press("ArrowRight")  # nothing further on: it stays
+    assert f"(row {row}, column {seen[-1]}) attends" in lead.inner_text()
+    column.fill(str(gap))
+    column.press("Enter")
+    hidden = f"Row {row}, column {gap} was hidden from the encoder: no token, so no query."
+    assert page.locator(".said").inner_text() == f"{hidden} Kept {seen[-1]}."
+    assert column.input_value() == str(seen[-1])
+
+
+def test_the_decoder_marks_its_mask_tokens(page):
+    visible = set(tracer.load("mae").inputs()[1][0].tolist())
+    page.goto("/attention?model=mae")
+    page.get_by_role("radio", name="decoder").click()
+    page.get_by_text("a mask token, one learned vector, stands for each").wait_for()
+    settled(page)
+    token, lead = page.get_by_role("spinbutton", name="Token"), page.locator(".lead")
+    assert page.locator(".photo .stroke").count() == 64 - len(visible)
+    for patch in (min(visible), min(set(range(64)) - visible)):
+        token.fill(str(patch))
+        token.press("Enter")
+        assert ("mask token" in lead.inner_text()) == (patch not in visible)
+    quiet(page)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -58,9 +58,10 @@ def test_maps_of_other_sizes_are_left_out():
 def test_maps_of_each_tower_are_its_own():
     model = tracer.load("mae", H=16, W=16, P=8, D=8, h=2, d_ff=8, L=2, L_dec=1)
     trace = model.trace(prove=False, N_v=4)
-    assert maps.layers(trace, "encoder") == [] and maps.layers(trace, "decoder") == [0]
+    assert maps.layers(trace, "encoder") == [0, 1] and maps.layers(trace, "decoder") == [0]
     header, weights, masks, _ = unpacked(maps.pack(trace, [0], maps.rollout(trace, [0], "decoder"), "decoder"))
-    assert (header["part"], header["keys"], header["first"], header["others"]) == ("decoder", 4, 0, [])
+    assert (header["part"], header["keys"], header["others"]) == ("decoder", 4, [])
+    assert header["tokens"] == [0, 1, 2, 3] and header["unseen"] == []
     assert np.array_equal(weights[0], trace.attention(0, part="decoder")[0].numpy()) and not masks.size
 
 
@@ -69,9 +70,22 @@ def test_a_visible_patch_has_the_name_of_its_place_in_the_photo():
     trace = model.trace(prove=False, N_v=3)
     header, *_ = unpacked(maps.pack(trace, maps.blocks(trace, "encoder"), None, "encoder"))
     visible = list(trace.result["visible"])
-    assert header["layers"] == [0, 1] and header["visible"] == visible and "photo" not in header
+    assert header["layers"] == [0, 1] and header["crop"] == list(trace.picture.crop) and header["others"] == []
+    assert header["tokens"] == [visible.index(patch) if patch in visible else None for patch in range(6)]
+    assert (header["tower"], header["unseen"]) == ("encoder", [p for p in range(6) if p not in visible])
     assert header["names"] == [f"image {patch} (row {patch // 3}, column {patch % 3})" for patch in visible]
     assert header["marks"] == [f"image {patch}" for patch in visible]
+
+
+def test_a_token_of_the_decoder_that_no_pixels_made_is_named_a_mask_token():
+    model = tracer.load("mae", H=16, W=24, P=8, D=8, h=2, d_ff=8, L=1, L_dec=1)
+    trace = model.trace(prove=False, N_v=2)
+    header, *_ = unpacked(maps.pack(trace, [0], None, "decoder"))
+    seen = trace.result["visible"]
+    assert header["tokens"] == list(range(6)) and header["unseen"] == [p for p in range(6) if p not in seen]
+    for patch, name in enumerate(header["names"]):
+        place = f"row {patch // 3}, column {patch % 3}"
+        assert name == f"image {patch} ({place}{'' if patch in seen else ', mask token'})"
 
 
 def test_the_browser_gets_weights_photo_and_crop():
@@ -80,7 +94,8 @@ def test_the_browser_gets_weights_photo_and_crop():
     header, weights, masks, rest = unpacked(maps.pack(one_hot(2, 3, photo, crop), [0]))
     assert header["photo"] == [100, 40]
     assert header["crop"] == [20, 0, 80, 40]
-    assert (header["rows"], header["columns"], header["first"], header["keys"]) == (2, 3, 1, 7)
+    assert (header["rows"], header["columns"], header["keys"]) == (2, 3, 7)
+    assert header["tokens"] == [1, 2, 3, 4, 5, 6] and header["unseen"] == []
     assert header["others"] == [["CLS", 0]]
     assert header["names"][:3] == ["CLS", "image 0 (row 0, column 0)", "image 1 (row 0, column 1)"]
     assert weights[0, 0, 3].tolist() == [0, 0, 0, 0, 1, 0, 0]

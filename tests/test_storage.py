@@ -14,7 +14,8 @@ import torch
 from handmade import sample
 
 from tracer import storage
-from tracer.record import Trace
+from tracer.attention import places, unseen
+from tracer.record import Segment, Trace
 from tracer.storage import formulas
 
 
@@ -82,6 +83,30 @@ def test_a_second_save_gives_the_same_file(tmp_path, data):
 def test_files_of_before_there_were_primitives_open(data):
     opened = storage.open(rewritten(data, lambda fields: fields.pop("decompositions")))
     assert opened.decompositions == () and opened.ops == sample().ops
+
+
+def test_files_of_before_segments_had_places_open(data):
+    def older(fields):
+        for segment in fields["segments"]:
+            del segment["places"]
+
+    opened = storage.open(rewritten(data, older))
+    assert opened.segments == sample().segments and opened.segments[1].places == ()
+
+
+def test_places_of_some_patches_are_saved_and_checked(tmp_path):
+    trace = sample(segments=(Segment("CLS", 0, 1, "encoder"), Segment("visible", 1, 4, "encoder", (3, 0, 2))))
+    trace.save(path := tmp_path / "a.safetensors")
+    opened = storage.open(path)
+    assert opened.segments == trace.segments and places(opened, "encoder") == {1: 3, 2: 0, 3: 2}
+    assert unseen(opened) == ("encoder", (1,))
+    for wrong in ([3, 0], [3, 0, 4], [3, 0, -1], [3, 0, 0], [3, 0, "2"]):
+
+        def change(fields, wrong=wrong):
+            fields["segments"][1]["places"] = wrong
+
+        assert "place" in refused(rewritten(path.read_bytes(), change))
+    assert "places among 0 patches" in refused(rewritten(path.read_bytes(), lambda fields: fields.update(picture=None)))
 
 
 def test_shared_tensors_are_stored_once(tmp_path):

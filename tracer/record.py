@@ -184,13 +184,16 @@ class Picture:
 class Segment:
     """A named stretch of the token sequence: CLS, image or text; tokens `start` to `stop - 1`.
 
-    `part` names the tower whose sequence it is, in models of several.
+    `part` names the tower whose sequence it is, in models of several. `places` are the patches that its tokens are,
+    one for each and in their order, counted row by row over the grid of the `Picture`, where a tower has only some of
+    them; empty elsewhere.
     """
 
     name: str
     start: int
     stop: int
     part: str = ""
+    places: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

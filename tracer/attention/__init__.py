@@ -32,6 +32,28 @@ def segments(trace: Trace, part: str | None = None) -> tuple[Segment, ...]:
     return tuple(segment for segment in trace.segments if segment.part in ("", part))
 
 
+def places(trace: Trace, part: str | None = None) -> dict[int, int]:
+    """Which patch each token of a tower is, both counted from 0, patches row by row; empty where none is one.
+
+    Either all patches in their order, from the first of the `Picture` on, or those that a segment names.
+    """
+    picture, own = trace.picture, segments(trace, part)
+    if picture is None:
+        return {}
+    if not own or "image" in [segment.name for segment in own]:
+        return {picture.first + patch: patch for patch in range(picture.rows * picture.columns)}
+    return {segment.start + at: patch for segment in own for at, patch in enumerate(segment.places)}
+
+
+def unseen(trace: Trace) -> tuple[str, tuple[int, ...]]:
+    """(tower, patches): the tower that was given only some patches, and those that it was not; ("", ()) if none."""
+    for segment in trace.segments:
+        if segment.places and trace.picture:
+            patches = range(trace.picture.rows * trace.picture.columns)
+            return segment.part, tuple(patch for patch in patches if patch not in segment.places)
+    return "", ()
+
+
 def weights(trace: Trace, layer: int, head: int | None = None, query: int | None = None, *, part: str | None = None):
     """See `Trace.attention`."""
     from tracer.attention.chain import softmax_rows  # here, since a page is drawn before torch is imported

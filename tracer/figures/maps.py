@@ -8,8 +8,8 @@ import numpy as np
 from PIL import Image
 
 from tracer.attention import layers as of_part
+from tracer.attention import places, segments, unseen
 from tracer.attention import rollout as over_blocks
-from tracer.attention import segments
 from tracer.figures.colours import MASK, table
 from tracer.figures.masks import labels
 from tracer.figures.photos import shown
@@ -22,13 +22,12 @@ MAX_BYTES = 6_000_000
 def layers(trace: Trace, part: str | None = None) -> list[int]:
     """The layers of a tower that can be laid over the photo: self-attention over its patches, all of one size, none
     lost."""
-    records = _records(trace, part)
-    named = [segment.name for segment in segments(trace, part)]
-    if not trace.picture or (named and "image" not in named):
+    records, patches = _records(trace, part), places(trace, part)
+    if not patches:
         return []
-    enough = trace.picture.first + trace.picture.rows * trace.picture.columns
+    last = max(patches)
     sizes = [
-        (record.heads, record.keys) if record.queries == record.keys >= enough and not record.problem else None
+        (record.heads, record.keys) if record.queries == record.keys > last and not record.problem else None
         for record in records
     ]
     first = next((size for size in sizes if size), None)
@@ -100,7 +99,7 @@ def pack(
     weights = np.stack([_views(as_array(trace.attention(layer, part=part))[0], views) for layer in chosen])
     closed, kind = masks(trace, chosen, part)
     floats = [weights.ravel()] + ([as_array(rollout).ravel()] if rollout is not None else [])
-    over, photo = _photo(trace) if chosen[0] in layers(trace, part) else ({}, b"")
+    over, photo = _photo(trace, part) if chosen[0] in layers(trace, part) else ({}, b"")
     queries, keys = weights.shape[2:]
     header = over | {
         "names": names(trace, part, max(queries, keys)),
@@ -108,7 +107,6 @@ def pack(
         "others": others(trace, part) if over else [],
         "text": "text" in [segment.name for segment in segments(trace, part)],
         "edges": [segment.start for segment in segments(trace, part) if segment.start > 0],
-        "visible": list(trace.result.get("visible", ())) if _of_visible(trace, part) else [],
         "part": part or "",
         "choices": list(choices or chosen),
         "layers": list(chosen),
@@ -132,13 +130,25 @@ def _views(heads: np.ndarray, views: Sequence[str]) -> np.ndarray:
     return np.stack([heads.mean(0) if view == "mean" else heads[int(view)] for view in views]) if views else heads
 
 
-def _photo(trace: Trace) -> tuple[dict[str, object], bytes]:
-    """How the patches lie on the photo, and the photo as JPEG."""
+def _photo(trace: Trace, part: str | None) -> tuple[dict[str, object], bytes]:
+    """How the patches lie on the photo, and the photo as JPEG.
+
+    `tokens` has for each patch the token that it is, or null; `unseen` the patches that a tower was not given.
+    """
     picture, file = trace.picture, BytesIO()
+    tokens = {patch: token for token, patch in places(trace, part).items()}
+    tower, missing = unseen(trace)
     photo = Image.fromarray(np.asarray(trace.values[picture.value]))
     shown(photo).save(file, "JPEG", quality=88)
-    grid = {"rows": picture.rows, "columns": picture.columns, "first": picture.first}
-    return {"photo": list(photo.size), "crop": list(picture.crop), **grid}, file.getvalue()
+    return {
+        "photo": list(photo.size),
+        "crop": list(picture.crop),
+        "rows": picture.rows,
+        "columns": picture.columns,
+        "tokens": [tokens.get(patch) for patch in range(picture.rows * picture.columns)],
+        "unseen": list(missing),
+        "tower": tower,
+    }, file.getvalue()
 
 
 def masks(trace: Trace, chosen: Sequence[int], part: str | None = None) -> tuple[np.ndarray, str]:
@@ -155,30 +165,16 @@ def masks(trace: Trace, chosen: Sequence[int], part: str | None = None) -> tuple
 def names(trace: Trace, part: str | None, tokens: int) -> list[str]:
     """A name for each of `tokens` positions that holds over the photo and in the matrix, such as `image 38 (row 4,
     column 6)` or `74: 'square'`."""
-    found = labels(trace, part, tokens)
-    if not trace.picture:
-        return found
-    if _of_visible(trace, part):
-        places = dict(enumerate(trace.result.get("visible", ())))
-    elif layers(trace, part):
-        places = {trace.picture.first + place: place for place in range(trace.picture.rows * trace.picture.columns)}
-    else:
-        return found
-    for token, place in places.items():
-        if token < tokens:
-            row, column = divmod(place, trace.picture.columns)
-            found[token] = f"image {place} (row {row}, column {column})"
+    found, hidden = labels(trace, part, tokens), set(unseen(trace)[1])
+    for token, patch in places(trace, part).items() if layers(trace, part) else ():
+        row, column = divmod(patch, trace.picture.columns)
+        found[token] = f"image {patch} (row {row}, column {column}{', mask token' if patch in hidden else ''})"
     return found
-
-
-def _of_visible(trace: Trace, part: str | None) -> bool:
-    return "visible" in [segment.name for segment in segments(trace, part)]
 
 
 def others(trace: Trace, part: str | None = None) -> list[tuple[str, int]]:
     """(name, token) of the tokens that are no patch, such as CLS or the words of a text."""
-    picture = trace.picture
-    patches = range(picture.first, picture.first + picture.rows * picture.columns)
+    patches = places(trace, part)
     found = [token for own in segments(trace, part) for token in range(own.start, own.stop)]
     names = labels(trace, part, max(found, default=-1) + 1)
     return [(names[token], token) for token in found if token not in patches]

@@ -1,5 +1,7 @@
 """Masked autoencoder: hidden patches of a surface predicted from the visible ones (He et al. 2022; note 001)."""
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
@@ -69,6 +71,16 @@ class MAE(nn.Module):
         x = x + self.decoder_position  # [B, N, D]
         x = self.decoder(x)  # [B, N, D]
         return self.prediction(x)  # [B, N, P²C]
+
+
+def seen(model, image, text, given: dict[str, int]):
+    """The input of `surface_input`, and on it where the encoder's tokens lie: forward takes patches in this order."""
+    inputs = surface_input(model, image, text, given)
+    places = tuple(inputs[1][0].tolist())  # the list that forward takes; the same for every input of the batch
+    inputs.segments = tuple(
+        replace(segment, places=places) if segment.name == "visible" else segment for segment in inputs.segments
+    )
+    return inputs
 
 
 def lines(config: dict) -> list[Line]:
@@ -163,7 +175,7 @@ SPEC = Spec(
         torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),
         torch.arange(sizes["N_v"]).repeat(sizes["B"], 1),
     ),
-    prepare=surface_input,
+    prepare=seen,
     result=reconstruction,
     segments=lambda sizes: (
         Segment("visible", 0, sizes["N_v"], "encoder"),

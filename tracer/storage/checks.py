@@ -138,8 +138,14 @@ def _picture(trace: Trace) -> None:
 
 
 def _segments(trace: Trace) -> None:
+    patches = trace.picture.rows * trace.picture.columns if trace.picture else 0
     for segment in trace.segments:
-        _expect(0 <= segment.start <= segment.stop, f"segment {segment.name!r}", "0 ≤ start ≤ stop")
+        where, places = f"segment {segment.name!r}", segment.places
+        _expect(0 <= segment.start <= segment.stop, where, "0 ≤ start ≤ stop")
+        if places:
+            _expect(len(places) == segment.stop - segment.start, where, "a place for each token")
+            _expect(all(0 <= place < patches for place in places), where, f"places among {patches} patches")
+            _expect(len(set(places)) == len(places), where, "each place once")
 
 
 def _shape(shape: tuple[int, ...], symbolic: tuple[str, ...] | None, symbols: tuple[Symbol, ...], where: str) -> None:

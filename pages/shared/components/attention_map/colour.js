@@ -24,8 +24,8 @@ function paint(canvas, map, weights, columns, most, scale, closed = () => false)
 
 const maximum = (weights) => weights.reduce((a, b) => Math.max(a, b), 0);
 
-// The largest weight on a patch: CLS and its like are no pixels, and don't stretch the scale.
-const onPatches = ({ first, rows, columns }, weights) => weights.subarray(first, first + rows * columns);
+// The weights on the patches: CLS and its like are no pixels, and don't stretch the scale.
+const onPatches = ({ tokens }, weights) => Float32Array.from(tokens, (token) => (token === null ? 0 : weights[token]));
 
 // Where the scale of a matrix ends: on a linear one a few large weights would leave all others black.
 const OUTLIERS = 0.005; // the share of cells that may lie beyond it

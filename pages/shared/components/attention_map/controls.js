@@ -24,12 +24,12 @@ function numberBoxes(map, all, said, state, choose) {
   const sizes = { row: map.rows, column: map.columns, token: map.queries };
   const here = () => (isPatch(map, state.query) ? cell(map, state.query) : ["", ""]);
   const now = (axis) => ({ row: here()[0], column: here()[1], token: state.query })[axis];
-  const take = (axis, value) => {
+  const place = (axis, value) => {
     const [r, c] = here().map(Number);
-    const token = (row, column) => map.first + row * map.columns + column;
-    const query = { row: () => token(value, c), column: () => token(r, value), token: () => value }[axis]();
-    choose({ query, pinned: true });
+    return axis === "row" ? [value, c] : [r, value];
   };
+  const tokenOf = (axis, value) => (axis === "token" ? value : tokenAt(map, ...place(axis, value)));
+  const kept = (axis) => `Kept ${now(axis) === "" ? "the query" : now(axis)}.`;
   for (const input of all(".position input")) {
     const { axis } = input.dataset;
     const size = sizes[axis];
@@ -40,15 +40,22 @@ function numberBoxes(map, all, said, state, choose) {
     input.onchange = () => {
       const text = input.value.trim();
       const fits = /^\d+$/.test(text) && Number(text) < size;
-      if (fits) take(axis, Number(text));
-      else draw();
-      said.textContent = fits ? "" : `“${text}” is no ${axis}: expected a whole number from 0 to ${size - 1}. Kept ${now(axis) === "" ? "the query" : now(axis)}.`;
+      const query = fits ? tokenOf(axis, Number(text)) : null;
+      const problem = fits
+        ? query === null && hasNone(map, ...place(axis, Number(text)))
+        : `“${text}” is no ${axis}: expected a whole number from 0 to ${size - 1}.`;
+      if (problem) draw();
+      else choose({ query, pinned: true });
+      said.textContent = problem ? `${problem} ${kept(axis)}` : "";
     };
     input.onkeydown = (event) => {
       const step = { ArrowUp: 1, ArrowDown: -1 }[event.key];
       if (!step) return;
       event.preventDefault();
-      take(axis, Math.min(size - 1, Math.max(0, Number(now(axis)) + step)));
+      const along = axis === "row" ? [step, 0] : [0, step];
+      const next = Math.min(size - 1, Math.max(0, state.query + step));
+      const query = axis === "token" ? next : tokenBeyond(map, here().map(Number), along);
+      choose({ query: query ?? state.query, pinned: true });
     };
   }
   function draw() {
@@ -67,6 +74,7 @@ function tokenButtons(map, find, cells, state, press) {
   const weights = row(map, cells, state.query);
   const closed = (token) => isClosed(map, cells, state.layer, state.query, token);
   find(".others-title").hidden = !many;
+  find(".others-title").textContent = `Use as the query, and ${state.view === "rollout" ? "its share" : "what it gets"}:`;
   find(".others").replaceChildren(
     ...map.others.map(([name, token]) => {
       const button = document.createElement("button");
@@ -74,9 +82,10 @@ function tokenButtons(map, find, cells, state, press) {
       button.setAttribute("aria-pressed", String(state.query === token));
       button.textContent = many ? name : `Use ${name} as the query`;
       const gets = closed(token) ? "closed" : percent(weights[token]);
-      button.setAttribute("aria-label", `Use ${name} as the query; ${closed(token) ? "closed" : `gets ${gets}`}`);
+      const of = state.view === "rollout" ? `share ${gets}` : `gets ${gets}`;
+      button.setAttribute("aria-label", `Use ${name} as the query; ${closed(token) ? "closed" : of}`);
       const weight = document.createElement("small");
-      weight.textContent = many ? gets : `${name} gets ${gets}`;
+      weight.textContent = many ? gets : `${name} ${closed(token) ? gets : of}`;
       button.append(weight);
       button.onclick = () => press(token);
       return button;

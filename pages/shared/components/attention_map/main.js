@@ -4,9 +4,18 @@ const SHOWN = 5;
 const LISTED = 12;
 const memory = {}; // the choices for each kind of map, while the page is open: also when the visitor comes back
 
+// The token of the middle patch, or of the one nearest to it that has a token.
+function middle(map) {
+  const away = (token) => {
+    const [r, c] = cell(map, token);
+    return Math.hypot(r - Math.floor(map.rows / 2), c - Math.floor(map.columns / 2));
+  };
+  return map.tokens.filter((token) => token !== null).sort((a, b) => away(a) - away(b))[0];
+}
+
 function start(map) {
   // The middle patch; where words follow the patches, or there is no photo, the last token: it may look at all before it.
-  const centre = map.photo && !map.text ? map.first + Math.floor(map.rows / 2) * map.columns + Math.floor(map.columns / 2) : map.queries - 1;
+  const centre = map.photo && !map.text ? middle(map) : map.queries - 1;
   const remembered = (memory[[map.part, map.choices, map.heads, map.queries, map.keys]] ??= {});
   const first = {
     layer: map.layers.at(-1),
@@ -119,15 +128,16 @@ export default function ({ data, parentElement, setStateValue }) {
     const most = Math.max(...shown.map(maximum));
     find(".heads-title").textContent = `All heads of block ${layer + 1}, one scale: ${scale === "log" ? "up" : "0"} to ${percent(most)}`;
     [...multiples.children].forEach((button, head) => {
-      const place = (at) => (map.photo ? [state.query, map.first + at] : [Math.floor(at / map.keys), at % map.keys]);
-      const closed = (at) => isClosed(map, every[head], layer, ...place(at));
+      const place = (at) => (map.photo ? [state.query, map.tokens[at]] : [Math.floor(at / map.keys), at % map.keys]);
+      const closed = (at) => place(at)[1] === null || isClosed(map, every[head], layer, ...place(at));
       paint(button.firstChild, map, shown[head], map.photo ? map.columns : map.keys, most, scale, closed);
     });
   }
 
   function drawText(weights, open) {
-    const { what, python, note } = inWords(map, state);
-    find(".lead").textContent = `${what}: ${map.names[state.query]} attends most to`;
+    const { lead, python, note } = inWords(map, state);
+    find(".lead").textContent = lead;
+    find(".numbers th:last-child").textContent = state.view === "rollout" ? "Share" : "Weight";
     find(".top").replaceChildren(
       ...open.slice(0, SHOWN).map((token) => {
         const item = document.createElement("li");

@@ -47,6 +47,7 @@ function layMatrix(map, find, state, choose, press) {
   grid.watcher.observe(grid);
 
   let cells, painted, most, beyond;
+  const arrow = () => (state.view === "rollout" ? "←" : "→"); // who looks at whom, or what came from where
   const at = (event) => {
     const box = grid.getBoundingClientRect();
     const query = Math.floor(((event.clientY - box.top) / box.height) * map.queries);
@@ -60,7 +61,7 @@ function layMatrix(map, find, state, choose, press) {
     if (query !== state.query && !state.pinned) choose({ query }, false);
     const closed = isClosed(map, cells, state.layer, query, key);
     const gets = closed ? `closed by ${maskName(map)}` : percent(cells[query * map.keys + key]);
-    find(".cell").textContent = `${map.names[query]} → ${map.names[key]}: ${gets}`;
+    find(".cell").textContent = `${map.names[query]} ${arrow()} ${map.names[key]}: ${gets}`;
   };
   grid.onclick = (event) => {
     const found = at(event);
@@ -87,7 +88,10 @@ function layMatrix(map, find, state, choose, press) {
     find(".band").classList.toggle("pinned", state.pinned);
     find(".band").style.top = `${(100 * state.query) / map.queries}%`;
     find(".band").style.height = `${100 / map.queries}%`;
-    find(".cell").textContent = "Query → key: point at a cell or tap it.";
+    const [row, column] = state.view === "rollout" ? ["after the last block", "input"] : ["query", "key"];
+    find(".axis.of-rows").textContent = `${row} (row)`;
+    find(".axis.of-columns").textContent = `${column} (column)`;
+    find(".cell").textContent = `${row[0].toUpperCase()}${row.slice(1)} ${arrow()} ${column}: point at a cell or tap it.`;
     const size = `Attention matrix, ${map.queries} queries by ${map.keys} keys`;
     const mask = map.masks ? ` Cells closed by ${maskName(map)} are grey.` : "";
     grid.setAttribute("aria-label", `${size}.${mask} Query: ${queryName(map, state)}. Arrow keys move it.`);

@@ -15,16 +15,43 @@ function layPhoto(map, find, state, choose, press) {
       width: `${(100 * wide) / width}%`,
       height: `${(100 * high) / height}%`,
     });
-  for (const element of [heat, find(".frame")]) place(element, left, top, right - left, bottom - top);
-  heat.width = map.columns;
-  heat.height = map.rows;
+  const cover = find(".cover");
+  for (const element of [cover, heat, find(".frame")]) place(element, left, top, right - left, bottom - top);
+  for (const canvas of [cover, heat]) Object.assign(canvas, { width: map.columns, height: map.rows });
+  const [wide, high] = [(right - left) / map.columns, (bottom - top) / map.rows];
+  const without = map.tokens.filter((token) => token === null).length;
+  const holes = map.unseen.map((patch) => [Math.floor(patch / map.columns), patch % map.columns]);
+  cover.getContext("2d").fillStyle = map.closed;
+  for (const [r, c] of holes) cover.getContext("2d").fillRect(c, r, 1, 1);
+  find(".strokes").replaceChildren(
+    ...holes.filter(([r, c]) => tokenAt(map, r, c) !== null).map(([r, c]) => {
+      const stroke = Object.assign(document.createElement("div"), { className: "stroke" });
+      place(stroke, left + c * wide, top + r * high, wide, high);
+      return stroke;
+    }),
+  );
+  const covered = () => {
+    const count = `${map.unseen.length} of ${map.tokens.length} patches were hidden from the ${map.tower}`;
+    const here = without ? "no token here, no attention" : "here a mask token, one learned vector, stands for each";
+    find(".covered span").textContent = `${count}: ${here}`;
+  };
+  find(".covered").hidden = !map.unseen.length;
+  find(".covered i").style.backgroundColor = map.closed;
+  find(".covered i").classList.toggle("stroke", !without);
+  covered();
 
   const at = (event) => {
     const box = heat.getBoundingClientRect();
     const c = Math.floor(((event.clientX - box.left) / box.width) * map.columns);
     const r = Math.floor(((event.clientY - box.top) / box.height) * map.rows);
-    return r < 0 || c < 0 || r >= map.rows || c >= map.columns ? null : map.first + r * map.columns + c;
+    if (r < 0 || c < 0 || r >= map.rows || c >= map.columns) return null;
+    const query = tokenAt(map, r, c);
+    photo.style.cursor = query === null ? "not-allowed" : "";
+    if (query === null) find(".covered span").textContent = hasNone(map, r, c);
+    else covered();
+    return query;
   };
+  photo.onpointerleave = covered;
   photo.onpointermove = photo.onpointerdown = (event) => {
     const query = at(event);
     if (query !== null && query !== state.query && !state.pinned) choose({ query }, false);
@@ -37,10 +64,8 @@ function layPhoto(map, find, state, choose, press) {
     const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
     if (!step) return;
     event.preventDefault();
-    const [r, c] = isPatch(map, state.query) ? cell(map, state.query) : [0, 0];
-    const moved = (value, by, size) => Math.min(size - 1, Math.max(0, value + by));
-    const query = map.first + moved(r, step[0], map.rows) * map.columns + moved(c, step[1], map.columns);
-    choose({ query, pinned: true });
+    const from = isPatch(map, state.query) ? cell(map, state.query) : [0, 0];
+    choose({ query: tokenBeyond(map, from, step) ?? tokenAt(map, ...from) ?? state.query, pinned: true });
   };
 
   const opacity = find(".opacity input");
@@ -53,10 +78,10 @@ function layPhoto(map, find, state, choose, press) {
   function draw(cells, open) {
     const weights = onPatches(map, row(map, cells, state.query));
     const most = maximum(weights);
-    const closed = (patch) => isClosed(map, cells, state.layer, state.query, map.first + patch);
+    const closed = (patch) => map.tokens[patch] === null || isClosed(map, cells, state.layer, state.query, map.tokens[patch]);
     paint(heat, map, weights, map.columns, most, state.scale, closed);
     drawBar(find(".over .bar"), map, most, state.scale, 1 / open.length);
-    const shut = map.rows * map.columns - open.filter((token) => isPatch(map, token)).length;
+    const shut = map.tokens.length - without - open.filter((token) => isPatch(map, token)).length;
     const patches = shut === 1 ? "1 patch is" : `${shut} patches are`;
     grey(find(".over .shut"), map, shut ? `${patches} closed to this query by ${maskName(map)} that ran` : "");
     const frame = find(".query");
@@ -64,10 +89,10 @@ function layPhoto(map, find, state, choose, press) {
     frame.classList.toggle("pinned", state.pinned);
     if (!frame.hidden) {
       const [r, c] = cell(map, state.query);
-      const [wide, high] = [(right - left) / map.columns, (bottom - top) / map.rows];
       place(frame, left + c * wide, top + r * high, wide, high);
     }
-    const grid = `Photo with ${map.rows} rows and ${map.columns} columns of patches`;
+    const hidden = map.unseen.length ? `, ${map.unseen.length} of them hidden from the ${map.tower}` : "";
+    const grid = `Photo with ${map.rows} rows and ${map.columns} columns of patches${hidden}`;
     photo.setAttribute("aria-label", `${grid}. Query: ${queryName(map, state)}. Arrow keys move it.`);
   }
   return { draw, free: () => URL.revokeObjectURL(address) };

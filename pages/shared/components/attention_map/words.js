@@ -5,8 +5,19 @@ const percent = (weight) => {
   return `${value >= 9.995 ? value.toFixed(1) : value >= 0.1 ? value.toFixed(2) : value.toPrecision(1)} %`;
 };
 
-const isPatch = (map, token) => map.photo && token >= map.first && token < map.first + map.rows * map.columns;
-const cell = (map, token) => [Math.floor((token - map.first) / map.columns), (token - map.first) % map.columns];
+// Rows and columns of the photo, and the tokens that are its patches; a patch that a tower was not given has none.
+const isPatch = (map, token) => Boolean(map.photo) && map.tokens.includes(token);
+const cell = (map, token) => [Math.floor(map.tokens.indexOf(token) / map.columns), map.tokens.indexOf(token) % map.columns];
+const tokenAt = (map, r, c) => map.tokens[r * map.columns + c];
+const hasNone = (map, r, c) => `Row ${r}, column ${c} was hidden from the ${map.tower}: no token, so no query.`;
+
+// The first token from a place on, by steps of so many rows and columns; null where there is none up to the edge.
+function tokenBeyond(map, [r, c], [down, right]) {
+  for (let [i, j] = [r + down, c + right]; i >= 0 && j >= 0 && i < map.rows && j < map.columns; i += down, j += right) {
+    if (tokenAt(map, i, j) !== null) return tokenAt(map, i, j);
+  }
+  return null;
+}
 
 const maskName = (map) => `the ${["causal", "prefix", "padded"].includes(map.kind) ? `${map.kind} ` : ""}mask`;
 
@@ -17,26 +28,31 @@ function shareOf(map, { view }) {
   if (view !== "rollout") return "Attention weight, a share of its row: each row of the matrix (a query) sums to 1.";
   const blocks = map.choices.length;
   return (
-    `Rollout (Abnar and Zuidema 2020), no attention weight: a share of the query’s row in the product over all ${blocks} ` +
-    `blocks of (A + I) / 2, A a block’s mean over heads. Each row sums to 1. On the diagonal, a token’s share of itself, ` +
-    `${percent(0.5 ** blocks)} of the row comes from the added identity I alone.`
+    `Rollout (Abnar and Zuidema 2020), no attention weight of any block: attention propagated through all ${blocks} blocks. ` +
+    `Each block’s map A (the mean over its heads) and the identity I count half each, (A + I) / 2: I stands for the ` +
+    `residual connection, which passes a token on unchanged. Their product over the blocks says from which input tokens ` +
+    `a token after the last block would be mixed if nothing but these weights mixed them. Each row sums to 1. On the ` +
+    `diagonal, ${percent(0.5 ** blocks)} comes from I alone.`
   );
 }
 
 function inWords(map, { layer, view, query }) {
   const part = map.part && `, part="${map.part}"`;
-  const place = map.visible.length
-    ? ` Here ${map.marks[query]} is the patch, counted over the whole photo; query=${query} is its place among the ` +
-      `${map.visible.length} visible ones. Hidden patches have no token here, so the axes leave their numbers out.`
-    : "";
+  const patches = (map.tokens ?? []).filter((token) => token !== null).length;
+  const place =
+    map.photo && patches < map.tokens.length
+      ? ` Here ${map.marks[query]} is the patch, counted over the whole photo; query=${query} is its place among the ` +
+        `${patches} visible ones.`
+      : "";
   if (view === "rollout") {
     const python = `tracer.attention.rollout(trace${part})[0, ${query}]`;
-    return { what: "By rollout over all blocks", python, note: place };
+    const lead = `By rollout over all ${map.choices.length} blocks: what arrives at ${map.names[query]} comes most from`;
+    return { lead, python, note: place };
   }
   const mean = view === "mean";
   const heads = map.heads > 1 ? (mean ? `, mean of ${map.heads} heads` : `, head ${view}`) : "";
   return {
-    what: `Block ${layer + 1}${heads}`,
+    lead: `Block ${layer + 1}${heads}: ${map.names[query]} attends most to`,
     python: `trace.attention(layer=${layer}, ${mean ? "" : `head=${view}, `}query=${query}${part})${mean ? ".mean(1)" : ""}`,
     note: `In Python layers count from 0: block ${layer + 1} is layer=${layer}.${place}`,
   };
