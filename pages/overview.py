@@ -1,58 +1,54 @@
-"""The way of one photo through the model, on one screen."""
+"""The way of one photo or text through the model: what goes in, what comes out, and each step between."""
+
+from pathlib import Path
 
 import streamlit as st
 
 from pages.shared import address, answers, components, frame, session, texts
+from tracer import notation
 from tracer.figures import photos
 from tracer.figures.labels import amount, scientific
+from tracer.record import Trace
 
 TITLE = "Overview"
 ICON = ":material/image:"
 ORDER = 1
 
 frame.enter()
+st.html(Path(__file__).with_suffix(".css"))
 saved = session.given().trace
 st.title(texts.plain(f"A run of {saved.model}") if saved else texts.title(session.model_name()))
 
 
-def draw(view: session.View) -> None:
-    """The photo with its grid, and the patches it is cut into."""
-    left, right = st.columns(2, gap="large")
+def draw(view: session.View):
+    """The photo with its grid, and the patches it is cut into; returns the place beside them."""
+    with st.container(key="way"):
+        left, middle, right = st.columns([1, 1, 1.25], gap="medium")
     with left:
-        st.subheader("The photo, cut into patches")
+        st.subheader("The photo")
         components.drawing(photos.grid(view.photo, view.crop, view.rows, view.columns), "grid")
         st.caption(texts.cropped(view))
-    with right:
+    with middle:
         st.subheader("What the model sees")
         components.drawing(photos.patches(view.image, view.rows, view.columns), "patches")
         st.caption(texts.seen(view))
+    return right
 
 
-early = session.view()
-if early is not None:
-    draw(early)
-trace = session.trace()
-if early is None and (late := session.traced_view(trace)) is not None:
-    draw(late)
-kind = trace.result.get("kind")
-about = " ".join(filter(None, (texts.about(trace), texts.card(session.card()))))
+def halves():
+    """Two places side by side, the left one wider."""
+    with st.container(key="halves"):
+        return st.columns([3, 2], gap="large")
 
 
-def say() -> None:
+def say(trace: Trace) -> None:
     """What is known of the model, in a box."""
-    if about:
+    if about := " ".join(filter(None, (texts.about(trace), texts.card(session.card())))):
         st.info(about, icon=":material/school:")
 
 
-if texts.unlearned(trace):
-    say()
-if kind in answers.WIDE:
-    answers.show(trace)
-left, right = st.columns([3, 2], gap="large")
-if kind not in answers.WIDE:
-    with left:
-        answers.show(trace)
-with right:
+def prove(trace: Trace) -> None:
+    """How large the run is, and how far its equations agree with it."""
     st.subheader("What this run proves")
     proven = [step for step in trace.steps if step.error is not None]
     worst = max((step.error for step in proven), default=0)
@@ -73,23 +69,56 @@ with right:
             "Each of these equations was executed on the tensors of this run. The largest difference between equation "
             f"and model is **{scientific(worst)}** of the largest value."
         )
-    if kind in answers.LONG and not texts.unlearned(trace):
-        say()
-if kind in answers.WIDE:
-    with left:
-        say()
-elif kind not in answers.LONG and not texts.unlearned(trace):
-    say()
 
-if trace.steps:
-    st.subheader("The whole way")
+
+def way(trace: Trace) -> None:
+    """Every step of the run as a box, or that there are none."""
+    if not trace.steps:
+        st.info("Nobody has written this model’s equations down, so there are no steps. All else was recorded:")
+        st.page_link("pages/operations.py", label="See its operations", icon=":material/account_tree:")
+        return
+    bold = notation.namesakes((size.name for size in trace.symbols), (step.latex for step in trace.steps))
+    told = ", ".join(f"**{letter}** {meaning}" for letter, meaning in bold.items())
     st.caption(
         "Each box is a step; the arrow after it carries its shape, in symbols and in numbers. Choose a step to open it."
+        + (f" Bold letters are tensors and no sizes: {told}." if told else "")
     )
     if clicked := components.pipeline_map(trace):
         address.open_step(clicked)
+
+
+early = session.view()
+beside = draw(early) if early is not None else None
+trace = session.trace()
+if early is None and (late := session.traced_view(trace)) is not None:
+    beside = draw(late)
+kind, learned = trace.result.get("kind"), not texts.unlearned(trace)
+pictured = beside is not None
+if not pictured:
+    beside, facts = halves()
+    about = facts if kind in answers.LONG else beside
+with beside:
+    if not learned:
+        say(trace)
+answers.show(trace, beside)
+if pictured:
+    facts, about = (beside, st.container()) if kind in answers.WIDE else halves()
+with facts:
+    prove(trace)
+with about:
+    if learned:
+        say(trace)
+
+more = answers.more(trace) if trace.steps else {}
+if more:
+    whole, *others = st.tabs(["The whole way", *more])
+    for tab, form in zip(others, more.values(), strict=True):
+        with tab:
+            form()
 else:
-    st.info("Nobody has written this model’s equations down, so there are no steps. All else was recorded:")
-    st.page_link("pages/operations.py", label="See its operations", icon=":material/account_tree:")
+    st.subheader("The whole way")
+    whole = st.container()
+with whole:
+    way(trace)
 for note in trace.notes:
     st.caption(texts.plain(note))

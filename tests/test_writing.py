@@ -20,7 +20,7 @@ def steps(at):
 
 def test_a_chosen_character_shows_the_run_that_it_was_read_from_on_all_pages():
     at = write(chosen("nanogpt"), 8)
-    tokens = at.session_state["written"]["tokens"]
+    tokens = at.session_state["writing"]["tokens"]
     model = tracer.load("nanogpt")
     start = "".join(model.inputs().words)
     assert tokens == [token for token, _ in generate(model, start, 8, prove=False)]
@@ -44,7 +44,7 @@ def test_drawn_text_follows_the_seed_and_the_temperature():
     found = []
     for seed in (3, 3, 4):
         at.main.number_input[0].set_value(seed).run()
-        found.append(write(at, 12).session_state["written"]["tokens"])
+        found.append(write(at, 12).session_state["writing"]["tokens"])
     assert found[0] == found[1] != found[2]
 
 
@@ -53,7 +53,7 @@ def test_a_caption_is_written_word_by_word_up_to_its_end():
     words = next(slider for slider in at.main.slider if slider.label == "Words")
     assert words.max == 17 and "Write the caption again" in [button.label for button in at.main.button]
     at = write(at, 17)
-    tokens = at.session_state["written"]["tokens"]
+    tokens = at.session_state["writing"]["tokens"]
     assert tokens[:4] == ["a", "large", "red", "circle"] and tokens[-1] == "<end>" and len(tokens) == 11
     assert "of 11" not in text(at)  # the run on screen is that of the whole caption
     for place, words in ((0, ("<begin>",)), (3, ("<begin>", "a", "large", "red"))):

@@ -1,6 +1,7 @@
 """What the model says, each kind of result in its own form: classes, words, a caption, a label map, an anomaly."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import streamlit as st
@@ -14,18 +15,28 @@ from tracer.record import Trace
 PLAIN = {"displayModeBar": False}
 
 
-def show(trace: Trace) -> None:
-    """Shows the result of a run; one of no known kind is passed over, and one that a file holds wrongly is named."""
+def show(trace: Trace, beside) -> None:
+    """Shows the result of a run at `beside`, a place of the page, and what needs the page's width below all that is
+    there; a result of no known kind is passed over, and one that a file holds wrongly is named."""
+    below = st.container()
     if form := FORMS.get(str(trace.result.get("kind"))):
         try:
-            form(trace.result, trace)
+            with beside:
+                form(trace.result, trace, below)
         except (KeyError, TypeError, ValueError, IndexError):  # out of a stranger's file, whose results nobody checked
             st.caption("The answer that this run recorded can’t be read.")
 
 
+def more(trace: Trace) -> dict[str, Callable[[], None]]:
+    """What else there is to see or do with a result, each under a name and drawn when called."""
+    if trace.result.get("kind") != "caption":
+        return {}
+    return {"The next word": partial(_next_word, trace), "Watch it write": partial(_write_caption, trace)}
+
+
 WIDE = {"reconstruction"}
-"""Results that take the whole width of the page."""
-LONG = {"next", "caption"}
+"""Results that stand below the photo, over the whole width of the page."""
+LONG = {"next"}
 """Results that are followed by more, so that what is said of the model stands beside them and not below."""
 
 
@@ -39,7 +50,7 @@ def _bars(title: str, names, shares, axis: str, what: str, count: int | None) ->
     st.caption(plain(classes.drawn(shares, what, count)))
 
 
-def _classes(result, trace) -> None:
+def _classes(result, trace, below) -> None:
     best = classes.ranking(result["classes"], result["probabilities"])[0][0]
     title = "What random weights say" if unlearned(trace) else "The answer"
     _bars(f"{title}: {best}", result["classes"], result["probabilities"], "class", "classes", len(result["classes"]))
@@ -50,7 +61,7 @@ def _vocabulary(trace: Trace) -> int | None:
     return next((size.value for size in trace.symbols if size.name == "V"), None)
 
 
-def _next(result, trace) -> None:
+def _next(result, trace, below) -> None:
     st.markdown("The text so far:")
     st.code("".join(result["text"]), language=None, wrap_lines=True)
     first, unit = classes.ranking(result["tokens"], result["probabilities"])[0][0], result.get("unit", "character")
@@ -69,7 +80,7 @@ def _next(result, trace) -> None:
         writing.show(trace, unit)
 
 
-def _tokens(result, trace) -> None:
+def _tokens(result, trace, below) -> None:
     given, said = "".join(result["text"]), "".join(result["tokens"])
     st.subheader("The answer")
     st.code(f"{given}\n→\n{said}", language=None)
@@ -95,46 +106,48 @@ def _tokens(result, trace) -> None:
         )
 
 
-def _caption(result, trace) -> None:
-    st.subheader(plain(f"The caption: {result['caption'] or '(none)'}"))
-    _looks(result, trace)
-    said = " ".join(result["text"])
-    title = f"After “{said}” comes"
-    _bars(title, result["tokens"], result["probabilities"], "next word", "tokens", _vocabulary(trace))
-    writing.show(trace, "word", again="the caption", end=VOCABULARY[1])
-
-
-def _looks(result, trace) -> None:
-    """The words of the run as choices, and the photo lit where the row that predicts the chosen one looks."""
+def _caption(result, trace, below) -> None:
+    """The photo lit where the row that predicts a word looks, and below it the words of the run as choices."""
+    picture = st.container()
+    with below:
+        st.subheader(plain(f"The caption: {result['caption'] or '(none)'}"))
     view = session.traced_view(trace)
     if view is None or not trace.attentions:
         return
     from tracer.attention.regions import region
 
     words = [*trace.words[1:], f"next: {result['tokens'][0]}"]
-    place = st.pills(
-        "Where did it look for this word?",
-        range(1, len(words) + 1),
-        default=min(3, len(words)),
-        required=True,
-        wrap=True,
-        format_func=lambda place: literal(answers.numbered(words[place - 1], place)),
-    )
     known = result.get("pointing") or [{"layer": trace.attentions[-1].layer}]
-    which = st.segmented_control(
-        "By the attention of", range(len(known)), default=0, required=True, format_func=lambda i: _attention(known[i])
-    )
+    with below:
+        place = st.pills(
+            "Where did it look for this word?",
+            range(1, len(words) + 1),
+            default=min(3, len(words)),
+            required=True,
+            wrap=True,
+            format_func=lambda place: literal(answers.numbered(words[place - 1], place)),
+        )
+        which = st.segmented_control(
+            "By the attention of",
+            range(len(known)),
+            default=0,
+            required=True,
+            format_func=lambda i: _attention(known[i]),
+        )
     layer, head, measured = known[which]["layer"], known[which].get("head"), known[which].get("share")
     shares = region(trace, place, layer, head)
     said = (
         f"Before “{words[place - 1]}” the model looks most at patch {int(shares.argmax())}; "
         f"{classes.percent(float(shares.sum()))} of this row’s attention is on the picture."
     )
-    components.drawing(photos.spotlight(view.photo, view.crop, shares.numpy(), said), "spotlight")
+    with picture:
+        st.subheader("Where it looked")
+        components.drawing(photos.spotlight(view.photo, view.crop, shares.numpy(), said), "spotlight")
+        st.caption(plain(said))
     query = next(segment.start for segment in trace.segments if segment.name == "text") + place - 1
     ran = f"trace.attention(layer={layer}, query={query}" + ("" if head is None else f", head={head}") + ")"
-    said += (
-        f" This is the attention of {_attention(known[which])} in this run, `{ran}`: the row of "
+    said = (
+        f"This is the attention of {_attention(known[which])} in this run, `{ran}`: the row of "
         f"“{trace.words[place - 1]}”, the token before, which predicts the word. Layers count from 0 in Python."
     )
     if measured is not None:
@@ -142,7 +155,19 @@ def _looks(result, trace) -> None:
             " Measured on other scenes, for words of colour and shape: the patch that this attention weighs most lies "
             f"on the object that the word names, in {classes.percent(measured)} of the cases."
         )
-    st.caption(plain(said))
+    with below:
+        st.caption(plain(said))
+
+
+def _next_word(trace: Trace) -> None:
+    """The likeliest words after those of the run."""
+    result = trace.result
+    title = f"After “{' '.join(result['text'])}” comes"
+    _bars(title, result["tokens"], result["probabilities"], "next word", "tokens", _vocabulary(trace))
+
+
+def _write_caption(trace: Trace) -> None:
+    writing.show(trace, "word", again="the caption", end=VOCABULARY[1])
 
 
 def _attention(found) -> str:
@@ -150,13 +175,13 @@ def _attention(found) -> str:
     return f"block {found['layer'] + 1}, " + ("the mean of its heads" if head is None else f"head {head}")
 
 
-def _sentences(result, trace) -> None:
+def _sentences(result, trace, below) -> None:
     best = classes.ranking(result["sentences"], result["probabilities"])[0][0]
     title, count = f"The answer: {best}", len(result["sentences"])
     _bars(title, result["sentences"], result["probabilities"], "sentence", "sentences", count)
 
 
-def _labels(result, trace) -> None:
+def _labels(result, trace, below) -> None:
     st.subheader("The class of every pixel")
     shares = {name: share for name, share in zip(result["classes"], result["shares"], strict=True) if share}
     said = ", ".join(f"{name} {classes.percent(share)}" for name, share in shares.items())
@@ -166,7 +191,12 @@ def _labels(result, trace) -> None:
     st.plotly_chart(figure, alt=f"Label map over the photo: {said}", config=PLAIN)
 
 
-def _reconstruction(result, trace) -> None:
+def _reconstruction(result, trace, below) -> None:
+    with below:
+        _drawn(result, trace)
+
+
+def _drawn(result, trace) -> None:
     st.subheader("What it draws, and what it could not foresee")
     pixels = np.asarray(result["pixels"], dtype=float).mean(axis=-1)
     anomaly = np.asarray(result["anomaly"], dtype=float)
@@ -190,7 +220,7 @@ def _reconstruction(result, trace) -> None:
     )
 
 
-def _embedding(result, trace) -> None:
+def _embedding(result, trace, below) -> None:
     *_, tokens, width = (int(size) for size in result["shape"])
     whose = f"each of {tokens:,} tokens" if len(result["shape"]) > 2 else "the whole input"
     st.subheader("What comes out")

@@ -39,7 +39,7 @@ def show(trace: Trace, unit: str, again: str = "", end: str = "") -> None:
     if pressed:
         heading.markdown("It writes:")
         _write(now, count, settings, place)
-    written = st.session_state.get("written")
+    written = st.session_state.get("writing")
     if written and written["of"] == _of() and now in written["before"]:
         heading.markdown("What it wrote:")
         place.code(written["text"], language=None, wrap_lines=True)
@@ -75,20 +75,20 @@ def _write(start: str, count: int, settings: dict, place) -> None:
         place.code(joined(words_of(made), "", tokens), language=None, wrap_lines=True)
     before = [read_of(made, joined(words_of(made), start, tokens[:place])) for place in range(len(tokens))]
     text = joined(words_of(made), "", tokens)
-    st.session_state["written"] = {"of": _of(), "tokens": tokens, "before": before, "text": text}
+    st.session_state["writing"] = {"of": _of(), "tokens": tokens, "before": before, "text": text}
 
 
 def _steps(written: dict, now: int | None, unit: str) -> None:
     """The tokens as choices; the one whose run is shown is marked."""
     tokens = written["tokens"]
-    st.session_state["written step"] = now
+    st.session_state["writing step"] = now
     st.pills(
         f"Choose a {unit} to see its step on all pages",
         range(len(tokens)),
-        key="written step",
+        key="writing step",
         wrap=True,
         format_func=lambda place: texts.literal(numbered(tokens[place], place + 1)),
-        on_change=lambda: _go(written, st.session_state["written step"]),
+        on_change=lambda: _go(written, st.session_state["writing step"]),
     )
     if now is not None:
         said = f"“{shown(tokens[now])}” was read from: {unit} {now + 1} of {len(tokens)}."

@@ -73,7 +73,7 @@ def label_map(
     legend = {"orientation": "h", "y": -0.16, "yanchor": "top", "itemclick": False, "itemdoubleclick": False}
     legend |= {"font": {"size": 15}, "x": 0}
     figure.update_layout(
-        height=520, margin={"l": 8, "r": 8, "t": 8, "b": 8}, font={"size": 15}, showlegend=True, legend=legend, **CLEAR
+        height=460, margin={"l": 8, "r": 8, "t": 8, "b": 8}, font={"size": 15}, showlegend=True, legend=legend, **CLEAR
     )
     return figure
 

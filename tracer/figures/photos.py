@@ -88,7 +88,7 @@ def patches(image: Image.Image, rows: int, columns: int) -> str:
     numbered = rows * columns <= MOST_NUMBERED
     zoom = max(1, 48 // max(high, wide))
     side_x, side_y = wide * zoom, high * zoom
-    gap, head = max(2, side_x // 8), side_y // 3 if numbered else max(2, side_y // 8)
+    gap, head = max(2, side_x // 8), 2 * side_y // 5 if numbered else max(2, side_y // 8)
     pitch_x, pitch_y = side_x + gap, side_y + head
     sheet = np.zeros((rows * pitch_y, columns * pitch_x, 4), dtype=np.uint8)
     for row in range(rows):
@@ -116,7 +116,7 @@ def patches(image: Image.Image, rows: int, columns: int) -> str:
         f'preserveAspectRatio="xMinYMin" style="display:block;width:100%;max-height:26rem">'
         f'<image href="{data_uri(Image.fromarray(sheet), "PNG")}" width="{width}" height="{height}" '
         f'style="image-rendering:pixelated"/>'
-        f'<g fill="currentColor" font-size="{0.8 * head:g}" font-family="inherit">{numbers}</g>{_cells(boxes)}</svg>'
+        f'<g fill="currentColor" font-size="{0.9 * head:g}" font-family="inherit">{numbers}</g>{_cells(boxes)}</svg>'
     )
 
 
