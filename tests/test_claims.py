@@ -169,6 +169,11 @@ def test_the_claims_are_measured_on_the_run():
     assert found.equivariant < 1e-5 and found.invariant > 1e-3 and found.positioned > 1e-3
 
 
+def test_what_is_rounding_is_the_same_and_nothing_more():
+    same = claims.Measured.same
+    assert same(0.0) and same(1e-6) and not same(1e-4) and not same(float("nan"))
+
+
 def test_one_head_is_measured_too():
     model = tracer.load("vit-note", H=32, W=32, D=24, d_k=8, d_ff=20)
     assert claims.measured(model, model.trace()).mixture < 1e-6

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from tracer.equations import tensors
+from tracer.prove import TOLERANCE
 
 if TYPE_CHECKING:
     from tracer.model import Model
@@ -104,6 +105,11 @@ class Measured(NamedTuple):
     equivariant: float
     invariant: float
     positioned: float
+
+    @staticmethod
+    def same(error: float) -> bool:
+        """Whether a difference is no more than rounding: at most what an equation may be off to count as proven."""
+        return error <= TOLERANCE
 
 
 @torch.no_grad()
