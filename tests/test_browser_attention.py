@@ -192,6 +192,17 @@ def test_the_decoder_marks_its_mask_tokens(page):
     quiet(page)
 
 
+def test_rollout_over_one_block_says_so(page):
+    page.goto("/attention?model=transformer")
+    page.locator(".lead").wait_for()
+    settled(page)
+    page.get_by_role("radio", name="rollout").check()
+    assert (
+        page.locator(".lead").inner_text() == "By rollout over the one block: what arrives at 15: 'e' comes most from"
+    )
+    assert "propagated through the one block. " in page.locator(".tokens .share").inner_text()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_bars_under_the_weights_are_seen_in_both_themes(page, scheme):
     page.emulate_media(color_scheme=scheme)

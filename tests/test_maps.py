@@ -1,6 +1,7 @@
 """Attention maps as the browser gets them: which layers fit the photo, and their bytes."""
 
 import json
+from dataclasses import replace
 from io import BytesIO
 
 import numpy as np
@@ -75,6 +76,18 @@ def test_a_visible_patch_has_the_name_of_its_place_in_the_photo():
     assert (header["tower"], header["unseen"]) == ("encoder", [p for p in range(6) if p not in visible])
     assert header["names"] == [f"image {patch} (row {patch // 3}, column {patch % 3})" for patch in visible]
     assert header["marks"] == [f"image {patch}" for patch in visible]
+
+
+def test_patches_whose_places_are_not_recorded_are_not_laid_over_the_photo():
+    """As in files that were saved before places were: attention is there from token to token."""
+    model = tracer.load("mae", H=16, W=24, P=8, D=8, h=2, d_ff=8, L=2, L_dec=1)
+    trace = model.trace(prove=False, N_v=3)
+    older = replace(trace, segments=tuple(replace(segment, places=()) for segment in trace.segments))
+    assert maps.layers(older, "encoder") == [] and maps.blocks(older, "encoder") == [0, 1]
+    header, weights, *_ = unpacked(maps.pack(older, [0, 1], None, "encoder"))
+    assert "photo" not in header and header["jpeg"] == 0 and not any("row" in name for name in header["names"])
+    assert np.array_equal(weights[1], trace.attention(1, part="encoder")[0].numpy())
+    assert unpacked(maps.pack(older, [0], None, "decoder"))[0]["unseen"] == []
 
 
 def test_a_token_of_the_decoder_that_no_pixels_made_is_named_a_mask_token():

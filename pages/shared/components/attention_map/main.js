@@ -10,7 +10,7 @@ function middle(map) {
     const [r, c] = cell(map, token);
     return Math.hypot(r - Math.floor(map.rows / 2), c - Math.floor(map.columns / 2));
   };
-  return map.tokens.filter((token) => token !== null).sort((a, b) => away(a) - away(b))[0];
+  return [...map.patches.keys()].sort((a, b) => away(a) - away(b))[0];
 }
 
 function start(map) {

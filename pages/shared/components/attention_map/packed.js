@@ -7,8 +7,11 @@ function unpack(bytes) {
   let at = 4 + length;
   const take = (size) => bytes.slice(at, (at += size));
   const weights = take(4 * (layers.length * views.length + (rollout ? 1 : 0)) * queries * keys);
+  const tokens = header.tokens ?? []; // the token of each patch of the photo, or null
   return {
     ...header,
+    tokens,
+    patches: new Map(tokens.map((token, patch) => [token, patch]).filter(([token]) => token !== null)),
     weights: new Float32Array(weights.buffer),
     hidden: take(masks * queries * keys),
     colours: take(768),

@@ -19,7 +19,7 @@ function layPhoto(map, find, state, choose, press) {
   for (const element of [cover, heat, find(".frame")]) place(element, left, top, right - left, bottom - top);
   for (const canvas of [cover, heat]) Object.assign(canvas, { width: map.columns, height: map.rows });
   const [wide, high] = [(right - left) / map.columns, (bottom - top) / map.rows];
-  const without = map.tokens.filter((token) => token === null).length;
+  const without = map.tokens.length - map.patches.size;
   const holes = map.unseen.map((patch) => [Math.floor(patch / map.columns), patch % map.columns]);
   cover.getContext("2d").fillStyle = map.closed;
   for (const [r, c] of holes) cover.getContext("2d").fillRect(c, r, 1, 1);

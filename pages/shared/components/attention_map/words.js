@@ -6,8 +6,8 @@ const percent = (weight) => {
 };
 
 // Rows and columns of the photo, and the tokens that are its patches; a patch that a tower was not given has none.
-const isPatch = (map, token) => Boolean(map.photo) && map.tokens.includes(token);
-const cell = (map, token) => [Math.floor(map.tokens.indexOf(token) / map.columns), map.tokens.indexOf(token) % map.columns];
+const isPatch = (map, token) => map.patches.has(token);
+const cell = (map, token) => [Math.floor(map.patches.get(token) / map.columns), map.patches.get(token) % map.columns];
 const tokenAt = (map, r, c) => map.tokens[r * map.columns + c];
 const hasNone = (map, r, c) => `Row ${r}, column ${c} was hidden from the ${map.tower}: no token, so no query.`;
 
@@ -23,12 +23,14 @@ const maskName = (map) => `the ${["causal", "prefix", "padded"].includes(map.kin
 
 const queryName = (map, { query, pinned }) => map.names[query] + (pinned ? ", pinned" : "");
 
+const allBlocks = (count) => (count === 1 ? "the one block" : `all ${count} blocks`);
+
 // What a share on the colour bar is a share of. A rollout is there only where it goes over all blocks to choose from.
 function shareOf(map, { view }) {
   if (view !== "rollout") return "Attention weight, a share of its row: each row of the matrix (a query) sums to 1.";
   const blocks = map.choices.length;
   return (
-    `Rollout (Abnar and Zuidema 2020), no attention weight of any block: attention propagated through all ${blocks} blocks. ` +
+    `Rollout (Abnar and Zuidema 2020), no attention weight of any block: attention propagated through ${allBlocks(blocks)}. ` +
     `Each block’s map A (the mean over its heads) and the identity I count half each, (A + I) / 2: I stands for the ` +
     `residual connection, which passes a token on unchanged. Their product over the blocks says from which input tokens ` +
     `a token after the last block would be mixed if nothing but these weights mixed them. Each row sums to 1. On the ` +
@@ -38,15 +40,14 @@ function shareOf(map, { view }) {
 
 function inWords(map, { layer, view, query }) {
   const part = map.part && `, part="${map.part}"`;
-  const patches = (map.tokens ?? []).filter((token) => token !== null).length;
   const place =
-    map.photo && patches < map.tokens.length
+    isPatch(map, query) && map.patches.size < map.tokens.length
       ? ` Here ${map.marks[query]} is the patch, counted over the whole photo; query=${query} is its place among the ` +
-        `${patches} visible ones.`
+        `${map.patches.size} visible ones.`
       : "";
   if (view === "rollout") {
     const python = `tracer.attention.rollout(trace${part})[0, ${query}]`;
-    const lead = `By rollout over all ${map.choices.length} blocks: what arrives at ${map.names[query]} comes most from`;
+    const lead = `By rollout over ${allBlocks(map.choices.length)}: what arrives at ${map.names[query]} comes most from`;
     return { lead, python, note: place };
   }
   const mean = view === "mean";
@@ -61,5 +62,5 @@ function inWords(map, { layer, view, query }) {
 // Of how many tokens the query may choose, and what each got if all got the same.
 function evenShare(map, open) {
   const which = open.length === map.keys ? `all ${map.keys} tokens` : `the ${open.length} open tokens`;
-  return open.length > 1 ? `Were ${which} of this row to get the same: ${percent(1 / open.length)} each (▲).` : "";
+  return open.length > 1 ? `If ${which} of this row got the same: ${percent(1 / open.length)} each (▲).` : "";
 }
