@@ -99,6 +99,7 @@ def test_a_token_of_the_decoder_that_no_pixels_made_is_named_a_mask_token():
     for patch, name in enumerate(header["names"]):
         place = f"row {patch // 3}, column {patch % 3}"
         assert name == f"image {patch} ({place}{'' if patch in seen else ', mask token'})"
+    assert maps.names(trace, "decoder", 2) == header["names"][:2]
 
 
 def test_the_browser_gets_weights_photo_and_crop():
