@@ -133,6 +133,27 @@ def test_each_word_of_the_caption_shows_where_it_looked():
     assert not at.exception and "trace.attention(layer=3, query=67)" in text(at)
     at.main.button_group[0].set_value(7).run()  # the second "a"
     assert not at.exception and "query=70)" in text(at)
+    at.main.button_group[0].set_value(11).run()
+    assert not at.exception and "Before “<end>” the model looks most" in text(at)
+
+
+def test_a_caption_comes_first_and_the_rest_of_it_stands_beside_the_whole_way():
+    at = chosen("vit-text")
+    assert [tab.label for tab in at.tabs] == ["The whole way", "The next word", "Watch it write"]
+    heads = [head.value for head in at.main.subheader]
+    assert heads[:4] == ["The photo", "What the model sees", "Where it looked", heads[3]]
+    assert heads[3].startswith("The caption: ") and heads[4] == "What this run proves"
+    whole, following, write = at.tabs
+    assert "Each box is a step" in whole.caption[0].value
+    assert following.subheader[0].value.startswith("After “<begin> a large")
+    assert [button.label for button in write.button] == ["Write the caption again"]
+    assert not chosen("vit").tabs and not chosen("nanogpt").tabs
+
+
+def test_bold_letters_that_are_sizes_too_are_told_apart_beside_the_boxes():
+    said = text(chosen("vit"))
+    assert "Bold letters are tensors and no sizes: **H** context, **W** weights, **P** positions, **K** keys." in said
+    assert "no sizes: **V** values." in text(chosen("nanogpt"))
 
 
 def test_the_label_map_lies_over_the_photo_and_can_be_seen_through():

@@ -116,7 +116,8 @@ def _caption(result, trace, below) -> None:
         return
     from tracer.attention.regions import region
 
-    words = [*trace.words[1:], f"next: {result['tokens'][0]}"]
+    words = [*trace.words[1:], result["tokens"][0]]
+    names = [*words[:-1], f"next: {words[-1]}"]
     known = result.get("pointing") or [{"layer": trace.attentions[-1].layer}]
     with below:
         place = st.pills(
@@ -125,9 +126,10 @@ def _caption(result, trace, below) -> None:
             default=min(3, len(words)),
             required=True,
             wrap=True,
-            format_func=lambda place: literal(answers.numbered(words[place - 1], place)),
+            format_func=lambda place: literal(answers.numbered(names[place - 1], place)),
         )
-        which = st.segmented_control(
+        details = st.expander("Which attention this is")
+        which = details.segmented_control(
             "By the attention of",
             range(len(known)),
             default=0,
@@ -155,8 +157,7 @@ def _caption(result, trace, below) -> None:
             " Measured on other scenes, for words of colour and shape: the patch that this attention weighs most lies "
             f"on the object that the word names, in {classes.percent(measured)} of the cases."
         )
-    with below:
-        st.caption(plain(said))
+    details.caption(plain(said))
 
 
 def _next_word(trace: Trace) -> None:
