@@ -92,7 +92,7 @@ beside = draw(early) if early is not None else None
 trace = session.trace()
 if early is None and (late := session.traced_view(trace)) is not None:
     beside = draw(late)
-kind, learned = trace.result.get("kind"), not texts.unlearned(trace)
+kind, learned = answers.kind(trace), not texts.unlearned(trace)
 pictured = beside is not None
 if not pictured:
     beside, facts = halves()
@@ -109,8 +109,7 @@ with about:
     if learned:
         say(trace)
 
-more = answers.more(trace) if trace.steps else {}
-if more:
+if more := answers.more(trace):
     whole, *others = st.tabs(["The whole way", *more])
     for tab, form in zip(others, more.values(), strict=True):
         with tab:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -148,6 +149,24 @@ def test_a_caption_comes_first_and_the_rest_of_it_stands_beside_the_whole_way():
     assert following.subheader[0].value.startswith("After “<begin> a large")
     assert [button.label for button in write.button] == ["Write the caption again"]
     assert not chosen("vit").tabs and not chosen("nanogpt").tabs
+
+
+def test_a_saved_caption_has_its_next_word_and_nothing_to_write(tmp_path):
+    at = chosen("vit-text")
+    run = at.session_state["held"][2]
+    run.save(path := tmp_path / "run.safetensors")
+    upload(at, path.read_bytes(), "run.safetensors")
+    assert [tab.label for tab in at.tabs] == ["The whole way", "The next word"]
+    assert at.tabs[1].subheader[0].value.startswith("After “<begin> a large")
+
+
+@pytest.mark.parametrize("result", [{"kind": "caption"}, {"kind": "caption", "caption": "a"}, {"kind": ["caption"]}])
+def test_a_saved_caption_that_is_none_is_named(tmp_path, result):
+    at = chosen("vit-text")
+    replace(at.session_state["held"][2], result=result).save(path := tmp_path / "run.safetensors")
+    upload(at, path.read_bytes(), "run.safetensors")
+    assert ("can’t be read" in text(at)) == (result["kind"] == "caption")
+    assert "Each box is a step" in text(at)
 
 
 def test_bold_letters_that_are_sizes_too_are_told_apart_beside_the_boxes():

@@ -1,6 +1,7 @@
 """What the model says, each kind of result in its own form: classes, words, a caption, a label map, an anomaly."""
 
 from collections.abc import Callable
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -19,19 +20,31 @@ def show(trace: Trace, beside) -> None:
     """Shows the result of a run at `beside`, a place of the page, and what needs the page's width below all that is
     there; a result of no known kind is passed over, and one that a file holds wrongly is named."""
     below = st.container()
-    if form := FORMS.get(str(trace.result.get("kind"))):
-        try:
-            with beside:
-                form(trace.result, trace, below)
-        except (KeyError, TypeError, ValueError, IndexError):  # out of a stranger's file, whose results nobody checked
-            st.caption("The answer that this run recorded can’t be read.")
+    if form := FORMS.get(kind(trace)):
+        with _as_recorded(), beside:
+            form(trace.result, trace, below)
+
+
+def kind(trace: Trace) -> str:
+    """What kind of result a run has, a name in `FORMS` if it is known."""
+    return str(trace.result.get("kind"))
+
+
+@contextmanager
+def _as_recorded():
+    """Says so where a result is not as it should be: out of a stranger's file, whose results nobody checked."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, IndexError):
+        st.caption("The answer that this run recorded can’t be read.")
 
 
 def more(trace: Trace) -> dict[str, Callable[[], None]]:
     """What else there is to see or do with a result, each under a name and drawn when called."""
-    if trace.result.get("kind") != "caption":
+    if kind(trace) != "caption":
         return {}
-    return {"The next word": partial(_next_word, trace), "Watch it write": partial(_write_caption, trace)}
+    writes = {} if session.given().kind == "trace" else {"Watch it write": partial(_write_caption, trace)}
+    return {"The next word": partial(_next_word, trace), **writes}
 
 
 WIDE = {"reconstruction"}
@@ -163,8 +176,9 @@ def _caption(result, trace, below) -> None:
 def _next_word(trace: Trace) -> None:
     """The likeliest words after those of the run."""
     result = trace.result
-    title = f"After “{' '.join(result['text'])}” comes"
-    _bars(title, result["tokens"], result["probabilities"], "next word", "tokens", _vocabulary(trace))
+    with _as_recorded():
+        title = f"After “{' '.join(result['text'])}” comes"
+        _bars(title, result["tokens"], result["probabilities"], "next word", "tokens", _vocabulary(trace))
 
 
 def _write_caption(trace: Trace) -> None:
