@@ -5,7 +5,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.shared import components, frame, influence, sidebar
+from pages.shared import components, frame, influence, server, sidebar
 
 PAGES = Path(__file__).parent / "pages"
 ICON = PAGES / "shared" / "components" / "icon.svg"
@@ -28,8 +28,8 @@ def main() -> None:
     pages = [
         st.Page(path, title=title, icon=icon, default=not place) for place, (path, title, icon) in enumerate(found())
     ]
-    page = st.navigation(pages)
-    origin = sidebar.choices(page.url_path)
+    page = st.navigation(pages, position="hidden")
+    origin = sidebar.choices(pages, page.url_path)
     with st.sidebar:
         components.phone()
     with frame.around():
@@ -40,3 +40,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+else:  # what `streamlit run` serves; it runs this file as `__main__` for every visitor
+    app = st.App(__file__, routes=server.routes([path.stem for path, *_ in found()]))

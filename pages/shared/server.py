@@ -1,0 +1,23 @@
+"""What the server sends before any page runs: each page's address opens directly, without a request that fails."""
+
+from pathlib import Path
+
+import streamlit as st
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
+
+INDEX = Path(st.__file__).parent / "static" / "index.html"
+HERE = "<script>window.__streamlit = { BACKEND_BASE_URL: location.origin };</script>"
+"""Streamlit's script looks for its server under the page's own address first, at `/trace/_stcore/health`, and browsers
+log the answer, 404, as an error. This tells it where the server is."""
+
+
+def routes(pages: list[str]) -> list[Route]:
+    """Routes of the pages with these addresses: Streamlit's own document, with `HERE` in its head."""
+    document = INDEX.read_text(encoding="utf-8").replace("<head>", f"<head>{HERE}", 1)
+
+    async def page(request: Request) -> HTMLResponse:
+        return HTMLResponse(document, headers={"Cache-Control": "no-cache"})
+
+    return [Route(f"/{name}", page) for name in pages]
