@@ -32,11 +32,11 @@ def test_an_address_opens_on_its_model_and_its_input(address, sample, said):
     assert kept == {"model": address["model"] or "vit"} | first
 
 
-def test_a_photo_that_was_forgotten_is_named():
+def test_a_photo_that_is_not_kept_is_named():
     at = AppTest.from_file(APP, default_timeout=SECONDS)
     at.query_params["file"] = "mine.png"
     at.run()
-    assert "mine.png was forgotten when the page was loaded anew" in at.error[0].value
+    assert "mine.png is not kept here any more: give it again" in at.error[0].value
 
 
 def test_the_first_model_and_the_place_on_another_page_are_not_in_an_address():

@@ -203,13 +203,13 @@ def test_next_and_previous_walk_all_steps():
     at = opened("pages/trace.py")
     trace = at.session_state["held"][2]
     click = lambda label: next(button for button in at.main.button if button.label == label).click().run()  # noqa: E731
-    seen = [at.session_state["step"]]
+    seen = [at.session_state["listed"]]
     for _ in trace.steps[1:8]:
         click("Next")
-        seen.append(at.session_state["step"])
+        seen.append(at.session_state["listed"])
     assert seen == [step.id for step in trace.steps[:8]]
     click("Previous")
-    assert at.session_state["step"] == trace.steps[6].id
+    assert at.session_state["listed"] == trace.steps[6].id
 
 
 def test_steps_that_keep_their_shape_can_be_hidden():

@@ -1,10 +1,12 @@
 """The address of every page carries the model and the sample or the text, so that it can be reloaded and handed out.
 
 What a fresh session shows anyway, the first model on its first sample, needs no words in an address. Streamlit makes an
-entry in the browser's history of every change, so an address is written once and never with what it says already.
+entry in the browser's history of every change, so an address is written once and never with what it says already, and
+links to pages have it whole; back and forward then lead to what was on screen.
 """
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.shared import session
 from tracer import models
@@ -16,34 +18,59 @@ PLACES = {"trace": "step", "operations": "op"}
 """What the address of a page says of the place on it."""
 
 
-def read() -> None:
-    """At the start of a session: takes the model that the address names. Before the model is settled."""
-    state = st.session_state
-    if "shown" in state or "model" in state:
+def read(page: str) -> None:
+    """Takes the model that the address names, at the start of a session and when the visitor goes back or forward in
+    the browser's history to the page `page`. Before the model is settled."""
+    state, asked = st.session_state, st.query_params.to_dict()
+    if get_script_run_ctx().is_history_navigation and PLACES.get(page) not in asked:
+        state.pop(PLACES.get(page), None)
+    if "model" not in state:
+        state["model"] = session.FIRST_MODEL
+        session.given()  # what is on screen if the model in the address is refused
+    elif not _went_back(asked):
         return
-    state["model"] = session.FIRST_MODEL
-    session.given()  # what is on screen if the model in the address is refused
-    state["model"] = st.query_params.get("model", session.FIRST_MODEL)
-    state["address"] = {name: st.query_params[name] for name in ("sample", "text", "file") if name in st.query_params}
+    state["model"] = asked.get("model", session.FIRST_MODEL)
+    state["address"] = _input(asked)
+
+
+def _went_back(asked: dict[str, str]) -> bool:
+    """Whether the visitor went back or forward to an address of another model or input."""
+    written = st.session_state.get("written", asked)
+    other = asked.get("model", session.FIRST_MODEL) != written.get("model", session.FIRST_MODEL)
+    return get_script_run_ctx().is_history_navigation and (other or _input(asked) != _input(written))
+
+
+def _input(asked: dict[str, str]) -> dict[str, str]:
+    return {name: asked[name] for name in ("sample", "text", "file") if name in asked}
 
 
 def follow() -> None:
-    """Once the model that the address names is there: takes the sample or the text beside it. A file that a visitor
-    gave is forgotten with the page, and that is said."""
+    """Once the model that the address names is there: takes the sample or the text beside it. Of the files that a
+    visitor gave only the last photo is held; that another one is gone is said."""
     state = st.session_state
-    asked = state.get("asked")
-    if asked is not None or not (wanted := state.pop("address", None)):
+    if state.get("asked") is not None or (wanted := state.pop("address", None)) is None:
         return
-    if wanted.get("sample") in session.sample_names():
-        session.take_sample(wanted["sample"])
+    known, own = session.sample_names(), state.get("own")
+    if own and wanted.get("file") == own.name:
+        session.take_photo(own)
+    elif wanted.get("sample") in known or "written" in state:
+        session.take_sample(wanted["sample"] if wanted.get("sample") in known else known[0])
     if "text" in models.takes(session.model_name()) and wanted.get("text"):
         session.take_text(wanted["text"][:LONGEST], session.text_key())
-    if "file" in wanted:
-        state["refusal"] = f"{wanted['file'][:100]} was forgotten when the page was loaded anew: give it again."
+        state[session.text_key()] = wanted["text"][:LONGEST]
+    if "file" in wanted and session.given().name != wanted["file"]:
+        state["refusal"] = f"{wanted['file'][:100]} is not kept here any more: give it again."
 
 
 def write(page: str) -> None:
-    """What the page `page` shows, as far as an address can say it."""
+    """Writes into the address what the page `page` shows."""
+    st.session_state["written"] = named = of(page)
+    if st.query_params.to_dict() != named:
+        st.query_params.from_dict(named)
+
+
+def of(page: str) -> dict[str, str]:
+    """What the address of the page `page` says of the model and the input chosen now, as far as it can."""
     chosen, asked = session.given(), st.session_state.get("asked")
     model = asked.name if asked else session.model_name()
     silent = chosen.kind == "trace" or (model == session.FIRST_MODEL and "model" not in st.query_params)
@@ -54,15 +81,17 @@ def write(page: str) -> None:
         named["sample"] = chosen.name
     if chosen.text and len(chosen.text) <= LONGEST:
         named["text"] = chosen.text
-    if (name := PLACES.get(page)) and (place := st.query_params.get(name) or _step(name)):
+    if (name := PLACES.get(page)) and (place := st.query_params.get(name) or _place(name)):
         named[name] = place
-    if st.query_params.to_dict() != named:
-        st.query_params.from_dict(named)
+    return named
 
 
-def _step(name: str) -> str | None:
-    """The step that the page of steps goes to by itself, as far as that is known before it is drawn."""
-    return last_step(trace) if name == "step" and (trace := session.held()) is not None else None
+def _place(name: str) -> str | None:
+    """The step or the operation that was chosen last, where the run on screen is known to have it."""
+    last = st.session_state.get(name)
+    if name == "step" and ((trace := session.held()) is None or last != last_step(trace)):
+        return None
+    return None if last is None else str(last)
 
 
 def last_step(trace: Trace) -> str | None:
@@ -74,8 +103,7 @@ def last_step(trace: Trace) -> str | None:
 def open_step(step: str) -> None:
     """Opens the page of steps on one of them; what the address says of the place on this page stays here."""
     st.session_state["step"] = step
-    there = {name: value for name, value in st.query_params.to_dict().items() if name not in PLACES.values()}
-    st.switch_page("pages/trace.py", query_params=there)
+    st.switch_page("pages/trace.py", query_params=of("trace") | {"step": step})
 
 
 def names_another(name: str, known) -> bool:

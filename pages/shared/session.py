@@ -117,8 +117,15 @@ def take_file(data: bytes, name: str) -> None:
         _choose(chosen)
 
 
+def take_photo(chosen: Given) -> None:
+    """Goes (back) to a photo of the visitor's."""
+    _choose(replace(chosen, kind="photo", text=None, model=""))
+
+
 def _choose(chosen: Given) -> None:
     st.session_state.update(given=chosen, aside=None, refusal="")
+    if chosen.own:
+        st.session_state["own"] = chosen
 
 
 def model_name() -> str:

@@ -18,17 +18,18 @@ STYLE = Path(__file__).with_name("style.css")
 LARGEST_FILE = 200  # MB: a saved trace; photos have a limit of their own
 
 
-def choices(page: str):
-    """Model and input, chosen once for all pages; and the pages' style. What is refused or asked stands above the
-    page of this address. Returns the place for what `run` says of the model."""
+def choices(pages: list, page: str):
+    """The way to all pages; model and input, chosen once for all of them; and their style. What is refused or asked
+    stands above the page of this address. Returns the place for what `run` says of the model."""
     st.html(STYLE)
     _forget(page)
     with (above := st.container(key="above")):
-        address.read()
+        address.read(page)
         libraries.settle()
         address.follow()
         _readable()
     with st.sidebar:
+        _links(pages)
         given = session.given()
         opened = given.kind == "trace"
         if opened:
@@ -49,6 +50,13 @@ def choices(page: str):
         libraries.asking()
     address.write(page)
     return origin
+
+
+def _links(pages: list) -> None:
+    """A link to each page that says what it will show, so that a click makes one entry in the browser's history."""
+    with st.container(key="pages", gap=None):
+        for page in pages:
+            st.page_link(page, query_params=address.of(page.url_path), width="stretch")
 
 
 def _forget(page: str) -> None:

@@ -33,6 +33,10 @@ def choose(trace: Trace) -> Step:
     current = known.get(asked, trace.steps[0])
     if address.names_another("step", known):
         st.warning(texts.quoted(f"This run has no step {asked!r}; this is its first."))
+    if asked is not None and current.id != asked:
+        go(current.id)
+    elif asked is not None:
+        st.session_state["step"] = asked
     where = parts(trace)
     part = next(name for name, steps in where.items() if current in steps)
     st.session_state["part"] = part
@@ -54,7 +58,6 @@ def choose(trace: Trace) -> Step:
             ],
             on_change=lambda: go(st.session_state["listed"]),
         )
-    go(current.id)
     return current
 
 

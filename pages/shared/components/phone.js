@@ -9,7 +9,7 @@ const close = () => {
   document.querySelector("[data-testid=stSidebar][data-collapsed=false] [data-testid=stSidebarCollapseButton] button")?.click();
 };
 
-const left = (event) => event.target.closest("[data-testid=stSidebarNavLink]") && setTimeout(close);
+const left = (event) => event.target.closest("[data-testid=stPageLink-NavLink]") && setTimeout(close);
 
 const appeared = (changes) =>
   changes.some(({ addedNodes }) =>
