@@ -13,6 +13,7 @@ import tracer
 from tracer import masks, models, sources, verify
 from tracer.attention import parts
 from tracer.figures import flow, pipeline
+from tracer.figures.masks import labels
 
 WITH_STEPS = {
     "hf:vit",
@@ -208,6 +209,15 @@ def test_a_family_without_steps_is_told_apart(capsys, tmp_path):
 def test_a_wrong_input_is_explained(given, said):
     with pytest.raises(ValueError, match=said):
         tiny("hf:vit").trace(**given)
+
+
+def test_the_visible_patches_of_a_masked_autoencoder_lie_where_its_own_shuffle_took_them_from():
+    model = tiny("hf:vit_mae")
+    run = model.trace(prove=False)
+    places = next(segment.places for segment in run.segments if segment.name == "visible")
+    shuffle = model.net(*model.inputs()).ids_restore[0].argsort().tolist()
+    assert list(places) == run.result["visible"] == shuffle[: len(places)] != sorted(places)
+    assert labels(run, "vit", 2)[1] == f"image {places[0]}"
 
 
 def test_a_model_without_attention_says_so_and_still_traces():

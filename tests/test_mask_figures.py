@@ -20,9 +20,9 @@ def test_tokens_are_named_by_segment_or_word():
 
 
 def test_numbered_names_count_tokens_over_the_whole_sequence():
-    segments = (Segment("CLS", 0, 1), Segment("visible", 1, 3), Segment("text", 3, 4))
-    found = masks.names(5, segments, ("red",), (7, 9), numbered=True)
-    assert found == ["CLS (token 0)", "image 7 (token 1)", "image 9 (token 2)", "3: 'red'", "token 4"]
+    segments = (Segment("CLS", 0, 1), Segment("visible", 1, 3, places=(9, 7)), Segment("text", 3, 4))
+    found = masks.names(5, segments, ("red",), numbered=True)
+    assert found == ["CLS (token 0)", "image 9 (token 1)", "image 7 (token 2)", "3: 'red'", "token 4"]
 
 
 def test_segments_are_written_in_words_on_both_axes():
@@ -36,10 +36,10 @@ def test_segments_are_written_in_words_on_both_axes():
 
 
 def test_visible_patches_are_named_by_their_place_in_the_image():
-    visible = (Segment("visible", 0, 3, "encoder"), Segment("image", 0, 4, "decoder"))
-    assert masks.names(4, visible[:1], (), (0, 7, 9)) == ["image 0", "image 7", "image 9", "3"]
-    trace = Trace("hand", (), segments=visible, result={"visible": [1, 3, 2]}, words=(" ",))
-    assert masks.labels(trace, "encoder", 3) == ["image 1", "image 3", "image 2"]
+    visible = Segment("visible", 0, 3, "encoder", places=(9, 0, 7)), Segment("image", 0, 4, "decoder")
+    assert masks.names(4, visible[:1], ()) == ["image 9", "image 0", "image 7", "3"]
+    trace = Trace("hand", (), segments=visible, words=(" ",))
+    assert masks.labels(trace, "encoder", 3) == ["image 9", "image 0", "image 7"]
     assert masks.labels(trace, "decoder", 2) == ["image 0", "image 1"]
     assert masks.labels(Trace("hand", (), segments=(Segment("text", 0, 1),), words=(" ",)), None, 1) == ["0: '␣'"]
 

@@ -22,25 +22,20 @@ CLEAR = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
 
 
 def labels(trace: Trace, part: str | None, tokens: int, numbered: bool = False) -> list[str]:
-    """A name for each of the first `tokens` positions of a tower, by the words and the visible patches of the run.
-
-    See `names` for `numbered`.
-    """
-    visible = trace.result.get("visible", ())
-    return names(tokens, of_part(trace, part), [shown(word) for word in trace.words], visible, numbered)
+    """A name for each of the first `tokens` positions of a tower, by the words of the run; see `names`."""
+    return names(tokens, of_part(trace, part), [shown(word) for word in trace.words], numbered)
 
 
 def names(
     tokens: int,
     segments: Sequence[Segment],
     words: Sequence[str],
-    visible: Sequence[int] = (),
     numbered: bool = False,
 ) -> list[str]:
     """A name for each of `tokens` positions: its word where it is one, else its segment and place in it, from 0.
 
-    `visible` has the places in the image of the patches that are in a segment of that name. A word's name begins with
-    the number of its token; `numbered` adds that number to all others.
+    Patches that a segment says the places of are named by these. A word's name begins with the number of its token;
+    `numbered` adds that number to all others.
     """
     found = [f"token {position}" if numbered else str(position) for position in range(tokens)]
     for segment in segments:
@@ -49,8 +44,8 @@ def names(
             if segment.name == "text" and place < len(words):
                 found[position] = f"{position}: {words[place]!r}"
                 continue
-            if segment.name == "visible" and place < len(visible):
-                found[position] = f"image {visible[place]}"
+            if segment.places:
+                found[position] = f"image {segment.places[place]}"
             else:
                 found[position] = segment.name if segment.stop - segment.start == 1 else f"{segment.name} {place}"
             if numbered:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from tracer.inputs.tensors import photo_input
@@ -46,22 +48,28 @@ def noise(B: int, N: int, seed: int = 0) -> torch.Tensor:
 
 
 def prepare(model, image, text, given) -> Inputs:
-    """A photo `[B, C, H, W]`, and seeded numbers that say which patches are hidden."""
+    """A photo `[B, C, H, W]`, and seeded numbers that say which patches are hidden: those of the largest numbers are,
+    and the encoder gets the others in the order of theirs."""
     seed = given.pop("seed")
     inputs = photo_input(model, image, text, given)
     N = (model.sizes["H"] // model.sizes["P"]) ** 2
     made = Inputs((*inputs, noise(given["B"], N, seed)))
-    made.sizes, made.photo, made.crop, made.segments = inputs.sizes, inputs.photo, inputs.crop, inputs.segments
+    made.sizes, made.photo, made.crop = inputs.sizes, inputs.photo, inputs.crop
+    order = made[-1][0].argsort().tolist()
+    made.segments = tuple(
+        replace(segment, places=tuple(order[: segment.stop - segment.start])) if segment.name == "visible" else segment
+        for segment in inputs.segments
+    )
     return made
 
 
 def hidden(model, inputs, output) -> dict:
-    """The loss on the hidden patches, and which patches the encoder saw."""
+    """The loss on the hidden patches, and which patches the encoder saw, in the order that it saw them in."""
     return {
         "kind": "embedding",
         "shape": list(output["logits"].shape),
         "loss": float(output["loss"]),
-        "visible": (output["mask"][0] == 0).nonzero().flatten().tolist(),
+        "visible": output["ids_restore"][0].argsort()[: int((output["mask"][0] == 0).sum())].tolist(),
     }
 
 
