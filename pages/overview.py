@@ -5,7 +5,6 @@ from pathlib import Path
 import streamlit as st
 
 from pages.shared import address, answers, components, frame, session, texts
-from tracer import notation
 from tracer.figures import photos
 from tracer.figures.labels import amount, scientific
 from tracer.record import Trace
@@ -77,11 +76,8 @@ def way(trace: Trace) -> None:
         st.info("Nobody has written this model’s equations down, so there are no steps. All else was recorded:")
         st.page_link("pages/operations.py", label="See its operations", icon=":material/account_tree:")
         return
-    bold = notation.namesakes((size.name for size in trace.symbols), (step.latex for step in trace.steps))
-    told = ", ".join(f"**{letter}** {meaning}" for letter, meaning in bold.items())
     st.caption(
         "Each box is a step; the arrow after it carries its shape, in symbols and in numbers. Choose a step to open it."
-        + (f" Bold letters are tensors and no sizes: {told}." if told else "")
     )
     if clicked := components.pipeline_map(trace):
         address.open_step(clicked)

@@ -169,10 +169,11 @@ def test_a_saved_caption_that_is_none_is_named(tmp_path, result):
     assert "Each box is a step" in text(at)
 
 
-def test_bold_letters_that_are_sizes_too_are_told_apart_beside_the_boxes():
-    said = text(chosen("vit"))
-    assert "Bold letters are tensors and no sizes: **H** context, **W** weights, **P** positions, **K** keys." in said
-    assert "no sizes: **V** values." in text(chosen("nanogpt"))
+def test_bold_letters_that_are_sizes_too_are_told_apart_in_the_legend():
+    said = [caption.value for caption in chosen("vit").sidebar.caption]
+    assert "Bold letters are tensors, not sizes: **H** context, **W** weights, **P** positions, **K** keys." in said
+    said = [caption.value for caption in chosen("nanogpt").sidebar.caption]
+    assert any("not sizes: **V** values." in caption for caption in said)
 
 
 def test_the_label_map_lies_over_the_photo_and_can_be_seen_through():

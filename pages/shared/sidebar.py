@@ -11,7 +11,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from pages.shared import address, libraries, session
 from pages.shared.texts import plain, quoted
-from tracer import models, notation, notes
+from tracer import models, notation
 from tracer.record import Trace
 
 STYLE = Path(__file__).with_name("style.css")
@@ -95,7 +95,7 @@ def _model() -> None:
         "Before one of those is loaded you are told what it takes.",
     )
     with st.expander("What these models are"):
-        st.caption("  \n".join(plain(f"**{name}**: {notes.spelled(models.summary(name))}") for name in models.names()))
+        st.caption("  \n".join(plain(f"**{name}**: {models.in_and_out(name)}") for name in models.names()))
 
 
 def _samples(given: session.Given) -> None:
@@ -207,3 +207,7 @@ def _legend(trace: Trace) -> None:
         for size in trace.symbols:
             formula = f"= {notation.latex(size.equals)} " if size.equals not in ("", str(size.value)) else ""
             st.markdown(f"${notation.latex(size.name)} {formula}= {size.value}$ — {plain(size.meaning)}")
+        bold = notation.namesakes((size.name for size in trace.symbols), (step.latex for step in trace.steps))
+        if bold:
+            told = ", ".join(f"**{letter}** {meaning}" for letter, meaning in bold.items())
+            st.caption(f"Bold letters are tensors, not sizes: {told}.")

@@ -57,7 +57,7 @@ def seen(view: View) -> str:
     side = f"{view.image.height // view.rows} × {view.image.width // view.columns}"
     return (
         f"{view.image.height} × {view.image.width} pixels, that is {view.rows} × {view.columns} patches of {side}. "
-        "Each becomes one token, in reading order, counted from 0. Point at one, or tap it, to see it in both pictures."
+        "Each becomes one token, in reading order, counted from 0."
     )
 
 
