@@ -155,6 +155,13 @@ def test_back_and_forward_bring_model_text_and_photo_back(page):
     went("forward", "?model=nanogpt")
     went("forward", "?model=nanogpt&text=To+be")
     expect(text).to_have_value("To be")
+    model.fill("torchvision:vit_b_16")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Load it").wait_for()
+    settled(page)
+    went("back", "?model=nanogpt&text=To+be")
+    expect(page.get_by_role("button", name="Load it")).to_have_count(0)
+    expect(text).to_have_value("To be")
     quiet(page)
 
 

@@ -29,8 +29,7 @@ def read(page: str) -> None:
         session.given()  # what is on screen if the model in the address is refused
     elif not _went_back(asked):
         return
-    state["model"] = asked.get("model", session.FIRST_MODEL)
-    state["address"] = _input(asked)
+    state.update(model=asked.get("model", session.FIRST_MODEL), address=_input(asked), asked=None)
 
 
 def _went_back(asked: dict[str, str]) -> bool:
