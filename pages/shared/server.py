@@ -8,9 +8,9 @@ from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
 INDEX = Path(st.__file__).parent / "static" / "index.html"
-HERE = "<script>window.__streamlit = { BACKEND_BASE_URL: location.origin };</script>"
+HERE = "<script>window.__streamlit = { BACKEND_BASE_URL: new URL('.', location).href };</script>"
 """Streamlit's script looks for its server under the page's own address first, at `/trace/_stcore/health`, and browsers
-log the answer, 404, as an error. This tells it where the server is."""
+log the answer, 404, as an error. This tells it where the server is, also behind a proxy that gives it a folder."""
 
 
 def routes(pages: list[str]) -> list[Route]:
