@@ -3,7 +3,7 @@
 import streamlit as st
 
 from pages.shared import frame, influence, session, texts, tokens
-from tracer.attention import layers, segments
+from tracer.attention import layers, parts, segments
 from tracer.figures import masks as pictures
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
@@ -32,8 +32,11 @@ def picture(cells, kind: str, labels: list[str]) -> None:
     left, right = st.columns(2, gap="medium")
     with left:
         st.subheader(f"The mask that ran: {kind}")
-        if all_open and not influence.allowed():
-            st.info("This model has no mask: every token may look at every token.", icon=":material/lock_open:")
+        if cells.numel() == 1:
+            st.info("There is only one token, so a causal mask and no mask are the same: it looks at itself.")
+        elif all_open and not influence.allowed():
+            what = "tower" if len(parts(trace)) > 1 else "model"
+            st.info(f"This {what} has no mask: every token may look at every token.", icon=":material/lock_open:")
         query = st.select_slider(
             "Query: the token that looks",
             range(cells.shape[0]),
@@ -85,7 +88,7 @@ except ValueError as error:
     frame.leave()
 labels = pictures.labels(trace, part, max(cells.shape), numbered=True)
 all_open = bool(cells.all())
-picture(cells, masks.kind(cells), labels)
+picture(cells, masks.kind(cells) if cells.numel() > 1 else "one open cell", labels)
 if len(named) > 1 and not all_open:
     st.subheader("By segment")
     shares = {(block.queries, block.keys): block.share for block in masks.blocks(cells, named)}

@@ -118,7 +118,7 @@ def test_key_labels_are_thinned_until_they_fit():
     figure = masks.row(torch.zeros(58), torch.zeros(58), torch.ones(58) / 58, (), words)
     ticks = figure.layout.xaxis3
     assert ticks.tickvals == (0, 15, 30, 45) and ticks.ticktext == ("0: 'a'", "15: 'a'", "30: 'a'", "45: 'a'")
-    assert ticks.tickangle == 0 and figure.layout.annotations[1].text == "no mask: every key is open"
+    assert ticks.tickangle == 0 and figure.layout.annotations[1].text == "every key is open to this query"
     assert sum(len(word) + 1 for word in ticks.ticktext) <= masks.ACROSS
     few = masks.row(torch.zeros(4), torch.zeros(4), torch.ones(4) / 4, (), words[:4]).layout.xaxis3
     assert few.tickvals == (0, 1, 2, 3)

@@ -166,6 +166,28 @@ def test_a_model_without_a_mask_says_so_and_shows_no_closed_keys():
     assert not closed.info and "the largest weight of a closed key is 0." in text(closed)
 
 
+def test_a_tower_without_a_mask_is_not_taken_for_the_whole_model():
+    at = chosen("clip", "pages/mask.py")
+    assert at.info[0].value == "This tower has no mask: every token may look at every token."
+    at.segmented_control[0].set_value("text").run()
+    assert not at.info
+    assert chosen("vit", "pages/mask.py").info[0].value.startswith("This model has no mask")
+
+
+@pytest.mark.parametrize("mask", ["causal", "bidirectional"])
+def test_the_mask_of_one_token_is_not_given_a_kind(mask):
+    at = chosen("nanogpt", "pages/mask.py")
+    at.text_area[0].set_value("a").run()
+    at.segmented_control[0].set_value(mask).run()
+    assert not at.exception and subheaders(at)[0] == "The mask that ran: one open cell"
+    assert "only one token, so a causal mask and no mask are the same" in at.info[0].value
+    charts = [chart.proto.spec for chart in at.main.get("plotly_chart")]
+    assert any("every key is open to this query" in chart for chart in charts)
+    assert not any("no mask" in chart for chart in charts)
+    at.text_area[0].set_value("ab").run()
+    assert not at.info and subheaders(at)[0] == f"The mask that ran: {mask}"
+
+
 def test_what_parts_segments_is_there_only_where_there_are_several():
     one, two = chosen("nanogpt", "pages/mask.py"), chosen("vit-text", "pages/mask.py")
     assert "By segment" not in subheaders(one) and "part the segments" not in text(one)

@@ -127,11 +127,9 @@ def row(before, mask, weights, segments: Sequence[Segment], labels: Sequence[str
         row_heights=[0.42, 0.1, 0.48],
         vertical_spacing=0.11,
         subplot_titles=(
-            *(
-                ("scores", "no mask: every key is open", "attention weights")
-                if open_keys.all()
-                else ("scores before the mask", "the mask: 0 where open, −∞ where closed", "attention weights after it")
-            ),
+            ("scores", "every key is open to this query", "attention weights")
+            if open_keys.all()
+            else ("scores before the mask", "the mask: 0 where open, −∞ where closed", "attention weights after it")
         ),
     )
     colour = np.where(open_keys, VISIBLE, "rgba(122,132,148,0.6)")
@@ -191,4 +189,4 @@ def describe(cells, kind: str) -> str:
     """The text alternative of a mask: what kind it is, its size and how many cells are open."""
     seen = as_array(cells)
     size = f"{seen.shape[0]} queries × {seen.shape[1]} keys"
-    return f"A {kind} mask of {size}; {int(seen.sum()):,} of {seen.size:,} cells are open."
+    return f"Mask ({kind}) of {size}; {int(seen.sum()):,} of {seen.size:,} cells are open."
