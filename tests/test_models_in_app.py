@@ -151,6 +151,14 @@ def test_a_caption_comes_first_and_the_rest_of_it_stands_beside_the_whole_way():
     assert not chosen("vit").tabs and not chosen("nanogpt").tabs
 
 
+def test_one_sentence_alone_is_said_to_win_always():
+    at, said = chosen("clip"), "only one sentence to choose from: a softmax over one choice is always 100 %"
+    assert said not in text(at)
+    at.text_area[0].set_value("a green star").run()
+    assert not at.exception and said in text(at)
+    assert at.session_state["held"][2].result["probabilities"] == [1]
+
+
 def test_a_saved_caption_has_its_next_word_and_nothing_to_write(tmp_path):
     at = chosen("vit-text")
     run = at.session_state["held"][2]

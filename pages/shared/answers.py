@@ -194,6 +194,8 @@ def _sentences(result, trace, below) -> None:
     best = classes.ranking(result["sentences"], result["probabilities"])[0][0]
     title, count = f"The answer: {best}", len(result["sentences"])
     _bars(title, result["sentences"], result["probabilities"], "sentence", "sentences", count)
+    if count == 1:
+        st.caption("There is only one sentence to choose from: a softmax over one choice is always 100 %.")
 
 
 def _labels(result, trace, below) -> None:
