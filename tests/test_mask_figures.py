@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from tracer.figures import answers, masks
+from tracer.figures.colours import MASK
 from tracer.record import Segment, Trace
 
 SEGMENTS = (Segment("image", 0, 2), Segment("text", 2, 5))
@@ -104,6 +105,7 @@ def test_hidden_patches_are_left_empty():
     nan = np.nan
     found = answers.visible(pixels, [1, 2], 2, 2)
     assert np.array_equal(found, [[nan, nan, 2, 3], [4, 5, nan, nan]], equal_nan=True)
+    assert answers.panel(found).layout.plot_bgcolor == MASK[0] != answers.panel(pixels).layout.plot_bgcolor
 
 
 def test_a_panel_is_as_large_as_its_matrix():

@@ -12,6 +12,7 @@ from test_app import PAGES, SECONDS, picture, text, upload
 import app
 from pages.shared import session, texts
 from tracer import models
+from tracer.figures import colours
 
 TEXT = [name for name in models.names() if models.takes(name) == ("text",)]
 
@@ -198,9 +199,26 @@ def test_the_overview_shows_which_patches_the_encoder_saw():
     visible = at.session_state["held"][2].result["visible"]
     assert f"the encoder saw {len(visible)} of 64 patches" in text(at)
     titles = [element.value for element in at.main.markdown if element.value.startswith("**")]
-    assert titles[:3] == ["**What the encoder sees**", "**The predicted picture**", "**The anomaly**"]
-    units = [json.loads(chart.proto.spec)["layout"]["xaxis"]["title"]["text"] for chart in at.main.get("plotly_chart")]
+    error = "**The prediction error, patch by patch**"
+    assert titles[:3] == ["**What the encoder sees**", "**The predicted picture**", error]
+    charts = [json.loads(chart.proto.spec) for chart in at.main.get("plotly_chart")]
+    units = [chart["layout"]["xaxis"]["title"]["text"] for chart in charts]
     assert units == ["pixel column", "pixel column", "patch column"]
+    assert [chart["layout"]["plot_bgcolor"] == colours.MASK[0] for chart in charts] == [True, False, False]
+
+
+@pytest.mark.parametrize("sample", ["scratch", "no defect"])
+def test_a_prediction_error_is_shown_on_the_scale_that_is_said(sample):
+    at = chosen("mae")
+    at.pills[0].set_value(sample).run()
+    result = at.session_state["held"][2].result
+    most = max(map(max, result["anomaly"]))
+    seen, drawn, error = (json.loads(chart.proto.spec)["data"][0] for chart in at.main.get("plotly_chart"))
+    assert not at.exception and (error["zmin"], error["zmax"]) == (0, most)
+    assert f"the largest error of this picture, {most:.3g} grey levels. A sound surface has" in text(at)
+    assert (seen["zmin"], seen["zmax"]) == (drawn["zmin"], drawn["zmax"])
+    levels = np.mean(result["pixels"], axis=-1)
+    assert f"black is grey level {levels.min():.0f} of 255, white is {levels.max():.0f}." in text(at)
 
 
 @pytest.mark.parametrize("model", models.names())

@@ -214,26 +214,38 @@ def _reconstruction(result, trace, below) -> None:
 
 
 def _drawn(result, trace) -> None:
-    st.subheader("What it draws, and what it could not foresee")
+    st.subheader("What it draws, and how far that is off")
     pixels = np.asarray(result["pixels"], dtype=float).mean(axis=-1)
-    anomaly = np.asarray(result["anomaly"], dtype=float)
+    error = np.asarray(result["anomaly"], dtype=float)
+    dark, light, most = float(pixels.min()), float(pixels.max()), float(error.max())
     view = session.traced_view(trace)
     panels = {}
     if view is not None:
-        left = answers.visible(np.asarray(view.image.convert("L")), result["visible"], *anomaly.shape)
-        panels["What the encoder sees"] = answers.panel(left)
-    row, column = np.unravel_index(int(anomaly.argmax()), anomaly.shape)
+        left = answers.visible(np.asarray(view.image.convert("L")), result["visible"], *error.shape)
+        hidden = "Patches that are hidden from it are plain blue-grey, as on the Attention page."
+        panels["What the encoder sees"] = answers.panel(left, ends=(dark, light)), hidden
+    pasted = (
+        "Patches that the encoder saw are pasted from the photo, the others are predicted. Contrast is stretched: "
+        f"black is grey level {dark:.0f} of 255, white is {light:.0f}."
+    )
+    panels["The predicted picture"] = answers.panel(pixels, ends=(dark, light)), pasted
+    row, column = np.unravel_index(int(error.argmax()), error.shape)
     said = f"The patch in row {row}, column {column} is the hardest to predict from the others."
-    panels["The predicted picture"] = answers.panel(pixels)
-    panels["The anomaly"] = answers.panel(anomaly, "error in grey levels of 255", "patch")
-    for place, (name, figure) in zip(st.columns(len(panels)), panels.items(), strict=True):
+    scale = (
+        f"The scale ends at the largest error of this picture, {most:.3g} grey levels. A sound surface has a largest "
+        "one too: a bright patch alone is no defect."
+    )
+    unit = "error in grey levels of 255"
+    panels["The prediction error, patch by patch"] = answers.panel(error, unit, "patch", (0, most)), scale
+    for place, (name, (figure, about)) in zip(st.columns(len(panels)), panels.items(), strict=True):
         with place:
             st.markdown(f"**{name}**")
-            st.plotly_chart(figure, alt=f"{name}. {said}", config=PLAIN)
+            st.plotly_chart(figure, alt=f"{name}. {about} {said}", config=PLAIN)
+            st.caption(about)
     st.caption(
-        f"In the run that is traced here the encoder saw {len(result['visible'])} of {anomaly.size} patches and drew "
-        "the others. The anomaly comes from more runs, which are not traced: in them every patch was hidden once and "
-        f"predicted from the patches around it. {said}"
+        f"In the run that is traced here the encoder saw {len(result['visible'])} of {error.size} patches and drew "
+        "the others. The prediction error comes from more runs, which are not traced: in them every patch was hidden "
+        f"in turn and predicted from others. {said}"
     )
 
 

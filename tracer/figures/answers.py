@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from PIL import Image
 
 from tracer.figures.classes import percent, ranking
-from tracer.figures.colours import SEQUENTIAL, STAGES
+from tracer.figures.colours import MASK, SEQUENTIAL, STAGES
 
 CLEAR = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
 
@@ -88,16 +88,19 @@ def visible(pixels: np.ndarray, patches: Sequence[int], rows: int, columns: int)
 _BAR = {"orientation": "h", "y": 0, "yref": "container", "yanchor": "bottom", "thickness": 12, "len": 0.8}
 
 
-def panel(values: np.ndarray, unit: str = "", cell: str = "pixel") -> go.Figure:
+def panel(values: np.ndarray, unit: str = "", cell: str = "pixel", ends: tuple[float, float] = (0, 255)) -> go.Figure:
     """A matrix as a picture: grey, or with a `unit` in colours and with a bar below it; `cell` is what a cell of it is.
 
-    Pictures of one row have the same place for the matrix, with a bar or without.
+    The scale runs between these `ends`. Cells of NaN are hidden, and have the colour of what a mask closes. Pictures
+    of one row have the same place for the matrix, with a bar or without.
     """
     values = np.asarray(values, dtype=float)
     high, wide = values.shape
     figure = go.Figure(
         go.Heatmap(
             z=values,
+            zmin=ends[0],
+            zmax=ends[1],
             colorscale=SEQUENTIAL if unit else "gray",
             showscale=bool(unit),
             colorbar=_BAR | {"title": {"text": unit, "side": "bottom", "font": {"size": 14}}} if unit else None,
@@ -108,4 +111,6 @@ def panel(values: np.ndarray, unit: str = "", cell: str = "pixel") -> go.Figure:
     figure.update_xaxes(title=f"{cell} column", range=[-0.5, wide - 0.5], **frame)
     figure.update_yaxes(title=f"{cell} row", range=[high - 0.5, -0.5], scaleanchor="x", constraintoward="top", **frame)
     figure.update_layout(height=410, margin={"l": 8, "r": 8, "t": 8, "b": 110}, font={"size": 15}, **CLEAR)
+    if np.isnan(values).any():
+        figure.update_layout(plot_bgcolor=MASK[0])
     return figure
