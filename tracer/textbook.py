@@ -157,8 +157,9 @@ WHY = {
     "so a token may look for something other than what it is.",
     "value": "What each token hands over if it is attended to. It is separate from the key: being found and being "
     "useful are two different things.",
-    "scores": "Every query against every key: one number for each pair of tokens, in every head. A sum of d_k products "
-    "has a spread that grows as √d_k, so that is divided out; else the softmax would pick one token and learn nothing.",
+    "scores": "Every query against every key: one number for each pair of tokens, in every head. The spread of a "
+    "sum of d_k products grows as √d_k, so that is divided out: the larger the scores, the more of a row goes to one "
+    "token alone, and the smaller the softmax's gradients become.",
     "masked scores": "Every query against every key, over √d_k, plus the mask: 0 where a token may look, -∞ where it "
     "may not. Added before the softmax, -∞ becomes a share of exactly 0.",
     "weights": "Each row of scores becomes shares that sum to 1: how much this token takes from every token. "

@@ -193,14 +193,14 @@ WHY = {
     "each flattened to a vector. Pixels were normalised before, so that 0 is a usual brightness; here they only move.",
     "embedding": "A learned matrix, the same for every patch, turns each patch into a token of D numbers. Similar "
     "content can lie close together there.",
-    "cls": "One more token, learned and the same for every photo, is put in front. Through attention it collects what "
-    "the whole photo shows.",
+    "cls": "One more token, a vector of parameters that is the same for every photo, is put in front. It holds no "
+    "pixels; all that it gets to know of them comes through attention.",
     "position": "Attention does not know which token is where. A learned vector for each place is added to the token.",
     "mask": "CLIP's text tower reads as a language model does: no word sees the words after it. The matrix of 0 and "
     "-∞ is added to the scores of every block.",
     "words": "A word is only a number here, and its size means nothing. The number picks a learned row of E.",
-    "norm": "The residual stream grew with every sum. One last layer norm brings all tokens to one scale before "
-    "they are read.",
+    "norm": "Every block added to the residual stream, and no norm stands behind the last sum. This one brings all "
+    "tokens to one scale before they are read.",
     "take": "Of all tokens only the first, CLS, is read. The patches have spoken to it through attention.",
     "ends": "Sentences differ in length and are filled up with end tokens. The first of these is the first token that "
     "has seen the whole sentence.",
@@ -216,7 +216,6 @@ WHY = {
     "softmax of a row then says which sentence fits the photo.",
 }
 WHY["position"] += " The same photo or sentence in another order then differs."
-WHY["words"] += " Training has arranged these rows by meaning."
 
 SPEC = Spec(
     net=CLIP,

@@ -139,8 +139,8 @@ WHY = {
     "only this vector tells where a token was.",
     "visible": "Only the patches on the list π go on; the others are hidden from the encoder. What a model can't see "
     "it has to work out from the rest, and so it learns what is normal.",
-    "norm": "The residual stream grew with every sum. One last layer norm brings all tokens to one scale before "
-    "they are read.",
+    "norm": "Every block added to the residual stream, and no norm stands behind the last sum. This one brings all "
+    "tokens to one scale before they are read.",
     "bridge": "The encoder's tokens are made ready for the decoder by one matrix. What serves to understand visible "
     "patches need not be what serves to paint hidden ones.",
     "masked": "One learned vector stands for every patch that is hidden. It says only: something is missing here.",

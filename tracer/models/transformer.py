@@ -232,7 +232,7 @@ WHY = {
     "mask": "Here no position may see what comes after it. This matrix of 0 and -∞ is made once and added to the "
     "scores of every block.",
     "embedding": "A token is only a number, and its size means nothing. The number picks a learned row of E, so that "
-    "each token becomes D numbers that training has arranged.",
+    "each token becomes D numbers that training can arrange.",
     "sinusoidal": "Every place gets a pattern of its own: waves from fast to slow, like the hands of many clocks. "
     "Nothing here is learned, and a place's pattern turns into that of k places on by one fixed rotation.",
     "position": "Attention does not know which token is where. The vector of each place is added to the token. Since "

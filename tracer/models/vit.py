@@ -92,12 +92,12 @@ WHY = {
     "each flattened to a vector. Pixels were normalised before, so that 0 is a usual brightness; here they only move.",
     "embedding": "Pixel values side by side say little. A learned matrix, the same for every patch, turns each patch "
     "into a token of D numbers in a space where similar content can lie close together.",
-    "cls": "One more token, learned and the same for every photo, is put in front. It holds no pixels; through "
-    "attention it collects from all patches what the classification needs.",
+    "cls": "One more token, a vector of parameters that is the same for every photo, is put in front. It holds no "
+    "pixels; all that it gets to know of them comes through attention.",
     "position": "Attention does not know which token is where. A learned vector for each place is added, so that every "
     "token carries what it shows and where it lies.",
-    "norm": "The residual stream grew with every sum. One last layer norm brings all tokens to one scale before "
-    "they are read.",
+    "norm": "Every block added to the residual stream, and no norm stands behind the last sum. This one brings all "
+    "tokens to one scale before they are read.",
     "take": "Of all tokens only the first, CLS, is read for the class. The patches have spoken to it through "
     "attention.",
     "head": "One last matrix product gives a score for each class, the logit. The softmax of the logits is the "

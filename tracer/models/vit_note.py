@@ -151,8 +151,9 @@ WHY = {
     "so a token may look for something other than what it is.",
     "value": "What each token hands over if it is attended to. It is separate from the key: being found and being "
     "useful are two different things.",
-    "scores": "Every query against every key: one number for each pair of tokens. A sum of d_k products has a spread "
-    "that grows as √d_k, so that is divided out; else the softmax would pick one token and learn nothing.",
+    "scores": "Every query against every key: one number for each pair of tokens. The spread of a sum of d_k products "
+    "grows as √d_k, so that is divided out: the larger the scores, the more of a row goes to one token alone, and the "
+    "smaller the softmax's gradients become.",
     "weights": BLOCK_WHY["weights"],
     "context": "Each token's mixture of all values, weighted by its row of shares. With one head there is nothing to "
     "lay side by side: the mixture is d_k wide.",

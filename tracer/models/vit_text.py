@@ -178,8 +178,8 @@ WHY = {
     "every block. Words see the whole picture and the words before them, since the picture stands in front.",
     "prefix": "Words see the picture and the words before them, and the patches see each other fully. Only the words "
     "have to be hidden from what comes before them: they are what is predicted.",
-    "norm": "The residual stream grew with every sum. One last layer norm brings all tokens to one scale before "
-    "they are read.",
+    "norm": "Every block added to the residual stream, and no norm stands behind the last sum. This one brings all "
+    "tokens to one scale before they are read.",
     "text": "Only words are to be predicted, so only the tokens of words are read. What the picture showed has "
     "reached them through attention.",
     "tied": "Each token is compared with every row of the embedding matrix: the word it is most like comes next. "

@@ -19,12 +19,12 @@ WHY = {
     "convolved": "A convolution whose stride is its kernel's side looks at each patch once: it is the unfold"
     " operator and one matrix product, which is how the equation says it. Each patch becomes a "
     "token of D numbers.",
-    "cls": "One more token, learned and the same for every photo, is put in front. It holds no pixels;"
-    " through attention it collects from all patches what the classification needs.",
+    "cls": "One more token, a vector of parameters that is the same for every photo, is put in front. It holds no "
+    "pixels; all that it gets to know of them comes through attention.",
     "patch positions": "Attention does not know which token is where. A learned vector for each place is added, so"
     " that every token carries what it shows and where it lies.",
     "lookup": "Each token is a number, and the number says which row of the table it gets. The rows are "
-    "learned: tokens that are used alike come to lie near each other.",
+    "parameters: training can bring those of tokens that are used alike near each other.",
     "position": "Attention does not know the order of the tokens. A learned vector for each place is added,"
     " so that every token carries what it is and where it stands.",
     "places": "The places are numbered from 0. The numbers are the same for every text; only a text that "
@@ -40,14 +40,14 @@ WHY = {
     "only told that the mask is causal, and never holds it; all blocks add it to their scores.",
     "first norm": "The sum of the three tables is normalised before the first block: mean 0 and variance 1 "
     "for each token, then γ and β.",
-    "norm": "The residual stream grew with every sum. One last layer norm brings all tokens to one "
-    "scale before they are read.",
+    "norm": "Every block added to the residual stream, and no norm stands behind the last sum. This one brings all "
+    "tokens to one scale before they are read.",
     "tied": "Every token of the vocabulary gets a score: how well its row of the embedding table fits "
     "what the model expects next. The same table is read at both ends, which saves its "
     "parameters once.",
     "first": "The first token stands for the whole text. Through attention it has seen all others.",
-    "pool": "One more matrix product turns the first token into a vector for tasks on whole texts. It "
-    "was trained to tell whether one sentence follows another.",
+    "pool": "One more matrix product turns the first token into a vector for tasks on whole texts. BERT's "
+    "authors trained it to tell whether one sentence follows another.",
     "tanh": "Each number is squashed to between -1 and 1, so that no single one outweighs the rest. The"
     " result is the model's summary of the text.",
     "rms": "Each token is divided by the root of its mean square and rescaled by a learned γ. Nothing is "
