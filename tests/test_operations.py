@@ -30,7 +30,7 @@ def run():
         ("aten.bmm", "Matrix Multiply"),
         ("add_", "Elementwise Binary"),
         ("gelu", "Elementwise Unary"),
-        ("_softmax", "Elementwise Unary"),
+        ("_softmax", "Fused"),
         ("var_mean", "Reduction"),
         ("view", "Reshape"),
         ("t", "Transpose"),

@@ -11,15 +11,16 @@ OPS = {
     BINARY: """add sub mul div pow maximum minimum fmod remainder rsub floor_divide where lerp addcmul addcdiv atan2
     masked_fill eq ne lt le gt ge logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor __and__ __or__
     clamp_min clamp_max copysign hypot xlogy""",
-    UNARY: """_softmax _log_softmax _safe_softmax softmax log_softmax gelu relu silu sigmoid tanh erf exp exp2 expm1 log
-    log2 log1p rsqrt sqrt reciprocal square neg abs sign sin cos tan hardswish hardsigmoid hardtanh relu6 leaky_relu elu
+    UNARY: """gelu relu silu sigmoid tanh erf exp exp2 expm1 log log2 log1p rsqrt sqrt reciprocal square neg abs
+    sign sin cos tan hardswish hardsigmoid hardtanh relu6 leaky_relu elu
     mish softplus logit clamp clip floor ceil round trunc isnan isinf isfinite logical_not bitwise_not erfinv
     nan_to_num native_dropout dropout bernoulli""",
     REDUCTION: """mean var var_mean std std_mean sum amax amin max min argmax argmin any all prod cumsum cumprod
     logsumexp linalg_vector_norm norm topk sort argsort count_nonzero bincount
     adaptive_avg_pool2d _adaptive_avg_pool2d avg_pool2d max_pool2d max_pool2d_with_indices""",
-    FUSED: """native_layer_norm native_group_norm native_batch_norm layer_norm batch_norm group_norm _fused_rms_norm
-    rms_norm _native_multi_head_attention _transformer_encoder_layer_fwd scaled_dot_product_attention
+    FUSED: """_softmax _log_softmax _safe_softmax softmax log_softmax native_layer_norm native_group_norm
+    native_batch_norm layer_norm batch_norm group_norm _fused_rms_norm rms_norm _native_multi_head_attention
+    _transformer_encoder_layer_fwd scaled_dot_product_attention
     _native_batch_norm_legit _native_batch_norm_legit_no_training cudnn_batch_norm""",
     CONSTANT: """full zeros ones empty arange eye scalar_tensor linspace full_like zeros_like ones_like empty_like
     new_full new_zeros new_ones new_empty empty_strided rand randn triu tril triu_indices tril_indices""",
@@ -46,8 +47,9 @@ _CATEGORY = {op: category for category, ops in OPS.items() for op in ops.split()
 def category(op: str) -> str:
     """The category of an operation or primitive by its name: `addmm` is a "Matrix Multiply".
 
-    What does the work of several categories at once, such as a layer norm or fused attention, is "Fused"; what is not
-    known here is "Other". In-place operations (`add_`) count as what they compute.
+    What does the work of several categories at once, such as a layer norm, a softmax or fused attention, is "Fused";
+    what is not known here is "Other". In-place operations (`add_`) count as what they compute. Note 003 counts softmax
+    as elementwise, but each of its values depends on the whole row.
     """
     name = op.removeprefix("aten.")
     known = _CATEGORY.get(name) or _CATEGORY.get(name.rstrip("_"))
