@@ -165,6 +165,25 @@ def test_back_and_forward_bring_model_text_and_photo_back(page):
     quiet(page)
 
 
+def test_another_model_on_the_page_of_steps_makes_one_entry(page):
+    page.goto("/trace?step=position")
+    page.get_by_role("heading", name="Add positions").wait_for()
+    settled(page)
+    before = page.evaluate("history.length")
+    page.get_by_role("combobox", name="Model", exact=True).fill("segmenter")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/trace?model=segmenter")
+    page.get_by_role("link", name="Mask").click()
+    page.wait_for_url("**/mask?model=segmenter")
+    settled(page)
+    assert page.evaluate("history.length") == before + 2
+    for address in ("**/trace?model=segmenter", "**/trace?step=position"):
+        page.evaluate("history.back()")
+        page.wait_for_url(address)
+        settled(page)
+    page.get_by_role("heading", name="Add positions").wait_for()
+
+
 @pytest.mark.parametrize("address", ["trace", "attention", "mask?model=nanogpt", "operations"])
 def test_a_page_opens_by_its_address_without_a_request_that_fails(page, address):
     page.goto(f"/{address}")

@@ -80,8 +80,10 @@ def of(page: str) -> dict[str, str]:
         named["sample"] = chosen.name
     if chosen.text and len(chosen.text) <= LONGEST:
         named["text"] = chosen.text
-    if (name := PLACES.get(page)) and (place := st.query_params.get(name) or _place(name)):
-        named[name] = place
+    if name := PLACES.get(page):
+        there = st.query_params.get("model", session.FIRST_MODEL) == model  # else it is a place in another model
+        if place := (there and st.query_params.get(name)) or _place(name):
+            named[name] = place
     return named
 
 
