@@ -25,7 +25,7 @@ with detail:
     steps.reasons(trace, step)
     steps.tensor(trace, step)
     steps.four_terms(trace, step)
-    steps.product(step)
+    steps.product(trace, step)
 st.subheader("The operations it covers")
 steps.operations([op for op in trace.ops if op.index in set(step.ops)])
 steps.how_it_counts()

@@ -169,7 +169,9 @@ def test_the_pictures_of_one_row_have_one_size_with_a_colour_bar_or_without():
     assert coloured.data[0].colorbar.orientation == "h" and coloured.data[0].colorbar.title.font.size <= 15
 
 
-@pytest.mark.parametrize(("share", "text"), [(1, "100.0 %"), (0.0042, "0.42 %"), (0.00001, "< 0.01 %"), (0, "0.0 %")])
+@pytest.mark.parametrize(
+    ("share", "text"), [(1, "100.0 %"), (0.0042, "0.42 %"), (0.00001, "< 0.01 %"), (0.9996, "> 99.9 %"), (0, "0.0 %")]
+)
 def test_per_cent(share, text):
     assert classes.percent(share) == text
 

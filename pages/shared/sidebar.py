@@ -184,13 +184,18 @@ def run(origin, page: str) -> None:
     st.sidebar.download_button(
         "Save this run",
         data=partial(_file, trace),
-        file_name=f"{trace.model}-{Path(session.given().name).stem}.safetensors",
+        file_name=f"{trace.model}-{_named(session.given())}.safetensors",
         icon=":material/download:",
         on_click="ignore",
         width="stretch",
         help="All steps, shapes and tensors in one file. It opens here again, on a machine without the model too.",
     )
     _legend(trace)
+
+
+def _named(given: session.Given) -> str:
+    """What a run was given, in a word for the name of its file."""
+    return "text" if given.name == session.OWN else Path(given.name).stem
 
 
 def _file(trace: Trace) -> bytes:

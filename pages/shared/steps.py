@@ -1,5 +1,6 @@
 """The parts of the Trace page: choosing a step, and showing one."""
 
+import re
 from collections.abc import Sequence
 
 import pandas as pd
@@ -33,9 +34,9 @@ def choose(trace: Trace) -> Step:
     current = known.get(asked, trace.steps[0])
     if address.names_another("step", known):
         st.warning(texts.quoted(f"This run has no step {asked!r}; this is its first."))
-    if asked is not None and current.id != asked:
+    if "step" in st.query_params and asked not in known:
         go(current.id)
-    elif asked is not None:
+    elif asked in known:
         st.session_state["step"] = asked
     where = parts(trace)
     part = next(name for name, steps in where.items() if current in steps)
@@ -120,6 +121,8 @@ def reasons(trace: Trace, step: Step) -> None:
     for file, lines in source_lines(trace, step).items():
         st.text(f"{file}, {'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines))}")
         st.code("\n".join(lines.values()), language="python", wrap_lines=True)
+        if any(re.search(r"\bS\b", line.partition("#")[2]) for line in lines.values()):
+            st.caption("In the comment, S is the length of the sequence.")
 
 
 def tensor(trace: Trace, step: Step) -> None:
@@ -196,7 +199,11 @@ def _index(name: str, size: int, axis: int) -> int:
     return st.slider(label, 0, size - 1, key=f"axis{axis}")
 
 
-def product(step: Step) -> None:
+HEADS = {"d_k": "h", "d_v": "h_v", "d_dec": "h_dec"}
+"""Of the width of one head, how many heads there are."""
+
+
+def product(trace: Trace, step: Step) -> None:
     """The step's matrix product, drawn to scale."""
     if step.product is None:
         return
@@ -204,7 +211,13 @@ def product(step: Step) -> None:
     drawing(products.drawing(step.product, step.stage), "product")
     inner, result = step.product[0].shape[1], step.product[2].symbol
     rest = "" if result == step.symbol else " The rest of the equation comes after this product."
-    st.caption(f"The dark row meets the dark column in one value: {inner:,} products of two numbers, added up.{rest}")
+    sizes = {size.name: size.value for size in trace.symbols}
+    own = [HEADS[name] for operand in step.product for name in operand.symbolic if name in HEADS]
+    if own and (heads := sizes.get(own[0], 1)) > 1:
+        rest = f" This is one of {heads} heads; each has such a product of its own.{rest}"
+    st.caption(
+        f"The marked row meets the marked column in one value: {inner:,} products of two numbers, added up.{rest}"
+    )
 
 
 def operations(ops: Sequence[Op]) -> None:

@@ -64,9 +64,11 @@ def ranking(classes: Sequence[str], probabilities: Sequence[float]) -> list[tupl
 
 
 def percent(share: float) -> str:
-    """A probability in per cent with what digits it needs: `97.3 %`, `0.04 %`, `< 0.01 %`."""
+    """A probability in per cent with what digits it needs: `97.3 %`, `0.04 %`, `< 0.01 %`, `> 99.9 %`."""
     if 0 < share < 0.0001:
         return "< 0.01 %"
+    if 0.9995 <= share < 1:
+        return "> 99.9 %"
     return f"{100 * share:.{1 if share >= 0.01 or share == 0 else 2}f} %"
 
 
