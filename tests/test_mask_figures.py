@@ -105,7 +105,9 @@ def test_hidden_patches_are_left_empty():
     nan = np.nan
     found = answers.visible(pixels, [1, 2], 2, 2)
     assert np.array_equal(found, [[nan, nan, 2, 3], [4, 5, nan, nan]], equal_nan=True)
-    assert answers.panel(found).layout.plot_bgcolor == MASK[0] != answers.panel(pixels).layout.plot_bgcolor
+    (below,) = answers.panel(found).layout.shapes
+    assert (below.fillcolor, below.layer, below.x1, below.y1) == (MASK[0], "below", 3.5, 1.5)
+    assert not answers.panel(pixels).layout.shapes
 
 
 def test_a_panel_is_as_large_as_its_matrix():

@@ -112,5 +112,6 @@ def panel(values: np.ndarray, unit: str = "", cell: str = "pixel", ends: tuple[f
     figure.update_yaxes(title=f"{cell} row", range=[high - 0.5, -0.5], scaleanchor="x", constraintoward="top", **frame)
     figure.update_layout(height=410, margin={"l": 8, "r": 8, "t": 8, "b": 110}, font={"size": 15}, **CLEAR)
     if np.isnan(values).any():
-        figure.update_layout(plot_bgcolor=MASK[0])
+        edges = {"x0": -0.5, "x1": wide - 0.5, "y0": -0.5, "y1": high - 0.5}
+        figure.add_shape(type="rect", **edges, fillcolor=MASK[0], line_width=0, layer="below")
     return figure
