@@ -139,6 +139,15 @@ def test_each_word_of_the_caption_shows_where_it_looked():
     assert not at.exception and "Before “<end>” the model looks most" in text(at)
 
 
+def test_words_of_a_text_of_ones_own_are_not_taken_for_the_caption():
+    at = chosen("vit-text")
+    assert at.main.button_group[0].label == "Where did it look for this word?"
+    at.text_area[0].set_value("a small blue star").run()
+    words = at.main.button_group[0]
+    assert not at.exception and words.label == "Where did it look for this word of your text?"
+    assert words.options[:4] == ["a₁", "small₂", "blue₃", "star₄"]
+
+
 def test_a_caption_comes_first_and_the_rest_of_it_stands_beside_the_whole_way():
     at = chosen("vit-text")
     assert [tab.label for tab in at.tabs] == ["The whole way", "The next word", "Watch it write"]

@@ -134,7 +134,7 @@ def _caption(result, trace, below) -> None:
     known = result.get("pointing") or [{"layer": trace.attentions[-1].layer}]
     with below:
         place = st.pills(
-            "Where did it look for this word?",
+            f"Where did it look for this word{' of your text' if session.given().text else ''}?",
             range(1, len(words) + 1),
             default=min(3, len(words)),
             required=True,
