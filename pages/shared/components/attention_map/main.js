@@ -1,7 +1,6 @@
 // The attention map: everything is in the browser, so that pointing at a token redraws without asking the server.
 
 const SHOWN = 5;
-const LISTED = 12;
 const memory = {}; // the choices for each kind of map, while the page is open: also when the visitor comes back
 
 // The token of the middle patch, or of the one nearest to it that has a token.
@@ -154,14 +153,23 @@ export default function ({ data, parentElement, setStateValue }) {
     find(".python span").textContent = note;
     for (const share of all(".share")) share.textContent = shareOf(map, state);
     for (const said of all(".same")) said.textContent = evenShare(map, open);
+    if (find(".numbers").open) listAll(weights, open);
+  }
+
+  // Every token that the query may look at, and how many it may not.
+  function listAll(weights, open) {
+    const closed = map.keys - open.length;
+    const lines = open.map((token, rank) => [rank + 1, token, map.names[token], percent(weights[token])]);
+    if (closed) lines.push(["", "", `${closed} more, closed by ${maskName(map)}`, percent(0)]);
     find("tbody").replaceChildren(
-      ...open.slice(0, LISTED).map((token, rank) => {
+      ...lines.map((values) => {
         const line = document.createElement("tr");
-        for (const value of [rank + 1, token, map.names[token], percent(weights[token])]) line.insertCell().textContent = value;
+        for (const value of values) line.insertCell().textContent = value;
         return line;
       }),
     );
   }
+  find(".numbers").ontoggle = () => has(map, state) && draw();
 
   let cells, taken;
   function draw() {
