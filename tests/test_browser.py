@@ -165,6 +165,15 @@ def test_back_and_forward_bring_model_text_and_photo_back(page):
     quiet(page)
 
 
+def test_a_text_that_is_being_typed_is_taken_and_the_link_that_is_clicked_is_followed(page):
+    page.goto("/?model=nanogpt")
+    page.get_by_text("What this run proves").wait_for()
+    settled(page)
+    page.get_by_role("textbox", name="Your text").fill("To be")
+    page.get_by_role("link", name="Mask").click()  # at once, as a tap does
+    page.wait_for_url("**/mask?model=nanogpt&text=To+be")
+
+
 def test_another_model_on_the_page_of_steps_makes_one_entry(page):
     page.goto("/trace?step=position")
     page.get_by_role("heading", name="Add positions").wait_for()

@@ -57,7 +57,8 @@ def operations_table(data: dict) -> str | None:
 
 
 def phone() -> None:
-    """Closes the sidebar of a narrow screen when a page is chosen in it, or the page asks or refuses something."""
+    """Closes the sidebar of a narrow screen when a page is chosen in it, or the page asks or refuses something; takes a
+    text that is being typed before a link to a page is followed."""
     _component("phone", "<span></span>")(key="phone")
 
 

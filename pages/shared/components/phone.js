@@ -2,6 +2,7 @@
 // to ask or refuses what was given.
 
 const NARROW = 768; // pixels: Streamlit's own limit for laying the sidebar over the page
+const LINK = "[data-testid=stPageLink-NavLink]";
 const SAID = "[data-testid=stMain] :is([data-testid=stAlertContentError], .st-key-asking)";
 
 const close = () => {
@@ -9,7 +10,26 @@ const close = () => {
   document.querySelector("[data-testid=stSidebar][data-collapsed=false] [data-testid=stSidebarCollapseButton] button")?.click();
 };
 
-const left = (event) => event.target.closest("[data-testid=stPageLink-NavLink]") && setTimeout(close);
+const left = (event) => event.target.closest(LINK) && setTimeout(close);
+
+// Where a text is being typed, a link to a page waits until the text is taken. A tap does both in one moment, and
+// Streamlit would forget the link.
+const TAKEN = 250; // milliseconds
+let typing = false;
+
+const touched = (event) => {
+  typing = event.target.closest(LINK) && document.activeElement?.matches("textarea, input");
+  if (typing) document.activeElement.blur();
+};
+
+const followed = (event) => {
+  const link = typing && event.target.closest(LINK);
+  typing = false;
+  if (!link) return;
+  event.stopPropagation();
+  event.preventDefault();
+  setTimeout(() => link.click(), TAKEN);
+};
 
 const appeared = (changes) =>
   changes.some(({ addedNodes }) =>
@@ -21,9 +41,13 @@ export default function () {
   const watch = new MutationObserver(appeared);
   watch.observe(document.body, { childList: true, subtree: true });
   document.addEventListener("click", left);
+  document.addEventListener("pointerdown", touched, true);
+  document.addEventListener("click", followed, true);
   document.body.dataset.phone = "ready"; // for tests: a click before that is nobody's
   return () => {
     watch.disconnect();
     document.removeEventListener("click", left);
+    document.removeEventListener("pointerdown", touched, true);
+    document.removeEventListener("click", followed, true);
   };
 }
