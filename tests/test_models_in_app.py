@@ -227,6 +227,7 @@ def test_a_prediction_error_is_shown_on_the_scale_that_is_said(sample):
     assert not at.exception and (error["zmin"], error["zmax"]) == (0, most)
     assert f"the largest error of this picture, {most:.3g} grey levels. A sound surface has" in text(at)
     assert (seen["zmin"], seen["zmax"]) == (drawn["zmin"], drawn["zmax"])
+    assert "The contrast is that of the predicted picture." in text(at)
     levels = np.mean(result["pixels"], axis=-1)
     assert f"black is grey level {levels.min():.0f} of 255, white is {levels.max():.0f}." in text(at)
 

@@ -222,7 +222,10 @@ def _drawn(result, trace) -> None:
     panels = {}
     if view is not None:
         left = answers.visible(np.asarray(view.image.convert("L")), result["visible"], *error.shape)
-        hidden = "Patches that are hidden from it are plain blue-grey, as on the Attention page."
+        hidden = (
+            "Patches that are hidden from it are plain blue-grey, as on the Attention page. The contrast is that of "
+            "the predicted picture."
+        )
         panels["What the encoder sees"] = answers.panel(left, ends=(dark, light)), hidden
     pasted = (
         "Patches that the encoder saw are pasted from the photo, the others are predicted. Contrast is stretched: "
