@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from urllib.error import HTTPError, URLError
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tracer import masks, models, sources, verify
 from tracer.attention import parts
 from tracer.figures import flow, pipeline
 from tracer.figures.masks import labels
+from tracer.sources import network
 
 WITH_STEPS = {
     "hf:vit",
@@ -218,6 +220,11 @@ def test_the_visible_patches_of_a_masked_autoencoder_lie_where_its_own_shuffle_t
     shuffle = model.net(*model.inputs()).ids_restore[0].argsort().tolist()
     assert list(places) == run.result["visible"] == shuffle[: len(places)] != sorted(places)
     assert labels(run, "vit", 2)[1] == f"image {places[0]}"
+
+
+def test_a_network_that_is_not_there_is_named_as_that():
+    assert network.reason(URLError("no host")) == "no connection to the network: no host"
+    assert network.reason(HTTPError("", 404, "Not Found", None, None)) == "HTTP Error 404: Not Found"
 
 
 def test_a_model_without_attention_says_so_and_still_traces():

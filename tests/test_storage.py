@@ -166,6 +166,8 @@ def test_a_missing_file_is_one_sentence(tmp_path):
 def test_truncated_files(data, share):
     refused(data[: int(len(data) * share)])
     refused(data[:-1])
+    with pytest.raises(ValueError, match="it is cut off"):
+        storage.open(data[:-1])
 
 
 def test_appended_bytes(data):

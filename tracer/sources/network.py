@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from functools import lru_cache
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
 WAIT = 3.0
@@ -43,5 +44,7 @@ def why() -> str:
 
 
 def reason(error: BaseException) -> str:
-    """The first line of what an error says."""
+    """The first line of what an error says; of a host that could not be reached, that it could not."""
+    if isinstance(error, URLError) and not isinstance(error, HTTPError):
+        return f"no connection to the network: {error.reason}"
     return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -55,7 +55,10 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
     family, config = _found(id)
     files = Files(id)
     if not files.exist:
-        return None, None, f"seeded random weights: {id} is the name of a family, and no checkpoint was given"
+        said = (
+            f"seeded random weights: {id} is the name of a family, and no checkpoint was given; trained ones have the "
+        )
+        return None, None, said + "name of one on the hub, such as hf:openai-community/gpt2"
     options = {option: sizes[option] for option in spec.options}
     try:
         made = family.architecture(config).from_pretrained(

@@ -58,6 +58,8 @@ def open(source: str | Path | bytes, *, name: str = "the file") -> Trace:
         checks.check(trace)
     except (ValueError, SafetensorError, RecursionError, MemoryError) as error:
         problem = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        if "not fully covered" in problem:
+            problem = "it is cut off, or goes on after its end"
         problem = problem if len(problem) <= 240 else problem[:160] + " … " + problem[-60:]
         raise ValueError(f"{name!r} is not a trace saved by this program (a safetensors file): {problem}") from error
     return trace
