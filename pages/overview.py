@@ -49,7 +49,7 @@ def say(trace: Trace) -> None:
 def prove(trace: Trace) -> None:
     """How large the run is, and how far its equations agree with it."""
     st.subheader("What this run proves")
-    proven = [step for step in trace.steps if step.error is not None]
+    proven, wrong = ([step for step in trace.steps if step.verdict == verdict] for verdict in ("proven", "disproven"))
     worst = max((step.error for step in proven), default=0)
     facts = st.container(horizontal=True, gap="medium")
     facts.metric("parameters", amount(trace.params))
@@ -63,10 +63,18 @@ def prove(trace: Trace) -> None:
                 f"The run has {len(trace.steps)} steps: the other {inside} lie inside fused operations, which hold "
                 "their tensors nowhere. They are recomputed, and proven with the step that follows."
             )
+    if wrong:
+        names = ", ".join(f"*{texts.plain(step.title)}*" for step in wrong[:3])
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        st.error(
+            f"{len(wrong)} of the equations {'does' if len(wrong) == 1 else 'do'} not give what the model computed: "
+            f"{names}{more}.",
+            icon=":material/dangerous:",
+        )
     if proven:
         st.markdown(
-            "Each of these equations was executed on the tensors of this run. The largest difference between equation "
-            f"and model is **{scientific(worst)}** of the largest value."
+            "Each of the equations that are proven was executed on the tensors of this run. The largest difference "
+            f"between equation and model is **{scientific(worst)}** of the largest value."
         )
 
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from pages.shared import address, components, session, texts
+from pages.shared import address, components, session, texts, verdicts
 from tracer import notation
 from tracer.categories import COMPUTING, category
 from tracer.figures import operations as bars
 from tracer.figures import operations_table
 from tracer.figures.labels import amount, scientific, shape_numbers
-from tracer.record import Decomposition, Op, TensorRecord, Trace
+from tracer.record import Decomposition, Op, TensorRecord, Trace, verdict
 
 PLAIN = {"displayModeBar": False}
 MEANING = {
@@ -216,10 +216,10 @@ def _primitives(trace: Trace, op: Op) -> None:
         return
     if one.error is not None:
         apart = f"values that differ from its own by at most **{scientific(one.error)}** of the largest"
-        st.success(
+        verdicts.box(
+            verdict(one.error, op.outputs[0].dtype),
             "PyTorch’s own decomposition, run on the arguments of this operation, gives "
             f"{apart if one.error else 'the very values that it gave'}.",
-            icon=":material/verified:",
         )
     else:
         only = "It lays data out anew, and is its own only primitive." if category(op.op) not in COMPUTING else ""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from pages.shared import address, session, texts
+from pages.shared import address, session, texts, verdicts
 from pages.shared.components import copy_button, drawing
 from tracer import notation
 from tracer.figures import products, tensors
@@ -114,8 +114,7 @@ def reasons(trace: Trace, step: Step) -> None:
     """Why the step is there, the proof, the line of source, and where texts and run differ."""
     if step.why:
         st.markdown(texts.prose(step.why))
-    icon = ":material/verified:" if step.error is not None else ":material/info:"
-    (st.success if step.error is not None else st.info)(texts.proof(step), icon=icon)
+    verdicts.box(step.verdict, texts.proof(step))
     if step.note and step.error is not None:
         st.info(texts.prose(step.note), icon=":material/edit_note:")
     for file, lines in source_lines(trace, step).items():
