@@ -53,7 +53,7 @@ def prove(trace: Trace) -> None:
     worst = max((step.error for step in proven), default=0)
     facts = st.container(horizontal=True, gap="medium")
     facts.metric("parameters", amount(trace.params))
-    facts.metric("arithmetic", amount(trace.flops, "FLOP"))
+    facts.metric("matrix products", amount(trace.flops, "FLOP"), help=texts.COUNTED)
     facts.metric("operations", len(trace.ops))
     if trace.steps:
         inside = sum(step.recomputed for step in trace.steps)

@@ -27,7 +27,7 @@ def totals(trace: Trace) -> None:
         st.metric("operations", f"{len(trace.ops):,}")
         st.metric("of these, computing", f"{computing:,}")
         st.metric("parameters", amount(trace.params))
-        st.metric("arithmetic", amount(trace.flops, "FLOP"))
+        st.metric("matrix products", amount(trace.flops, "FLOP"), help=texts.COUNTED)
 
 
 def zoom(trace: Trace) -> str:

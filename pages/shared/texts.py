@@ -9,6 +9,11 @@ from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.record import Step, Trace
 
+COUNTED = (
+    "Matrix products, convolutions and fused attention, at 2 FLOP for each multiply-add. "
+    "Norms, softmax and sums are not counted."
+)
+
 
 def plain(text: str) -> str:
     """Text out of a file, for markdown: a picture in it is not fetched from wherever it points."""
