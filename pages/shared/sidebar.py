@@ -137,8 +137,8 @@ def _upload() -> None:
         "Your photo, or a saved run",
         key=f"upload{count}",
         max_upload_size=limits().upload_mb,
-        help=f"PNG, JPEG, WebP, GIF or BMP up to {limits().photo_mb:g} MB, or a .safetensors file that was saved from a "
-        "run. It stays in this session and is forgotten when you close the page.",
+        help=f"PNG, JPEG, WebP, GIF or BMP up to {limits().photo_mb:g} MB, or a .safetensors file that was saved from "
+        "a run. It stays in this session and is forgotten when you close the page.",
     )
     if file is not None:
         with st.spinner("Opening the file"):
