@@ -81,8 +81,12 @@ def _warm_up() -> None:
 
 
 async def _sweep() -> None:
-    """Lets go of sessions whose visitors have left (`server.disconnectedSessionTTL`), with their photos and runs. By
-    itself Streamlit does that only when another visitor leaves."""
+    """Lets go of sessions whose visitors left and did not come back (`server.disconnectedSessionTTL`), with their
+    photos and runs. By itself Streamlit does that when another visitor leaves, and its loop holds the last session."""
+    left = runtime.get_instance()._session_mgr._session_storage._cache
     while True:
         await asyncio.sleep(SWEEP)
-        runtime.get_instance()._session_mgr._session_storage._cache.expire()
+        for session_info in [info for id, info in left._data.items() if id not in left]:
+            session_info.session.shutdown()
+            session_info.session.session_state.clear()
+        left.expire()
