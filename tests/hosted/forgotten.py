@@ -1,4 +1,5 @@
-"""What the server still holds of a visitor's photo once the visitor has left. Run alone: a server fills its process.
+"""What the server still holds of a visitor's photo once the visitor has left. Run alone, by
+`tests/test_forgotten.py`: a server fills its process.
 
 Prints what is held while the visitor is there and after the session ended, as JSON.
 """
@@ -6,14 +7,10 @@ Prints what is held while the visitor is there and after the session ended, as J
 import gc
 import json
 import socket
-import sys
 import threading
 import time
 import weakref
 from io import BytesIO
-from pathlib import Path
-
-sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
 
 import numpy as np
 import uvicorn
@@ -41,7 +38,7 @@ def strings() -> set:
     found = set()
     for holder in gc.get_objects():
         for value in gc.get_referents(holder):
-            if isinstance(value, (str, bytes)) and 2_000 < len(value):
+            if isinstance(value, (str, bytes)) and len(value) > 2_000:
                 found.add(value)
     return found
 
@@ -97,7 +94,7 @@ def main() -> None:
     deadline = time.monotonic() + 30
     while any((gone := held(marker, before, seen)).values()) and time.monotonic() < deadline:
         time.sleep(0.5)
-    print(json.dumps({"said": [text for text in visitor.said if "mine.png" in text], "there": there, "gone": gone}))
+    print(json.dumps({"said": visitor.says("Your photo: mine.png"), "there": there, "gone": gone}))
     serving.should_exit = True
     thread.join()
 

@@ -7,7 +7,6 @@ import ssl
 import urllib.error
 import urllib.request
 import uuid
-from urllib.parse import urlsplit
 
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.Common_pb2 import UploadedFileInfo
@@ -23,7 +22,7 @@ class Visitor:
     def __init__(self, address: str, context: ssl.SSLContext | None = None):
         self.address, self.context, self.cookies = address, context, {}
         self.session = self.script = ""
-        self.said: list[str] = []  # texts of the last run of the page
+        self.elements: list = []  # of the last run of the page
         self.uploader = None
 
     def get(self, path: str, method: str = "GET", data: bytes | None = None, **headers: str) -> tuple[int, str, bytes]:
@@ -89,8 +88,8 @@ class Visitor:
         return message
 
     def until_finished(self) -> None:
-        """Collects what the page says until its script has ended."""
-        self.said = []
+        """Collects what the page shows until its script has ended."""
+        self.elements = []
         while True:
             message = self.receive()
             kind = message.WhichOneof("type")
@@ -103,11 +102,13 @@ class Visitor:
                 return
 
     def _read(self, element) -> None:
-        kind = element.WhichOneof("type")
-        if kind == "file_uploader":
+        self.elements.append(element)
+        if element.WhichOneof("type") == "file_uploader":
             self.uploader = element.file_uploader.id
-        elif kind:
-            self.said += [getattr(getattr(element, kind), "body", "")]
+
+    def says(self, text: str) -> bool:
+        """Whether the page shows a text."""
+        return any(text in str(element) for element in self.elements)
 
     def upload(self, name: str, data: bytes) -> int:
         """Puts a file into the page's uploader and runs the page; the status of the request that carried it."""
