@@ -8,7 +8,7 @@ APP_READY := $(VENV)/.app-ready
 TESTS_READY := $(VENV)/.tests-ready
 
 .DELETE_ON_ERROR:
-.PHONY: run test lint ready browser clean
+.PHONY: run test lint audit replicas ready browser clean
 
 run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
 	@echo "Tensor tracer: http://$(HOST):$(PORT)"
@@ -20,6 +20,13 @@ test: ready  ## run every test
 lint: $(TESTS_READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+audit: $(BIN)/python  ## look up what is pinned in a database of known holes
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/audit/requirements.txt
+	@$(BIN)/python tests/audit/audit.py requirements.txt tests/requirements.txt
+
+replicas: $(TESTS_READY)  ## two replicas of the hosted app behind nginx, on this machine
+	@$(BIN)/python tests/hosted/replicas.py
 
 ready: $(TESTS_READY) browser
 

@@ -26,7 +26,7 @@ class Visitor:
         self.uploader = None
 
     def get(self, path: str, method: str = "GET", data: bytes | None = None, **headers: str) -> tuple[int, str, bytes]:
-        """Status, headers as text, and body; cookies are kept as a browser does."""
+        """Status, headers as text in small letters, and body; cookies are kept as a browser does."""
         cookies = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         request = urllib.request.Request(self.address + path, data, {"Cookie": cookies, **headers}, method=method)
         try:
@@ -35,7 +35,7 @@ class Visitor:
             answer = error
         with answer:
             self._keep(answer.headers.get_all("Set-Cookie") or ())
-            return answer.status, str(answer.headers), answer.read()
+            return answer.status, str(answer.headers).lower(), answer.read()
 
     def _keep(self, cookies) -> None:
         for cookie in cookies:
