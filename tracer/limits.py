@@ -95,7 +95,7 @@ def _bound(variable: str, given: dict[str, str], default: float) -> float:
     text = given[variable]
     if not text:
         return default
-    whole = variable.rpartition("_")[2] not in ("MB", "GB")
+    whole = variable not in ("TRACER_PHOTO_MB", "TRACER_MODEL_GB", "TRACER_MEMORY_GB")
     try:
         value = int(text) if whole else float(text)
     except ValueError:

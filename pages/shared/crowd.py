@@ -56,7 +56,7 @@ def _done(who: str) -> None:
 def _problem(who: str) -> str:
     """Why this visitor's next run is refused, in one sentence; empty where it is taken."""
     most = limits()
-    if _runs[who] >= most.visitor_runs:
+    if who and _runs[who] >= most.visitor_runs:
         return (
             f"{_runs[who]} runs of yours are still going on, as many as this server makes for one visitor: try again "
             "when one is done."
