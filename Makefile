@@ -21,9 +21,8 @@ lint: $(TESTS_READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-audit: $(BIN)/python  ## look up what is pinned in a database of known holes
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/audit/requirements.txt
-	@$(BIN)/python tests/audit/audit.py requirements.txt tests/requirements.txt
+audit: $(TESTS_READY)  ## look up what is pinned, and what it brings, among known vulnerabilities
+	@$(BIN)/python tests/hosted/audit.py
 
 replicas: $(TESTS_READY)  ## two replicas of the hosted app behind nginx, on this machine
 	@$(BIN)/python tests/hosted/replicas.py
