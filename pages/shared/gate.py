@@ -10,11 +10,13 @@ import hashlib
 import re
 from collections import Counter
 from html import escape
+from urllib.parse import urlsplit
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from streamlit import runtime
+from streamlit import config, runtime
+from streamlit.web.server.server_util import is_allowed_origin
 
 from tracer.limits import limits
 
@@ -28,13 +30,14 @@ SPARE = 1.1
 def policy(document: str) -> str:
     """The Content-Security-Policy for a document, whose own inline scripts it allows by their hash.
 
-    Streamlit makes modules of our components as `blob:`, sets styles of elements, and draws pictures as `data:`.
+    Streamlit makes modules of our components as `blob:`, counts in WebAssembly, sets styles of elements, and draws
+    pictures as `data:`. Nothing makes code out of text.
     """
     inline = re.findall(r"<script>(.*?)</script>", document, re.DOTALL)
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in inline]
     rules = {
         "default-src": "'self'",
-        "script-src": " ".join(["'self'", "blob:", *(f"'sha256-{found}'" for found in hashes)]),
+        "script-src": " ".join(["'self'", "blob:", "'wasm-unsafe-eval'", *(f"'sha256-{found}'" for found in hashes)]),
         "style-src": "'self' 'unsafe-inline'",
         "img-src": "'self' data: blob:",
         "font-src": "'self' data:",
@@ -94,9 +97,10 @@ class Gate:
             await self.app(scope, receive, send)
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.visitors >= limits().visitors * SPARE:
+        full = self.visitors >= limits().visitors * SPARE
+        if full or _foreign(Headers(scope=scope)):
             await receive()
-            await send({"type": "websocket.close", "code": 1013})  # try again later
+            await send({"type": "websocket.close", "code": 1013 if full else 1008})  # try again later; not allowed
             return
         self.visitors += 1
         try:
@@ -107,6 +111,7 @@ class Gate:
     async def _upload(self, session: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Takes a file of a session that is here; Streamlit itself bounds the size of each."""
         if refusal := self._refusal(session):
+            await _drained(receive)
             await refusal(scope, receive, send)
             return
         self.uploads[session] += 1
@@ -129,6 +134,21 @@ class Gate:
         if said := limits().memory_full():
             return PlainTextResponse(said, 503)
         return None
+
+
+def _foreign(headers: Headers) -> bool:
+    """Whether a page of another host opens a websocket here. Streamlit refuses that too, but asks a host on the
+    internet for this server's own address before."""
+    origin = headers.get("origin")
+    own = origin is None or urlsplit(origin).netloc == headers.get("host")
+    return not own and config.get_option("server.enableCORS") and not is_allowed_origin(origin)
+
+
+async def _drained(receive: Receive) -> None:
+    """Reads what is sent and drops it: browsers show no answer to a request that they could not finish."""
+    left = limits().upload_mb * 2**20
+    while left > 0 and (message := await receive()).get("more_body"):
+        left -= len(message["body"])
 
 
 def full(visitors: int) -> HTMLResponse:

@@ -61,6 +61,7 @@ class Visitor:
             additional_headers={"Cookie": cookies},
             ssl=self.context,
             max_size=None,
+            legacy=True,
             open_timeout=SECONDS,
         )
         self._keep(self.socket.response.headers.get_all("Set-Cookie"))
