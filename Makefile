@@ -8,7 +8,7 @@ APP_READY := $(VENV)/.app-ready
 TESTS_READY := $(VENV)/.tests-ready
 
 .DELETE_ON_ERROR:
-.PHONY: run test lint ready browser clean
+.PHONY: run test lint audit replicas ready browser clean
 
 run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
 	@echo "Tensor tracer: http://$(HOST):$(PORT)"
@@ -20,6 +20,12 @@ test: ready  ## run every test
 lint: $(TESTS_READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+audit: $(TESTS_READY)  ## look up what is pinned, and what it brings, among known vulnerabilities
+	@$(BIN)/python tests/hosted/audit.py
+
+replicas: $(TESTS_READY)  ## two replicas of the hosted app behind nginx, on this machine
+	@$(BIN)/python tests/hosted/replicas.py
 
 ready: $(TESTS_READY) browser
 

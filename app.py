@@ -41,4 +41,4 @@ def main() -> None:
 if __name__ == "__main__":
     main()
 else:  # what `streamlit run` serves; it runs this file as `__main__` for every visitor
-    app = st.App(__file__, routes=server.routes([path.stem for path, *_ in found()]))
+    app = st.App(__file__, **server.around([path.stem for path, *_ in found()]))

@@ -8,14 +8,15 @@ from threading import BoundedSemaphore, Lock
 
 import streamlit as st
 
+from pages.shared import crowd
 from tracer import models, sources
 from tracer.inputs.samples import samples
 from tracer.record import Decomposition, Trace
 
 LIBRARY_MODELS = 2
 """How many models of libraries are in memory at once, for all visitors together."""
-_one_at_a_time = Lock()
-turns = BoundedSemaphore(2)
+_one_at_a_time = crowd.Bounded(Lock())
+turns = crowd.Bounded(BoundedSemaphore(2))
 """Runs of our models that go on at once, for all visitors together. Threads that run models hand Python's lock to and
 fro at every op: when a class uploads its photos at once, the runs are done sooner, and most of them much sooner, in
 turns (`python -m tracer bench`). A turn holds no other turn."""

@@ -14,6 +14,7 @@ from pages.shared import frame, runs
 from tracer import models, sources
 from tracer.inputs import images
 from tracer.inputs.samples import samples
+from tracer.limits import limits
 from tracer.record import Decomposition, Trace
 
 FIRST_MODEL = "vit"
@@ -89,6 +90,11 @@ def take_text(text: str, key: str) -> None:
     """Takes a text, beside the photo where the model takes both; an empty one leads back to the model's own."""
     if key != text_key():  # it comes late, from a model that was left meanwhile
         return
+    try:
+        limits().check_text(text)
+    except ValueError as error:
+        st.session_state["refusal"] = f"{error}. What was there before stays."
+        return
     chosen, text = given(), text.strip() and text
     bare = "photo" if chosen.own else "sample"
     _choose(replace(chosen, kind="text" if text else bare, text=text or None, model=model_name() if text else ""))
@@ -102,8 +108,10 @@ def take_step(text: str) -> None:
 
 def take_file(data: bytes, name: str) -> None:
     """Takes a photo or a saved trace. What can't be read is refused in a sentence, and what was chosen stays."""
+    saved_run = name.lower().endswith(".safetensors")
     try:
-        if name.lower().endswith(".safetensors"):
+        limits().check_file(len(data), saved_run)
+        if saved_run:
             import tracer
 
             chosen = Given("trace", name, trace=tracer.open(data, name=name))

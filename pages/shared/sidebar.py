@@ -12,10 +12,10 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 from pages.shared import address, libraries, session
 from pages.shared.texts import plain, quoted
 from tracer import models, notation
+from tracer.limits import limits
 from tracer.record import Trace
 
 STYLE = Path(__file__).with_name("style.css")
-LARGEST_FILE = 200  # MB: a saved trace; photos have a limit of their own
 
 
 def choices(pages: list, page: str):
@@ -136,9 +136,9 @@ def _upload() -> None:
     file = st.file_uploader(
         "Your photo, or a saved run",
         key=f"upload{count}",
-        max_upload_size=LARGEST_FILE,
-        help="PNG, JPEG, WebP, GIF or BMP up to 10 MB, or a .safetensors file that was saved from a run. "
-        "It stays in this session and is forgotten when you close the page.",
+        max_upload_size=limits().upload_mb,
+        help=f"PNG, JPEG, WebP, GIF or BMP up to {limits().photo_mb:g} MB, or a .safetensors file that was saved from "
+        "a run. It stays in this session and is forgotten when you close the page.",
     )
     if file is not None:
         with st.spinner("Opening the file"):

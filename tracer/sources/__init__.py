@@ -15,6 +15,8 @@ from importlib.resources import files
 from pkgutil import iter_modules
 from typing import NamedTuple
 
+from tracer.limits import limits
+
 
 class Library(NamedTuple):
     """A file of this folder: the package that it needs, and names to start from with what they are."""
@@ -64,8 +66,9 @@ def available(prefix: str) -> bool:
 
 
 def source_of(name: str):
-    """The library's module and the model's name in it. ValueError for an unknown prefix or a library that is not
-    installed."""
+    """The library's module and the model's name in it. ValueError for an unknown prefix, a library that is not
+    installed, or a model that this server does not offer."""
+    limits().check_model(name)
     prefix, _, id = name.partition(":")
     if prefix not in libraries():
         near = get_close_matches(prefix, libraries(), n=1, cutoff=0.6)
