@@ -14,7 +14,7 @@ ICON = ":material/image:"
 ORDER = 1
 
 frame.enter()
-st.html(Path(__file__).with_suffix(".css"))
+components.style(Path(__file__).with_suffix(".css"))
 saved = session.given().trace
 st.title(texts.plain(f"A run of {saved.model}") if saved else texts.title(session.model_name()))
 

@@ -27,6 +27,16 @@ def _component(name: str, html: str = "", scripts: tuple[str, ...] = ()):
     )
 
 
+def style(file: Path) -> None:
+    """The rules of a style sheet, for this page."""
+    st.html(_rules(file))
+
+
+@cache
+def _rules(file: Path) -> str:
+    return f"<style>{file.read_text(encoding='utf-8')}</style>"
+
+
 def attention_map(trace: Trace, part: str | None = None) -> None:
     """Attention over the photo and from token to token; pointing, keys and choices are handled in the browser.
 
