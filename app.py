@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.shared import components, contents, frame, influence, server, sidebar
+from pages.shared import components, contents, frame, influence, server, sidebar, warm
 
 ICON = contents.PAGES / "shared" / "components" / "icon.svg"
 
@@ -27,4 +27,5 @@ def main() -> None:
 if __name__ == "__main__":
     main()
 else:  # what `streamlit run` serves; it runs this file as `__main__` for every visitor
-    app = st.App(__file__, routes=server.routes([page.path.stem for page in contents.found()]))
+    pages = [page.path.stem for page in contents.found()]
+    app = st.App(__file__, routes=server.routes(pages), lifespan=warm.lifespan)

@@ -73,9 +73,8 @@ def changes(trace: Trace, cells) -> None:
     """What each mask that can be chosen lets through, and what the model then says of the visitor's own input."""
     st.subheader("What another mask changes")
     now, masks = session.model().options["mask"], allowed()
-    with st.spinner("Running the model under the other masks"):
-        known = {now: (cells, trace.result)}
-        opened, results = zip(*(_under(mask, known) for mask in masks), strict=True)
+    known = {now: (cells, trace.result)}
+    opened, results = zip(*(_under(mask, known) for mask in masks), strict=True)
     st.table(
         {
             "mask": masks,
@@ -107,40 +106,29 @@ def _against(cells, trained) -> str:
 def _under(mask: str, known: dict):
     """A mask, bool `[S, S]`, and what the model says under it: known of the run on screen, else by running."""
     options = tuple(sorted({**dict(session.options()), "mask": mask}.items()))
+    made = runs.load(session.model_name(), options)
+    given = session.inputs(made, session.given())
 
     def run():
-        if mask in known:
-            return known[mask]
         from tracer.masks import said
 
-        made = runs.load(session.model_name(), options)
-        with runs.turns:
-            return said(made, made.inputs(**session.inputs(made, session.given())))
+        return said(made, made.inputs(**given))
 
-    return _once("masked", options, (), run)
+    return _once("masked", options, (), run, "Running the model under the other masks", known.get(mask))
 
 
-def _once(what: str, options: tuple, more: tuple, make: Callable[[], object]):
-    """What `make()` gives of the input on screen, made once: a sample's for all visitors, another's for this one."""
+def _once(what: str, options: tuple, more: tuple, make: Callable[[], object], doing: str, known: object = None):
+    """What `make()` gives of the input on screen, in turn and once: a sample's for all visitors, another's for this
+    one. `make` asks nothing of the session; what is `known` already is kept as it is."""
     chosen, key = session.given(), (session.model_name(), options, *more)
     if chosen.kind == "sample":
-        return (_streams_of_sample if what == "streams" else _of_sample)(what, chosen.name, key, make)
+        return runs.of_sample_too(what, (*key, chosen.name), make, doing, known)
     kept = st.session_state.get(what)
     if kept is None or kept[0] is not chosen:
         kept = st.session_state[what] = (chosen, {})
     if key not in kept[1]:
-        kept[1][key] = make()
+        kept[1][key] = runs.in_turn(make, doing) if known is None else known
     return kept[1][key]
-
-
-@st.cache_resource(max_entries=1024, show_spinner=False)
-def _of_sample(what: str, sample: str, key: tuple, _make: Callable[[], object]):
-    return _make()
-
-
-@st.cache_resource(max_entries=8, show_spinner=False)
-def _streams_of_sample(what: str, sample: str, key: tuple, _make: Callable[[], object]):
-    return _make()
 
 
 @st.fragment
@@ -156,8 +144,7 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
         return
     first = min(changeable, key=lambda token: abs(token - start(cells)))
     token = st.select_slider("Change this token", changeable, value=first, format_func=lambda token: labels[token])
-    with st.spinner("Running the model on both inputs"):
-        found = _once("moved", session.options(), (part, token), lambda: _moved(token, part))
+    found = _moved(token, part)
     if isinstance(found, str):  # a model of a library, whose blocks or patches are not laid out like this
         st.info(texts.plain(f"This proof can’t be made here: {found}."))
         return
@@ -173,14 +160,22 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
 
 def _moved(token: int, part: str):
     """The positions that moved, or why that can't be said."""
-    from tracer.masks import influence, streams
+    made, options, doing = session.model(), session.options(), "Running the model on both inputs"
+    given = session.inputs(made, session.given())
 
-    made = session.model()
-    given = made.inputs(**session.inputs(made, session.given()))
+    def before():
+        from tracer.masks import streams
+
+        return streams(made, made.inputs(**given), part=part)
+
+    def moved():
+        from tracer.masks import influence
+
+        return influence(made, made.inputs(**given), token, part=part, before=known)
+
     try:
-        with runs.turns:
-            before = _once("streams", session.options(), (part,), lambda: streams(made, given, part=part))
-            return influence(made, given, token, part=part, before=before)
+        known = _once("streams", options, (part,), before, doing)
+        return _once("moved", options, (part, token), moved, doing)
     except ValueError as error:
         return str(error)
 

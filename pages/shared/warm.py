@@ -1,0 +1,59 @@
+"""What the server does while nobody waits: the runs of all samples before anybody asks, and collecting garbage.
+
+Streamlit would collect all garbage after every run of a script, and so go through the whole heap each time, most of
+which stays as long as the server does. Here that part is set aside once it is there, and the rest is collected on a
+timer (`runner.postScriptGC` in `.streamlit/config.toml` turns Streamlit's own off).
+"""
+
+import gc
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from threading import Event, Thread
+
+import streamlit as st
+
+from pages.shared import runs
+from pages.shared.line import BACKGROUND
+from pages.shared.session import OWN
+from tracer import models
+from tracer.inputs.samples import samples
+
+EVERY = 15.0
+"""Seconds between two collections."""
+YOUNG = (20_000, 20, 1_000)
+"""Python's own thresholds between them: a page makes thousands of objects and drops them without its help."""
+
+
+@asynccontextmanager
+async def lifespan(app: st.App) -> AsyncIterator[None]:
+    """What goes on beside the server, from its start to its end."""
+    over = Event()
+    Thread(target=_keep, args=(over,), name="warm", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _keep(over: Event) -> None:
+    gc.set_threshold(*YOUNG)
+    for name, sample in ahead():
+        if over.is_set():
+            return
+        try:
+            runs.of_sample(name, (), sample, BACKGROUND)
+        except Exception as error:  # such as damaged weights: who asks for this model is told
+            logging.warning("%s could not be run on %s ahead: %s", name, sample, error)
+    gc.collect()
+    gc.freeze()
+    while not over.wait(EVERY):
+        gc.collect()
+
+
+def ahead() -> list[tuple[str, str]]:
+    """(model, sample) of all that can be run ahead, in the order in which a lesson comes to it: first each model's
+    first sample."""
+    found = {name: list(samples(models.samples(name))) or [OWN] for name in models.names()}
+    most = max(map(len, found.values()))
+    return [(name, names[place]) for place in range(most) for name, names in found.items() if place < len(names)]
