@@ -57,8 +57,7 @@ def _bars(title: str, names, shares, axis: str, what: str, count: int | None) ->
     """The likeliest as bars; `what` names them in the plural, `count` is how many the model knows."""
     ranked = classes.ranking([answers.shown(name) for name in names], shares)
     st.subheader(plain(title))
-    figure = classes.bars(*zip(*ranked, strict=True))
-    figure.update_yaxes(title=axis)
+    figure = classes.bars(*zip(*ranked, strict=True), axis=axis)
     st.plotly_chart(figure, alt=classes.describe(*zip(*ranked, strict=True)), config=PLAIN)
     st.caption(plain(classes.drawn(shares, what, count)))
 
