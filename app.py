@@ -28,4 +28,5 @@ if __name__ == "__main__":
     main()
 else:  # what `streamlit run` serves; it runs this file as `__main__` for every visitor
     pages = [page.path.stem for page in contents.found()]
+    server.remember_the_theme()
     app = st.App(__file__, routes=server.routes(pages), lifespan=warm.lifespan)

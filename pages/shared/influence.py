@@ -106,12 +106,12 @@ def _against(cells, trained) -> str:
 def _under(mask: str, known: dict):
     """A mask, bool `[S, S]`, and what the model says under it: known of the run on screen, else by running."""
     options = tuple(sorted({**dict(session.options()), "mask": mask}.items()))
-    made = runs.load(session.model_name(), options)
-    given = session.inputs(made, session.given())
+    name, given = session.model_name(), session.inputs_of(session.given())
 
     def run():
         from tracer.masks import said
 
+        made = runs.load(name, options)
         return said(made, made.inputs(**given))
 
     return _once("masked", options, (), run, "Running the model under the other masks", known.get(mask))
@@ -160,17 +160,19 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
 
 def _moved(token: int, part: str):
     """The positions that moved, or why that can't be said."""
-    made, options, doing = session.model(), session.options(), "Running the model on both inputs"
-    given = session.inputs(made, session.given())
+    name, options, doing = session.model_name(), session.options(), "Running the model on both inputs"
+    given = session.inputs_of(session.given())
 
     def before():
         from tracer.masks import streams
 
+        made = runs.load(name, options)
         return streams(made, made.inputs(**given), part=part)
 
     def moved():
         from tracer.masks import influence
 
+        made = runs.load(name, options)
         return influence(made, made.inputs(**given), token, part=part, before=known)
 
     try:

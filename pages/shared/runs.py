@@ -42,7 +42,7 @@ def _size(opened: tuple[Decomposition, ...]) -> int:
     return EACH_OP * sum(1 + len(one.primitives) for one in opened)
 
 
-_models = Kept(12)
+_models = Kept(24)
 _samples = Kept(256 * 2**20, _bytes)
 _opened = Kept(64 * 2**20, _size)
 _given: WeakValueDictionary[Hashable, Trace] = WeakValueDictionary()
