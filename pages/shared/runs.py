@@ -142,13 +142,13 @@ def opened_sample(name: str, options: Options, sample: str) -> tuple[Decompositi
     return _once(_opened.get, _opened.put, (name, options, sample), make, OPENING)
 
 
-def of_sample_too(what: str, key: Hashable, make: Callable[[], object], doing: str, known: object = None):
+def of_sample_too(what: str, key: Hashable, make: Callable[[], object], doing: str, known: object = None, rank=VISITOR):
     """What else is made of a sample, once for all visitors; `what` says of which kind it is, such as "streams". What is
     `known` already is kept without being made."""
     store = _too[what]
     if known is not None:
         store.put((what, key), known)
-    return _once(store.get, store.put, (what, key), make, doing)
+    return _once(store.get, store.put, (what, key), make, doing, rank)
 
 
 def in_turn(make: Callable[[], object], doing: str):

@@ -232,12 +232,6 @@ def inputs(made, chosen: Given) -> dict:
     return {kind: value for kind, value in (("image", chosen.photo), ("text", chosen.text)) if kind in made.takes}
 
 
-def inputs_of(chosen: Given) -> dict:
-    """The same for the model chosen now, which need not be loaded."""
-    given = (("image", chosen.photo), ("text", chosen.text))
-    return {kind: value for kind, value in given if kind in models.takes(model_name())}
-
-
 def _run(name: str, chosen: runs.Options, what: Given) -> Trace:
     return runs.of_given(name, chosen, what.content, inputs(runs.load(name, chosen), what))
 

@@ -13,8 +13,7 @@ from threading import Event, Thread
 
 import streamlit as st
 
-from pages.shared import runs
-from pages.shared.line import BACKGROUND
+from pages.shared import influence
 from pages.shared.session import OWN
 from tracer import models
 from tracer.inputs.samples import samples
@@ -42,7 +41,8 @@ def _keep(over: Event) -> None:
         if over.is_set():
             return
         try:
-            runs.of_sample(name, (), sample, BACKGROUND)
+            photo = samples(models.samples(name)).get(sample)
+            influence.ahead(name, sample, photo and photo())
         except Exception as error:  # such as damaged weights: who asks for this model is told
             logging.warning("%s could not be run on %s ahead: %s", name, sample, error)
     gc.collect()
