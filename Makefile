@@ -1,6 +1,9 @@
 PYTHON ?= python3
 HOST ?= 127.0.0.1
 PORT ?= 8501
+LOAD ?= lesson
+SESSIONS ?= 30
+SECONDS ?= 600
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +11,7 @@ APP_READY := $(VENV)/.app-ready
 TESTS_READY := $(VENV)/.tests-ready
 
 .DELETE_ON_ERROR:
-.PHONY: run test lint audit replicas ready browser clean
+.PHONY: run test load lint audit replicas ready browser clean
 
 run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
 	@echo "Tensor tracer: http://$(HOST):$(PORT)"
@@ -16,6 +19,9 @@ run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
 
 test: ready  ## run every test
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
+
+load: $(TESTS_READY)  ## a class opens the app: LOAD=lesson, cold or photos; SESSIONS and SECONDS
+	@PYTHONPATH=tests $(BIN)/python -m load $(LOAD) --sessions $(SESSIONS) --seconds $(SECONDS)
 
 lint: $(TESTS_READY)
 	$(BIN)/ruff check .

@@ -5,6 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from pages.shared import address, answers, components, frame, session, texts
+from pages.shared.pictures import of
 from tracer.figures import photos
 from tracer.figures.labels import amount, scientific
 from tracer.record import Trace
@@ -14,7 +15,7 @@ ICON = ":material/image:"
 ORDER = 1
 
 frame.enter()
-st.html(Path(__file__).with_suffix(".css"))
+components.style(Path(__file__).with_suffix(".css"))
 saved = session.given().trace
 st.title(texts.plain(f"A run of {saved.model}") if saved else texts.title(session.model_name()))
 
@@ -25,11 +26,15 @@ def draw(view: session.View):
         left, middle, right = st.columns([1, 1, 1.25], gap="medium")
     with left:
         st.subheader("The photo")
-        components.drawing(photos.grid(view.photo, view.crop, view.rows, view.columns), "grid")
+        key = view.crop, view.rows, view.columns
+        grid = of(view.photo, ("grid", *key), lambda: photos.grid(view.photo, view.crop, view.rows, view.columns))
+        components.drawing(grid, "grid")
         st.caption(texts.cropped(view))
     with middle:
         st.subheader("What the model sees")
-        components.drawing(photos.patches(view.image, view.rows, view.columns), "patches")
+        key += view.image.size, hash(view.image.tobytes())
+        patches = of(view.photo, ("patches", *key), lambda: photos.patches(view.image, view.rows, view.columns))
+        components.drawing(patches, "patches")
         st.caption(texts.seen(view))
     return right
 

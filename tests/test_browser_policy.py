@@ -3,10 +3,10 @@
 import pytest
 from test_browser import SLOW, quiet, settled, until
 
-import app
+from pages.shared import contents
 
 pytestmark = pytest.mark.browser
-PAGES = ["", *(path.stem for path, *_ in app.found()[1:])]
+PAGES = ["", *(page.path.stem for page in contents.found()[1:])]
 WATCH = (
     "window.violations = []; addEventListener('securitypolicyviolation', e => violations.push(e.violatedDirective));"
 )

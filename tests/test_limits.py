@@ -9,6 +9,7 @@ from test_libraries_in_app import typed
 
 import tracer
 from pages.shared import crowd, runs, session
+from pages.shared.line import Line
 from tracer import models, sources
 from tracer.limits import BOUNDS, limits
 
@@ -90,20 +91,6 @@ def test_a_model_that_is_too_large_is_refused(monkeypatch):
         tracer.load("vit")
 
 
-class Waiting:
-    """Turns that nobody gets before they are let in."""
-
-    def __init__(self):
-        self.open, self.inside = threading.Event(), threading.Semaphore(0)
-
-    def __enter__(self):
-        self.inside.release()
-        self.open.wait(30)
-
-    def __exit__(self, *error):
-        pass
-
-
 @pytest.mark.parametrize(
     ("variable", "visitors", "expected"),
     [
@@ -113,38 +100,37 @@ class Waiting:
 )
 def test_a_run_too_many_is_refused_and_those_before_go_on(monkeypatch, variable, visitors, expected):
     monkeypatch.setenv(variable, "3")
-    asks, waiting = cycle(visitors), Waiting()
+    asks, go, begun = cycle(visitors), threading.Event(), threading.Semaphore(0)
     monkeypatch.setattr(crowd, "visitor", lambda: next(asks))
-    turns = crowd.Bounded(waiting)
+    monkeypatch.setattr(runs, "line", Line(3))
 
-    def run():
-        with turns:
-            pass
+    def make():
+        begun.release()
+        return go.wait(30)
 
-    threads = [threading.Thread(target=run) for _ in range(3)]
+    threads = [threading.Thread(target=runs.in_turn, args=(make, "Running")) for _ in range(3)]
     for thread in threads:
         thread.start()
-        assert waiting.inside.acquire(timeout=30)
-    with pytest.raises(crowd.Full, match=expected), turns:
-        pytest.fail("the fourth run was let in")
-    waiting.open.set()
+        assert begun.acquire(timeout=30)
+    with pytest.raises(crowd.Full, match=expected):
+        runs.in_turn(lambda: pytest.fail("the fourth run was let in"), "Running")
+    go.set()
     for thread in threads:
         thread.join(30)
     assert crowd.count() == 0
-    run()
-    assert crowd.count() == 0
+    assert runs.in_turn(lambda: 4, "Running") == 4
 
 
 def test_no_run_is_taken_while_the_memory_is_full(monkeypatch):
     monkeypatch.setenv("TRACER_MEMORY_GB", "0.001")
-    with pytest.raises(crowd.Full, match="The server’s memory is full"), runs.turns:
-        pytest.fail("the run was let in")
+    with pytest.raises(crowd.Full, match="The server’s memory is full"):
+        runs.in_turn(lambda: pytest.fail("the run was let in"), "Running")
     assert crowd.count() == 0
 
 
 def test_runs_that_fail_are_counted_no_more():
-    with pytest.raises(KeyError), runs.turns:
-        raise KeyError
+    with pytest.raises(ZeroDivisionError):
+        runs.in_turn(lambda: 1 / 0, "Running")
     assert crowd.count() == 0
 
 

@@ -7,8 +7,8 @@ import sympy
 import torch
 from streamlit.testing.v1 import AppTest
 
-import app
 import tracer
+from pages.shared import contents
 from tracer import verify
 from tracer.difference import first_beyond
 from tracer.equations import Tensor
@@ -65,7 +65,7 @@ def test_a_saved_run_keeps_the_verdict(trace, tmp_path):
 
 def test_pages_show_it_in_red(trace, tmp_path):
     trace.save(tmp_path / "run.safetensors")
-    at = AppTest.from_file(str(app.PAGES.parent / "app.py"), default_timeout=120).run()
+    at = AppTest.from_file(str(contents.PAGES.parent / "app.py"), default_timeout=120).run()
     at.file_uploader[0].set_value(("run.safetensors", (tmp_path / "run.safetensors").read_bytes(), "")).run()
     assert len(at.error) == 1 and at.error[0].value.startswith("1 of the equations does not give what")
     proven = next(metric for metric in at.metric if metric.label == "equations proven")

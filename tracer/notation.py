@@ -14,6 +14,8 @@ import sympy
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.str import StrPrinter
 
+from tracer.parsing import parsed
+
 MEANINGS = {
     "B": "batch: how many inputs run at once",
     "H": "height of the picture that the model sees, in pixels",
@@ -141,7 +143,7 @@ def parse(text: str) -> sympy.Expr:
         raise ValueError(f"{text!r} is not a formula over sizes: names, whole numbers, + - * / ** and brackets")
 
     try:
-        return build(ast.parse(text.strip(), mode="eval").body)
+        return build(parsed(text.strip(), "eval").body)
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"{text!r} is not a formula over sizes") from error
 

@@ -5,8 +5,9 @@ session runs one thing at a time; but one that was reloaded leaves a run behind,
 """
 
 from collections import Counter
-from contextlib import AbstractContextManager
-from threading import Lock, local
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -22,28 +23,18 @@ class Full(Exception):
     """The server takes nothing more at the moment; says so in one sentence."""
 
 
-class Bounded:
-    """Turns that are asked for one at a time (`with turns:`), and that are refused where too many go on or wait."""
-
-    def __init__(self, turns: AbstractContextManager):
-        self._turns, self._held = turns, local()
-
-    def __enter__(self) -> None:
-        who = visitor()
-        with _counting:
-            if problem := _problem(who):
-                raise Full(problem)
-            _runs[who] += 1
-        try:
-            self._turns.__enter__()
-        except BaseException:
-            _done(who)
-            raise
-        self._held.who = who
-
-    def __exit__(self, *error) -> None:
-        self._turns.__exit__(*error)
-        _done(self._held.who)
+@contextmanager
+def one_more() -> Iterator[None]:
+    """Counts a run from the asking for it to its end. `Full` where too many go on or wait."""
+    who = visitor()
+    with _counting:
+        if problem := _problem(who):
+            raise Full(problem)
+        _runs[who] += 1
+    try:
+        yield
+    finally:
+        _done(who)
 
 
 def _done(who: str) -> None:

@@ -1,10 +1,12 @@
 """The parts of the Operations page: the zoom, the table, one operation, and the pictures of all."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import streamlit as st
 
 from pages.shared import address, components, session, texts, verdicts
+from pages.shared.pictures import chart, of
 from tracer import notation
 from tracer.categories import COMPUTING, category
 from tracer.figures import operations as bars
@@ -52,7 +54,9 @@ def opened(trace: Trace, level: str) -> Sequence[Decomposition]:
 def listing(trace: Trace, level: str) -> None:
     """The table; a row that is chosen is shown below it."""
     chosen = f"step {address.last_step(trace)}" if level == "steps" else f"op {_number(trace)}"
-    data = operations_table.table(trace, level, opened(trace, level), chosen)
+    rows = opened(trace, level)
+    key = "table", level, chosen, len(rows)
+    data = of(trace, key, lambda: operations_table.table(trace, level, rows, chosen))
     clicked = components.operations_table(data)
     st.caption("Choose a module to unfold it, a row to see all of it below, the head of a column to sort by it.")
     if clicked and clicked != chosen:
@@ -248,11 +252,14 @@ def pictures(trace: Trace, level: str) -> None:
     left, right = st.columns(2, gap="large")
     with left:
         st.subheader(f"What kinds of {kind if parts else 'operations'}")
-        st.plotly_chart(bars.categories(found), alt=bars.describe(found, "By category"), config=PLAIN)
+        drawn, alt = partial(bars.categories, found), bars.describe(found, "By category")
+        chart(trace, ("kinds", kind, len(parts)), drawn, alt=alt, config=PLAIN)
     with right:
         st.subheader("Where the arithmetic is")
         if table:
-            st.plotly_chart(bars.flops(table), alt=bars.describe(sums, "FLOP by module"), config=PLAIN)
+            chart(
+                trace, "arithmetic", partial(bars.flops, table), alt=bars.describe(sums, "FLOP by module"), config=PLAIN
+            )
         else:
             st.caption("This run multiplies no matrices.")
     with st.expander("The same as tables"):

@@ -5,7 +5,6 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from threading import Event
 
 import streamlit as st
 from starlette.middleware import Middleware
@@ -13,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 from streamlit import config, runtime
+from streamlit.proto.NewSession_pb2 import CustomThemeConfig
+from streamlit.runtime import app_session
 
-from pages.shared import crowd, gate, logs, runs, session
-from tracer import models
-from tracer.inputs.samples import samples
+from pages.shared import crowd, gate, logs, warm
 from tracer.limits import limits, memory
 
 INDEX = Path(st.__file__).parent / "static" / "index.html"
@@ -25,7 +24,6 @@ HERE = "<script>window.__streamlit = { BACKEND_BASE_URL: new URL('.', location).
 log the answer, 404, as an error. This tells it where the server is, also behind a proxy that gives it a folder."""
 SWEEP = 5
 """Seconds between two looks for sessions that ended."""
-_warm = Event()
 
 
 def around(pages: list[str]) -> dict:
@@ -35,6 +33,7 @@ def around(pages: list[str]) -> dict:
     if bounds.hosted:
         os.environ["HF_HUB_OFFLINE"] = "1"  # libraries go by it too
         logs.contentless()
+    _remember_the_theme()
     document = INDEX.read_text(encoding="utf-8").replace("<head>", f"<head>{HERE}", 1)
     addresses = ("/", *(f"/{name}" for name in pages))
     return {
@@ -43,6 +42,21 @@ def around(pages: list[str]) -> dict:
         "lifespan": lifespan,
         "on_script_error": crowd.said,
     }
+
+
+def _remember_the_theme() -> None:
+    """Has Streamlit read its theme once. It would go through all options six times for every run of a script, a tenth
+    of what a page costs; the theme is that of the configuration and stays as it is while the server runs."""
+    populate, known = app_session._populate_theme_msg, {}
+
+    def populated(theme: CustomThemeConfig, section: str = "theme") -> None:
+        if section not in known:
+            read = CustomThemeConfig()
+            populate(read, section)
+            known[section] = read
+        theme.MergeFrom(known[section])
+
+    app_session._populate_theme_msg = populated
 
 
 def routes(pages: list[str], document: str) -> list[Route]:
@@ -57,7 +71,7 @@ def routes(pages: list[str], document: str) -> list[Route]:
 
 async def health(request: Request) -> JSONResponse:
     """Whether this server can answer a visitor: 200 once it can, else 503. For proxies and whoever looks after it."""
-    ready = _warm.is_set() and not limits().memory_full()
+    ready = warm.ready.is_set() and not limits().memory_full()
     facts = {"ready": ready, "memory_mb": memory() // 2**20, "runs": crowd.count()}
     return JSONResponse(facts, 200 if ready else 503, {"Cache-Control": "no-store"})
 
@@ -65,19 +79,12 @@ async def health(request: Request) -> JSONResponse:
 @asynccontextmanager
 async def lifespan(app: st.App) -> AsyncIterator[None]:
     """What goes on beside the visitors' requests, from the server's start to its end."""
-    beside = [asyncio.create_task(asyncio.to_thread(_warm_up)), asyncio.create_task(_sweep())]
+    sweeping = asyncio.create_task(_sweep())
     try:
-        yield
+        with warm.keeping():
+            yield
     finally:
-        for task in beside:
-            task.cancel()
-
-
-def _warm_up() -> None:
-    """Loads the model that a visitor meets first and runs it on its sample, before anyone asks."""
-    first = next(iter(samples(models.samples(session.FIRST_MODEL))))
-    runs.of_sample(session.FIRST_MODEL, (), first)
-    _warm.set()
+        sweeping.cancel()
 
 
 async def _sweep() -> None:

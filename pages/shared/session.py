@@ -4,7 +4,9 @@ A visitor's photo and its trace live in their own session state; `runs.py` has w
 torch before a trace is asked for.
 """
 
+import hashlib
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import streamlit as st
@@ -33,6 +35,13 @@ class Given:
     text: str | None = None
     own: bool = False  # whether the photo is the visitor's
     model: str = ""  # the one that the text was written for: others know other words
+
+    @cached_property
+    def content(self) -> tuple[str, str | None]:
+        """The photo, by its pixels, and the text: equal for the very same content only."""
+        photo = self.photo
+        pixels = photo and hashlib.sha256(f"{photo.mode} {photo.size} ".encode() + photo.tobytes()).hexdigest()
+        return pixels or "", self.text
 
 
 @dataclass(frozen=True)
@@ -232,9 +241,7 @@ def inputs(made, chosen: Given) -> dict:
 
 
 def _run(name: str, chosen: runs.Options, what: Given) -> Trace:
-    made = runs.load(name, chosen)
-    with st.spinner("Running the model and proving every step"):
-        return runs.proven(made, **inputs(made, what))
+    return runs.of_given(name, chosen, what.content, inputs(runs.load(name, chosen), what))
 
 
 def primitives() -> tuple[Decomposition, ...]:
@@ -246,8 +253,7 @@ def primitives() -> tuple[Decomposition, ...]:
         return runs.opened_sample(*key, chosen.name)
     kept = st.session_state.get("opened")
     if kept is None or kept[0] is not run:
-        with st.spinner("Opening every operation and running its primitives"):
-            made = runs.load(*key)
-            found = runs.opened(made, **inputs(made, chosen))
+        made = runs.load(*key)
+        found = runs.opened(made, **inputs(made, chosen))
         st.session_state["opened"] = kept = (run, found)
     return kept[1]

@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from pages.shared import address, libraries, session
+from pages.shared import address, components, libraries, session
 from pages.shared.texts import plain, quoted
 from tracer import models, notation
 from tracer.limits import limits
@@ -21,7 +21,7 @@ STYLE = Path(__file__).with_name("style.css")
 def choices(pages: list, page: str):
     """The way to all pages; model and input, chosen once for all of them; and their style. What is refused or asked
     stands above the page of this address. Returns the place for what `run` says of the model."""
-    st.html(STYLE)
+    components.style(STYLE)
     _forget(page)
     with (above := st.container(key="above")):
         address.read(page)

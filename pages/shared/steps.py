@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 import pandas as pd
 import streamlit as st
 
 from pages.shared import address, session, texts, verdicts
 from pages.shared.components import copy_button, drawing
+from pages.shared.pictures import chart
 from tracer import notation
 from tracer.figures import products, tensors
 from tracer.figures import terms as pictures
@@ -137,14 +139,16 @@ def tensor(trace: Trace, step: Step) -> None:
     index = [_index(names[axis], size, axis) for axis, size in enumerate(values.shape[:-2])]
     matrix = values[tuple(index)]
     square = step.stage == "attention" and names[-1] == names[-2]
-    figure = tensors.heatmap(
+    drawn = partial(
+        tensors.heatmap,
         matrix,
         step.symbol,
         names[-2:],
         roles=("query", "key") if square else (_role(names[-2], "row"), _role(names[-1], "column")),
         ticks=class_names(trace, step),
     )
-    st.plotly_chart(figure, alt=tensors.describe(matrix, symbol_text(step.symbol)), config={"displayModeBar": False})
+    alt = tensors.describe(matrix, symbol_text(step.symbol))
+    chart(trace, ("tensor", step.id, *index), drawn, alt=alt, config={"displayModeBar": False})
     st.caption(tensors.caption(matrix) or "Every value is shown.")
 
 

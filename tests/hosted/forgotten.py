@@ -19,7 +19,7 @@ from streamlit import config
 from visitor import Visitor
 
 import app
-from pages.shared import server
+from pages.shared import server, warm
 from tracer.inputs import images
 from tracer.record import Trace
 
@@ -80,7 +80,7 @@ def main() -> None:
     serving = uvicorn.Server(uvicorn.Config(app.app, host="127.0.0.1", port=port, log_level="warning"))
     thread = threading.Thread(target=serving.run, daemon=True)
     thread.start()
-    while not serving.started or not server._warm.is_set():
+    while not serving.started or not warm.ready.is_set():
         time.sleep(0.1)
 
     address, marker = f"http://127.0.0.1:{port}", photo()[500:600]

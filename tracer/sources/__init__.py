@@ -16,6 +16,7 @@ from pkgutil import iter_modules
 from typing import NamedTuple
 
 from tracer.limits import limits
+from tracer.parsing import parsed, stated
 
 
 class Library(NamedTuple):
@@ -34,14 +35,9 @@ def libraries() -> dict[str, Library]:
         path = files(__name__) / f"{module.name}.py"
         if not path.is_file():
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        stated = {
-            line.targets[0].id: ast.literal_eval(line.value)
-            for line in tree.body
-            if isinstance(line, ast.Assign) and getattr(line.targets[0], "id", "") in ("PREFIX", "PACKAGE", "EXAMPLES")
-        }
-        if "PREFIX" in stated:
-            found[stated["PREFIX"]] = Library(module.name, stated["PACKAGE"], stated.get("EXAMPLES") or _families())
+        said = stated(path)
+        if "PREFIX" in said:
+            found[said["PREFIX"]] = Library(module.name, said["PACKAGE"], said.get("EXAMPLES") or _families())
     return found
 
 
@@ -50,7 +46,7 @@ def _families() -> dict[str, str]:
     folder, found = files(__name__) / "families", {}
     for path in sorted(folder.iterdir(), key=lambda path: path.name):
         if path.name.endswith(".py") and path.name != "__init__.py":
-            said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            said = ast.get_docstring(parsed(path.read_text(encoding="utf-8"))) or ""
             found[path.name.removesuffix(".py")] = said.split("\n")[0]
     return found
 

@@ -9,6 +9,7 @@ from functools import lru_cache
 import sympy
 
 from tracer import notation
+from tracer.parsing import parsed
 from tracer.record import Symbol
 
 UNKNOWN = "?"
@@ -30,7 +31,7 @@ def formula(text: str) -> None:
     if len(text) > LENGTH:
         raise ValueError(f"a formula of {len(text):,} letters, expected at most {LENGTH:,}")
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        tree = parsed(text.strip(), "eval").body
     except SyntaxError as error:
         raise ValueError(f"{text!r} is not a formula over sizes") from error
     _powers(tree, text)
