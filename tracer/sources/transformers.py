@@ -28,6 +28,8 @@ PREFIX = "hf"
 PACKAGE = "transformers"
 HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 """What the hub calls a model: `owner/name`, or a name alone."""
+LONGEST = 96
+"""Letters of such a name, the slash among them."""
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 """The files of a checkpoint that hold its weights: one, or the list of several."""
 
@@ -163,7 +165,7 @@ def _file(id: str, name: str, local: bool) -> Path:
     if isdir(id):
         found = Path(id) / name
         found = found if found.is_file() else None
-    elif HUB_ID.fullmatch(id):
+    elif HUB_ID.fullmatch(id) and len(id) <= LONGEST:
         found = imported().utils.cached_file(
             id,
             name,
