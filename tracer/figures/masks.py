@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 
 from tracer.attention import segments as of_part
 from tracer.figures.answers import shown
+from tracer.figures.budget import NAMED
 from tracer.figures.colours import stage_colour
 from tracer.figures.layout import CLEAR, PLAIN, bands, heading, title
 from tracer.figures.tensors import as_array
@@ -22,7 +23,7 @@ SCALE = [[0, HIDDEN], [0.5, HIDDEN], [0.5, VISIBLE], [1, VISIBLE]]
 
 def labels(trace: Trace, part: str | None, tokens: int, numbered: bool = False) -> list[str]:
     """A name for each of the first `tokens` positions of a tower, by the words of the run; see `names`."""
-    return names(tokens, of_part(trace, part), [shown(word) for word in trace.words], numbered)
+    return names(tokens, of_part(trace, part), [shown(word) for word in trace.words[:tokens]], numbered)
 
 
 def names(
@@ -67,11 +68,13 @@ def matrix(cells, segments: Sequence[Segment], labels: Sequence[str] = (), query
     Segments are named on both axes with their sizes and parted by lines; row `query` has an outline and an arrow.
     `labels` names each token. The picture is as high as its place, and its cells stay squares.
     """
-    seen = as_array(cells)
+    seen = np.asarray(cells, dtype=np.uint8)
     labels = labels or names(max(seen.shape), segments, (), numbered=True)
-    looks = ("may not look at", "may look at")
-    text = [[f"{of} {looks[cell]} {at}" for at, cell in zip(labels, line, strict=False)]
-            for of, line in zip(labels, seen.astype(int).tolist(), strict=False)]  # fmt: skip
+    looks, text, hover = ("may not look at", "may look at"), None, "query %{y}, key %{x}: %{z} (1 is open, 0 is closed)"
+    if seen.size <= NAMED:
+        hover = "%{text}"
+        text = [[f"{of} {looks[cell]} {at}" for at, cell in zip(labels, line, strict=False)]
+                for of, line in zip(labels, seen.tolist(), strict=False)]  # fmt: skip
     thin = 1 if max(seen.shape) <= 80 else 0
     heat = go.Heatmap(
         z=seen,
@@ -80,7 +83,7 @@ def matrix(cells, segments: Sequence[Segment], labels: Sequence[str] = (), query
         colorscale=SCALE,
         showscale=False,
         text=text,
-        hovertemplate="%{text}<extra></extra>",
+        hovertemplate=f"{hover}<extra></extra>",
         xgap=thin,
         ygap=thin,
     )

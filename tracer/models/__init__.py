@@ -6,6 +6,7 @@ Names and cards are read without importing torch, so that a page can be drawn be
 from __future__ import annotations
 
 import ast
+import copy
 import json
 from difflib import get_close_matches
 from functools import lru_cache
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 from tracer import sources
 from tracer.parsing import parsed
+from tracer.quoting import quoted
 
 WEIGHTS = files(__name__) / "weights"
 _FOUND = tuple(sorted(module.name.replace("_", "-") for module in iter_modules(__path__)))
@@ -45,18 +47,38 @@ def in_and_out(name: str) -> str:
 
 
 def card(name: str) -> dict | None:
-    """What is known of the shipped weights (sizes, data, figures, date), or None where none are shipped."""
+    """What is known of the shipped weights (sizes, data, figures, date), or None where none are shipped. ValueError in
+    one sentence that names a card that is damaged."""
     if sources.is_foreign(name):
         return None
-    text = _written(_known(name))
-    return json.loads(text) if text else None
+    return copy.deepcopy(_shipped(WEIGHTS, _known(name)))
 
 
 @lru_cache(maxsize=64)
-def _written(name: str) -> str:
-    """The text of a model's card, "" where there is none, read once."""
-    file = WEIGHTS / f"{name}.json"
-    return file.read_text(encoding="utf-8") if file.is_file() else ""
+def _shipped(folder, name: str) -> dict | None:
+    """The card of a model in a folder, read once."""
+    file = folder / f"{name}.json"
+    return read_card(file) if file.is_file() else None
+
+
+def read_card(file) -> dict:
+    """The card in a file: JSON, with what the weights were trained at under "sizes". ValueError in one sentence that
+    names the file where it is anything else."""
+    name = quoted(str(file))
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"can't read the card {name}: {error.strerror or error}") from None
+    except (ValueError, RecursionError):
+        raise ValueError(f"can't read the card {name}: expected JSON") from None
+    if not isinstance(found, dict) or not isinstance(found.get("sizes"), dict):
+        raise ValueError(f'no sizes on the card {name}: expected them under "sizes"')
+    sizes, options = found["sizes"], found.get("options", {})
+    if not all(type(size) is int and size > 0 for size in sizes.values()):
+        raise ValueError(f'can\'t read the card {name}: expected whole numbers under "sizes"')
+    if not isinstance(options, dict):
+        raise ValueError(f'can\'t read the card {name}: expected choices by name under "options"')
+    return found
 
 
 def describe() -> list[dict[str, str]]:
@@ -101,7 +123,7 @@ def _stated(name: str) -> Stated:
 def origin(name: str) -> str:
     """Where the weights come from, in a few words."""
     known = card(name)
-    return f"trained on {known['data']}" if known else "seeded random weights"
+    return f"trained on {known.get('data', 'data that its card does not name')}" if known else "seeded random weights"
 
 
 def spec_of(name: str):
@@ -168,6 +190,6 @@ def _facts(card: dict | None, *keys: str) -> dict | None:
 def _known(name: str) -> str:
     if name not in names():
         near = get_close_matches(str(name), names(), n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names())}"
-        raise ValueError(f"there is no model {name!r}; {hint}")
+        hint = f"did you mean {quoted(near[0])}?" if near else f"known are {', '.join(names())}"
+        raise ValueError(f"there is no model {quoted(name)}; {hint}")
     return name

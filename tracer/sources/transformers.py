@@ -11,6 +11,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from importlib import import_module
+from os.path import isdir
 from pathlib import Path
 from pkgutil import iter_modules
 
@@ -18,6 +19,7 @@ import torch
 from safetensors import SafetensorError
 
 from tracer.model import Spec
+from tracer.quoting import quoted
 from tracer.sources import families
 from tracer.sources.download import Download, on_the_hub
 from tracer.sources.network import offline, reason, why
@@ -26,6 +28,8 @@ PREFIX = "hf"
 PACKAGE = "transformers"
 HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 """What the hub calls a model: `owner/name`, or a name alone."""
+LONGEST = 96
+"""Letters of such a name, the slash among them."""
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 """The files of a checkpoint that hold its weights: one, or the list of several."""
 
@@ -70,7 +74,7 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ValueError(
-            f"the weights of 'hf:{id}' can't be read ({reason(error)}); safetensors were expected"
+            f"the weights of {quoted(f'hf:{id}')} can't be read ({reason(error)}); safetensors were expected"
         ) from None
     made.config.use_cache = False
     return made.float().eval(), files.card(config), f"weights of {id}"
@@ -81,11 +85,34 @@ def download(id: str) -> Download:
     files = Files(id)
     if not files.exist:
         return Download(0, "the name of a family has no weights of its own, so they are seeded random ones")
-    if Path(id).is_dir() or any(files.path(name, local=True) for name in WEIGHTS):
+    if isdir(id) or any(files.path(name, local=True) for name in WEIGHTS):
         return Download(0, "its weights are on this machine")
     if offline():
         return Download(0, f"{why()}, and its weights are not on this machine")
     return on_the_hub(id)
+
+
+def check_no_folder(id: str) -> None:
+    """ValueError for anything that is not of the form of a name of the hub, and for such a name that is a folder here
+    too: that is said to be unknown, as any name is that the hub does not have, and after asking it likewise."""
+    if not HUB_ID.fullmatch(id):
+        raise ValueError(
+            f"{quoted(f'hf:{id}')} is no name of the model hub: one such as hf:openai-community/gpt2 was expected"
+        )
+    if id not in _families() and isdir(id):
+        if not offline():
+            on_the_hub(id)
+        raise ValueError(_unknown(id))
+
+
+def _unknown(id: str) -> str:
+    """What is said of a name that is neither on this machine nor on the hub, nor a family's."""
+    known = _families()
+    near = get_close_matches(id, known, n=1, cutoff=0.6)
+    hint = f"did you mean 'hf:{near[0]}'?" if near else "expected one on this machine, a folder, or a family: "
+    hint += "" if near else ", ".join(known)
+    said = why() if offline() else "the model hub has none of that name"
+    return f"{quoted(f'hf:{id}')} is not on this machine, and {said}; {hint}"
 
 
 class Files:
@@ -135,10 +162,10 @@ def _families() -> dict[str, str]:
 
 @lru_cache(maxsize=256)  # what is missing now may be there later: errors are not remembered
 def _file(id: str, name: str, local: bool) -> Path:
-    if Path(id).is_dir():
+    if isdir(id):
         found = Path(id) / name
         found = found if found.is_file() else None
-    elif HUB_ID.fullmatch(id):
+    elif HUB_ID.fullmatch(id) and len(id) <= LONGEST:
         found = imported().utils.cached_file(
             id,
             name,
@@ -163,21 +190,16 @@ def _found(id: str):
         if id in known:
             family = import_module(known[id])
             return family, family.config()
-        if Path(id).is_dir() or id.startswith((".", "/", "~")):
-            raise ValueError(f"'hf:{id}' is no folder with a config.json, which is where a checkpoint says what it is")
-        near = get_close_matches(id, known, n=1, cutoff=0.6)
-        hint = f"did you mean 'hf:{near[0]}'?" if near else "expected one on this machine, a folder, or a family: "
-        hint += "" if near else ", ".join(known)
-        said = why() if offline() else "the model hub has none of that name"
-        raise ValueError(f"'hf:{id}' is not on this machine, and {said}; {hint}")
+        if isdir(id) or id.startswith((".", "/", "~")):
+            said = "is no folder with a config.json, which is where a checkpoint says what it is"
+            raise ValueError(f"{quoted(f'hf:{id}')} {said}")
+        raise ValueError(_unknown(id))
     try:
         config = imported().AutoConfig.from_pretrained(id, trust_remote_code=False, local_files_only=offline())
     except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"the configuration of 'hf:{id}' can't be read ({reason(error)})") from None
+        raise ValueError(f"the configuration of {quoted(f'hf:{id}')} can't be read ({reason(error)})") from None
     name = config.model_type.replace("-", "_")
     if name not in known:
-        raise ValueError(
-            f"'hf:{id}' is of the family {config.model_type!r}, which has no steps here; known are {', '.join(known)}. "
-            "tracer.trace(module, …) records it all the same"
-        )
+        said = f"is of the family {quoted(config.model_type)}, which has no steps here; known are {', '.join(known)}"
+        raise ValueError(f"{quoted(f'hf:{id}')} {said}. tracer.trace(module, …) records it all the same")
     return import_module(known[name]), config
