@@ -13,7 +13,7 @@ from threading import Event, Thread
 
 import streamlit as st
 
-from pages.shared import influence
+from pages.shared import influence, memory
 from pages.shared.session import OWN
 from tracer import models
 from tracer.inputs.samples import samples
@@ -28,6 +28,7 @@ YOUNG = (20_000, 20, 1_000)
 async def lifespan(app: st.App) -> AsyncIterator[None]:
     """What goes on beside the server, from its start to its end."""
     over = Event()
+    memory.few_arenas()
     Thread(target=_keep, args=(over,), name="warm", daemon=True).start()
     try:
         yield
@@ -49,6 +50,7 @@ def _keep(over: Event) -> None:
     gc.freeze()
     while not over.wait(EVERY):
         gc.collect()
+        memory.give_back()
 
 
 def ahead() -> list[tuple[str, str]]:
