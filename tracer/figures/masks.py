@@ -15,6 +15,9 @@ from tracer.record import Segment, Trace
 VISIBLE, HIDDEN, MARK, EDGE = "#2589c7", "rgba(122,132,148,0.22)", "#e8710a", "#7a8494"
 ACROSS = 40
 """Characters of tick labels that fit below the keys, also on a phone."""
+NAMED = 128
+"""Tokens of a side up to which every cell of a mask says the names of its two; a sentence for each of more is megabytes
+for a browser."""
 STEPS = (1, 2, 3, 4, 5, 10, 15, 20, 25, 50)
 """Distances between labelled keys that are easy to count in."""
 SCALE = [[0, HIDDEN], [0.5, HIDDEN], [0.5, VISIBLE], [1, VISIBLE]]
@@ -70,8 +73,11 @@ def matrix(cells, segments: Sequence[Segment], labels: Sequence[str] = (), query
     seen = as_array(cells)
     labels = labels or names(max(seen.shape), segments, (), numbered=True)
     looks = ("may not look at", "may look at")
-    text = [[f"{of} {looks[cell]} {at}" for at, cell in zip(labels, line, strict=False)]
-            for of, line in zip(labels, seen.astype(int).tolist(), strict=False)]  # fmt: skip
+    hover: dict = {"hovertemplate": "query token %{y}, key token %{x}: %{z} (1 is open)<extra></extra>"}
+    if max(seen.shape) <= NAMED:
+        text = [[f"{of} {looks[cell]} {at}" for at, cell in zip(labels, line, strict=False)]
+                for of, line in zip(labels, seen.astype(int).tolist(), strict=False)]  # fmt: skip
+        hover = {"text": text, "hovertemplate": "%{text}<extra></extra>"}
     thin = 1 if max(seen.shape) <= 80 else 0
     heat = go.Heatmap(
         z=seen,
@@ -79,8 +85,7 @@ def matrix(cells, segments: Sequence[Segment], labels: Sequence[str] = (), query
         zmax=1,
         colorscale=SCALE,
         showscale=False,
-        text=text,
-        hovertemplate="%{text}<extra></extra>",
+        **hover,
         xgap=thin,
         ygap=thin,
     )
