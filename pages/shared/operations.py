@@ -1,5 +1,6 @@
 """The parts of the Operations page: the zoom, the table, one operation, and the pictures of all."""
 
+import weakref
 from collections.abc import Sequence
 from functools import partial
 
@@ -49,9 +50,15 @@ def zoom(trace: Trace) -> str:
     return level
 
 
+def _asked_for(trace: Trace) -> bool:
+    """Whether the visitor asked for the primitives of this run."""
+    asked = st.session_state.get("open")
+    return asked is not None and asked() is trace
+
+
 def opened(trace: Trace, level: str) -> Sequence[Decomposition]:
     """The primitives of the run, where the visitor asked for them; they take one more run."""
-    wanted = level == "primitives" or st.session_state.get("open") is trace
+    wanted = level == "primitives" or _asked_for(trace)
     return session.primitives() if wanted else trace.decompositions
 
 
@@ -224,7 +231,7 @@ def _primitives(trace: Trace, op: Op) -> None:
             icon=":material/zoom_in:",
             help="One more run opens every operation, so that those of the others are there at once.",
         ):
-            st.session_state["open"] = trace
+            st.session_state["open"] = weakref.ref(trace)
             st.rerun()
         return
     one = found.get(op.index)
