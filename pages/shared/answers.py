@@ -10,6 +10,7 @@ import streamlit as st
 from pages.shared import components, session, writing
 from pages.shared.texts import literal, plain, unlearned
 from tracer.figures import answers, classes, photos
+from tracer.inputs import images
 from tracer.inputs.scenes import VOCABULARY
 from tracer.record import Trace
 
@@ -67,6 +68,9 @@ def _classes(result, trace, below) -> None:
     best = classes.ranking(result["classes"], result["probabilities"])[0][0]
     title = "What random weights say" if unlearned(trace) else "The answer"
     _bars(f"{title}: {best}", result["classes"], result["probabilities"], "class", "classes", len(result["classes"]))
+    chosen = session.given()
+    if chosen.kind == "sample" and images.shows_none(chosen.name, result["classes"]):
+        st.caption("This photo shows none of the classes that the model knows, yet it must choose one of them.")
 
 
 def _vocabulary(trace: Trace) -> int | None:
