@@ -93,6 +93,15 @@ def test_samples_suit_the_model():
     assert not at.exception and at.pills[0].value == "scratch"
 
 
+@pytest.mark.parametrize("model", ["vit", "vit-note"])
+def test_a_sample_that_is_none_of_the_classes_is_said_to_be_none(model):
+    at = chosen(model)
+    assert "none of the classes" not in text(at)
+    at.pills[0].set_value("astronaut").run()
+    assert not at.exception
+    assert ("This photo shows none of the classes that the model knows" in text(at)) == (model == "vit")
+
+
 KINDS = {
     "sample": lambda at: at,
     "text": lambda at: at.text_area[0].set_value(TEXTS[at.session_state["model"]]).run() if at.text_area else at,
@@ -118,7 +127,7 @@ def test_any_model_can_follow_any_other_and_what_was_given_comes_back(first, kin
 def test_a_widget_of_the_model_that_was_left_may_speak_late():
     at = chosen("nanogpt")
     at.selectbox[0].set_value("vit").run()
-    at.pills[0].set_value("rocket")
+    at.pills[0].set_value("bird")
     at.selectbox[0].set_value("nanogpt").run()
     assert not at.exception and not at.error
 
