@@ -98,6 +98,24 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, capsys):
     assert str(tmp_path) in refused(capsys, "trace", f"hf:{tmp_path}")
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.json", '{"model_type": "bert", "num_hidden_layers": "many"}'),
+        ("config.json", '{"model_type": "bert", "id2label": "no names"}'),
+        ("config.json", '{"model_type": "bert", "hidden_size": 0}'),
+        ("tokenizer.json", "{"),
+        ("tokenizer.json", "[[]]"),
+    ],
+)
+def test_what_the_library_raises_on_a_damaged_folder_is_said_in_one_line(tmp_path, capsys, file, content):
+    architecture, config = bert()
+    architecture(config).save_pretrained(tmp_path)
+    (tmp_path / file).write_text(content)
+    capsys.readouterr()
+    assert str(tmp_path) in refused(capsys, "trace", f"hf:{tmp_path}")
+
+
 @pytest.mark.parametrize("name", ["torchvision:vit_b_16", "timm:vit_tiny_patch16_224"])
 def test_weights_in_the_librarys_own_names_are_loaded_from_a_file(name, tmp_path):
     sizes = sources.tiny(name)
