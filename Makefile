@@ -1,6 +1,8 @@
 PYTHON ?= python3
 HOST ?= 127.0.0.1
 PORT ?= 8501
+COUNT ?= 200000
+JOBS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +10,7 @@ APP_READY := $(VENV)/.app-ready
 TESTS_READY := $(VENV)/.tests-ready
 
 .DELETE_ON_ERROR:
-.PHONY: run test lint ready browser clean
+.PHONY: run test fuzz faults lint ready browser clean
 
 run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
 	@echo "Tensor tracer: http://$(HOST):$(PORT)"
@@ -16,6 +18,12 @@ run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
 
 test: ready  ## run every test
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
+
+fuzz: $(TESTS_READY)  ## open $(COUNT) damaged and generated files and addresses, in JOBS processes
+	@$(BIN)/python tests/fuzz --count $(COUNT) --jobs $(JOBS)
+
+faults: ready  ## break the app on purpose, in each way that is known, and look what is lost
+	@$(BIN)/python tests/faults
 
 lint: $(TESTS_READY)
 	$(BIN)/ruff check .
