@@ -14,6 +14,8 @@ import sympy
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.str import StrPrinter
 
+from tracer import formula
+
 MEANINGS = {
     "B": "batch: how many inputs run at once",
     "H": "height of the picture that the model sees, in pixels",
@@ -113,37 +115,28 @@ def symbol(name: str) -> sympy.Symbol:
 def parse(text: str) -> sympy.Expr:
     """A symbolic dimension or formula from sympy's `str`, over our own symbols (`N`, `S`, `E`, `I` are not sympy's).
 
-    Accepts names, integers, `+ - * / **`, `sqrt` and brackets only, so that a formula out of a stranger's file
-    executes nothing. ValueError quotes anything else.
+    Accepts the grammar of `tracer.formula` only, so that a formula out of a stranger's file executes nothing, and costs
+    no more than that grammar allows. ValueError quotes anything else.
     """
-    import ast
 
-    operators = {
-        ast.Add: lambda a, b: a + b,
-        ast.Sub: lambda a, b: a - b,
-        ast.Mult: lambda a, b: a * b,
-        ast.Div: lambda a, b: a / b,
-        ast.Pow: lambda a, b: a**b,
-    }
+    def build(tree: formula.Tree) -> sympy.Expr:
+        if isinstance(tree, int):
+            return sympy.Integer(tree)
+        if isinstance(tree, str):
+            return symbol(tree)
+        if tree[0] == "**":
+            return build(tree[1]) ** tree[2]
+        operands = [build(operand) for operand in tree[1:]]
+        match tree[0]:
+            case "-":
+                return -operands[0]
+            case "sqrt":
+                return sympy.sqrt(operands[0])
+            case "+":
+                return sympy.Add(*operands)
+        return sympy.Mul(*operands)
 
-    def build(node):
-        match node:
-            case ast.Constant(value=int(value)):
-                return sympy.Integer(value)
-            case ast.Name(id=name):
-                return symbol(name)
-            case ast.Call(func=ast.Name(id="sqrt"), args=[argument], keywords=[]):
-                return sympy.sqrt(build(argument))
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -build(operand)
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in operators:
-                return operators[type(op)](build(left), build(right))
-        raise ValueError(f"{text!r} is not a formula over sizes: names, whole numbers, + - * / ** and brackets")
-
-    try:
-        return build(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{text!r} is not a formula over sizes") from error
+    return build(formula.read(text))
 
 
 def latex(expression: str | sympy.Expr) -> str:

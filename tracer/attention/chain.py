@@ -60,7 +60,11 @@ def scores_rows(q, k, chain, rows, get) -> torch.Tensor:
             continue
         if name not in _RUN:
             raise RuntimeError(f"{name!r} is not an op that can be replayed on scores")
-        scores = _RUN[name](*(_argument(a, scores, rows, queries, get) for a in arguments))
+        given = [_argument(a, scores, rows, queries, get) for a in arguments]
+        shapes = [one.shape for one in given if isinstance(one, torch.Tensor)]
+        if torch.broadcast_shapes(*shapes).numel() != scores.numel():  # before it takes memory
+            raise RuntimeError(f"{name!r} does not give one number for each score")
+        scores = _RUN[name](*given)
     return scores
 
 

@@ -15,12 +15,13 @@ from pathlib import Path
 import safetensors.torch
 from safetensors import SafetensorError
 
+from tracer.quoting import quoted, shortened
 from tracer.record import Trace
 from tracer.storage import checks, plain
+from tracer.storage.bounds import HEADER, ITEMS
 
 VERSION = 1
 MAX_BYTES = 2 << 30
-MAX_HEADER = 64 << 20
 
 
 def save(trace: Trace, path: str | Path) -> None:
@@ -41,7 +42,7 @@ def save(trace: Trace, path: str | Path) -> None:
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
-        raise type(error)(f"can't write {str(path)!r}: {error.strerror or error}") from error
+        raise type(error)(f"can't write {quoted(str(path))}: {error.strerror or error}") from error
 
 
 def open(source: str | Path | bytes, *, name: str = "the file") -> Trace:
@@ -60,8 +61,9 @@ def open(source: str | Path | bytes, *, name: str = "the file") -> Trace:
         problem = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         if "not fully covered" in problem:
             problem = "it is cut off, or goes on after its end"
-        problem = problem if len(problem) <= 240 else problem[:160] + " … " + problem[-60:]
-        raise ValueError(f"{name!r} is not a trace saved by this program (a safetensors file): {problem}") from error
+        raise ValueError(
+            f"{quoted(name)} is not a trace saved by this program (a safetensors file): {shortened(problem, 240)}"
+        ) from error
     return trace
 
 
@@ -70,10 +72,10 @@ def _read(path: str) -> bytes:
         with builtins.open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size > MAX_BYTES:
-                raise ValueError(f"{path!r} has {size:,} bytes, expected a trace of at most {MAX_BYTES:,}")
+                raise ValueError(f"{quoted(path)} has {size:,} bytes, expected a trace of at most {MAX_BYTES:,}")
             return file.read(MAX_BYTES)
     except OSError as error:
-        raise type(error)(f"can't read {path!r}: {error.strerror or error}") from error
+        raise type(error)(f"can't read {quoted(path)}: {error.strerror or error}") from error
 
 
 def _fields(data: bytes) -> dict:
@@ -81,13 +83,16 @@ def _fields(data: bytes) -> dict:
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
         raise ValueError(f"expected 8 bytes of length and a header that long, got {len(data):,} bytes in all")
-    if length > MAX_HEADER:
-        raise ValueError(f"its header has {length:,} bytes, expected at most {MAX_HEADER:,}")
+    if length > HEADER:
+        raise ValueError(f"its header has {length:,} bytes, expected at most {HEADER:,}")
+    header = data[8 : 8 + length]
+    if (items := sum(map(header.count, (b",", b"[", b"{")))) > ITEMS:  # each value follows one of these
+        raise ValueError(f"its header has {items:,} values, expected at most {ITEMS:,}")
     try:
-        fields = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["trace"])
+        fields = json.loads(json.loads(header)["__metadata__"]["trace"])
         version = fields.pop("version")
     except (UnicodeDecodeError, json.JSONDecodeError, LookupError, TypeError, AttributeError):
         raise ValueError("its header holds no trace") from None
     if version != VERSION:
-        raise ValueError(f"its format is version {version!r:.40}, expected {VERSION}")
+        raise ValueError(f"its format is version {quoted(version, 40)}, expected {VERSION}")
     return fields

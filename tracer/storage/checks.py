@@ -12,49 +12,63 @@ from math import isfinite
 import torch
 
 from tracer.attention import weights
-from tracer.record import AttentionRecord, Symbol, Trace
-from tracer.storage.formulas import UNKNOWN, formula, mathematics, value
+from tracer.quoting import quoted
+from tracer.record import AttentionRecord, Trace
+from tracer.storage.bounds import AXES, CELLS, DEEP, IN_A_PART, LINKS, MODEL_PIXELS, MOST, PATCHES
+from tracer.storage.formulas import UNKNOWN, Formulas, mathematics
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def check(trace: Trace) -> None:
     """Runs every check of this file; ValueError at the first that fails."""
-    for rule in (_symbols, _ops, _decompositions, _steps, _attentions, _picture, _segments):
+    for name, most in MOST.items():
+        count = len(getattr(trace, name))
+        _expect(count <= most, name, f"at most {most:,}, got {count:,}")
+    formulas = Formulas(trace.symbols)
+    for rule in (_symbols, _ops, _decompositions, _steps):
+        rule(trace, formulas)
+    for rule in (_values, _attentions, _picture, _segments):
         rule(trace)
     for name in ("params", "flops"):
         _count(getattr(trace, name), name)
-        _agrees(getattr(trace, f"{name}_symbolic"), getattr(trace, name), trace.symbols, name)
+        _agrees(getattr(trace, f"{name}_symbolic"), getattr(trace, name), formulas, name)
 
 
-def _symbols(trace: Trace) -> None:
+def _values(trace: Trace) -> None:
+    for name, tensor in trace.values.items():
+        _expect(tensor.ndim <= AXES, f"value {quoted(name)}", f"at most {AXES} axes, got {tensor.ndim:,}")
+
+
+def _symbols(trace: Trace, formulas: Formulas) -> None:
     names = [symbol.name for symbol in trace.symbols]
     _expect(len(set(names)) == len(names), "symbols", "each name once")
     for symbol in trace.symbols:
-        _expect(NAME.fullmatch(symbol.name), f"symbol {symbol.name!r}", "letters, digits and _")
-        _count(symbol.value, f"symbol {symbol.name!r}")
+        _expect(NAME.fullmatch(symbol.name), f"symbol {quoted(symbol.name)}", "letters, digits and _")
+        _count(symbol.value, f"symbol {quoted(symbol.name)}")
         if symbol.equals:
-            _agrees(symbol.equals, symbol.value, trace.symbols, f"symbol {symbol.name!r}")
+            _agrees(symbol.equals, symbol.value, formulas, f"symbol {quoted(symbol.name)}")
 
 
-def _ops(trace: Trace) -> None:
+def _ops(trace: Trace, formulas: Formulas) -> None:
     steps = {step.id for step in trace.steps}
     for position, op in enumerate(trace.ops):
         where = f"op {position}"
         _expect(op.index == position, where, f"index {position}, got {op.index}")
+        _expect(op.module.count(".") < DEEP, where, f"a module at most {DEEP} deep")
         for tensor in (*op.inputs, *op.outputs):
-            _shape(tensor.shape, tensor.symbolic, trace.symbols, where)
+            _shape(tensor.shape, tensor.symbolic, formulas, where)
             if isinstance(tensor.maker, int):
                 _expect(0 <= tensor.maker < len(trace.ops), where, f"a maker among {len(trace.ops)} ops")
-        _expect(op.step is None or op.step in steps, where, f"a step of this trace, got {op.step!r}")
+        _expect(op.step is None or op.step in steps, where, f"a step of this trace, got {quoted(op.step)}")
         for name in ("call", "params", "flops"):
             _count(getattr(op, name), f"{where}.{name}")
-        _agrees(op.params_symbolic, op.params, trace.symbols, f"{where}.params")
-        _agrees(op.flops_symbolic, op.flops, trace.symbols, f"{where}.flops")
+        _agrees(op.params_symbolic, op.params, formulas, f"{where}.params")
+        _agrees(op.flops_symbolic, op.flops, formulas, f"{where}.flops")
         _source(op.source, where)
 
 
-def _decompositions(trace: Trace) -> None:
+def _decompositions(trace: Trace, formulas: Formulas) -> None:
     if not trace.decompositions:
         return
     _expect(len(trace.decompositions) == len(trace.ops), "decompositions", f"one for each of {len(trace.ops)} ops")
@@ -64,26 +78,32 @@ def _decompositions(trace: Trace) -> None:
         _expect(opened.error is None or not opened.error < 0, where, "an error that is not negative")
         for primitive in opened.primitives:
             for tensor in (*primitive.inputs, *primitive.outputs):
-                _shape(tensor.shape, tensor.symbolic, trace.symbols, where)
+                _shape(tensor.shape, tensor.symbolic, formulas, where)
                 if isinstance(tensor.maker, int):
                     count = len(opened.primitives)
                     _expect(0 <= tensor.maker < count, where, f"a maker among {count} primitives")
 
 
-def _steps(trace: Trace) -> None:
+def _steps(trace: Trace, formulas: Formulas) -> None:
     ids = [step.id for step in trace.steps]
     _expect(len(set(ids)) == len(ids), "steps", "each id once")
+    most = max(Counter(step.layer for step in trace.steps).values(), default=0)
+    _expect(most <= IN_A_PART, "steps", f"at most {IN_A_PART} of one block or outside of all, got {most:,}")
     for step in trace.steps:
-        where = f"step {step.id!r}"
-        _shape(step.shape, step.symbolic, trace.symbols, where)
+        where = f"step {quoted(step.id)}"
+        _shape(step.shape, step.symbolic, formulas, where)
         _expect(all(0 <= op < len(trace.ops) for op in step.ops), where, f"indices of {len(trace.ops)} ops")
+        _expect(len(set(step.ops)) == len(step.ops), where, "each op once")
+        kept = trace.values.get(step.value)
+        _expect(kept is None or tuple(kept.shape) == step.shape, where, "a kept tensor of its shape")
         _expect(step.layer is None or step.layer >= 0, where, "a layer that counts from 0")
         _expect(step.error is None or not step.error < 0, where, "an error that is not negative")
         mathematics(step.symbol, where)
         mathematics(step.latex, where)
         _source(step.source, where)
         for operand in step.product or ():
-            _shape(operand.shape, operand.symbolic, trace.symbols, where)
+            _expect(min(operand.shape) > 0, where, "factors of at least 1 × 1")
+            _shape(operand.shape, operand.symbolic, formulas, where)
             mathematics(operand.symbol, where)
 
 
@@ -104,8 +124,15 @@ def _recoverable(trace: Trace, record: AttentionRecord, layer: int, where: str) 
     q, k = (trace.values.get(key) for key in (record.q, record.k))
     _expect(q is not None and k is not None, where, "kept queries and keys")
     fits = q.ndim == k.ndim and q.ndim >= 3 and q.is_floating_point() and k.is_floating_point()
-    fits = fits and q.shape[-2:] == (record.queries, k.shape[-1]) and k.shape[-2] == record.keys and q.numel() > 0
+    fits = fits and q.shape[-2:] == (record.queries, k.shape[-1]) and k.shape[-2] == record.keys
+    fits = fits and q.numel() > 0 and k.numel() > 0
     _expect(fits, where, f"queries and keys of {record.queries} and {record.keys} vectors of one width")
+    heads = q.ndim == 3 or q.shape[-3] % k.shape[-3] == 0
+    _expect(heads and q.shape[:-3] == k.shape[:-3], where, "as many keys as queries, but for heads that share theirs")
+    _expect(q.ndim > 3 or q.shape[0] % max(record.heads, 1) == 0, where, f"a multiple of {record.heads} heads")
+    row = max(q.shape[:-2].numel(), k.shape[:-2].numel()) * record.keys
+    _expect(row <= CELLS, where, f"at most {CELLS:,} weights of one query, got {row:,}")
+    _expect(len(record.chain) <= LINKS, where, f"a chain of at most {LINKS} links, got {len(record.chain):,}")
     scores = q.shape[:-2].numel() * record.queries * record.keys
     for _, arguments in record.chain:
         others = [trace.values[item] for item in arguments if isinstance(item, str) and item in trace.values]
@@ -126,12 +153,16 @@ def _picture(trace: Trace) -> None:
     _expect(pixels is not None and pixels.dtype == torch.uint8, "picture", "kept pixels of 8 bits")
     _expect(pixels.ndim == 3 and pixels.shape[-1] == 3 and pixels.numel() > 0, "picture", "pixels [H, W, 3]")
     left, top, right, bottom = picture.crop
-    _expect(
-        all(map(isfinite, picture.crop)) and left < right and top < bottom,
-        "picture",
-        "a crop (left, top, right, bottom)",
-    )
-    _expect(picture.rows > 0 and picture.columns > 0 and picture.first >= 0, "picture", "a grid of patches")
+    high, wide = pixels.shape[:2]
+    inside = all(map(isfinite, picture.crop)) and 0 <= left < right <= wide and 0 <= top < bottom <= high
+    _expect(inside, "picture", f"a crop (left, top, right, bottom) of {wide} × {high} pixels")
+    rows, columns = picture.rows, picture.columns
+    _expect(rows > 0 and columns > 0 and picture.first >= 0, "picture", "a grid of patches")
+    _expect(rows * columns <= PATCHES, "picture", f"at most {PATCHES:,} patches, got {rows:,} × {columns:,}")
+    sizes = {symbol.name: symbol.value for symbol in trace.symbols}
+    H, W = sizes.get("H", rows), sizes.get("W", columns)
+    _expect(rows <= H and columns <= W, "picture", f"patches of at least one of {H:,} × {W:,} pixels")
+    _expect(H * W <= MODEL_PIXELS, "picture", f"at most {MODEL_PIXELS:,} pixels of the input, got {H:,} × {W:,}")
     longest = max((record.keys for record in trace.attentions), default=None)
     if longest is not None:
         _expect(picture.first + picture.rows * picture.columns <= longest, "picture", f"patches among {longest} tokens")
@@ -139,29 +170,31 @@ def _picture(trace: Trace) -> None:
 
 def _segments(trace: Trace) -> None:
     patches = trace.picture.rows * trace.picture.columns if trace.picture else 0
+    longest = max((max(record.queries, record.keys) for record in trace.attentions), default=None)
     for segment in trace.segments:
-        where, places = f"segment {segment.name!r}", segment.places
+        where, places = f"segment {quoted(segment.name)}", segment.places
         _expect(0 <= segment.start <= segment.stop, where, "0 ≤ start ≤ stop")
+        _expect(longest is None or segment.stop <= longest, where, f"tokens among {longest}")
         if places:
             _expect(len(places) == segment.stop - segment.start, where, "a place for each token")
             _expect(all(0 <= place < patches for place in places), where, f"places among {patches} patches")
             _expect(len(set(places)) == len(places), where, "each place once")
 
 
-def _shape(shape: tuple[int, ...], symbolic: tuple[str, ...] | None, symbols: tuple[Symbol, ...], where: str) -> None:
+def _shape(shape: tuple[int, ...], symbolic: tuple[str, ...] | None, formulas: Formulas, where: str) -> None:
+    _expect(len(shape) <= AXES, where, f"at most {AXES} axes, got {len(shape):,}")
     _expect(all(size >= 0 for size in shape), where, "sizes that are not negative")
     if symbolic is not None:
         _expect(len(symbolic) == len(shape), where, f"{len(shape)} symbolic sizes, got {len(symbolic)}")
         for text, size in zip(symbolic, shape, strict=True):
-            _agrees(text, size, symbols, where)
+            _agrees(text, size, formulas, where)
 
 
-def _agrees(text: str, number: int, symbols: tuple[Symbol, ...], where: str) -> None:
+def _agrees(text: str, number: int, formulas: Formulas, where: str) -> None:
     """A formula is one over the trace's own symbols, and has the number beside it for its value."""
-    formula(text)
     if text != UNKNOWN:
-        found = value(text, symbols)
-        _expect(found == number, where, f"{text!r} to be {number}, got {found}")
+        found = formulas.value(text)
+        _expect(found == number, where, f"{quoted(text)} to be {number}, got {quoted(found)}")
 
 
 def _source(source, where: str) -> None:

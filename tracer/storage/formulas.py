@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from functools import lru_cache
 
-import sympy
-
-from tracer import notation
+from tracer import formula
+from tracer.quoting import quoted
 from tracer.record import Symbol
 
 UNKNOWN = "?"
-LENGTH = 2000
-POWER = 16
+IN_ALL = 8000
+"""Letters of all different formulas of a file together; ours have fewer than a thousand."""
+LATEX = 2000
+"""Letters of an equation; the longest of ours has 240."""
+NESTED = 16
+"""Braces within each other in an equation."""
 # commands that read, write or define, or that leave the page: no equation needs them
 FORBIDDEN = re.compile(
     r"\\(input|include\w*|openin|openout|read|write\w*|immediate|[egx]?def|let|catcode|csname|expandafter|loop|repeat"
@@ -22,58 +23,45 @@ FORBIDDEN = re.compile(
 )
 
 
-@lru_cache(maxsize=4096)
-def formula(text: str) -> None:
-    """ValueError unless the text is `"?"` or a formula that is cheap to read: short, small powers, finite."""
-    if text == UNKNOWN:
-        return
-    if len(text) > LENGTH:
-        raise ValueError(f"a formula of {len(text):,} letters, expected at most {LENGTH:,}")
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as error:
-        raise ValueError(f"{text!r} is not a formula over sizes") from error
-    _powers(tree, text)
-    if notation.parse(text).has(sympy.zoo, sympy.oo, sympy.nan, sympy.I):
-        raise ValueError(f"{text!r} is not finite")
+class Formulas:
+    """The formulas of one file: each is read and computed once, and all together are no longer than `IN_ALL`.
 
+    Nothing here asks sympy: a formula is a value to compare first, which `tracer.formula` bounds before it computes it.
+    What passed is then shown, and sympy brings no form of it to numbers of more than `formula.BITS` bits.
+    """
 
-@lru_cache(maxsize=4096)
-def value(text: str, symbols: tuple[Symbol, ...]) -> sympy.Expr:
-    """The value of a formula at the symbols' values; ValueError for a symbol that isn't among them."""
-    sizes = {notation.symbol(symbol.name): symbol.value for symbol in symbols}
-    expression = notation.parse(text)
-    unknown = sorted(str(symbol) for symbol in expression.free_symbols - sizes.keys())
-    if unknown:
-        raise ValueError(f"{text!r} has {unknown[0]!r}, which is no symbol of this trace")
-    return expression.subs(sizes)
+    def __init__(self, symbols: tuple[Symbol, ...]):
+        self.sizes = {symbol.name: symbol.value for symbol in symbols}
+        self.known: dict[str, int] = {}
+        self.letters = 0
 
-
-def _powers(node: ast.AST, text: str) -> int:
-    """The highest power that nested exponents reach; a tower of them would take for ever to read."""
-    inner = max((_powers(child, text) for child in ast.iter_child_nodes(node)), default=1)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-        exponent = node.right.operand if isinstance(node.right, ast.UnaryOp) else node.right
-        if not (isinstance(exponent, ast.Constant) and type(exponent.value) is int):
-            raise ValueError(f"{text!r} has an exponent that is not a whole number")
-        inner *= max(1, exponent.value)
-        if inner > POWER:
-            raise ValueError(f"{text!r} has a power above {POWER}")
-    return inner
+    def value(self, text: str) -> int:
+        """The value of a formula at the sizes of the run. ValueError where it has none, or the file has too many."""
+        if text not in self.known:
+            self.letters += len(text)
+            if self.letters > IN_ALL:
+                raise ValueError(f"its formulas have more than {IN_ALL:,} letters, {quoted(text)} among them")
+            found = formula.value(text, self.sizes)
+            if found.denominator != 1:
+                raise ValueError(f"{quoted(text)} is no whole number at these sizes")
+            self.known[text] = int(found)
+        return self.known[text]
 
 
 def mathematics(latex: str, where: str) -> None:
-    """ValueError unless the LaTeX has matching braces and no command that could read, write or define."""
+    """ValueError unless the LaTeX is short, has matching braces and no command that could read, write or define."""
+    if len(latex) > LATEX:
+        raise ValueError(f"{where}: expected LaTeX of at most {LATEX:,} letters, got {len(latex):,}")
     bare = re.sub(r"\\.", "", latex)
     depth = 0
     for letter in bare:
         depth += (letter == "{") - (letter == "}")
-        if depth < 0:
+        if not 0 <= depth <= NESTED:
             break
     if depth:
-        raise ValueError(f"{where}: expected LaTeX with matching braces")
+        raise ValueError(f"{where}: expected LaTeX with matching braces, at most {NESTED} within each other")
     if set(bare) & set("$%#~"):
         raise ValueError(f"{where}: expected LaTeX for mathematics, without $, %, # and ~")
     found = FORBIDDEN.search(latex)
     if found:
-        raise ValueError(f"{where}: expected LaTeX for mathematics, got {found.group()!r}")
+        raise ValueError(f"{where}: expected LaTeX for mathematics, got {quoted(found.group())}")

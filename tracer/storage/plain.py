@@ -16,7 +16,9 @@ from typing import Union, get_args, get_origin, get_type_hints
 
 import torch
 
+from tracer.quoting import quoted
 from tracer.record import Trace
+from tracer.storage.bounds import FREE_TEXT, ITEMS, ITEMS_OF_A_RECORD, SHORT, TEXT
 
 LIMIT = 1 << 63
 
@@ -139,7 +141,7 @@ class Reader:
         if get_origin(hint) is Mapping:
             _expect(type(data) is dict, where, "an object")
             kind = get_args(hint)[1]
-            return {_text(key, where): self.typed(item, kind, f"{where}[{key!r}]") for key, item in data.items()}
+            return {_text(key, where): self.typed(item, kind, f"{where}[{_at(key)}]") for key, item in data.items()}
         value = self.free(data, where)
         _expect(hint is object or isinstance(value, hint), where, f"a {getattr(hint, '__name__', hint)}")
         return value
@@ -154,6 +156,7 @@ class Reader:
             case float():
                 return _float(data, where)
             case str():
+                _expect(len(data) <= FREE_TEXT, where, f"at most {FREE_TEXT:,} letters")
                 return _text(data, where)
             case {"float": str(value), **rest} if not rest:
                 return _float(value, where)
@@ -165,18 +168,21 @@ class Reader:
                 return tuple(self.free(item, f"{where}[{i}]") for i, item in enumerate(items))
             case {"dict": list(items), **rest} if not rest:
                 _expect(all(type(pair) is list and len(pair) == 2 for pair in items), where, "pairs of key and value")
-                return {_text(key, where): self.free(item, f"{where}[{key!r}]") for key, item in items}
-        raise ValueError(f"{where} is {_short(data)}, expected a tagged value")
+                return {_text(key, where): self.free(item, f"{where}[{_at(key)}]") for key, item in items}
+        raise ValueError(f"{where} is {quoted(data, 40)}, expected a tagged value")
 
     def _record(self, data, record: type, where: str):
         _expect(type(data) is dict, where, "an object")
         known = hints(record)
         for name in data:
-            _expect(name in known, where, f"no field {name!r}")
+            _expect(name in known, where, f"no field {quoted(name)}")
         for field in fields(record):
             required = field.default is MISSING and field.default_factory is MISSING
             _expect(not required or field.name in data, where, f"a field {field.name!r}")
-        return record(**{name: self.typed(value, known[name], f"{where}.{name}") for name, value in data.items()})
+        found = {name: self.typed(value, known[name], f"{where}.{name}") for name, value in data.items()}
+        for name, value in found.items():
+            _bounded(value, SHORT.get(name, TEXT), ITEMS if record is Trace else ITEMS_OF_A_RECORD, f"{where}.{name}")
+        return record(**found)
 
     def _tensor(self, name, where: str) -> torch.Tensor:
         _expect(type(name) is str and name in self.tensors, where, "the name of a tensor in the file")
@@ -206,11 +212,18 @@ def _text(data, where: str) -> str:
     return data
 
 
+def _at(key) -> str:
+    return quoted(key, 40)
+
+
+def _bounded(value, letters: int, items: int, where: str) -> None:
+    """ValueError for a text, or one of several, of more letters than that, and for more items than that."""
+    several = value if isinstance(value, tuple) else (value,)
+    _expect(len(several) <= items, where, f"at most {items:,} items, got {len(several):,}")
+    fits = all(len(text) <= letters for text in several if isinstance(text, str))
+    _expect(fits, where, f"at most {letters:,} letters")
+
+
 def _expect(holds: bool, where: str, what: str) -> None:
     if not holds:
         raise ValueError(f"{where}: expected {what}")
-
-
-def _short(data) -> str:
-    text = repr(data)
-    return text if len(text) <= 40 else text[:37] + "..."
