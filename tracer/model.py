@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -19,6 +18,7 @@ from tracer.notation import MEANINGS
 from tracer.probe import Vocabulary
 from tracer.record import Picture, Segment, Trace
 from tracer.recorder import Recording
+from tracer.seeding import seeded_draws
 from tracer.steps import Line
 from tracer.tracing import WHOLE, assemble, record_or_explain, solved
 
@@ -197,24 +197,16 @@ class Model:
 
 
 def seeded(net: Callable[..., torch.nn.Module], config: dict, seed: int = 0) -> torch.nn.Module:
-    """The net at these sizes and options with seeded random weights, in eval mode; the global RNG is left alone.
+    """The net at these sizes and options with seeded random weights, in eval mode: the same ones whatever else draws.
 
     Parameters that start as zeros get small random values, so that no proof on them is empty.
     """
-    with forked_rng(seed):
+    with seeded_draws(seed):
         module = net(**config).eval()
         for parameter in module.parameters():
             if not parameter.any():
                 torch.nn.init.normal_(parameter, std=0.02)
     return module
-
-
-@contextmanager
-def forked_rng(seed: int):
-    """Seeds torch's RNG inside the block and puts it back after it."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
 
 
 def check_config(spec: Spec, name: str, given: dict) -> None:
@@ -255,7 +247,7 @@ def check_memory(spec: Spec, name: str, config: dict) -> None:
 
 def shapes(spec: Spec, config: dict) -> dict[str, tuple[int, ...]]:
     """The shapes of the net's parameters at these sizes and options, built on `meta`, where they cost no memory."""
-    with forked_rng(0), torch.device("meta"):
+    with seeded_draws(0), torch.device("meta"):
         return {name: tuple(parameter.shape) for name, parameter in spec.net(**config).named_parameters()}
 
 

@@ -6,9 +6,12 @@ specification, GIF89a (sections 18 and 20) and Microsoft's BITMAPINFOHEADER.
 
 import re
 import struct
+from collections.abc import Iterator
 
 _JPEG_MARKER = re.compile(rb"\xff[^\xff\x00]")
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0 to SOF15, without DHT, JPG and DAC
+_JPEG_PROGRESSIVE = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
+_JPEG_SCAN = frozenset({0xDA})
 _JPEG_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # markers that no length follows
 
 
@@ -55,15 +58,40 @@ def _gif_size(data: bytes) -> tuple[int, int]:
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
+    _, at = next(_jpeg_segments(data, _JPEG_FRAMES))
+    height, width = struct.unpack_from(">HH", data, at + 3)
+    return width, height
+
+
+def _jpeg_segments(data: bytes, wanted: frozenset[int]) -> Iterator[tuple[int, int]]:
+    """The markers among `wanted`, in order, with the place of what follows each. IndexError behind the last."""
     at = 2
     while found := _JPEG_MARKER.search(data, at):
         at, marker = found.end(), data[found.end() - 1]
-        if marker in _JPEG_FRAMES:
-            height, width = struct.unpack_from(">HH", data, at + 3)
-            return width, height
+        if marker in wanted:
+            yield marker, at
         if marker not in _JPEG_ALONE:
             at += struct.unpack_from(">H", data, at)[0]
-    raise IndexError("no frame before the end")
+    raise IndexError("no such marker before the end")
+
+
+def jpeg_buffer(data: bytes) -> int:
+    """Bytes that a decoder needs for all coefficients of a JPEG file, 2 for each; 0 where it needs a few lines only.
+
+    It needs all where they come in several scans: in a progressive file, and where the first scan has not all
+    components. T.81, B.2.2 and B.2.3.
+    """
+    try:
+        marker, at = next(_jpeg_segments(data, _JPEG_FRAMES))
+        height, width, count = struct.unpack_from(">HHB", data, at + 3)
+        _, scan = next(_jpeg_segments(data, _JPEG_SCAN))
+        if marker not in _JPEG_PROGRESSIVE and data[scan + 2] == count:
+            return 0
+        sides = [(data[at + 9 + 3 * i] >> 4, data[at + 9 + 3 * i] & 15) for i in range(count)]
+        across, down = (max(1, *side) for side in zip(*sides, strict=True))
+        return int(2 * width * height * sum(wide * tall for wide, tall in sides) / (across * down))
+    except (struct.error, IndexError):
+        return 0  # it is cut off: a decoder says so before it asks for memory
 
 
 def _webp_size(data: bytes) -> tuple[int, int]:

@@ -15,10 +15,20 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
-from tracer.inputs.headers import picture_format, picture_size
+from tracer.inputs.headers import jpeg_buffer, picture_format, picture_size
+from tracer.quoting import quoted
 
 MAX_BYTES = 10 * 2**20
 MAX_PIXELS = 50_000_000
+MAX_SIDE = 32_768
+"""Pixels: decoders hold a pointer for each row, also where it is one pixel long."""
+MAX_WEBP = 16_000_000
+"""Pixels of a WebP file, whose decoder holds four copies of 4 bytes each."""
+MAX_BUFFER = 200 * 10**6
+"""Bytes that the decoder of JPEG may need for a picture whose parts are not stored one after the other."""
+LARGEST = 2048
+"""Pixels of the longer side of a photo that was opened; a larger one is shrunk. Screens and models take less."""
+_STRIP = 1 << 20  # pixels that are converted at once
 
 _FORMATS = ("PNG", "JPEG", "WebP", "GIF", "BMP")
 _EXPECTED = "expected a photo as PNG, JPEG, WebP, GIF or BMP"
@@ -50,14 +60,15 @@ _SAMPLES = {  # freely licensed photos that scikit-image ships in its package, a
 
 
 def open_photo(data: bytes) -> Image.Image:
-    """Return the photo in the bytes of a file: mode RGB, upright, without metadata.
+    """Return the photo in the bytes of a file: mode RGB, upright, without metadata, its longer side `LARGEST` at most.
 
     PNG, JPEG, WebP, GIF and BMP in any colour mode; of an animation the first frame. EXIF rotation is applied,
     transparency is laid over white, and 16 bit grey is scaled to 8.
 
     Raises ValueError with one sentence for anything else: another kind of file, a damaged one, more than 10 MB
-    (`MAX_BYTES`) or more than 50 megapixels (`MAX_PIXELS`). The size is read from the header, before any pixel is
-    decoded, so a picture made to fill the memory costs none.
+    (`MAX_BYTES`), more than 50 megapixels (`MAX_PIXELS`), or one that takes more memory to decode than such a PNG. The
+    size is read from the header, before any pixel is decoded, so a picture made to fill the memory costs none; any
+    other one takes less than 300 MB while it is opened.
     """
     name, size = _checked_header(data)
     try:
@@ -73,7 +84,7 @@ def open_photo(data: bytes) -> Image.Image:
 def _checked_header(data: bytes) -> tuple[str, tuple[int, int]]:
     """Return the format's name and (width, height) in pixels, after every check that needs no decoder."""
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise ValueError(f"A photo is given as the bytes of a file, not as {data!r:.60}; {_EXPECTED}")
+        raise ValueError(f"A photo is given as the bytes of a file, not as {quoted(data)}; {_EXPECTED}")
     if len(data) > MAX_BYTES:
         raise ValueError(f"This file has {len(data):,} bytes; expected at most {MAX_BYTES:,} (10 MB)")
     data = bytes(data)
@@ -88,9 +99,16 @@ def _checked_header(data: bytes) -> tuple[str, tuple[int, int]]:
     width, height = size
     if width <= 0 or height <= 0:
         raise ValueError(f"This {name} file is {width} × {height} pixels; expected at least 1 × 1")
-    if width * height > MAX_PIXELS:
-        count = f"{width} × {height} = {width * height:,} pixels"
-        raise ValueError(f"This {name} file has {count}; expected at most {MAX_PIXELS:,} (50 megapixels)")
+    count, most = f"{width} × {height} = {width * height:,} pixels", MAX_WEBP if name == "WebP" else MAX_PIXELS
+    if width * height > most:
+        raise ValueError(f"This {name} file has {count}; expected at most {most:,} ({most // 10**6} megapixels)")
+    if max(size) > MAX_SIDE:
+        raise ValueError(f"This {name} file has {count}; expected at most {MAX_SIDE:,} on a side")
+    if name == "JPEG" and (buffer := jpeg_buffer(data)) > MAX_BUFFER:
+        raise ValueError(
+            f"This JPEG file has {count} and takes {buffer / 1e6:,.0f} MB to decode, since it is progressive; expected "
+            f"at most {MAX_BUFFER / 1e6:.0f} MB"
+        )
     return name, size
 
 
@@ -113,8 +131,29 @@ def _decode(data: bytes, size: tuple[int, int]) -> Image.Image:
         if image.size != size:
             raise ValueError(f"the decoder reads {image.size}, the header {size}")
         turn = _UPRIGHT.get(_orientation(image))
-        photo = _to_rgb(image)
+        photo = _shrunk(image)
     return photo if turn is None else photo.transpose(turn)
+
+
+def _shrunk(image: Image.Image) -> Image.Image:
+    """Return a picture as RGB, shrunk so that its longer side is `LARGEST` at most; what is decoded is held once.
+
+    Each pixel is the mean of a square of pixels. A JPEG is decoded smaller, in half, a quarter or an eighth of the
+    size, as far as that goes; all others are converted and shrunk strip by strip.
+    """
+    by = -(-max(image.size) // LARGEST)
+    if by > 1 and image.format == "JPEG":
+        image.draft(None, (-(-image.width // by), -(-image.height // by)))
+        by = -(-max(image.size) // LARGEST)
+    if by == 1:
+        return _to_rgb(image)
+    image.load()
+    width, height = image.size
+    photo, rows = Image.new("RGB", (-(-width // by), -(-height // by))), max(1, _STRIP // width // by) * by
+    for top in range(0, height, rows):
+        strip = image.crop((0, top, width, min(top + rows, height)))
+        photo.paste(_to_rgb(strip).reduce(by), (0, top // by))
+    return photo
 
 
 def _orientation(image: Image.Image) -> int:
@@ -247,7 +286,7 @@ def sample_photo(name: str = "cat") -> Image.Image:
     """Return the sample photo of that name, mode RGB. Raises ValueError for a name that `sample_photos` lacks."""
     samples = sample_photos()
     if name not in samples:
-        raise ValueError(f"There is no sample photo {name!r}; expected one of {', '.join(samples)}")
+        raise ValueError(f"There is no sample photo {quoted(name)}; expected one of {', '.join(samples)}")
     return samples[name]()
 
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-
 from tracer.probe.align import align, spelled
 from tracer.probe.solve import UNKNOWN, Solver, base_form, value_of
 from tracer.recorder import Recording, Seen, record
+from tracer.seeding import seeded_draws
 
 __all__ = ["UNKNOWN", "Solution", "Vocabulary", "base_form", "solve", "value_of"]
 
@@ -110,8 +109,7 @@ class Unsolved:
 
 
 def _probe(vocabulary: Vocabulary, sizes: dict[str, int], *, primitives: bool) -> Recording:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with seeded_draws(0):
         module, args, *kwargs = vocabulary.build(sizes)
         return record(module, args, *kwargs, cap=0, attention=False, primitives=primitives)
 

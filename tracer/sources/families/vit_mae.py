@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from tracer.inputs.tensors import photo_input
-from tracer.model import Inputs, Spec, forked_rng
+from tracer.model import Inputs, Spec
 from tracer.record import Segment
 from tracer.sources.configured import ATTENTION, builder, sizes_of
 from tracer.sources.transformers import imported
@@ -43,8 +43,7 @@ def architecture(config):
 
 def noise(B: int, N: int, seed: int = 0) -> torch.Tensor:
     """The random numbers, `[B, N]`, whose order says which patches are hidden."""
-    with forked_rng(seed):
-        return torch.rand(B, N)
+    return torch.rand(B, N, generator=torch.Generator().manual_seed(seed))
 
 
 def prepare(model, image, text, given) -> Inputs:
