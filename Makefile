@@ -13,7 +13,7 @@ TESTS_READY := $(VENV)/.tests-ready
 .PHONY: run test fuzz faults lint ready browser clean
 
 run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
-	@echo "Tensor tracer: http://$(HOST):$(PORT)"
+	@echo "Tensor tracer: http://$(HOST):$(PORT) (TRACER_FOLDERS=1 lets its visitors open checkpoints in folders here.)"
 	@exec $(BIN)/streamlit run app.py --server.address "$(HOST)" --server.port "$(PORT)"
 
 test: ready  ## run every test

@@ -2,12 +2,11 @@
 
 Any visitor may name any model, so the server protects itself: nothing is loaded before the visitor agreed to what it
 takes, no more than two such models are in memory at once, the operator limits their size (`TRACER_MODEL_GB`), and
-with `HF_HUB_OFFLINE=1` nothing is downloaded at all. Code out of a checkpoint never runs.
+with `HF_HUB_OFFLINE=1` nothing is downloaded at all. Checkpoints out of the server's folders are opened only where the
+operator says so (`TRACER_FOLDERS=1`). Code out of a checkpoint never runs.
 """
 
 import os
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import streamlit as st
 
@@ -16,8 +15,8 @@ from pages.shared.progress import following
 from pages.shared.texts import plain
 from tracer import models, sources
 from tracer.figures.labels import amount
+from tracer.quoting import quoted, shortened
 
-HOME = ("localhost", "127.0.0.1", "::1")
 LONGEST = 120
 """Characters of a name; the longest on the hub are shorter."""
 
@@ -47,7 +46,11 @@ def settle() -> None:
             state["asked"] = _cost(wanted)
     except Exception as error:  # whatever a library makes of a name or a checkpoint that it was not written for
         problem = " ".join(str(error).split()) or type(error).__name__
-        problem = problem if isinstance(error, ValueError) else f"{wanted!r} could not be loaded: {problem[:300]}"
+        problem = (
+            problem
+            if isinstance(error, ValueError)
+            else f"{quoted(wanted)} could not be loaded: {shortened(problem, 300)}"
+        )
     if problem or state["asked"]:
         state.update(model=now, refusal=problem)
     else:
@@ -58,13 +61,10 @@ def _cost(name: str):
     from tracer.sources.download import cost
 
     if len(name) > LONGEST:
-        raise ValueError(f"{name[:LONGEST]!r} … is no model: a name of at most {LONGEST} characters was expected")
-    if names_a_folder(name) and not folders_allowed():
-        raise ValueError(
-            f"{name!r} is a folder, and folders of the server are opened for its own machine only; a name of the hub "
-            "was expected, such as hf:bert"
-        )
+        raise ValueError(f"{quoted(name)} is no model: a name of at most {LONGEST} characters was expected")
     with st.spinner("Asking what it takes"):
+        if not folders_allowed():
+            sources.check_no_folder(name)
         return cost(name)
 
 
@@ -80,19 +80,11 @@ def _load(name: str, download) -> None:
         runs.load(name)
 
 
-def names_a_folder(name: str) -> bool:
-    """Whether what stands after the colon is a path, or the name of something that exists where the server runs."""
-    id = name.partition(":")[2]
-    return id.startswith((".", "/", "~")) or "\\" in id or Path(id).is_dir()
-
-
 def folders_allowed() -> bool:
-    """Whether a visitor may open checkpoints out of the server's folders: as the operator says with
-    `TRACER_LOCAL_MODELS=1` or `0`, else only on a server that its own machine alone can reach, asked from there."""
-    stated = os.environ.get("TRACER_LOCAL_MODELS", "")
-    if stated:
-        return stated == "1"
-    return st.get_option("server.address") in HOME and urlsplit(st.context.url or "").hostname in HOME
+    """Whether visitors may open checkpoints out of the server's folders: where the operator says `TRACER_FOLDERS=1`.
+
+    Nothing that a visitor's browser states, such as the address that it asked for, is believed."""
+    return os.environ.get("TRACER_FOLDERS") == "1"
 
 
 def asking() -> None:

@@ -78,6 +78,14 @@ def source_of(name: str):
     return import_module(f"{__name__}.{library.file}"), id
 
 
+def check_no_folder(name: str) -> None:
+    """ValueError for a name that a library would look up in a folder of this machine. What is said of it depends on the
+    name alone, and not on whether there is such a folder."""
+    source, id = source_of(name)
+    if hasattr(source, "check_no_folder"):
+        source.check_no_folder(id)
+
+
 def spec_of(name: str):
     """The `Spec` of a library's model. ValueError in one sentence where there is no such model."""
     source, id = source_of(name)

@@ -17,6 +17,7 @@ from pkgutil import iter_modules
 import torch
 
 from tracer.model import Spec
+from tracer.quoting import quoted
 from tracer.sources import families
 from tracer.sources.download import Download, on_the_hub
 from tracer.sources.network import offline, reason, why
@@ -46,7 +47,7 @@ def imported():
 def spec(id: str) -> Spec:
     """What is known of a checkpoint, from its configuration. ValueError in one sentence where it can't be had."""
     family, config = _found(id)
-    with _readable(f"the configuration of 'hf:{id}'"):
+    with _readable(f"the configuration of {quoted(f'hf:{id}')}"):
         return family.spec(config, Files(id))
 
 
@@ -60,7 +61,7 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
         )
         return None, None, said + "name of one on the hub, such as hf:openai-community/gpt2"
     options = {option: sizes[option] for option in spec.options}
-    with _readable(f"the weights of 'hf:{id}'", "; safetensors were expected"):
+    with _readable(f"the weights of {quoted(f'hf:{id}')}", "; safetensors were expected"):
         made = family.architecture(config).from_pretrained(
             id,
             use_safetensors=True,
@@ -69,7 +70,7 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
             attn_implementation=options.get("attention", "sdpa"),
         )
     made.config.use_cache = False
-    with _readable(f"what stands beside the weights of 'hf:{id}'"):
+    with _readable(f"what stands beside the weights of {quoted(f'hf:{id}')}"):
         return made.float().eval(), files.card(config), f"weights of {id}"
 
 
@@ -92,6 +93,29 @@ def download(id: str) -> Download:
     if offline():
         return Download(0, f"{why()}, and its weights are not on this machine")
     return on_the_hub(id)
+
+
+def check_no_folder(id: str) -> None:
+    """ValueError for anything that is not of the form of a name of the hub, and for such a name that is a folder here
+    too: that is said to be unknown, as any name is that the hub does not have, and after asking it likewise."""
+    if not HUB_ID.fullmatch(id):
+        raise ValueError(
+            f"{quoted(f'hf:{id}')} is no name of the model hub: one such as hf:openai-community/gpt2 was expected"
+        )
+    if id not in _families() and Path(id).is_dir():
+        if not offline():
+            on_the_hub(id)
+        raise ValueError(_unknown(id))
+
+
+def _unknown(id: str) -> str:
+    """What is said of a name that is neither on this machine nor on the hub, nor a family's."""
+    known = _families()
+    near = get_close_matches(id, known, n=1, cutoff=0.6)
+    hint = f"did you mean 'hf:{near[0]}'?" if near else "expected one on this machine, a folder, or a family: "
+    hint += "" if near else ", ".join(known)
+    said = why() if offline() else "the model hub has none of that name"
+    return f"{quoted(f'hf:{id}')} is not on this machine, and {said}; {hint}"
 
 
 class Files:
@@ -170,18 +194,13 @@ def _found(id: str):
             family = import_module(known[id])
             return family, family.config()
         if Path(id).is_dir() or id.startswith((".", "/", "~")):
-            raise ValueError(f"'hf:{id}' is no folder with a config.json, which is where a checkpoint says what it is")
-        near = get_close_matches(id, known, n=1, cutoff=0.6)
-        hint = f"did you mean 'hf:{near[0]}'?" if near else "expected one on this machine, a folder, or a family: "
-        hint += "" if near else ", ".join(known)
-        said = why() if offline() else "the model hub has none of that name"
-        raise ValueError(f"'hf:{id}' is not on this machine, and {said}; {hint}")
-    with _readable(f"the configuration of 'hf:{id}'"):
+            said = "is no folder with a config.json, which is where a checkpoint says what it is"
+            raise ValueError(f"{quoted(f'hf:{id}')} {said}")
+        raise ValueError(_unknown(id))
+    with _readable(f"the configuration of {quoted(f'hf:{id}')}"):
         config = imported().AutoConfig.from_pretrained(id, trust_remote_code=False, local_files_only=offline())
     name = config.model_type.replace("-", "_")
     if name not in known:
-        raise ValueError(
-            f"'hf:{id}' is of the family {config.model_type!r}, which has no steps here; known are {', '.join(known)}. "
-            "tracer.trace(module, …) records it all the same"
-        )
+        said = f"is of the family {quoted(config.model_type)}, which has no steps here; known are {', '.join(known)}"
+        raise ValueError(f"{quoted(f'hf:{id}')} {said}. tracer.trace(module, …) records it all the same")
     return import_module(known[name]), config
