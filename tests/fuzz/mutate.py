@@ -93,7 +93,7 @@ def like(value, chance: Random):
         case bool():
             return not value
         case int():
-            return chance.choice((*WHOLE[:12], value + 1, value - 1, chance.choice(WHOLE)))
+            return chance.choice((*WHOLE[:9], value + 1, value - 1, value, chance.choice(WHOLE)))
         case float():
             return chance.choice(FRACTIONS)
         case str():

@@ -1,7 +1,9 @@
 """Saved runs: small ones damaged in every place, and generated ones whose sizes agree and are too large."""
 
 import json
+from copy import deepcopy
 from functools import lru_cache
+from math import isfinite
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -16,6 +18,22 @@ import tracer
 from tracer import storage, views
 from tracer.record import AttentionRecord, Op, Picture, Segment, Symbol, TensorRecord, Trace
 
+SAID = (
+    "model",
+    "title",
+    "why",
+    "note",
+    "weights",
+    "meaning",
+    "module",
+    "function",
+    "op",
+    "stage",
+    "part",
+    "text",
+    "file",
+)
+"""Fields of texts that may say anything."""
 RESULTS = (
     {"kind": "classes", "classes": ["cat", "dog"], "probabilities": [0.25, 0.75]},
     {"kind": "next", "unit": "token", "text": ["a", "b"], "tokens": ["c", "d"], "probabilities": [0.5, 0.25]},
@@ -45,16 +63,25 @@ RESULTS = (
 def made(chance: Random, folder: Path) -> bytes:
     """The bytes of a file."""
     data = generated(chance) if chance.random() < 0.1 else chance.choice((*originals()[:1] * 30, *originals()[1:]))
-    if chance.random() < 0.15:
+    if chance.random() < 0.08:
         return mutate.damaged(data, chance)
     tensors, header = safetensors.torch.load(data), json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     fields = json.loads(header["__metadata__"]["trace"])
     if chance.random() < 0.3:
         fields["result"] = {key: _tagged(value) for key, value in chance.choice(RESULTS).items()}
-    if chance.random() < 0.25:
+    if chance.random() < 0.15:
         _alter_tensors(tensors, chance)
-    if chance.random() < 0.9:
-        mutate.altered(fields, chance)
+    match chance.choices(range(4), (40, 25, 20, 15))[0]:
+        case 0:
+            mutate.altered(fields, chance)
+        case 1:
+            mutate.altered(result := deepcopy(chance.choice(RESULTS)), chance)
+            fields["result"] = {key: _tagged(value) for key, value in result.items()}
+        case 2:
+            for path in chance.choices([path for path in mutate.places(fields) if path[-1] in SAID], k=3):
+                mutate.inside(fields, path[:-1])[path[-1]] = chance.choice(mutate.TEXT)
+        case 3:
+            mutate.altered({name: fields[name] for name in ("attentions", "picture", "segments", "symbols")}, chance)
     data = safetensors.torch.save(tensors, {"trace": mutate.dumped(fields)})
     return _with_another_header(data, chance) if chance.random() < 0.1 else data
 
@@ -142,7 +169,7 @@ def _tagged(value):
         return {"list": [_tagged(item) for item in value]}
     if isinstance(value, dict):
         return {"dict": [[key, _tagged(item)] for key, item in value.items()]}
-    return value
+    return {"float": str(value)} if isinstance(value, float) and not isfinite(value) else value
 
 
 def _alter_tensors(tensors: dict, chance: Random) -> None:
