@@ -10,6 +10,7 @@ import torch
 
 from tracer.equations import tensors
 from tracer.prove import TOLERANCE
+from tracer.quoting import quoted
 
 if TYPE_CHECKING:
     from tracer.model import Model
@@ -23,7 +24,7 @@ def lookup(book: dict[str, float], word: str, *, sharpness: float = 10.0) -> tup
     it becomes the lookup of the nearest key. ValueError for an empty book. Source: note 002, "Idea".
     """
     if not book:
-        raise ValueError(f"{word!r} can't be looked up: the book is empty")
+        raise ValueError(f"{quoted(word)} can't be looked up: the book is empty")
     query, keys = spelled(word), torch.stack([spelled(key) for key in book])
     values = torch.tensor(list(book.values()), dtype=torch.float64)
     weights, value = soft_lookup(query[None], keys, values[:, None], scale=1 / sharpness)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tracer.inputs.scenes import VOCABULARY
+from tracer.quoting import quoted
 
 if TYPE_CHECKING:
     from tracer.model import Model
@@ -85,9 +86,9 @@ def room(model: Model, text: str) -> int | None:
 def _chooser(count, temperature, top_k, seed) -> Callable[[torch.Tensor], int]:
     for name, value, least in (("count", count, 0), ("top_k", 1 if top_k is None else top_k, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name}={value!r} can't be: a whole number from {least} up was expected")
+            raise ValueError(f"{name}={quoted(value)} can't be: a whole number from {least} up was expected")
     if not (isinstance(temperature, (int, float)) and isfinite(temperature) and temperature >= 0):
-        raise ValueError(f"temperature={temperature!r} can't be: a number from 0 up was expected")
+        raise ValueError(f"temperature={quoted(temperature)} can't be: a number from 0 up was expected")
     generator = torch.Generator().manual_seed(seed)
     return lambda logits: choose(logits, temperature, top_k, generator)
 

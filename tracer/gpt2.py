@@ -11,6 +11,8 @@ import re
 
 import torch
 
+from tracer.quoting import quoted
+
 WRAPPED = re.compile(r"^(_orig_mod\.|module\.)*(transformer\.)?")
 MASKS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
 """Causal masks that some write as buffers; ours is made in the run."""
@@ -37,9 +39,11 @@ def from_gpt2(tensors: dict[str, torch.Tensor], given: dict) -> tuple[dict[str, 
 
     def take(name: str, axes: int) -> torch.Tensor:
         if name not in left:
-            raise ValueError(f"they lack {name!r} of the GPT-2 layout")
+            raise ValueError(f"they lack {quoted(name)} of the GPT-2 layout")
         if left[name].dim() != axes:
-            raise ValueError(f"{name!r} is {list(left[name].shape)}, expected {axes} {'axes' if axes > 1 else 'axis'}")
+            raise ValueError(
+                f"{quoted(name)} is {list(left[name].shape)}, expected {axes} {'axes' if axes > 1 else 'axis'}"
+            )
         return left.pop(name)
 
     made = {"tokens.weight": take("wte.weight", 2), "positions": take("wpe.weight", 2)}
@@ -73,6 +77,6 @@ def from_gpt2(tensors: dict[str, torch.Tensor], given: dict) -> tuple[dict[str, 
         if bias:  # ours has one wherever the blocks have; theirs never has
             made["head.bias"] = left.pop("lm_head.bias", torch.zeros(V))
     if left:
-        raise ValueError(f"they also hold {next(iter(left))!r}, which is not of the GPT-2 layout")
+        raise ValueError(f"they also hold {quoted(next(iter(left)))}, which is not of the GPT-2 layout")
     d_ff = len(made["block1.mlp.expand.weight"])
     return made, {"V": V, "T_max": T_max, "D": D, "d_ff": d_ff, "L": L, "bias": bias, "tied": tied}

@@ -16,6 +16,7 @@ from PIL.Image import Image
 from tracer.inputs.images import Crop
 from tracer.notation import MEANINGS
 from tracer.probe import Vocabulary
+from tracer.quoting import quoted, shortened
 from tracer.record import Picture, Segment, Trace
 from tracer.recorder import Recording
 from tracer.seeding import seeded_draws
@@ -128,20 +129,22 @@ class Model:
         """
         for kind, given in (("image", image), ("text", text)):
             if given is not None and kind not in self.takes:
-                raise ValueError(f"{self.name!r} takes {' and '.join(self.takes)}, but was given {_article(kind)}")
+                raise ValueError(
+                    f"{quoted(self.name)} takes {' and '.join(self.takes)}, but was given {_article(kind)}"
+                )
         for kind, given, wanted in (("image", image, Image), ("text", text, str)):
             if given is not None and not isinstance(given, wanted):
                 what = "a PIL image" if kind == "image" else "a string"
-                raise ValueError(f"{kind}={_short(given)} was given to {self.name!r}, expected {what}")
+                raise ValueError(f"{kind}={_short(given)} was given to {quoted(self.name)}, expected {what}")
         if "batch" in sizes:
             sizes["B"] = sizes.pop("batch")
         known = (*self.spec.runs, *self.spec.settings)
         for symbol, value in sizes.items():
             least = 0 if symbol in self.spec.settings else 1
             if symbol not in known:
-                raise ValueError(f"{symbol}={value} is no size of this input; {' and '.join(known)} can be given")
+                raise ValueError(f"{_set(symbol, value)} is no size of this input; {' and '.join(known)} can be given")
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{symbol}={value!r} can't run: a whole number from {least} up was expected")
+                raise ValueError(f"{_set(symbol, value)} can't run: a whole number from {least} up was expected")
         return self.spec.prepare(self, image, text, {"B": 1, **self.spec.settings, **sizes})
 
     def trace(
@@ -216,20 +219,22 @@ def check_config(spec: Spec, name: str, given: dict) -> None:
         if symbol in spec.options:
             if value not in spec.options[symbol]:
                 allowed = " or ".join(map(repr, spec.options[symbol]))
-                raise ValueError(f"{symbol}={value!r} is no choice of {name!r}: {allowed} was expected")
+                raise ValueError(f"{_set(symbol, value)} is no choice of {quoted(name)}: {allowed} was expected")
         elif symbol in spec.runs:
             raise ValueError(f"{symbol} is no size of the weights but of the input: give it to inputs or trace")
         elif symbol in spec.derived or symbol == "S":
             equals = spec.derived.get(symbol)
             of = [other for other in spec.sizes if equals and other in _names(equals)]
             how = f" ({symbol} = {equals.replace('**', '^')}): set {' or '.join(of)} instead" if equals else ""
-            raise ValueError(f"{symbol}={value} can't be set, since {symbol} is derived{how or ' from the others'}")
+            raise ValueError(
+                f"{_set(symbol, value)} can't be set, since {symbol} is derived{how or ' from the others'}"
+            )
         elif symbol not in spec.sizes:
             known = MEANINGS.get(symbol)
-            what = f"has no size {symbol!r} ({known})" if known else f"has no size {symbol!r}"
-            raise ValueError(f"{name!r} {what}; its sizes are {', '.join(spec.sizes)}")
+            what = f"has no size {quoted(symbol)} ({known})" if known else f"has no size {quoted(symbol)}"
+            raise ValueError(f"{quoted(name)} {what}; its sizes are {', '.join(spec.sizes)}")
         elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{symbol}={value!r} is no size: a whole number from 1 up was expected")
+            raise ValueError(f"{_set(symbol, value)} is no size: a whole number from 1 up was expected")
         elif symbol.startswith("L") and value > DEEPEST:
             raise ValueError(f"{symbol}={value:,} blocks are too many: at most {DEEPEST} are built")
 
@@ -240,8 +245,8 @@ def check_memory(spec: Spec, name: str, config: dict) -> None:
     count, limit = sum(map(prod, shapes(spec, config).values())), float(os.environ.get("TRACER_MODEL_GB", 8))
     if count * 4 > limit * 2**30:
         raise ValueError(
-            f"{name!r} at these sizes has {count:,} parameters, {count * 4 / 2**30:,.0f} GB; at most {limit:g} GB are "
-            "allowed (TRACER_MODEL_GB sets the limit)"
+            f"{quoted(name)} at these sizes has {count:,} parameters, {count * 4 / 2**30:,.0f} GB; at most {limit:g} "
+            "GB are allowed (TRACER_MODEL_GB sets the limit)"
         )
 
 
@@ -249,6 +254,11 @@ def shapes(spec: Spec, config: dict) -> dict[str, tuple[int, ...]]:
     """The shapes of the net's parameters at these sizes and options, built on `meta`, where they cost no memory."""
     with seeded_draws(0), torch.device("meta"):
         return {name: tuple(parameter.shape) for name, parameter in spec.net(**config).named_parameters()}
+
+
+def _set(symbol: str, value: object) -> str:
+    """A size as it was given, for a sentence that refuses it."""
+    return shortened(f"{symbol}={quoted(value)}")
 
 
 def _names(text: str) -> set[str]:

@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 
 from tracer.probe import Vocabulary
+from tracer.quoting import quoted
 from tracer.record import Trace
 from tracer.recorder import record
 from tracer.tracing import assemble, record_or_explain, solved
@@ -33,16 +34,16 @@ def factory(reference: str) -> Callable:
     """The function that `package.file:name` names, found from the working directory. ValueError in one sentence."""
     path, colon, name = reference.partition(":")
     if not (colon and path and name.isidentifier()):
-        raise ValueError(f"{reference!r} names no function, expected package.file:function")
+        raise ValueError(f"{quoted(reference)} names no function, expected package.file:function")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
         module = importlib.import_module(path)
     except Exception as error:  # the user's own code runs here, and may fail in any way
-        raise ValueError(f"{path!r} can't be imported: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{quoted(path)} can't be imported: {type(error).__name__}: {error}") from error
     found = getattr(module, name, None)
     if not callable(found):
-        raise ValueError(f"{path!r} has no function {name!r}, expected one that returns (module, args)")
+        raise ValueError(f"{quoted(path)} has no function {quoted(name)}, expected one that returns (module, args)")
     return found
 
 
@@ -64,13 +65,13 @@ def trace(reference: str, *, primitives: bool = False, **given: int) -> Trace:
             known = (
                 f"its sizes are {', '.join(sizes)}" if sizes else "it has no argument with a whole number for default"
             )
-            raise ValueError(f"{reference!r} takes no size {name!r}; {known}")
+            raise ValueError(f"{quoted(reference)} takes no size {quoted(name)}; {known}")
     sizes |= given
 
     def build(at: dict[str, int]):
         made = function(**at)
         if not (isinstance(made, tuple) and len(made) in (2, 3) and isinstance(made[0], torch.nn.Module)):
-            raise ValueError(f"{reference!r} returned {type(made).__name__}, expected (module, args)")
+            raise ValueError(f"{quoted(reference)} returned {type(made).__name__}, expected (module, args)")
         args = made[1] if isinstance(made[1], (tuple, list)) else (made[1],)
         return made[0], tuple(args), *made[2:]
 
@@ -81,7 +82,7 @@ def trace(reference: str, *, primitives: bool = False, **given: int) -> Trace:
     except ValueError:
         raise
     except Exception as error:
-        raise ValueError(f"{reference!r} failed: {type(error).__name__}: {_first(error)}") from error
+        raise ValueError(f"{quoted(reference)} failed: {type(error).__name__}: {_first(error)}") from error
     vocabulary = Vocabulary(tuple(sizes), {}, build) if sizes else None
     with torch.no_grad():
         solution, notes = solved(recording, sizes, vocabulary, list(islice(_probes(build, sizes), PROBES)))

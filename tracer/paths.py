@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from tracer.difference import relative_difference
 from tracer.probe import Vocabulary
+from tracer.quoting import quoted
 from tracer.record import Op, TensorRecord
 from tracer.recorder.makers import Makers
 from tracer.recorder.modes import observed
@@ -71,7 +72,7 @@ def compare(net: nn.Module, *args, module: str | None = None, **kwargs) -> Compa
         raise ValueError(f"{type(net).__name__} has no nn.MultiheadAttention, whose paths could be compared")
     if module is not None and module not in found:
         first = next(iter(found))
-        raise ValueError(f"module={module!r} is no nn.MultiheadAttention of this net; the first is {first!r}")
+        raise ValueError(f"module={quoted(module)} is no nn.MultiheadAttention of this net; the first is {first!r}")
     wanted = found if module is None else {module: found[module]}
     if any(one.training for one in wanted.values()):
         raise ValueError("the attention is in training mode, in which it has no fast path: call eval() first")

@@ -1,5 +1,7 @@
 """What was given, as a sentence that refuses it quotes it: never more than a line of it."""
 
+from os import PathLike
+
 MOST = 80
 """Characters that are quoted at most, the quotation marks among them."""
 
@@ -7,8 +9,9 @@ MOST = 80
 def quoted(given: object, most: int = MOST) -> str:
     """`repr(given)`, its middle left out where it is longer than `most` characters: `'abc … xyz'`.
 
-    A long text is cut before its `repr` is made, so that quoting costs the same for any.
+    A path is quoted as its text. A long text is cut before its `repr` is made, so that quoting costs the same for any.
     """
+    given = str(given) if isinstance(given, PathLike) else given
     if isinstance(given, str | bytes | bytearray) and len(given) > 2 * most:
         given = given[:most] + given[-most:]
     return shortened(repr(given), most)

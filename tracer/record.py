@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tracer.quoting import quoted
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -235,7 +237,9 @@ class Trace:
         for step in self.steps:
             if step.id == id:
                 return step
-        raise KeyError(f"no step {id!r} in this trace; the first is {self.steps[0].id!r}" if self.steps else id)
+        raise KeyError(
+            f"no step {quoted(id)} in this trace; the first is {quoted(self.steps[0].id)}" if self.steps else id
+        )
 
     def value(self, step: str | Step) -> torch.Tensor | None:
         """The traced tensor of a step, or None where it was not kept."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import pickle
+from os.path import isfile
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
+
+from tracer.quoting import quoted
 
 PICKLED = (".pt", ".pth", ".ckpt", ".bin")
 
@@ -25,7 +27,7 @@ def read(weights) -> dict[str, torch.Tensor]:
     try:
         return _checkpoint(path) if path.suffix in PICKLED else _safetensors(path.read_bytes(), repr(str(weights)))
     except OSError as error:
-        raise ValueError(f"weights {str(path)!r} can't be read: {error.strerror or error}") from None
+        raise ValueError(f"weights {quoted(str(path))} can't be read: {error.strerror or error}") from None
 
 
 def converted(spec, weights, config: dict) -> tuple[dict[str, torch.Tensor], dict]:
@@ -64,20 +66,16 @@ def card_beside(weights) -> dict | None:
     """The card beside a file of weights, as training writes it: JSON of the same name with the "sizes"; None where
     there is none. ValueError in one sentence where it can't be read."""
     file = None if isinstance(weights, bytes) else Path(str(weights)).with_suffix(".json")
-    if file is None or not file.is_file():
+    if file is None or not isfile(file):
         return None
-    try:
-        card = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError:
-        raise ValueError(f"can't read the card '{file}': expected JSON") from None
-    if not isinstance(card, dict) or not isinstance(card.get("sizes"), dict):
-        raise ValueError(f"no sizes on the card '{file}': expected them under \"sizes\"")
-    return card
+    from tracer.models import read_card
+
+    return read_card(file)
 
 
 def named(weights) -> str:
     """What a message calls the weights."""
-    return "the uploaded weights" if isinstance(weights, bytes) else f"the weights of {str(weights)!r}"
+    return "the uploaded weights" if isinstance(weights, bytes) else f"the weights of {quoted(str(weights))}"
 
 
 def _safetensors(data: bytes, name: str) -> dict[str, torch.Tensor]:
@@ -91,20 +89,20 @@ def _checkpoint(path: Path) -> dict[str, torch.Tensor]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError):
-        raise ValueError(f"{str(path)!r} is no checkpoint of tensors alone, and nothing else is loaded") from None
+        raise ValueError(f"{quoted(str(path))} is no checkpoint of tensors alone, and nothing else is loaded") from None
     for inner in ("model", "state_dict"):
         if isinstance(found, dict) and isinstance(found.get(inner), dict):
             found = found[inner]
     if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
-        raise ValueError(f"{str(path)!r} holds no tensors by their names")
+        raise ValueError(f"{quoted(str(path))} holds no tensors by their names")
     return found
 
 
 def _misfit(tensors, wanted) -> str:
     for name, tensor in wanted.items():
         if name not in tensors:
-            return f"they lack {name!r} {list(tensor.shape)}"
+            return f"they lack {quoted(name)} {list(tensor.shape)}"
         if tensors[name].shape != tensor.shape:
-            return f"{name!r} is {list(tensors[name].shape)} there, and {list(tensor.shape)} at these sizes"
+            return f"{quoted(name)} is {list(tensors[name].shape)} there, and {list(tensor.shape)} at these sizes"
     extra = next((name for name in tensors if name not in wanted), None)
-    return f"they also hold {extra!r}, which the model does not have" if extra else ""
+    return f"they also hold {quoted(extra)}, which the model does not have" if extra else ""

@@ -10,6 +10,7 @@ from tracer.categories import COMPUTING, category
 from tracer.figures import operations as bars
 from tracer.figures import operations_table
 from tracer.figures.labels import amount, scientific, shape_numbers
+from tracer.quoting import quoted
 from tracer.record import Decomposition, Op, TensorRecord, Trace
 
 PLAIN = {"displayModeBar": False}
@@ -78,7 +79,8 @@ def _number(trace: Trace) -> int:
         return int(asked)
     first = next((op.index for op in trace.ops if op.flops), 0)
     if address.names_another("op", known):
-        st.warning(texts.quoted(f"This run has no operation {asked!r}: they count from 0 to {len(trace.ops) - 1}."))
+        said = f"This run has no operation {quoted(asked)}: they count from 0 to {len(trace.ops) - 1}."
+        st.warning(texts.quoted(said))
         go(first)
     return first
 

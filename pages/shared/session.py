@@ -138,7 +138,13 @@ def card() -> dict | None:
 
     With other options than it was measured with, nothing is known of how good it is.
     """
-    facts = None if given().kind == "trace" else models.card(model_name())
+    try:
+        facts = None if given().kind == "trace" else models.card(model_name())
+    except ValueError as error:  # a damaged one says which file it is
+        from pages.shared.texts import quoted  # texts imports this module
+
+        st.error(quoted(str(error)))
+        frame.leave()
     if facts and options():
         return {name: fact for name, fact in facts.items() if name != "says"}
     return facts

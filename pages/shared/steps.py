@@ -14,6 +14,7 @@ from tracer.figures import terms as pictures
 from tracer.figures.classes import answer
 from tracer.figures.colours import STREAMLIT
 from tracer.figures.labels import scientific, shape_numbers, symbol_text
+from tracer.quoting import quoted
 from tracer.record import Op, Step, Trace
 
 
@@ -33,7 +34,7 @@ def choose(trace: Trace) -> Step:
     asked = st.query_params.get("step", st.session_state.get("step"))
     current = known.get(asked, trace.steps[0])
     if address.names_another("step", known):
-        st.warning(texts.quoted(f"This run has no step {asked!r}; this is its first."))
+        st.warning(texts.quoted(f"This run has no step {quoted(asked)}; this is its first."))
     if "step" in st.query_params and asked not in known:
         go(current.id)
     elif asked in known:

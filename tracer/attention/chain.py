@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from tracer.quoting import quoted
+
 SCORES = "scores"
 """Stands in a link's arguments for the scores themselves."""
 
@@ -59,11 +61,11 @@ def scores_rows(q, k, chain, rows, get) -> torch.Tensor:
             scores = scores.masked_fill(later, arguments[0])
             continue
         if name not in _RUN:
-            raise RuntimeError(f"{name!r} is not an op that can be replayed on scores")
+            raise RuntimeError(f"{quoted(name)} is not an op that can be replayed on scores")
         given = [_argument(a, scores, rows, queries, get) for a in arguments]
         shapes = [one.shape for one in given if isinstance(one, torch.Tensor)]
         if torch.broadcast_shapes(*shapes).numel() != scores.numel():  # before it takes memory
-            raise RuntimeError(f"{name!r} does not give one number for each score")
+            raise RuntimeError(f"{quoted(name)} does not give one number for each score")
         scores = _RUN[name](*given)
     return scores
 
@@ -80,7 +82,7 @@ def _argument(value, scores, rows, queries, get):
         return value
     tensor = get(value)
     if tensor is None:
-        raise RuntimeError(f"the tensor {value!r} was not kept")
+        raise RuntimeError(f"the tensor {quoted(value)} was not kept")
     if tensor.dim() >= 2 and tensor.shape[-2] == queries > 1:
         tensor = picked(tensor, rows)
     if tensor.dim() == 3 and scores.dim() == 4 and tensor.shape[0] == scores.shape[0] * scores.shape[1]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tracer.equations import tensors
+from tracer.quoting import quoted
 
 if TYPE_CHECKING:
     from tracer.model import Model
@@ -27,7 +28,7 @@ def terms(model: Model, trace: Trace) -> dict[str, torch.Tensor]:
     reads = {t.key for line in model.lines if line.id == "block1.attention.query" for t in tensors(line.equation)}
     if "position" not in reads:
         raise ValueError(
-            f"the first block of {model.name!r} does not read tokens plus positions as they are, "
+            f"the first block of {quoted(model.name)} does not read tokens plus positions as they are, "
             f"so its scores don't fall into four terms"
         )
     content, both = trace.value("embedding"), trace.value("position")

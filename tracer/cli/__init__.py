@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from importlib import import_module
 from pkgutil import iter_modules
+
+from tracer.quoting import quoted
 
 PREFIX = "command_"
 INTERRUPTED, BROKEN_PIPE = 130, 141
@@ -24,6 +27,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str):
+        message = re.sub("'[^']{80,}'", lambda given: quoted(given[0][1:-1]), message)
         raise ValueError(f"{message} (see {self.prog} --help)")
 
 

@@ -14,6 +14,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tracer.cli import options as shared
+from tracer.quoting import quoted, shortened
 from tracer.record import Trace
 
 WANTED = "expected SYMBOL=INT with a whole number from 1, such as D=64"
@@ -40,7 +41,7 @@ def pair(text: str) -> tuple[str, str]:
     """`"D=64"` as ("D", "64"). ArgumentTypeError for anything else."""
     name, equals, value = text.partition("=")
     if not (name.isidentifier() and equals and value):
-        raise argparse.ArgumentTypeError(f"{shared.quoted(text)} is not a size, {WANTED}")
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a size, {WANTED}")
     return name, value
 
 
@@ -54,11 +55,11 @@ def chosen(name: str, value: str, choices: dict[str, tuple], settings: Collectio
             return choice
     if name in choices:
         allowed = " or ".join(f"{name}={choice}" for choice in choices[name])
-        raise ValueError(f"{shared.quoted(f'{name}={value}')} is no choice, expected {allowed}")
+        raise ValueError(f"{quoted(f'{name}={value}')} is no choice, expected {allowed}")
     if name in settings and not shared.WHOLE.fullmatch(value):
-        raise ValueError(f"{shared.quoted(f'{name}={value}')} can't be set, expected a whole number from 0")
+        raise ValueError(f"{quoted(f'{name}={value}')} can't be set, expected a whole number from 0")
     if name not in settings and not (shared.WHOLE.fullmatch(value) and int(value)):
-        raise ValueError(f"{shared.quoted(f'{name}={value}')} is not a size, {WANTED}")
+        raise ValueError(f"{quoted(f'{name}={value}')} is not a size, {WANTED}")
     return int(value)
 
 
@@ -68,9 +69,9 @@ def run(options: argparse.Namespace) -> int:
     names = [name for name, _ in options.set]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"--set {name}=… is given {names.count(name)} times, expected once")
+            raise ValueError(f"--set {shortened(name)}=… is given {names.count(name)} times, expected once")
     if (options.name is None) == (options.module is None):
-        given = f"{options.name!r} and --module {options.module!r} are two models, expected one"
+        given = f"{quoted(options.name)} and --module {quoted(options.module)} are two models, expected one"
         raise ValueError("required: NAME, or --module PACKAGE.FILE:FACTORY" if options.name is None else given)
     if options.module and (other := next((o for o in ("image", "text", "weights") if getattr(options, o)), None)):
         raise ValueError(f"--{other} with --module: your own function makes the inputs, expected --set alone")
@@ -81,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
         if isinstance(error, RuntimeError) and "alloc" not in str(error):
             raise
         given = " ".join(f"{name}={value}" for name, value in options.set) or options.name or options.module
-        raise ValueError(f"{given!r} needs more memory than there is, expected smaller sizes") from error
+        raise ValueError(f"{quoted(given)} needs more memory than there is, expected smaller sizes") from error
     shared.show(trace, options)
     return 0
 
@@ -100,8 +101,8 @@ def _traced(options: argparse.Namespace, photo) -> Trace:
     model = tracer.load(options.name, weights=options.weights, **sizes)
     for kind in ("image", "text"):
         if getattr(options, kind) is not None and kind not in model.takes:
-            wrong = f"--{kind} {getattr(options, kind)!r}"
-            raise ValueError(f"{wrong}: {options.name!r} takes no {kind}, expected {' and '.join(model.takes)}")
+            wrong = f"--{kind} {quoted(getattr(options, kind))}"
+            raise ValueError(f"{wrong}: {quoted(options.name)} takes no {kind}, expected {' and '.join(model.takes)}")
     if sources.is_foreign(options.name):
         print(f"{options.name}: {model.weights}", file=sys.stderr)
     elif sizes and options.weights is None and model.weights != _usual(options.name):
@@ -122,6 +123,6 @@ def _photo(path: str):
     try:
         return open_photo(Path(path).read_bytes())
     except OSError as error:
-        raise type(error)(f"can't read {path!r}: {error.strerror or error}") from error
+        raise type(error)(f"can't read {quoted(path)}: {error.strerror or error}") from error
     except ValueError as error:
-        raise ValueError(f"{path!r}: {error}") from error
+        raise ValueError(f"{quoted(path)}: {error}") from error

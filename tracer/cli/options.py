@@ -8,15 +8,11 @@ import sys
 from collections.abc import Callable
 
 from tracer import files, views
+from tracer.quoting import quoted
 from tracer.record import Trace
 
 SAVED = ".safetensors"
 WHOLE = re.compile("[0-9]{1,9}")
-
-
-def quoted(text: str) -> str:
-    """What was given, quoted, and cut where it is long."""
-    return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 def whole(least: int) -> Callable[[str], int]:
@@ -47,11 +43,11 @@ def checked(options: argparse.Namespace) -> None:
         return
     if options.out.endswith(SAVED):
         if options.format:
-            given = f"--format {options.format} with --out {options.out!r}"
+            given = f"--format {options.format} with --out {quoted(options.out)}"
             raise ValueError(f"{given}: that file holds the whole trace, expected one of the two")
     elif not (options.format or views.format_of(options.out)):
         raise ValueError(
-            f"--out {options.out!r} names no format, expected --format or one of {views.suffixes()}, {SAVED}"
+            f"--out {quoted(options.out)} names no format, expected --format or one of {views.suffixes()}, {SAVED}"
         )
 
 

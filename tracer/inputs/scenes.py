@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 from tracer.inputs.shapes import SHAPES
+from tracer.quoting import quoted
 
 SIDE = 64
 """Height and width of a scene in pixels."""
@@ -95,7 +96,7 @@ class Scene:
         """
         for word, known in ((colour, COLOURS), (shape, SHAPES)):
             if word is not None and word not in known:
-                raise ValueError(f"{word!r} can't be drawn; expected one of {', '.join(known)}")
+                raise ValueError(f"{quoted(word)} can't be drawn; expected one of {', '.join(known)}")
         if number is not None and number not in range(len(self.things)):
             raise ValueError(f"object {number} is none of this scene's {len(self.things)}, counted from 0")
         changes = {key: word for key, word in (("colour", colour), ("shape", shape)) if word is not None}
@@ -203,7 +204,7 @@ def draw(
     quotes a count outside of 1 to 3.
     """
     if not counts or not set(counts) <= set(range(1, MOST + 1)):
-        raise ValueError(f"counts={tuple(counts)!r} can't be drawn: expected numbers of objects from 1 to {MOST}")
+        raise ValueError(f"counts={quoted(tuple(counts))} can't be drawn: expected numbers of objects from 1 to {MOST}")
     count = random.choice(np.array(counts), number)
     pairs = np.argwhere(np.ones((len(COLOURS), len(SHAPES)), dtype=bool))
     if allowed is not None:

@@ -12,6 +12,7 @@ from tracer.inputs.images import centre_crop, to_array
 from tracer.inputs.scenes import sample_scene
 from tracer.inputs.tensors import MEAN, STD
 from tracer.inputs.text import Words
+from tracer.quoting import quoted
 
 if TYPE_CHECKING:
     from tracer.model import Inputs, Model
@@ -28,7 +29,7 @@ def listed(text: str) -> list[str]:
     found = [sentence.strip() for line in text.splitlines() for sentence in line.split(";") if sentence.strip()]
     if not found:
         raise ValueError(
-            f"the text {text!r} has no sentence; at least one was expected, one a line or set apart by ';'"
+            f"the text {quoted(text)} has no sentence; at least one was expected, one a line or set apart by ';'"
         )
     return list(dict.fromkeys(found))
 
@@ -60,13 +61,13 @@ def sentences_input(vocabulary: Sequence[str], sample: str):
         if tokens.shape[1] > sizes["T_max"]:
             long = max(sentences, key=len)
             raise ValueError(
-                f"{long!r} and its begin and end are T={tokens.shape[1]} tokens, too many: the model reads at most "
-                f"T_max={sizes['T_max']}"
+                f"{quoted(long)} and its begin and end are T={tokens.shape[1]} tokens, too many: the model reads at "
+                f"most T_max={sizes['T_max']}"
             )
         if text is None:
             tokens = tokens % sizes["V"]
         elif tokens.max() >= sizes["V"]:
-            raise ValueError(f"{text!r} has words that this model, with V={sizes['V']}, does not know")
+            raise ValueError(f"{quoted(text)} has words that this model, with V={sizes['V']}, does not know")
         photo = (sample_scene().image() if image is None else image).convert("RGB")
         cut, crop = centre_crop(photo, sizes["H"], sizes["W"])
         pixels = torch.from_numpy(to_array(cut, card.get("mean", MEAN), card.get("std", STD)))

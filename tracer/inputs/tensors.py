@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from tracer.inputs.images import centre_crop, sample_photo, to_array
-from tracer.inputs.text import short
+from tracer.quoting import quoted
 
 if TYPE_CHECKING:
     from tracer.model import Inputs, Model
@@ -51,7 +51,7 @@ def text_input(tokenizer: type, vocabulary, sample: str, pad: str = ""):
                 raise
             numbers = [number % model.sizes["V"] for number in tokenizer(vocabulary).encode(text)]
         if not numbers:
-            raise ValueError(f"the text {text!r} has no token; at least one was expected")
+            raise ValueError(f"the text {quoted(text)} has no token; at least one was expected")
         if given.get("T", 0) > most:
             raise ValueError(f"T={given['T']} tokens are too many: the model reads at most T_max={most}")
         if "T" in given:
@@ -60,7 +60,7 @@ def text_input(tokenizer: type, vocabulary, sample: str, pad: str = ""):
             numbers = numbers[-most:]
         elif len(numbers) > most:
             raise ValueError(
-                f"{short(text)!r} has T={len(numbers)} tokens, too many: the model reads at most T_max={most}"
+                f"{quoted(text)} has T={len(numbers)} tokens, too many: the model reads at most T_max={most}"
             )
         elif pad:
             numbers += known.encode(pad) * (most - len(numbers))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tracer.quoting import quoted
+
 
 class Characters:
     """Each character of the vocabulary is a token; numbers count from 0."""
@@ -17,7 +19,7 @@ class Characters:
         for character in text:
             if character not in self._numbers:
                 raise ValueError(
-                    f"{short(text)!r} holds {character!r}, which is none of the {len(self.vocabulary)} characters "
+                    f"{quoted(text)} holds {quoted(character)}, which is none of the {len(self.vocabulary)} characters "
                     f"that the model knows"
                 )
         return [self._numbers[character] for character in text]
@@ -44,8 +46,8 @@ class Words:
         for word in words:
             if word not in self._numbers:
                 raise ValueError(
-                    f"{short(text)!r} holds {word!r}, which is none of the {len(self.vocabulary[2:])} words that the "
-                    f"model knows: {', '.join(self.vocabulary[2:])}"
+                    f"{quoted(text)} holds {quoted(word)}, which is none of the {len(self.vocabulary[2:])} words that "
+                    f"the model knows: {', '.join(self.vocabulary[2:])}"
                 )
         return [self._numbers[word] for word in words]
 
@@ -56,8 +58,3 @@ class Words:
     def decode(self, numbers: Sequence[int]) -> str:
         """The sentence that these tokens spell, without its begin and end."""
         return " ".join(self.vocabulary[number] for number in numbers if number > 1)
-
-
-def short(text: str) -> str:
-    """A text to be quoted in a sentence: no more than 40 characters of it."""
-    return text if len(text) <= 40 else text[:37] + "…"

@@ -14,6 +14,7 @@ from importlib.resources import files
 from pkgutil import iter_modules
 
 from tracer import sources
+from tracer.quoting import quoted
 
 WEIGHTS = files(__name__) / "weights"
 
@@ -43,11 +44,32 @@ def in_and_out(name: str) -> str:
 
 
 def card(name: str) -> dict | None:
-    """What is known of the shipped weights (sizes, data, figures, date), or None where none are shipped."""
+    """What is known of the shipped weights (sizes, data, figures, date), or None where none are shipped. ValueError in
+    one sentence that names a card that is damaged."""
     if sources.is_foreign(name):
         return None
     file = WEIGHTS / f"{_known(name)}.json"
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    return read_card(file) if file.is_file() else None
+
+
+def read_card(file) -> dict:
+    """The card in a file: JSON, with what the weights were trained at under "sizes". ValueError in one sentence that
+    names the file where it is anything else."""
+    name = quoted(str(file))
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"can't read the card {name}: {error.strerror or error}") from None
+    except (ValueError, RecursionError):
+        raise ValueError(f"can't read the card {name}: expected JSON") from None
+    if not isinstance(found, dict) or not isinstance(found.get("sizes"), dict):
+        raise ValueError(f'no sizes on the card {name}: expected them under "sizes"')
+    sizes, options = found["sizes"], found.get("options", {})
+    if not all(type(size) is int and size > 0 for size in sizes.values()):
+        raise ValueError(f'can\'t read the card {name}: expected whole numbers under "sizes"')
+    if not isinstance(options, dict):
+        raise ValueError(f'can\'t read the card {name}: expected choices by name under "options"')
+    return found
 
 
 def describe() -> list[dict[str, str]]:
@@ -95,7 +117,7 @@ def _parsed(name: str) -> ast.Module:
 def origin(name: str) -> str:
     """Where the weights come from, in a few words."""
     known = card(name)
-    return f"trained on {known['data']}" if known else "seeded random weights"
+    return f"trained on {known.get('data', 'data that its card does not name')}" if known else "seeded random weights"
 
 
 def spec_of(name: str):
@@ -162,6 +184,6 @@ def _facts(card: dict | None, *keys: str) -> dict | None:
 def _known(name: str) -> str:
     if name not in names():
         near = get_close_matches(str(name), names(), n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names())}"
-        raise ValueError(f"there is no model {name!r}; {hint}")
+        hint = f"did you mean {quoted(near[0])}?" if near else f"known are {', '.join(names())}"
+        raise ValueError(f"there is no model {quoted(name)}; {hint}")
     return name

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from tracer.probe import Vocabulary
+from tracer.quoting import quoted
 
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23)
 
@@ -43,7 +44,7 @@ def _axes(name, place, inputs) -> list[tuple[str, int]]:
         found = [place] if given in inputs and -inputs[given].dim() <= axis < inputs[given].dim() else []
     if not found:
         shapes = ", ".join(f"{given} {list(tensor.shape)}" for given, tensor in inputs.items())
-        raise ValueError(f"symbols: {name!r} is said to be axis {place!r}, which there is not: {shapes}")
+        raise ValueError(f"symbols: {quoted(name)} is said to be axis {quoted(place)}, which there is not: {shapes}")
     return [(given, axis % inputs[given].dim()) for given, axis in found]
 
 

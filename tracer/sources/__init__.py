@@ -15,6 +15,8 @@ from importlib.resources import files
 from pkgutil import iter_modules
 from typing import NamedTuple
 
+from tracer.quoting import quoted
+
 
 class Library(NamedTuple):
     """A file of this folder: the package that it needs, and names to start from with what they are."""
@@ -70,11 +72,11 @@ def source_of(name: str):
     if prefix not in libraries():
         near = get_close_matches(prefix, libraries(), n=1, cutoff=0.6)
         hint = f"did you mean {near[0]}:{id}?" if near else f"known are {', '.join(f'{p}:…' for p in libraries())}"
-        raise ValueError(f"there is no library {prefix!r} (in {name!r}); {hint}")
+        raise ValueError(f"there is no library {quoted(prefix)} (in {quoted(name)}); {hint}")
     library = libraries()[prefix]
     if not available(prefix):
         package = library.package
-        raise ValueError(f"{name!r} needs the package {package}, which is not installed: pip install {package}")
+        raise ValueError(f"{quoted(name)} needs the package {package}, which is not installed: pip install {package}")
     return import_module(f"{__name__}.{library.file}"), id
 
 
@@ -133,7 +135,7 @@ def load(name: str, *, weights=None, **config):
         raise
     except Exception as error:  # however the library says that sizes don't fit together
         asked = ", ".join(f"{symbol}={value}" for symbol, value in config.items())
-        raise ValueError(f"{name!r} can't be built with {asked or 'its sizes'}: {reason(error)}") from error
+        raise ValueError(f"{quoted(name)} can't be built with {asked or 'its sizes'}: {reason(error)}") from error
     net, card, origin = None, None, "seeded random weights"
     if weights is None and all(full[symbol] == value for symbol, value in spec.sizes.items()):
         net, card, origin = source.pretrained(id, spec, full)

@@ -10,6 +10,7 @@ import torch
 
 from tracer.inputs.tensors import photo_input
 from tracer.model import Inputs
+from tracer.quoting import quoted
 from tracer.record import Segment
 from tracer.results import class_probabilities, next_tokens
 
@@ -72,7 +73,7 @@ def said(tokenizer, model, text: str | None, given: dict[str, int]) -> tuple[lis
     own, text = text is None, TEXT if text is None else text
     numbers, words = tokens(tokenizer, text, model.sizes["V"])
     if not numbers:
-        raise ValueError(f"the text {text!r} has no token; at least one was expected")
+        raise ValueError(f"the text {quoted(text)} has no token; at least one was expected")
     most = model.sizes.get("T_max", max(len(numbers), given.get("T", 0)))
     length = given.get("T", min(len(numbers), most) if own else len(numbers))
     if length > most:

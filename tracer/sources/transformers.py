@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from importlib import import_module
+from os.path import isdir
 from pathlib import Path
 from pkgutil import iter_modules
 
@@ -26,6 +27,8 @@ PREFIX = "hf"
 PACKAGE = "transformers"
 HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 """What the hub calls a model: `owner/name`, or a name alone."""
+LONGEST = 96
+"""Letters of such a name, the slash among them."""
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 """The files of a checkpoint that hold its weights: one, or the list of several."""
 
@@ -88,7 +91,7 @@ def download(id: str) -> Download:
     files = Files(id)
     if not files.exist:
         return Download(0, "the name of a family has no weights of its own, so they are seeded random ones")
-    if Path(id).is_dir() or any(files.path(name, local=True) for name in WEIGHTS):
+    if isdir(id) or any(files.path(name, local=True) for name in WEIGHTS):
         return Download(0, "its weights are on this machine")
     if offline():
         return Download(0, f"{why()}, and its weights are not on this machine")
@@ -102,7 +105,7 @@ def check_no_folder(id: str) -> None:
         raise ValueError(
             f"{quoted(f'hf:{id}')} is no name of the model hub: one such as hf:openai-community/gpt2 was expected"
         )
-    if id not in _families() and Path(id).is_dir():
+    if id not in _families() and isdir(id):
         if not offline():
             on_the_hub(id)
         raise ValueError(_unknown(id))
@@ -165,10 +168,10 @@ def _families() -> dict[str, str]:
 
 @lru_cache(maxsize=256)  # what is missing now may be there later: errors are not remembered
 def _file(id: str, name: str, local: bool) -> Path:
-    if Path(id).is_dir():
+    if isdir(id):
         found = Path(id) / name
         found = found if found.is_file() else None
-    elif HUB_ID.fullmatch(id):
+    elif HUB_ID.fullmatch(id) and len(id) <= LONGEST:
         found = imported().utils.cached_file(
             id,
             name,
@@ -193,7 +196,7 @@ def _found(id: str):
         if id in known:
             family = import_module(known[id])
             return family, family.config()
-        if Path(id).is_dir() or id.startswith((".", "/", "~")):
+        if isdir(id) or id.startswith((".", "/", "~")):
             said = "is no folder with a config.json, which is where a checkpoint says what it is"
             raise ValueError(f"{quoted(f'hf:{id}')} {said}")
         raise ValueError(_unknown(id))

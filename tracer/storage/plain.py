@@ -178,7 +178,7 @@ class Reader:
             _expect(name in known, where, f"no field {quoted(name)}")
         for field in fields(record):
             required = field.default is MISSING and field.default_factory is MISSING
-            _expect(not required or field.name in data, where, f"a field {field.name!r}")
+            _expect(not required or field.name in data, where, f"a field {quoted(field.name)}")
         found = {name: self.typed(value, known[name], f"{where}.{name}") for name, value in data.items()}
         for name, value in found.items():
             _bounded(value, SHORT.get(name, TEXT), ITEMS if record is Trace else ITEMS_OF_A_RECORD, f"{where}.{name}")

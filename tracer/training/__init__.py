@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save
 from torch import nn
 
 from tracer import files
+from tracer.quoting import quoted
 from tracer.training import loop
 from tracer.weights import card_beside
 
@@ -41,11 +42,13 @@ def recipe(name: str, **settings: Any) -> Any:
     """The recipe of a model with some of its settings changed; ValueError where there is no such recipe or setting."""
     recipes = _recipes()
     if name not in recipes:
-        raise ValueError(f"no recipe for '{name}': expected {' or '.join(sorted(recipes))}")
+        raise ValueError(f"no recipe for {quoted(name)}: expected {' or '.join(sorted(recipes))}")
     known = [field.name for field in dataclasses.fields(recipes[name])]
     for setting in settings:
         if setting not in known:
-            raise ValueError(f"no setting '{setting}' in the recipe for '{name}': expected one of {', '.join(known)}")
+            raise ValueError(
+                f"no setting {quoted(setting)} in the recipe for {quoted(name)}: expected one of {', '.join(known)}"
+            )
     return recipes[name](**settings)
 
 
@@ -73,9 +76,10 @@ def train(
         raise ValueError(f"epochs={epochs}: expected a whole number from 1")
     if not 0 <= seed < 2**31:
         raise ValueError(f"seed={seed}: expected a whole number from 0 to {2**31 - 1}")
+    recipe(name)  # an unknown name is refused before it is a file's
     file = Path(out) if out else _shipped(name)
     if file.suffix != ".safetensors":
-        raise ValueError(f"can't write weights to '{file}': expected a name that ends in .safetensors")
+        raise ValueError(f"can't write weights to {quoted(file)}: expected a name that ends in .safetensors")
     before = _read_card(file) if file.exists() else {}
     made = recipe(name, **({"sizes": before["sizes"]} if before else {}) | settings)
     kept = {key: value for key, value in dataclasses.asdict(made).items() if key not in ("sizes", "epochs")}
@@ -125,7 +129,9 @@ def score(name: str, *, data: str | Path | None = None, weights: str | Path | No
     recipe(name)
     file = Path(weights) if weights else _shipped(name)
     if not file.exists():
-        raise FileNotFoundError(f"no weights in '{file}': make them with python -m tracer train {name} --out {file}")
+        raise FileNotFoundError(
+            f"no weights in {quoted(file)}: make them with python -m tracer train {name} --out {file}"
+        )
     made = recipe(name, sizes=_read_card(file)["sizes"])
     net = made.build(0)
     _load(net, file)
@@ -148,7 +154,7 @@ def _source(data: str | Path | None, made: Any) -> Path | None:
         return None
     source = Path(data) if data else ROOT.parent / "shared" / "data"
     if not source.exists():
-        raise FileNotFoundError(f"no data in '{source}': pass the folder or zip file that holds it (--data)")
+        raise FileNotFoundError(f"no data in {quoted(source)}: pass the folder or zip file that holds it (--data)")
     return source
 
 
@@ -156,7 +162,9 @@ def _read_card(file: Path) -> dict:
     card = card_beside(file)
     if card is None:
         name = file.with_suffix(".json")
-        raise FileNotFoundError(f"no card '{name}' beside the weights '{file}': expected one with their sizes")
+        raise FileNotFoundError(
+            f"no card {quoted(name)} beside the weights {quoted(file)}: expected one with their sizes"
+        )
     return card
 
 
@@ -164,10 +172,12 @@ def _read_checkpoint(file: Path, run: dict) -> dict:
     try:
         state = torch.load(file, map_location=loop.device(), weights_only=True)
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise ValueError(f"can't read the checkpoint '{file}': remove it to start anew") from error
+        raise ValueError(f"can't read the checkpoint {quoted(file)}: remove it to start anew") from error
     for key in ("seed", "sizes", "settings"):
         if state[key] != run[key]:
-            raise ValueError(f"'{file}' is of a run with {key} {state[key]}, not {run[key]}: remove it to start anew")
+            raise ValueError(
+                f"{quoted(file)} is of a run with {key} {state[key]}, not {run[key]}: remove it to start anew"
+            )
     return state
 
 
@@ -182,4 +192,4 @@ def _load(net: nn.Module, file: Path) -> None:
     try:
         net.load_state_dict(load_file(file))
     except (RuntimeError, SafetensorError) as error:
-        raise ValueError(f"the weights in '{file}' don't fit the sizes on their card") from error
+        raise ValueError(f"the weights in {quoted(file)} don't fit the sizes on their card") from error

@@ -14,6 +14,8 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional as F
 
+from tracer.quoting import quoted
+
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2470, 0.2435, 0.2616)
@@ -42,19 +44,21 @@ def read(data: Path, part: str) -> Images:
     source = _find(data, part)
     files = _files_of_zip(source, part) if source.is_file() else _files_of_folder(source)
     if not files:
-        raise ValueError(f"no images in '{source}': expected {part}/<class>/<number>.jpg")
+        raise ValueError(f"no images in {quoted(source)}: expected {part}/<class>/<number>.jpg")
     images, labels = [], []
     for label, content in files:
         if label not in CLASSES:
-            raise ValueError(f"unknown class '{label}' in '{source}': expected one of {', '.join(CLASSES)}")
+            raise ValueError(f"unknown class {quoted(label)} in {quoted(source)}: expected one of {', '.join(CLASSES)}")
         try:
             images.append(np.asarray(Image.open(io.BytesIO(content)).convert("RGB")))
         except (UnidentifiedImageError, OSError) as error:
-            raise ValueError(f"can't read an image of class '{label}' in '{source}': expected JPEG files") from error
+            raise ValueError(
+                f"can't read an image of class {quoted(label)} in {quoted(source)}: expected JPEG files"
+            ) from error
         labels.append(CLASSES.index(label))
     shapes = {image.shape for image in images}
     if len(shapes) > 1:
-        raise ValueError(f"images of several shapes in '{source}', {sorted(shapes)}: expected one")
+        raise ValueError(f"images of several shapes in {quoted(source)}, {sorted(shapes)}: expected one")
     return Images(torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous(), torch.tensor(labels))
 
 
@@ -94,7 +98,7 @@ def _find(data: Path, part: str) -> Path:
     for source in (archive, data / part):
         if source.exists():
             return source
-    raise FileNotFoundError(f"no CIFAR-10 {part} images in '{data}': expected {archive.name} or a folder {part}/")
+    raise FileNotFoundError(f"no CIFAR-10 {part} images in {quoted(data)}: expected {archive.name} or a folder {part}/")
 
 
 def _files_of_zip(source: Path, part: str) -> list[tuple[str, bytes]]:
@@ -103,7 +107,7 @@ def _files_of_zip(source: Path, part: str) -> list[tuple[str, bytes]]:
             paths = [name.split("/") for name in sorted(archive.namelist()) if name.endswith(".jpg")]
             return [(path[1], archive.read("/".join(path))) for path in paths if len(path) == 3 and path[0] == part]
     except zipfile.BadZipFile as error:
-        raise ValueError(f"can't read '{source}': expected a zip file") from error
+        raise ValueError(f"can't read {quoted(source)}: expected a zip file") from error
 
 
 def _files_of_folder(source: Path) -> list[tuple[str, bytes]]:

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from tracer.inputs.text import Characters
 from tracer.models.nanogpt import SHAKESPEARE, SPEC, NanoGPT
+from tracer.quoting import quoted
 from tracer.training.optimizers import optimizers
 
 SIZES = SPEC.sizes
@@ -62,15 +63,17 @@ class Recipe:
         """
         file = data / FILE if data.is_dir() else data
         if not file.is_file():
-            raise FileNotFoundError(f"no text in '{data}': expected {FILE}")
+            raise FileNotFoundError(f"no text in {quoted(data)}: expected {FILE}")
         try:
             numbers = Characters(SHAKESPEARE[: self.sizes["V"]]).encode(file.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ValueError(f"can't read the text '{file}': {error}") from error
+            raise ValueError(f"can't read the text {quoted(file)}: {error}") from error
         cut = int(TRAINED * len(numbers))
         chosen = Text(torch.tensor(numbers[:cut] if part == "train" else numbers[cut:]), self.sizes["T_max"])
         if not len(chosen):
-            raise ValueError(f"'{file}' has {len(numbers)} characters: expected at least {20 * self.sizes['T_max']}")
+            raise ValueError(
+                f"{quoted(file)} has {len(numbers)} characters: expected at least {20 * self.sizes['T_max']}"
+            )
         return chosen
 
     def build(self, seed: int) -> NanoGPT:

@@ -11,6 +11,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
+from tracer.quoting import quoted
+
 if TYPE_CHECKING:
     import pandas
 
@@ -27,7 +29,7 @@ def render(trace: Trace, level: str = "steps", format: str = "table") -> str:
     """
     check_level(level, trace)
     if format not in FORMATS:
-        raise ValueError(f"{format!r} is not a format, expected one of {', '.join(FORMATS)}")
+        raise ValueError(f"{quoted(format)} is not a format, expected one of {', '.join(FORMATS)}")
     return _format(format).render(trace, level).rstrip("\n") + "\n"
 
 
@@ -64,9 +66,9 @@ def _format(name: str):
 def check_level(level: str, trace: Trace | None = None) -> None:
     """ValueError for an unknown level, or one that the trace does not have."""
     if level not in LEVELS:
-        raise ValueError(f"{level!r} is not a level, expected one of {', '.join(LEVELS)}")
+        raise ValueError(f"{quoted(level)} is not a level, expected one of {', '.join(LEVELS)}")
     if level == "primitives" and trace is not None and trace.ops and not trace.decompositions:
         raise ValueError(
-            f"this trace of {trace.model!r} was made without primitives: `python -m tracer trace NAME --level "
+            f"this trace of {quoted(trace.model)} was made without primitives: `python -m tracer trace NAME --level "
             "primitives --out FILE`, or primitives=True in Python, makes one that has them"
         )

@@ -6,6 +6,7 @@ import torch
 
 from tracer.inputs.tensors import photo_input
 from tracer.model import Inputs, Spec
+from tracer.quoting import quoted
 from tracer.record import Segment
 from tracer.sources.configured import ATTENTION, builder, sizes_of, tokens
 from tracer.sources.transformers import imported
@@ -55,7 +56,7 @@ def prepared(tokenizer):
     def prepare(model, image, text, given) -> Inputs:
         sentences = [line.strip() for line in (SENTENCES if text is None else text).splitlines() if line.strip()]
         if not sentences:
-            raise ValueError(f"the text {text!r} has no sentence; at least one was expected")
+            raise ValueError(f"the text {quoted(text)} has no sentence; at least one was expected")
         count, most = given.get("K", len(sentences)), model.sizes["T_max"]
         sentences = (sentences * count)[:count]
         rows = [tokens(tokenizer, sentence, model.sizes["V"] - 1)[0][: most - 1] for sentence in sentences]
