@@ -62,11 +62,11 @@ RESULTS = (
 
 def made(chance: Random, folder: Path) -> bytes:
     """The bytes of a file."""
-    data = generated(chance) if chance.random() < 0.1 else chance.choice((*originals()[:1] * 30, *originals()[1:]))
-    if chance.random() < 0.08:
+    data = generated(chance) if chance.random() < 0.06 else chance.choice((*originals()[:1] * 120, *originals()[1:]))
+    if chance.random() < 0.04:
         return mutate.damaged(data, chance)
-    tensors, header = safetensors.torch.load(data), json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    fields = json.loads(header["__metadata__"]["trace"])
+    tensors, text = _parts(data)
+    tensors, fields = dict(tensors), json.loads(text)
     if chance.random() < 0.3:
         fields["result"] = {key: _tagged(value) for key, value in chance.choice(RESULTS).items()}
     if chance.random() < 0.15:
@@ -92,16 +92,17 @@ def opened(data: bytes, chance: Random) -> Trace:
 
 
 def shown(trace: Trace, chance: Random) -> None:
-    """Every view of the run, its attention, and now and then a page of the app on it."""
+    """Two views of each level of the run, and now and then a page of the app on it."""
     for level in views.LEVELS:
         if level == "primitives" and trace.ops and not trace.decompositions:
             continue
-        views.table(trace, level)
-        for name in views.FORMATS:
+        for name in chance.sample(views.FORMATS, 2):
             text = views.render(trace, level, name)
             text.encode()
             assert name != "html" or "<script" not in text.lower(), "the HTML of a run holds a script"
-    if chance.random() < 0.1:
+        if chance.random() < 0.2:
+            views.table(trace, level)
+    if chance.random() < 0.04:
         drawn(chance, trace)
 
 
@@ -112,6 +113,13 @@ def originals() -> tuple[bytes, ...]:
     text = {"L": 1, "T_max": 5, "D": 6, "h": 2, "d_ff": 5, "V": 7}
     runs = tracer.load("vit", **small).trace(), tracer.load("nanogpt", **text).trace(primitives=True)
     return tuple(_bytes(run) for run in (handmade.sample(), *runs))
+
+
+@lru_cache(maxsize=4)
+def _parts(data: bytes) -> tuple[dict[str, torch.Tensor], str]:
+    """The tensors of a file and the JSON of its trace."""
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return safetensors.torch.load(data), header["__metadata__"]["trace"]
 
 
 def generated(chance: Random) -> bytes:
