@@ -3,7 +3,7 @@
 import streamlit as st
 
 from pages.shared import claims, components, frame, session, texts, tokens
-from tracer.attention import segments
+from tracer.attention import layers, segments
 from tracer.figures import maps
 
 TITLE = "Attention"
@@ -31,6 +31,8 @@ if "random weights" in trace.weights:
     )
 if maps.blocks(trace, part):
     components.attention_map(trace, part)
+elif maps.too_large(trace, part):
+    st.info(texts.too_large(next(record for record in layers(trace, part) if not record.problem)))
 st.page_link("pages/mask.py", label="Who may look at whom: the mask that ran", icon=":material/grid_on:")
 st.caption(
     f"What such a map does not show: how much a {what} changed the answer. The weights say where values are taken "

@@ -5,6 +5,7 @@ import streamlit as st
 from pages.shared import frame, influence, session, texts, tokens
 from tracer.attention import layers, parts, segments
 from tracer.figures import masks as pictures
+from tracer.figures.budget import drawn
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 
@@ -81,6 +82,9 @@ named = segments(trace, part)
 
 from tracer import masks  # noqa: E402  (the title is drawn before torch is imported)
 
+if not drawn(trace, layers(trace, part)[0]):
+    st.info(texts.too_large(layers(trace, part)[0]))
+    frame.leave()
 try:
     cells = masks.visible(trace, 0, part=part)
 except ValueError as error:

@@ -13,6 +13,9 @@ TITLE = "Overview"
 ICON = ":material/image:"
 ORDER = 1
 
+NOTES = 20
+"""Notes of a run that are shown; it may be somebody’s own, with one for each tensor that was not saved."""
+
 frame.enter()
 st.html(Path(__file__).with_suffix(".css"))
 saved = session.given().trace
@@ -115,5 +118,5 @@ else:
     whole = st.container()
 with whole:
     way(trace)
-for note in trace.notes:
+for note in trace.notes[:NOTES]:
     st.caption(texts.plain(note))

@@ -10,7 +10,9 @@ import streamlit as st
 from pages.shared import components, session, writing
 from pages.shared.texts import literal, plain, unlearned
 from tracer.figures import answers, classes, photos
+from tracer.figures.budget import ROWS
 from tracer.inputs.scenes import VOCABULARY
+from tracer.quoting import shortened
 from tracer.record import Trace
 
 PLAIN = {"displayModeBar": False}
@@ -35,7 +37,7 @@ def _as_recorded():
     """Says so where a result is not as it should be: out of a stranger's file, whose results nobody checked."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, IndexError):
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, MemoryError):
         st.caption("The answer that this run recorded can’t be read.")
 
 
@@ -47,6 +49,10 @@ def more(trace: Trace) -> dict[str, Callable[[], None]]:
     return {"The next word": partial(_next_word, trace), **writes}
 
 
+FREE_TEXT = 100_000
+"""Letters of a text that is shown; of a longer one the beginning and the end."""
+WORDS = 200
+"""Words that can be chosen one by one."""
 WIDE = {"reconstruction"}
 """Results that stand below the photo, over the whole width of the page."""
 LONG = {"next"}
@@ -55,8 +61,8 @@ LONG = {"next"}
 
 def _bars(title: str, names, shares, axis: str, what: str, count: int | None) -> None:
     """The likeliest as bars; `what` names them in the plural, `count` is how many the model knows."""
-    ranked = classes.ranking([answers.shown(name) for name in names], shares)
-    st.subheader(plain(title))
+    ranked = classes.ranking([shortened(answers.shown(name)) for name in names], shares)
+    st.subheader(plain(shortened(title, 200)))
     figure = classes.bars(*zip(*ranked, strict=True))
     figure.update_yaxes(title=axis)
     st.plotly_chart(figure, alt=classes.describe(*zip(*ranked, strict=True)), config=PLAIN)
@@ -76,7 +82,7 @@ def _vocabulary(trace: Trace) -> int | None:
 
 def _next(result, trace, below) -> None:
     st.markdown("The text so far:")
-    st.code("".join(result["text"]), language=None, wrap_lines=True)
+    st.code(shortened("".join(result["text"]), FREE_TEXT), language=None, wrap_lines=True)
     first, unit = classes.ranking(result["tokens"], result["probabilities"])[0][0], result.get("unit", "character")
     bare = result.get("stand_in") == "bytes"
     if bare:
@@ -94,7 +100,7 @@ def _next(result, trace, below) -> None:
 
 
 def _tokens(result, trace, below) -> None:
-    given, said = "".join(result["text"]), "".join(result["tokens"])
+    given, said = (shortened("".join(result[name]), FREE_TEXT) for name in ("text", "tokens"))
     st.subheader("The answer")
     st.code(f"{given}\n→\n{said}", language=None)
     said = "What goes in, and below it the most probable token at each place."
@@ -109,13 +115,13 @@ def _tokens(result, trace, below) -> None:
     with st.expander("Each place and its probability"):
         st.dataframe(
             {
-                "place": list(range(len(result["tokens"]))),
-                "in": [answers.shown(token) for token in result["text"]],
-                "out": [answers.shown(token) for token in result["tokens"]],
-                "probability": [classes.percent(share) for share in result["probabilities"]],
+                "place": list(range(len(result["tokens"][:ROWS]))),
+                "in": [answers.shown(token) for token in result["text"][:ROWS]],
+                "out": [answers.shown(token) for token in result["tokens"][:ROWS]],
+                "probability": [classes.percent(share) for share in result["probabilities"][:ROWS]],
             },
             hide_index=True,
-            height="content",
+            height="content" if len(result["tokens"]) <= 100 else "auto",
         )
 
 
@@ -129,7 +135,7 @@ def _caption(result, trace, below) -> None:
         return
     from tracer.attention.regions import region
 
-    words = [*trace.words[1:], result["tokens"][0]]
+    words = [*trace.words[1:], result["tokens"][0]][-WORDS:]
     names = [*words[:-1], f"next: {words[-1]}"]
     known = result.get("pointing") or [{"layer": trace.attentions[-1].layer}]
     with below:

@@ -9,11 +9,14 @@ from tracer import notation
 from tracer.categories import COMPUTING, category
 from tracer.figures import operations as bars
 from tracer.figures import operations_table
+from tracer.figures.budget import ROWS
 from tracer.figures.labels import amount, scientific, shape_numbers
-from tracer.quoting import quoted
+from tracer.quoting import quoted, shortened
 from tracer.record import Decomposition, Op, TensorRecord, Trace
 
 PLAIN = {"displayModeBar": False}
+LINKED = 4
+"""Operations before and after one that have a button each."""
 MEANING = {
     "steps": "The lines of the textbook: one symbol, one equation, one shape.",
     "ops": "Each tensor operation that PyTorch ran, in order, under the module that it ran in.",
@@ -54,7 +57,11 @@ def listing(trace: Trace, level: str) -> None:
     """The table; a row that is chosen is shown below it."""
     chosen = f"step {address.last_step(trace)}" if level == "steps" else f"op {_number(trace)}"
     data = operations_table.table(trace, level, opened(trace, level), chosen)
+    rows = data["rows"]
+    data["rows"] = rows[:ROWS]
     clicked = components.operations_table(data)
+    if len(rows) > ROWS:
+        st.caption(f"These are the first {ROWS:,} of {len(rows):,} rows; `python -m tracer open` lists them all.")
     st.caption("Choose a module to unfold it, a row to see all of it below, the head of a column to sort by it.")
     if clicked and clicked != chosen:
         kind, _, id = clicked.partition(" ")
@@ -107,11 +114,12 @@ def operation(trace: Trace) -> None:
         st.info("This run has no operations.")
         return
     number = _number(trace)
-    names = [f"{op.index}: {op.op}" + (f" in {op.module}" if op.module else "") for op in trace.ops]
+    listed = trace.ops[max(0, number - ROWS // 2) :][:ROWS]
+    names = {op.index: f"{op.index}: {op.op}" + (f" in {op.module}" if op.module else "") for op in listed}
     st.session_state["op listed"] = number
     st.selectbox(
         "Operation",
-        range(len(trace.ops)),
+        list(names),
         key="op listed",
         format_func=lambda number: names[number],
         on_change=lambda: go(st.session_state["op listed"]),
@@ -141,8 +149,8 @@ def _line(op: Op) -> None:
 
 def _tensors(trace: Trace, op: Op) -> dict[str, list[str]]:
     """Inputs and outputs as a table: shapes in symbols and numbers, and where each comes from."""
-    rows = [("input", i, tensor, _made(trace, tensor)) for i, tensor in enumerate(op.inputs)]
-    rows += [("output", i, tensor, "this operation") for i, tensor in enumerate(op.outputs)]
+    rows = [("input", i, tensor, _made(trace, tensor)) for i, tensor in enumerate(op.inputs[:ROWS])]
+    rows += [("output", i, tensor, "this operation") for i, tensor in enumerate(op.outputs[:ROWS])]
     return {
         "": [f"{kind} {i}" for kind, i, *_ in rows],
         "in symbols": [notation.shape_text(tensor.symbolic) if tensor.symbolic else "–" for _, _, tensor, _ in rows],
@@ -165,9 +173,9 @@ def _maker(trace: Trace, tensor: TensorRecord) -> Op | None:
 def _makers(trace: Trace, op: Op) -> None:
     """The way back to the operations that made the inputs, and on to those that take the outputs."""
     before = {made.index: made for tensor in op.inputs if (made := _maker(trace, tensor)) and made.index != op.index}
-    after = [other for other in trace.ops if any(tensor.maker == op.index for tensor in other.inputs)][:4]
+    after = [other for other in trace.ops if any(tensor.maker == op.index for tensor in other.inputs)][:LINKED]
     with st.container(horizontal=True):
-        for made in before.values():
+        for made in list(before.values())[:LINKED]:
             st.button(f"{made.index}: {made.op}", icon=":material/arrow_back:", on_click=go, args=(made.index,))
         for other in after:
             label = f"{other.index}: {other.op}"
@@ -182,7 +190,7 @@ def _cost(op: Op) -> None:
         symbols = f" $= {notation.latex(formula)}$" if value and formula not in ("?", str(value)) else ""
         st.markdown(f"**{value:,}** {name}{symbols}")
     if op.parameters:
-        st.caption(texts.plain("Parameters: " + ", ".join(op.parameters)))
+        st.caption(texts.plain("Parameters: " + shortened(", ".join(op.parameters), 1000)))
     if not op.flops and category(op.op) in COMPUTING:
         st.caption("Counted are products of matrices only, as everywhere in the field: 2 FLOP per multiply-add.")
 
@@ -226,15 +234,16 @@ def _primitives(trace: Trace, op: Op) -> None:
     else:
         only = "It lays data out anew, and is its own only primitive." if category(op.op) not in COMPUTING else ""
         st.caption(texts.plain(one.note + "." if one.note else only or "It is its own only primitive."))
+    parts = one.primitives[:ROWS]
     st.dataframe(
         {
-            "": list(range(len(one.primitives))),
-            "primitive": [part.name for part in one.primitives],
-            "category": [category(part.name) for part in one.primitives],
-            "inputs": [operations_table.shapes(part.inputs) for part in one.primitives],
-            "outputs": [operations_table.shapes(part.outputs) for part in one.primitives],
-            "made from": [", ".join(str(t.maker) for t in part.inputs) for part in one.primitives],
-            "opened from": [part.within.replace("/", " → ") for part in one.primitives],
+            "": list(range(len(parts))),
+            "primitive": [part.name for part in parts],
+            "category": [category(part.name) for part in parts],
+            "inputs": [operations_table.shapes(part.inputs) for part in parts],
+            "outputs": [operations_table.shapes(part.outputs) for part in parts],
+            "made from": [", ".join(str(t.maker) for t in part.inputs) for part in parts],
+            "opened from": [part.within.replace("/", " → ") for part in parts],
         },
         hide_index=True,
         alt=f"{len(one.primitives)} primitives of operation {op.index}",

@@ -11,6 +11,7 @@ from pages.shared.components import copy_button, drawing
 from tracer import notation
 from tracer.figures import products, tensors
 from tracer.figures import terms as pictures
+from tracer.figures.budget import ROWS, VALUES
 from tracer.figures.classes import answer
 from tracer.figures.colours import STREAMLIT
 from tracer.figures.labels import scientific, shape_numbers, symbol_text
@@ -44,7 +45,7 @@ def choose(trace: Trace) -> Step:
     st.session_state["part"] = part
     st.selectbox("Part of the model", list(where), key="part", on_change=_open_part, args=(where,))
     only = st.toggle("Only where the shape in symbols changes", key="only_changes", persist_state="session")
-    shown = [step for step in where[part] if not only or _changes(trace, step)]
+    shown = [step for step in where[part] if not only or step.id in _changes(trace)]
     st.session_state["listed"] = current.id if current in shown else None
     with st.container(key="steps"):
         st.radio(
@@ -72,9 +73,10 @@ def _open_part(where: dict[str, list[Step]]) -> None:
     go(where[st.session_state["part"]][0].id)
 
 
-def _changes(trace: Trace, step: Step) -> bool:
-    index = trace.steps.index(step)
-    return index == 0 or trace.steps[index - 1].symbolic != step.symbolic
+def _changes(trace: Trace) -> set[str]:
+    """The ids of the steps whose shape in symbols is not that of the step before."""
+    pairs = zip((None, *trace.steps), trace.steps, strict=False)
+    return {step.id for last, step in pairs if last is None or last.symbolic != step.symbolic}
 
 
 def heading(trace: Trace, step: Step) -> None:
@@ -104,7 +106,8 @@ def equation(step: Step) -> None:
 
 def source_lines(trace: Trace, step: Step) -> dict[str, dict[int, str]]:
     """The lines of the model's code that the step's operations ran in, by file, in the order in which they ran."""
-    ran = [op.source for op in trace.ops if op.index in step.ops] or [step.source]
+    covered = set(step.ops)
+    ran = [op.source for op in trace.ops if op.index in covered] or [step.source]
     files: dict[str, dict[int, str]] = {}
     for source in filter(None, ran):
         files.setdefault(source.file, {})[source.line] = source.text.strip()
@@ -133,11 +136,15 @@ def tensor(trace: Trace, step: Step) -> None:
         never = "It is never held: a fused operation goes through it. The equation says what it would be."
         st.caption(never if step.recomputed else "The tensor of this step was not kept, to hold memory down.")
         return
-    values, names = tensors.as_array(value), list(step.symbolic)
-    values, names = (values[None], ["1", *names]) if values.ndim == 1 else (values, names)
+    values, names = value, list(step.symbolic)
+    while values.ndim < 2:
+        values, names = values[None], ["1", *names]
+    if not values.numel() or values.shape[-2:].numel() > VALUES:
+        st.caption(f"The tensor of this step has {values.shape[-2:].numel():,} values in a matrix: it is not drawn.")
+        return
     st.subheader("The tensor")
     index = [_index(names[axis], size, axis) for axis, size in enumerate(values.shape[:-2])]
-    matrix = values[tuple(index)]
+    matrix = tensors.as_array(values[tuple(index)])
     square = step.stage == "attention" and names[-1] == names[-2]
     figure = tensors.heatmap(
         matrix,
@@ -235,7 +242,7 @@ def operations(ops: Sequence[Op]) -> None:
             "outputs": "  ".join(shape_numbers(one.shape) for one in op.outputs),
             "in symbols": "  ".join(notation.shape_text(one.symbolic) for one in op.outputs if one.symbolic),
         }
-        for op in ops
+        for op in ops[:ROWS]
     ]
     widths = {"op": 50, "name": 110, "inputs": 165, "outputs": 110, "in symbols": 130, "module": 140, "source": 95}
     columns = {name: st.column_config.Column(width=width) for name, width in widths.items()}
@@ -247,6 +254,8 @@ def operations(ops: Sequence[Op]) -> None:
         column_config=columns,
         column_order=("op", "name", "inputs", "outputs", "in symbols", "parameters", "FLOP", "module", "source"),
     )
+    if len(ops) > ROWS:
+        st.caption(f"These are the first {ROWS:,} of {len(ops):,} operations; `python -m tracer open` lists them all.")
 
 
 def how_it_counts() -> None:

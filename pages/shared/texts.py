@@ -7,7 +7,7 @@ from pages.shared.session import View
 from tracer import models, notation, notes
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
-from tracer.record import Step, Trace
+from tracer.record import AttentionRecord, Step, Trace
 
 
 def plain(text: str) -> str:
@@ -58,6 +58,14 @@ def seen(view: View) -> str:
     return (
         f"{view.image.height} × {view.image.width} pixels, that is {view.rows} × {view.columns} patches of {side}. "
         "Each becomes one token, in reading order, counted from 0."
+    )
+
+
+def too_large(record: AttentionRecord) -> str:
+    """Why the attention of a run is not drawn."""
+    return (
+        f"This attention has {record.queries:,} queries × {record.keys:,} keys, which is more than a page can show. In "
+        f"Python, `trace.attention(layer={record.layer}, query=0)` gives one row of it."
     )
 
 

@@ -50,8 +50,8 @@ def unseen(trace: Trace) -> tuple[str, tuple[int, ...]]:
     """(tower, patches): the tower that was given only some patches, and those that it was not; ("", ()) if none."""
     for segment in trace.segments:
         if segment.places and trace.picture:
-            patches = range(trace.picture.rows * trace.picture.columns)
-            return segment.part, tuple(patch for patch in patches if patch not in segment.places)
+            patches, seen = range(trace.picture.rows * trace.picture.columns), set(segment.places)
+            return segment.part, tuple(patch for patch in patches if patch not in seen)
     return "", ()
 
 

@@ -8,7 +8,10 @@ from PIL import Image
 
 from tracer.figures.classes import percent, ranking
 from tracer.figures.colours import MASK, SEQUENTIAL, STAGES
+from tracer.quoting import shortened
 
+SIDE, CLASSES, LETTERS, NAMED = 400, 256, 100, 100_000
+"""Of what is drawn: cells on a side, classes, letters of a class, and cells that each say their class."""
 CLEAR = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
 
 SUBSCRIPT = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
@@ -21,7 +24,7 @@ def shown(token: str) -> str:
 
 def numbered(token: str, place: int) -> str:
     """A token with its place as a subscript, so that two alike can be told apart: `red₃`."""
-    return shown(token) + str(place).translate(SUBSCRIPT)
+    return shortened(shown(token)) + str(place).translate(SUBSCRIPT)
 
 
 def short(result: Mapping[str, object]) -> str:
@@ -43,6 +46,9 @@ def label_map(
     """
     numbers, count = np.asarray(labels), len(classes)
     high, wide = numbers.shape
+    if max(high, wide) > SIDE or count > CLASSES or any(len(name) > LETTERS for name in classes):
+        raise ValueError(f"{high} × {wide} labels of {count} classes are too many to draw")
+    named = numbers.size <= NAMED
     palette = ["#c9ced6", *(colour for name, colour in STAGES.items() if name != "norm")]
     palette = [palette[index % len(palette)] for index in range(count)]
     scale = [[edge / count, palette[index]] for index in range(count) for edge in (index, index + 1)]
@@ -54,8 +60,8 @@ def label_map(
             colorscale=scale,
             showscale=False,
             opacity=opacity,
-            text=[[classes[label] for label in line] for line in numbers],
-            hovertemplate="row %{y}, column %{x}: %{text}<extra></extra>",
+            text=[[classes[label] for label in line] for line in numbers] if named else None,
+            hovertemplate=f"row %{{y}}, column %{{x}}: {'%{text}' if named else 'class %{z}'}<extra></extra>",
         )
     )
     if photo is not None:
@@ -94,8 +100,10 @@ def panel(values: np.ndarray, unit: str = "", cell: str = "pixel", ends: tuple[f
     The scale runs between these `ends`. Cells of NaN are hidden, and have the colour of what a mask closes. Pictures
     of one row have the same place for the matrix, with a bar or without.
     """
-    values = np.asarray(values, dtype=float)
+    values = np.asarray(values, dtype=np.float32)
     high, wide = values.shape
+    if max(high, wide) > SIDE:
+        raise ValueError(f"{high} × {wide} values are too many to draw")
     figure = go.Figure(
         go.Heatmap(
             z=values,

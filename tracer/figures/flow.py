@@ -10,10 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
-from tracer.record import Op, Step, Trace
+from tracer.record import Step, Trace
 
 INPUT = "input "
+TAKEN = 64
+"""Steps and inputs that one step is said to take at most; ours take three."""
+NESTED = 16
+"""Lanes that meet in lanes that meet, and so on."""
+COMPARED = 50_000
+"""Equations that are searched for a symbol that no op leads to."""
 
 
 def sources(trace: Trace) -> dict[str, tuple[str, ...]]:
@@ -21,49 +28,59 @@ def sources(trace: Trace) -> dict[str, tuple[str, ...]]:
     through ops that only lead to the tensor of a step."""
     ops = {op.index: op for op in trace.ops}
     ends = {step.ops[-1]: step.id for step in trace.steps if step.ops}
-    known: dict[int, dict[str, None]] = {}
-
-    def makers(op: Op) -> dict[str, None]:
-        if op.index not in known:
-            known[op.index] = {}
-            found: dict[str, None] = {}
-            for taken in op.inputs:
-                made = ops.get(taken.maker) if isinstance(taken.maker, int) else None
-                if made is None:
-                    if isinstance(taken.maker, str) and taken.maker.startswith(INPUT):
-                        found[taken.maker] = None
-                elif made.index in ends and made.step != op.step:
-                    found[ends[made.index]] = None
-                else:
-                    found |= makers(made)
-            known[op.index] = found
-        return known[op.index]
+    makers: dict[int, dict[str, None]] = {}
+    for op in trace.ops:  # in the order in which they ran, so that what made an input is known already
+        found: dict[str, None] = {}
+        for taken in op.inputs:
+            made = ops.get(taken.maker) if isinstance(taken.maker, int) else None
+            if made is None:
+                if isinstance(taken.maker, str) and taken.maker.startswith(INPUT):
+                    found[taken.maker] = None
+            elif made.index in ends and made.step != op.step:
+                found[ends[made.index]] = None
+            else:
+                found |= makers.get(made.index, {})
+            if len(found) >= TAKEN:
+                break
+        makers[op.index] = found
 
     out: dict[str, tuple[str, ...]] = {}
+    left = [COMPARED]
     before: list[Step] = []
     for step in trace.steps:
         if step.recomputed or (before and before[-1].recomputed and before[-1].layer == step.layer):
-            found = dict.fromkeys(_in_equation(step, before))
+            found = dict.fromkeys(_in_equation(step, before, left))
         else:
-            found = {id: None for index in step.ops if index in ops for id in makers(ops[index])}
-        out[step.id] = tuple(id for id in found if id != step.id)
+            found = {id: None for index in step.ops if index in ops for id in makers[index]}
+        out[step.id] = tuple(islice((id for id in found if id != step.id), TAKEN))
         before.append(step)
     used = {id for found in out.values() for id in found}
-    for place, step in enumerate(trace.steps[:-1]):  # what the code only looked at leads to no op: equations name it
-        later = trace.steps[place + 1 :]
-        if step.id not in used and (takes := next((other for other in later if _in_equation(other, [step])), None)):
+    unused = [place for place, step in enumerate(trace.steps[:-1]) if step.id not in used]
+    for place in unused:
+        step, later = trace.steps[place], trace.steps[place + 1 :]
+        # what the code only looked at leads to no op: equations name it
+        if takes := next((other for other in later if _in_equation(other, [step], left)), None):
             out[takes.id] = (*out[takes.id], step.id)
     return out
 
 
-def _in_equation(step: Step, before: Sequence[Step]) -> list[str]:
-    """Ids of the earlier steps whose symbols stand on the right of the equation, a longer symbol before its parts."""
+def _in_equation(step: Step, before: Sequence[Step], left: list[int]) -> list[str]:
+    """Ids of the earlier steps whose symbols stand on the right of the equation, a longer symbol before its parts.
+
+    `left` holds how many more may be looked for."""
     right, found = step.latex.partition("=")[2], []
-    for symbol, id in sorted({other.symbol: other.id for other in before}.items(), key=lambda named: -len(named[0])):
+    left[0] -= 1 + len(before) // 50
+    if left[0] <= 0:
+        return found
+    named = {other.symbol: other.id for other in before if other.symbol and other.symbol in right}
+    for symbol, id in sorted(named.items(), key=lambda named: -len(named[0])):
         alone = r"(?<![\\{_^A-Za-z])" if symbol[0].isalpha() else ""  # the r of \frac is no symbol
         right, count = re.subn(rf"{alone}{re.escape(symbol)}(?![A-Za-z])", " ", right)
+        left[0] -= 1
         if count:
             found.append(id)
+        if left[0] <= 0:
+            break
     return found
 
 
@@ -76,6 +93,7 @@ class Lane:
     parts: list[Lane] = field(default_factory=list)
     apart: list[Lane] = field(default_factory=list)
     inputs: set[str] = field(default_factory=set)
+    depth: int = 0
 
     @property
     def first(self) -> Step:
@@ -114,10 +132,12 @@ def lanes(steps: Sequence[Step], taken: dict[str, tuple[str, ...]]) -> tuple[lis
                 for lane in main
                 if not any(lane.inputs <= other.inputs and len(lane.steps) < len(other.steps) for other in main)
             ]
+        if len(main) > 1 and max(lane.depth for lane in main) >= NESTED:
+            main = main[:1]
         if len(main) == 1:
             lane = main[0]
         else:
-            lane = Lane(parts=main)
+            lane = Lane(parts=main, depth=1 + max((part.depth for part in main), default=0))
             live.append(lane)
         for other in met:
             if other is not lane:
@@ -126,6 +146,8 @@ def lanes(steps: Sequence[Step], taken: dict[str, tuple[str, ...]]) -> tuple[lis
                 lane.inputs |= other.inputs
                 if not any(other is each for each in main):
                     apart = any(each.layer is not None for each in other.steps) or other.parts
+                    apart = apart and other.depth < NESTED
+                    lane.depth = max(lane.depth, other.depth + 1) if apart else lane.depth
                     (lane.apart if apart else sides.setdefault(step.id, [])).append(other)
         lane.steps.append(step)
         lane.inputs |= {name for name in taken[step.id] if name.startswith(INPUT) and name not in place}

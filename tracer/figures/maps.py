@@ -10,13 +10,21 @@ from PIL import Image
 from tracer.attention import layers as of_part
 from tracer.attention import places, segments, unseen
 from tracer.attention import rollout as over_blocks
+from tracer.figures.budget import drawn
 from tracer.figures.colours import MASK, table
 from tracer.figures.masks import labels
 from tracer.figures.photos import shown
 from tracer.figures.tensors import as_array
 from tracer.record import AttentionRecord, Trace
 
-MAX_BYTES = 6_000_000
+MAX_BYTES = 2_000_000
+"""Bytes of weights in one message, if they are several views."""
+ONE_VIEW = 3_000_000
+"""Bytes of one view of a layer; a larger one is not shown."""
+ROLLOUT = 1_400_000
+"""Bytes of a rollout in one message."""
+PRODUCTS = 2 * 10**10
+"""Products of two numbers that a rollout is made of at most."""
 
 
 def layers(trace: Trace, part: str | None = None) -> list[int]:
@@ -36,8 +44,18 @@ def layers(trace: Trace, part: str | None = None) -> list[int]:
 
 def blocks(trace: Trace, part: str | None = None) -> list[int]:
     """The layers of a tower to choose from: those over the photo where there are any, else all that are not lost."""
-    kept = [layer for layer, record in enumerate(_records(trace, part)) if not record.problem]
-    return layers(trace, part) or kept
+    records = _records(trace, part)
+    kept = layers(trace, part) or [layer for layer, record in enumerate(records) if not record.problem]
+    return [layer for layer in kept if _fits(trace, records[layer])]
+
+
+def too_large(trace: Trace, part: str | None = None) -> bool:
+    """Whether a tower has attention that is not lost, but none that fits on a page."""
+    return not blocks(trace, part) and any(not record.problem for record in _records(trace, part))
+
+
+def _fits(trace: Trace, record: AttentionRecord) -> bool:
+    return 4 * record.queries * record.keys <= ONE_VIEW and drawn(trace, record)
 
 
 def _records(trace: Trace, part: str | None) -> tuple[AttentionRecord, ...]:
@@ -75,7 +93,8 @@ def rollout(trace: Trace, chosen: Sequence[int], part: str | None = None) -> np.
     records = _records(trace, part)
     sizes = {(record.queries, record.keys) for record in records}
     whole = chosen and len(chosen) == len(records) and len(sizes) == 1 and len(set(*sizes)) == 1
-    small = whole and 4 * records[0].keys ** 2 <= MAX_BYTES
+    small = whole and 4 * records[0].keys ** 2 <= ROLLOUT and len(records) * records[0].keys ** 3 <= PRODUCTS
+    small = small and all(drawn(trace, record) for record in records)
     return as_array(over_blocks(trace, part=part))[0] if small else None
 
 

@@ -8,6 +8,7 @@ from plotly.subplots import make_subplots
 
 from tracer.attention import segments as of_part
 from tracer.figures.answers import shown
+from tracer.figures.budget import NAMED
 from tracer.figures.colours import stage_colour
 from tracer.figures.tensors import as_array
 from tracer.record import Segment, Trace
@@ -23,7 +24,7 @@ CLEAR = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
 
 def labels(trace: Trace, part: str | None, tokens: int, numbered: bool = False) -> list[str]:
     """A name for each of the first `tokens` positions of a tower, by the words of the run; see `names`."""
-    return names(tokens, of_part(trace, part), [shown(word) for word in trace.words], numbered)
+    return names(tokens, of_part(trace, part), [shown(word) for word in trace.words[:tokens]], numbered)
 
 
 def names(
@@ -68,10 +69,13 @@ def matrix(cells, segments: Sequence[Segment], labels: Sequence[str] = (), query
     Segments are named on both axes with their sizes and parted by lines; row `query` has an outline and an arrow.
     `labels` names each token. The picture is as high as its place, and its cells stay squares.
     """
-    seen = as_array(cells)
+    seen = np.asarray(cells, dtype=np.uint8)
     labels = labels or names(max(seen.shape), segments, (), numbered=True)
-    text = [[f"{labels[i]} {'may' if seen[i, j] else 'may not'} look at {labels[j]}" for j in range(seen.shape[1])]
-            for i in range(seen.shape[0])]  # fmt: skip
+    text, hover = None, "query %{y}, key %{x}: %{z} (1 is open, 0 is closed)"
+    if seen.size <= NAMED:
+        hover = "%{text}"
+        text = [[f"{labels[i]} {'may' if seen[i, j] else 'may not'} look at {labels[j]}" for j in range(seen.shape[1])]
+                for i in range(seen.shape[0])]  # fmt: skip
     figure = go.Figure(
         go.Heatmap(
             z=seen,
@@ -80,7 +84,7 @@ def matrix(cells, segments: Sequence[Segment], labels: Sequence[str] = (), query
             colorscale=SCALE,
             showscale=False,
             text=text,
-            hovertemplate="%{text}<extra></extra>",
+            hovertemplate=f"{hover}<extra></extra>",
             xgap=1 if max(seen.shape) <= 80 else 0,
             ygap=1 if max(seen.shape) <= 80 else 0,
         )

@@ -13,6 +13,10 @@ from tracer.inputs.images import Crop, patch_boxes
 
 LARGEST = 960
 MOST_NUMBERED = 100
+MOST_POINTED = 4096
+"""Patches that can be pointed at; of more, only the picture is drawn."""
+INPUT = 640
+"""Pixels of the longer side of the model's input as it is taken apart."""
 
 
 def data_uri(image: Image.Image, kind: str = "JPEG") -> str:
@@ -83,6 +87,12 @@ def patches(image: Image.Image, rows: int, columns: int) -> str:
 
     The sides of the image must be multiples of the grid. Beyond 100 patches the numbers are left out.
     """
+    size = f"{image.width} × {image.height} pixels"
+    if max(image.size) > INPUT:
+        sides = (
+            max(1, min(INPUT, side) // count) * count for side, count in zip(image.size, (columns, rows), strict=True)
+        )
+        image = image.resize(tuple(sides))
     pixels = np.asarray(image.convert("RGB"))
     high, wide = pixels.shape[0] // rows, pixels.shape[1] // columns
     numbered = rows * columns <= MOST_NUMBERED
@@ -104,7 +114,6 @@ def patches(image: Image.Image, rows: int, columns: int) -> str:
         for row in range(rows if numbered else 0)
         for column in range(columns)
     )
-    size = f"{image.width} × {image.height} pixels"
     boxes = [
         (column * pitch_x, row * pitch_y + head, column * pitch_x + side_x, (row + 1) * pitch_y)
         for row in range(rows)
@@ -122,6 +131,8 @@ def patches(image: Image.Image, rows: int, columns: int) -> str:
 
 def _cells(boxes: list[tuple[float, float, float, float]], titles: Sequence[str] = ()) -> str:
     """A clear rectangle over each patch, to point at: the same patch in two drawings has the same number."""
+    if len(boxes) > MOST_POINTED:
+        return ""
     titles = titles or [f"patch {number}" for number in range(len(boxes))]
     return "".join(
         f'<rect data-patch="{number}" x="{left:g}" y="{top:g}" width="{right - left:g}" height="{bottom - top:g}" '
