@@ -1,6 +1,9 @@
 PYTHON ?= python3
 HOST ?= 127.0.0.1
 PORT ?= 8501
+LOAD ?= lesson
+SESSIONS ?= 30
+SECONDS ?= 600
 COUNT ?= 200000
 JOBS ?= 2
 
@@ -10,7 +13,7 @@ APP_READY := $(VENV)/.app-ready
 TESTS_READY := $(VENV)/.tests-ready
 
 .DELETE_ON_ERROR:
-.PHONY: run test fuzz faults lint ready browser clean
+.PHONY: run test load fuzz faults lint audit replicas ready browser clean
 
 run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
 	@echo "Tensor tracer: http://$(HOST):$(PORT) (TRACER_FOLDERS=1 lets its visitors open checkpoints in folders here.)"
@@ -18,6 +21,9 @@ run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
 
 test: ready  ## run every test
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
+
+load: $(TESTS_READY)  ## a class opens the app: LOAD=lesson, cold or photos; SESSIONS and SECONDS
+	@PYTHONPATH=tests $(BIN)/python -m load $(LOAD) --sessions $(SESSIONS) --seconds $(SECONDS)
 
 fuzz: $(TESTS_READY)  ## open $(COUNT) damaged and generated files and addresses, in JOBS processes
 	@$(BIN)/python tests/fuzz --count $(COUNT) --jobs $(JOBS)
@@ -28,6 +34,12 @@ faults: ready  ## break the app on purpose, in each way that is known, and look 
 lint: $(TESTS_READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+audit: $(TESTS_READY)  ## look up what is pinned, and what it brings, among known vulnerabilities
+	@$(BIN)/python tests/hosted/audit.py
+
+replicas: $(TESTS_READY)  ## two replicas of the hosted app behind nginx, on this machine
+	@$(BIN)/python tests/hosted/replicas.py
 
 ready: $(TESTS_READY) browser
 

@@ -1,8 +1,11 @@
 """Who may look at whom: the mask that ran, what it does to one row of scores, and a proof that knows no mask."""
 
+from functools import partial
+
 import streamlit as st
 
 from pages.shared import frame, influence, session, texts, tokens
+from pages.shared.pictures import chart
 from tracer.attention import layers, parts, segments
 from tracer.figures import masks as pictures
 from tracer.figures.budget import drawn
@@ -45,8 +48,10 @@ def picture(cells, kind: str, labels: list[str]) -> None:
             format_func=lambda place: labels[place],
         )
         with st.container(key="mask"):
-            figure = pictures.matrix(cells, named, labels, query)
-            st.plotly_chart(figure, alt=pictures.describe(cells, kind), config=PLAIN, height="stretch")
+            key = "mask", part, query
+            alt = pictures.describe(cells, kind)
+            drawn = partial(pictures.matrix, cells, named, labels, query)
+            chart(trace, key, drawn, alt=alt, config=PLAIN, height="stretch")
         parted = "; grey lines part the segments" if len(named) > 1 else ""
         st.caption(
             "Read from the scores of this run, cell by cell: filled where the row’s token may look at the column’s. "
@@ -62,7 +67,8 @@ def picture(cells, kind: str, labels: list[str]) -> None:
             f"{int((row.mask == 0).sum())} of {len(row.mask)} keys are open to this query. The highest weight is that "
             f"of {labels[most]}: {percent(float(row.weights[most]))}."
         )
-        st.plotly_chart(pictures.row(*row, named, labels), alt=said, config=PLAIN)
+        key = "row", part, query, head
+        chart(trace, key, partial(pictures.row, *row, named, labels), alt=said, config=PLAIN)
         st.caption(texts.plain(f"{said} {_kept(masks.rows(trace, head=head, part=part))}"))
         with st.expander("The same as a table"):
             numbers = {"score before": row.before.tolist(), "mask": row.mask.tolist(), "weight": row.weights.tolist()}

@@ -5,6 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from pages.shared import address, answers, components, frame, session, texts
+from pages.shared.pictures import of
 from tracer.figures import photos
 from tracer.figures.labels import amount, scientific
 from tracer.record import Trace
@@ -17,7 +18,7 @@ NOTES = 20
 """Notes of a run that are shown; it may be somebody’s own, with one for each tensor that was not saved."""
 
 frame.enter()
-st.html(Path(__file__).with_suffix(".css"))
+components.style(Path(__file__).with_suffix(".css"))
 saved = session.given().trace
 st.title(texts.plain(f"A run of {saved.model}") if saved else texts.title(session.model_name()))
 
@@ -28,11 +29,15 @@ def draw(view: session.View):
         left, middle, right = st.columns([1, 1, 1.25], gap="medium")
     with left:
         st.subheader("The photo")
-        components.drawing(photos.grid(view.photo, view.crop, view.rows, view.columns), "grid")
+        key = view.crop, view.rows, view.columns
+        grid = of(view.photo, ("grid", *key), lambda: photos.grid(view.photo, view.crop, view.rows, view.columns))
+        components.drawing(grid, "grid")
         st.caption(texts.cropped(view))
     with middle:
         st.subheader("What the model sees")
-        components.drawing(photos.patches(view.image, view.rows, view.columns), "patches")
+        key += view.image.size, hash(view.image.tobytes())
+        patches = of(view.photo, ("patches", *key), lambda: photos.patches(view.image, view.rows, view.columns))
+        components.drawing(patches, "patches")
         st.caption(texts.seen(view))
     return right
 
@@ -52,11 +57,11 @@ def say(trace: Trace) -> None:
 def prove(trace: Trace) -> None:
     """How large the run is, and how far its equations agree with it."""
     st.subheader("What this run proves")
-    proven = [step for step in trace.steps if step.error is not None]
+    proven, wrong = ([step for step in trace.steps if step.verdict == verdict] for verdict in ("proven", "disproven"))
     worst = max((step.error for step in proven), default=0)
     facts = st.container(horizontal=True, gap="medium")
     facts.metric("parameters", amount(trace.params))
-    facts.metric("arithmetic", amount(trace.flops, "FLOP"))
+    facts.metric("matrix products", amount(trace.flops, "FLOP"), help=texts.COUNTED)
     facts.metric("operations", len(trace.ops))
     if trace.steps:
         inside = sum(step.recomputed for step in trace.steps)
@@ -66,10 +71,18 @@ def prove(trace: Trace) -> None:
                 f"The run has {len(trace.steps)} steps: the other {inside} lie inside fused operations, which hold "
                 "their tensors nowhere. They are recomputed, and proven with the step that follows."
             )
+    if wrong:
+        names = ", ".join(f"*{texts.plain(step.title)}*" for step in wrong[:3])
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        st.error(
+            f"{len(wrong)} of the equations {'does' if len(wrong) == 1 else 'do'} not give what the model computed: "
+            f"{names}{more}.",
+            icon=":material/dangerous:",
+        )
     if proven:
         st.markdown(
-            "Each of these equations was executed on the tensors of this run. The largest difference between equation "
-            f"and model is **{scientific(worst)}** of the largest value."
+            "Each of the equations that are proven was executed on the tensors of this run. The largest difference "
+            f"between equation and model is **{scientific(worst)}** of the largest value."
         )
 
 

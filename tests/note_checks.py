@@ -10,7 +10,7 @@ from torch import nn
 
 import tracer
 from tracer.probe import value_of
-from tracer.prove import TOLERANCE
+from tracer.record import verdict
 from tracer.sources.torchvision import imported
 
 STANDARD = "torchvision-standard"
@@ -180,7 +180,7 @@ def both_fit(row, op) -> bool:
 
 def step(row, name):
     found = run(row.run)[1].step(name)
-    assert found.error is not None and found.error <= TOLERANCE
+    assert found.verdict == "proven"
     assert "?" not in found.symbolic
     assert fits(row, found.shape), f"{name} is {found.shape}, {found.symbolic}"
 
@@ -216,7 +216,7 @@ def prim(row, name, wanted):
     """In every op of that name."""
     trace = run(row.run)[1]
     opened = [trace.decompositions[op.index] for op in trace.ops if op.op == name]
-    assert opened and all(one.error <= TOLERANCE for one in opened)
+    assert opened and all(verdict(one.error, "float32") == "proven" for one in opened)
     for one in opened:
         made = [part for part in one.primitives if part.name == wanted]
         assert any(both_fit(row, part) for part in made), [part.name for part in one.primitives]

@@ -6,7 +6,7 @@ from test_app import SECONDS
 
 import app
 
-APP = str(app.PAGES.parent / "app.py")
+APP = app.__file__
 
 
 @pytest.mark.parametrize(

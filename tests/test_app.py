@@ -12,10 +12,10 @@ from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileMan
 from streamlit.runtime.uploaded_file_manager import UploadedFile, UploadedFileRec
 from streamlit.testing.v1 import AppTest
 
-import app
-from pages.shared import session, sidebar, texts
+from pages.shared import contents, session, sidebar, texts
 
-PAGES = [path.relative_to(app.PAGES.parent).as_posix() for path, _, _ in app.found()]
+ROOT = contents.PAGES.parent
+PAGES = [page.path.relative_to(ROOT).as_posix() for page in contents.found()]
 SECONDS = 120
 
 
@@ -27,7 +27,7 @@ def picture(kind: str = "JPEG", size: tuple[int, int] = (60, 40), seed: int = 0)
 
 
 def opened(page: str = "") -> AppTest:
-    at = AppTest.from_file(str(app.PAGES.parent / "app.py"), default_timeout=SECONDS).run()
+    at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS).run()
     if page:
         at.switch_page(page).run()
     assert not at.exception
@@ -48,7 +48,7 @@ def upload(at: AppTest, data: bytes, name: str) -> AppTest:
 
 def test_pages_are_found_in_order():
     assert PAGES[:3] == ["pages/overview.py", "pages/trace.py", "pages/attention.py"]
-    assert [title for _, title, _ in app.found()][:3] == ["Overview", "Trace", "Attention"]
+    assert [page.title for page in contents.found()][:3] == ["Overview", "Trace", "Attention"]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -61,12 +61,11 @@ def test_every_page_opens_on_the_sample(page):
     assert any(line.endswith("= 64$ — number of patches") for line in legend)
 
 
-def test_a_new_page_is_one_file(tmp_path, monkeypatch):
+def test_a_new_page_is_one_file(tmp_path):
     path = tmp_path / "masks.py"
     path.write_text('TITLE = "Masks"\nORDER = 1\n')
     (tmp_path / "plain.py").write_text("import streamlit as st")
-    monkeypatch.setattr(app, "PAGES", tmp_path)
-    assert app.found() == [[path, "Masks", None], [tmp_path / "plain.py", "Plain", None]]
+    assert contents.found(tmp_path) == ((path, "Masks", None), (tmp_path / "plain.py", "Plain", None))
 
 
 def test_overview_says_what_the_model_knows():
@@ -135,7 +134,7 @@ def test_a_text_that_can_not_be_read_is_refused_and_the_last_one_stays(page):
 
 
 def test_an_unreadable_text_in_the_address_leaves_the_sample():
-    at = AppTest.from_file(str(app.PAGES.parent / "app.py"), default_timeout=SECONDS)
+    at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS)
     at.query_params["model"], at.query_params["text"] = "nanogpt", "^^"
     at.run()
     assert not at.exception and at.title and "'^^' holds '^'" in at.error[0].value
@@ -187,7 +186,7 @@ def session_photo(at: AppTest) -> Image.Image:
 
 
 def test_a_link_leads_to_a_step():
-    at = AppTest.from_file(str(app.PAGES.parent / "app.py"), default_timeout=SECONDS)
+    at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS)
     at.switch_page("pages/trace.py")
     at.query_params["step"] = "block2.attention.scores"
     at.run()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from io import BytesIO
 
 import numpy as np
@@ -41,7 +42,15 @@ def give(page, data: bytes, name: str) -> None:
 
 
 def settled(page) -> None:
-    page.wait_for_function("document.querySelector('.stApp').dataset.testScriptState === 'notRunning'")
+    page.locator(".stApp[data-test-script-state=notRunning]").wait_for()
+
+
+def until(page, expression: str) -> None:
+    """Waits until that is true in the page; Playwright's `wait_for_function` is stopped by the app's own policy."""
+    deadline = time.monotonic() + SLOW / 1000
+    while not page.evaluate(expression):
+        assert time.monotonic() < deadline, expression
+        page.wait_for_timeout(50)
 
 
 def quiet(page) -> None:
@@ -222,7 +231,7 @@ def test_every_equation_is_rendered(page):
             if number < steps - 1:
                 before = page.url
                 page.get_by_role("button", name="Next").click()
-                page.wait_for_function("url => location.href !== url", arg=before)
+                until(page, f"location.href !== {json.dumps(before)}")
     assert "step=logits" in page.url
     assert page.get_by_role("button", name="Next").is_disabled()
     quiet(page)

@@ -5,7 +5,7 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the server inherits it
 
 import pytest
-from test_browser import FIT, SLOW, quiet, settled
+from test_browser import FIT, SLOW, quiet, settled, until
 
 pytestmark = pytest.mark.browser
 
@@ -77,7 +77,7 @@ def test_the_page_fits_and_can_be_read(page, width, scheme):
     operations(page)
     page.set_viewport_size({"width": width, "height": 900})
     page.locator(".js-plotly-plot").nth(1).wait_for()
-    page.wait_for_function(FIT)
+    until(page, FIT)
     colours = page.locator(".operations tbody td").first.evaluate(
         "cell => [getComputedStyle(cell).color, getComputedStyle(document.querySelector('.stApp')).backgroundColor]"
     )

@@ -7,7 +7,7 @@ from test_app import text
 from test_models_in_app import chosen
 
 import tracer.masks
-from pages.shared import influence
+from pages.shared import influence, runs
 from tracer import masks, models
 from tracer.figures.labels import scientific
 
@@ -206,8 +206,8 @@ def test_both_sliders_begin_with_the_same_token_under_one_name(model):
 
 
 def test_what_was_run_for_a_sample_is_not_run_again(monkeypatch):
-    influence._of_sample.clear()
-    influence._streams_of_sample.clear()
+    for store in runs._too.values():
+        store.clear()
     ran = []
     for name in ("influence", "streams", "said"):
         real = getattr(tracer.masks, name)

@@ -18,7 +18,7 @@ TEXT = [name for name in models.names() if models.takes(name) == ("text",)]
 
 
 def chosen(model: str, page: str = "pages/overview.py") -> AppTest:
-    at = AppTest.from_file(str(app.PAGES.parent / "app.py"), default_timeout=SECONDS)
+    at = AppTest.from_file(app.__file__, default_timeout=SECONDS)
     at.session_state["model"] = model
     at.run()
     if page != "pages/overview.py":
@@ -264,7 +264,7 @@ def test_what_goes_in_and_what_comes_out_stand_one_above_the_other():
 
 
 def test_the_address_carries_the_model_and_choosing_changes_it():
-    at = AppTest.from_file(str(app.PAGES.parent / "app.py"), default_timeout=SECONDS)
+    at = AppTest.from_file(app.__file__, default_timeout=SECONDS)
     at.query_params["model"] = "nanogpt"
     at.run()
     assert not at.exception and at.sidebar.selectbox[0].value == "nanogpt" and "ROMEO" in at.code[0].value
@@ -273,7 +273,7 @@ def test_the_address_carries_the_model_and_choosing_changes_it():
 
 
 def test_a_bad_model_in_the_address_is_a_sentence():
-    at = AppTest.from_file(str(app.PAGES.parent / "app.py"), default_timeout=SECONDS)
+    at = AppTest.from_file(app.__file__, default_timeout=SECONDS)
     at.query_params["model"] = "vitt"
     at.run()
     assert not at.exception and "did you mean 'vit'?" in at.error[0].value

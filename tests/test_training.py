@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 import tracer
 from tracer import training
 from tracer.models.vit import ViT
-from tracer.training import cifar10, loop, vit
+from tracer.training import cifar10, hiding, loop, vit
 
 TINY = {
     "sizes": {"H": 8, "W": 8, "C": 3, "P": 4, "D": 12, "h": 2, "d_ff": 20, "L": 2, "K": 10},
@@ -75,7 +75,9 @@ def test_weights_open_with_the_sizes_and_classes_of_the_card_beside_them(data, t
 def test_score_is_the_figure_on_the_card(data, tmp_path):
     file = training.train("vit", data=data, out=tmp_path / "tiny.safetensors", epochs=1, **TINY)
     figures = training.score("vit", data=data, weights=file)
-    assert figures == {"model": "vit", "accuracy": card(file)["accuracy"], "images": 20}
+    told = {name: figure for name, figure in card(file).items() if name.startswith("accuracy")}
+    assert len(told) == 4
+    assert figures == {"model": "vit", "images": 20, **told}
 
 
 @pytest.mark.parametrize("bf16", [True, False])
@@ -277,3 +279,21 @@ def test_matrices_of_blocks_go_to_muon_and_all_else_to_adamw(name):
     for group in adamw.param_groups:
         if any(shapes[names[id(parameter)]] < 2 for parameter in group["params"]):
             assert group["weight_decay"] == 0 and group["lr"] == made.rate
+
+
+def test_hiding_takes_the_quarter_that_is_attended_to_most_the_central_one_and_any():
+    images, attention = torch.ones(2, 3, 8, 8), torch.rand(2, 16, generator=torch.Generator().manual_seed(1))
+    found = hiding.hidden(images, attention, 2, torch.Generator().manual_seed(0))
+    patches = {name: left[:, 0, ::2, ::2].flatten(1) for name, left in found.items()}
+    assert [{int(row.eq(0).sum()) for row in left} for left in patches.values()] == [{4}, {4}, {4}]
+    assert torch.equal(patches["attended"] == 0, attention >= attention.sort(descending=True).values[:, 3:4])
+    assert patches["central"][0].eq(0).nonzero().flatten().tolist() == [5, 6, 9, 10]
+    assert all(left.shape == images.shape and left[0, 0, 1, 1] == left[0, 0, 0, 0] for left in found.values())
+
+
+def test_what_is_hidden_is_what_the_trace_shows_to_be_attended_to():
+    model = tracer.load("vit", H=12, W=8, P=4, D=6, h=2, d_ff=10, L=2, K=3)
+    trace = model.trace()
+    with torch.no_grad(), hiding.looking(model.net) as seen:
+        model.net(*model.inputs())
+    assert torch.allclose(seen[0], trace.attention(layer=1, query=0).mean(dim=1)[:, 1:], atol=1e-6)

@@ -159,6 +159,9 @@ def test_json_keeps_the_contract():
         "symbolic": ["B", "h", "N + 1", "N + 1"],
         "shape": [1, 2, 5, 5],
         "error": 1.5e-07,
+        "tolerance": 1e-05,
+        "verdict": "proven",
+        "wrong": None,
         "recomputed": False,
         "source": {
             "file": "tracer/blocks.py",

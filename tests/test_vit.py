@@ -14,7 +14,7 @@ from tracer import blocks, models
 from tracer.inputs.images import sample_photo
 from tracer.models import vit
 from tracer.notation import parse
-from tracer.prove import TOLERANCE, same_size
+from tracer.prove import same_size
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -37,7 +37,7 @@ def test_the_sample_photo_is_a_cat(trace):
 
 def test_all_is_proven(trace):
     assert trace.coverage == 1
-    assert all(step.error is not None and step.error <= TOLERANCE for step in trace.steps)
+    assert {step.verdict for step in trace.steps} == {"proven"}
     assert not any("?" in step.symbolic for step in trace.steps)
     assert trace.notes == ()
 
@@ -108,7 +108,7 @@ def test_other_sizes_run_with_seeded_random_weights():
     assert model.weights == "seeded random weights" and model.sizes["D"] == 64
     trace = model.trace()
     assert trace.steps[0].shape == (1, 60, 48) and trace.picture.rows == 6 and trace.picture.columns == 10
-    assert trace.coverage == 1 and max(step.error for step in trace.steps) <= TOLERANCE
+    assert trace.coverage == 1 and {step.verdict for step in trace.steps} == {"proven"}
     assert torch.equal(trace.output, tracer.load("vit", D=64, h=2, H=24, W=40, L=2).trace().output)
 
 
@@ -116,7 +116,7 @@ def test_a_batch_repeats_the_input(model, trace):
     four = model.trace(batch=4)
     assert four.output.shape == (4, 10)
     assert torch.allclose(four.output, trace.output.expand(4, 10), atol=1e-5)
-    assert all(step.error <= TOLERANCE for step in four.steps)
+    assert {step.verdict for step in four.steps} == {"proven"}
 
 
 REFUSED = [

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from tracer.equations import tensors
-from tracer.prove import TOLERANCE
 from tracer.quoting import quoted
+from tracer.record import TOLERANCES
 
 if TYPE_CHECKING:
     from tracer.model import Model
@@ -110,7 +110,7 @@ class Measured(NamedTuple):
     @staticmethod
     def same(error: float) -> bool:
         """Whether a difference is no more than rounding: at most what an equation may be off to count as proven."""
-        return error <= TOLERANCE
+        return error <= TOLERANCES["float32"]
 
 
 @torch.no_grad()

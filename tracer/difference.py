@@ -17,6 +17,18 @@ def relative_difference(computed: torch.Tensor, reference: torch.Tensor) -> floa
     largest = difference.max()
     if largest == 0:
         return 0.0
+    return float(largest / _scale(reference))
+
+
+def first_beyond(computed: torch.Tensor, reference: torch.Tensor, tolerance: float) -> tuple[int, ...] | None:
+    """The index of the first cell, row by row, whose difference is no share of the largest value within `tolerance`."""
+    reference = reference.to(computed.dtype)
+    off = (computed != reference) & ~((computed - reference).abs() <= tolerance * _scale(reference))
+    found = off.nonzero()
+    return tuple(found[0].tolist()) if len(found) else None
+
+
+def _scale(reference: torch.Tensor) -> torch.Tensor:
+    """The largest finite value, 1 where there is none."""
     finite = reference[reference.isfinite()].abs()
-    scale = finite.max() if finite.numel() else torch.ones((), dtype=computed.dtype)
-    return float(largest / scale)
+    return finite.max() if finite.numel() else torch.ones((), dtype=reference.dtype)

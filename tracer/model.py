@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,6 +13,7 @@ import torch
 from PIL.Image import Image
 
 from tracer.inputs.images import Crop
+from tracer.limits import limits
 from tracer.notation import MEANINGS
 from tracer.probe import Vocabulary
 from tracer.quoting import quoted, shortened
@@ -145,7 +145,9 @@ class Model:
                 raise ValueError(f"{_set(symbol, value)} is no size of this input; {' and '.join(known)} can be given")
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{_set(symbol, value)} can't run: a whole number from {least} up was expected")
-        return self.spec.prepare(self, image, text, {"B": 1, **self.spec.settings, **sizes})
+        made = self.spec.prepare(self, image, text, {"B": 1, **self.spec.settings, **sizes})
+        limits().check_tokens(made.sizes.get("T", 0))
+        return made
 
     def trace(
         self, image=None, text: str | None = None, *, keep=None, prove: bool = True, primitives=False, **sizes: int
@@ -241,11 +243,11 @@ def check_config(spec: Spec, name: str, given: dict) -> None:
 
 def check_memory(spec: Spec, name: str, config: dict) -> None:
     """ValueError in one sentence, before anything is built or downloaded, for a model of too many blocks, and for one
-    whose float32 weights are larger than the operator allows: `TRACER_MODEL_GB`, 8 where it is not set."""
+    whose float32 weights are larger than the operator allows (`TRACER_MODEL_GB`)."""
     for symbol, size in config.items():
         if symbol.startswith("L") and size > DEEPEST:
             raise ValueError(f"{quoted(name)} has {symbol}={size:,} blocks; at most {DEEPEST} are built")
-    count, limit = sum(map(prod, shapes(spec, config).values())), float(os.environ.get("TRACER_MODEL_GB", 8))
+    count, limit = sum(map(prod, shapes(spec, config).values())), limits().model_gb
     if count * 4 > limit * 2**30:
         raise ValueError(
             f"{quoted(name)} at these sizes has {count:,} parameters, {count * 4 / 2**30:,.0f} GB; at most {limit:g} "

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import sympy
 import torch
 
-from tracer.difference import relative_difference
+from tracer.difference import first_beyond, relative_difference
 from tracer.equations import Node, ShapeError, Tensor, execute, infer, tensors
 from tracer.notation import parse
 from tracer.probe import UNKNOWN, base_form, value_of
+from tracer.record import TOLERANCES
 from tracer.recorder.kept import Kept
 from tracer.steps import Found, Line
 
-TOLERANCE = 1e-5
-"""Largest error of a proven equation in float32, as a share of the largest value."""
-
 
 class Proof(NamedTuple):
-    """What executing an equation gave: the error, or None and a note on why it was not executed."""
+    """What executing an equation gave: the error and the first cell that is wrong, or None and a note on why it was not
+    executed."""
 
     error: float | None
     note: str = ""
+    wrong: tuple[int, ...] | None = None
 
 
 def relative_error(computed: torch.Tensor, traced: torch.Tensor) -> float:
@@ -34,14 +34,27 @@ def relative_error(computed: torch.Tensor, traced: torch.Tensor) -> float:
     return relative_difference(computed, traced)
 
 
-def prove(step: Found, value: Callable[[str], torch.Tensor | None], sizes: dict[str, int]) -> Proof:
+def prove(step: Found, value: Values, sizes: dict[str, int]) -> Proof:
     """Executes the step's equation in float64 on traced operands; `value(key)` gives those, or None if not kept."""
     line = step.line
-    missing = [t.key for t in (line.tensor, *tensors(line.equation)) if value(t.key) is None]
-    if missing:
-        return Proof(None, f"not executed: {missing[0]!r} was not kept (the cap on kept values was reached)")
+    for tensor in (line.tensor, *tensors(line.equation)):
+        if value(tensor.key) is None:
+            return Proof(None, f"not executed: {value.why(tensor.key)}")
+    computed, traced = _executed(line.equation, value, sizes), value(line.tensor.key)
+    undefined = computed.isnan() & traced.isnan() if computed.shape == traced.shape else None
+    note = ""
+    if undefined is not None and undefined.any():
+        cells = int(undefined.sum())
+        note = f"{cells:,} of {undefined.numel():,} cells are NaN, in the equation and in the run alike."
+        computed, traced = computed.masked_fill(undefined, 0), traced.masked_fill(undefined, 0)
+    error = relative_error(computed, traced)
+    tolerance = TOLERANCES.get(dtype_name(traced), 0.0)
+    return Proof(error, note, None if error <= tolerance else first_beyond(computed, traced, tolerance))
 
-    return Proof(relative_error(_executed(line.equation, value, sizes), value(line.tensor.key)))
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    """A tensor's dtype as records name it: "float32"."""
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 class Values:
@@ -65,6 +78,13 @@ class Values:
             return self._kept.get(self._places.get(key, key))
         weight = self._weights.get(key.removeprefix("parameter "))
         return None if weight is None else weight.detach()
+
+    def why(self, key: str) -> str:
+        """Why there is no tensor of that key."""
+        name = key.removeprefix("parameter ")
+        if key in self._places or key in self._fused or key.startswith("input ") or name in self._weights:
+            return f"{key!r} was not kept (the cap on kept values was reached)"
+        return f"the model has no such parameter: {name!r}"
 
     def _inside(self, key: str) -> torch.Tensor | None:
         if key not in self._recomputed:

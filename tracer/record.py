@@ -7,14 +7,14 @@ proven), read back with `tracer.notation.parse`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tracer.quoting import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import pandas
@@ -107,12 +107,26 @@ class Operand:
     shape: tuple[int, int]
 
 
+TOLERANCES = {"float64": 1e-11, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
+"""Largest error of what is called proven, by the dtype in which the model computed, as a share of the largest value;
+other numbers have to be the same."""
+
+
+def verdict(error: float | None, dtype: str) -> str:
+    """What an error says of numbers of a dtype: "proven" within the tolerance, "disproven" beyond it or where it is
+    undefined, "not executed" where there was nothing to compare with."""
+    if error is None:
+        return "not executed"
+    return "proven" if error <= TOLERANCES.get(dtype, 0.0) else "disproven"
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One line of the textbook: a symbol, an equation, a shape, and the proof.
 
     `error` is max|equation - traced| / max|traced|, or None where the equation was not executed (`note` says
-    why). `value` is the key of the traced tensor in `Trace.values`; `product` holds (left, right, result).
+    why). `wrong` is the first cell, by its index, that is further off than `tolerance`, of a tensor of this `dtype`.
+    `value` is the key of the traced tensor in `Trace.values`; `product` holds (left, right, result).
     """
 
     id: str
@@ -131,6 +145,21 @@ class Step:
     note: str = ""
     value: str = ""
     product: tuple[Operand, Operand, Operand] | None = None
+    dtype: str = "float32"
+    wrong: tuple[int, ...] | None = None
+
+    @property
+    def tolerance(self) -> float:
+        """Largest error of a proven equation, from the dtype in which the model computed."""
+        return TOLERANCES.get(self.dtype, 0.0)
+
+    @property
+    def verdict(self) -> str:
+        """What the run says of the equation; it alone decides what is shown as proven.
+
+        "recomputed" for a tensor that a fused op never held, else as in `verdict`.
+        """
+        return "recomputed" if self.recomputed else verdict(self.error, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +225,15 @@ class Segment:
     stop: int
     part: str = ""
     places: tuple[int, ...] = ()
+
+
+def placed(segments: tuple[Segment, ...], order: Sequence[int]) -> tuple[Segment, ...]:
+    """The segments with the places of their patches on those named "visible": the first patches of `order`, as many as
+    the segment has tokens."""
+    return tuple(
+        replace(segment, places=tuple(order[: segment.stop - segment.start])) if segment.name == "visible" else segment
+        for segment in segments
+    )
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ def block_lines(
 
 WHY = {
     "norm1": "Each token's numbers are shifted to mean 0 and scaled to variance 1, then rescaled by learned γ and β. "
-    "No token sees another here. Without it the dot products of the next steps would drift as training goes on.",
+    "No token sees another here. With the norm in front, Xiong et al. 2020 trained deep stacks without a warm-up.",
     "query": "What each token is looking for, once per head. One matrix product makes all heads; its columns are then "
     "dealt out, d_k to each head.",
     "key": "What each token offers to be found by. Queries are compared with keys, never with the tokens themselves, "
@@ -174,13 +174,13 @@ WHY = {
     "step stays as it was: only the MLP reads the normalised copy.",
     "hidden": "Each token alone is widened from D to d_ff numbers. Attention moved information between tokens; from "
     "here on each token works on what it has.",
-    "GELU": "GELU lets large numbers through, and sends negative ones to nearly 0. Without this bend the two "
-    "products around it would be one product.",
-    "GELUTanh": "This GELU is the approximation by tanh that GPT-2 was trained with. It lets large numbers through, "
-    "and sends negative ones to nearly 0.",
+    "GELU": "GELU keeps large numbers almost as they are, and maps every negative one to between -0.17 and 0. Without "
+    "this bend the two products around it would be one product.",
+    "GELUTanh": "This GELU is the approximation by tanh that GPT-2 was trained with. It keeps large numbers almost as "
+    "they are, and maps every negative one to between -0.18 and 0.",
     "ReLU": "ReLU keeps what is positive and sets the rest to 0. Without this bend the two products around it would "
     "be one product.",
-    "contract": "Back from d_ff to D numbers, so that the result fits the residual stream. Together the two products "
-    "of the MLP hold most of a block's parameters.",
+    "contract": "Back from d_ff to D numbers, so that the result fits the residual stream. Where d_ff is 4 · D, the "
+    "two products of the MLP hold twice as many weights as the four of attention.",
     "residual2": "The MLP's result is added too. This sum is the block's output and the next block's input.",
 }

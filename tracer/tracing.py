@@ -196,6 +196,8 @@ def _step(found: Found, ops, solution: Solution | None, sizes, same, value) -> S
         note=" ".join(filter(None, (line.note, note, proof.note))),
         value="" if fused else found.value,
         product=_product(line, sizes),
+        dtype=op.outputs[found.output].dtype,
+        wrong=proof.wrong,
     )
 
 

@@ -67,9 +67,9 @@ def card_beside(weights) -> dict | None:
     file = None if isinstance(weights, bytes) else Path(str(weights)).with_suffix(".json")
     if file is None or not isfile(file):
         return None
-    from tracer.models import read_card
+    from tracer.models import card_of
 
-    return read_card(file)
+    return card_of(file.read_bytes(), file)
 
 
 def named(weights) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import streamlit as st
 
 from pages.shared import components, session, writing
+from pages.shared.pictures import chart
 from pages.shared.texts import literal, plain, unlearned
 from tracer.figures import answers, classes, photos
 from tracer.figures.budget import ROWS
@@ -59,20 +60,20 @@ LONG = {"next"}
 """Results that are followed by more, so that what is said of the model stands beside them and not below."""
 
 
-def _bars(title: str, names, shares, axis: str, what: str, count: int | None) -> None:
+def _bars(trace: Trace, title: str, names, shares, axis: str, what: str, count: int | None) -> None:
     """The likeliest as bars; `what` names them in the plural, `count` is how many the model knows."""
     ranked = classes.ranking([shortened(answers.shown(name)) for name in names], shares)
     st.subheader(plain(shortened(title, 200)))
-    figure = classes.bars(*zip(*ranked, strict=True))
-    figure.update_yaxes(title=axis)
-    st.plotly_chart(figure, alt=classes.describe(*zip(*ranked, strict=True)), config=PLAIN)
+    drawn = partial(classes.bars, *zip(*ranked, strict=True), axis=axis)
+    chart(trace, ("bars", axis), drawn, alt=classes.describe(*zip(*ranked, strict=True)), config=PLAIN)
     st.caption(plain(classes.drawn(shares, what, count)))
 
 
 def _classes(result, trace, below) -> None:
-    best = classes.ranking(result["classes"], result["probabilities"])[0][0]
+    names, shares = result["classes"], result["probabilities"]
+    best = classes.ranking(names, shares)[0][0]
     title = "What random weights say" if unlearned(trace) else "The answer"
-    _bars(f"{title}: {best}", result["classes"], result["probabilities"], "class", "classes", len(result["classes"]))
+    _bars(trace, f"{title}: {best}", names, shares, "class", "classes", len(names))
 
 
 def _vocabulary(trace: Trace) -> int | None:
@@ -94,7 +95,7 @@ def _next(result, trace, below) -> None:
         )
     said = first if bare else repr(answers.shown(first))
     title = f"Most probable next: {said}"
-    _bars(title, result["tokens"], result["probabilities"], f"next {unit}", f"{unit}s", _vocabulary(trace))
+    _bars(trace, title, result["tokens"], result["probabilities"], f"next {unit}", f"{unit}s", _vocabulary(trace))
     if unit == "character":
         writing.show(trace, unit)
 
@@ -184,7 +185,7 @@ def _next_word(trace: Trace) -> None:
     result = trace.result
     with _as_recorded():
         title = f"After “{' '.join(result['text'])}” comes"
-        _bars(title, result["tokens"], result["probabilities"], "next word", "tokens", _vocabulary(trace))
+        _bars(trace, title, result["tokens"], result["probabilities"], "next word", "tokens", _vocabulary(trace))
 
 
 def _write_caption(trace: Trace) -> None:
@@ -199,7 +200,7 @@ def _attention(found) -> str:
 def _sentences(result, trace, below) -> None:
     best = classes.ranking(result["sentences"], result["probabilities"])[0][0]
     title, count = f"The answer: {best}", len(result["sentences"])
-    _bars(title, result["sentences"], result["probabilities"], "sentence", "sentences", count)
+    _bars(trace, title, result["sentences"], result["probabilities"], "sentence", "sentences", count)
     if count == 1:
         st.caption("There is only one sentence to choose from: a softmax over one choice is always 100 %.")
 
@@ -210,8 +211,8 @@ def _labels(result, trace, below) -> None:
     said = ", ".join(f"{name} {classes.percent(share)}" for name, share in shares.items())
     view = session.traced_view(trace)
     opacity = st.slider("How much of the photo the labels cover", 0, 100, 100, format="%d %%") if view else 100
-    figure = answers.label_map(result["labels"], result["classes"], view and view.image, opacity / 100)
-    st.plotly_chart(figure, alt=f"Label map over the photo: {said}", config=PLAIN)
+    drawn = partial(answers.label_map, result["labels"], result["classes"], view and view.image, opacity / 100)
+    chart(trace, ("labels", opacity), drawn, alt=f"Label map over the photo: {said}", config=PLAIN)
 
 
 def _reconstruction(result, trace, below) -> None:
@@ -232,12 +233,12 @@ def _drawn(result, trace) -> None:
             "Patches that are hidden from it are plain blue-grey, as on the Attention page. The contrast is that of "
             "the predicted picture."
         )
-        panels["What the encoder sees"] = answers.panel(left, ends=(dark, light)), hidden
+        panels["What the encoder sees"] = partial(answers.panel, left, ends=(dark, light)), hidden
     pasted = (
         "Patches that the encoder saw are pasted from the photo, the others are predicted. Contrast is stretched: "
         f"black is grey level {dark:.0f} of 255, white is {light:.0f}."
     )
-    panels["The predicted picture"] = answers.panel(pixels, ends=(dark, light)), pasted
+    panels["The predicted picture"] = partial(answers.panel, pixels, ends=(dark, light)), pasted
     row, column = np.unravel_index(int(error.argmax()), error.shape)
     said = f"The patch in row {row}, column {column} is the hardest to predict from the others."
     scale = (
@@ -245,11 +246,11 @@ def _drawn(result, trace) -> None:
         "one too: a bright patch alone is no defect."
     )
     unit = "error in grey levels of 255"
-    panels["The prediction error, patch by patch"] = answers.panel(error, unit, "patch", (0, most)), scale
+    panels["The prediction error, patch by patch"] = partial(answers.panel, error, unit, "patch", (0, most)), scale
     for place, (name, (figure, about)) in zip(st.columns(len(panels)), panels.items(), strict=True):
         with place:
             st.markdown(f"**{name}**")
-            st.plotly_chart(figure, alt=f"{name}. {about} {said}", config=PLAIN)
+            chart(trace, ("panel", name), figure, alt=f"{name}. {about} {said}", config=PLAIN)
             st.caption(about)
     st.caption(
         f"In the run that is traced here the encoder saw {len(result['visible'])} of {error.size} patches and drew "

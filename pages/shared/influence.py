@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import streamlit as st
 
 from pages.shared import runs, session, texts
+from pages.shared.line import BACKGROUND, VISITOR
 from tracer import models
 from tracer.figures import answers, classes
 from tracer.figures.labels import scientific
@@ -73,9 +74,9 @@ def changes(trace: Trace, cells) -> None:
     """What each mask that can be chosen lets through, and what the model then says of the visitor's own input."""
     st.subheader("What another mask changes")
     now, masks = session.model().options["mask"], allowed()
-    with st.spinner("Running the model under the other masks"):
-        known = {now: (cells, trace.result)}
-        opened, results = zip(*(_under(mask, known) for mask in masks), strict=True)
+    known = {now: (cells, trace.result)}
+    asked = Asked.now()
+    opened, results = zip(*(_under(asked, mask, known.get(mask)) for mask in masks), strict=True)
     st.table(
         {
             "mask": masks,
@@ -104,43 +105,65 @@ def _against(cells, trained) -> str:
     return " and ".join(said) or "each token sees the same ones"
 
 
-def _under(mask: str, known: dict):
+class Asked(NamedTuple):
+    """A model, its options and its input: all that is asked of them follows from these, in any thread."""
+
+    model: str
+    options: runs.Options
+    chosen: session.Given
+    rank: int = VISITOR
+
+    @classmethod
+    def now(cls) -> Asked:
+        """What is on the visitor's screen."""
+        return cls(session.model_name(), session.options(), session.given())
+
+    def of(self, work: Callable, *more, **named):
+        """What a function gives of the model and its input."""
+        made = runs.load(self.model, self.options)
+        return work(made, made.inputs(**session.inputs(made, self.chosen)), *more, **named)
+
+
+def _under(asked: Asked, mask: str, known: object = None):
     """A mask, bool `[S, S]`, and what the model says under it: known of the run on screen, else by running."""
-    options = tuple(sorted({**dict(session.options()), "mask": mask}.items()))
 
     def run():
-        if mask in known:
-            return known[mask]
         from tracer.masks import said
 
-        made = runs.load(session.model_name(), options)
-        with runs.turns:
-            return said(made, made.inputs(**session.inputs(made, session.given())))
+        return other.of(said)
 
-    return _once("masked", options, (), run)
+    other = asked._replace(options=tuple(sorted({**dict(asked.options), "mask": mask}.items())))
+    return _once("masked", other, (), run, "Running the model under the other masks", known)
 
 
-def _once(what: str, options: tuple, more: tuple, make: Callable[[], object]):
-    """What `make()` gives of the input on screen, made once: a sample's for all visitors, another's for this one."""
-    chosen, key = session.given(), (session.model_name(), options, *more)
+def _once(what: str, asked: Asked, more: tuple, make: Callable[[], object], doing: str, known: object = None):
+    """What `make()` gives of an input, in turn and once: a sample's for all visitors, another's for this one. `make`
+    asks nothing of the session; what is `known` already is kept as it is."""
+    chosen, key = asked.chosen, (asked.model, asked.options, *more)
     if chosen.kind == "sample":
-        return (_streams_of_sample if what == "streams" else _of_sample)(what, chosen.name, key, make)
+        return runs.of_sample_too(what, (*key, chosen.name), make, doing, known, asked.rank)
     kept = st.session_state.get(what)
     if kept is None or kept[0] is not chosen:
         kept = st.session_state[what] = (chosen, {})
     if key not in kept[1]:
-        kept[1][key] = make()
+        kept[1][key] = runs.in_turn(make, doing) if known is None else known
     return kept[1][key]
 
 
-@st.cache_resource(max_entries=1024, show_spinner=False)
-def _of_sample(what: str, sample: str, key: tuple, _make: Callable[[], object]):
-    return _make()
+def ahead(model: str, sample: str, photo) -> None:
+    """Runs what the page of masks asks of a sample, before anybody asks."""
+    from tracer import masks
+    from tracer.attention import parts, segments
 
-
-@st.cache_resource(max_entries=8, show_spinner=False)
-def _streams_of_sample(what: str, sample: str, key: tuple, _make: Callable[[], object]):
-    return _make()
+    asked = Asked(model, (), session.Given("sample", sample, photo), BACKGROUND)
+    trace, made = runs.of_sample(model, (), sample, BACKGROUND), runs.load(model)
+    part = parts(trace)[0]
+    cells, now = masks.visible(trace, 0, part=part), made.options.get("mask")
+    choices = made.spec.options.get("mask", ())
+    for mask in choices if len(choices) > 1 else ():
+        _under(asked, mask, (cells, trace.result) if mask == now else None)
+    if tokens := changeable(segments(trace, part)):
+        _moved(asked, middle(tokens, cells), part)
 
 
 @st.fragment
@@ -150,14 +173,13 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
     if session.given().kind == "trace":
         st.info("This proof runs the model again, so it needs the model: a saved run has none.")
         return
-    changeable = [token for segment in named if segment.name != "CLS" for token in range(segment.start, segment.stop)]
-    if not changeable:
+    tokens = changeable(named)
+    if not tokens:
         st.info("This run’s tokens have no names, so none can be changed.")
         return
-    first = min(changeable, key=lambda token: abs(token - start(cells)))
-    token = st.select_slider("Change this token", changeable, value=first, format_func=lambda token: labels[token])
-    with st.spinner("Running the model on both inputs"):
-        found = _once("moved", session.options(), (part, token), lambda: _moved(token, part))
+    first = middle(tokens, cells)
+    token = st.select_slider("Change this token", tokens, value=first, format_func=lambda token: labels[token])
+    found = _moved(Asked.now(), token, part)
     if isinstance(found, str):  # a model of a library, whose blocks or patches are not laid out like this
         st.info(texts.plain(f"This proof can’t be made here: {found}."))
         return
@@ -171,16 +193,38 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
     _verdict(trace, cells, found, part)
 
 
-def _moved(token: int, part: str):
-    """The positions that moved, or why that can't be said."""
-    from tracer.masks import influence, streams
+def changeable(named: Sequence[Segment]) -> list[int]:
+    """The tokens that can be changed: those that the input gives."""
+    return [token for segment in named if segment.name != "CLS" for token in range(segment.start, segment.stop)]
 
-    made = session.model()
-    given = made.inputs(**session.inputs(made, session.given()))
+
+def middle(tokens: Sequence[int], cells) -> int:
+    """The token that is changed at first: of those that can be, the one next to where the query begins."""
+    return min(tokens, key=lambda token: abs(token - start(cells)))
+
+
+def _moved(asked: Asked, token: int, part: str):
+    """The positions that moved, or why that can't be said."""
+
+    def before():
+        from tracer.masks import streams
+
+        return asked.of(streams, part=part)
+
+    def moved():
+        from tracer.masks import influence
+
+        return asked.of(influence, token, part=part, before=known)
+
+    doing = "Running the model on both inputs"
+    known = _once("streams", asked, (part,), lambda: _or_why(before), doing)
+    return known if isinstance(known, str) else _once("moved", asked, (part, token), lambda: _or_why(moved), doing)
+
+
+def _or_why(make: Callable[[], object]):
+    """What `make()` gives, or in words why it can't be had."""
     try:
-        with runs.turns:
-            before = _once("streams", session.options(), (part,), lambda: streams(made, given, part=part))
-            return influence(made, given, token, part=part, before=before)
+        return make()
     except ValueError as error:
         return str(error)
 

@@ -15,6 +15,7 @@ from pages.shared.progress import following
 from pages.shared.texts import plain
 from tracer import models, sources
 from tracer.figures.labels import amount
+from tracer.limits import limits
 from tracer.quoting import quoted, shortened
 
 LONGEST = 120
@@ -22,8 +23,9 @@ LONGEST = 120
 
 
 def suggestions() -> list[str]:
-    """Our own models, and examples of the libraries that are installed."""
-    return [*models.names(), *sources.examples()]
+    """Our own models, and examples of the libraries that are installed; where this server offers some, those."""
+    offered = limits().models
+    return [*models.names(), *sources.examples()] if offered is None else list(offered)
 
 
 def settle() -> None:
@@ -38,6 +40,7 @@ def settle() -> None:
         return
     state["asked"], problem = None, ""
     try:
+        limits().check_model(wanted)
         if not sources.is_foreign(wanted):
             models.takes(wanted)
         elif wanted in state.get("agreed", ()):

@@ -1,10 +1,12 @@
 """The parts of the Operations page: the zoom, the table, one operation, and the pictures of all."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import streamlit as st
 
-from pages.shared import address, components, session, texts
+from pages.shared import address, components, session, texts, verdicts
+from pages.shared.pictures import chart, of
 from tracer import notation
 from tracer.categories import COMPUTING, category
 from tracer.figures import operations as bars
@@ -12,7 +14,7 @@ from tracer.figures import operations_table
 from tracer.figures.budget import ROWS
 from tracer.figures.labels import amount, scientific, shape_numbers
 from tracer.quoting import quoted, shortened
-from tracer.record import Decomposition, Op, TensorRecord, Trace
+from tracer.record import Decomposition, Op, TensorRecord, Trace, verdict
 
 PLAIN = {"displayModeBar": False}
 LINKED = 4
@@ -31,7 +33,7 @@ def totals(trace: Trace) -> None:
         st.metric("operations", f"{len(trace.ops):,}")
         st.metric("of these, computing", f"{computing:,}")
         st.metric("parameters", amount(trace.params))
-        st.metric("arithmetic", amount(trace.flops, "FLOP"))
+        st.metric("matrix products", amount(trace.flops, "FLOP"), help=texts.COUNTED)
 
 
 def zoom(trace: Trace) -> str:
@@ -56,9 +58,11 @@ def opened(trace: Trace, level: str) -> Sequence[Decomposition]:
 def listing(trace: Trace, level: str) -> None:
     """The table; a row that is chosen is shown below it."""
     chosen = f"step {address.last_step(trace)}" if level == "steps" else f"op {_number(trace)}"
-    data = operations_table.table(trace, level, opened(trace, level), chosen)
+    parts = opened(trace, level)
+    key = "table", level, chosen, len(parts)
+    data = of(trace, key, lambda: operations_table.table(trace, level, parts, chosen))
     rows = data["rows"]
-    data["rows"] = rows[:ROWS]
+    data = data | {"rows": rows[:ROWS]}
     clicked = components.operations_table(data)
     if len(rows) > ROWS:
         st.caption(f"These are the first {ROWS:,} of {len(rows):,} rows; `python -m tracer open` lists them all.")
@@ -226,10 +230,10 @@ def _primitives(trace: Trace, op: Op) -> None:
         return
     if one.error is not None:
         apart = f"values that differ from its own by at most **{scientific(one.error)}** of the largest"
-        st.success(
+        verdicts.box(
+            verdict(one.error, op.outputs[0].dtype),
             "PyTorch’s own decomposition, run on the arguments of this operation, gives "
             f"{apart if one.error else 'the very values that it gave'}.",
-            icon=":material/verified:",
         )
     else:
         only = "It lays data out anew, and is its own only primitive." if category(op.op) not in COMPUTING else ""
@@ -259,11 +263,14 @@ def pictures(trace: Trace, level: str) -> None:
     left, right = st.columns(2, gap="large")
     with left:
         st.subheader(f"What kinds of {kind if parts else 'operations'}")
-        st.plotly_chart(bars.categories(found), alt=bars.describe(found, "By category"), config=PLAIN)
+        drawn, alt = partial(bars.categories, found), bars.describe(found, "By category")
+        chart(trace, ("kinds", kind, len(parts)), drawn, alt=alt, config=PLAIN)
     with right:
         st.subheader("Where the arithmetic is")
         if table:
-            st.plotly_chart(bars.flops(table), alt=bars.describe(sums, "FLOP by module"), config=PLAIN)
+            chart(
+                trace, "arithmetic", partial(bars.flops, table), alt=bars.describe(sums, "FLOP by module"), config=PLAIN
+            )
         else:
             st.caption("This run multiplies no matrices.")
     with st.expander("The same as tables"):

@@ -1,27 +1,54 @@
-"""Models and runs that all visitors share: each model loaded once, each sample run once, a crowd of runs in turns.
+"""Models and runs that all visitors share: each model loaded once, each run made once, and all of them in one line.
 
-Only what is nobody's is kept here: models and the runs of samples; of models of libraries, which are large and which
-any visitor may name, two at most. Nothing here imports torch before a model is asked for.
+What is nobody's is kept here: models and the runs of samples, within bounds. What a visitor gave is the visitor's: its
+run is here for as long as a session holds it, and for those only who gave the very same. Nothing here imports torch
+before a model is asked for.
 """
 
-from threading import BoundedSemaphore, Lock
+import os
+from collections.abc import Callable, Hashable
+from threading import Lock
+from weakref import WeakValueDictionary
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from pages.shared import crowd
+from pages.shared.kept import Kept
+from pages.shared.line import VISITOR, Line, Task, said
 from tracer import models, sources
 from tracer.inputs.samples import samples
 from tracer.record import Decomposition, Trace
 
 LIBRARY_MODELS = 2
 """How many models of libraries are in memory at once, for all visitors together."""
-_one_at_a_time = Lock()
-turns = BoundedSemaphore(2)
-"""Runs of our models that go on at once, for all visitors together. Threads that run models hand Python's lock to and
-fro at every op: when a class uploads its photos at once, the runs are done sooner, and most of them much sooner, in
-turns (`python -m tracer bench`). A turn holds no other turn."""
+PROVING = "Running the model and proving every step"
+OPENING = "Opening every operation and running its primitives"
+EACH_OP = 4096
+"""Bytes that the record of one op takes, about."""
+
+_one_at_a_time, _loading, _asking = Lock(), Lock(), Lock()
+line = Line(min(2, os.cpu_count() or 1))
+"""Where all work on models waits for a core."""
 
 Options = tuple[tuple[str, object], ...]
 """Options of a model by name, sorted, as a key of caches."""
+
+
+def _bytes(trace: Trace) -> int:
+    return sum(value.nbytes for value in trace.values.values()) + EACH_OP * len(trace.ops)
+
+
+def _size(opened: tuple[Decomposition, ...]) -> int:
+    return EACH_OP * sum(1 + len(one.primitives) for one in opened)
+
+
+_models = Kept(24)
+_samples = Kept(256 * 2**20, _bytes)
+_opened = Kept(64 * 2**20, _size)
+_given: WeakValueDictionary[Hashable, Trace] = WeakValueDictionary()
+_too = {"masked": Kept(256), "moved": Kept(1024), "streams": Kept(32)}
+_tasks: dict[Hashable, Task] = {}
 
 
 def load(name: str, options: Options = ()):
@@ -29,11 +56,18 @@ def load(name: str, options: Options = ()):
     return (_library_model if sources.is_foreign(name) else _our_model)(name, options)
 
 
-@st.cache_resource(max_entries=12, show_spinner="Loading the model")
 def _our_model(name: str, options: Options):
-    import tracer
+    key = name, options
+    if (made := _models.get(key)) is not None:
+        return made
+    with _loading:
+        if (made := _models.get(key)) is None:
+            import tracer
+            from tracer import cores
 
-    return tracer.load(name, **dict(options))
+            cores.share()
+            _models.put(key, made := tracer.load(name, **dict(options)))
+        return made
 
 
 @st.cache_resource(max_entries=LIBRARY_MODELS, show_spinner="Loading the model")
@@ -45,14 +79,12 @@ def _library_model(name: str, options: Options):
         return tracer.load(name, **dict(options))
 
 
-def of_sample(name: str, options: Options, sample: str) -> Trace:
+def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> Trace:
     """The run of a model on one of its samples, made once for all visitors."""
-    return (_library_sample if sources.is_foreign(name) else _our_sample)(name, options, sample)
-
-
-@st.cache_resource(max_entries=32, show_spinner="Running the model on the sample and proving every step")
-def _our_sample(name: str, options: Options, sample: str) -> Trace:
-    return proven(*_with_sample(name, options, sample))
+    if sources.is_foreign(name):
+        return _library_sample(name, options, sample)
+    key = name, options, sample
+    return _once(_samples.get, _samples.put, key, lambda: _proven(*_with_sample(*key)), PROVING, rank)
 
 
 @st.cache_resource(max_entries=LIBRARY_MODELS, show_spinner="Running the model on the sample and proving every step")
@@ -66,13 +98,25 @@ def _with_sample(name: str, options: Options, sample: str) -> tuple:
     return load(name, options), found and found()
 
 
+def of_given(name: str, options: Options, content: Hashable, given: dict) -> Trace:
+    """The run of a model on what a visitor gave, `content` for short: `given` is what `Model.trace` takes."""
+    if sources.is_foreign(name):
+        return proven(load(name, options), **given)
+    key = name, options, content
+    return _once(_given.get, _given.__setitem__, key, lambda: _proven(load(name, options), **given), PROVING)
+
+
 def proven(made, image=None, **given) -> Trace:
-    """A run of a model that is loaded, with every step proven. Models of libraries are too large for the tensors of all
-    their steps to stay: they are there while the steps are proven, one model at a time, and then the first are kept."""
+    """A run of a model that is loaded, with every step proven, in turn."""
+    return in_turn(lambda: _proven(made, image, **given), PROVING)
+
+
+def _proven(made, image=None, **given) -> Trace:
+    """Models of libraries are too large for the tensors of all their steps to stay: they are there while the steps are
+    proven, one model at a time, and then the first are kept."""
     given |= {} if image is None else {"image": image}
     if not sources.is_foreign(made.name):
-        with turns:
-            return made.trace(**given)
+        return made.trace(**given)
     from tracer.lightened import lightened
     from tracer.tracing import AT_HAND, KEEP
 
@@ -82,12 +126,85 @@ def proven(made, image=None, **given) -> Trace:
 
 def opened(made, **given) -> tuple[Decomposition, ...]:
     """Every op of a run of a model that is loaded, opened into its primitives."""
-    with turns:
-        return made.trace(**given, prove=False, primitives=True).decompositions
+    return in_turn(lambda: _open(made, **given), OPENING)
 
 
-@st.cache_resource(max_entries=4, show_spinner="Opening every operation and running its primitives")
+def _open(made, **given) -> tuple[Decomposition, ...]:
+    return made.trace(**given, prove=False, primitives=True).decompositions
+
+
 def opened_sample(name: str, options: Options, sample: str) -> tuple[Decomposition, ...]:
     """The same on a sample, made once for all visitors."""
-    made, image = _with_sample(name, options, sample)
-    return opened(made, image=image)
+
+    def make() -> tuple[Decomposition, ...]:
+        made, image = _with_sample(name, options, sample)
+        return _open(made, **({} if image is None else {"image": image}))
+
+    return _once(_opened.get, _opened.put, (name, options, sample), make, OPENING)
+
+
+def of_sample_too(what: str, key: Hashable, make: Callable[[], object], doing: str, known: object = None, rank=VISITOR):
+    """What else is made of a sample, once for all visitors; `what` says of which kind it is, such as "streams". What is
+    `known` already is kept without being made."""
+    store = _too[what]
+    if known is not None:
+        store.put((what, key), known)
+    return _once(store.get, store.put, (what, key), make, doing, rank)
+
+
+def in_turn(make: Callable[[], object], doing: str):
+    """What `make()` gives, done in the line; `doing` says on screen what goes on. It must ask nothing of the session,
+    and not wait for a turn itself."""
+    with crowd.one_more():
+        task = line.join(make)
+        task.waiting = 1
+        return _awaited(task, None, doing)
+
+
+def _once(get: Callable, put: Callable, key: Hashable, make: Callable[[], object], doing: str, rank: int = VISITOR):
+    """What is kept under a key, else made in the line by one for all who ask for it meanwhile."""
+    full = (doing, key)
+
+    def makes():
+        made = make()
+        with _asking:
+            put(key, made)
+            _tasks.pop(full, None)
+        return made
+
+    if (found := get(key)) is not None:
+        return found
+    with crowd.one_more():
+        with _asking:
+            if (found := get(key)) is not None:
+                return found
+            task = _tasks.get(full)
+            if task is None or task.over:
+                task = _tasks[full] = line.join(makes, rank)
+            elif rank == VISITOR:
+                line.hurry(task)
+            task.waiting += 1
+        return _awaited(task, full, doing)
+
+
+def _awaited(task: Task, key: Hashable, doing: str):
+    """Waits for work in the line, and says where in the line it is; one who leaves, leaves the line."""
+    try:
+        on_screen = get_script_run_ctx(suppress_warning=True) is not None
+        while not line.wait(task, 0.1 if on_screen else 3600):
+            if not on_screen:
+                continue
+            place = line.place(task)
+            with st.spinner(doing if place == 0 else f"{said(place)}, then: {doing[0].lower()}{doing[1:]}"):
+                # a new spinner now and then: between two, Streamlit stops the run of a visitor who chose something else
+                line.wait(task, 1)
+    finally:
+        with _asking:
+            task.waiting -= 1
+            if not task.waiting:
+                line.leave(task)
+            if task.over and _tasks.get(key) is task:
+                del _tasks[key]
+    if task.error is not None:
+        raise task.error
+    return task.result

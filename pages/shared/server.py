@@ -1,23 +1,99 @@
-"""What the server sends before any page runs: each page's address opens directly, without a request that fails."""
+"""The server around the pages: their addresses, what every answer passes, and what goes on while it runs."""
 
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import streamlit as st
+from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
+from streamlit import config, runtime
+from streamlit.proto.NewSession_pb2 import CustomThemeConfig
+from streamlit.runtime import app_session
+
+from pages.shared import crowd, gate, logs, warm
+from tracer.limits import limits, memory
 
 INDEX = Path(st.__file__).parent / "static" / "index.html"
 HERE = "<script>window.__streamlit = { BACKEND_BASE_URL: new URL('.', location).href };</script>"
 """Streamlit's script looks for its server under the page's own address first, at `/trace/_stcore/health`, and browsers
 log the answer, 404, as an error. This tells it where the server is, also behind a proxy that gives it a folder."""
+SWEEP = 5
+"""Seconds between two looks for sessions that ended."""
 
 
-def routes(pages: list[str]) -> list[Route]:
-    """Routes of the pages with these addresses: Streamlit's own document, with `HERE` in its head."""
+def around(pages: list[str]) -> dict:
+    """What `st.App` is given for an app of the pages with these addresses, within the bounds of `tracer.limits`."""
+    bounds = limits()
+    config.set_option("server.maxUploadSize", bounds.upload_mb)
+    if bounds.hosted:
+        os.environ["HF_HUB_OFFLINE"] = "1"  # libraries go by it too
+        logs.contentless()
+    _remember_the_theme()
     document = INDEX.read_text(encoding="utf-8").replace("<head>", f"<head>{HERE}", 1)
+    addresses = ("/", *(f"/{name}" for name in pages))
+    return {
+        "routes": [*routes(pages, document), Route("/healthz", health)],
+        "middleware": [Middleware(gate.Gate, pages=addresses, document=document)],
+        "lifespan": lifespan,
+        "on_script_error": crowd.said,
+    }
+
+
+def _remember_the_theme() -> None:
+    """Has Streamlit read its theme once. It would go through all options six times for every run of a script, a tenth
+    of what a page costs; the theme is that of the configuration and stays as it is while the server runs."""
+    populate, known = app_session._populate_theme_msg, {}
+
+    def populated(theme: CustomThemeConfig, section: str = "theme") -> None:
+        if section not in known:
+            read = CustomThemeConfig()
+            populate(read, section)
+            known[section] = read
+        theme.MergeFrom(known[section])
+
+    app_session._populate_theme_msg = populated
+
+
+def routes(pages: list[str], document: str) -> list[Route]:
+    """Routes of the pages with these addresses, which open directly, without a request that fails: Streamlit's own
+    document, with `HERE` in its head."""
 
     async def page(request: Request) -> HTMLResponse:
         return HTMLResponse(document, headers={"Cache-Control": "no-cache"})
 
     return [Route(f"/{name}", page) for name in pages]
+
+
+async def health(request: Request) -> JSONResponse:
+    """Whether this server can answer a visitor: 200 once it can, else 503. For proxies and whoever looks after it."""
+    ready = warm.ready.is_set() and not limits().memory_full()
+    facts = {"ready": ready, "memory_mb": memory() // 2**20, "runs": crowd.count()}
+    return JSONResponse(facts, 200 if ready else 503, {"Cache-Control": "no-store"})
+
+
+@asynccontextmanager
+async def lifespan(app: st.App) -> AsyncIterator[None]:
+    """What goes on beside the visitors' requests, from the server's start to its end."""
+    sweeping = asyncio.create_task(_sweep())
+    try:
+        with warm.keeping():
+            yield
+    finally:
+        sweeping.cancel()
+
+
+async def _sweep() -> None:
+    """Lets go of sessions whose visitors left and did not come back (`server.disconnectedSessionTTL`), with their
+    photos and runs. By itself Streamlit does that when another visitor leaves, and its loop holds the last session."""
+    left = runtime.get_instance()._session_mgr._session_storage._cache
+    while True:
+        await asyncio.sleep(SWEEP)
+        for session_info in [info for id, info in left._data.items() if id not in left]:
+            session_info.session.shutdown()
+            session_info.session.session_state.clear()
+        left.expire()

@@ -4,7 +4,9 @@ A visitor's photo and its trace live in their own session state; `runs.py` has w
 torch before a trace is asked for.
 """
 
+import hashlib
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import streamlit as st
@@ -14,6 +16,7 @@ from pages.shared import frame, runs
 from tracer import models, sources
 from tracer.inputs import images
 from tracer.inputs.samples import samples
+from tracer.limits import limits
 from tracer.record import Decomposition, Trace
 
 FIRST_MODEL = "vit"
@@ -32,6 +35,13 @@ class Given:
     text: str | None = None
     own: bool = False  # whether the photo is the visitor's
     model: str = ""  # the one that the text was written for: others know other words
+
+    @cached_property
+    def content(self) -> tuple[str, str | None]:
+        """The photo, by its pixels, and the text: equal for the very same content only."""
+        photo = self.photo
+        pixels = photo and hashlib.sha256(f"{photo.mode} {photo.size} ".encode() + photo.tobytes()).hexdigest()
+        return pixels or "", self.text
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,11 @@ def take_text(text: str, key: str) -> None:
     """Takes a text, beside the photo where the model takes both; an empty one leads back to the model's own."""
     if key != text_key():  # it comes late, from a model that was left meanwhile
         return
+    try:
+        limits().check_text(text)
+    except ValueError as error:
+        st.session_state["refusal"] = f"{error}. What was there before stays."
+        return
     chosen, text = given(), text.strip() and text
     bare = "photo" if chosen.own else "sample"
     _choose(replace(chosen, kind="text" if text else bare, text=text or None, model=model_name() if text else ""))
@@ -102,8 +117,10 @@ def take_step(text: str) -> None:
 
 def take_file(data: bytes, name: str) -> None:
     """Takes a photo or a saved trace. What can't be read is refused in a sentence, and what was chosen stays."""
+    saved_run = name.lower().endswith(".safetensors")
     try:
-        if name.lower().endswith(".safetensors"):
+        limits().check_file(len(data), saved_run)
+        if saved_run:
             import tracer
 
             chosen = Given("trace", name, trace=tracer.open(data, name=name))
@@ -230,9 +247,7 @@ def inputs(made, chosen: Given) -> dict:
 
 
 def _run(name: str, chosen: runs.Options, what: Given) -> Trace:
-    made = runs.load(name, chosen)
-    with st.spinner("Running the model and proving every step"):
-        return runs.proven(made, **inputs(made, what))
+    return runs.of_given(name, chosen, what.content, inputs(runs.load(name, chosen), what))
 
 
 def primitives() -> tuple[Decomposition, ...]:
@@ -244,8 +259,7 @@ def primitives() -> tuple[Decomposition, ...]:
         return runs.opened_sample(*key, chosen.name)
     kept = st.session_state.get("opened")
     if kept is None or kept[0] is not run:
-        with st.spinner("Opening every operation and running its primitives"):
-            made = runs.load(*key)
-            found = runs.opened(made, **inputs(made, chosen))
+        made = runs.load(*key)
+        found = runs.opened(made, **inputs(made, chosen))
         st.session_state["opened"] = kept = (run, found)
     return kept[1]

@@ -8,19 +8,19 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from pages.shared import address, libraries, session
+from pages.shared import address, components, libraries, session
 from pages.shared.texts import plain, quoted
 from tracer import models, notation
+from tracer.limits import limits
 from tracer.record import Trace
 
 STYLE = Path(__file__).with_name("style.css")
-LARGEST_FILE = 200  # MB: a saved trace; photos have a limit of their own
 
 
 def choices(pages: list, page: str):
     """The way to all pages; model and input, chosen once for all of them; and their style. What is refused or asked
     stands above the page of this address. Returns the place for what `run` says of the model."""
-    st.html(STYLE)
+    components.style(STYLE)
     _forget(page)
     with (above := st.container(key="above")):
         address.read(page)
@@ -135,9 +135,9 @@ def _upload() -> None:
     file = st.file_uploader(
         "Your photo, or a saved run",
         key=f"upload{count}",
-        max_upload_size=LARGEST_FILE,
-        help="PNG, JPEG, WebP, GIF or BMP up to 10 MB, or a .safetensors file that was saved from a run. "
-        "It stays in this session and is forgotten when you close the page.",
+        max_upload_size=limits().upload_mb,
+        help=f"PNG, JPEG, WebP, GIF or BMP up to {limits().photo_mb:g} MB, or a .safetensors file that was saved from "
+        "a run. It stays in this session and is forgotten when you close the page.",
     )
     if file is not None:
         with st.spinner("Opening the file"):

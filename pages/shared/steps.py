@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 import pandas as pd
 import streamlit as st
 
-from pages.shared import address, session, texts
+from pages.shared import address, session, texts, verdicts
 from pages.shared.components import copy_button, drawing
+from pages.shared.pictures import chart
 from tracer import notation
 from tracer.figures import products, tensors
 from tracer.figures import terms as pictures
@@ -118,8 +120,7 @@ def reasons(trace: Trace, step: Step) -> None:
     """Why the step is there, the proof, the line of source, and where texts and run differ."""
     if step.why:
         st.markdown(texts.prose(step.why))
-    icon = ":material/verified:" if step.error is not None else ":material/info:"
-    (st.success if step.error is not None else st.info)(texts.proof(step), icon=icon)
+    verdicts.box(step.verdict, texts.proof(step))
     if step.note and step.error is not None:
         st.info(texts.prose(step.note), icon=":material/edit_note:")
     for file, lines in source_lines(trace, step).items():
@@ -146,14 +147,16 @@ def tensor(trace: Trace, step: Step) -> None:
     index = [_index(names[axis], size, axis) for axis, size in enumerate(values.shape[:-2])]
     matrix = tensors.as_array(values[tuple(index)])
     square = step.stage == "attention" and names[-1] == names[-2]
-    figure = tensors.heatmap(
+    drawn = partial(
+        tensors.heatmap,
         matrix,
         step.symbol,
         names[-2:],
         roles=("query", "key") if square else (_role(names[-2], "row"), _role(names[-1], "column")),
         ticks=class_names(trace, step),
     )
-    st.plotly_chart(figure, alt=tensors.describe(matrix, symbol_text(step.symbol)), config={"displayModeBar": False})
+    alt = tensors.describe(matrix, symbol_text(step.symbol))
+    chart(trace, ("tensor", step.id, *index), drawn, alt=alt, config={"displayModeBar": False})
     st.caption(tensors.caption(matrix) or "Every value is shown.")
 
 

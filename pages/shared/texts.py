@@ -9,6 +9,11 @@ from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.record import AttentionRecord, Step, Trace
 
+COUNTED = (
+    "Matrix products, convolutions and fused attention, at 2 FLOP for each multiply-add. "
+    "Norms, softmax and sums are not counted."
+)
+
 
 def plain(text: str) -> str:
     """Text out of a file, for markdown: a picture in it is not fetched from wherever it points."""
@@ -111,13 +116,20 @@ def _figure(value: float) -> str:
 
 
 def proof(step: Step) -> str:
-    """What was compared for a step and how well it agreed, in one sentence."""
+    """What was compared for a step, how well it agreed, and how far apart the two may be."""
     if step.error is None:
         reason = f" {prose(step.note)}" if step.note else ""
         return f"Not executed for this step.{reason}"
+    allowed = f"at most {scientific(step.tolerance)} is allowed in {step.dtype}"
+    if step.verdict == "disproven":
+        where = f" The first wrong cell is {list(step.wrong)}." if step.wrong is not None else ""
+        return (
+            "**Disproven.** The equation was executed on the traced tensors and does not give what the model computed: "
+            f"largest difference {scientific(step.error)} of the largest value; {allowed}.{where}"
+        )
     if step.error == 0:
         return "The equation was executed on the traced tensors and gives the model’s tensor bit for bit."
     return (
         "The equation was executed on the traced tensors and compared with what the model computed: "
-        f"largest difference {scientific(step.error)} of the largest value."
+        f"largest difference {scientific(step.error)} of the largest value; {allowed}."
     )

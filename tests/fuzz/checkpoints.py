@@ -8,7 +8,7 @@ import zipfile
 from functools import lru_cache
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import NamedTuple
 
 import safetensors.torch
@@ -37,7 +37,8 @@ class Executes:
 
 
 def made(chance: Random, folder: Path) -> Files:
-    """Files in the folder."""
+    """Files in a folder of their own: what is known of one is remembered by its name."""
+    folder = Path(mkdtemp(dir=folder))
     name, files = chance.choice(_originals())
     files = dict(files)
     if chance.random() < 0.1:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from random import Random
 
+from streamlit.components.v2.component_manager import BidiComponentManager
 from streamlit.testing.v1 import AppTest, app_test
 from streamlit.testing.v1.local_script_runner import LocalScriptRunner
 
@@ -30,11 +31,15 @@ class Counting(LocalScriptRunner):
 
 
 app_test.LocalScriptRunner = Counting
+COMPONENTS = BidiComponentManager()
+"""What installed packages bring, looked for once."""
+COMPONENTS.discover_and_register_components(start_file_watching=False)
 
 
 def drawn(chance: Random, trace: Trace | None = None, address: dict[str, list[str]] | None = None) -> AppTest:
     """One page of the app, on a saved run or at an address. AssertionError if it fails, or sends too much."""
     at = AppTest.from_file(str(APP), default_timeout=120)
+    at._bidi_component_manager = COMPONENTS
     if trace is not None:
         at.session_state["given"] = session.Given("trace", "upload.safetensors", trace=trace)
         at.session_state["model"], at.session_state["refusal"] = session.FIRST_MODEL, ""

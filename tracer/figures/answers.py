@@ -8,11 +8,11 @@ from PIL import Image
 
 from tracer.figures.classes import percent, ranking
 from tracer.figures.colours import MASK, SEQUENTIAL, STAGES
+from tracer.figures.layout import CLEAR, PLAIN
 from tracer.quoting import shortened
 
 SIDE, CLASSES, LETTERS, NAMED = 400, 256, 100, 100_000
 """Of what is drawn: cells on a side, classes, letters of a class, and cells that each say their class."""
-CLEAR = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
 
 SUBSCRIPT = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
@@ -52,7 +52,7 @@ def label_map(
     palette = ["#c9ced6", *(colour for name, colour in STAGES.items() if name != "norm")]
     palette = [palette[index % len(palette)] for index in range(count)]
     scale = [[edge / count, palette[index]] for index in range(count) for edge in (index, index + 1)]
-    figure = go.Figure(
+    traces: list = [
         go.Heatmap(
             z=numbers,
             zmin=-0.5,
@@ -63,25 +63,40 @@ def label_map(
             text=[[classes[label] for label in line] for line in numbers] if named else None,
             hovertemplate=f"row %{{y}}, column %{{x}}: {'%{text}' if named else 'class %{z}'}<extra></extra>",
         )
-    )
+    ]
+    for index in np.unique(numbers):
+        name = f"{classes[index]} {percent(float((numbers == index).mean()))}"
+        marker = {"color": palette[index], "symbol": "square", "size": 14}
+        traces.append(go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=name, hoverinfo="skip"))
+    under = []
     if photo is not None:
         zoom = max(1, 512 // max(high, wide))  # so that pixels stay squares and are not smoothed
         pixels = photo.resize((wide, high)).resize((wide * zoom, high * zoom), Image.Resampling.NEAREST)
         place = {"x": -0.5, "y": -0.5, "sizex": wide, "sizey": high, "xref": "x", "yref": "y"}
-        figure.add_layout_image(source=pixels, sizing="stretch", layer="below", **place)
-    for index in np.unique(numbers):
-        name = f"{classes[index]} {percent(float((numbers == index).mean()))}"
-        marker = {"color": palette[index], "symbol": "square", "size": 14}
-        figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=name, hoverinfo="skip")
-    frame = {"constrain": "domain", "showgrid": False, "zeroline": False}
-    figure.update_xaxes(title="pixel column", range=[-0.5, wide - 0.5], **frame)
-    figure.update_yaxes(title="pixel row", range=[high - 0.5, -0.5], scaleanchor="x", **frame)
+        under = [{"source": pixels, "sizing": "stretch", "layer": "below", **place}]
+    across, down = _axes("pixel", high, wide)
     legend = {"orientation": "h", "y": -0.16, "yanchor": "top", "itemclick": False, "itemdoubleclick": False}
-    legend |= {"font": {"size": 15}, "x": 0}
-    figure.update_layout(
-        height=460, margin={"l": 8, "r": 8, "t": 8, "b": 8}, font={"size": 15}, showlegend=True, legend=legend, **CLEAR
+    return go.Figure(
+        traces,
+        {
+            "xaxis": across,
+            "yaxis": down,
+            "images": under,
+            "height": 460,
+            "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+            "font": {"size": 15},
+            "showlegend": True,
+            "legend": {"font": {"size": 15}, "x": 0, **legend},
+            **CLEAR,
+        },
     )
-    return figure
+
+
+def _axes(cell: str, high: int, wide: int) -> tuple[dict, dict]:
+    """The axes of a picture of `high` × `wide` cells, each a square; row 0 is on top."""
+    across = {"title": {"text": f"{cell} column"}, "range": [-0.5, wide - 0.5], "constrain": "domain", **PLAIN}
+    down = {"title": {"text": f"{cell} row"}, "range": [high - 0.5, -0.5], "constrain": "domain", **PLAIN}
+    return across, {"scaleanchor": "x", **down}
 
 
 def visible(pixels: np.ndarray, patches: Sequence[int], rows: int, columns: int) -> np.ndarray:
@@ -104,22 +119,27 @@ def panel(values: np.ndarray, unit: str = "", cell: str = "pixel", ends: tuple[f
     high, wide = values.shape
     if max(high, wide) > SIDE:
         raise ValueError(f"{high} × {wide} values are too many to draw")
-    figure = go.Figure(
-        go.Heatmap(
-            z=values,
-            zmin=ends[0],
-            zmax=ends[1],
-            colorscale=SEQUENTIAL if unit else "gray",
-            showscale=bool(unit),
-            colorbar=_BAR | {"title": {"text": unit, "side": "bottom", "font": {"size": 14}}} if unit else None,
-            hovertemplate="row %{y}, column %{x}: %{z:.3g}<extra></extra>",
-        )
+    heat = go.Heatmap(
+        z=values,
+        zmin=ends[0],
+        zmax=ends[1],
+        colorscale=SEQUENTIAL if unit else "gray",
+        showscale=bool(unit),
+        colorbar=_BAR | {"title": {"text": unit, "side": "bottom", "font": {"size": 14}}} if unit else None,
+        hovertemplate="row %{y}, column %{x}: %{z:.3g}<extra></extra>",
     )
-    frame = {"constrain": "domain", "showgrid": False, "zeroline": False, "nticks": 5}
-    figure.update_xaxes(title=f"{cell} column", range=[-0.5, wide - 0.5], **frame)
-    figure.update_yaxes(title=f"{cell} row", range=[high - 0.5, -0.5], scaleanchor="x", constraintoward="top", **frame)
-    figure.update_layout(height=410, margin={"l": 8, "r": 8, "t": 8, "b": 110}, font={"size": 15}, **CLEAR)
-    if np.isnan(values).any():
-        edges = {"x0": -0.5, "x1": wide - 0.5, "y0": -0.5, "y1": high - 0.5}
-        figure.add_shape(type="rect", **edges, fillcolor=MASK[0], line_width=0, layer="below")
-    return figure
+    across, down = _axes(cell, high, wide)
+    edges = {"x0": -0.5, "x1": wide - 0.5, "y0": -0.5, "y1": high - 0.5}
+    hidden = {"type": "rect", **edges, "fillcolor": MASK[0], "line": {"width": 0}, "layer": "below"}
+    return go.Figure(
+        heat,
+        {
+            "xaxis": {"nticks": 5, **across},
+            "yaxis": {"nticks": 5, "constraintoward": "top", **down},
+            "shapes": [hidden] if np.isnan(values).any() else [],
+            "height": 410,
+            "margin": {"l": 8, "r": 8, "t": 8, "b": 110},
+            "font": {"size": 15},
+            **CLEAR,
+        },
+    )

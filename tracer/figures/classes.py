@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from tracer.figures.colours import OTHER, stage_colour
+from tracer.figures.layout import CLEAR
 
 SMALL = 0.05
 """Probabilities below this are no bar on an axis of 0 to 100 %."""
@@ -12,42 +13,45 @@ TOP = 5
 """Bars that are drawn, of however many classes."""
 
 
-def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP) -> go.Figure:
+def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP, axis: str = "class") -> go.Figure:
     """The `top` classes with their probabilities, the most probable first; the first bar has the head's colour.
 
-    The axis goes to 100 %, unless no bar would be seen on it: then to the largest.
+    The axis goes to 100 %, unless no bar would be seen on it: then to the largest. `axis` says what a bar is.
     """
     ranked = ranking(classes, probabilities)[:top]
     names, shares = [name for name, _ in ranked], [share for _, share in ranked]
-    figure = go.Figure(
-        go.Bar(
-            x=shares,
-            y=names,
-            orientation="h",
-            text=[percent(share) for share in shares],
-            textposition="outside",
-            cliponaxis=False,
-            marker={"color": [stage_colour("head")] + [OTHER] * (len(ranked) - 1), "cornerradius": 3},
-            hovertemplate="%{y}: %{x:.4f}<extra></extra>",
-        )
+    bar = go.Bar(
+        x=shares,
+        y=names,
+        orientation="h",
+        text=[percent(share) for share in shares],
+        textposition="outside",
+        cliponaxis=False,
+        marker={"color": [stage_colour("head")] + [OTHER] * (len(ranked) - 1), "cornerradius": 3},
+        hovertemplate="%{y}: %{x:.4f}<extra></extra>",
     )
-    figure.update_xaxes(title_font_size=16, tickfont_size=14)
-    figure.update_yaxes(title_font_size=16, tickfont_size=16)
-    if max(shares, default=0) < SMALL:
-        figure.update_xaxes(range=[0, 1.25 * (max(shares, default=0) or SMALL)], nticks=4, tickformat=".2~%")
+    largest = max(shares, default=0)
+    if largest < SMALL:
+        ticks = {"range": [0, 1.25 * (largest or SMALL)], "nticks": 4, "tickformat": ".2~%"}
     else:
-        figure.update_xaxes(range=[0, 1.25], tickvals=[0, 0.25, 0.5, 0.75, 1], tickformat=".0%")
-    figure.update_xaxes(title="probability")
-    figure.update_yaxes(autorange="reversed", title="class", ticklabelstandoff=6)
-    figure.update_layout(
-        height=60 + 44 * len(ranked),
-        bargap=0.35,
-        font={"size": 16},
-        margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
+        ticks = {"range": [0, 1.25], "tickvals": [0, 0.25, 0.5, 0.75, 1], "tickformat": ".0%"}
+    return go.Figure(
+        bar,
+        {
+            "xaxis": {"title": {"text": "probability"}, "tickfont": {"size": 14}, **ticks},
+            "yaxis": {
+                "title": {"text": axis},
+                "tickfont": {"size": 16},
+                "autorange": "reversed",
+                "ticklabelstandoff": 6,
+            },
+            "height": 60 + 44 * len(ranked),
+            "bargap": 0.35,
+            "font": {"size": 16},
+            "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+            **CLEAR,
+        },
     )
-    return figure
 
 
 def answer(result: Mapping[str, object]) -> tuple[Sequence[str], Sequence[float]] | None:

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from tracer.attention import segments as of_part
 from tracer.figures.answers import shown
 from tracer.figures.budget import NAMED
 from tracer.figures.colours import stage_colour
+from tracer.figures.layout import CLEAR, PLAIN, bands, heading, title
 from tracer.figures.tensors import as_array
 from tracer.record import Segment, Trace
 
@@ -19,7 +19,6 @@ ACROSS = 40
 STEPS = (1, 2, 3, 4, 5, 10, 15, 20, 25, 50)
 """Distances between labelled keys that are easy to count in."""
 SCALE = [[0, HIDDEN], [0.5, HIDDEN], [0.5, VISIBLE], [1, VISIBLE]]
-CLEAR = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
 
 
 def labels(trace: Trace, part: str | None, tokens: int, numbered: bool = False) -> list[str]:
@@ -73,46 +72,56 @@ def matrix(cells, segments: Sequence[Segment], labels: Sequence[str] = (), query
     labels = labels or names(max(seen.shape), segments, (), numbered=True)
     text, hover = None, "query %{y}, key %{x}: %{z} (1 is open, 0 is closed)"
     if seen.size <= NAMED:
-        hover = "%{text}"
-        text = [[f"{labels[i]} {'may' if seen[i, j] else 'may not'} look at {labels[j]}" for j in range(seen.shape[1])]
-                for i in range(seen.shape[0])]  # fmt: skip
-    figure = go.Figure(
-        go.Heatmap(
-            z=seen,
-            zmin=0,
-            zmax=1,
-            colorscale=SCALE,
-            showscale=False,
-            text=text,
-            hovertemplate=f"{hover}<extra></extra>",
-            xgap=1 if max(seen.shape) <= 80 else 0,
-            ygap=1 if max(seen.shape) <= 80 else 0,
-        )
+        looks, hover = ("may not look at", "may look at"), "%{text}"
+        text = [[f"{of} {looks[cell]} {at}" for at, cell in zip(labels, line, strict=False)]
+                for of, line in zip(labels, seen.tolist(), strict=False)]  # fmt: skip
+    thin = 1 if max(seen.shape) <= 80 else 0
+    heat = go.Heatmap(
+        z=seen,
+        zmin=0,
+        zmax=1,
+        colorscale=SCALE,
+        showscale=False,
+        text=text,
+        hovertemplate=f"{hover}<extra></extra>",
+        xgap=thin,
+        ygap=thin,
     )
+    shapes, arrows = [], []
     for segment in segments[1:]:
-        edge = segment.start - 0.5
-        figure.add_hline(y=edge, line={"color": EDGE, "width": 1.5})
-        figure.add_vline(x=edge, line={"color": EDGE, "width": 1.5})
+        for line in (_across(segment.start - 0.5), _down(segment.start - 0.5)):
+            shapes.append(line | {"line": {"color": EDGE, "width": 1.5}})
     if query is not None:
         box = {"x0": -0.5, "x1": seen.shape[1] - 0.5, "y0": query - 0.5, "y1": query + 0.5}
-        figure.add_shape(type="rect", **box, line={"color": MARK, "width": 1.5})
+        shapes.append({"type": "rect", **box, "line": {"color": MARK, "width": 1.5}})
         arrow = {"text": "", "ax": 18, "ay": 0, "arrowhead": 2, "arrowwidth": 2.5, "arrowcolor": MARK}
-        figure.add_annotation(x=1, xref="x domain", y=query, yref="y", **arrow)
-    ticks = {"showgrid": False, "zeroline": False, "ticks": "", "tickfont": {"size": 15}, "title_font_size": 16}
+        arrows.append({"x": 1, "xref": "x domain", "y": query, "yref": "y", **arrow})
+    ticks = {"ticks": "", "tickfont": {"size": 15}, "constrain": "domain", **PLAIN}
     if segments:
         ticks["tickvals"] = [(segment.start + segment.stop - 1) / 2 for segment in segments]
         ticks["ticktext"] = spans(segments)
-    figure.update_xaxes(title="key: who is looked at", constrain="domain", **ticks)
-    figure.update_yaxes(
-        title="query: who looks",
-        autorange="reversed",
-        scaleanchor="x",
-        constrain="domain",
-        constraintoward="top",
-        **ticks,
+    square = {"autorange": "reversed", "scaleanchor": "x", "constraintoward": "top"}
+    return go.Figure(
+        heat,
+        {
+            "xaxis": {"title": title("key: who is looked at"), **ticks},
+            "yaxis": {"title": title("query: who looks"), **square, **ticks},
+            "shapes": shapes,
+            "annotations": arrows,
+            "margin": {"l": 8, "r": 20, "t": 14, "b": 8},
+            "font": {"size": 15},
+            **CLEAR,
+        },
     )
-    figure.update_layout(margin={"l": 8, "r": 20, "t": 14, "b": 8}, font={"size": 15}, **CLEAR)
-    return figure
+
+
+def _down(x: float, plot: str = "") -> dict:
+    """A line from top to bottom of a plot, by its number."""
+    return {"type": "line", "x0": x, "x1": x, "xref": f"x{plot}", "y0": 0, "y1": 1, "yref": f"y{plot} domain"}
+
+
+def _across(y: float) -> dict:
+    return {"type": "line", "x0": 0, "x1": 1, "xref": "x domain", "y0": y, "y1": y, "yref": "y"}
 
 
 def row(before, mask, weights, segments: Sequence[Segment], labels: Sequence[str] = ()) -> go.Figure:
@@ -124,22 +133,14 @@ def row(before, mask, weights, segments: Sequence[Segment], labels: Sequence[str
     keys = list(range(len(before)))
     labels = list(labels or names(len(keys), segments, (), numbered=True))[: len(keys)]
     open_keys = mask == 0
-    figure = make_subplots(
-        rows=3,
-        cols=1,
-        shared_xaxes=True,
-        row_heights=[0.42, 0.1, 0.48],
-        vertical_spacing=0.11,
-        subplot_titles=(
-            ("scores", "every key is open to this query", "attention weights")
-            if open_keys.all()
-            else ("scores before the mask", "the mask: 0 where open, −∞ where closed", "attention weights after it")
-        ),
-    )
+    above = ("scores before the mask", "the mask: 0 where open, −∞ where closed", "attention weights after it")
+    if open_keys.all():
+        above = ("scores", "every key is open to this query", "attention weights")
     colour = np.where(open_keys, VISIBLE, "rgba(122,132,148,0.6)")
     hover = "%{customdata}: %{y:.3f}<extra></extra>"
-    figure.add_bar(x=keys, y=before, marker_color=colour, customdata=labels, hovertemplate=hover, row=1, col=1)
-    figure.add_trace(
+    named = {"x": keys, "customdata": labels, "hovertemplate": hover}
+    traces = [
+        go.Bar(y=before, marker={"color": colour}, xaxis="x", yaxis="y", **named),
         go.Heatmap(
             z=[open_keys.astype(float)],
             x=keys,
@@ -149,35 +150,57 @@ def row(before, mask, weights, segments: Sequence[Segment], labels: Sequence[str
             showscale=False,
             text=[[f"{label}: {'0' if shown else '−∞'}" for label, shown in zip(labels, open_keys, strict=True)]],
             hovertemplate="%{text}<extra></extra>",
+            xaxis="x2",
+            yaxis="y2",
         ),
-        row=2,
-        col=1,
-    )
-    attention = stage_colour("attention")
-    figure.add_bar(x=keys, y=weights, marker_color=attention, customdata=labels, hovertemplate=hover, row=3, col=1)
+        go.Bar(y=weights, marker={"color": stage_colour("attention")}, xaxis="x3", yaxis="y3", **named),
+    ]
+    third, second, first = bands(3, 0.11, [0.48, 0.1, 0.42])
+    bare = {"domain": [0, 1], "ticks": "", **PLAIN}
+    small = {"tickfont": {"size": 14}}
     top = int(np.argmax(weights))
-    figure.add_annotation(
-        x=top,
-        y=weights[top],
-        text=labels[top],
-        xanchor=("left", "center", "right")[min(2, 3 * top // len(keys))],
-        yanchor="bottom",
-        showarrow=False,
-        row=3,
-        col=1,
+    highest = {
+        "x": top,
+        "xref": "x3",
+        "xanchor": ("left", "center", "right")[min(2, 3 * top // len(keys))],
+        "y": weights[top],
+        "yref": "y3",
+        "yanchor": "bottom",
+        "yshift": 5,
+        "text": labels[top],
+        "showarrow": False,
+    }
+    edges = [
+        _down(segment.start - 0.5, plot) | {"line": {"color": EDGE, "width": 1}, "layer": "below"}
+        for segment in segments[1:]
+        for plot in ("", "2", "3")
+    ]
+    upto = 1.22 * (weights[top] or 1)
+    return go.Figure(
+        traces,
+        {
+            "xaxis": {"anchor": "y", "matches": "x3", "showticklabels": False, **bare},
+            "xaxis2": {"anchor": "y2", "matches": "x3", "showticklabels": False, **bare},
+            "xaxis3": {"anchor": "y3", "title": {"text": "key token"}, **bare, **small, **_ticks(labels)},
+            "yaxis": {"anchor": "x", "domain": first, "title": {"text": "score"}, **small},
+            "yaxis2": {"anchor": "x2", "domain": second, "visible": False},
+            "yaxis3": {"anchor": "x3", "domain": third, "title": {"text": "weight"}, "range": [0, upto], **small},
+            "annotations": [
+                *(
+                    heading(text, 0.5, band[1], yshift=5)
+                    for text, band in zip(above, (first, second, third), strict=True)
+                ),
+                highest,
+            ],
+            "shapes": edges,
+            "height": 540,
+            "showlegend": False,
+            "bargap": 0.1,
+            "margin": {"l": 8, "r": 8, "t": 34, "b": 8},
+            "font": {"size": 15},
+            **CLEAR,
+        },
     )
-    figure.update_annotations(yshift=5)
-    figure.update_yaxes(title_text="score", row=1, col=1, tickfont_size=14)
-    figure.update_yaxes(visible=False, row=2, col=1)
-    figure.update_yaxes(title_text="weight", row=3, col=1, range=[0, 1.22 * (weights[top] or 1)], tickfont_size=14)
-    figure.update_xaxes(showgrid=False, zeroline=False, ticks="")
-    figure.update_xaxes(title_text="key token", row=3, col=1, tickfont_size=14, **_ticks(labels))
-    for segment in segments[1:]:
-        figure.add_vline(x=segment.start - 0.5, line={"color": EDGE, "width": 1}, layer="below")
-    figure.update_layout(
-        height=540, showlegend=False, bargap=0.1, margin={"l": 8, "r": 8, "t": 34, "b": 8}, font={"size": 15}, **CLEAR
-    )
-    return figure
 
 
 def _ticks(labels: Sequence[str]) -> dict:

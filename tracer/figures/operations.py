@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 from tracer.categories import COMPUTING, ORDER, category
 from tracer.figures.colours import OTHER, stage_colour
 from tracer.figures.labels import amount
+from tracer.figures.layout import CLEAR, title
 from tracer.record import Op, Trace
 
 TOP = "(top)"
@@ -26,20 +27,18 @@ def counts(names: Sequence[str]) -> dict[str, int]:
 def categories(found: Mapping[str, int]) -> go.Figure:
     """The counts as horizontal bars; those that only lay data out are paler."""
     colours = [stage_colour("patches") if name in COMPUTING else LAYOUT for name in found]
-    figure = go.Figure(
-        go.Bar(
-            x=list(found.values()),
-            y=list(found),
-            orientation="h",
-            text=[f"{count:,}" for count in found.values()],
-            textposition="outside",
-            cliponaxis=False,
-            marker={"color": colours, "cornerradius": 3},
-            hovertemplate="%{y}: %{x:,}<extra></extra>",
-        )
+    bar = go.Bar(
+        x=list(found.values()),
+        y=list(found),
+        orientation="h",
+        text=[f"{count:,}" for count in found.values()],
+        textposition="outside",
+        cliponaxis=False,
+        marker={"color": colours, "cornerradius": 3},
+        hovertemplate="%{y}: %{x:,}<extra></extra>",
     )
-    figure.update_xaxes(title="operations", range=[0, 1.18 * max(found.values(), default=1)], nticks=5)
-    return _laid_out(figure, "category", len(found))
+    across = {"title": title("operations"), "range": [0, 1.18 * max(found.values(), default=1)], "nticks": 5}
+    return go.Figure(bar, _layout(across, "category", 90 + 34 * len(found)))
 
 
 def modules(ops: Sequence[Op]) -> dict[str, list[Op]]:
@@ -97,42 +96,40 @@ def _sum(rows: Sequence[Mapping[str, int]]) -> dict[str, int]:
 
 def flops(table: Mapping[str, Mapping[str, int]]) -> go.Figure:
     """FLOPs by module as stacked horizontal bars, one colour for each stage of the forward pass."""
-    figure = go.Figure()
+    bars = []
     for stage in dict.fromkeys(stage for row in table.values() for stage in row):
         values = [row.get(stage, 0) for row in table.values()]
-        figure.add_bar(
-            x=values,
-            y=list(table),
-            orientation="h",
-            name=stage,
-            marker={"color": stage_colour(stage) if stage != "no step" else OTHER},
-            customdata=[amount(value, "FLOP") for value in values],
-            hovertemplate=f"%{{y}}, {stage}: %{{customdata}}<extra></extra>",
+        bars.append(
+            go.Bar(
+                x=values,
+                y=list(table),
+                orientation="h",
+                name=stage,
+                marker={"color": stage_colour(stage) if stage != "no step" else OTHER},
+                customdata=[amount(value, "FLOP") for value in values],
+                hovertemplate=f"%{{y}}, {stage}: %{{customdata}}<extra></extra>",
+            )
         )
-    figure.update_xaxes(title="FLOP", exponentformat="SI", nticks=5)
-    figure.update_layout(barmode="stack")
-    figure = _laid_out(figure, "module", len(table), 26 if len(table) > 8 else 40)
-    figure.update_layout(
-        showlegend=True,
-        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "traceorder": "normal", "font": {"size": 14}},
-    )
-    figure.update_layout(height=figure.layout.height + 50, margin={"t": 50})
-    return figure
+    tall = 26 if len(table) > 8 else 40
+    layout = _layout({"title": title("FLOP"), "exponentformat": "SI", "nticks": 5}, "module", 140 + tall * len(table))
+    layout["margin"]["t"] = 50
+    place = {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0}
+    legend = {**place, "traceorder": "normal", "font": {"size": 14}}
+    return go.Figure(bars, {**layout, "barmode": "stack", "showlegend": True, "legend": legend})
 
 
-def _laid_out(figure: go.Figure, rows: str, count: int, tall: int = 34) -> go.Figure:
-    figure.update_yaxes(autorange="reversed", title=rows, ticklabelstandoff=6, tickfont_size=14, type="category")
-    figure.update_xaxes(tickfont_size=14, title_font_size=16)
-    figure.update_yaxes(title_font_size=16)
-    figure.update_layout(
-        height=90 + tall * count,
-        bargap=0.3,
-        font={"size": 15},
-        margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-    )
-    return figure
+def _layout(across: dict, rows: str, height: int) -> dict:
+    """The layout of horizontal bars, the first on top; `rows` says what a bar is."""
+    down = {"autorange": "reversed", "ticklabelstandoff": 6, "type": "category"}
+    return {
+        "xaxis": {"tickfont": {"size": 14}, **across},
+        "yaxis": {"title": title(rows), "tickfont": {"size": 14}, **down},
+        "height": height,
+        "bargap": 0.3,
+        "font": {"size": 15},
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        **CLEAR,
+    }
 
 
 def describe(found: Mapping[str, int], what: str) -> str:

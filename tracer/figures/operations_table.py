@@ -94,16 +94,19 @@ def _steps(trace: Trace) -> tuple[list[dict], list[dict]]:
                 sum(ops[index].params for index in step.ops if index in ops),
                 sum(ops[index].flops for index in step.ops if index in ops),
                 len(step.ops),
-                _error(step),
+                _proof(step),
             ],
         }
         for number, step in enumerate(trace.steps, 1)
     ]
 
 
-def _error(step: Step) -> list:
+def _proof(step: Step) -> list:
     """A number to sort by and the text that is shown."""
-    return ["", "recomputed"] if step.recomputed else error(step.error)
+    if step.verdict == "recomputed":
+        return ["", step.verdict]
+    number, said = error(step.error)
+    return [number, f"{said}: {step.verdict}" if step.verdict == "disproven" else said]
 
 
 def error(value: float | None) -> list:

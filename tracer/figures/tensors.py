@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 
 from tracer.figures import colours
 from tracer.figures.labels import size_html, symbol_html
+from tracer.figures.layout import CLEAR, PLAIN, title
 
 MAX_ROWS, MAX_COLUMNS = 256, 512
 
@@ -66,39 +67,35 @@ def heatmap(
     else:
         scale = {"colorscale": colours.SEQUENTIAL, "zmin": low, "zmax": high if high > low else low + 1}
     rows, columns = ([index * step for index in range(size)] for size, step in zip(cells.shape, box, strict=True))
-    figure = go.Figure(
-        go.Heatmap(
-            z=cells,
-            x=list(ticks) if ticks and box[1] == 1 else columns,
-            y=rows,
-            colorbar={
-                "title": {"text": symbol_html(symbol)},
-                "thickness": 14,
-                "outlinewidth": 0,
-                "nticks": 4 if cells.shape[0] < 20 else 9,
-                "tickfont": {"size": 14},
-                **bar,
-            },
-            hovertemplate=f"{roles[0]} %{{y}}, {roles[1]} %{{x}}: {hover}<extra></extra>",
-            **scale,
-        )
+    heat = go.Heatmap(
+        z=cells,
+        x=list(ticks) if ticks and box[1] == 1 else columns,
+        y=rows,
+        colorbar={
+            "title": {"text": symbol_html(symbol)},
+            "thickness": 14,
+            "outlinewidth": 0,
+            "nticks": 4 if cells.shape[0] < 20 else 9,
+            "tickfont": {"size": 14},
+            **bar,
+        },
+        hovertemplate=f"{roles[0]} %{{y}}, {roles[1]} %{{x}}: {hover}<extra></extra>",
+        **scale,
     )
-    figure.update_xaxes(title=_axis(roles[1], symbolic[1], matrix.shape[1]), showgrid=False, zeroline=False)
-    figure.update_yaxes(
-        title=_axis(roles[0], symbolic[0], matrix.shape[0]), autorange="reversed", showgrid=False, zeroline=False
+    names = (_axis(role, size, count) for role, size, count in zip(roles, symbolic, matrix.shape, strict=True))
+    down, across = ({"title": title(name), "tickfont": {"size": 14}, **PLAIN} for name in names)
+    down |= {"autorange": "reversed", **({"dtick": box[0]} if cells.shape[0] <= 12 else {})}
+    return go.Figure(
+        heat,
+        {
+            "xaxis": across,
+            "yaxis": down,
+            "height": int(np.clip(cells.shape[0] * 7 + 110, 230, 560)),
+            "font": {"size": 15},
+            "margin": {"l": 8, "r": 8, "t": 16, "b": 8},
+            **CLEAR,
+        },
     )
-    figure.update_xaxes(title_font_size=16, tickfont_size=14)
-    figure.update_yaxes(title_font_size=16, tickfont_size=14)
-    if cells.shape[0] <= 12:
-        figure.update_yaxes(dtick=box[0])
-    figure.update_layout(
-        height=int(np.clip(cells.shape[0] * 7 + 110, 230, 560)),
-        font={"size": 15},
-        margin={"l": 8, "r": 8, "t": 16, "b": 8},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-    )
-    return figure
 
 
 def mask_value(matrix: np.ndarray) -> float | None:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from tracer.figures.colours import DIVERGING
+from tracer.figures.layout import CLEAR, PLAIN, bands, heading
 from tracer.figures.tensors import as_array
 
 SUM, RAN = "their sum", "the scores that ran"
@@ -29,31 +29,43 @@ def maps(terms: Mapping[str, object], scores) -> go.Figure:
     panels = {name: np.where(np.isfinite(values), values, np.nan) for name, values in panels.items()}
     edge = max(float(np.nanmax(np.abs(values))) for values in panels.values())
     rows = -(-len(panels) // 2)
-    figure = make_subplots(
-        rows=rows,
-        cols=2,
-        subplot_titles=list(panels),
-        shared_xaxes=True,
-        shared_yaxes=True,
-        horizontal_spacing=0.06,
-        vertical_spacing=0.07,
-    )
+    across, down = bands(2, 0.06), bands(rows, 0.07)[::-1]
+    traces, layout, names = [], {}, []
     for index, (name, values) in enumerate(panels.items()):
+        row, column, number = index // 2, index % 2, str(index + 1) if index else ""
+        low, left = index >= len(panels) - 2, column == 0
         hover = f"{name}, query %{{y}}, key %{{x}}: %{{z:.3g}}<extra></extra>"
-        figure.add_heatmap(z=values, coloraxis="coloraxis", hovertemplate=hover, row=index // 2 + 1, col=index % 2 + 1)
-    figure.update_xaxes(showgrid=False, zeroline=False)
-    figure.update_yaxes(showgrid=False, zeroline=False, autorange="reversed")
-    figure.update_xaxes(title_text="key token", row=rows)
-    figure.update_yaxes(title_text="query token", col=1)
-    figure.update_annotations(font_size=15)
+        place = {"xaxis": f"x{number}", "yaxis": f"y{number}"}
+        traces.append(go.Heatmap(z=values, coloraxis="coloraxis", hovertemplate=hover, **place))
+        below = {"title": {"text": "key token"}} if low else {"matches": f"x{2 * rows - 1 + column}"}
+        beside = {"title": {"text": "query token"}} if left else {"matches": f"y{index if row else ''}"}
+        layout[f"xaxis{number}"] = {
+            "anchor": f"y{number}",
+            "domain": across[column],
+            "showticklabels": low,
+            **PLAIN,
+            **below,
+        }
+        layout[f"yaxis{number}"] = {
+            "anchor": f"x{number}",
+            "domain": down[row],
+            "showticklabels": left,
+            "autorange": "reversed",
+            **PLAIN,
+            **beside,
+        }
+        names.append(heading(name, sum(across[column]) / 2, down[row][1], 15))
     bar = {"orientation": "h", "y": -0.1, "yanchor": "top", "title": {"text": "score", "side": "bottom"}}
     bar |= {"thickness": 12, "outlinewidth": 0, "tickfont": {"size": 14}}
-    figure.update_layout(
-        height=240 * rows + 60,
-        coloraxis={"colorscale": DIVERGING, "cmin": -edge, "cmax": edge, "colorbar": bar},
-        font={"size": 15},
-        margin={"l": 8, "r": 8, "t": 32, "b": 8},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
+    return go.Figure(
+        traces,
+        {
+            **layout,
+            "annotations": names,
+            "height": 240 * rows + 60,
+            "coloraxis": {"colorscale": DIVERGING, "cmin": -edge, "cmax": edge, "colorbar": bar},
+            "font": {"size": 15},
+            "margin": {"l": 8, "r": 8, "t": 32, "b": 8},
+            **CLEAR,
+        },
     )
-    return figure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from PIL import Image
 
@@ -12,9 +13,14 @@ SCENES = {"two objects": (12, 2), "one object": (11, 1), "three objects": (13, 3
 SURFACES = {"stain": ("checks", "stain"), "dent": ("stripes", "dent"), "brick": ("brick", "scratch")}
 
 
+@cache
 def samples(kind: str) -> dict[str, Callable[[], Image.Image]]:
-    """Names and loaders of the samples of a kind ("photos", "scenes", "surfaces"); none for a model of text."""
-    return {"photos": images.sample_photos, "scenes": _scenes, "surfaces": _surfaces}.get(kind, dict)()
+    """Names and loaders of the samples of a kind ("photos", "scenes", "surfaces"); none for a model of text.
+
+    Which there are is looked up once, and each is opened or drawn once: all who ask get the same picture.
+    """
+    found = {"photos": images.sample_photos, "scenes": _scenes, "surfaces": _surfaces}.get(kind, dict)()
+    return {name: cache(opened) for name, opened in found.items()}
 
 
 def _scenes() -> dict[str, Callable[[], Image.Image]]:

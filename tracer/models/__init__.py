@@ -12,11 +12,14 @@ from functools import lru_cache
 from importlib import import_module
 from importlib.resources import files
 from pkgutil import iter_modules
+from typing import NamedTuple
 
 from tracer import sources
+from tracer.parsing import parsed
 from tracer.quoting import quoted
 
 WEIGHTS = files(__name__) / "weights"
+_FOUND = tuple(sorted(module.name.replace("_", "-") for module in iter_modules(__path__)))
 
 COURSE = {
     "vit": "a photo → the class of what it shows",
@@ -34,8 +37,7 @@ is explained on, then those of notes 000, 001, 002 and 004. One that is not here
 
 def names() -> tuple[str, ...]:
     """The names of our models, in the order of the course: `vit-text` lives in `vit_text.py`."""
-    found = sorted(module.name.replace("_", "-") for module in iter_modules(__path__))
-    return tuple(sorted(found, key=lambda name: list(COURSE).index(name) if name in COURSE else len(COURSE)))
+    return tuple(sorted(_FOUND, key=lambda name: list(COURSE).index(name) if name in COURSE else len(COURSE)))
 
 
 def in_and_out(name: str) -> str:
@@ -49,17 +51,22 @@ def card(name: str) -> dict | None:
     if sources.is_foreign(name):
         return None
     file = WEIGHTS / f"{_known(name)}.json"
-    return read_card(file) if file.is_file() else None
+    text = _written(file)
+    return card_of(text, file) if text is not None else None
 
 
-def read_card(file) -> dict:
-    """The card in a file: JSON, with what the weights were trained at under "sizes". ValueError in one sentence that
-    names the file where it is anything else."""
-    name = quoted(str(file))
+@lru_cache(maxsize=64)
+def _written(file) -> bytes | None:
+    """What is written on a model's card, None where there is none, read once."""
+    return file.read_bytes() if file.is_file() else None
+
+
+def card_of(text: bytes, file) -> dict:
+    """The card that is written in a file: JSON, with what the weights were trained at under "sizes". ValueError in one
+    sentence that names the file where it is anything else."""
+    name = quoted(file)
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"can't read the card {name}: {error.strerror or error}") from None
+        found = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError):
         raise ValueError(f"can't read the card {name}: expected JSON") from None
     if not isinstance(found, dict) or not isinstance(found.get("sizes"), dict):
@@ -81,37 +88,34 @@ def describe() -> list[dict[str, str]]:
 
 def summary(name: str) -> str:
     """The first line of the model file's docstring, read without running the file."""
-    if sources.is_foreign(name):
-        return sources.summary(name)
-    return (ast.get_docstring(_parsed(_known(name))) or "").split("\n")[0]
+    return sources.summary(name) if sources.is_foreign(name) else _stated(_known(name)).summary
 
 
 def takes(name: str) -> tuple[str, ...]:
     """What the model takes, "image", "text" or both, read without running its file."""
-    if sources.is_foreign(name):
-        return sources.spec_of(name).takes
-    return _stated(name, "takes", ())
+    return sources.spec_of(name).takes if sources.is_foreign(name) else _stated(_known(name)).takes
 
 
 def samples(name: str) -> str:
     """The kind of samples that suit the model, as `tracer.inputs.samples` names them; "" for models of text."""
-    if sources.is_foreign(name):
-        return sources.spec_of(name).samples
-    return _stated(name, "samples", "")
+    return sources.spec_of(name).samples if sources.is_foreign(name) else _stated(_known(name)).samples
 
 
-def _stated(name: str, keyword: str, default):
-    """A literal that the model file gives its `SPEC`."""
-    for node in ast.walk(_parsed(_known(name))):
-        if isinstance(node, ast.keyword) and node.arg == keyword:
-            return ast.literal_eval(node.value)
-    return default
+class Stated(NamedTuple):
+    """What a model's file says of the model before it runs; `takes` and `samples` are literals of its `SPEC`."""
+
+    summary: str
+    takes: tuple[str, ...] = ()
+    samples: str = ""
 
 
 @lru_cache(maxsize=64)
-def _parsed(name: str) -> ast.Module:
-    """The model's file as a syntax tree, read once: pages ask for what it states at every rerun."""
-    return ast.parse((files(__name__) / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8"))
+def _stated(name: str) -> Stated:
+    """What the file of a model states, read once: pages ask for it at every rerun."""
+    tree = parsed((files(__name__) / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8"))
+    given = {node.arg: node.value for node in ast.walk(tree) if isinstance(node, ast.keyword)}
+    literals = {fact: ast.literal_eval(given[fact]) for fact in ("takes", "samples") if fact in given}
+    return Stated((ast.get_docstring(tree) or "").split("\n")[0], **literals)
 
 
 def origin(name: str) -> str:

@@ -195,17 +195,18 @@ WHY = {
     "content can lie close together there.",
     "cls": "One more token, a vector of parameters that is the same for every photo, is put in front. It holds no "
     "pixels; all that it gets to know of them comes through attention.",
-    "position": "Attention does not know which token is where. A learned vector for each place is added to the token.",
+    "position": "The dot products of attention compare what tokens hold. A learned vector for each place is added "
+    "to the token, so that they can depend on places too.",
     "mask": "CLIP's text tower reads as a language model does: no word sees the words after it. The matrix of 0 and "
     "-∞ is added to the scores of every block.",
     "words": "A word is only a number here, and its size means nothing. The number picks a learned row of E.",
     "norm": "Every block added to the residual stream, and no norm stands behind the last sum. This one brings all "
     "tokens to one scale before they are read.",
     "take": "Of all tokens only the first, CLS, is read. The patches have spoken to it through attention.",
-    "ends": "Sentences differ in length and are filled up with end tokens. The first of these is the first token that "
-    "has seen the whole sentence.",
-    "read": "Only the end token is read: under the causal mask it alone has seen every word. What stands after it "
-    "changes nothing.",
+    "ends": "Sentences differ in length and are filled up with end tokens. The first of these says where the sentence "
+    "is over.",
+    "read": "Only the end token is read. It stands after the last word, so the causal mask lets it see every word. "
+    "What stands after it changes nothing.",
     "projection": "Photos and sentences meet in one space of D_e numbers. Each tower has a matrix of its own that "
     "leads there.",
     "unit": "Only the direction is to count, not the length. After this, the product of two vectors is the cosine of "

@@ -1,7 +1,5 @@
 """Masked autoencoder: hidden patches of a surface predicted from the visible ones (He et al. 2022; note 001)."""
 
-from dataclasses import replace
-
 import torch
 from torch import nn
 
@@ -11,7 +9,7 @@ from tracer.equations import Patches, Put, Repeat, Take, Tensor
 from tracer.inputs.masking import surface_input
 from tracer.model import Spec
 from tracer.notation import symbol
-from tracer.record import Segment
+from tracer.record import Segment, placed
 from tracer.steps import Line, Place
 from tracer.textbook import Page, block_lines
 
@@ -76,10 +74,8 @@ class MAE(nn.Module):
 def seen(model, image, text, given: dict[str, int]):
     """The input of `surface_input`, and on it where the encoder's tokens lie: forward takes patches in this order."""
     inputs = surface_input(model, image, text, given)
-    places = tuple(inputs[1][0].tolist())  # the list that forward takes; the same for every input of the batch
-    inputs.segments = tuple(
-        replace(segment, places=places) if segment.name == "visible" else segment for segment in inputs.segments
-    )
+    order = inputs[1][0].tolist()  # the list that forward takes; the same for every input of the batch
+    inputs.segments = placed(inputs.segments, order)
     return inputs
 
 

@@ -102,11 +102,12 @@ WHY = {
     "0 and -∞ is made once and added to the scores of every block.",
     "embedding": "A token is only a number, and its size means nothing. The number picks a learned row of E, so that "
     "each token becomes D numbers that training can arrange.",
-    "position": "Attention does not know which token is where. A learned vector for each place is added to the token.",
+    "position": "The dot products of attention compare what tokens hold. A learned vector for each place is added "
+    "to the token, so that they can depend on places too.",
     "norm": "Every block added to the residual stream, and no norm stands behind the last sum. This one brings all "
     "tokens to one scale before they are read.",
-    "tied": "Each token is compared with every row of the embedding matrix: what it is most like is what comes next. "
-    "Using E twice saves a matrix of V × D numbers.",
+    "tied": "The score of each entry of the vocabulary is the dot product of the token with that entry's row of the "
+    "embedding matrix: its direction counts, and so does its length. Using E twice saves a matrix of V × D numbers.",
     "head": "A matrix of its own turns each token into a score for every entry of the vocabulary. The softmax of a row "
     "is the probability of each next token.",
 }

@@ -80,7 +80,7 @@ def lines(config: dict) -> list[Line]:
 
 WHY = {
     "tokens": "A class for every pixel needs to know where things are, and CLS lies nowhere. It is left out here, but "
-    "it was not idle: in every block before the last one the patches could read from it.",
+    "it was not idle: in every block the patches could read from it.",
     "grid": "The tokens stand in the order in which the patches were cut, row by row. Laid out again they are a small "
     "picture with D numbers at each place, each made with knowledge of the whole photo.",
     "cells": "One learned matrix, the same for every place, turns a token into scores for each pixel of its patch: "

@@ -235,7 +235,7 @@ WHY = {
     "each token becomes D numbers that training can arrange.",
     "sinusoidal": "Every place gets a pattern of its own: waves from fast to slow, like the hands of many clocks. "
     "Nothing here is learned, and a place's pattern turns into that of k places on by one fixed rotation.",
-    "position": "Attention does not know which token is where. The vector of each place is added to the token. Since "
+    "position": "The dot products of attention compare what tokens hold. The vector of each place is added. Since "
     "it is a sum, every score falls into four terms: content or position against content or position.",
     "distances": "How far each token lies after the one that asks, from -R to R, counted from 0. All that is further "
     "away counts as R. These numbers pick the learned vectors of every block.",
@@ -246,7 +246,7 @@ WHY = {
     "residual": "Attention adds to the token what it found instead of replacing it. The sum is normalised in the "
     "next step, so no number passes through a block untouched.",
     "norm1": "Each token's sum is shifted to mean 0 and scaled to variance 1, then rescaled by learned γ and β. The "
-    "2017 paper normalises after the sum; later models do it before attention, since deep stacks then learn better.",
+    "2017 paper normalises after the sum; many later models do it before attention (Xiong et al. 2020).",
     "residual2": "The MLP's result is added to what it was made from. One more norm follows.",
     "norm2": "The second sum is normalised like the first, with a γ and β of its own. This is the block's output and "
     "the next block's input.",

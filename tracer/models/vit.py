@@ -94,8 +94,8 @@ WHY = {
     "into a token of D numbers in a space where similar content can lie close together.",
     "cls": "One more token, a vector of parameters that is the same for every photo, is put in front. It holds no "
     "pixels; all that it gets to know of them comes through attention.",
-    "position": "Attention does not know which token is where. A learned vector for each place is added, so that every "
-    "token carries what it shows and where it lies.",
+    "position": "Without this, shuffled patches would give the same class. A learned vector for each place is added, "
+    "so that every token carries what it shows and where it lies.",
     "norm": "Every block added to the residual stream, and no norm stands behind the last sum. This one brings all "
     "tokens to one scale before they are read.",
     "take": "Of all tokens only the first, CLS, is read for the class. The patches have spoken to it through "

@@ -182,8 +182,8 @@ WHY = {
     "tokens to one scale before they are read.",
     "text": "Only words are to be predicted, so only the tokens of words are read. What the picture showed has "
     "reached them through attention.",
-    "tied": "Each token is compared with every row of the embedding matrix: the word it is most like comes next. "
-    "Using E twice saves a matrix of V × D numbers.",
+    "tied": "The score of each word is the dot product of the token with that word's row of the embedding matrix: its "
+    "direction counts, and so does its length. Using E twice saves a matrix of V × D numbers.",
     "head": "A matrix of its own turns each token into a score for every word. The softmax of a row is the "
     "probability of each next word.",
 }

@@ -15,6 +15,8 @@ from importlib.resources import files
 from pkgutil import iter_modules
 from typing import NamedTuple
 
+from tracer.limits import limits
+from tracer.parsing import parsed, stated
 from tracer.quoting import quoted
 
 
@@ -34,14 +36,9 @@ def libraries() -> dict[str, Library]:
         path = files(__name__) / f"{module.name}.py"
         if not path.is_file():
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        stated = {
-            line.targets[0].id: ast.literal_eval(line.value)
-            for line in tree.body
-            if isinstance(line, ast.Assign) and getattr(line.targets[0], "id", "") in ("PREFIX", "PACKAGE", "EXAMPLES")
-        }
-        if "PREFIX" in stated:
-            found[stated["PREFIX"]] = Library(module.name, stated["PACKAGE"], stated.get("EXAMPLES") or _families())
+        said = stated(path)
+        if "PREFIX" in said:
+            found[said["PREFIX"]] = Library(module.name, said["PACKAGE"], said.get("EXAMPLES") or _families())
     return found
 
 
@@ -50,7 +47,7 @@ def _families() -> dict[str, str]:
     folder, found = files(__name__) / "families", {}
     for path in sorted(folder.iterdir(), key=lambda path: path.name):
         if path.name.endswith(".py") and path.name != "__init__.py":
-            said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            said = ast.get_docstring(parsed(path.read_text(encoding="utf-8"))) or ""
             found[path.name.removesuffix(".py")] = said.split("\n")[0]
     return found
 
@@ -66,8 +63,9 @@ def available(prefix: str) -> bool:
 
 
 def source_of(name: str):
-    """The library's module and the model's name in it. ValueError for an unknown prefix or a library that is not
-    installed."""
+    """The library's module and the model's name in it. ValueError for an unknown prefix, a library that is not
+    installed, or a model that this server does not offer."""
+    limits().check_model(name)
     prefix, _, id = name.partition(":")
     if prefix not in libraries():
         near = get_close_matches(prefix, libraries(), n=1, cutoff=0.6)

@@ -21,11 +21,11 @@ WHY = {
     "token of D numbers.",
     "cls": "One more token, a vector of parameters that is the same for every photo, is put in front. It holds no "
     "pixels; all that it gets to know of them comes through attention.",
-    "patch positions": "Attention does not know which token is where. A learned vector for each place is added, so"
-    " that every token carries what it shows and where it lies.",
+    "patch positions": "The dot products of attention compare what tokens hold. A learned vector for each place is "
+    "added, so that every token carries what it shows and where it lies.",
     "lookup": "Each token is a number, and the number says which row of the table it gets. The rows are "
     "parameters: training can bring those of tokens that are used alike near each other.",
-    "position": "Attention does not know the order of the tokens. A learned vector for each place is added,"
+    "position": "The dot products of attention compare what tokens hold. A learned vector for each place is added,"
     " so that every token carries what it is and where it stands.",
     "places": "The places are numbered from 0. The numbers are the same for every text; only a text that "
     "goes on from a cache would start later.",
@@ -45,7 +45,7 @@ WHY = {
     "tied": "Every token of the vocabulary gets a score: how well its row of the embedding table fits "
     "what the model expects next. The same table is read at both ends, which saves its "
     "parameters once.",
-    "first": "The first token stands for the whole text. Through attention it has seen all others.",
+    "first": "The first token stands for the whole text. Through attention it can see all others.",
     "pool": "One more matrix product turns the first token into a vector for tasks on whole texts. BERT's "
     "authors trained it to tell whether one sentence follows another.",
     "tanh": "Each number is squashed to between -1 and 1, so that no single one outweighs the rest. The"
@@ -61,7 +61,8 @@ WHY = {
     "grouped": "Each token's mixture of values, the heads side by side. Several heads of queries share one head of "
     "keys and values, which is repeated for them: fewer numbers to keep for every token.",
     "gate": "The first of two products that widen each token from D to d_ff. This one decides what is let through.",
-    "SiLU": "SiLU lets large numbers through and sends negative ones to nearly 0. It is the gate's bend.",
+    "SiLU": "SiLU keeps large numbers almost as they are and maps every negative one to between -0.28 and 0. It is the "
+    "gate's bend.",
     "gated": "The gate is multiplied with the expanded token, number by number. What the gate sends to 0 is gone.",
     "head": "At every place, each token of the vocabulary gets a score: how well it would come next. The softmax of a "
     "row of scores gives probabilities.",

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from tracer.record import Op, Primitive, Source, Step, TensorRecord, Trace
 
 STEP_COLUMNS = (
-    "id", "stage", "layer", "title", "symbol", "latex", "symbolic", "shape", "error", "recomputed", "source", "ops",
+    "id", "stage", "layer", "title", "symbol", "latex", "symbolic", "shape", "error", "tolerance", "verdict",
+    "recomputed", "source", "ops",
     "why", "note",
 )  # fmt: skip
 OP_COLUMNS = (
@@ -95,6 +96,13 @@ def symbols(tensors: tuple[TensorRecord, ...]) -> str:
 def place(source: Source | None) -> str:
     """`file:line` of a source line, empty for none."""
     return f"{source.file}:{source.line}" if source else ""
+
+
+def proof(step: Step) -> str:
+    """How a step's proof went: its error, followed by the verdict where that is another than "proven"."""
+    if step.verdict == "recomputed":
+        return step.verdict
+    return error(step.error) + (f" {step.verdict.upper()}" if step.verdict == "disproven" else "")
 
 
 def error(value: float | None) -> str:

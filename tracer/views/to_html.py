@@ -69,7 +69,7 @@ def _steps(trace: Trace) -> str:
             f'<td title="{text(step.why)}">{text(step.title)}<br>{_quiet(step.id)}</td>',
             f"<td>{equation(step.latex)}{'<br>' + _quiet(step.note) if step.note else ''}</td>",
             f"<td>{text(notation.shape_text(step.symbolic))}<br>{_quiet(rows.numbers(step.shape))}</td>",
-            f'<td class="number">{"recomputed" if step.recomputed else text(rows.error(step.error))}</td>',
+            f'<td class="number">{text(rows.proof(step))}</td>',
         )
         for step in trace.steps
     ]

@@ -48,7 +48,7 @@ def _equation(step: Step) -> str:
 
 def _check(step: Step) -> str:
     shape = r" \times ".join(map(str, step.shape))
-    error = "recomputed" if step.recomputed else text(rows.error(step.error))
+    error = text(rows.proof(step))
     return rf"{shape} && \text{{{error}}}"
 
 

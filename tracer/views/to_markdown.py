@@ -26,7 +26,7 @@ def _steps(trace: Trace) -> str:
             math(step.latex),
             math(notation.shape_latex(step.symbolic)),
             rows.numbers(step.shape),
-            "recomputed" if step.recomputed else rows.error(step.error),
+            rows.proof(step),
             text(step.why),
             text(step.note),
         )

@@ -30,10 +30,10 @@ def _steps(trace: Trace) -> list[dict[str, str]]:
             "symbol": rows.letters(row["symbol"]),
             "shape": row["symbolic"],
             "here": row["shape"],
-            "error": "recomputed" if row["recomputed"] else rows.error(row["error"]),
+            "error": rows.proof(step),
             "equation": row["latex"],
         }
-        for row in rows.rows(trace, "steps")
+        for step, row in zip(trace.steps, rows.rows(trace, "steps"), strict=True)
     ]
 
 

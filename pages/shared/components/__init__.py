@@ -5,6 +5,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from pages.shared.pictures import of
 from tracer.figures import maps, pipeline
 from tracer.record import Trace
 
@@ -27,6 +28,16 @@ def _component(name: str, html: str = "", scripts: tuple[str, ...] = ()):
     )
 
 
+def style(file: Path) -> None:
+    """The rules of a style sheet, for this page."""
+    st.html(_rules(file))
+
+
+@cache
+def _rules(file: Path) -> str:
+    return f"<style>{file.read_text(encoding='utf-8')}</style>"
+
+
 def attention_map(trace: Trace, part: str | None = None) -> None:
     """Attention over the photo and from token to token; pointing, keys and choices are handled in the browser.
 
@@ -35,7 +46,11 @@ def attention_map(trace: Trace, part: str | None = None) -> None:
     choices = maps.blocks(trace, part)
     wanted = (st.session_state.get("attention_map") or {}).get("wanted")
     layers, views = maps.portion(trace, choices, part, wanted)
-    data = maps.pack(trace, layers, maps.rollout(trace, choices, part), part, views=views, choices=choices)
+
+    def packed() -> bytes:
+        return maps.pack(trace, layers, maps.rollout(trace, choices, part), part, views=views, choices=choices)
+
+    data = of(trace, ("attention", part, *layers, *views), packed)
     _component("attention_map", scripts=MAP)(key="attention_map", data=data, on_wanted_change=lambda: None)
 
 
@@ -47,7 +62,9 @@ def drawing(svg: str, key: str) -> None:
 def pipeline_map(trace: Trace) -> str | None:
     """The pipeline as a picture; returns the id of a step that was clicked."""
     component = _component("pipeline", '<div class="slot"></div>')
-    return component(key="pipeline", data=pipeline.pipeline(trace), on_step_change=lambda: None).step
+    return component(
+        key="pipeline", data=of(trace, "pipeline", lambda: pipeline.pipeline(trace)), on_step_change=lambda: None
+    ).step
 
 
 def operations_table(data: dict) -> str | None:

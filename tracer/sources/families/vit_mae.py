@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
 from tracer.inputs.tensors import photo_input
 from tracer.model import Inputs, Spec
-from tracer.record import Segment
+from tracer.record import Segment, placed
 from tracer.sources.configured import ATTENTION, builder, sizes_of
 from tracer.sources.transformers import imported
 
@@ -54,11 +52,7 @@ def prepare(model, image, text, given) -> Inputs:
     N = (model.sizes["H"] // model.sizes["P"]) ** 2
     made = Inputs((*inputs, noise(given["B"], N, seed)))
     made.sizes, made.photo, made.crop = inputs.sizes, inputs.photo, inputs.crop
-    order = made[-1][0].argsort().tolist()
-    made.segments = tuple(
-        replace(segment, places=tuple(order[: segment.stop - segment.start])) if segment.name == "visible" else segment
-        for segment in inputs.segments
-    )
+    made.segments = placed(inputs.segments, made[-1][0].argsort().tolist())
     return made
 
 

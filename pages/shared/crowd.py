@@ -1,0 +1,75 @@
+"""Who runs what now: runs in flight are counted, for each visitor and for all, and refused where they are too many.
+
+A visitor is a browser where a proxy tells them apart (`hosting/nginx.conf` gives each a cookie), else a session. A
+session runs one thing at a time; but one that was reloaded leaves a run behind, so that a key held down made dozens.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from tracer.limits import limits
+
+COOKIE = "visitor"
+_runs: Counter[str] = Counter()
+_counting = Lock()
+
+
+class Full(Exception):
+    """The server takes nothing more at the moment; says so in one sentence."""
+
+
+@contextmanager
+def one_more() -> Iterator[None]:
+    """Counts a run from the asking for it to its end. `Full` where too many go on or wait."""
+    who = visitor()
+    with _counting:
+        if problem := _problem(who):
+            raise Full(problem)
+        _runs[who] += 1
+    try:
+        yield
+    finally:
+        _done(who)
+
+
+def _done(who: str) -> None:
+    with _counting:
+        _runs[who] -= 1
+        if not _runs[who]:
+            del _runs[who]
+
+
+def _problem(who: str) -> str:
+    """Why this visitor's next run is refused, in one sentence; empty where it is taken."""
+    most = limits()
+    if who and _runs[who] >= most.visitor_runs:
+        return (
+            f"{_runs[who]} runs of yours are still going on, as many as this server makes for one visitor: try again "
+            "when one is done."
+        )
+    if (count := _runs.total()) >= most.runs:
+        return f"{count} runs are going on or waiting, as many as this server takes: try again in a minute."
+    return most.memory_full()
+
+
+def visitor() -> str:
+    """Who asks: the browser where a proxy tells them apart, else the session; empty where nobody does."""
+    context = get_script_run_ctx(suppress_warning=True)
+    return "" if context is None else st.context.cookies.get(COOKIE) or context.session_id
+
+
+def said(error: Exception) -> bool:
+    """Says of what was refused why, in the place of what would have been shown; whether there was anything to say."""
+    if isinstance(error, Full):
+        st.warning(str(error), icon=":material/hourglass:")
+    return isinstance(error, Full)
+
+
+def count() -> int:
+    """How many runs go on or wait now."""
+    return _runs.total()

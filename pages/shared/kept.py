@@ -1,0 +1,53 @@
+"""What was made once for everybody, by key and within bounds."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from threading import Lock
+
+
+class Kept:
+    """Values up to `most` in weight together; beyond it those go that were asked for least lately.
+
+    The newest stays whatever it weighs. `weigh` gives the weight of a value, 1 where it is not given.
+    """
+
+    def __init__(self, most: float, weigh: Callable[[object], float] = lambda value: 1):
+        self.most, self.weight = most, 0.0
+        self._weigh, self._lock = weigh, Lock()
+        self._values: OrderedDict[Hashable, tuple[object, float]] = OrderedDict()
+
+    def get(self, key: Hashable):
+        """The value of a key, None where there is none (any more)."""
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return self._values[key][0]
+
+    def put(self, key: Hashable, value) -> None:
+        """Keeps a value, and lets go of others where all are too heavy with it."""
+        weight = self._weigh(value)
+        with self._lock:
+            self._drop(key)
+            self._values[key] = value, weight
+            self.weight += weight
+            while self.weight > self.most and len(self._values) > 1:
+                self._drop(next(iter(self._values)))
+
+    def drop(self, key: Hashable) -> None:
+        """Lets go of a value, where it is there."""
+        with self._lock:
+            self._drop(key)
+
+    def clear(self) -> None:
+        """Lets go of all."""
+        with self._lock:
+            self._values.clear()
+            self.weight = 0.0
+
+    def _drop(self, key: Hashable) -> None:
+        if key in self._values:
+            self.weight -= self._values.pop(key)[1]
+
+    def __len__(self) -> int:
+        return len(self._values)

@@ -1,0 +1,104 @@
+"""One line before the cores: work of all visitors, done by a few threads that stay, first come, first served.
+
+Thirty threads that each run a model hand Python's lock to and fro at every op, and each brings a team of threads of its
+own. So a visitor's thread only waits here, knows its place in the line, and leaves it when its visitor has left.
+"""
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+from threading import Condition, Thread
+
+VISITOR, BACKGROUND = 0, 1
+
+
+class Task:
+    """A piece of work in the line; equal work is one task, however many wait for it."""
+
+    def __init__(self, make: Callable[[], object], rank: int):
+        self.make, self.rank = make, rank
+        self.number, self.waiting = 0, 0
+        self.begun = self.over = False
+        self.result: object = None
+        self.error: BaseException | None = None
+
+
+class Line:
+    """`places` pieces of work go on at once; visitors' go before those that nobody waits for yet."""
+
+    def __init__(self, places: int):
+        self._places, self._threads = places, 0
+        self._changed = Condition()
+        self._tasks: list[tuple[int, int, Task]] = []
+        self._numbers = count()
+
+    def join(self, make: Callable[[], object], rank: int = VISITOR) -> Task:
+        """Puts work at the end of the line."""
+        task = Task(make, rank)
+        with self._changed:
+            self._enter(task)
+            if self._threads < self._places:
+                self._threads += 1
+                Thread(target=self._work, name="runs", daemon=True).start()
+            self._changed.notify_all()
+        return task
+
+    def hurry(self, task: Task) -> None:
+        """A visitor waits for what was in the background: it goes to the end of the visitors' line."""
+        with self._changed:
+            if task.rank != VISITOR and not task.begun:
+                task.rank = VISITOR
+                self._drop(task)
+                self._enter(task)
+
+    def leave(self, task: Task) -> None:
+        """Nobody waits for it any more: it is not begun."""
+        with self._changed:
+            if not task.begun and not task.over:
+                self._drop(task)
+                task.over, task.error = True, Left()
+                self._changed.notify_all()
+
+    def place(self, task: Task) -> int:
+        """How many are before the task and not begun, and itself: 1 is next, 0 has begun."""
+        with self._changed:
+            return 0 if task.begun else 1 + sum(other[:2] < (task.rank, task.number) for other in self._tasks)
+
+    def wait(self, task: Task, seconds: float) -> bool:
+        """Whether the task is over by then."""
+        with self._changed:
+            return self._changed.wait_for(lambda: task.over, seconds)
+
+    def _enter(self, task: Task) -> None:
+        task.number = next(self._numbers)
+        heapq.heappush(self._tasks, (task.rank, task.number, task))
+
+    def _drop(self, task: Task) -> None:
+        self._tasks = [entry for entry in self._tasks if entry[2] is not task]
+        heapq.heapify(self._tasks)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._tasks)
+                task = heapq.heappop(self._tasks)[2]
+                task.begun = True
+            try:
+                task.result = task.make()
+            except BaseException as error:  # whatever it is, it is of those who wait for it
+                task.error = error
+            with self._changed:
+                task.over = True
+                self._changed.notify_all()
+            del task  # and with it what it made
+
+
+class Left(Exception):
+    """All who waited for a piece of work have left."""
+
+
+def said(place: int) -> str:
+    """A place in the line in words: 1 is "Next in line", 3 "Third in line"."""
+    few = {1: "Next", 2: "Second", 3: "Third", 4: "Fourth", 5: "Fifth", 6: "Sixth"}
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(place % 10 if place % 100 not in (11, 12, 13) else 0, "th")
+    return f"{few.get(place, f'{place}{ending}')} in line"

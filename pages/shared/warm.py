@@ -1,0 +1,62 @@
+"""What the server does while nobody waits: the runs of all samples before anybody asks, and collecting garbage.
+
+Streamlit would collect all garbage after every run of a script, and so go through the whole heap each time, most of
+which stays as long as the server does. Here that part is set aside once it is there, and the rest is collected on a
+timer (`runner.postScriptGC` in `.streamlit/config.toml` turns Streamlit's own off).
+"""
+
+import gc
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+from pages.shared import influence
+from pages.shared.session import OWN
+from tracer import models
+from tracer.inputs.samples import samples
+
+EVERY = 15.0
+"""Seconds between two collections."""
+YOUNG = (20_000, 20, 1_000)
+"""Python's own thresholds between them: a page makes thousands of objects and drops them without its help."""
+
+
+ready = Event()
+"""Set once the run that a visitor meets first is there."""
+
+
+@contextmanager
+def keeping() -> Iterator[None]:
+    """Does all that in a thread of its own, from the server's start to its end."""
+    over = Event()
+    Thread(target=_keep, args=(over,), name="warm", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _keep(over: Event) -> None:
+    gc.set_threshold(*YOUNG)
+    for name, sample in ahead():
+        if over.is_set():
+            return
+        try:
+            photo = samples(models.samples(name)).get(sample)
+            influence.ahead(name, sample, photo and photo())
+        except Exception as error:  # such as damaged weights: who asks for this model is told
+            logging.warning("%s could not be run on %s ahead: %s", name, sample, error)
+        ready.set()
+    gc.collect()
+    gc.freeze()
+    while not over.wait(EVERY):
+        gc.collect()
+
+
+def ahead() -> list[tuple[str, str]]:
+    """(model, sample) of all that can be run ahead, in the order in which a lesson comes to it: first each model's
+    first sample."""
+    found = {name: list(samples(models.samples(name))) or [OWN] for name in models.names()}
+    most = max(map(len, found.values()))
+    return [(name, names[place]) for place in range(most) for name, names in found.items() if place < len(names)]

@@ -1,0 +1,199 @@
+"""Two replicas of the hosted app behind nginx, on this machine, with the very `hosting/nginx.conf`: `make replicas`.
+
+Says what was tried, line by line; exit status 1 at the first that is not so. Needs nginx and openssl on the PATH.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import ExitStack
+from http.client import HTTPException
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from PIL import Image
+from visitor import Visitor
+from websockets.exceptions import ConnectionClosed
+
+ROOT = Path(__file__).resolve().parents[2]
+PORTS = (8631, 8632)
+PLAIN, SECURE = 8633, 8634
+ADDRESS = f"https://127.0.0.1:{SECURE}"
+VISITORS = 10
+TYPED, FILE = "ZEBRA", "giraffe-4711.png"
+"""What must be in no log: a text that is typed, and the name of a file."""
+
+
+def true(what: str, is_so: object) -> None:
+    print(("yes  " if is_so else "NO   ") + what, flush=True)
+    if not is_so:
+        raise SystemExit(1)
+
+
+def configured(folder: Path) -> Path:
+    """The configuration with ports, folders and replicas of this machine, each of them named there once."""
+    text = (ROOT / "hosting" / "nginx.conf").read_text(encoding="utf-8")
+    replicas = "".join(f"server 127.0.0.1:{port} max_fails=1 fail_timeout=5s; " for port in PORTS)
+    temporary = "".join(f"{kind}_temp_path {folder / kind}; " for kind in ("client_body", "proxy", "fastcgi", "uwsgi"))
+    here = {
+        "listen 80;": f"listen 127.0.0.1:{PLAIN};",
+        "listen 443 ssl;": f"listen 127.0.0.1:{SECURE} ssl;",
+        "server app:8501 max_fails=1 fail_timeout=5s;": replicas,
+        "/etc/nginx/tls/certificate.pem": str(folder / "certificate.pem"),
+        "/etc/nginx/tls/key.pem": str(folder / "key.pem"),
+        "http {": f"http {{ {temporary} scgi_temp_path {folder / 'scgi'};",
+    }
+    for theirs, ours in here.items():
+        assert text.count(theirs) == 1, theirs
+        text = text.replace(theirs, ours)
+    path = folder / "nginx.conf"
+    path.write_text(f"daemon off; pid {folder / 'pid'};\n{text}", encoding="utf-8")
+    return path
+
+
+def certificate(folder: Path) -> ssl.SSLContext:
+    """A certificate for this machine, signed by itself, and who trusts it."""
+    command = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
+    )
+    made = [*command.split(), "-keyout", folder / "key.pem", "-out", folder / "certificate.pem"]
+    subprocess.run(made, check=True, capture_output=True)
+    return ssl.create_default_context(cafile=folder / "certificate.pem")
+
+
+def replica(port: int, folder: Path, running: ExitStack) -> subprocess.Popen:
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+    log = running.enter_context((folder / f"replica-{port}.log").open("ab"))
+    environment = {**os.environ, "TRACER_HOSTED": "1"}
+    return start(command, log, running, env=environment)
+
+
+def start(command: list, log, running: ExitStack, **more) -> subprocess.Popen:
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **more)
+    running.callback(lambda: (process.terminate(), process.wait(30)))
+    return process
+
+
+def ready(port: int, seconds: int = 180) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
+                return answer.status == 200
+        except (OSError, HTTPException):
+            time.sleep(0.5)
+    return False
+
+
+def photo() -> bytes:
+    file = BytesIO()
+    Image.fromarray(np.random.default_rng(3).integers(0, 255, (60, 90, 3), dtype=np.uint8)).save(file, "PNG")
+    return file.getvalue()
+
+
+def connected(log: Path) -> set[str]:
+    """The replicas that websockets were opened to, as the proxy's log says once they are closed."""
+    return {line.split()[-1] for line in log.read_text().splitlines() if " 101 " in line}
+
+
+def main() -> None:
+    for needed in ("nginx", "openssl"):
+        if not shutil.which(needed):
+            sys.exit(f"{needed} is not installed, and the replicas are tried behind it: apt-get install {needed}")
+    with TemporaryDirectory() as name, ExitStack() as running:
+        folder = Path(name)
+        folder.chmod(0o755)
+        context, log = certificate(folder), folder / "nginx.log"
+        nginx = ["nginx", "-p", folder, "-c", configured(folder)]
+        subprocess.run([*nginx, "-t"], check=True, capture_output=True)
+        replicas = {port: replica(port, folder, running) for port in PORTS}
+        true("both replicas say at /healthz that they are ready", all(map(ready, PORTS)))
+        start(nginx, running.enter_context(log.open("ab")), running)
+        time.sleep(1)
+        tried(context, folder, log, replicas, running)
+
+
+def tried(context: ssl.SSLContext, folder: Path, log: Path, replicas: dict, running: ExitStack) -> None:
+    one = Visitor(ADDRESS, context)
+    status, headers, body = one.get("/trace", **{"Accept-Encoding": "gzip"})
+    true("a page comes over TLS, and says that it always will", status == 200 and "strict-transport" in headers)
+    true("its content security policy comes through", "content-security-policy" in headers)
+    true("it is compressed", "content-encoding: gzip" in headers)
+    script = next(part for part in one.get("/trace")[2].decode().split('"') if "static/js/index" in part)
+    status, headers, body = one.get(script.removeprefix("."), **{"Accept-Encoding": "gzip"})
+    true(f"so is its script: {len(body):,} bytes", status == 200 and "content-encoding: gzip" in headers)
+    true("http leads to https", b"308" in redirect())
+    true("/healthz and /_stcore/metrics are closed to visitors", {one.get(path)[0] for path in CLOSED} == {404})
+    true("a file of 30 MB is refused", one.put("/_stcore/upload_file/a/b", FILE, bytes(30 * 2**20)) == 413)
+
+    visitors = [Visitor(ADDRESS, context).open() for _ in range(VISITORS)]
+    before = [visitor.session for visitor in visitors]
+    for visitor in visitors:
+        true(f"an upload finds the replica of its page: {visitor.session[:8]}", visitor.upload(FILE, photo()) == 204)
+        true("and the page shows the photo", visitor.says(f"Your photo: {FILE}"))
+    for visitor in visitors:
+        visitor.close()
+        visitor.connect()
+        visitor.run()
+    true("who connects again comes back to the same session", [visitor.session for visitor in visitors] == before)
+    true("with the photo that is there", all(visitor.says(f"Your photo: {FILE}") for visitor in visitors))
+    time.sleep(1)
+    true(f"both replicas serve visitors: {connected(log)}", len(connected(log)) == 2)
+
+    replicas[PORTS[0]].send_signal(signal.SIGKILL)
+    replicas[PORTS[0]].wait()
+    moved = [visitor for visitor in visitors if gone(visitor)]
+    true(f"one replica is killed, and {len(moved)} of {VISITORS} visitors lose it", 0 < len(moved) < VISITORS)
+    for visitor in moved:
+        visitor.connect()
+        visitor.run(f"model=nanogpt&text={TYPED}")
+    true("they come back to the other one", all(visitor.session not in before for visitor in moved))
+    true("and the address brings their text back", all(visitor.says(TYPED) for visitor in moved))
+    replicas[PORTS[0]] = replica(PORTS[0], folder, running)
+    true("the replica is started again", ready(PORTS[0]))
+    time.sleep(6)
+    for visitor in moved:
+        visitor.run("model=vit")
+    true("who moved can upload although the cookie names the first", all(v.upload(FILE, photo()) == 204 for v in moved))
+    true("and sees the photo", all(visitor.says(FILE) for visitor in moved))
+
+    answers = [one.get(f"/trace?text={TYPED}")[0] for _ in range(400)]
+    true(f"of 400 pages at once {answers.count(429)} are answered 429, the others 200", set(answers) == {200, 429})
+    for visitor in visitors:
+        visitor.close()
+    time.sleep(1)
+    written = "".join(path.read_text(errors="replace") for path in folder.glob("*.log"))
+    true(f"of {len(written):,} characters of logs none are a visitor's", not any(word in written for word in SECRETS))
+
+
+CLOSED = ("/healthz", "/_stcore/metrics")
+SECRETS = (TYPED, FILE, "nanogpt")
+
+
+def redirect() -> bytes:
+    with socket.create_connection(("127.0.0.1", PLAIN), timeout=10) as plain:
+        plain.sendall(b"GET /trace HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
+        return plain.recv(1000)
+
+
+def gone(visitor: Visitor) -> bool:
+    """Whether the visitor's websocket was closed."""
+    try:
+        while True:
+            visitor.socket.recv(timeout=2)
+    except (ConnectionClosed, TimeoutError) as error:
+        return isinstance(error, ConnectionClosed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""The path of a lesson: what one student does, act by act, in fixed shares, the same for the same number."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from load.visitor import Answer, Visitor
+from tracer import models
+from tracer.inputs.scenes import COLOURS, SHAPES, SIZES
+
+SHARES = {"page": 40, "sample": 15, "model": 15, "text": 10, "photo": 10, "choice": 10}
+"""Of 100 acts, how many are of which kind."""
+PAGES = ("Overview", "Trace", "Attention", "Mask", "Operations")
+CHOICES = ("Trace", "Mask", "Operations")
+"""Pages with something to choose that the server must answer."""
+PHOTO = (1600, 1200)
+
+
+@dataclass
+class Act:
+    """What was done, whether it made the model run on something that it had not run on, and what came of it."""
+
+    kind: str
+    run: bool
+    answer: Answer
+
+
+class Student:
+    """One student in a lesson. `runs=False` leaves out texts and photos of their own, and with them all runs."""
+
+    def __init__(self, number: int, address: str, runs: bool = True):
+        self.visitor = Visitor(address)
+        self.chance = random.Random(number)
+        self.model, self.page, self.own = models.names()[0], PAGES[0], False
+        self._left_out = () if runs else ("photo", "text")
+        self._deck: list[str] = []
+
+    async def open(self) -> Act:
+        """Opens the app as it is shown to everybody."""
+        return Act("open", False, await self.visitor.open())
+
+    async def act(self) -> Act:
+        """Does what comes next."""
+        if len(self._deck) < 10:
+            self._deck += self._shuffled()
+        kind = next(kind for kind in self._deck if self._suits(kind))
+        self._deck.remove(kind)
+        does: Callable = getattr(self, f"_{kind}")
+        answer = await does()
+        run = kind in ("text", "photo") or (self.own and (kind == "model" or self.page == "Mask"))
+        return Act(kind, run, answer)
+
+    def _shuffled(self) -> list[str]:
+        """Twenty acts in the fixed shares, in any order."""
+        deck = [kind for kind, share in SHARES.items() if kind not in self._left_out for _ in range(share // 5)]
+        self.chance.shuffle(deck)
+        return deck
+
+    def _suits(self, kind: str) -> bool:
+        """Whether the act can be done now; one that can't waits for the model or the page that it can be done on."""
+        takes = models.takes(self.model)
+        return {
+            "text": "text" in takes,
+            "photo": "image" in takes,
+            "sample": bool(models.samples(self.model)) or self.own,
+            "choice": self.page in CHOICES,
+        }.get(kind, True)
+
+    async def _page(self) -> Answer:
+        self.page = self.chance.choice([page for page in PAGES if page != self.page])
+        return await self.visitor.follow(self.visitor.find("page_link", self.page))
+
+    async def _sample(self) -> Answer:
+        """Another sample; who has an input of their own goes back from it."""
+        self.own = False
+        if back := self.visitor.find("button", "Back to the sample"):
+            return await self.visitor.press(back)
+        pills = self.visitor.find("button_group", "Sample")
+        return await self.visitor.set(pills, string_array_value=[self.chance.choice(pills.options).content])
+
+    async def _model(self) -> Answer:
+        """Another model; one that what waits in the deck can be done with, where something waits."""
+        waiting = next((kind for kind in self._deck if not self._suits(kind)), None)
+        wanted = {"text": "text", "photo": "image"}.get(waiting)
+        known = [n for n in models.names() if n != self.model and (wanted is None or wanted in models.takes(n))]
+        self.model = self.chance.choice(known)
+        if not models.samples(self.model) or "image" not in models.takes(self.model):
+            self.own = False  # what it can't take is set aside
+        return await self.visitor.set(self.visitor.find("selectbox", "Model"), string_value=self.model)
+
+    async def _text(self) -> Answer:
+        self.own = True
+        box = self.visitor.find("text_area", "Your text")
+        return await self.visitor.set(box, string_value=text(self.model, self.chance))
+
+    async def _photo(self) -> Answer:
+        self.own = True
+        place, name = self.visitor.find("file_uploader", "Your photo"), f"{self.chance.getrandbits(32)}.jpg"
+        return await self.visitor.upload(place, name, photo(self.chance.getrandbits(32)))
+
+    async def _choice(self) -> Answer:
+        """Another step, query or operation."""
+        find, chance = self.visitor.find, self.chance
+        if self.page == "Trace":
+            forward = find("button", "Next")
+            return await self.visitor.press(find("button", "Previous") if forward.disabled else forward)
+        if self.page == "Mask":
+            queries = find("slider", "Query")
+            return await self.visitor.set(queries, string_array_value=[chance.choice(queries.options)])
+        listed = find("selectbox", "Operation")
+        return await self.visitor.set(listed, string_value=chance.choice(listed.options))
+
+
+def photo(number: int) -> bytes:
+    """A photo that nobody else has: soft colours with some grain, as large as a phone's that was made smaller."""
+    chance = np.random.default_rng(number)
+    small = Image.fromarray(chance.integers(0, 255, (24, 32, 3), dtype=np.uint8))
+    file = io.BytesIO()
+    small.resize(PHOTO, Image.Resampling.BICUBIC).save(file, "JPEG", quality=85)
+    return file.getvalue()
+
+
+def text(model: str, chance: random.Random) -> str:
+    """A text that the model can read."""
+    if model == "nanogpt":
+        return " ".join(chance.choices("to be or not that is the question what light through yonder".split(), k=8))
+    if model == "transformer":
+        return "".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(4, 8)))
+    things = [f"a {chance.choice(list(COLOURS))} {chance.choice(list(SHAPES))}" for _ in range(4)]
+    return "; ".join(things) if model == "clip" else f"a {chance.choice(list(SIZES))} {things[0][2:]}"

@@ -1,0 +1,99 @@
+"""The server under load: started on a free port, and what it and all its processes cost."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]
+EVERY = 5.0
+"""Seconds between two looks at the memory."""
+
+
+class Server:
+    """The app as a process, with the processes that it starts."""
+
+    def __init__(self, address: str, process: int):
+        self.address = address
+        self._root = psutil.Process(process)
+
+    def _all(self) -> list[psutil.Process]:
+        return [self._root, *self._root.children(recursive=True)]
+
+    def cpu(self) -> float:
+        """Seconds of CPU that all its processes have used, those that ended included."""
+        total = 0.0
+        for process in self._all():
+            with suppress(psutil.NoSuchProcess):
+                spent = process.cpu_times()
+                total += spent.user + spent.system + spent.children_user + spent.children_system
+        return total
+
+    def memory(self) -> float:
+        """Megabytes in use by all its processes; what they share counts once for each."""
+        total = 0
+        for process in self._all():
+            with suppress(psutil.NoSuchProcess):
+                total += process.memory_info().rss
+        return total / 2**20
+
+
+@contextmanager
+def started() -> Iterator[Server]:
+    """A server of its own on a free port, ended afterwards. RuntimeError with its log where it does not come up."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            address = f"http://127.0.0.1:{port}"
+            if not answers(address, process):
+                log.seek(0)
+                raise RuntimeError(f"the app did not answer on {address}: {log.read().decode()[-2000:]}")
+            yield Server(address, process.pid)
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def answers(address: str, process: subprocess.Popen, seconds: float = 60) -> bool:
+    """Waits until the server answers; False if it ends or the time is over before it does."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2):
+                return True
+        except OSError:
+            time.sleep(0.05)
+    return False
+
+
+async def watched(server: Server, seen: list[tuple[float, float]]) -> None:
+    """Notes (seconds since now, megabytes) in `seen` until it is cancelled."""
+    began = time.monotonic()
+    while True:
+        seen.append((time.monotonic() - began, await asyncio.to_thread(server.memory)))
+        await asyncio.sleep(EVERY)
+
+
+def calibration() -> float:
+    """Seconds that a fixed piece of work takes: beside other figures it says how busy, and how fast, the machine is."""
+    began = time.perf_counter()
+    sum(number * number for number in range(2_000_000))
+    return time.perf_counter() - began

@@ -1,0 +1,239 @@
+"""One visitor without a browser: Streamlit's own messages over its websocket, and a note of all that went wrong.
+
+The messages are those of `streamlit.proto`; the server can't tell this from a browser, but nothing is drawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import secrets
+import time
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import websockets
+from streamlit.proto.Alert_pb2 import Alert
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.Common_pb2 import UploadedFileInfo
+from streamlit.proto.Element_pb2 import Element
+from streamlit.proto.Exception_pb2 import Exception as ExceptionElement
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.proto.WidgetStates_pb2 import WidgetState
+
+PATIENCE = 120
+"""Seconds that a visitor waits for an answer before it counts as an error."""
+KEPT = 2
+"""Runs after which a browser forgets a large message that was not used again (`global.maxCachedMessageAge`)."""
+
+
+@dataclass
+class Answer:
+    """What came back of one act: after how many seconds it was whole, how many bytes, and every error in it."""
+
+    seconds: float = 0.0
+    bytes: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+class Visitor:
+    """A session of the app at an address such as `http://127.0.0.1:8501`.
+
+    `elements` holds the page as it is shown: an element by its place, a tuple of numbers. `open` comes first.
+    """
+
+    def __init__(self, address: str):
+        self.host = urlsplit(address).netloc
+        self.elements: dict[tuple[int, ...], Element] = {}
+        self.page, self.query, self.session = "", "", ""  # the page by its hash
+        self._states: dict[str, WidgetState] = {}
+        self._fragments: dict[str, str] = {}  # of each widget on the page, the fragment that it is in
+        self._large: dict[str, tuple[ForwardMsg, int]] = {}  # by hash: the message, and when it was last used
+        self._runs, self._cookie, self._name = 0, "", ""
+
+    async def open(self, path: str = "") -> Answer:
+        """Opens a page by its path, `trace?model=vit`, as a browser does: the document, then the websocket."""
+        started = time.perf_counter()
+        for asked in (f"/{path}", "/_stcore/health"):
+            if (status := await self._ask("GET", asked)) != 200:
+                return Answer(time.perf_counter() - started, 0, [f"{asked} came with status {status}"])
+        address = f"ws://{self.host}/_stcore/stream"
+        options = {"subprotocols": ["streamlit"], "origin": f"http://{self.host}", "max_size": None}
+        self._socket = await websockets.connect(address, open_timeout=PATIENCE, compression=None, **options)
+        self._name, _, self.query = path.partition("?")
+        answer = await self.rerun()
+        answer.seconds = time.perf_counter() - started
+        return answer
+
+    async def close(self) -> None:
+        """Closes the tab."""
+        await self._socket.close()
+
+    def find(self, kind: str, label: str = ""):
+        """The first element of a kind on the page whose label begins with `label`, or None."""
+        return next(iter(self.all(kind, label)), None)
+
+    def all(self, kind: str, label: str = "") -> list:
+        """Every element of a kind on the page whose label begins with `label`, in the order of their places."""
+        shown = [_shown(e) for _, e in sorted(self.elements.items()) if e.WhichOneof("type") == kind]
+        return [one for one in shown if getattr(one, "label", "").startswith(label)]
+
+    async def press(self, button) -> Answer:
+        """Presses a button."""
+        return await self.set(button, trigger_value=True)
+
+    async def set(self, widget, **value) -> Answer:
+        """Gives a widget a value: `string_value="clip"`, a field of `WidgetState`; a list for those of arrays."""
+        state = WidgetState(id=widget.id)
+        for name, given in value.items():
+            if isinstance(given, list):
+                getattr(state, name).data.extend(given)
+            else:
+                setattr(state, name, given)
+        self._states[widget.id] = state
+        return await self.rerun(fragment=self._fragments.get(widget.id, ""))
+
+    async def follow(self, link) -> Answer:
+        """Follows a link to a page."""
+        self.page, self.query = link.page_script_hash, link.query_string
+        return await self.rerun()
+
+    async def upload(self, uploader, name: str, data: bytes) -> Answer:
+        """Gives a file to a file uploader."""
+        started, wanted = time.perf_counter(), BackMsg()
+        wanted.file_urls_request.request_id = secrets.token_hex(8)
+        wanted.file_urls_request.file_names.append(name)
+        wanted.file_urls_request.session_id = self.session
+        await self._socket.send(wanted.SerializeToString())
+        while (message := await self._message()).WhichOneof("type") != "file_urls_response":
+            pass
+        place = message.file_urls_response.file_urls[0]
+        status = await self._put(place.upload_url, name, data)
+        if status >= 300:
+            return Answer(time.perf_counter() - started, 0, [f"the upload of {name} came back with status {status}"])
+        info = UploadedFileInfo(name=name, size=len(data), file_id=place.file_id)
+        info.file_urls.CopyFrom(place)
+        state = WidgetState(id=uploader.id)
+        state.file_uploader_state_value.uploaded_file_info.add().CopyFrom(info)
+        self._states[uploader.id] = state
+        answer = await self.rerun()
+        answer.seconds = time.perf_counter() - started
+        return answer
+
+    async def rerun(self, fragment: str = "") -> Answer:
+        """Asks for the page as it is now, or for one fragment of it, and waits until it is whole."""
+        request = BackMsg()
+        script = request.rerun_script
+        script.query_string, script.page_script_hash, script.fragment_id = self.query, self.page, fragment
+        script.page_name = "" if self.page else self._name
+        script.context_info.url = f"http://{self.host}/{self._name}"
+        script.context_info.timezone, script.context_info.locale = "UTC", "en-GB"
+        script.widget_states.widgets.extend(self._states.values())
+        script.cached_message_hashes.extend(self._large)
+        self._states = {id: s for id, s in self._states.items() if s.WhichOneof("value") != "trigger_value"}
+        started, answer = time.perf_counter(), Answer()
+        try:
+            await self._socket.send(request.SerializeToString())
+            async with asyncio.timeout(PATIENCE):
+                await self._whole(answer, bool(fragment))
+        except TimeoutError:
+            answer.problems.append(f"no answer within {PATIENCE} s")
+        except websockets.ConnectionClosed as closed:
+            answer.problems.append(f"the connection was closed: {closed}")
+        answer.seconds = time.perf_counter() - started
+        return answer
+
+    async def _whole(self, answer: Answer, fragment: bool) -> None:
+        """Takes messages until the run that was asked for is over; one that stops for another run is not."""
+        over = ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY if fragment else ForwardMsg.FINISHED_SUCCESSFULLY
+        self._runs += 1
+        while True:
+            message = await self._message(answer)
+            match message.WhichOneof("type"):
+                case "new_session":
+                    self._begin(message)
+                case "delta":
+                    self._show(message, answer)
+                case "page_info_changed":
+                    self.query = message.page_info_changed.query_string
+                case "page_not_found":
+                    answer.problems.append(f"there is no page {message.page_not_found.page_name!r}")
+                case "script_finished" if message.script_finished == ForwardMsg.FINISHED_WITH_COMPILE_ERROR:
+                    answer.problems.append("the script could not be compiled")
+                    return
+                case "script_finished" if message.script_finished in (over, ForwardMsg.FINISHED_SUCCESSFULLY):
+                    self._forget()
+                    return
+
+    async def _message(self, answer: Answer | None = None) -> ForwardMsg:
+        """The next message; one that only names a large message of before is that message."""
+        data = await self._socket.recv()
+        if answer:
+            answer.bytes += len(data)
+        message = ForwardMsg.FromString(data)
+        if message.WhichOneof("type") == "ref_hash":
+            known, place = self._large[message.ref_hash][0], message.metadata
+            self._large[message.ref_hash] = known, self._runs
+            message = ForwardMsg(delta=known.delta, metadata=place)
+        elif message.metadata.cacheable:
+            self._large[message.hash] = message, self._runs
+        return message
+
+    def _begin(self, message: ForwardMsg) -> None:
+        self.session = message.new_session.initialize.session_id or self.session
+        self.page = message.new_session.page_script_hash
+        if not message.metadata.run.fragment_ids:
+            self.elements, self._fragments = {}, {}
+
+    def _show(self, message: ForwardMsg, answer: Answer) -> None:
+        if message.delta.WhichOneof("type") != "new_element":
+            return
+        element = message.delta.new_element
+        self.elements[tuple(message.metadata.delta_path)] = element
+        shown = _shown(element)
+        if isinstance(shown, ExceptionElement):
+            answer.problems.append(f"{shown.type}: {shown.message}"[:300])
+        elif isinstance(shown, Alert) and shown.format == Alert.ERROR:
+            answer.problems.append(f"the page says: {shown.body}"[:300])
+        if id := getattr(shown, "id", ""):
+            self._fragments[id] = message.delta.fragment_id
+            if getattr(shown, "set_value", False):  # the server chose another value, and browsers take it
+                self._states.pop(id, None)
+
+    def _forget(self) -> None:
+        """Drops what a browser drops after a run: the states of widgets that are gone, large messages of long ago."""
+        self._states = {id: state for id, state in self._states.items() if id in self._fragments}
+        self._large = {hash: kept for hash, kept in self._large.items() if kept[1] > self._runs - KEPT}
+
+    async def _put(self, path: str, name: str, data: bytes) -> int:
+        edge = secrets.token_hex(16)
+        head = f'--{edge}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
+        body = f"{head}Content-Type: application/octet-stream\r\n\r\n".encode() + data + f"\r\n--{edge}--\r\n".encode()
+        return await self._ask("PUT", path, body, {"Content-Type": f"multipart/form-data; boundary={edge}"})
+
+    async def _ask(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> int:
+        """The status of a plain request; takes the cookie that uploads are allowed by, and sends it back."""
+        return await asyncio.to_thread(self._asked, method, path, body, headers or {})
+
+    def _asked(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> int:
+        given = {"Origin": f"http://{self.host}", **headers}
+        if self._cookie:
+            given |= {"Cookie": f"_streamlit_xsrf={self._cookie}", "X-Xsrftoken": self._cookie}
+        connection = http.client.HTTPConnection(self.host, timeout=PATIENCE)
+        try:
+            connection.request(method, path, body or None, given)
+            answer = connection.getresponse()
+            answer.read()
+            for cookie in answer.headers.get_all("Set-Cookie", ()):
+                name, _, value = cookie.partition(";")[0].partition("=")
+                if name == "_streamlit_xsrf":
+                    self._cookie = value
+            return answer.status
+        finally:
+            connection.close()
+
+
+def _shown(element: Element):
+    """The message of what an element is, such as a `Button`; None for a place that is empty."""
+    kind = element.WhichOneof("type")
+    return kind and getattr(element, kind)

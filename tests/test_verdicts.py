@@ -1,0 +1,130 @@
+"""What is called proven: a wrong equation is red on the pages, named by `verify`, and never counted."""
+
+from dataclasses import replace
+
+import pytest
+import sympy
+import torch
+from streamlit.testing.v1 import AppTest
+
+import tracer
+from pages.shared import contents
+from tracer import verify
+from tracer.difference import first_beyond
+from tracer.equations import Tensor
+from tracer.prove import Values, prove
+from tracer.recorder.kept import Kept
+from tracer.steps import Found, Line, Place
+from tracer.views import render
+
+SCORES = "block1.attention.scores"
+SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
+
+
+@pytest.fixture(scope="module")
+def wrong():
+    """A ViT whose textbook forgot to divide the scores by √d_k."""
+    model = tracer.load("vit", **SIZES)
+    lines = [replace(line, equation=line.equation.operands[0]) if line.id == SCORES else line for line in model.lines]
+    model.__dict__["lines"] = lines
+    return model
+
+
+@pytest.fixture(scope="module")
+def trace(wrong):
+    return wrong.trace()
+
+
+def test_a_wrong_equation_is_disproven_and_says_where(trace):
+    step = trace.step(SCORES)
+    assert r"\sqrt" not in step.latex
+    assert step.verdict == "disproven" and step.error > 0.1 and step.tolerance == 1e-5
+    assert step.wrong == (0, 0, 0, 0)
+    assert {other.verdict for other in trace.steps if other is not step} == {"proven"}
+
+
+def test_verify_names_it(wrong):
+    report = verify.report(wrong)
+    assert report["proven"] == report["equations"] - 1
+    failed = verify.failures(report)
+    assert any(
+        f"step {SCORES!r} is off by 0." in line and "first wrong cell is [0, 0, 0, 0]" in line for line in failed
+    )
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "latex", "html"])
+def test_every_view_says_so(trace, form):
+    assert render(trace, format=form).count("DISPROVEN") == 1
+
+
+def test_a_saved_run_keeps_the_verdict(trace, tmp_path):
+    trace.save(tmp_path / "run.safetensors")
+    again = tracer.open(tmp_path / "run.safetensors")
+    assert [(step.verdict, step.wrong) for step in again.steps] == [(step.verdict, step.wrong) for step in trace.steps]
+
+
+def test_pages_show_it_in_red(trace, tmp_path):
+    trace.save(tmp_path / "run.safetensors")
+    at = AppTest.from_file(str(contents.PAGES.parent / "app.py"), default_timeout=120).run()
+    at.file_uploader[0].set_value(("run.safetensors", (tmp_path / "run.safetensors").read_bytes(), "")).run()
+    assert len(at.error) == 1 and at.error[0].value.startswith("1 of the equations does not give what")
+    proven = next(metric for metric in at.metric if metric.label == "equations proven")
+    assert proven.value == f"{len(trace.steps) - 1} of {len(trace.steps)}"
+    at.query_params["step"] = SCORES
+    at.switch_page("pages/trace.py").run()
+    assert len(at.error) == 1 and at.error[0].value.startswith("**Disproven.**") and not at.success
+    assert "The first wrong cell is [0, 0, 0, 0]." in at.error[0].value
+
+
+@pytest.mark.parametrize(
+    ("error", "dtype", "verdict"),
+    [
+        (9e-6, "float32", "proven"),
+        (2e-5, "float32", "disproven"),
+        (float("nan"), "float32", "disproven"),
+        (2e-2, "bfloat16", "proven"),
+        (1e-9, "float64", "disproven"),
+        (0.0, "int64", "proven"),
+        (1e-9, "int64", "disproven"),
+        (None, "float32", "not executed"),
+    ],
+)
+def test_the_tolerance_comes_from_the_dtype(error, dtype, verdict):
+    assert tracer.record.verdict(error, dtype) == verdict
+
+
+def proof(computed: list[float], traced: list[float]):
+    """The proof of `Y = X` for tensors of these values."""
+    kept, found = Kept(1 << 20), []
+    for op, (name, numbers) in enumerate({"x": computed, "y": traced}.items()):
+        kept.offer(f"{op}.0", torch.tensor(numbers))
+        made = Tensor(name, (sympy.Symbol("T"),), name)
+        line = Line(name, "norm", "", made, found[0].line.tensor if found else made, Place("m"), "")
+        found.append(Found(line, op, ()))
+    return prove(found[1], Values(torch.nn.Module(), kept, found, [step.line for step in found], {}), {})
+
+
+def test_nan_on_both_sides_is_equal_and_told():
+    nan = float("nan")
+    found = proof([1.0, nan, 3.0], [1.0, nan, 3.0])
+    assert found.error == 0 and found.wrong is None and found.note.startswith("1 of 3 cells are NaN")
+    assert proof([1.0, nan, 3.0], [1.0, 2.0, 3.0]).wrong == (1,)
+    assert proof([1.0, 2.0, 3.0], [1.0, nan, 3.0]).wrong == (1,)
+
+
+def test_the_first_wrong_cell_in_reading_order():
+    reference = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert first_beyond(reference, reference, 0.0) is None
+    assert first_beyond(reference + torch.tensor([[0, 1e-9], [0.5, 1.0]]), reference, 1e-5) == (1, 0)
+    assert first_beyond(torch.full((2,), float("inf")), torch.tensor([float("inf"), 1.0]), 1e-5) == (1,)
+
+
+def test_a_misspelt_parameter_is_no_parameter():
+    model = tracer.load("vit", **SIZES)
+    page = [
+        replace(line, equation=Tensor("W", line.tensor.shape, "parameter head.wieght")) if line.id == "logits" else line
+        for line in model.lines
+    ]
+    model.__dict__["lines"] = page
+    note = model.trace().steps[-1].note
+    assert "the model has no such parameter: 'head.wieght'" in note and "kept" not in note

@@ -1,0 +1,81 @@
+"""What the explanations of steps state as a fact, measured."""
+
+import re
+
+import pytest
+import torch
+
+import tracer
+from tracer import textbook
+from tracer.models import clip, nanogpt, segmenter, transformer, vit, vit_text
+from tracer.sources import why
+
+BENT = {"GELU": torch.nn.GELU(), "GELUTanh": torch.nn.GELU(approximate="tanh"), "SiLU": torch.nn.SiLU()}
+
+
+@pytest.mark.parametrize("name", BENT)
+def test_negative_numbers_stay_within_the_stated_bound(name):
+    low = float(re.search(r"between (-[\d.]+) and 0", why.WHY[name])[1])
+    bent = BENT[name](torch.linspace(-40, -1e-6, 1_000_001, dtype=torch.float64))
+    assert low <= bent.min() < low + 0.011 and bent.max() <= 0
+    assert BENT[name](torch.tensor(8.0, dtype=torch.float64)) == pytest.approx(8, rel=0.001)
+
+
+def test_the_products_of_the_mlp_hold_twice_the_weights_of_attention():
+    assert "twice as many weights as the four of attention" in textbook.WHY["contract"]
+    block = tracer.load("vit", D=12, h=2, d_ff=48).net.block1
+    weights = {
+        part: sum(p.numel() for name, p in block.get_submodule(part).named_parameters() if name.endswith("weight"))
+        for part in ("attention", "mlp")
+    }
+    assert weights["mlp"] == 2 * weights["attention"]
+
+
+def test_without_positions_shuffled_patches_give_the_same_class():
+    assert "shuffled patches would give the same class" in vit.WHY["position"]
+    model = tracer.load("vit", H=12, W=8, P=4, D=12, h=2, d_ff=10, L=2)
+    (image,) = model.inputs()
+    cut = image.unfold(2, 4, 4).unfold(3, 4, 4).flatten(2, 3)  # [B, C, N, P, P]
+    order = torch.tensor([3, 5, 0, 2, 1, 4])
+    shuffled = cut[:, :, order].unflatten(2, (3, 2)).permute(0, 1, 2, 4, 3, 5).reshape(image.shape)
+    with torch.no_grad():
+        assert not torch.allclose(model.net(shuffled), model.net(image), atol=1e-4)
+        model.net.position.zero_()
+        assert torch.allclose(model.net(shuffled), model.net(image), atol=1e-5)
+
+
+def test_what_stands_after_the_end_of_a_sentence_changes_nothing():
+    assert "What stands after it changes nothing" in " ".join(clip.WHY["read"].split())
+    model = tracer.load("clip")
+    image, tokens = model.inputs()
+    tokens = torch.cat([tokens, torch.full((len(tokens), 2), clip.END)], dim=1)[:, : model.sizes["T_max"]]
+    changed = tokens.clone()
+    changed[:, -1] = 4  # a word
+    with torch.no_grad():
+        assert (tokens == clip.END).sum(dim=1).min() > 1
+        assert torch.allclose(model.net(image, changed), model.net(image, tokens), atol=1e-5)
+
+
+def test_patches_read_from_cls_in_every_block():
+    assert "in every block the patches could read from it" in segmenter.WHY["tokens"]
+    trace = tracer.load("segmenter").trace()
+    for layer in range(len(trace.attentions)):
+        assert trace.attention(layer)[:, :, 1:, 0].min() > 0
+
+
+def test_the_score_of_a_tied_head_is_a_dot_product():
+    for texts in (nanogpt.WHY, vit_text.WHY):
+        assert "direction counts, and so does its length" in " ".join(texts["tied"].split())
+    trace = tracer.load("nanogpt", tied=True).trace()
+    logits, last, table = trace.steps[-1], trace.value("norm"), tracer.load("nanogpt", tied=True).net.tokens.weight
+    assert torch.allclose(trace.value(logits), last @ table.T, atol=1e-4)
+    assert torch.allclose(2 * trace.value(logits)[..., 5], last @ (2 * table[5]), atol=1e-4)
+
+
+FALSE = ("alone has seen", "drift as training", "deep stacks then learn", "most of a block", "nearly 0", "most like")
+
+
+def test_no_explanation_says_what_a_run_contradicts():
+    texts = [clip.WHY, nanogpt.WHY, segmenter.WHY, transformer.WHY, vit.WHY, vit_text.WHY, textbook.WHY, why.WHY]
+    said = " ".join(" ".join(found.values()) for found in texts)
+    assert [phrase for phrase in FALSE if phrase in said] == []

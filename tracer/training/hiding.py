@@ -1,0 +1,58 @@
+"""Does an attention map show what counts? Its patches are hidden, and the network answers again.
+
+The measure is that of Samek et al. 2017, section III: the more answers go wrong, the more the map had found. What it
+has to beat is a map that only says "look at the centre", since that is where a photo has what it is of.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+SHARE = 4
+"""One of so many patches is hidden."""
+
+
+@contextmanager
+def looking(net: nn.Module) -> Iterator[list[Tensor]]:
+    """A list that gets, for each forward pass of a `ViT` inside, what [CLS] attends to in the last block.
+
+    The mean over heads on each patch, `[B, N]`.
+    """
+    seen: list[Tensor] = []
+
+    def look(block: nn.Module, given: tuple[Tensor]) -> None:
+        attention, x = block.attention, block.norm1(given[0])
+        query, key = (
+            projection(x).unflatten(-1, (attention.h, attention.d_k)).transpose(1, 2)
+            for projection in (attention.query, attention.key)
+        )
+        weights = (query[:, :, :1] @ key.transpose(-2, -1) / attention.d_k**0.5).softmax(dim=-1)  # [B, h, 1, N+1]
+        seen.append(weights[:, :, 0, 1:].mean(dim=1))
+
+    handle = net.get_submodule(net.blocks[-1]).register_forward_pre_hook(look)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def hidden(images: Tensor, attention: Tensor, P: int, generator: torch.Generator) -> dict[str, Tensor]:
+    """The images, `[B, C, H, W]`, with a quarter of their patches at the mean colour, 0, by how these are chosen.
+
+    "attended" those with the highest `attention`, `[B, N]`; "central" those nearest to the centre; "any" by chance.
+    """
+    rows, columns = images.shape[2] // P, images.shape[3] // P
+    y, x = ((torch.arange(count) + 0.5) / count - 0.5 for count in (rows, columns))
+    ranks = {
+        "attended": attention,
+        "central": -torch.maximum(y.abs()[:, None], x.abs()).flatten().expand_as(attention),
+        "any": torch.rand(attention.shape, generator=generator),
+    }
+    found = {}
+    for name, rank in ranks.items():
+        top = rank.topk(rank.shape[1] // SHARE, dim=1).indices
+        kept = torch.ones_like(rank).scatter(1, top, 0.0).view(-1, 1, rows, columns)
+        found[name] = images * kept.repeat_interleave(P, 2).repeat_interleave(P, 3)
+    return found
