@@ -21,10 +21,10 @@ from random import Random
 from fuzz import addresses, checkpoints, photos, saved_runs
 
 KINDS = {
-    "saved run": (saved_runs, 25),
-    "photo": (photos, 72.2),
-    "checkpoint": (checkpoints, 2.5),
-    "address": (addresses, 0.3),
+    "saved run": (saved_runs, 35),
+    "photo": (photos, 60),
+    "checkpoint": (checkpoints, 4),
+    "address": (addresses, 1),
 }
 """What is opened, and how many of a hundred inputs are of that kind."""
 CPU = 2.0
