@@ -4,6 +4,8 @@ PORT ?= 8501
 LOAD ?= lesson
 SESSIONS ?= 30
 SECONDS ?= 600
+COUNT ?= 200000
+JOBS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +13,7 @@ APP_READY := $(VENV)/.app-ready
 TESTS_READY := $(VENV)/.tests-ready
 
 .DELETE_ON_ERROR:
-.PHONY: run test load lint audit replicas ready browser clean
+.PHONY: run test load fuzz faults lint audit replicas ready browser clean
 
 run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
 	@echo "Tensor tracer: http://$(HOST):$(PORT) (TRACER_FOLDERS=1 lets its visitors open checkpoints in folders here.)"
@@ -22,6 +24,12 @@ test: ready  ## run every test
 
 load: $(TESTS_READY)  ## a class opens the app: LOAD=lesson, cold or photos; SESSIONS and SECONDS
 	@PYTHONPATH=tests $(BIN)/python -m load $(LOAD) --sessions $(SESSIONS) --seconds $(SECONDS)
+
+fuzz: $(TESTS_READY)  ## open $(COUNT) damaged and generated files and addresses, in JOBS processes
+	@$(BIN)/python tests/fuzz --count $(COUNT) --jobs $(JOBS)
+
+faults: ready  ## break the app on purpose, in each way that is known, and look what is lost
+	@$(BIN)/python tests/faults
 
 lint: $(TESTS_READY)
 	$(BIN)/ruff check .

@@ -1,6 +1,8 @@
 """Real checkpoints: small ones in each library's own format, and the BERT that a package carries."""
 
+import io
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,17 @@ def test_a_checkpoint_that_is_not_safetensors_is_refused(tmp_path, capsys):
     assert str(tmp_path) in line and "safetensors were expected" in line
 
 
+@pytest.mark.parametrize("content", [b"", b"PK", b"\x80\x02ab.", b"\x80\x020.", b"\x80\x02}q\x00(X"])
+def test_a_checkpoint_of_pytorch_with_a_damaged_pickle_is_refused(tmp_path, capsys, content):
+    torch.save({"a": torch.zeros(3)}, file := tmp_path / "own.pt")
+    damaged = io.BytesIO()
+    with zipfile.ZipFile(file) as whole, zipfile.ZipFile(damaged, "w") as changed:
+        for entry in whole.namelist():
+            changed.writestr(entry, content if entry.endswith("data.pkl") else whole.read(entry))
+    file.write_bytes(damaged.getvalue())
+    assert "own.pt" in refused(capsys, "trace", "vit", "--weights", file)
+
+
 def test_a_damaged_checkpoint_is_refused(tmp_path, capsys):
     architecture, config = bert()
     architecture(config).save_pretrained(tmp_path)
@@ -95,6 +108,25 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, capsys):
     capsys.readouterr()  # the progress bar of saving
     assert str(tmp_path) in refused(capsys, "trace", f"hf:{tmp_path}")
     (tmp_path / "config.json").write_text("{")
+    assert str(tmp_path) in refused(capsys, "trace", f"hf:{tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.json", '{"model_type": "bert", "num_hidden_layers": "many"}'),
+        ("config.json", '{"model_type": "bert", "id2label": "no names"}'),
+        ("config.json", '{"model_type": "bert", "hidden_size": 0}'),
+        ("config.json", '{"model_type": "bert", "num_hidden_layers": 1000000000}'),
+        ("tokenizer.json", "{"),
+        ("tokenizer.json", "[[]]"),
+    ],
+)
+def test_what_the_library_raises_on_a_damaged_folder_is_said_in_one_line(tmp_path, capsys, file, content):
+    architecture, config = bert()
+    architecture(config).save_pretrained(tmp_path)
+    (tmp_path / file).write_text(content)
+    capsys.readouterr()
     assert str(tmp_path) in refused(capsys, "trace", f"hf:{tmp_path}")
 
 

@@ -53,7 +53,7 @@ def test_a_hosted_server_offers_its_own_models_and_what_the_operator_adds(monkey
 @pytest.mark.parametrize("name", ["hf:bert", "torchvision:vit_b_16", "hf:/etc", "hf:.", "hf:" + "x" * 5000, "nolib:x"])
 def test_any_other_model_is_refused_before_anything_is_looked_up(monkeypatch, name):
     monkeypatch.setenv("TRACER_HOSTED", "1")
-    for touched in ("takes", "names_a_folder"):
+    for touched in ("takes", "_load"):
         monkeypatch.setattr(f"pages.shared.libraries.{touched}", pytest.fail, raising=False)
     at = typed(opened(), name)
     assert len(at.error) == 1 and "is not on this server" in at.error[0].value and len(at.error[0].value) < 400

@@ -116,4 +116,4 @@ def test_a_damaged_card_is_named(text, tmp_path, monkeypatch):
 
 def test_a_whole_card_is_read(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(models.card("vit")))
-    assert models.read_card(tmp_path / "a.json") == models.card("vit")
+    assert models.card_of((tmp_path / "a.json").read_bytes(), "a.json") == models.card("vit")

@@ -1,8 +1,22 @@
 """`python -m tracer …`: see `tracer.cli`."""
 
+import signal
 import sys
 
-from tracer.cli import main
+from tracer import cli
+
+
+def main() -> int:
+    """Runs the command line of this process and returns its exit status."""
+    signal.signal(signal.SIGTERM, ended)
+    return cli.main()
+
+
+def ended(number: int, frame) -> None:
+    """Leaves by the way of an exception, so that a file that is half written is taken away."""
+    print("tracer: ended before it was done", file=sys.stderr)
+    sys.exit(128 + number)
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -242,8 +242,11 @@ def check_config(spec: Spec, name: str, given: dict) -> None:
 
 
 def check_memory(spec: Spec, name: str, config: dict) -> None:
-    """ValueError in one sentence, before anything is built or downloaded, for a model whose float32 weights are
-    larger than the operator allows (`TRACER_MODEL_GB`)."""
+    """ValueError in one sentence, before anything is built or downloaded, for a model of too many blocks, and for one
+    whose float32 weights are larger than the operator allows (`TRACER_MODEL_GB`)."""
+    for symbol, size in config.items():
+        if symbol.startswith("L") and size > DEEPEST:
+            raise ValueError(f"{quoted(name)} has {symbol}={size:,} blocks; at most {DEEPEST} are built")
     count, limit = sum(map(prod, shapes(spec, config).values())), limits().model_gb
     if count * 4 > limit * 2**30:
         raise ValueError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from os.path import isfile
 from pathlib import Path
 
@@ -68,9 +67,9 @@ def card_beside(weights) -> dict | None:
     file = None if isinstance(weights, bytes) else Path(str(weights)).with_suffix(".json")
     if file is None or not isfile(file):
         return None
-    from tracer.models import read_card
+    from tracer.models import card_of
 
-    return read_card(file)
+    return card_of(file.read_bytes(), file)
 
 
 def named(weights) -> str:
@@ -88,7 +87,9 @@ def _safetensors(data: bytes, name: str) -> dict[str, torch.Tensor]:
 def _checkpoint(path: Path) -> dict[str, torch.Tensor]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError):
+    except OSError:
+        raise
+    except Exception:  # a damaged pickle makes the reader raise anything
         raise ValueError(f"{quoted(str(path))} is no checkpoint of tensors alone, and nothing else is loaded") from None
     for inner in ("model", "state_dict"):
         if isinstance(found, dict) and isinstance(found.get(inner), dict):

@@ -2,7 +2,6 @@
 
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
 import streamlit as st
@@ -199,9 +198,9 @@ def _named(given: session.Given) -> str:
 
 
 def _file(trace: Trace) -> bytes:
-    with TemporaryDirectory() as folder:
-        trace.save(path := Path(folder) / "run.safetensors")
-        return path.read_bytes()
+    from tracer import storage
+
+    return storage.to_bytes(trace)
 
 
 def _legend(trace: Trace) -> None:

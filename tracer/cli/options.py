@@ -6,9 +6,8 @@ import argparse
 import re
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
-from tracer import views
+from tracer import files, views
 from tracer.quoting import quoted
 from tracer.record import Trace
 
@@ -60,7 +59,4 @@ def show(trace: Trace, options: argparse.Namespace) -> None:
         trace.save(options.out)
     else:
         text = views.render(trace, options.level, options.format or views.format_of(options.out))
-        try:
-            Path(options.out).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise type(error)(f"can't write {quoted(options.out)}: {error.strerror or error}") from error
+        files.write(options.out, text.encode())

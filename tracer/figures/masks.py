@@ -70,9 +70,9 @@ def matrix(cells, segments: Sequence[Segment], labels: Sequence[str] = (), query
     """
     seen = np.asarray(cells, dtype=np.uint8)
     labels = labels or names(max(seen.shape), segments, (), numbered=True)
-    looks, text, hover = ("may not look at", "may look at"), None, "query %{y}, key %{x}: %{z} (1 is open, 0 is closed)"
+    text, hover = None, "query %{y}, key %{x}: %{z} (1 is open, 0 is closed)"
     if seen.size <= NAMED:
-        hover = "%{text}"
+        looks, hover = ("may not look at", "may look at"), "%{text}"
         text = [[f"{of} {looks[cell]} {at}" for at, cell in zip(labels, line, strict=False)]
                 for of, line in zip(labels, seen.tolist(), strict=False)]  # fmt: skip
     thin = 1 if max(seen.shape) <= 80 else 0

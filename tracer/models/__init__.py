@@ -51,24 +51,23 @@ def card(name: str) -> dict | None:
     one sentence that names a card that is damaged."""
     if sources.is_foreign(name):
         return None
-    return copy.deepcopy(_shipped(WEIGHTS, _known(name)))
+    file = WEIGHTS / f"{_known(name)}.json"
+    text = _written(file)
+    return card_of(text, file) if text is not None else None
 
 
 @lru_cache(maxsize=64)
-def _shipped(folder, name: str) -> dict | None:
-    """The card of a model in a folder, read once."""
-    file = folder / f"{name}.json"
-    return read_card(file) if file.is_file() else None
+def _written(file) -> bytes | None:
+    """What is written on a model's card, None where there is none, read once."""
+    return file.read_bytes() if file.is_file() else None
 
 
-def read_card(file) -> dict:
-    """The card in a file: JSON, with what the weights were trained at under "sizes". ValueError in one sentence that
-    names the file where it is anything else."""
-    name = quoted(str(file))
+def card_of(text: bytes, file) -> dict:
+    """The card that is written in a file: JSON, with what the weights were trained at under "sizes". ValueError in one
+    sentence that names the file where it is anything else."""
+    name = quoted(file)
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"can't read the card {name}: {error.strerror or error}") from None
+        found = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError):
         raise ValueError(f"can't read the card {name}: expected JSON") from None
     if not isinstance(found, dict) or not isinstance(found.get("sizes"), dict):

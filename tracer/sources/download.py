@@ -7,8 +7,7 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
-from tracer.model import DEEPEST, check_memory, shapes
-from tracer.quoting import quoted
+from tracer.model import check_memory, shapes
 from tracer.sources import source_of, summary
 
 
@@ -40,9 +39,6 @@ def cost(name: str) -> Cost:
     source, id = source_of(name)
     spec = source.spec(id)
     full = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}
-    for symbol, size in spec.sizes.items():
-        if symbol.startswith("L") and size > DEEPEST:
-            raise ValueError(f"{quoted(name)} has {symbol}={size:,} blocks; at most {DEEPEST} are built")
     check_memory(spec, name, full)
     parameters = sum(map(prod, shapes(spec, full).values()))
     asked = source.download(id) if hasattr(source, "download") else Download(None)

@@ -44,7 +44,9 @@ def why() -> str:
 
 
 def reason(error: BaseException) -> str:
-    """The first line of what an error says; of a host that could not be reached, that it could not."""
+    """The first line of what an error says, and the next where that ends in a colon; of a host that could not be
+    reached, that it could not."""
     if isinstance(error, URLError) and not isinstance(error, HTTPError):
         return f"no connection to the network: {error.reason}"
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+    first, *others = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return " ".join([first, *others[:1]] if first.endswith(":") else [first])[:200]

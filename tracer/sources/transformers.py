@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from importlib import import_module
@@ -16,7 +16,6 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 import torch
-from safetensors import SafetensorError
 
 from tracer.model import Spec
 from tracer.quoting import quoted
@@ -51,7 +50,8 @@ def imported():
 def spec(id: str) -> Spec:
     """What is known of a checkpoint, from its configuration. ValueError in one sentence where it can't be had."""
     family, config = _found(id)
-    return family.spec(config, Files(id))
+    with _readable(f"the configuration of {quoted(f'hf:{id}')}"):
+        return family.spec(config, Files(id))
 
 
 def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None, dict | None, str]:
@@ -64,7 +64,7 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
         )
         return None, None, said + "name of one on the hub, such as hf:openai-community/gpt2"
     options = {option: sizes[option] for option in spec.options}
-    try:
+    with _readable(f"the weights of {quoted(f'hf:{id}')}", "; safetensors were expected"):
         made = family.architecture(config).from_pretrained(
             id,
             use_safetensors=True,
@@ -72,12 +72,18 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
             local_files_only=offline(),
             attn_implementation=options.get("attention", "sdpa"),
         )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise ValueError(
-            f"the weights of {quoted(f'hf:{id}')} can't be read ({reason(error)}); safetensors were expected"
-        ) from None
     made.config.use_cache = False
-    return made.float().eval(), files.card(config), f"weights of {id}"
+    with _readable(f"what stands beside the weights of {quoted(f'hf:{id}')}"):
+        return made.float().eval(), files.card(config), f"weights of {id}"
+
+
+@contextmanager
+def _readable(what: str, expected: str = ""):
+    """Whatever the library raises on a file that is damaged or not meant for it is said in one sentence."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{what} can't be read ({reason(error)}){expected}") from None
 
 
 def download(id: str) -> Download:
@@ -194,10 +200,8 @@ def _found(id: str):
             said = "is no folder with a config.json, which is where a checkpoint says what it is"
             raise ValueError(f"{quoted(f'hf:{id}')} {said}")
         raise ValueError(_unknown(id))
-    try:
+    with _readable(f"the configuration of {quoted(f'hf:{id}')}"):
         config = imported().AutoConfig.from_pretrained(id, trust_remote_code=False, local_files_only=offline())
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"the configuration of {quoted(f'hf:{id}')} can't be read ({reason(error)})") from None
     name = config.model_type.replace("-", "_")
     if name not in known:
         said = f"is of the family {quoted(config.model_type)}, which has no steps here; known are {', '.join(known)}"

@@ -9,12 +9,12 @@ from __future__ import annotations
 import builtins
 import json
 import os
-import secrets
 from pathlib import Path
 
 import safetensors.torch
 from safetensors import SafetensorError
 
+from tracer import files
 from tracer.quoting import quoted, shortened
 from tracer.record import Trace
 from tracer.storage import checks, plain
@@ -25,24 +25,19 @@ MAX_BYTES = 2 << 30
 
 
 def save(trace: Trace, path: str | Path) -> None:
-    """Writes the trace to `path`, whole or not at all. OSError with one sentence where that can't be done.
+    """Writes the trace to `path`, whole or not at all. OSError with one sentence where that can't be done."""
+    files.write(path, to_bytes(trace))
+
+
+def to_bytes(trace: Trace) -> bytes:
+    """The trace as the bytes of a file.
 
     Of an output, tensors and the tuples, lists and dicts around them are saved; anything else is left out
     and named in `Trace.notes`.
     """
-    path = Path(path)
     fields, tensors = plain.encode(trace)
     # one key, so that the same trace gives the same bytes
-    data = safetensors.torch.save(tensors, {"trace": json.dumps({"version": VERSION, **fields}, allow_nan=False)})
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        try:
-            part.write_bytes(data)
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise type(error)(f"can't write {quoted(str(path))}: {error.strerror or error}") from error
+    return safetensors.torch.save(tensors, {"trace": json.dumps({"version": VERSION, **fields}, allow_nan=False)})
 
 
 def open(source: str | Path | bytes, *, name: str = "the file") -> Trace:

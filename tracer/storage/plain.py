@@ -29,6 +29,12 @@ def hints(record: type) -> dict[str, object]:
     return get_type_hints(record, localns={"Mapping": Mapping, "torch": torch})
 
 
+@cache
+def required(record: type) -> tuple[str, ...]:
+    """The fields of a record that have no default."""
+    return tuple(f.name for f in fields(record) if f.default is MISSING and f.default_factory is MISSING)
+
+
 def encode(trace: Trace) -> tuple[dict, dict[str, torch.Tensor]]:
     """The trace as (JSON-ready fields, tensors by name)."""
     writer = Writer()
@@ -174,11 +180,11 @@ class Reader:
     def _record(self, data, record: type, where: str):
         _expect(type(data) is dict, where, "an object")
         known = hints(record)
-        for name in data:
-            _expect(name in known, where, f"no field {quoted(name)}")
-        for field in fields(record):
-            required = field.default is MISSING and field.default_factory is MISSING
-            _expect(not required or field.name in data, where, f"a field {quoted(field.name)}")
+        extra = next((name for name in data if name not in known), None)
+        if extra is not None:
+            raise ValueError(f"{where}: expected no field {quoted(extra)}")
+        if missing := next((name for name in required(record) if name not in data), None):
+            raise ValueError(f"{where}: expected a field {missing!r}")
         found = {name: self.typed(value, known[name], f"{where}.{name}") for name, value in data.items()}
         for name, value in found.items():
             _bounded(value, SHORT.get(name, TEXT), ITEMS if record is Trace else ITEMS_OF_A_RECORD, f"{where}.{name}")

@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import nn
 
+from tracer import files
 from tracer.quoting import quoted
 from tracer.training import loop
 from tracer.weights import card_beside
@@ -138,9 +139,9 @@ def score(name: str, *, data: str | Path | None = None, weights: str | Path | No
 
 
 def _recipes() -> dict[str, type]:
-    files = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
+    found = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
     return {
-        file.__name__.rpartition(".")[2].replace("_", "-"): file.Recipe for file in files if hasattr(file, "Recipe")
+        file.__name__.rpartition(".")[2].replace("_", "-"): file.Recipe for file in found if hasattr(file, "Recipe")
     }
 
 
@@ -182,8 +183,9 @@ def _read_checkpoint(file: Path, run: dict) -> dict:
 
 def _write(file: Path, net: nn.Module, card: dict) -> None:
     text = json.dumps(card, ensure_ascii=False, indent=2) + "\n"
-    loop.replace(file, lambda partial: partial.write_bytes(save(net.state_dict())))
-    loop.replace(file.with_suffix(".json"), lambda partial: partial.write_text(text, encoding="utf-8"))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    files.write(file, save(net.state_dict()))
+    files.write(file.with_suffix(".json"), text.encode())
 
 
 def _load(net: nn.Module, file: Path) -> None:

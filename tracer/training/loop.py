@@ -4,16 +4,18 @@ What a step draws depends on the seed and the step alone, so a run that was stop
 """
 
 import copy
-import os
 import sys
 import time
 from collections.abc import Callable, Sized
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
+
+from tracer import files
 
 STABLE = 0.4
 AVERAGE = 0.998
@@ -120,14 +122,6 @@ class Shown:
         return {name: f"{value:.3f}" for name, value in self.figures.items()}
 
 
-def replace(path: Path, write: Callable[[Path], None]) -> None:
-    """Writes a file whole or not at all: `write` makes it under another name, which then becomes `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".part")
-    write(partial)
-    os.replace(partial, path)
-
-
 def say(line: str) -> None:
     """Prints a line above the progress bar, on standard error like the bar."""
     tqdm.write(line, file=sys.stderr)
@@ -139,4 +133,6 @@ def _generator(seed: int, position: int) -> torch.Generator:
 
 
 def _save(path: Path, state: dict) -> None:
-    replace(path, lambda partial: torch.save(state, partial))
+    torch.save(state, buffer := BytesIO())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write(path, buffer.getvalue())

@@ -1,0 +1,161 @@
+"""Where things are broken: a copy of the app, a server of it, a disk that is full, a folder that can't be written."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = ("app.py", "pages", "tracer", ".streamlit")
+OFFLINE = {"HF_HUB_OFFLINE": "1"}
+TRACEBACK = "Traceback (most recent call last)"
+
+
+def python(*words, root: Path = ROOT, file_size: int | None = None, **environment) -> subprocess.CompletedProcess:
+    """`python -m` and these words, in `root`; an environment variable that is None is taken out. `file_size` is the
+    most bytes that a file may get: beyond them writing fails, as on a full disk."""
+    limit = None
+    if file_size is not None:
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))  # noqa: E731
+    options = {"cwd": root, "env": changed(environment), "preexec_fn": limit, "timeout": 300}
+    return subprocess.run([sys.executable, "-m", *map(str, words)], capture_output=True, text=True, **options)
+
+
+def tracer(*words, **options) -> subprocess.CompletedProcess:
+    """`python -m tracer` and these words."""
+    return python("tracer", *words, **options)
+
+
+def changed(environment: dict[str, str | None]) -> dict[str, str]:
+    """The environment of this process with these variables set, or taken out where they are None."""
+    named = {**os.environ, **OFFLINE, **environment}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def refused(done: subprocess.CompletedProcess, *parts: str) -> str:
+    """The one line, after what it says of its model, in which a command was refused.
+
+    AssertionError where it was not, or where the line does not say these parts.
+    """
+    said = done.stderr.strip()
+    assert done.returncode == 2 and TRACEBACK not in said, f"status {done.returncode}: {said[-300:]}"
+    lines = [line for line in said.splitlines() if line.startswith("tracer: ")]
+    assert len(lines) == 1 and said.endswith(lines[0]), f"not one line: {said[-300:]}"
+    for part in parts:
+        assert part in lines[0], f"no {part!r} in: {lines[0]}"
+    return lines[0]
+
+
+class Server:
+    """The app on a port of its own, which it keeps when it is started again."""
+
+    def __init__(self, folder: Path, root: Path = ROOT, **environment):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self.port}"
+        self.root, self.environment = root, changed(environment)
+        self.log_file = folder / "log.txt"
+        self.process: subprocess.Popen | None = None
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *error) -> None:
+        if self.process.poll() is None:
+            self.end(signal.SIGKILL)
+
+    def start(self) -> None:
+        """Starts it and waits until it answers."""
+        command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={self.port}"]
+        with self.log_file.open("a") as log:
+            options = {"cwd": self.root, "env": self.environment, "stdin": subprocess.DEVNULL}
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, **options)
+        deadline = time.monotonic() + 90
+        while not self.answers():
+            assert time.monotonic() < deadline and self.process.poll() is None, f"no server: {self.log()[-600:]}"
+            time.sleep(0.1)
+
+    def answers(self) -> bool:
+        """Whether it says that it is well."""
+        try:
+            with urllib.request.urlopen(f"{self.address}/_stcore/health", timeout=5):
+                return True
+        except OSError:
+            return False
+
+    def end(self, number: signal.Signals, seconds: float = 30) -> int:
+        """Sends a signal and waits until the process has ended; its exit status."""
+        self.process.send_signal(number)
+        return self.process.wait(timeout=seconds)
+
+    def log(self) -> str:
+        """All that it said so far."""
+        return self.log_file.read_text(errors="replace")
+
+    def quiet(self) -> None:
+        """AssertionError if it has logged a traceback."""
+        where = self.log().find(TRACEBACK)
+        assert where < 0, f"the server logged: {self.log()[where:][-700:]}"
+
+
+def copied(folder: Path) -> Path:
+    """A copy of the app and the library in a folder, to be damaged."""
+    root = folder / "install"
+    root.mkdir()
+    for part in PARTS:
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / part, root / part)
+    return root
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Nothing in the folder can be written: root, who may write what nobody may, gets a mount of its own."""
+    if os.geteuid() == 0:
+        with mounted(folder, "--bind", folder):
+            subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
+            yield
+        return
+    paths = [folder, *folder.rglob("*")]
+    for path in paths:
+        path.chmod(path.stat().st_mode & ~0o222)
+    try:
+        yield
+    finally:
+        for path in paths:
+            path.chmod(path.stat().st_mode | 0o200)
+
+
+@contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[dict[str, int]]:
+    """A folder on a disk of `size` bytes; without the right to mount one, what limits the size of files to that:
+    options for `python`."""
+    folder.mkdir()
+    if os.geteuid() != 0:
+        yield {"file_size": size}
+        return
+    with mounted(folder, "-t", "tmpfs", "-o", f"size={size}", "tmpfs"):
+        yield {}
+
+
+@contextmanager
+def mounted(folder: Path, *words) -> Iterator[None]:
+    subprocess.run(["mount", *words, folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)

@@ -1,0 +1,59 @@
+"""Addresses of pages: queries that name models, samples, texts, files and steps, or what looks like them."""
+
+from pathlib import Path
+from random import Random
+from urllib.parse import parse_qs, quote
+
+from fuzz import mutate, pages
+
+NAMES = {
+    "model": (
+        "vit",
+        "vit",
+        "nanogpt",
+        "nanogpt",
+        "VIT",
+        "vit ",
+        "hf:bert",
+        "hf:/etc",
+        "hf:../..",
+        "hf:a/b",
+        "timm:",
+        "x:y",
+    ),
+    "sample": ("cat", "coffee", "its own", "cat.png"),
+    "text": ("To be, or not", "ROMEO:\n", "a"),
+    "file": ("mine.png", "run.safetensors"),
+    "step": ("patches", "block1.attention.scores", "head.logits"),
+    "op": ("0", "12", "-1", "9999", "1e3", "٣"),
+}
+LEFT = 2_000
+"""Characters of an address: longer ones are cut before a browser sends them."""
+
+
+def made(chance: Random, folder: Path) -> dict[str, list[str]]:
+    """What a query says, as the server reads it."""
+    pairs = []
+    for _ in range(chance.choice((1, 2, 2, 3, 5))):
+        name = chance.choice(list(NAMES)) if chance.random() < 0.95 else chance.choice(("embed", "", "x" * 500))
+        known = NAMES.get(name, ("1",))
+        value = (
+            chance.choice(known)
+            if chance.random() < 0.6
+            else str(chance.choice((mutate.junk(chance), chance.choice(mutate.TEXT))))
+        )
+        pairs.append(f"{name}={quote(value[:LEFT], errors='replace')}")
+    query = "&".join(pairs)
+    if chance.random() < 0.3:
+        query = mutate.damaged(query.encode(), chance).decode("latin-1")
+    return parse_qs(query, keep_blank_values=True)
+
+
+def opened(address: dict[str, list[str]], chance: Random) -> dict[str, list[str]]:
+    """The address: nothing is refused before a page is drawn."""
+    return address
+
+
+def shown(address: dict[str, list[str]], chance: Random) -> None:
+    """A page at that address."""
+    pages.drawn(chance, address=address)

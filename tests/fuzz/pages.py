@@ -1,0 +1,54 @@
+"""The pages of the app, drawn without a browser: what they say, whether anything went wrong, and how much they send."""
+
+from pathlib import Path
+from random import Random
+
+from streamlit.components.v2.component_manager import BidiComponentManager
+from streamlit.testing.v1 import AppTest, app_test
+from streamlit.testing.v1.local_script_runner import LocalScriptRunner
+
+import app
+from pages.shared import session
+from tracer.record import Trace
+
+APP = Path(app.__file__)
+PAGES = sorted((APP.parent / "pages").glob("*.py"))
+SENT = 4 << 20
+"""Bytes that a page may send; photos go beside it."""
+SAID = 1_000
+"""Characters of what a page may say where it refuses."""
+
+
+class Counting(LocalScriptRunner):
+    """Counts what the last page sent."""
+
+    sent = 0
+
+    def run(self, *args, **options):
+        tree = super().run(*args, **options)
+        Counting.sent = sum(message.ByteSize() for message in self.forward_msgs())
+        return tree
+
+
+app_test.LocalScriptRunner = Counting
+COMPONENTS = BidiComponentManager()
+"""What installed packages bring, looked for once."""
+COMPONENTS.discover_and_register_components(start_file_watching=False)
+
+
+def drawn(chance: Random, trace: Trace | None = None, address: dict[str, list[str]] | None = None) -> AppTest:
+    """One page of the app, on a saved run or at an address. AssertionError if it fails, or sends too much."""
+    at = AppTest.from_file(str(APP), default_timeout=120)
+    at._bidi_component_manager = COMPONENTS
+    if trace is not None:
+        at.session_state["given"] = session.Given("trace", "upload.safetensors", trace=trace)
+        at.session_state["model"], at.session_state["refusal"] = session.FIRST_MODEL, ""
+    for name, values in (address or {}).items():
+        at.query_params[name] = values
+    page = chance.choice(PAGES)
+    at.switch_page(str(page.relative_to(APP.parent))).run()
+    assert not at.exception, f"{page.stem}: {at.exception[0].message[:300]}"
+    assert Counting.sent <= SENT, f"{page.stem} sends {Counting.sent:,} bytes, expected at most {SENT:,}"
+    for box in (*at.error, *at.warning):
+        assert len(box.value) <= SAID, f"{page.stem} says {len(box.value):,} characters: {box.value[:80]}"
+    return at
