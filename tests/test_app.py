@@ -143,7 +143,7 @@ def test_an_unreadable_text_in_the_address_leaves_the_sample():
 
 def test_the_answer_says_how_many_classes_its_bars_leave_out():
     at = opened()
-    five = sum(sorted(at.session_state["held"][2].result["probabilities"])[-5:])
+    five = sum(sorted(at.session_state["held"][2]().result["probabilities"])[-5:])
     assert f"Softmax of the logits; the 5 likeliest of 10 classes, together {100 * five:.1f} %." in text(at)
     at.selectbox[0].set_value("nanogpt").run()
     assert "the 5 likeliest of 65 characters, together" in text(at)
@@ -153,7 +153,7 @@ def test_the_answer_says_how_many_classes_its_bars_leave_out():
 
 def test_a_saved_run_opens_on_all_pages(tmp_path):
     at = upload(opened(), picture(size=(40, 60)), "mine.jpg")
-    at.session_state["held"][2].save(path := tmp_path / "run.safetensors")
+    at.session_state["held"][2]().save(path := tmp_path / "run.safetensors")
     other = upload(opened(), path.read_bytes(), "run.safetensors")
     for page in PAGES:
         other.switch_page(page).run()
@@ -200,7 +200,7 @@ def test_a_link_leads_to_a_step():
 
 def test_next_and_previous_walk_all_steps():
     at = opened("pages/trace.py")
-    trace = at.session_state["held"][2]
+    trace = at.session_state["held"][2]()
     click = lambda label: next(button for button in at.main.button if button.label == label).click().run()  # noqa: E731
     seen = [at.session_state["listed"]]
     for _ in trace.steps[1:8]:

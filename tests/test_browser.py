@@ -261,7 +261,7 @@ def test_a_saved_run_comes_back(page, tmp_path):
     answer = page.get_by_role("heading", name=re.compile("^The answer: ")).inner_text()
     with page.expect_download() as download:
         page.get_by_role("button", name="Save this run").click()
-    assert download.value.suggested_filename == "vit-cat.safetensors"
+    assert download.value.suggested_filename == "vit-horse.safetensors"
     download.value.save_as(path := tmp_path / "cat.safetensors")
     give(page, path.read_bytes(), "cat.safetensors")
     page.get_by_text("Saved run: cat.safetensors").wait_for()

@@ -136,3 +136,9 @@ def test_the_highest_weight_has_the_name_of_its_key(top, side):
     name = figure.layout.annotations[-1]
     assert (name.text, name.x, name.xanchor) == (f"image {top} (token {top})", top, side)
     assert name.y == pytest.approx(0.6) and figure.layout.yaxis3.range[1] > 0.7 and name.xref == "x3"
+
+
+def test_a_large_mask_is_a_small_message():
+    figure = masks.matrix(torch.ones(257, 257).tril().bool(), ())
+    assert figure.data[0].text is None and "query token %{y}" in figure.data[0].hovertemplate
+    assert len(figure.to_json()) < 500_000

@@ -1,5 +1,7 @@
 """The one door for photos: every format and mode, upright, and over white; and the samples."""
 
+import re
+from importlib import resources
 from io import BytesIO
 
 import numpy as np
@@ -7,7 +9,8 @@ import pytest
 from PIL import Image
 
 from tracer.inputs import images
-from tracer.inputs.images import open_photo, sample_photo, sample_photos
+from tracer.inputs.images import SAMPLES, open_photo, sample_photo, sample_photos, shows_none
+from tracer.training.cifar10 import CLASSES
 
 MODES = {
     "PNG": ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"],
@@ -159,10 +162,20 @@ def test_samples_open(name):
     assert photo.mode == "RGB" and min(photo.size) >= 300
 
 
-def test_there_is_a_cat():
-    assert "cat" in sample_photos()
+def test_each_sample_is_credited_and_small():
+    folder = resources.files("tracer") / "inputs" / "photos"
+    credits = (folder / "CREDITS.md").read_text(encoding="utf-8")
+    photos = {file.name: len(file.read_bytes()) for file in folder.iterdir() if file.name != "CREDITS.md"}
+    assert set(photos) == {f"{name}.jpg" for name in SAMPLES} == set(re.findall(r"^\| `(.+?)`", credits, re.MULTILINE))
+    assert sum(photos.values()) < 400_000
+
+
+def test_all_samples_but_the_last_are_things_of_the_classes_of_cifar10():
+    assert set(SAMPLES[:-1]) < set(CLASSES)
+    assert [name for name in SAMPLES if shows_none(name, CLASSES)] == ["astronaut"]
+    assert not any(shows_none(name, ("tabby", "sorrel")) for name in (*SAMPLES, "mine.jpg"))
 
 
 def test_an_unknown_sample_is_refused():
-    with pytest.raises(ValueError, match=r"'dog'.*expected one of cat"):
-        sample_photo("dog")
+    with pytest.raises(ValueError, match=r"'rocket'.*expected one of horse, dog"):
+        sample_photo("rocket")

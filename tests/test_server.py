@@ -6,9 +6,13 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 from test_app import picture
 
-from pages.shared import runs, session
+from pages.shared import runs, session, warm
+from pages.shared.kept import Kept
+from pages.shared.line import BACKGROUND, Left, Line, said
+from tracer import models
 
 
 class Forgetful:
@@ -21,7 +25,7 @@ class Forgetful:
 
     def trace(self, image):
         run = type("Run", (), {})()
-        run.pixels = np.asarray(image)
+        run.values, run.ops = {"photo": np.asarray(image)}, ()
         self.alive.add(run)
         return run
 
@@ -64,3 +68,72 @@ def test_memory_levels_off_over_many_photos(monkeypatch):
     del run
     gc.collect()
     assert len(model.alive) == 1
+
+
+def test_the_same_photo_is_run_once_and_gone_with_the_last_who_gave_it(monkeypatch):
+    model = Forgetful()
+    monkeypatch.setattr(runs, "load", lambda name, chosen: model)
+    visitors = [{"model": "vit"}, {"model": "vit"}]
+    found = []
+    for state in visitors:
+        monkeypatch.setattr(session.st, "session_state", state)
+        session.take_file(picture("PNG", (8, 8), 1), "mine.png")
+        found.append(session.trace())
+    assert found[0] is found[1]
+    found.clear()
+    for state in visitors:
+        gc.collect()
+        assert len(model.alive) == 1
+        state.clear()
+    gc.collect()
+    assert len(model.alive) == 0
+
+
+def test_runs_together_are_held_to_a_bound_and_the_oldest_go_first():
+    kept = Kept(100, len)
+    for number in range(5):
+        kept.put(number, bytes(40))
+    assert [number for number in range(5) if kept.get(number)] == [3, 4] and kept.weight == 80
+    kept.put("large", bytes(400))
+    assert len(kept) == 1 and kept.get("large")
+
+
+def test_visitors_go_before_what_nobody_waits_for_and_see_their_place():
+    line, begun, order = Line(1), threading.Event(), []
+    first = line.join(begun.wait)
+    ahead = line.join(lambda: order.append("ahead"), BACKGROUND)
+    visitors = [line.join(lambda number=number: order.append(number)) for number in range(3)]
+    line.hurry(ahead)
+    while line.place(first):
+        threading.Event().wait(0.001)
+    assert [line.place(task) for task in (first, *visitors, ahead)] == [0, 1, 2, 3, 4]
+    line.leave(visitors[1])
+    begun.set()
+    assert line.wait(ahead, 10) and order == [0, 2, "ahead"]
+    assert isinstance(visitors[1].error, Left)
+
+
+def test_a_run_that_fails_is_told_to_all_who_wait_for_it_and_tried_again():
+    kept, asked = Kept(10), []
+
+    def fails():
+        asked.append(1)
+        raise ValueError("no")
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no"):
+            runs._once(kept.get, kept.put, "key", fails, "Running")
+    assert len(asked) == 2 and not runs._tasks
+
+
+@pytest.mark.parametrize(
+    ("place", "words"), [(1, "Next in line"), (3, "Third in line"), (11, "11th in line"), (22, "22nd in line")]
+)
+def test_a_place_in_the_line_is_said_in_words(place, words):
+    assert said(place) == words
+
+
+def test_all_samples_can_be_run_ahead():
+    found = warm.ahead()
+    assert found[:2] == [("vit", "cat"), ("nanogpt", session.OWN)] and len(set(found)) == len(found)
+    assert {name for name, _ in found} == set(models.names())

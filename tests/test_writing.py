@@ -27,11 +27,11 @@ def test_a_chosen_character_shows_the_run_that_it_was_read_from_on_all_pages():
     assert "".join(tokens).strip() in [element.value.strip() for element in at.code]
     steps(at).set_value(5).run()
     assert not at.exception and "character 6 of 8" in text(at)
-    ran = at.session_state["held"][2]
+    ran = at.session_state["held"][2]()
     assert "".join(ran.words) == start + "".join(tokens[:5]) and ran.result["tokens"][0] == tokens[5]
     assert at.sidebar.text_area[0].value == start + "".join(tokens[:5])
     at.switch_page("pages/trace.py").run()
-    assert at.session_state["held"][2] is ran and ran.steps[3].error is not None
+    assert at.session_state["held"][2]() is ran and ran.steps[3].error is not None
     at.switch_page("pages/overview.py").run()
     assert steps(at).value == 5
     next(button for button in at.button if button.label == "Back to the sample").click().run()
@@ -59,7 +59,7 @@ def test_a_caption_is_written_word_by_word_up_to_its_end():
     for place, words in ((0, ("<begin>",)), (3, ("<begin>", "a", "large", "red"))):
         steps(at).set_value(place).run()
         assert not at.exception and f"word {place + 1} of 11" in text(at)
-        ran = at.session_state["held"][2]
+        ran = at.session_state["held"][2]()
         assert ran.words == words and ran.result["tokens"][0] == tokens[place]
     words = next(slider for slider in at.main.slider if slider.label == "Words")
     assert words.max == 14 and "Write the next 14 words" in [button.label for button in at.main.button]

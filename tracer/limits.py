@@ -13,8 +13,7 @@ from functools import lru_cache
 from math import inf
 from pathlib import Path
 
-QUOTED = 80
-"""Characters of what somebody gave that a sentence quotes at most."""
+from tracer.quoting import quoted
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Limits:
     def check_model(self, name: str) -> None:
         """ValueError in one sentence for a model that is not on this server."""
         if self.models is not None and name not in self.models:
-            raise ValueError(f"{short(name)} is not on this server; expected one of {', '.join(self.models)}")
+            raise ValueError(f"{quoted(name)} is not on this server; expected one of {', '.join(self.models)}")
 
     def check_text(self, text: str) -> None:
         """ValueError in one sentence for a text that is too long."""
@@ -85,7 +84,7 @@ def _read(stated: tuple[str, ...]) -> Limits:
     """Read once, and again only where the environment changed, as it does in tests."""
     given = dict(zip(VARIABLES, stated, strict=True))
     if given["TRACER_HOSTED"] not in ("", "0", "1"):
-        raise ValueError(f"TRACER_HOSTED={short(given['TRACER_HOSTED'])} was given, expected 1 or 0")
+        raise ValueError(f"TRACER_HOSTED={quoted(given['TRACER_HOSTED'])} was given, expected 1 or 0")
     hosted, more = given["TRACER_HOSTED"] == "1", given["TRACER_MODELS"].replace(",", " ").split()
     bounds = {name: _bound(f"TRACER_{name.upper()}", given, pair[hosted]) for name, pair in BOUNDS.items()}
     return Limits(hosted=hosted, models=_models(more) if hosted or more else None, **bounds)
@@ -101,7 +100,7 @@ def _bound(variable: str, given: dict[str, str], default: float) -> float:
     except ValueError:
         value = 0
     if not value > 0:
-        raise ValueError(f"{variable}={short(text)} was given, expected a {'whole ' * whole}number above 0")
+        raise ValueError(f"{variable}={quoted(text)} was given, expected a {'whole ' * whole}number above 0")
     return value
 
 
@@ -109,11 +108,6 @@ def _models(more: list[str]) -> tuple[str, ...]:
     from tracer import models
 
     return (*models.names(), *(name for name in more if name not in models.names()))
-
-
-def short(text: str) -> str:
-    """What was given, quoted: no more than `QUOTED` characters of it."""
-    return repr(text if len(text) <= QUOTED else f"{text[: QUOTED - 1]}…")
 
 
 def memory() -> int:

@@ -12,6 +12,7 @@ from pages.shared.pictures import chart
 from pages.shared.texts import literal, plain, unlearned
 from tracer.figures import answers, classes, photos
 from tracer.figures.budget import ROWS
+from tracer.inputs import images
 from tracer.inputs.scenes import VOCABULARY
 from tracer.quoting import shortened
 from tracer.record import Trace
@@ -74,6 +75,9 @@ def _classes(result, trace, below) -> None:
     best = classes.ranking(names, shares)[0][0]
     title = "What random weights say" if unlearned(trace) else "The answer"
     _bars(trace, f"{title}: {best}", names, shares, "class", "classes", len(names))
+    chosen = session.given()
+    if chosen.kind == "sample" and images.shows_none(chosen.name, names):
+        st.caption("This photo shows none of the classes that the model knows, yet it must choose one of them.")
 
 
 def _vocabulary(trace: Trace) -> int | None:

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from threading import Lock
+from threading import RLock
 
 
 class Kept:
@@ -13,7 +13,8 @@ class Kept:
 
     def __init__(self, most: float, weigh: Callable[[object], float] = lambda value: 1):
         self.most, self.weight = most, 0.0
-        self._weigh, self._lock = weigh, Lock()
+        # what is kept may be dropped while a collection runs in the middle of a put: the lock lets its own thread in
+        self._weigh, self._lock = weigh, RLock()
         self._values: OrderedDict[Hashable, tuple[object, float]] = OrderedDict()
 
     def get(self, key: Hashable):
@@ -38,6 +39,12 @@ class Kept:
         """Lets go of a value, where it is there."""
         with self._lock:
             self._drop(key)
+
+    def forget(self, of: Callable[[Hashable], bool]) -> None:
+        """Lets go of every value whose key is one `of` those."""
+        with self._lock:
+            for key in [key for key in self._values if of(key)]:
+                self._drop(key)
 
     def clear(self) -> None:
         """Lets go of all."""

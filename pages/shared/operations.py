@@ -1,5 +1,6 @@
 """The parts of the Operations page: the zoom, the table, one operation, and the pictures of all."""
 
+import weakref
 from collections.abc import Sequence
 from functools import partial
 
@@ -49,23 +50,27 @@ def zoom(trace: Trace) -> str:
     return level
 
 
+def _asked_for(trace: Trace) -> bool:
+    """Whether the visitor asked for the primitives of this run."""
+    asked = st.session_state.get("open")
+    return asked is not None and asked() is trace
+
+
 def opened(trace: Trace, level: str) -> Sequence[Decomposition]:
     """The primitives of the run, where the visitor asked for them; they take one more run."""
-    wanted = level == "primitives" or st.session_state.get("open") is trace
+    wanted = level == "primitives" or _asked_for(trace)
     return session.primitives() if wanted else trace.decompositions
 
 
 def listing(trace: Trace, level: str) -> None:
     """The table; a row that is chosen is shown below it."""
     chosen = f"step {address.last_step(trace)}" if level == "steps" else f"op {_number(trace)}"
-    parts = opened(trace, level)
-    key = "table", level, chosen, len(parts)
-    data = of(trace, key, lambda: operations_table.table(trace, level, parts, chosen))
-    rows = data["rows"]
-    data = data | {"rows": rows[:ROWS]}
+    decompositions = opened(trace, level)
+    key = "table", level, chosen, len(decompositions)
+    data, count = of(trace, key, lambda: _first(operations_table.table(trace, level, decompositions, chosen)))
     clicked = components.operations_table(data)
-    if len(rows) > ROWS:
-        st.caption(f"These are the first {ROWS:,} of {len(rows):,} rows; `python -m tracer open` lists them all.")
+    if count > ROWS:
+        st.caption(f"These are the first {ROWS:,} of {count:,} rows; `python -m tracer open` lists them all.")
     st.caption("Choose a module to unfold it, a row to see all of it below, the head of a column to sort by it.")
     if clicked and clicked != chosen:
         kind, _, id = clicked.partition(" ")
@@ -74,6 +79,11 @@ def listing(trace: Trace, level: str) -> None:
         elif kind == "step":
             st.session_state["step"] = id
         st.rerun()
+
+
+def _first(table: dict) -> tuple[dict, int]:
+    """A table with the rows that are sent of it, and how many it has."""
+    return table | {"rows": table["rows"][:ROWS]}, len(table["rows"])
 
 
 def go(number: int) -> None:
@@ -221,7 +231,7 @@ def _primitives(trace: Trace, op: Op) -> None:
             icon=":material/zoom_in:",
             help="One more run opens every operation, so that those of the others are there at once.",
         ):
-            st.session_state["open"] = trace
+            st.session_state["open"] = weakref.ref(trace)
             st.rerun()
         return
     one = found.get(op.index)

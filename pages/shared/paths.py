@@ -1,5 +1,6 @@
 """Fused and standard attention, run on the same input and set side by side."""
 
+import weakref
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -36,7 +37,7 @@ def show(trace: Trace) -> None:
         st.caption("To run both, the model is needed: a saved run has none.")
         return
     held = st.session_state.get("paths")
-    if held is None or held[0] is not trace:
+    if held is None or held[0]() is not trace:
         if not st.button("Run both paths", icon=":material/compare_arrows:"):
             return
         with st.spinner("Running the attention on both paths"):
@@ -45,7 +46,7 @@ def show(trace: Trace) -> None:
             except ValueError as error:
                 st.info(texts.plain(f"The other path can’t be run here: {error}."))
                 return
-        held = st.session_state["paths"] = (trace, found)
+        held = st.session_state["paths"] = (weakref.ref(trace), found)
     _beside(held[1])
 
 

@@ -8,7 +8,7 @@ before a model is asked for.
 import os
 from collections.abc import Callable, Hashable
 from threading import Lock
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -46,7 +46,8 @@ def _size(opened: tuple[Decomposition, ...]) -> int:
 _models = Kept(24)
 _samples = Kept(256 * 2**20, _bytes)
 _opened = Kept(64 * 2**20, _size)
-_given: WeakValueDictionary[Hashable, Trace] = WeakValueDictionary()
+_given = Kept(96 * 2**20, _bytes)
+_contents: WeakValueDictionary[Hashable, "Content"] = WeakValueDictionary()
 _too = {"masked": Kept(256), "moved": Kept(1024), "streams": Kept(32)}
 _tasks: dict[Hashable, Task] = {}
 
@@ -98,12 +99,32 @@ def _with_sample(name: str, options: Options, sample: str) -> tuple:
     return load(name, options), found and found()
 
 
-def of_given(name: str, options: Options, content: Hashable, given: dict) -> Trace:
-    """The run of a model on what a visitor gave, `content` for short: `given` is what `Model.trace` takes."""
-    if sources.is_foreign(name):
-        return proven(load(name, options), **given)
-    key = name, options, content
-    return _once(_given.get, _given.__setitem__, key, lambda: _proven(load(name, options), **given), PROVING)
+class Content:
+    """What a visitor gave, in short. One for all who gave the very same; with the last of them it goes, and with it
+    every run that was made of it."""
+
+    def __init__(self, digest: Hashable):
+        self.digest = digest
+
+
+def content(digest: Hashable) -> Content:
+    """The content of that digest, which is equal for the very same photo and text only."""
+    with _asking:
+        if (found := _contents.get(digest)) is None:
+            found = _contents[digest] = Content(digest)
+            finalize(found, _given.forget, lambda key: key[2] == digest).atexit = False
+        return found
+
+
+def of_given(name: str, options: Options, what: Content, given: dict) -> Trace:
+    """The run of a model on what a visitor gave; `given` is what `Model.trace` takes. It may be made anew for one who
+    comes back to it, since all of them together are held to a bound."""
+    key = name, options, what.digest
+
+    def make(held: Content = what) -> Trace:  # holds it until the run is kept: one who left meanwhile takes it along
+        return _proven(load(name, options), **given)
+
+    return _once(_given.get, _given.put, key, make, PROVING)
 
 
 def proven(made, image=None, **given) -> Trace:

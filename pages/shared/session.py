@@ -5,6 +5,7 @@ torch before a trace is asked for.
 """
 
 import hashlib
+import weakref
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -37,11 +38,11 @@ class Given:
     model: str = ""  # the one that the text was written for: others know other words
 
     @cached_property
-    def content(self) -> tuple[str, str | None]:
-        """The photo, by its pixels, and the text: equal for the very same content only."""
+    def content(self) -> runs.Content:
+        """The photo, by its pixels, and the text: one for all who gave the very same."""
         photo = self.photo
         pixels = photo and hashlib.sha256(f"{photo.mode} {photo.size} ".encode() + photo.tobytes()).hexdigest()
-        return pixels or "", self.text
+        return runs.content((pixels, self.text))
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ def trace() -> Trace:
 
             st.error(quoted(f"{name} could not be run on {what}: {said}"))
             frame.leave()
-        st.session_state["held"] = (chosen, key, run)
+        st.session_state["held"] = (chosen, key, weakref.ref(run))  # what is held together is bounded by `runs`
     return run
 
 
@@ -222,7 +223,7 @@ def held() -> Trace | None:
     chosen, kept = given(), st.session_state.get("held")
     if chosen.trace is not None:
         return chosen.trace
-    return kept[2] if kept and kept[0] is chosen and kept[1] == (model_name(), options()) else None
+    return kept[2]() if kept and kept[0] is chosen and kept[1] == (model_name(), options()) else None
 
 
 def options() -> runs.Options:
@@ -258,8 +259,8 @@ def primitives() -> tuple[Decomposition, ...]:
     if chosen.kind == "sample":
         return runs.opened_sample(*key, chosen.name)
     kept = st.session_state.get("opened")
-    if kept is None or kept[0] is not run:
+    if kept is None or kept[0]() is not run:
         made = runs.load(*key)
         found = runs.opened(made, **inputs(made, chosen))
-        st.session_state["opened"] = kept = (run, found)
+        st.session_state["opened"] = kept = (weakref.ref(run), found)
     return kept[1]

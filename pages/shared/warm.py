@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from pages.shared import influence
+from pages.shared import influence, memory
 from pages.shared.session import OWN
 from tracer import models
 from tracer.inputs.samples import samples
@@ -30,6 +30,7 @@ ready = Event()
 def keeping() -> Iterator[None]:
     """Does all that in a thread of its own, from the server's start to its end."""
     over = Event()
+    memory.few_arenas()
     Thread(target=_keep, args=(over,), name="warm", daemon=True).start()
     try:
         yield
@@ -52,6 +53,7 @@ def _keep(over: Event) -> None:
     gc.freeze()
     while not over.wait(EVERY):
         gc.collect()
+        memory.give_back()
 
 
 def ahead() -> list[tuple[str, str]]:

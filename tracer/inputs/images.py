@@ -51,12 +51,8 @@ _UPRIGHT = {  # EXIF 2.32, tag 0x0112: how the stored picture is turned to stand
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_SAMPLES = {  # freely licensed photos that scikit-image ships in its package, and the part of them that is shown
-    "cat": ("chelsea.png", (100, 0, 451, 300)),  # Stefan van der Walt, CC0; the part that the shipped ViT gets right
-    "astronaut": ("astronaut.png", None),  # NASA, public domain
-    "coffee": ("coffee.png", None),  # Rachel Michetti, CC0
-    "rocket": ("rocket.jpg", None),  # SpaceX, public domain
-}
+SAMPLES = ("horse", "dog", "bird", "automobile", "cat", "deer", "astronaut")
+"""The sample photos, named after the class of CIFAR-10 that they show; the last shows none of them."""
 
 
 def open_photo(data: bytes) -> Image.Image:
@@ -276,20 +272,22 @@ def to_array(image: Image.Image, mean: Sequence[float] | float, std: Sequence[fl
 
 
 def sample_photos() -> dict[str, Callable[[], Image.Image]]:
-    """Return the sample photos at hand by name, each a function that opens it; all are in the public domain."""
-    folder = resources.files("skimage") / "data"
-    files = {name: (folder / file, box) for name, (file, box) in _SAMPLES.items()}
-    return {name: partial(_open_file, file, box) for name, (file, box) in files.items() if file.is_file()}
+    """Return the sample photos by name, each a function that opens it; `photos/CREDITS.md` says whose they are."""
+    folder = resources.files("tracer") / "inputs" / "photos"
+    return {name: partial(_open_file, folder / f"{name}.jpg") for name in SAMPLES}
 
 
-def sample_photo(name: str = "cat") -> Image.Image:
-    """Return the sample photo of that name, mode RGB. Raises ValueError for a name that `sample_photos` lacks."""
-    samples = sample_photos()
-    if name not in samples:
-        raise ValueError(f"There is no sample photo {quoted(name)}; expected one of {', '.join(samples)}")
-    return samples[name]()
+def sample_photo(name: str = SAMPLES[0]) -> Image.Image:
+    """Return the sample photo of that name, mode RGB. Raises ValueError for a name that is not in `SAMPLES`."""
+    if name not in SAMPLES:
+        raise ValueError(f"There is no sample photo {quoted(name)}; expected one of {', '.join(SAMPLES)}")
+    return sample_photos()[name]()
 
 
-def _open_file(file: Traversable, box: tuple[int, int, int, int] | None) -> Image.Image:
-    photo = open_photo(file.read_bytes())
-    return photo.crop(box) if box else photo
+def shows_none(name: str, classes: Sequence[str]) -> bool:
+    """Whether a sample photo is known to show none of the classes: they name other samples, but not this one."""
+    return name in SAMPLES and name not in classes and not set(SAMPLES).isdisjoint(classes)
+
+
+def _open_file(file: Traversable) -> Image.Image:
+    return open_photo(file.read_bytes())

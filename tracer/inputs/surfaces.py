@@ -1,7 +1,7 @@
 """Surfaces to inspect: drawn patterns and real textures in grey, and the damage that is done to them, all seeded.
 
 A drawn surface is a `Pattern`, so that a lesson can ask for the same one at another angle; a real one is cut from a
-texture that scikit-image ships. Nothing here imports torch.
+photo of a texture. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -19,11 +19,8 @@ from tracer.quoting import quoted
 KINDS = ("stripes", "checks", "dots", "weave")
 """What a drawn surface can be."""
 
-TEXTURES = {  # freely licensed photos that scikit-image ships in its package
-    "brick": "brick.png",  # CC0, from CC0Textures (Demes)
-    "grass": "grass.png",  # CC0, from DeviantArt (linolafett)
-    "gravel": "gravel.png",  # CC0, from CC0Textures (Demes)
-}
+TEXTURES = ("brick", "grass", "gravel")
+"""The real textures; `textures/CREDITS.md` says whose they are."""
 
 DEFECTS = ("scratch", "stain", "dent")
 """What can be done to a surface."""
@@ -95,11 +92,11 @@ def pattern(seed: int, kind: str | None = None) -> Pattern:
 def texture(name: str, part: str) -> np.ndarray:
     """The region of a real texture that belongs to a part, "train" or "test": uint8 `[H, W]`, not to be written to.
 
-    ValueError for a texture that scikit-image does not ship.
+    ValueError for a texture that is not in `TEXTURES`.
     """
     if name not in TEXTURES:
         raise ValueError(f"there is no texture {quoted(name)}; expected one of {', '.join(TEXTURES)}")
-    with (resources.files("skimage") / "data" / TEXTURES[name]).open("rb") as file:
+    with (resources.files("tracer") / "inputs" / "textures" / f"{name}.png").open("rb") as file:
         pixels = np.asarray(Image.open(file).convert("L"))
     left, right = (round(share * pixels.shape[1]) for share in PARTS[part])
     region = pixels[:, left:right].copy()
