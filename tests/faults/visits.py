@@ -214,7 +214,7 @@ def _running(browser, address: str):
     """A page at an address whose run has begun."""
     page = browser.new_page()
     page.goto(address)
-    page.locator(".stApp[data-test-script-state=running]").wait_for(timeout=SLOW)
+    page.locator(".stApp[data-test-script-state=running]").wait_for(state="attached", timeout=SLOW)
     return page
 
 
