@@ -7,8 +7,10 @@ import pytest
 from faults import commands
 from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartParser
+from streamlit.testing.v1 import AppTest
 
-from pages.shared import server
+import app
+from pages.shared import runs, server
 from tracer import files
 
 FAST = (
@@ -65,3 +67,15 @@ def test_the_command_line_leaves_signals_of_a_program_that_calls_it_alone(capsys
     before = signal.getsignal(signal.SIGTERM)
     cli.main(["models"])
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_model_without_its_weights_is_a_sentence_on_its_page(monkeypatch):
+    def gone(*chosen):
+        raise ValueError("weights 'nanogpt.safetensors' can't be read: No such file or directory")
+
+    monkeypatch.setattr(runs, "load", gone)
+    at = AppTest.from_file(app.__file__, default_timeout=120)
+    at.query_params["model"], at.query_params["text"] = "nanogpt", "To be"
+    at.run()
+    assert not at.exception
+    assert ["nanogpt.safetensors" in box.value for box in at.error] == [True]
