@@ -1,17 +1,22 @@
 """Faults of the machine that take no time to make; `make faults` makes them all, also those under a visitor."""
 
+import asyncio
 import signal
 
 import pytest
 from faults import commands
+from starlette.datastructures import Headers
+from starlette.formparsers import MultiPartParser
+from streamlit.testing.v1 import AppTest
 
+import app
+from pages.shared import runs, server
 from tracer import files
 
 FAST = (
     commands.full_disk_under_a_save,
     commands.no_home,
     commands.read_only_install,
-    commands.sigterm_under_a_command,
     commands.weights_missing_or_damaged,
 )
 
@@ -29,9 +34,48 @@ def test_a_pipe_is_written_to_and_a_link_is_followed(tmp_path):
     assert not (tmp_path / "null").exists()
 
 
+def test_a_write_that_is_broken_off_leaves_the_file_of_before_and_no_other(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"of before")
+
+    def ended(*paths):
+        raise SystemExit(143)
+
+    monkeypatch.setattr(files.os, "replace", ended)
+    with pytest.raises(SystemExit):
+        files.write(tmp_path / "file", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_bytes() == b"of before"
+
+
+def test_the_file_of_a_visitor_is_not_put_on_a_disk():
+    """Starlette puts parts of a form beyond a megabyte into a file, unless it is told otherwise."""
+    server.around([])
+    data = bytes(3 << 20)
+    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.png"\r\n\r\n'
+
+    async def sent():
+        yield head + data + b"\r\n--x--\r\n"
+        yield b""
+
+    headers = Headers({"content-type": "multipart/form-data; boundary=x"})
+    form = asyncio.run(MultiPartParser(headers, sent()).parse())
+    assert form["file"].size == len(data) and not form["file"].file._rolled
+
+
 def test_the_command_line_leaves_signals_of_a_program_that_calls_it_alone(capsys):
     from tracer import cli
 
     before = signal.getsignal(signal.SIGTERM)
     cli.main(["models"])
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_model_without_its_weights_is_a_sentence_on_its_page(monkeypatch):
+    def gone(*chosen):
+        raise ValueError("weights 'nanogpt.safetensors' can't be read: No such file or directory")
+
+    monkeypatch.setattr(runs, "load", gone)
+    at = AppTest.from_file(app.__file__, default_timeout=120)
+    at.query_params["model"], at.query_params["text"] = "nanogpt", "To be"
+    at.run()
+    assert not at.exception
+    assert ["nanogpt.safetensors" in box.value for box in at.error] == [True]

@@ -241,15 +241,19 @@ def check_config(spec: Spec, name: str, given: dict) -> None:
             raise ValueError(f"{symbol}={value:,} blocks are too many: at most {DEEPEST} are built")
 
 
+class TooLarge(ValueError):
+    """A model of more blocks or parameters than are built, said in one sentence."""
+
+
 def check_memory(spec: Spec, name: str, config: dict) -> None:
-    """ValueError in one sentence, before anything is built or downloaded, for a model of too many blocks, and for one
+    """`TooLarge` in one sentence, before anything is built or downloaded, for a model of too many blocks, and for one
     whose float32 weights are larger than the operator allows (`TRACER_MODEL_GB`)."""
     for symbol, size in config.items():
         if symbol.startswith("L") and size > DEEPEST:
-            raise ValueError(f"{quoted(name)} has {symbol}={size:,} blocks; at most {DEEPEST} are built")
+            raise TooLarge(f"{quoted(name)} has {symbol}={size:,} blocks; at most {DEEPEST} are built")
     count, limit = sum(map(prod, shapes(spec, config).values())), limits().model_gb
     if count * 4 > limit * 2**30:
-        raise ValueError(
+        raise TooLarge(
             f"{quoted(name)} at these sizes has {count:,} parameters, {count * 4 / 2**30:,.0f} GB; at most {limit:g} "
             "GB are allowed (TRACER_MODEL_GB sets the limit)"
         )

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import streamlit as st
+from starlette.formparsers import MultiPartParser
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse
@@ -30,6 +31,7 @@ def around(pages: list[str]) -> dict:
     """What `st.App` is given for an app of the pages with these addresses, within the bounds of `tracer.limits`."""
     bounds = limits()
     config.set_option("server.maxUploadSize", bounds.upload_mb)
+    MultiPartParser.spool_max_size = bounds.upload_mb << 20  # files of visitors stay in memory, off any disk
     if bounds.hosted:
         os.environ["HF_HUB_OFFLINE"] = "1"  # libraries go by it too
         logs.contentless()

@@ -71,7 +71,10 @@ def _readable() -> None:
     """Refuses a text that the model can't read: what was on screen before stays, and the text stays in its box."""
     state, chosen = st.session_state, session.given()
     if chosen.kind == "text" and state.get("readable") is not chosen:
-        made = session.model()
+        try:
+            made = session.model()
+        except ValueError:  # its weights are missing or damaged: the page says so in the place of the run
+            return
         try:
             made.inputs(**session.inputs(made, chosen))
         except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import signal
@@ -18,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("app.py", "pages", "tracer", ".streamlit")
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
-TRACEBACK = "Traceback (most recent call last)"
+TRACEBACK = "Traceback"
 
 
 def python(*words, root: Path = ROOT, file_size: int | None = None, **environment) -> subprocess.CompletedProcess:
@@ -101,8 +102,8 @@ class Server:
         return self.process.wait(timeout=seconds)
 
     def log(self) -> str:
-        """All that it said so far."""
-        return self.log_file.read_text(errors="replace")
+        """All that it said so far, without the colours."""
+        return re.sub(r"\x1b\[[0-9;]*m", "", self.log_file.read_text(errors="replace"))
 
     def quiet(self) -> None:
         """AssertionError if it has logged a traceback."""

@@ -105,16 +105,10 @@ def _traced(options: argparse.Namespace, photo) -> Trace:
             raise ValueError(f"{wrong}: {quoted(options.name)} takes no {kind}, expected {' and '.join(model.takes)}")
     if sources.is_foreign(options.name):
         print(f"{options.name}: {model.weights}", file=sys.stderr)
-    elif sizes and options.weights is None and model.weights != _usual(options.name):
+    elif sizes and options.weights is None and model.weights != models.origin(options.name):
         asked = ", ".join(f"{name}={value}" for name, value in sizes.items())
         print(f"{options.name} with {asked}: {model.weights}", file=sys.stderr)
     return model.trace(image=photo, text=options.text, primitives=primitives, **given)
-
-
-def _usual(name: str) -> str | None:
-    from tracer import models
-
-    return next((model["weights"] for model in models.describe() if model["name"] == name), None)
 
 
 def _photo(path: str):

@@ -120,7 +120,7 @@ def load(name: str, *, weights=None, **config):
     With the library's own weights where those are on this machine or can be downloaded, else with seeded random
     ones; `model.weights` says which, and why. At other sizes always with seeded random weights.
     """
-    from tracer.model import Model, check_config, check_memory, seeded
+    from tracer.model import Model, TooLarge, check_config, check_memory, seeded
     from tracer.sources.network import reason
 
     source, id = source_of(name)
@@ -129,7 +129,7 @@ def load(name: str, *, weights=None, **config):
     full = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}, **config}
     try:
         check_memory(spec, name, full)
-    except ValueError:
+    except TooLarge:
         raise
     except Exception as error:  # however the library says that sizes don't fit together
         asked = ", ".join(f"{symbol}={value}" for symbol, value in config.items())

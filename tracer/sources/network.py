@@ -9,6 +9,8 @@ from functools import lru_cache
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
+from tracer.quoting import shortened
+
 WAIT = 3.0
 """Seconds that the model hub is given to answer; its own client tries for half a minute."""
 REMEMBERED = 60
@@ -44,9 +46,9 @@ def why() -> str:
 
 
 def reason(error: BaseException) -> str:
-    """The first line of what an error says, and the next where that ends in a colon; of a host that could not be
-    reached, that it could not."""
+    """The first line of what an error says, and all of it where that line only begins something; of a host that could
+    not be reached, that it could not."""
     if isinstance(error, URLError) and not isinstance(error, HTTPError):
         return f"no connection to the network: {error.reason}"
-    first, *others = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return " ".join([first, *others[:1]] if first.endswith(":") else [first])[:200]
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return shortened(" ".join(str(error).split()) if first.endswith((":", "(")) else first, 200)

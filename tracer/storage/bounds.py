@@ -6,7 +6,7 @@ than the bytes that the file has. A file beyond them is refused before anything 
 
 from __future__ import annotations
 
-HEADER = 16 << 20
+HEADER = 8 << 20
 """Bytes of a header; a run of 300 operations with primitives and symbols has half a million."""
 ITEMS = 1_000_000
 """Values in a header: an empty list takes two bytes there and 64 in memory."""

@@ -120,31 +120,33 @@ class Reader:
         self.tensors = tensors
 
     def typed(self, data, hint, where: str):
-        """A value of a known type."""
-        if is_dataclass(hint):
-            return self._record(data, hint, where)
-        if get_origin(hint) in (Union, types.UnionType):
-            return None if data is None else self.typed(data, _member(data, hint), where)
+        """A value of a known type. A file has a hundred thousand of them: the commonest types are asked for first."""
+        if hint is str:
+            return _text(data, where)
         if hint is int:
             _expect(type(data) is int and -LIMIT <= data < LIMIT, where, "a whole number of 64 bits")
             return data
+        origin = _origin(hint)
+        if origin is tuple:
+            _expect(type(data) is list, where, "a list")
+            kinds = _elements(hint, len(data))
+            if len(kinds) != len(data):
+                raise ValueError(f"{where}: expected {len(kinds)} items")
+            return tuple(
+                self.typed(item, kind, f"{where}[{i}]") for i, (item, kind) in enumerate(zip(data, kinds, strict=True))
+            )
+        if origin in (Union, types.UnionType):
+            return None if data is None else self.typed(data, _member(data, hint), where)
+        if origin is None and is_dataclass(hint):
+            return self._record(data, hint, where)
         if hint is bool:
             _expect(type(data) is bool, where, "true or false")
             return data
         if hint is float:
             return _float(data, where)
-        if hint is str:
-            return _text(data, where)
         if hint is torch.Tensor:
             return self._tensor(data, where)
-        if get_origin(hint) is tuple:
-            _expect(type(data) is list, where, "a list")
-            kinds = _elements(hint, len(data))
-            _expect(len(kinds) == len(data), where, f"{len(kinds)} items")
-            return tuple(
-                self.typed(item, kind, f"{where}[{i}]") for i, (item, kind) in enumerate(zip(data, kinds, strict=True))
-            )
-        if get_origin(hint) is Mapping:
+        if origin is Mapping:
             _expect(type(data) is dict, where, "an object")
             kind = get_args(hint)[1]
             return {_text(key, where): self.typed(item, kind, f"{where}[{_at(key)}]") for key, item in data.items()}
@@ -195,9 +197,19 @@ class Reader:
         return self.tensors[name]
 
 
+@cache
+def _origin(hint):
+    return get_origin(hint)
+
+
+@cache
+def _members(union) -> tuple:
+    return tuple(kind for kind in get_args(union) if kind is not types.NoneType)
+
+
 def _member(value, union):
     """The member of a union that a value is of; None and numbers in JSON decide it by their type."""
-    kinds = [kind for kind in get_args(union) if kind is not types.NoneType]
+    kinds = _members(union)
     return next((kind for kind in kinds if isinstance(kind, type) and isinstance(value, kind)), kinds[0])
 
 
@@ -214,7 +226,8 @@ def _float(data, where: str) -> float:
 
 
 def _text(data, where: str) -> str:
-    _expect(type(data) is str and not any("\ud800" <= letter <= "\udfff" for letter in data), where, "text")
+    sound = type(data) is str and (data.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in data))
+    _expect(sound, where, "text")
     return data
 
 
@@ -224,10 +237,16 @@ def _at(key) -> str:
 
 def _bounded(value, letters: int, items: int, where: str) -> None:
     """ValueError for a text, or one of several, of more letters than that, and for more items than that."""
-    several = value if isinstance(value, tuple) else (value,)
-    _expect(len(several) <= items, where, f"at most {items:,} items, got {len(several):,}")
-    fits = all(len(text) <= letters for text in several if isinstance(text, str))
-    _expect(fits, where, f"at most {letters:,} letters")
+    if isinstance(value, str):
+        several = (value,)
+    elif isinstance(value, tuple):
+        several = value
+    else:
+        return
+    if len(several) > items:
+        raise ValueError(f"{where}: expected at most {items:,} items, got {len(several):,}")
+    if any(len(text) > letters for text in several if isinstance(text, str)):
+        raise ValueError(f"{where}: expected at most {letters:,} letters")
 
 
 def _expect(holds: bool, where: str, what: str) -> None:
