@@ -140,5 +140,5 @@ def test_the_highest_weight_has_the_name_of_its_key(top, side):
 
 def test_a_large_mask_is_a_small_message():
     figure = masks.matrix(torch.ones(257, 257).tril().bool(), ())
-    assert figure.data[0].text is None and "query token %{y}" in figure.data[0].hovertemplate
+    assert figure.data[0].text is None and "query %{y}" in figure.data[0].hovertemplate
     assert len(figure.to_json()) < 500_000

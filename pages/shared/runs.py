@@ -7,6 +7,7 @@ before a model is asked for.
 
 import os
 from collections.abc import Callable, Hashable
+from contextlib import nullcontext
 from threading import Lock
 from weakref import WeakValueDictionary, finalize
 
@@ -195,7 +196,7 @@ def _once(get: Callable, put: Callable, key: Hashable, make: Callable[[], object
 
     if (found := get(key)) is not None:
         return found
-    with crowd.one_more():
+    with crowd.one_more() if rank == VISITOR else nullcontext():
         with _asking:
             if (found := get(key)) is not None:
                 return found

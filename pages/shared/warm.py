@@ -18,6 +18,8 @@ from tracer.inputs.samples import samples
 
 EVERY = 15.0
 """Seconds between two collections."""
+ENOUGH = 10.0
+"""Seconds in which a run that is begun is done."""
 YOUNG = (20_000, 20, 1_000)
 """Python's own thresholds between them: a page makes thousands of objects and drops them without its help."""
 
@@ -31,11 +33,13 @@ def keeping() -> Iterator[None]:
     """Does all that in a thread of its own, from the server's start to its end."""
     over = Event()
     memory.few_arenas()
-    Thread(target=_keep, args=(over,), name="warm", daemon=True).start()
+    beside = Thread(target=_keep, args=(over,), name="warm", daemon=True)
+    beside.start()
     try:
         yield
     finally:
         over.set()
+        beside.join(ENOUGH)  # a thread that Python ends in the midst of a run takes the process down with it
 
 
 def _keep(over: Event) -> None:
