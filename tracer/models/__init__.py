@@ -6,7 +6,6 @@ Names and cards are read without importing torch, so that a page can be drawn be
 from __future__ import annotations
 
 import ast
-import copy
 import json
 from difflib import get_close_matches
 from functools import lru_cache
