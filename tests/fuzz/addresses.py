@@ -21,7 +21,7 @@ NAMES = {
         "timm:",
         "x:y",
     ),
-    "sample": ("cat", "coffee", "its own", "cat.png"),
+    "sample": ("cat", "horse", "its own", "cat.png"),
     "text": ("To be, or not", "ROMEO:\n", "a"),
     "file": ("mine.png", "run.safetensors"),
     "step": ("patches", "block1.attention.scores", "head.logits"),

@@ -32,7 +32,7 @@ PROBES = (
     {"B": 13, "K": 5, "T": 17, "H": 33, "P": 3, "D_v": 14, "h_v": 2, "d_ffv": 29}
     | {"V": 89, "T_max": 47, "D": 24, "h": 3, "d_ff": 41, "D_e": 43},
 )
-SENTENCES = "a photo of a cat\na photo of a dog\na photo of a rocket\na photo of a cup of coffee"
+SENTENCES = "a photo of a horse\na photo of a dog\na photo of a bird\na photo of a car"
 
 
 def config():
