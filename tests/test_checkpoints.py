@@ -89,6 +89,13 @@ def test_a_checkpoint_that_is_not_safetensors_is_refused(tmp_path, capsys):
     assert str(tmp_path) in line and "safetensors were expected" in line
 
 
+def test_sizes_on_a_card_that_no_machine_can_hold_are_refused(tmp_path, capsys):
+    save_file({"a": torch.zeros(1)}, tmp_path / "own.safetensors")
+    (tmp_path / "own.json").write_text(json.dumps({"sizes": {"D": 2**53, "h": 1, "d_ff": 2**53}}))
+    line = refused(capsys, "trace", "nanogpt", "--weights", tmp_path / "own.safetensors")
+    assert "more parameters than can be counted" in line
+
+
 @pytest.mark.parametrize("content", [b"", b"PK", b"\x80\x02ab.", b"\x80\x020.", b"\x80\x02}q\x00(X"])
 def test_a_checkpoint_of_pytorch_with_a_damaged_pickle_is_refused(tmp_path, capsys, content):
     torch.save({"a": torch.zeros(3)}, file := tmp_path / "own.pt")

@@ -251,7 +251,12 @@ def check_memory(spec: Spec, name: str, config: dict) -> None:
     for symbol, size in config.items():
         if symbol.startswith("L") and size > DEEPEST:
             raise TooLarge(f"{quoted(name)} has {symbol}={size:,} blocks; at most {DEEPEST} are built")
-    count, limit = sum(map(prod, shapes(spec, config).values())), limits().model_gb
+    try:
+        count, limit = sum(map(prod, shapes(spec, config).values())), limits().model_gb
+    except RuntimeError as error:
+        if "overflow" not in str(error):
+            raise
+        raise TooLarge(f"{quoted(name)} at these sizes has more parameters than can be counted") from None
     if count * 4 > limit * 2**30:
         raise TooLarge(
             f"{quoted(name)} at these sizes has {count:,} parameters, {count * 4 / 2**30:,.0f} GB; at most {limit:g} "
