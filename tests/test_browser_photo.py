@@ -182,14 +182,14 @@ def looking_elsewhere(rows: int = 2, columns: int = 3, layers: int = 1) -> Trace
     """A run on a photo that is not square, in a grid of patches: every token looks at the one before it only."""
     torch = pytest.importorskip("torch")
     photo = Image.new("RGB", (200, 80), "grey")
-    _, crop = centre_crop(photo, 8, 12)
+    _, crop = centre_crop(photo, 4 * rows, 4 * columns)
     tokens = 1 + rows * columns
     q = 200 * torch.eye(tokens)[None, None]
     k = torch.roll(torch.eye(tokens), 1, 0)[None, None]
     return Trace(
         "hand",
         (Op(0, "block1", 0, "softmax", "softmax", None, (), ()),),
-        symbols=(Symbol("H", "height", 8), Symbol("W", "width", 12)),
+        symbols=(Symbol("H", "height", 4 * rows), Symbol("W", "width", 4 * columns)),
         attentions=tuple(
             AttentionRecord(layer, "", "block1", 0, 1, tokens, tokens, "q", "k", ()) for layer in range(layers)
         ),
@@ -227,17 +227,17 @@ def test_the_overlay_lies_on_its_pixels(page, tmp_path):
 
 
 def test_a_block_that_did_not_fit_is_fetched(page, tmp_path):
-    """Of 901 tokens one map has 3 MB, and no two go in one message."""
-    looking_elsewhere(30, 30, layers=2).save(path := tmp_path / "long.safetensors")
+    """Of 626 tokens one map has 1.6 MB, and no two go in one message."""
+    looking_elsewhere(25, 25, layers=2).save(path := tmp_path / "long.safetensors")
     go(page, "Attention")
     give(page, path.read_bytes(), "long.safetensors")
     page.get_by_text("Saved run: long.safetensors").wait_for()
     lead = page.locator(".lead")
-    page.locator(".lead", has_text="Block 2: image 465 (row 15, column 15) attends most to").wait_for()
+    page.locator(".lead", has_text="Block 2: image 312 (row 12, column 12) attends most to").wait_for()
     page.get_by_role("group", name="Block").get_by_role("radio", name="1").check()
-    page.locator(".lead", has_text="Block 1: image 465").wait_for()
+    page.locator(".lead", has_text="Block 1: image 312").wait_for()
     assert page.locator(".waiting").is_hidden()
-    assert page.locator(".top li").first.inner_text().startswith("image 464 (row 15, column 14)")
+    assert page.locator(".top li").first.inner_text().startswith("image 311 (row 12, column 11)")
     page.locator(".photo").press("ArrowRight")
-    assert "image 466" in lead.inner_text()
+    assert "image 313" in lead.inner_text()
     quiet(page)
