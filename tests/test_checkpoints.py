@@ -89,9 +89,10 @@ def test_a_checkpoint_that_is_not_safetensors_is_refused(tmp_path, capsys):
     assert str(tmp_path) in line and "safetensors were expected" in line
 
 
-def test_sizes_on_a_card_that_no_machine_can_hold_are_refused(tmp_path, capsys):
+@pytest.mark.parametrize("size", [2**53, 10**30])
+def test_sizes_on_a_card_that_no_machine_can_hold_are_refused(tmp_path, capsys, size):
     save_file({"a": torch.zeros(1)}, tmp_path / "own.safetensors")
-    (tmp_path / "own.json").write_text(json.dumps({"sizes": {"D": 2**53, "h": 1, "d_ff": 2**53}}))
+    (tmp_path / "own.json").write_text(json.dumps({"sizes": {"D": size, "h": 1, "d_ff": size}}))
     line = refused(capsys, "trace", "nanogpt", "--weights", tmp_path / "own.safetensors")
     assert "more parameters than can be counted" in line
 

@@ -253,8 +253,8 @@ def check_memory(spec: Spec, name: str, config: dict) -> None:
             raise TooLarge(f"{quoted(name)} has {symbol}={size:,} blocks; at most {DEEPEST} are built")
     try:
         count, limit = sum(map(prod, shapes(spec, config).values())), limits().model_gb
-    except RuntimeError as error:
-        if "overflow" not in str(error):
+    except (RuntimeError, TypeError) as error:
+        if "overflow" not in str(error).lower():
             raise
         raise TooLarge(f"{quoted(name)} at these sizes has more parameters than can be counted") from None
     if count * 4 > limit * 2**30:
