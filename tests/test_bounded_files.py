@@ -173,7 +173,7 @@ SMALL = {
     ),
     "a list of empty lists": (
         "values, expected at most",
-        lambda: written(sample(), lambda f: f.update(output={"list": [{"list": []}] * 600_000})),
+        lambda: written(sample(), lambda f: f.update(output={"list": [{"list": []}] * 500_000})),
     ),
 }
 

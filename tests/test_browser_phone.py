@@ -67,7 +67,7 @@ def test_what_is_said_above_a_page_lies_clear_of_the_bar(page, width):
     page.set_default_timeout(SLOW)
     page.set_viewport_size({"width": width, "height": 844})
     page.goto("/mask?model=nanogpt")
-    page.get_by_text("bidirectional", exact=True).click()
+    page.get_by_text("bidirectional", exact=True).first.click()  # the choice; the table below comes later
     warning = page.get_by_role("alert").filter(has_text="the weights were trained")
     warning.wait_for()
     assert clear(page, warning)

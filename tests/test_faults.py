@@ -1,6 +1,5 @@
 """Faults of the machine that take no time to make; `make faults` makes them all, also those under a visitor."""
 
-import asyncio
 import signal
 
 import pytest
@@ -8,6 +7,7 @@ from faults import commands
 from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartParser
 from streamlit.testing.v1 import AppTest
+from test_load import finished
 
 import app
 from pages.shared import runs, server
@@ -57,7 +57,7 @@ def test_the_file_of_a_visitor_is_not_put_on_a_disk():
         yield b""
 
     headers = Headers({"content-type": "multipart/form-data; boundary=x"})
-    form = asyncio.run(MultiPartParser(headers, sent()).parse())
+    form = finished(MultiPartParser(headers, sent()).parse())
     assert form["file"].size == len(data) and not form["file"].file._rolled
 
 
