@@ -16,10 +16,10 @@ import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
-# Set before torch is imported, so that torch need not be imported here.
-os.environ.setdefault("OMP_NUM_THREADS", str(THREADS))
-os.environ.setdefault("MKL_NUM_THREADS", str(THREADS))
+# Set before torch is imported, so that torch need not be imported here. Workers inherit what the process that starts them
+# has set, and two of them with two threads each would wait for each other's cores.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 # The same examples on every run: a failure is then a change, and nothing is written beside the tests.
 hypothesis.settings.register_profile("steady", derandomize=True, database=None, deadline=None)
