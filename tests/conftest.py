@@ -16,8 +16,8 @@ import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-# Set before torch is imported, so that torch need not be imported here. Workers inherit what the process that starts them
-# has set, and two of them with two threads each would wait for each other's cores.
+# Set before torch is imported, so that torch need not be imported here: workers with two threads each would wait for
+# each other's cores. They inherit the environment of the process that starts them, so nothing is set there.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
