@@ -162,7 +162,10 @@ def test_a_caption_comes_first_and_the_rest_of_it_stands_beside_the_whole_way():
     assert [tab.label for tab in at.tabs] == ["The whole way", "The next word", "Watch it write"]
     heads = [head.value for head in at.main.subheader]
     assert heads[:4] == ["The photo", "What the model sees", "Attention behind the word", heads[3]]
-    assert heads[3].startswith("The caption: ") and heads[4:6] == ["Is the word read from there? Test it", "What this run proves"]
+    assert heads[3].startswith("The caption: ") and heads[4:6] == [
+        "Is the word read from there? Test it",
+        "What this run proves",
+    ]
     whole, following, write = at.tabs
     assert "Each box is a step" in whole.caption[0].value
     assert following.subheader[0].value.startswith("After “<begin> a large")
