@@ -66,6 +66,7 @@ def weights(trace: Trace, layer: int, head: int | None = None, query: int | None
     q, k = (_heads_first(trace.values[key], record) for key in (record.q, record.k))
     rows = list(range(record.queries)) if query is None else [_within(query, record.queries, "query")]
     result = softmax_rows(q, k, record.chain, rows, trace.values.get)
+    result = result.flatten(0, -4) if result.dim() > 4 else result  # windows, say, are items of the batch
     if query is not None:
         result = result[..., 0, :]
     return result if head is None else result[:, _within(head, record.heads, "head")]

@@ -21,10 +21,23 @@ VIEWS = frozenset("view _unsafe_view reshape _reshape_alias clone contiguous ali
 PRODUCTS = frozenset(("bmm", "mm", "matmul", "baddbmm"))
 ATTENTION = {
     **dict.fromkeys(PRODUCTS, "product"),
-    **dict.fromkeys(("_softmax", "_safe_softmax"), "softmax"),
-    **dict.fromkeys(("add", "sub", "mul", "div", "masked_fill", "where", "tanh", "clamp"), "elementwise"),
+    "addmm": "mixing",
+    **dict.fromkeys(("_softmax", "_safe_softmax", "_log_softmax"), "softmax"),
+    **dict.fromkeys(
+        """add sub mul div masked_fill where tanh clamp clamp_min clamp_max minimum maximum neg exp log relu pow cat""".split(),
+        "elementwise",
+    ),
+    **dict.fromkeys(("amax", "amin", "max", "mean", "sum"), "reduction"),
 }
 """What part an op may have in attention that is written out; fused kernels go by their own names."""
+
+EDITS = frozenset("fill zero copy index_put _index_put_impl masked_scatter index_fill scatter".split())
+"""Ops that write into a part of a tensor."""
+
+CONSTANTS = frozenset(
+    "empty_like zeros_like ones_like full_like rand_like randn_like new_empty new_zeros new_ones new_full".split()
+)
+"""Ops that take a tensor's shape and none of its numbers."""
 
 UNDECLARED_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"), (3, 4))
 """Argument positions that an op writes to although its schema does not say so: running mean and variance."""

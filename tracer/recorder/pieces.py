@@ -1,0 +1,178 @@
+"""The pieces of a layer whose attention runs in several: heads one by one, stretches of queries, or of the batch.
+
+Pieces are attentions of which none reads what another made, and whose contexts one op puts side by side. Laid together
+they are one attention, where their sizes and what was done to their scores allow; else one sentence says why not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from tracer.attention.chain import SCORES
+from tracer.record import AttentionRecord
+from tracer.recorder.axes import Atom, Axes, laid, leaves
+
+APART = "its attention ran in {count} pieces that don't make up one matrix of queries and keys"
+
+
+class Context(NamedTuple):
+    """What an attention made, after ops that only lay it out: of which record, with which axes, and which of their
+    atoms are queries or features."""
+
+    record: int
+    axes: Axes | None
+    queries: tuple[Atom, ...]
+    features: tuple[Atom, ...]
+
+
+class Pieces:
+    """Follows the contexts of a run's attentions to the op that puts several side by side."""
+
+    def __init__(self, ops: list, given: dict[int, tuple]):
+        self._ops, self._given = ops, given
+        self._levels: list[int] = []
+        self._contexts: dict[int, Context] = {}
+        self._level: dict[int, int] = {}
+        self._groups: list[tuple[str, list[int]]] = []
+
+    def see(self, index: int, name: str, layout: bool, inputs: tuple) -> None:
+        """Looks at one op that has run: how many attentions, one after the other, its inputs came through."""
+        self._levels.append(max([self._levels[maker] for _, _, maker in inputs if isinstance(maker, int)], default=0))
+        if not self._contexts:
+            return
+        found = [(order, self._contexts[maker]) for order, (_, _, maker) in enumerate(inputs) if maker in self._contexts]
+        if not found:
+            return
+        first = found[0][1]
+        if name == "cat" or (name == "copy" and len(found) > 1):
+            self._join(index, name, [context for _, context in found], inputs)
+            self._contexts[index] = first
+        elif layout and name in ("copy", "slice", "select"):
+            self._contexts[index] = first
+        elif layout:
+            shape = self._ops[index].outputs[0][0]
+            axes = None if first.axes is None else laid(name, self._given.get(index, ()), first.axes, shape)
+            self._contexts[index] = first._replace(axes=axes)
+
+    def made(self, index: int, record: int, axes: Axes | None, queries=(), features=()) -> None:
+        """Op `index` made the context of an attention."""
+        self._level[record] = self._levels[index]
+        self._levels[index] += 1
+        self._contexts[index] = Context(record, axes, tuple(queries), tuple(features))
+
+    def _join(self, index: int, name: str, contexts: list[Context], inputs: tuple) -> None:
+        records = list(dict.fromkeys(context.record for context in contexts))
+        if len(records) < 2 or len({self._level[record] for record in records}) > 1:
+            return
+        kind = ""
+        if name == "copy":  # into a slice, of which the axis that is short says where
+            kind = self._kind(contexts[-1], self._short(inputs))
+        elif (axis := next(iter(self._given.get(index, ())), 0)) is not None:
+            kind = self._kind(contexts[0], axis)
+        known = next((group for group in self._groups if set(group[1]) & set(records)), None)
+        if known is None:
+            self._groups.append((kind, records))
+        else:
+            known[1].extend(record for record in records if record not in known[1])
+
+    def _short(self, inputs: tuple) -> int | None:
+        maker = inputs[0][2]
+        if not isinstance(maker, int) or not self._ops[maker].inputs:
+            return None
+        whole, part = self._ops[maker].inputs[0][0], inputs[0][0]
+        if len(whole) != len(part):
+            return next(iter(self._given.get(maker, ())), None)
+        return next((i for i, (one, other) in enumerate(zip(whole, part, strict=True)) if one != other), None)
+
+    @staticmethod
+    def _kind(context: Context, axis: int | None) -> str:
+        """What lies along the axis on which contexts are put side by side."""
+        if context.axes is None or axis is None or not -len(context.axes) <= axis < len(context.axes):
+            return ""
+        own = leaves(context.axes[axis])
+        if any(atom.within(leaves(context.queries)) for atom in own):
+            return "queries"
+        if any(atom.within(leaves(context.features)) for atom in own):
+            return "heads"
+        return "batch" if own or axis in (0, -len(context.axes)) else "heads"
+
+    def joined(
+        self, records: list[AttentionRecord], get: Callable, keep: Callable[[torch.Tensor, str], str]
+    ) -> list[AttentionRecord]:
+        """The records, with one for each layer, counted from 0."""
+        made: dict[int, AttentionRecord] = {}
+        gone: set[int] = set()
+        for kind, numbers in self._groups:
+            numbers = sorted(numbers)
+            made[numbers[0]] = _together([records[number] for number in numbers], kind, get, keep)
+            gone.update(numbers[1:])
+        kept = [made.get(number, record) for number, record in enumerate(records) if number not in gone]
+        return [replace(record, layer=layer) for layer, record in enumerate(kept)]
+
+
+def _together(pieces: list[AttentionRecord], kind: str, get, keep) -> AttentionRecord:
+    """One record of several pieces; without weights, and with the reason, where they make up none."""
+    first, count = pieces[0], len(pieces)
+    lost = replace(first, q="", k="", chain=(), problem=APART.format(count=count))
+    if problem := next((piece.problem for piece in pieces if piece.problem), ""):
+        return replace(lost, problem=f"its attention ran in {count} pieces, one of which is lost: {problem}")
+    alike = {(len(piece.chain), piece.keys, piece.after, piece.over) for piece in pieces}
+    q, k = [get(piece.q) for piece in pieces], [get(piece.k) for piece in pieces]
+    if not kind or len(alike) > 1 or min(q[0].dim(), k[0].dim()) < 4:
+        return lost
+    same = len({piece.k for piece in pieces}) == 1
+    if kind == "queries" and not same:
+        kind = "batch"  # stretches that see only themselves
+    axis = {"queries": -2, "heads": -3, "batch": 0}[kind]
+    try:
+        chain = tuple(_link([piece.chain[i] for piece in pieces], axis, q, get, keep) for i in range(len(first.chain)))
+        queries, keys = torch.cat(q, axis), k[0] if kind == "queries" else torch.cat(_alike(q, k), axis)
+    except (RuntimeError, ValueError):
+        return lost
+    return replace(
+        first,
+        heads=queries.shape[-3],
+        queries=queries.shape[-2],
+        q=keep(queries, "q"),
+        k=keep(keys, "k"),
+        chain=chain,
+        mask=first.mask if len({piece.mask for piece in pieces}) == 1 else "given",
+    )
+
+
+def _alike(q: list[torch.Tensor], k: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Keys with as many heads as the queries have."""
+    return [
+        keys.repeat_interleave(queries.shape[-3] // keys.shape[-3], dim=-3) for queries, keys in zip(q, k, strict=True)
+    ]
+
+
+def _link(links: list[tuple[str, tuple]], axis: int, q: list[torch.Tensor], get, keep) -> tuple[str, tuple]:
+    """One link of all pieces; ValueError where they differ in more than their tensors."""
+    name, given = links[0]
+    if any(link[0] != name or len(link[1]) != len(given) for link in links):
+        raise ValueError(name)
+    found = []
+    for position, value in enumerate(given):
+        values = [link[1][position] for link in links]
+        if isinstance(value, str) and value != SCORES and len(set(values)) > 1 and name != "heads":
+            tensors = [get(one) for one in values]
+            if any(tensor is None or tensor.dim() < -axis for tensor in tensors):
+                raise ValueError(name)
+            if all(torch.equal(tensors[0], tensor) for tensor in tensors[1:]) and tensors[0].shape[axis] == 1:
+                value = values[0]
+            else:
+                sizes = [queries.shape[axis] for queries in q]
+                shapes = [list(tensor.shape) for tensor in tensors]
+                for shape, size in zip(shapes, sizes, strict=True):
+                    shape[axis] = size
+                wide = [tensor.expand(shape) for tensor, shape in zip(tensors, shapes, strict=True)]
+                value = keep(torch.cat(wide, axis), "mask")
+        elif any(one != value for one in values):
+            raise ValueError(name)
+        found.append(value)
+    return name, tuple(found)
