@@ -180,8 +180,11 @@ class Attentions:
                     raise Lost("something was written into a part of its scores")
                 chain.append(self._closed(arranged(scores.detach(), axes, found.groups), queries, keys))
             record = self._record(module, index, found.q, found.k, chain, heads=found.heads, over=found.over)
-            ran = picked(arranged(result.detach(), axes, found.groups), _rows(queries)).clone()
+            ran = arranged(result.detach(), axes, found.groups)
             ran = ran.exp() if logarithm else ran
+            if found.edited:  # any row may have been written into
+                record = replace(record, problem=self._problem(record, ran, range(queries)))
+            ran = picked(ran, _rows(queries)).clone()
         except (Lost, RuntimeError, ValueError) as lost:  # a shape that the way back did not foresee is lost too
             heads = shape[-3] if len(shape) > 3 else 1
             record = self._lost(module, index, heads, shape[-2] if axis else shape[-1], shape[axis], str(lost))
@@ -336,16 +339,17 @@ class Attentions:
         self._weights.clear()
         self._hidden.clear()
         for number, ran in self._ran.items():
-            if problem := self._problem(self.records[number], ran):
+            record = self.records[number]
+            if problem := record.problem or self._problem(record, ran, _rows(record.queries)):
                 self.records[number] = replace(self.records[number], problem=problem)
         self._ran.clear()
         self.records = self._pieces.joined(self.records, self._kept.get, self._keep)
 
-    def _problem(self, record: AttentionRecord, ran: torch.Tensor) -> str:
-        """Why a record does not give back the rows of the softmax that `ran`; empty where it does."""
+    def _problem(self, record: AttentionRecord, ran: torch.Tensor, rows: range) -> str:
+        """Why a record does not give back these rows of the softmax, which `ran`; empty where it does."""
         q, k = self._kept.get(record.q), self._kept.get(record.k)
         try:
-            replayed = softmax_columns(q, k, record.chain, _rows(record.queries), self._kept.get)
+            replayed = softmax_columns(q, k, record.chain, rows, self._kept.get)
             error = float((replayed - ran.nan_to_num(0.0)).abs_().max())
         except (RuntimeError, NotImplementedError) as error:
             return f"the recorded chain can't be replayed: {str(error).splitlines()[0]}"
