@@ -66,8 +66,13 @@ def hides(link: tuple[str, tuple], get) -> bool:
     `get(key)` gives the tensors that the link names.
     """
     name, arguments = link
-    if name in ("causal", "masked_fill", "where"):
+    if name in ("causal", "pieces"):
         return True
+    if name in ("masked_fill", "where"):
+        at = arguments[1 if name == "masked_fill" else 0]
+        cells = get(at) if isinstance(at, str) else None
+        closed = cells if cells is None or name == "masked_fill" or arguments[2] == SCORES else ~cells
+        return closed is None or bool(closed.any())
     low = {"add": 1, "sub": -1}.get(name)
     if low is None:
         return False
@@ -97,6 +102,9 @@ def scores_rows(q, k, chain, rows, get) -> torch.Tensor:
             later = torch.arange(keys, device=q.device) > torch.as_tensor(rows, device=q.device)[:, None]
             scores = scores.masked_fill(later, arguments[0])
             continue
+        if name == "pieces":
+            scores = scores.masked_fill(_apart(arguments, rows, queries, keys, q.device), float("-inf"))
+            continue
         if name not in _RUN and name not in _WIDE:
             raise RuntimeError(f"{quoted(name)} is not an op that can be replayed on scores")
         if name in ("cat", "heads"):
@@ -108,6 +116,20 @@ def scores_rows(q, k, chain, rows, get) -> torch.Tensor:
             raise RuntimeError(f"{quoted(name)} does not give one number for each score")
         scores = _RUN[name](*given)
     return scores
+
+
+def _apart(sizes, rows, queries: int, keys: int, device) -> torch.Tensor:
+    """Which keys lie in another piece than the query, bool `[rows, S_k]`; `sizes` are numbers of queries and keys of
+    one piece after the other."""
+    own, theirs = sizes[::2], sizes[1::2]
+    whole = all(isinstance(size, int) and size >= 0 for size in sizes) and (sum(own), sum(theirs)) == (queries, keys)
+    if not whole:
+        raise RuntimeError(f"'pieces' does not part {queries} queries and {keys} keys")
+    numbers = [
+        torch.arange(len(counts), device=device).repeat_interleave(torch.tensor(counts, device=device))
+        for counts in (own, theirs)
+    ]
+    return numbers[0][torch.as_tensor(rows, device=device)][:, None] != numbers[1]
 
 
 def softmax_columns(q, k, chain, rows, get) -> torch.Tensor:

@@ -18,7 +18,7 @@ from tracer.attention.chain import HIDDEN, SCORES, closes, hides, picked, softma
 from tracer.record import TOLERANCES, AttentionRecord
 from tracer.recorder.axes import Atom, Axes, arranged, axes_of, laid, leaves
 from tracer.recorder.kept import Kept
-from tracer.recorder.ops import CONSTANTS, PRODUCTS, OpKind
+from tracer.recorder.ops import CONSTANTS, MOVES, PRODUCTS, OpKind
 from tracer.recorder.pieces import Pieces
 from tracer.recorder.scores import Call, Lost, Reader
 
@@ -67,7 +67,7 @@ class Attentions:
     def see(self, index: int, facts: OpKind, module: str, args: tuple, kwargs: dict, inputs: tuple, result) -> None:
         """Looks at one op that has run; `facts.attention` names the part that it may have in attention."""
         name, part = facts.name.rstrip("_"), facts.attention
-        if facts.layout or part == "reduction" or name == "cat":
+        if facts.layout or part == "reduction" or name in ("cat", "stack"):
             self._given[index] = tuple([value for value in args[1:] if not isinstance(value, torch.Tensor)])
         self._pieces.see(index, name, facts.layout, inputs)
         if self._waiting:
@@ -228,6 +228,8 @@ class Attentions:
         elif facts.layout:
             axes = None if axes is None else laid(name, self._given.get(index, ()), axes, shape)
             self._weights[index] = weights._replace(axes=axes)
+        elif name in MOVES:
+            self._weights[index] = weights._replace(axes=None)
         elif made.numel() == torch.Size(inputs[order][0]).numel():
             axes = axes if shape == inputs[order][0] else None
             drawn = name == "native_dropout" or any(self._drawn(maker) for _, _, maker in inputs)

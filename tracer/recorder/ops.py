@@ -11,7 +11,7 @@ LAYOUT = frozenset(
     narrow split split_with_sizes chunk unbind unflatten flatten clone contiguous detach alias lift_fresh lift
     _to_copy to empty empty_like new_empty empty_strided as_strided unfold view_as movedim diagonal unsafe_split
     unsafe_chunk _local_scalar_dense is_nonzero scalar_tensor resize_ set_ detach_ copy copy_ _conj
-    lift_fresh_copy arange zeros ones full eye""".split()
+    lift_fresh_copy arange zeros ones full eye unsqueeze_ squeeze_ transpose_ t_""".split()
 )
 """Ops that lay data out anew, or make constants out of nothing: they compute nothing from the data."""
 
@@ -33,6 +33,9 @@ ATTENTION = {
 
 EDITS = frozenset("fill zero copy index_put _index_put_impl masked_scatter index_fill scatter".split())
 """Ops that write into a part of a tensor."""
+
+MOVES = frozenset("constant_pad_nd cat stack index index_select gather roll flip im2col".split())
+"""Ops that carry numbers to other places, in ways that are not followed axis by axis."""
 
 CONSTANTS = frozenset(
     "empty_like zeros_like ones_like full_like rand_like randn_like new_empty new_zeros new_ones new_full".split()

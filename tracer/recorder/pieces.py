@@ -20,10 +20,12 @@ APART = "its attention ran in {count} pieces that don't make up one matrix of qu
 
 
 class Context(NamedTuple):
-    """What an attention made, after ops that only lay it out: of which record, with which axes, and which of their
+    """What an attention made, after ops that only lay it out: of which record, in which
+    module, with which axes, and which of their
     atoms are queries or features."""
 
     record: int
+    module: str
     axes: Axes | None
     queries: tuple[Atom, ...]
     features: tuple[Atom, ...]
@@ -48,8 +50,10 @@ class Pieces:
         if not found:
             return
         first = found[0][1]
-        if name == "cat" or (name == "copy" and len(found) > 1):
+        if name in ("cat", "stack") or (name == "copy" and len(found) > 1):
             self._join(index, name, [context for _, context in found], inputs)
+            self._contexts[index] = first
+        elif name == "add" and self._ops[index].module == first.module:  # sums of products with parts of the values
             self._contexts[index] = first
         elif layout and name in ("copy", "slice", "select"):
             self._contexts[index] = first
@@ -62,17 +66,17 @@ class Pieces:
         """Op `index` made the context of an attention."""
         self._level[record] = self._levels[index]
         self._levels[index] += 1
-        self._contexts[index] = Context(record, axes, tuple(queries), tuple(features))
+        self._contexts[index] = Context(record, self._ops[index].module, axes, tuple(queries), tuple(features))
 
     def _join(self, index: int, name: str, contexts: list[Context], inputs: tuple) -> None:
         records = list(dict.fromkeys(context.record for context in contexts))
         if len(records) < 2 or len({self._level[record] for record in records}) > 1:
             return
-        kind = ""
+        kind = "heads" if name == "stack" else ""
         if name == "copy":  # into a slice, of which the axis that is short says where
             kind = self._kind(contexts[-1], self._short(inputs))
-        elif (axis := next(iter(self._given.get(index, ())), 0)) is not None:
-            kind = self._kind(contexts[0], axis)
+        elif name == "cat":
+            kind = self._kind(contexts[0], next(iter(self._given.get(index, ())), 0))
         known = next((group for group in self._groups if set(group[1]) & set(records)), None)
         if known is None:
             self._groups.append((kind, records))
@@ -120,28 +124,38 @@ def _together(pieces: list[AttentionRecord], kind: str, get, keep) -> AttentionR
     lost = replace(first, q="", k="", chain=(), problem=APART.format(count=count))
     if problem := next((piece.problem for piece in pieces if piece.problem), ""):
         return replace(lost, problem=f"its attention ran in {count} pieces, one of which is lost: {problem}")
-    alike = {(len(piece.chain), piece.keys, piece.after, piece.over) for piece in pieces}
+    alike = {(len(piece.chain), piece.after, piece.over) for piece in pieces}
     q, k = [get(piece.q) for piece in pieces], [get(piece.k) for piece in pieces]
     if not kind or len(alike) > 1 or min(q[0].dim(), k[0].dim()) < 4:
         return lost
-    same = len({piece.k for piece in pieces}) == 1
-    if kind == "queries" and not same:
-        kind = "batch"  # stretches that see only themselves
+    same = all(keys.shape == k[0].shape and torch.equal(keys, k[0]) for keys in k[1:])
     axis = {"queries": -2, "heads": -3, "batch": 0}[kind]
     try:
         chain = tuple(_link([piece.chain[i] for piece in pieces], axis, q, get, keep) for i in range(len(first.chain)))
-        queries, keys = torch.cat(q, axis), k[0] if kind == "queries" else torch.cat(_alike(q, k), axis)
+        queries = torch.cat(q, axis)
+        keys = k[0] if kind == "queries" and same else torch.cat(k if kind == "queries" else _alike(q, k), axis)
+        if kind == "queries" and not same:  # stretches that see only themselves
+            if any(name not in ("mul", "div", "causal") for name, _ in chain):
+                return lost
+            chain += (("pieces", tuple(size for piece in pieces for size in (piece.queries, piece.keys))),)
     except (RuntimeError, ValueError):
         return lost
     return replace(
         first,
         heads=queries.shape[-3],
         queries=queries.shape[-2],
+        keys=keys.shape[-2],
         q=keep(queries, "q"),
         k=keep(keys, "k"),
         chain=chain,
-        mask=first.mask if len({piece.mask for piece in pieces}) == 1 else "given",
+        mask=_mask({piece.mask for piece in pieces}, chain),
     )
+
+
+def _mask(masks: set[str], chain) -> str:
+    if chain and chain[-1][0] == "pieces":
+        return "windows" if masks == {"none"} else "given"
+    return masks.pop() if len(masks) == 1 else "given"
 
 
 def _alike(q: list[torch.Tensor], k: list[torch.Tensor]) -> list[torch.Tensor]:

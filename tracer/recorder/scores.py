@@ -249,7 +249,10 @@ class Way:
         tensors, axis = call.args[0], call.args[1] if len(call.args) > 1 else call.kwargs.get("dim", 0)
         axis %= len(self.axes)
         old = leaves(self.axes[axis])
-        others = [Atom(one.shape[axis]) if isinstance(one, torch.Tensor) else None for one in tensors]
+        others = [Atom(one.shape[axis]) for one in tensors]
+        beside = sum(one.size for one in others) - size_of(old)
+        if beside > size_of(old) or sum(self._reader.origin(maker) in self._reader._recent for *_, maker in call.inputs) > 1:
+            raise Lost("its scores are those of several products, side by side")
         new = Atom(sum(size_of(old) if i == order else one.size for i, one in enumerate(others)), old)
         for i, (one, atom) in enumerate(zip(tensors, others, strict=True)):
             if i != order:
