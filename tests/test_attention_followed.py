@@ -173,7 +173,13 @@ def test_the_mask_is_found_however_it_is_filled_in(spelled):
 
 @pytest.mark.parametrize(
     ("spelled", "after"),
-    [(einsum, ()), (gated, ("mul",)), (dropped, ("dropout",)), (talking_heads, ("heads mixed", "add")), (logarithm, ())],
+    [
+        (einsum, ()),
+        (gated, ("mul",)),
+        (dropped, ("dropout",)),
+        (talking_heads, ("heads mixed", "add")),
+        (logarithm, ()),
+    ],
 )
 def test_what_is_done_to_the_weights_after_the_softmax_is_named(spelled, after):
     assert traced(spelled)[0].attentions[0].after == after

@@ -26,7 +26,9 @@ def swin():
 
 def swin_v2():
     block, merging = torchvision("SwinTransformerBlockV2"), torchvision("PatchMergingV2")
-    made = torchvision("SwinTransformer")([4, 4], 16, [2], [2], [4, 4], num_classes=5, block=block, downsample_layer=merging)
+    made = torchvision("SwinTransformer")(
+        [4, 4], 16, [2], [2], [4, 4], num_classes=5, block=block, downsample_layer=merging
+    )
     return made, PHOTO[..., :32, :32]
 
 
@@ -113,7 +115,10 @@ def test_shifted_windows_are_the_mask_that_the_weights_show():
     trace = traced(swin)
     shown = [visible(trace, 1, batch=window) for window in range(4)]
     assert [kind(cells) for cells in shown] == ["bidirectional", "windows", "windows", "windows"]
-    row, column = torch.arange(16) // 4, torch.arange(16) % 4  # the window in the corner holds four corners of the photo
+    row, column = (
+        torch.arange(16) // 4,
+        torch.arange(16) % 4,
+    )  # the window in the corner holds four corners of the photo
     corner = (row // 2) * 2 + column // 2
     assert torch.equal(shown[3], corner[:, None] == corner)
     assert trace.attention(1)[3, :, ~shown[3]].max() < 1e-40
@@ -169,7 +174,10 @@ class EightHeads(nn.Module):
 def test_eight_heads_that_are_modules_of_their_own_are_one_layer():
     net = nn.Sequential(EightHeads(), EightHeads())
     trace = tracer.trace(net, torch.randn(2, 7, 16))
-    assert [(r.layer, r.heads, r.mask, r.problem) for r in trace.attentions] == [(0, 8, "causal", ""), (1, 8, "causal", "")]
+    assert [(r.layer, r.heads, r.mask, r.problem) for r in trace.attentions] == [
+        (0, 8, "causal", ""),
+        (1, 8, "causal", ""),
+    ]
     for layer, block in enumerate(net):
         assert torch.allclose(trace.attention(layer), torch.stack([head.ran for head in block.heads], 1), atol=1e-6)
 

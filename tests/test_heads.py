@@ -82,7 +82,9 @@ def test_each_class_is_run_and_answers_with_its_own_head(name, tmp_path):
 def test_a_head_that_the_file_lacks_is_named_and_gives_no_answer(name, head, tmp_path):
     saved(name, tmp_path)
     file = tmp_path / "model.safetensors"
-    save_file({key: value for key, value in load_file(file).items() if not key.startswith(head)}, file, {"format": "pt"})
+    save_file(
+        {key: value for key, value in load_file(file).items() if not key.startswith(head)}, file, {"format": "pt"}
+    )
     model, again = tracer.load(f"hf:{tmp_path}"), tracer.load(f"hf:{tmp_path}")
     lacks = f"{head}.bias", f"{head}.weight"
     assert model.weights == (

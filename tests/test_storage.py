@@ -321,7 +321,9 @@ def test_a_run_beyond_the_bounds_of_open_is_not_written(tmp_path):
     with pytest.raises(ValueError, match="ops: expected at most 16,384, got 16,385"):
         many.save(path)
     assert not path.exists()
-    assert "header has" in refused_to_save(Trace("wide", (), notes=("a" * 4000,) * 1000, result={"a": ["b" * 90_000] * 60}))
+    assert "header has" in refused_to_save(
+        Trace("wide", (), notes=("a" * 4000,) * 1000, result={"a": ["b" * 90_000] * 60})
+    )
     assert "at most 12 axes" in refused_to_save(Trace("deep", (), values={"a": torch.ones((1,) * 13)}))
     assert "expected text" in refused_to_save(Trace("half", (), output="\ud800"))
     assert "index 0, got 5" in refused_to_save(Trace("odd", (dataclasses.replace(op, index=5),)))

@@ -79,8 +79,10 @@ def rollout(trace: Trace, *, part: str | None = None, start: int = 0, steps: boo
     """
     import torch
 
-    product, every = None, []
-    for layer in range(start, len(layers(trace, part))):
+    product, every, records = None, [], layers(trace, part)
+    for layer in range(start, len(records)):
+        if records[layer].over != "tokens":
+            raise ValueError(f"layer {layer} attends from channel to channel, which a rollout over tokens can't carry")
         mean = weights(trace, layer, part=part).mean(dim=1)
         mixed = (mean + torch.eye(mean.shape[-1], dtype=mean.dtype)) / 2
         product = mixed if product is None else mixed @ product

@@ -77,7 +77,9 @@ def hides(link: tuple[str, tuple], get) -> bool:
     if low is None:
         return False
     found = [get(argument) for argument in arguments if isinstance(argument, str) and argument != SCORES]
-    return any(tensor is not None and tensor.shape[-1:] != (1,) and bool(closes(low * tensor).any()) for tensor in found)
+    return any(
+        tensor is not None and tensor.shape[-1:] != (1,) and bool(closes(low * tensor).any()) for tensor in found
+    )
 
 
 def picked(tensor: torch.Tensor, rows) -> torch.Tensor:

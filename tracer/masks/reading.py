@@ -92,9 +92,7 @@ def _scores(trace: Trace, record: AttentionRecord, chain, rows: list[int]) -> to
     return scores.reshape(-1, record.heads, *scores.shape[-2:])
 
 
-def row(
-    trace: Trace, query: int, layer: int = 0, *, head: int = 0, part: str | None = None, batch: int = 0
-) -> Row:
+def row(trace: Trace, query: int, layer: int = 0, *, head: int = 0, part: str | None = None, batch: int = 0) -> Row:
     """What the mask did to one query of an input of the batch: scores before it, the mask, weights after it.
 
     Each is `[S_k]`. The scores before are the recorded chain without its masking links.
@@ -106,10 +104,10 @@ def row(
     return Row(before, torch.where(open, torch.zeros_like(before), hidden), weights)
 
 
-def rows(trace: Trace, layer: int = 0, *, head: int = 0, part: str | None = None) -> Rows:
-    """What the attention weights of one head keep to, for the first input of the batch, summed in float64."""
-    weights = trace.attention(layer, head, part=part)[0].double()
-    closed = weights[~visible(trace, layer, head=head, part=part)]
+def rows(trace: Trace, layer: int = 0, *, head: int = 0, part: str | None = None, batch: int = 0) -> Rows:
+    """What the attention weights of one head keep to, for an input of the batch, summed in float64."""
+    weights = trace.attention(layer, head, part=part)[batch].double()
+    closed = weights[~visible(trace, layer, head=head, part=part, batch=batch)]
     return Rows(float((weights.sum(dim=-1) - 1).abs().max()), float(closed.max()) if len(closed) else None)
 
 

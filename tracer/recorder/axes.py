@@ -97,7 +97,9 @@ def laid(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | No
         return _swapped(axes, *(given[:2] if name == "transpose" else SWAPS[name]))
     if name == "expand":
         new = (((),) * (len(shape) - len(axes))) + axes
-        return tuple(old if size_of(leaves(old)) == size else (Atom(size),) for old, size in zip(new, shape, strict=True))
+        return tuple(
+            old if size_of(leaves(old)) == size else (Atom(size),) for old, size in zip(new, shape, strict=True)
+        )
     if name in PICKED:
         axis = _axis(name, given, len(axes))
         return axes[:axis] + axes[axis + 1 :]
@@ -130,7 +132,8 @@ def before(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | 
         kept = axes if len(axes) < len(shape) else axes[:axis] + axes[axis + 1 :]
         return (*kept[:axis], (Atom(shape[axis]),), *kept[axis:])
     if name in PARTED or name == "cat":
-        return tuple(old if size_of(leaves(old)) == size else _widened(old, size) for old, size in zip(axes, shape))
+        pairs = zip(axes, shape, strict=True)
+        return tuple(old if size_of(leaves(old)) == size else _widened(old, size) for old, size in pairs)
     return None
 
 

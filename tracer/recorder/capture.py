@@ -138,7 +138,11 @@ class Attentions:
         features = self._reader.features(axes, call.inputs[0][2])
         batch, heads, over = list(range(q.dim() - 3)), q.dim() - 3, "tokens"
         if features is not None:
-            on = [i for i, axis in enumerate(axes) if leaves(axis) and all(a.within(leaves(features)) for a in leaves(axis))]
+            on = [
+                i
+                for i, axis in enumerate(axes)
+                if leaves(axis) and all(a.within(leaves(features)) for a in leaves(axis))
+            ]
             over = "channels" if q.dim() - 2 in on else "tokens"
             own = [i for i in on if i < q.dim() - 2]
             if own != [heads] and len(own) <= 1 and (own or q.shape[heads] > 1):

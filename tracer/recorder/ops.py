@@ -23,10 +23,8 @@ ATTENTION = {
     **dict.fromkeys(PRODUCTS, "product"),
     "addmm": "mixing",
     **dict.fromkeys(("_softmax", "_safe_softmax", "_log_softmax"), "softmax"),
-    **dict.fromkeys(
-        """add sub mul div masked_fill where tanh clamp clamp_min clamp_max minimum maximum neg exp log relu pow cat""".split(),
-        "elementwise",
-    ),
+    **dict.fromkeys("add sub mul div neg exp log pow tanh relu where masked_fill cat".split(), "elementwise"),
+    **dict.fromkeys(("clamp", "clamp_min", "clamp_max", "minimum", "maximum"), "elementwise"),
     **dict.fromkeys(("amax", "amin", "max", "mean", "sum"), "reduction"),
 }
 """What part an op may have in attention that is written out; fused kernels go by their own names."""

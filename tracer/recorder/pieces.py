@@ -46,17 +46,17 @@ class Pieces:
         self._levels.append(max([self._levels[maker] for _, _, maker in inputs if isinstance(maker, int)], default=0))
         if not self._contexts:
             return
-        found = [(order, self._contexts[maker]) for order, (_, _, maker) in enumerate(inputs) if maker in self._contexts]
+        found = [
+            (order, self._contexts[maker]) for order, (_, _, maker) in enumerate(inputs) if maker in self._contexts
+        ]
         if not found:
             return
         first = found[0][1]
         if name in ("cat", "stack") or (name == "copy" and len(found) > 1):
             self._join(index, name, [context for _, context in found], inputs)
             self._contexts[index] = first
-        elif name == "add" and self._ops[index].module == first.module:  # sums of products with parts of the values
-            self._contexts[index] = first
-        elif layout and name in ("copy", "slice", "select"):
-            self._contexts[index] = first
+        elif (name == "add" and self._ops[index].module == first.module) or name in ("copy", "slice", "select"):
+            self._contexts[index] = first  # a sum of products with parts of the values, or a part of the context
         elif layout:
             shape = self._ops[index].outputs[0][0]
             axes = None if first.axes is None else laid(name, self._given.get(index, ()), first.axes, shape)

@@ -16,7 +16,6 @@ from tracer.recorder.axes import (
     PARTED,
     PICKED,
     REDUCED,
-    SAME,
     Atom,
     Axes,
     arranged,
@@ -122,7 +121,7 @@ class Reader:
         call = self._recent.get(maker)
         if call is not None and call.name in PROJECTIONS:
             mixed = self._mixed(call, shape, depth)
-            plain = call.name in PRODUCTS and call.kwargs.get("alpha", 1) == 1 or call.name == "baddbmm"
+            plain = (call.name in PRODUCTS and call.kwargs.get("alpha", 1) == 1) or call.name == "baddbmm"
             return mixed or ((call, []) if plain else None)
         op = self._ops[maker]
         if call is not None:
@@ -153,7 +152,10 @@ class Reader:
         first = len(call.inputs) - 2  # before the operands, a bias
         for operand in (0, 1):
             given, _, source = call.inputs[first + operand]
-            if not self.learned(call.inputs[first + 1 - operand][2]) or (found := self._path(given, source, depth + 1)) is None:
+            if (
+                not self.learned(call.inputs[first + 1 - operand][2])
+                or (found := self._path(given, source, depth + 1)) is None
+            ):
                 continue
             product, steps = found
             try:
@@ -228,7 +230,9 @@ class Way:
         if call is None and name in EDITS:
             self.edited = True
         elif call is None:
-            axes = laid(name, self._reader._given.get(step.index, ()), self.axes, self._reader._ops[step.index].outputs[0][0])
+            axes = laid(
+                name, self._reader._given.get(step.index, ()), self.axes, self._reader._ops[step.index].outputs[0][0]
+            )
             if axes is None:
                 raise Lost(f"its scores are laid out by {name} in a way that can't be followed")
             self.axes = axes
@@ -251,7 +255,10 @@ class Way:
         old = leaves(self.axes[axis])
         others = [Atom(one.shape[axis]) for one in tensors]
         beside = sum(one.size for one in others) - size_of(old)
-        if beside > size_of(old) or sum(self._reader.origin(maker) in self._reader._recent for *_, maker in call.inputs) > 1:
+        if (
+            beside > size_of(old)
+            or sum(self._reader.origin(maker) in self._reader._recent for *_, maker in call.inputs) > 1
+        ):
             raise Lost("its scores are those of several products, side by side")
         new = Atom(sum(size_of(old) if i == order else one.size for i, one in enumerate(others)), old)
         for i, (one, atom) in enumerate(zip(tensors, others, strict=True)):

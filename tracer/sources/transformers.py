@@ -65,16 +65,16 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
         )
         return None, None, said + "name of one on the hub, such as hf:openai-community/gpt2"
     options = {option: sizes[option] for option in spec.options}
-    with _readable(f"the weights of {quoted(f'hf:{id}')}", "; safetensors were expected"):
-        with seeded_draws(0):  # for what the files lack
-            made, said = family.architecture(config).from_pretrained(
-                id,
-                use_safetensors=True,
-                trust_remote_code=False,
-                local_files_only=offline(),
-                attn_implementation=options.get("attention", "sdpa"),
-                output_loading_info=True,
-            )
+    what = f"the weights of {quoted(f'hf:{id}')}"
+    with _readable(what, "; safetensors were expected"), seeded_draws(0):  # for what the files lack
+        made, said = family.architecture(config).from_pretrained(
+            id,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=offline(),
+            attn_implementation=options.get("attention", "sdpa"),
+            output_loading_info=True,
+        )
     made.config.use_cache = False
     lacks = sorted(said["missing_keys"])
     with _readable(f"what stands beside the weights of {quoted(f'hf:{id}')}"):

@@ -67,7 +67,9 @@ def open(source: str | Path | bytes, *, name: str = "the file") -> Trace:
         problem = _problem(error)
         if "not fully covered" in problem:
             problem = "it is cut off, or goes on after its end"
-        raise ValueError(f"{quoted(name)} is not a trace saved by this program (a safetensors file): {problem}") from error
+        raise ValueError(
+            f"{quoted(name)} is not a trace saved by this program (a safetensors file): {problem}"
+        ) from error
     return trace
 
 

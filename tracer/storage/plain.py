@@ -222,9 +222,7 @@ class Reader:
 
     def _record(self, record: type) -> Callable:
         items = ITEMS if record is Trace else ITEMS_OF_A_RECORD
-        known = {
-            name: (self.of(hint), SHORT.get(name, TEXT), *_texts(hint)) for name, hint in hints(record).items()
-        }
+        known = {name: (self.of(hint), SHORT.get(name, TEXT), *_texts(hint)) for name, hint in hints(record).items()}
         needed = required(record)
 
         def read(data):

@@ -87,9 +87,7 @@ def lines(sizes: dict, config):
     ids = Tensor(r"\mathbf{t}", (B, T), "input input_ids")
     x = page.line("embedding", "Look up the tokens", made, Lookup(table, ids), Place(f"{trunk}wte"), WHY["lookup"])
     made = page.tensor(r"\mathbf{p}", (1, T), "places")
-    places = page.line(
-        "position", "Number the places", made, Counting(T), Place(module, "unsqueeze"), WHY["places"]
-    )
+    places = page.line("position", "Number the places", made, Counting(T), Place(module, "unsqueeze"), WHY["places"])
     made = page.tensor(r"\mathbf{X}^{(0)}", (B, T, D), "position")
     positions = Lookup(page.parameter(r"\mathbf{P}", (T_max, D), f"{trunk}wpe.weight"), places)
     x = page.line("position", "Add positions", made, x + positions, Place(module, "add", 1), WHY["position"])

@@ -119,8 +119,11 @@ def lines(sizes: dict, config):
     return page.lines
 
 
-def block(whole: Page, path: str, layer: int, x: Tensor, turn: list[Tensor], mask, eps: float, attention: str):
-    """Writes the block at `path` whose input is `x`, `[B, T, D]`, with cosines and sines `[1, T, d_k]`; returns its output."""
+def block(
+    whole: Page, path: str, layer: int, x: Tensor, turn: list[Tensor], mask, eps: float, attention: str
+) -> Tensor:
+    """Writes the block at `path` whose input is `x`, `[B, T, D]`, with cosines and sines `[1, T, d_k]`; returns what it
+    makes."""
     B, T, D, d_k, d_ff, h, h_kv = map(symbol, ("B", "T", "D", "d_k", "d_ff", "h", "h_kv"))
     page, shape = Page(path, layer + 1), x.shape
     core, eager = "self_attn", attention == "eager"
