@@ -14,13 +14,15 @@ from typing import NamedTuple
 
 import torch
 
-from tracer.attention.chain import HIDDEN, SCORES, closes, hides, picked, softmax_columns, windowed
+from tracer.attention.chain import SCORES, picked, softmax_columns
 from tracer.record import TOLERANCES, AttentionRecord
 from tracer.recorder.axes import Atom, Axes, arranged, axes_of, laid, leaves
+from tracer.recorder.chains import Chains
 from tracer.recorder.kept import Kept
 from tracer.recorder.ops import CONSTANTS, MOVES, PRODUCTS, OpKind
 from tracer.recorder.pieces import Pieces
-from tracer.recorder.scores import Call, Lost, Reader
+from tracer.recorder.scores import Reader
+from tracer.recorder.way import Call, Lost
 
 RECENT = 24
 """How many of the ops that scores may be made of are remembered, from the product of queries and keys on."""
@@ -60,14 +62,12 @@ class Attentions:
         self._waiting: dict[int, tuple[AttentionRecord, torch.Tensor | None]] = {}
         self._weights: dict[int, Weights] = {}
         self._ran: dict[int, torch.Tensor] = {}
-        self._keys: dict[tuple, str] = {}
-        self._hidden: list[torch.Tensor] = []
-        self._patterns: dict[tuple[str, str], str] = {}
+        self._chains = Chains(kept)
 
     def see(self, index: int, facts: OpKind, module: str, args: tuple, kwargs: dict, inputs: tuple, result) -> None:
         """Looks at one op that has run; `facts.attention` names the part that it may have in attention."""
         name, part = facts.name.rstrip("_"), facts.attention
-        if facts.layout or part == "reduction" or name in ("cat", "stack"):
+        if len(args) > 1 and (facts.layout or part == "reduction" or name in ("cat", "stack")):
             self._given[index] = tuple([value for value in args[1:] if not isinstance(value, torch.Tensor)])
         self._pieces.see(index, name, facts.layout, inputs)
         if self._waiting:
@@ -161,7 +161,7 @@ class Attentions:
             name = "masked_fill" if mask.dtype == torch.bool else "add"
             arguments = (~mask, float("-inf")) if mask.dtype == torch.bool else (mask,)
             arguments = (placed(arguments[0]), *arguments[1:])
-            chain.append(self._link(name, (SCORES, *arguments), q.shape[-2], k.shape[-2]))
+            chain.append(self._chains.link(name, (SCORES, *arguments), q.shape[-2], k.shape[-2]))
         q, k = placed(q), placed(k)
         self._add(self._record(call.module, call.index, q, k, chain, heads=q.shape[-3], over=over, fused=True), None)
         own = axes_of(result.shape)
@@ -178,11 +178,11 @@ class Attentions:
             found = self._reader.read(shape, maker, axis)
             axes, groups = found.axes, found.groups
             queries, keys = found.q.shape[-2], found.k.shape[-2]
-            chain = [self._link(*link, queries, keys) for link in found.links]
+            chain = [self._chains.link(*link, queries, keys) for link in found.links]
             if found.edited:
                 if scores is None:
                     raise Lost("something was written into a part of its scores")
-                chain.append(self._closed(arranged(scores.detach(), axes, found.groups), queries, keys))
+                chain.append(self._chains.closed(arranged(scores.detach(), axes, found.groups), queries, keys))
             record = self._record(module, index, found.q, found.k, chain, heads=found.heads, over=found.over)
             ran = arranged(result.detach(), axes, found.groups)
             ran = ran.exp() if logarithm else ran
@@ -195,18 +195,6 @@ class Attentions:
         self._waiting[index] = record, ran
         roles = [tuple(group) for group in ([], *groups)[-3:]]
         self._weights[index] = Weights(index, axes, tuple(leaves(axes[axis])), roles[1], roles[0], ())
-
-    def _closed(self, scores: torch.Tensor, queries: int, keys: int) -> tuple[str, tuple]:
-        """What was closed by writing into scores `[…, heads, queries, keys]`, as a link."""
-        closed = scores <= HIDDEN
-        for axis in range(closed.dim() - 2):
-            if bool((closed == closed.narrow(axis, 0, 1)).all()):
-                closed = closed.narrow(axis, 0, 1)
-        known = next((one for one in self._hidden if torch.equal(one, closed)), None)
-        if known is None:
-            known = closed.contiguous()
-            self._hidden.append(known)
-        return self._link("masked_fill", (SCORES, known, float("-inf")), queries, keys)
 
     def _follow(self, index: int, facts: OpKind, name: str, inputs, order: int, weights: Weights, result) -> bool:
         """Follows weights through an op that took them; True where it took values by them, which ends the search."""
@@ -269,53 +257,11 @@ class Attentions:
             self._ran[len(self.records)] = ran
         self.records.append(replace(record, layer=len(self.records)))
 
-    def _link(self, name: str, arguments: tuple, queries: int, keys: int) -> tuple[str, tuple]:
-        """One link of the chain as plain data: tensors become keys of kept tensors, a causal mask becomes its name."""
-        plain = []
-        for value in arguments:
-            if isinstance(value, torch.Tensor) and value.numel() == 1 and name not in ("heads", "cat"):
-                value = value.item()
-            if isinstance(value, torch.Tensor):
-                key = self._keep(value, "mask")
-                fill = arguments[2] if name == "masked_fill" else float("-inf")
-                if name in ("add", "masked_fill") and self._pattern(key, value, name, queries, keys) == "causal":
-                    return "causal", (float(fill),)
-                value = key
-            plain.append(value)
-        return name, tuple(plain)
-
-    def _pattern(self, key: str, mask: torch.Tensor, name: str, queries: int, keys: int) -> str:
-        """What is known of a mask by its cells: "causal", "windows", or nothing."""
-        if (key, name) not in self._patterns:
-            found = ""
-            if queries == keys > 1 and mask.shape[-2:] == (queries, keys):
-                later = torch.ones(queries, keys, dtype=torch.bool, device=mask.device).triu(1)
-                hidden = mask if name == "masked_fill" else closes(mask)
-                rest = torch.zeros((), device=mask.device) if name == "masked_fill" else mask.masked_fill(hidden, 0)
-                if bool((hidden == later).all()) and not bool(rest.any()):
-                    found = "causal"
-                elif windowed(hidden):
-                    found = "windows"
-            self._patterns[key, name] = found
-        return self._patterns[key, name]
-
-    def _keep(self, tensor: torch.Tensor, kind: str) -> str:
-        place = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
-        key = self._keys.get(place)
-        if key is None:
-            key = self._keys[place] = f"attention.{kind}{len(self._keys)}"
-            self._kept.offer(key, tensor, needed=True)
-        return key
-
     def _record(
         self, module: str, op: int, q, k, chain, *, heads: int, over: str = "tokens", fused: bool = False
     ) -> AttentionRecord:
         if not q.numel() or not k.numel():
             return self._lost(module, op, heads, q.shape[-2], k.shape[-2], "it has no queries or no keys")
-        closing = [link for link in chain if hides(link, self._kept.get)]
-        names = [name for name, _ in closing]
-        patterns = {self._patterns.get((given[1], name)) for name, given in closing if len(given) > 1}
-        mask = "causal" if set(names) == {"causal"} else "windows" if patterns == {"windows"} else "given"
         return AttentionRecord(
             layer=-1,
             part="",
@@ -324,10 +270,10 @@ class Attentions:
             heads=heads,
             queries=q.shape[-2],
             keys=k.shape[-2],
-            q=self._keep(q, "q"),
-            k=self._keep(k, "k"),
+            q=self._chains.keep(q, "q"),
+            k=self._chains.keep(k, "k"),
             chain=tuple(chain),
-            mask=mask if closing else "none",
+            mask=self._chains.mask(chain),
             fused=fused,
             over=over,
         )
@@ -343,13 +289,12 @@ class Attentions:
         self._recent.clear()
         self._waiting.clear()
         self._weights.clear()
-        self._hidden.clear()
         for number, ran in self._ran.items():
             record = self.records[number]
             if problem := record.problem or self._problem(record, ran, _rows(record.queries)):
                 self.records[number] = replace(self.records[number], problem=problem)
         self._ran.clear()
-        self.records = self._pieces.joined(self.records, self._kept.get, self._keep)
+        self.records = self._pieces.joined(self.records, self._kept.get, self._chains)
 
     def _problem(self, record: AttentionRecord, ran: torch.Tensor, rows: range) -> str:
         """Why a record does not give back these rows of the softmax, which `ran`; empty where it does."""

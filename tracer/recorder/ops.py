@@ -19,6 +19,8 @@ VIEWS = frozenset("view _unsafe_view reshape _reshape_alias clone contiguous ali
 """Ops that keep the elements in order; `view` and `clone` + `_unsafe_view` are one reshape in two spellings."""
 
 PRODUCTS = frozenset(("bmm", "mm", "matmul", "baddbmm"))
+PROJECTIONS = PRODUCTS | {"addmm", "linear"}
+"""Ops that make queries: their last axis is of features."""
 ATTENTION = {
     **dict.fromkeys(PRODUCTS, "product"),
     "addmm": "mixing",

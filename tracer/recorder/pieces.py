@@ -15,6 +15,7 @@ import torch
 from tracer.attention.chain import SCORES
 from tracer.record import AttentionRecord
 from tracer.recorder.axes import Atom, Axes, laid, leaves
+from tracer.recorder.chains import Chains
 
 APART = "its attention ran in {count} pieces that don't make up one matrix of queries and keys"
 
@@ -43,14 +44,15 @@ class Pieces:
 
     def see(self, index: int, name: str, layout: bool, inputs: tuple) -> None:
         """Looks at one op that has run: how many attentions, one after the other, its inputs came through."""
-        self._levels.append(max([self._levels[maker] for _, _, maker in inputs if isinstance(maker, int)], default=0))
-        if not self._contexts:
+        levels, contexts, level, any_context = self._levels, self._contexts, 0, False
+        for _, _, maker in inputs:  # a plain loop: every op of a run comes here
+            if type(maker) is int:
+                level = max(level, levels[maker])
+                any_context = any_context or maker in contexts
+        levels.append(level)
+        if not any_context:
             return
-        found = [
-            (order, self._contexts[maker]) for order, (_, _, maker) in enumerate(inputs) if maker in self._contexts
-        ]
-        if not found:
-            return
+        found = [(order, contexts[maker]) for order, (_, _, maker) in enumerate(inputs) if maker in contexts]
         first = found[0][1]
         if name in ("cat", "stack") or (name == "copy" and len(found) > 1):
             self._join(index, name, [context for _, context in found], inputs)
@@ -104,21 +106,19 @@ class Pieces:
             return "heads"
         return "batch" if own or axis in (0, -len(context.axes)) else "heads"
 
-    def joined(
-        self, records: list[AttentionRecord], get: Callable, keep: Callable[[torch.Tensor, str], str]
-    ) -> list[AttentionRecord]:
+    def joined(self, records: list[AttentionRecord], get: Callable, chains: Chains) -> list[AttentionRecord]:
         """The records, with one for each layer, counted from 0."""
         made: dict[int, AttentionRecord] = {}
         gone: set[int] = set()
         for kind, numbers in self._groups:
             numbers = sorted(numbers)
-            made[numbers[0]] = _together([records[number] for number in numbers], kind, get, keep)
+            made[numbers[0]] = _together([records[number] for number in numbers], kind, get, chains)
             gone.update(numbers[1:])
         kept = [made.get(number, record) for number, record in enumerate(records) if number not in gone]
         return [replace(record, layer=layer) for layer, record in enumerate(kept)]
 
 
-def _together(pieces: list[AttentionRecord], kind: str, get, keep) -> AttentionRecord:
+def _together(pieces: list[AttentionRecord], kind: str, get, chains: Chains) -> AttentionRecord:
     """One record of several pieces; without weights, and with the reason, where they make up none."""
     first, count = pieces[0], len(pieces)
     lost = replace(first, q="", k="", chain=(), problem=APART.format(count=count))
@@ -131,31 +131,26 @@ def _together(pieces: list[AttentionRecord], kind: str, get, keep) -> AttentionR
     same = all(keys.shape == k[0].shape and torch.equal(keys, k[0]) for keys in k[1:])
     axis = {"queries": -2, "heads": -3, "batch": 0}[kind]
     try:
-        chain = tuple(_link([piece.chain[i] for piece in pieces], axis, q, get, keep) for i in range(len(first.chain)))
+        links = [_link([piece.chain[i] for piece in pieces], axis, q, get) for i in range(len(first.chain))]
         queries = torch.cat(q, axis)
         keys = k[0] if kind == "queries" and same else torch.cat(k if kind == "queries" else _alike(q, k), axis)
         if kind == "queries" and not same:  # stretches that see only themselves
-            if any(name not in ("mul", "div", "causal") for name, _ in chain):
+            if any(name not in ("mul", "div", "causal") for name, _ in links):
                 return lost
-            chain += (("pieces", tuple(size for piece in pieces for size in (piece.queries, piece.keys))),)
+            links.append(("pieces", tuple(size for piece in pieces for size in (piece.queries, piece.keys))))
     except (RuntimeError, ValueError):
         return lost
+    chain = tuple(chains.link(*link, queries.shape[-2], keys.shape[-2]) for link in links)
     return replace(
         first,
         heads=queries.shape[-3],
         queries=queries.shape[-2],
         keys=keys.shape[-2],
-        q=keep(queries, "q"),
-        k=keep(keys, "k"),
+        q=chains.keep(queries, "q"),
+        k=chains.keep(keys, "k"),
         chain=chain,
-        mask=_mask({piece.mask for piece in pieces}, chain),
+        mask=chains.mask(chain),
     )
-
-
-def _mask(masks: set[str], chain) -> str:
-    if chain and chain[-1][0] == "pieces":
-        return "windows" if masks == {"none"} else "given"
-    return masks.pop() if len(masks) == 1 else "given"
 
 
 def _alike(q: list[torch.Tensor], k: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -165,8 +160,8 @@ def _alike(q: list[torch.Tensor], k: list[torch.Tensor]) -> list[torch.Tensor]:
     ]
 
 
-def _link(links: list[tuple[str, tuple]], axis: int, q: list[torch.Tensor], get, keep) -> tuple[str, tuple]:
-    """One link of all pieces; ValueError where they differ in more than their tensors."""
+def _link(links: list[tuple[str, tuple]], axis: int, q: list[torch.Tensor], get) -> tuple[str, tuple]:
+    """One link of all pieces, their tensors put side by side; ValueError where they differ in more than these."""
     name, given = links[0]
     if any(link[0] != name or len(link[1]) != len(given) for link in links):
         raise ValueError(name)
@@ -185,7 +180,7 @@ def _link(links: list[tuple[str, tuple]], axis: int, q: list[torch.Tensor], get,
                 for shape, size in zip(shapes, sizes, strict=True):
                     shape[axis] = size
                 wide = [tensor.expand(shape) for tensor, shape in zip(tensors, shapes, strict=True)]
-                value = keep(torch.cat(wide, axis), "mask")
+                value = torch.cat(wide, axis)
         elif any(one != value for one in values):
             raise ValueError(name)
         found.append(value)
