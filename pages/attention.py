@@ -29,6 +29,8 @@ if "random weights" in trace.weights:
         "These weights are random numbers that learned nothing: which token gets more than another is chance. What "
         "each would get if all got the same stands below the colour bar."
     )
+for sentence in texts.beside(layers(trace, part)):
+    st.info(sentence)
 if maps.blocks(trace, part):
     components.attention_map(trace, part)
 elif maps.too_large(trace, part):

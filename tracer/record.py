@@ -178,7 +178,9 @@ class AttentionRecord:
 
     `chain` lists what the model did to the product of queries and keys before the softmax: pairs of op name
     and its other arguments, each a number or the key of a kept tensor. `problem` says why the weights
-    can't be recovered, and is empty where they can. `part` names the tower in models of several.
+    can't be recovered, and is empty where they can. `part` names the tower in models of several. `mask` is "none",
+    "causal", "windows" or "given"; `over` says what queries and keys are, "tokens" or "channels". `after` names what
+    the model did to the weights between the softmax and the values, which the weights here are from before.
     """
 
     layer: int
@@ -194,6 +196,8 @@ class AttentionRecord:
     mask: str = "none"
     fused: bool = False
     problem: str = ""
+    over: str = "tokens"
+    after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

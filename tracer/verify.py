@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import tracer
 from tracer import cost, sources
+from tracer.attention.chain import sinks
 from tracer.model import Inputs, Model
 from tracer.probe import UNKNOWN, value_of
 from tracer.prove import relative_error
@@ -238,9 +239,10 @@ def _attention(trace: Trace) -> Iterator[str]:
         if record.problem:
             yield f"{where}: {record.problem}"
             continue
-        off = (trace.attention(number, part=record.part).sum(dim=-1) - 1).abs().max().item()
-        if not off <= ROWS:
-            yield f"{where}: its rows sum to 1 only within {off:.1e}"
+        sums = trace.attention(number, part=record.part).sum(dim=-1)
+        over = sums.max().item() - 1 if sinks(record.chain) else (sums - 1).abs().max().item()
+        if not over <= ROWS:
+            yield f"{where}: its rows sum to 1 only within {over:.1e}"
 
 
 def _primitives(trace: Trace) -> Iterator[str]:

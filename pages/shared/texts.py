@@ -1,7 +1,7 @@
 """Sentences that more than one place shows, or that need some counting to say."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pages.shared.session import View
 from tracer import models, notation, notes
@@ -72,6 +72,31 @@ def too_large(record: AttentionRecord) -> str:
         f"This attention has {record.queries:,} queries × {record.keys:,} keys, which is more than a page can show. In "
         f"Python, `trace.attention(layer={record.layer}, query=0)` gives one row of it."
     )
+
+
+def beside(records: Sequence[AttentionRecord]) -> list[str]:
+    """What has to be known of attention besides its weights: what was done to them later, and what they are of."""
+    said = []
+    for after in dict.fromkeys(record.after for record in records if record.after):
+        which = _blocks([layer for layer, record in enumerate(records) if record.after == after])
+        said.append(
+            f"In {which}, the model changed the weights after the softmax, before they took the values "
+            f"({', '.join(after)}). Shown is what the softmax gave."
+        )
+    if channels := [layer for layer, record in enumerate(records) if record.over == "channels"]:
+        said.append(f"In {_blocks(channels)}, queries and keys are channels and not tokens.")
+    if sinks := [layer for layer, record in enumerate(records) if any(name == "cat" for name, _ in record.chain)]:
+        said.append(f"In {_blocks(sinks)}, a part of each row goes to no key (a sink), so a row sums to less than 1.")
+    return [plain(sentence) for sentence in said]
+
+
+def _blocks(layers: Sequence[int]) -> str:
+    """Blocks by their numbers, counted from 1."""
+    if len(layers) == 1:
+        return f"block {layers[0] + 1}"
+    if list(layers) == list(range(layers[0], layers[-1] + 1)):
+        return f"blocks {layers[0] + 1} to {layers[-1] + 1}"
+    return "blocks " + ", ".join(str(layer + 1) for layer in layers)
 
 
 def unlearned(trace: Trace) -> bool:

@@ -66,6 +66,7 @@ def weights(trace: Trace, layer: int, head: int | None = None, query: int | None
     q, k = (_heads_first(trace.values[key], record) for key in (record.q, record.k))
     rows = list(range(record.queries)) if query is None else [_within(query, record.queries, "query")]
     result = softmax_rows(q, k, record.chain, rows, trace.values.get)
+    result = result.flatten(0, -4) if result.dim() > 4 else result  # windows, say, are items of the batch
     if query is not None:
         result = result[..., 0, :]
     return result if head is None else result[:, _within(head, record.heads, "head")]
@@ -78,8 +79,10 @@ def rollout(trace: Trace, *, part: str | None = None, start: int = 0, steps: boo
     """
     import torch
 
-    product, every = None, []
-    for layer in range(start, len(layers(trace, part))):
+    product, every, records = None, [], layers(trace, part)
+    for layer in range(start, len(records)):
+        if records[layer].over != "tokens":
+            raise ValueError(f"layer {layer} attends from channel to channel, which a rollout over tokens can't carry")
         mean = weights(trace, layer, part=part).mean(dim=1)
         mixed = (mean + torch.eye(mean.shape[-1], dtype=mean.dtype)) / 2
         product = mixed if product is None else mixed @ product

@@ -130,7 +130,7 @@ def _observer(recording, makers, modules, calls, untouched, keeping):
         if number == 0 or number != place[0]:  # the ops of one Python-level call have one name and one source line
             place[:] = number, calls.name, locate(code)
         ops.append(Seen(facts.name, facts.layout, path, call, place[1], number, place[2], before, after))
-        if facts.attention and attentions is not None:
+        if attentions is not None:
             attentions.see(index, facts, path, args, kwargs or {}, before, result)
         return result
 

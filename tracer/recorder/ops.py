@@ -11,7 +11,7 @@ LAYOUT = frozenset(
     narrow split split_with_sizes chunk unbind unflatten flatten clone contiguous detach alias lift_fresh lift
     _to_copy to empty empty_like new_empty empty_strided as_strided unfold view_as movedim diagonal unsafe_split
     unsafe_chunk _local_scalar_dense is_nonzero scalar_tensor resize_ set_ detach_ copy copy_ _conj
-    lift_fresh_copy arange zeros ones full eye""".split()
+    lift_fresh_copy arange zeros ones full eye unsqueeze_ squeeze_ transpose_ t_""".split()
 )
 """Ops that lay data out anew, or make constants out of nothing: they compute nothing from the data."""
 
@@ -19,12 +19,28 @@ VIEWS = frozenset("view _unsafe_view reshape _reshape_alias clone contiguous ali
 """Ops that keep the elements in order; `view` and `clone` + `_unsafe_view` are one reshape in two spellings."""
 
 PRODUCTS = frozenset(("bmm", "mm", "matmul", "baddbmm"))
+PROJECTIONS = PRODUCTS | {"addmm", "linear"}
+"""Ops that make queries: their last axis is of features."""
 ATTENTION = {
     **dict.fromkeys(PRODUCTS, "product"),
-    **dict.fromkeys(("_softmax", "_safe_softmax"), "softmax"),
-    **dict.fromkeys(("add", "sub", "mul", "div", "masked_fill", "where", "tanh", "clamp"), "elementwise"),
+    "addmm": "mixing",
+    **dict.fromkeys(("_softmax", "_safe_softmax", "_log_softmax"), "softmax"),
+    **dict.fromkeys("add sub mul div neg exp log pow tanh relu where masked_fill cat".split(), "elementwise"),
+    **dict.fromkeys(("clamp", "clamp_min", "clamp_max", "minimum", "maximum"), "elementwise"),
+    **dict.fromkeys(("amax", "amin", "max", "mean", "sum"), "reduction"),
 }
 """What part an op may have in attention that is written out; fused kernels go by their own names."""
+
+EDITS = frozenset("fill zero copy index_put _index_put_impl masked_scatter index_fill scatter".split())
+"""Ops that write into a part of a tensor."""
+
+MOVES = frozenset("constant_pad_nd cat stack index index_select gather roll flip im2col".split())
+"""Ops that carry numbers to other places, in ways that are not followed axis by axis."""
+
+CONSTANTS = frozenset(
+    "empty_like zeros_like ones_like full_like rand_like randn_like new_empty new_zeros new_ones new_full".split()
+)
+"""Ops that take a tensor's shape and none of its numbers."""
 
 UNDECLARED_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"), (3, 4))
 """Argument positions that an op writes to although its schema does not say so: running mean and variance."""

@@ -12,7 +12,6 @@ from tracer.inputs.tensors import photo_input
 from tracer.model import Inputs
 from tracer.quoting import quoted
 from tracer.record import Segment
-from tracer.results import class_probabilities, next_tokens
 
 ATTENTION = ("sdpa", "eager")
 """How attention is run: by PyTorch's fused kernel, or written out."""
@@ -96,27 +95,6 @@ def tokens(tokenizer, text: str, count: int) -> tuple[list[int], list[str]]:
         return [byte % count for byte in data], [chr(byte) if byte < 128 else f"0x{byte:02x}" for byte in data]
     numbers = tokenizer(text)["input_ids"]
     return [number % count for number in numbers], [tokenizer.decode([number]).strip() or "␣" for number in numbers]
-
-
-def classes(model, inputs, output) -> dict:
-    """The classes and their probabilities, from `logits` `[B, K]`."""
-    return class_probabilities(model, inputs, output["logits"])
-
-
-def following(tokenizer):
-    """The most probable next tokens, from `logits` `[B, T, V]`; without a tokenizer they are numbers, and the text was
-    cut into bytes, which `stand_in` says."""
-
-    def result(model, inputs, output) -> dict:
-        found = next_tokens(model, inputs, output["logits"])
-        if tokenizer is None:
-            found["stand_in"] = "bytes"
-        else:
-            best = output["logits"][0, -1].topk(len(found["tokens"])).indices.tolist()
-            found["tokens"] = [tokenizer.decode([number]) for number in best]
-        return found
-
-    return result
 
 
 def stream(tokenizer, image_token: Callable[[int], int], pixels: Callable | None = None, types: bool = False):

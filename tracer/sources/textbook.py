@@ -236,15 +236,34 @@ def classified(page: Page, x: Tensor, table: Table, blocks: list[str], norm: str
     """Writes the blocks of a ViT classifier whose first input is `x`, `[B, N + 1, D]`, then the last norm, the CLS
     token and the class scores **Z**, `[B, K]`; takes the paths of blocks, norm and head, returns all lines."""
     B, K = map(symbol, "BK")
-    for layer, path in enumerate(blocks, start=1):
-        writer = Writer(table, path, layer)
-        x = writer.block(x)
-        page.lines += writer.page.lines
-    made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
-    x = page.line("norm", "Last norm", made, page.norm(x, "f", norm), Place(norm), READ["norm"])
+    x = encoded(page, x, table, blocks, norm)
     made = page.tensor(r"\mathbf{x}_f", (B, D), "cls")
     x = page.line("head", "Take the CLS token", made, Row(x, 0), Place("", "getitem", -1), READ["take"])
     made = page.tensor(r"\mathbf{Z}", (B, K), "logits")
     equation = page.linear(x, r"\mathrm{cls}", (D, K), head)
     page.line("head", "Classify", made, equation, Place(head), READ["head"])
     return page.lines
+
+
+def encoded(page: Page, x: Tensor, table: Table, blocks: list[str], norm: str) -> Tensor:
+    """Writes the blocks of a ViT whose first input is `x`, `[B, N + 1, D]`, and the last norm; returns **X**_f."""
+    for layer, path in enumerate(blocks, start=1):
+        writer = Writer(table, path, layer)
+        x = writer.block(x)
+        page.lines += writer.page.lines
+    made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
+    return page.line("norm", "Last norm", made, page.norm(x, "f", norm), Place(norm), READ["norm"])
+
+
+def pooled(page: Page, x: Tensor, path: str, activation: type[Node], first: str) -> Tensor:
+    """Writes a pooler at `path`: the first token of `x`, `[B, S, D]`, through a linear map and a squashing function;
+    `first` says why that token. Returns **z**, `[B, D]`."""
+    inner = Page(path, eps=page.eps)
+    made = inner.tensor(r"\mathbf{x}_1", (B, D), "first")
+    x = inner.line("head", "Take the first token", made, Row(x, 0), Place("", "getitem"), first)
+    made = inner.tensor(r"\mathbf{y}", (B, D), "dense")
+    x = inner.line("head", "Pool", made, inner.linear(x, "p", (D, D), "dense"), Place("dense"), WHY["pool"])
+    made = inner.tensor(r"\mathbf{z}", (B, D), "pooled")
+    x = inner.line("head", "Squash", made, activation(x), Place("activation"), WHY["tanh"])
+    page.lines += inner.lines
+    return x

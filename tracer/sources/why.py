@@ -4,6 +4,8 @@ from tracer.textbook import WHY as BLOCK
 
 WHY = {
     **BLOCK,
+    "classify": "One linear map gives a score for each class; a softmax makes shares of them.",
+    "transform": "Before the words are scored, each token goes through one more linear map of the same width.",
     "packed": "Queries, keys and values in one matrix product instead of three: the three matrices lie "
     "side by side in one. It is the same arithmetic, and one large product keeps the machine "
     "busier than three small ones.",

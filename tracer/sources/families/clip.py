@@ -9,6 +9,7 @@ from tracer.model import Inputs, Spec
 from tracer.quoting import quoted
 from tracer.record import Segment
 from tracer.sources.configured import ATTENTION, builder, sizes_of, tokens
+from tracer.sources.heads import answers, class_of
 from tracer.sources.transformers import imported
 
 ATTRIBUTES = {
@@ -42,7 +43,7 @@ def config():
 
 def architecture(config):
     """Both towers."""
-    return imported().CLIPModel
+    return getattr(imported(), class_of(config, HEADS))
 
 
 def fitted(config) -> None:
@@ -72,10 +73,13 @@ def prepared(tokenizer):
     return prepare
 
 
-def fits(model, inputs, output) -> dict:
+def fits(model, inputs, output, tokenizer) -> dict:
     """How well each sentence fits the photo, from `logits_per_image` `[B, K]`."""
     shares = output["logits_per_image"][0].softmax(-1)
     return {"kind": "sentences", "sentences": list(inputs.sentences), "probabilities": shares.tolist()}
+
+
+HEADS = {"CLIPModel": fits}
 
 
 def segments(sizes) -> tuple[Segment, ...]:
@@ -107,7 +111,7 @@ def spec(config, files) -> Spec:
             torch.randn(sizes["B"], 3, sizes["H"], sizes["H"]),
         ),
         prepare=prepared(files.tokenizer),
-        result=fits,
+        result=answers(config, HEADS),
         segments=segments,
         parts={"vision_model": "L_v", "text_model": "L"},
         tiny={**PROBES[0], "L": 2, "L_v": 2},

@@ -6,8 +6,8 @@ import torch
 
 from tracer.model import Spec
 from tracer.record import Segment
-from tracer.results import embedding
 from tracer.sources.configured import ATTENTION, builder, photo, sizes_of
+from tracer.sources.heads import answers, class_of, classes, vectors
 from tracer.sources.transformers import imported
 
 ATTRIBUTES = {
@@ -24,32 +24,38 @@ PROBES = (
 )
 
 
+HEADS = {"Dinov2Model": vectors, "Dinov2ForImageClassification": classes}
+
+
 def config():
     """DINOv2 base on photos of 224 pixels."""
     return imported().Dinov2Config(image_size=224, patch_size=14)
 
 
 def architecture(config):
-    """The backbone."""
-    return imported().Dinov2Model
+    """The backbone, or a classifier upon it."""
+    return getattr(imported(), class_of(config, HEADS))
 
 
 def spec(config, files) -> Spec:
     """All that is known of a DINOv2, from its configuration."""
+    headed = class_of(config, HEADS) != "Dinov2Model"
+    attributes = {**ATTRIBUTES, "K": "num_labels"} if headed else ATTRIBUTES
+    probes = tuple({**probe, "K": size} for probe, size in zip(PROBES, (17, 23), strict=True)) if headed else PROBES
     return Spec(
-        net=builder(config, architecture, ATTRIBUTES),
+        net=builder(config, architecture, attributes),
         lines=lambda sizes: [],
         whole=False,
         takes=("image",),
         samples="photos",
-        sizes=sizes_of(config, ATTRIBUTES),
+        sizes=sizes_of(config, attributes),
         options={"attention": ATTENTION},
         derived={"W": "H", "N": "H**2/P**2", "d_k": "D/h", "d_ff": f"{int(config.mlp_ratio)}*D"},
-        names=tuple("B D N N+1 C P H H/P h d_k d_ff".split()),
-        probes=PROBES,
+        names=("B", "D", "N", "N+1", *(["K", "2*D"] if headed else []), *"C P H H/P h d_k d_ff".split()),
+        probes=probes,
         example=lambda sizes: (torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["H"]),),
         prepare=photo,
-        result=embedding,
+        result=answers(config, HEADS),
         segments=lambda sizes: (Segment("CLS", 0, 1), Segment("image", 1, sizes["N"] + 1)),
-        tiny={**PROBES[0], "L": 2},
+        tiny={**probes[0], "L": 2},
     )

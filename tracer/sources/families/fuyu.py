@@ -7,6 +7,7 @@ import torch
 from tracer.model import Spec
 from tracer.sources.configured import builder, example
 from tracer.sources.families.llava import SMALL
+from tracer.sources.heads import class_of, following
 from tracer.sources.single_stream import numbers, place_of_a_patch, segments, stream_facts
 from tracer.sources.transformers import imported
 
@@ -26,6 +27,8 @@ PROBES = (
     {"B": 7, "T": 23, "H": 14, "P": 2, "C": 3, "V": 97, "D": 128, "h": 8, "d_ff": 43},
 )
 
+HEADS = {"FuyuForCausalLM": following}
+
 
 def config():
     """A small Fuyu: the one that was published does not fit a laptop."""
@@ -35,7 +38,7 @@ def config():
 
 def architecture(config):
     """The language model, which takes patches too."""
-    return imported().FuyuForCausalLM
+    return getattr(imported(), class_of(config, HEADS))
 
 
 def fitted(config) -> None:
@@ -58,7 +61,7 @@ def patches_and_text(sizes: dict):
 def spec(config, files) -> Spec:
     """All that is known of a Fuyu, from its configuration."""
     return Spec(
-        **stream_facts(config, files, ATTRIBUTES, lambda pixels, model: cut(pixels, model.sizes["P"])),
+        **stream_facts(config, files, ATTRIBUTES, HEADS, lambda pixels, model: cut(pixels, model.sizes["P"])),
         net=builder(config, architecture, ATTRIBUTES, fitted),
         derived={"W": "H", "N": "H**2/P**2", "S": "N + T", "d_k": "D/h"},
         names=tuple("B T N S S+1 D P C H H/P h d_k d_k/2 d_k/4 d_ff V C*P**2".split()),

@@ -8,6 +8,7 @@ from tracer.model import Spec
 from tracer.record import Segment
 from tracer.sources import single_stream
 from tracer.sources.configured import builder, example
+from tracer.sources.heads import class_of, following
 from tracer.sources.single_stream import numbers, place_of_a_patch, stream_facts
 from tracer.sources.transformers import imported
 
@@ -36,6 +37,8 @@ PROBES = (
 SMALL = {"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 4, "num_attention_heads": 8}
 TOWER, STREAM = "model.vision_tower", "model.language_model"
 
+HEADS = {"LlavaForConditionalGeneration": following}
+
 
 def config():
     """A small LLaVA: the smallest that was published does not fit a laptop."""
@@ -46,7 +49,7 @@ def config():
 
 def architecture(config):
     """Tower, projector and language model."""
-    return imported().LlavaForConditionalGeneration
+    return getattr(imported(), class_of(config, HEADS))
 
 
 def fitted(config) -> None:
@@ -73,7 +76,7 @@ def segments(sizes) -> tuple[Segment, ...]:
 def spec(config, files) -> Spec:
     """All that is known of a LLaVA, from its configuration."""
     return Spec(
-        **stream_facts(config, files, ATTRIBUTES),
+        **stream_facts(config, files, ATTRIBUTES, HEADS),
         net=builder(config, architecture, ATTRIBUTES, fitted),
         derived={"W": "H", "C": "3", "N": "H**2/P**2", "S": "N + T", "d_v": "D_v/h_v", "d_k": "D/h"},
         names=tuple("B T N N+1 S S+1 D D_v P H H/P h_v d_v d_ffv h h_kv h/h_kv d_k d_k/2 d_ff V".split()),

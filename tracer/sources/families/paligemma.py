@@ -16,8 +16,11 @@ from tracer.sources.families.llava import (
     TOWER,
     image_and_text,
 )
+from tracer.sources.heads import class_of, following
 from tracer.sources.single_stream import place_of_a_patch, stream_facts
 from tracer.sources.transformers import imported
+
+HEADS = {"PaliGemmaForConditionalGeneration": following}
 
 
 def config():
@@ -29,7 +32,7 @@ def config():
 
 def architecture(config):
     """Tower, projector and language model."""
-    return imported().PaliGemmaForConditionalGeneration
+    return getattr(imported(), class_of(config, HEADS))
 
 
 def fitted(config) -> None:
@@ -55,7 +58,7 @@ def segments(sizes) -> tuple[Segment, ...]:
 def spec(config, files) -> Spec:
     """All that is known of a PaliGemma, from its configuration."""
     return Spec(
-        **stream_facts(config, files, ATTRIBUTES, types=True),
+        **stream_facts(config, files, ATTRIBUTES, HEADS, types=True),
         net=builder(config, architecture, ATTRIBUTES, fitted),
         derived={"W": "H", "C": "3", "N": "H**2/P**2", "S": "N + T", "d_v": "D_v/h_v", "d_k": "D/h"},
         names=tuple("B T N S S+1 D D_v P H H/P h_v d_v d_ffv h h_kv h/h_kv d_k d_k/2 d_ff V".split()),

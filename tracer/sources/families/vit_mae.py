@@ -8,6 +8,7 @@ from tracer.inputs.tensors import photo_input
 from tracer.model import Inputs, Spec
 from tracer.record import Segment, placed
 from tracer.sources.configured import ATTENTION, builder, sizes_of
+from tracer.sources.heads import answers, class_of
 from tracer.sources.transformers import imported
 
 ATTRIBUTES = {
@@ -36,7 +37,7 @@ def config():
 
 def architecture(config):
     """Encoder and decoder."""
-    return imported().ViTMAEForPreTraining
+    return getattr(imported(), class_of(config, HEADS))
 
 
 def noise(B: int, N: int, seed: int = 0) -> torch.Tensor:
@@ -56,7 +57,7 @@ def prepare(model, image, text, given) -> Inputs:
     return made
 
 
-def hidden(model, inputs, output) -> dict:
+def hidden(model, inputs, output, tokenizer) -> dict:
     """The loss on the hidden patches, and which patches the encoder saw, in the order that it saw them in."""
     return {
         "kind": "embedding",
@@ -64,6 +65,9 @@ def hidden(model, inputs, output) -> dict:
         "loss": float(output["loss"]),
         "visible": output["ids_restore"][0].argsort()[: int((output["mask"][0] == 0).sum())].tolist(),
     }
+
+
+HEADS = {"ViTMAEForPreTraining": hidden}
 
 
 def segments(sizes) -> tuple[Segment, ...]:
@@ -96,7 +100,7 @@ def spec(config, files) -> Spec:
             noise(sizes["B"], (sizes["H"] // sizes["P"]) ** 2),
         ),
         prepare=prepare,
-        result=hidden,
+        result=answers(config, HEADS),
         segments=segments,
         parts={"vit": "L", "decoder": "L_dec"},
         tiny={**PROBES[0], "L": 2, "L_dec": 2},
