@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -68,8 +68,8 @@ def trace(
     recording = record_or_explain(module, args, kwargs, keep, prove, primitives)
     from tracer.probe.axes import named_axes
 
-    vocabulary, sizes, probes = named_axes(module, args, kwargs, recording.inputs, symbols or {}, build)
-    solution, notes = solved(recording, sizes, vocabulary, probes)
+    sizes, ways = named_axes(module, args, kwargs, recording, symbols or {}, build)
+    solution, notes = solved(recording, sizes, ways)
     return assemble(
         module, recording, model=type(module).__name__, sizes=sizes, derived={}, solution=solution, notes=notes
     )
@@ -87,16 +87,20 @@ def record_or_explain(module, args, kwargs, keep, prove, primitives=False) -> Re
 
 
 def solved(
-    recording: Recording, sizes, vocabulary: Vocabulary | None, probes
+    recording: Recording, sizes: dict[str, int], ways: Iterable[tuple[Vocabulary, list[dict[str, int]]]]
 ) -> tuple[Solution | None, tuple[str, ...]]:
-    """Solves the run's dimensions, or says in one sentence why that was not possible."""
-    if vocabulary is None:
+    """Solves the run's dimensions in the first of these ways in which the model runs, each a vocabulary and the sizes
+    of the probes; says in one sentence why that was not possible."""
+    reason = ""
+    for vocabulary, probes in ways:
+        try:
+            return solve(recording.ops, sizes, vocabulary, probes, recording.opened), ()
+        except Exception as error:  # the model's own error at another size: its shapes stay numbers, with the reason
+            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = reason if vocabulary.inside else reason or said
+    if not reason:
         return None, ()
-    try:
-        return solve(recording.ops, sizes, vocabulary, probes, recording.opened), ()
-    except Exception as error:  # the model's own error at another size: its shapes stay numbers, with the reason
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return None, (f"the shapes stay numbers: the model did not run at the probed sizes ({reason})",)
+    return None, (f"the shapes stay numbers: the model did not run at the probed sizes ({reason})",)
 
 
 def assemble(

@@ -20,12 +20,14 @@ from tracer.recorder.kept import Kept, Untouched
 from tracer.recorder.makers import Makers
 from tracer.recorder.modes import CallMode, observed
 from tracer.recorder.modules import following
-from tracer.recorder.ops import kind, tensors
+from tracer.recorder.nested import named
+from tracer.recorder.ops import kind, settings, tensors
 from tracer.recorder.sources import locate
 
 
 class Seen(NamedTuple):
-    """One op as it ran: tensors by (shape, dtype, maker); `number` tells one Python-level call from the next."""
+    """One op as it ran: tensors by (shape, dtype, maker); `number` tells one Python-level call from the next, and
+    `settings` are all arguments of an op whose output sizes follow from them."""
 
     name: str
     layout: bool
@@ -36,6 +38,7 @@ class Seen(NamedTuple):
     line: tuple[str, int] | None
     inputs: tuple[tuple, ...]
     outputs: tuple[tuple, ...]
+    settings: tuple | None = None
 
 
 @dataclass
@@ -67,8 +70,7 @@ def record(
         kept=Kept(cap), parameters=dict(module.named_parameters()), inputs=_named(module, args, kwargs)
     )
     inputs = {f"input {name}": tensor for name, tensor in recording.inputs.items()}
-    named = recording.parameters | dict(module.named_buffers()) | inputs
-    makers = Makers(named)
+    makers = Makers(recording.parameters | dict(module.named_buffers()) | inputs)
     if cap:
         for name, tensor in inputs.items():
             recording.kept.offer(name, tensor)
@@ -129,7 +131,8 @@ def _observer(recording, makers, modules, calls, untouched, keeping):
         number = calls.number
         if number == 0 or number != place[0]:  # the ops of one Python-level call have one name and one source line
             place[:] = number, calls.name, locate(code)
-        ops.append(Seen(facts.name, facts.layout, path, call, place[1], number, place[2], before, after))
+        own = None if facts.defaults is None else settings(facts, args, kwargs or {})
+        ops.append(Seen(facts.name, facts.layout, path, call, place[1], number, place[2], before, after, own))
         if facts.attention and attentions is not None:
             attentions.see(index, facts, path, args, kwargs or {}, before, result)
         return result
@@ -152,18 +155,7 @@ def _named(module, args, kwargs) -> dict[str, Tensor]:
         given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # forward itself will say what is wrong with the call
         given = {str(position): value for position, value in enumerate(args)} | kwargs
-    return {name: tensor for key, value in given.items() for name, tensor in _named_in(key, value)}
-
-
-def _named_in(name: str, value) -> Iterator[tuple[str, Tensor]]:
-    if isinstance(value, Tensor):
-        yield name, value
-    elif isinstance(value, (list, tuple)):
-        for position, item in enumerate(value):
-            yield from _named_in(f"{name}.{position}", item)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _named_in(str(key) if name == "kwargs" else f"{name}.{key}", item)
+    return {name: tensor for key, value in given.items() for name, tensor in named(key, value)}
 
 
 @contextmanager

@@ -26,13 +26,20 @@ ATTENTION = {
 }
 """What part an op may have in attention that is written out; fused kernels go by their own names."""
 
+SIZED = frozenset(
+    """convolution slice unfold constant_pad_nd max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d
+    avg_pool3d""".split()
+)
+"""Ops whose other arguments are recorded, since the sizes of their outputs follow from them."""
+
 UNDECLARED_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"), (3, 4))
 """Argument positions that an op writes to although its schema does not say so: running mean and variance."""
 
 
 class OpKind(NamedTuple):
     """The facts of one op that its schema gives: name, argument names, positions that it writes to, whether it only
-    lays out data anew, its part in attention, and whether it takes lists of tensors."""
+    lays out data anew, its part in attention, whether it takes lists of tensors, and, for those whose arguments are
+    recorded, their defaults."""
 
     name: str
     arguments: tuple[str, ...]
@@ -41,6 +48,7 @@ class OpKind(NamedTuple):
     attention: str
     lists: bool
     func: object
+    defaults: tuple | None = None
 
 
 _kinds: dict[int, OpKind] = {}
@@ -67,8 +75,18 @@ def _read(func) -> OpKind:
         attention="fused" if fused else ATTENTION.get(name.rstrip("_"), ""),
         lists=any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments),
         func=func,
+        defaults=tuple(a.default_value for a in arguments) if space == "aten" and name in SIZED else None,
     )
     return facts
+
+
+def settings(facts: OpKind, args: tuple, kwargs: dict) -> tuple:
+    """All arguments that an op ran with, as plain data: None for tensors, tuples for lists."""
+    given = (*args, *facts.defaults[len(args) :])
+    given = (kwargs.get(name, value) for name, value in zip(facts.arguments, given, strict=True))
+    return tuple(
+        None if isinstance(value, Tensor) else tuple(value) if isinstance(value, list) else value for value in given
+    )
 
 
 def is_layout(name: str) -> bool:
