@@ -67,7 +67,11 @@ def named_axes(
 
 def _work(recording: Recording, sizes: dict[str, int], at: list[dict[str, int]]) -> float:
     """About how many FLOPs the largest probe takes: those of the run, in proportion to its sizes."""
-    ran = sum(cost.flops(op.name, tuple(shape for shape, *_ in op.inputs), op.outputs) or 0 for op in recording.ops)
+    ran = sum(
+        cost.flops(op.name, tuple(shape for shape, *_ in op.inputs), op.outputs[0][0]) or 0
+        for op in recording.ops
+        if op.outputs and not op.layout
+    )
     return ran * max(prod(probe.values()) for probe in at) / prod(sizes.values())
 
 
