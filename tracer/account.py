@@ -14,7 +14,6 @@ from tracer.record import Op, TensorRecord
 from tracer.recorder import Seen
 from tracer.recorder.sources import source
 
-
 TRANSPOSED = 6
 """Which argument of a convolution says that it is a transposed one."""
 

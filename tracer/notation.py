@@ -178,7 +178,10 @@ def _place(factor: sympy.Expr) -> tuple[int, str]:
 
 def _terms(sum_of: sympy.Add) -> list[sympy.Expr]:
     """Terms as one says them: `N + 1`, with numbers last, and what is taken away after what it is taken from."""
-    return sorted(sum_of.args, key=lambda term: (term.is_number, term.could_extract_minus_sign(), *_place(sympy.Mul.make_args(term)[-1])))
+    return sorted(
+        sum_of.args,
+        key=lambda term: (term.is_number, term.could_extract_minus_sign(), *_place(sympy.Mul.make_args(term)[-1])),
+    )
 
 
 class SizePrinter(LatexPrinter):

@@ -144,7 +144,7 @@ def assemble(
         symbols=_symbols(sizes, derived),
         attentions=_of_parts(recording.attentions.records, parts) if recording.attentions else (),
         values=recording.kept.owned(kept) | more.pop("values", {}),
-        output=_copied(recording.output),
+        output=recording.output,
         params=account.params,
         params_symbolic=account.params_symbolic,
         flops=account.flops,
@@ -239,15 +239,3 @@ def _symbols(sizes: dict[str, int], derived: dict[str, str]) -> tuple[Symbol, ..
         Symbol(name, MEANINGS.get(name, "an axis that the caller named"), value, derived.get(name, ""))
         for name, value in sizes.items()
     )
-
-
-def _copied(output):
-    if isinstance(output, torch.Tensor):
-        return output.detach().clone()
-    if isinstance(output, dict):
-        return {key: _copied(value) for key, value in output.items()}
-    if isinstance(output, tuple) and hasattr(output, "_fields"):
-        return type(output)(*map(_copied, output))
-    if isinstance(output, (list, tuple)):
-        return type(output)(map(_copied, output))
-    return output

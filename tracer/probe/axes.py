@@ -32,7 +32,9 @@ def named_axes(
     another names too. What is probed is a copy of the module, and of all that it is given, that shares its parameters.
     """
     if not isinstance(symbols, Mapping):
-        raise ValueError(f"symbols={quoted(symbols)} are no names of axes, expected such as {{'B': 0, 'T': ('ids', 1)}}")
+        raise ValueError(
+            f"symbols={quoted(symbols)} are no names of axes, expected such as {{'B': 0, 'T': ('ids', 1)}}"
+        )
     if not symbols:
         return {}, iter(())
     inputs = recording.inputs
@@ -106,7 +108,9 @@ def _check_once(axes: dict[str, list[tuple[str, int]]]) -> None:
         for place in places:
             if place in named:
                 both = f"{quoted(named[place])} and {quoted(name)}"
-                raise ValueError(f"symbols: {both} both name axis {place[1]} of {quoted(place[0])}, expected one of them")
+                raise ValueError(
+                    f"symbols: {both} both name axis {place[1]} of {quoted(place[0])}, expected one of them"
+                )
             named[place] = name
 
 

@@ -7,8 +7,7 @@ of one thread and one run.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -20,9 +19,10 @@ from tracer.recorder.kept import Kept, Untouched
 from tracer.recorder.makers import Makers
 from tracer.recorder.modes import CallMode, observed
 from tracer.recorder.modules import following
-from tracer.recorder.nested import named
+from tracer.recorder.nested import copied, named
 from tracer.recorder.ops import kind, settings, tensors
 from tracer.recorder.sources import locate
+from tracer.recorder.state import unchanged
 
 
 class Seen(NamedTuple):
@@ -54,6 +54,10 @@ class Recording:
     output: object = None
     opened: list = field(default_factory=list)
 
+    def own(self) -> None:
+        """Makes the tensors of the output its own."""
+        self.output = copied(self.output)
+
 
 def record(
     module: torch.nn.Module, args=(), kwargs=None, *, cap: int = 0, attention: bool = True, primitives: bool = False
@@ -61,8 +65,8 @@ def record(
     """Runs `module(*args, **kwargs)` in the caller's grad mode and records every op.
 
     `cap` bounds the bytes kept of ordinary values; queries, keys and masks are kept besides. `primitives` also opens
-    every op into what PyTorch makes it of. The module, its flags, the RNG and the process are as before afterwards. An
-    error of the forward is raised as it is, with the recording so far as its attribute `recording` and a note that says
+    every op into what PyTorch makes it of. The module, what it is given, the RNG and the process are as before
+    afterwards. An error of the forward is raised as it is, with the recording so far as its attribute `recording` and a note that says
     how far the run got.
     """
     kwargs = kwargs or {}
@@ -76,7 +80,7 @@ def record(
             recording.kept.offer(name, tensor)
     with ExitStack() as stack:
         modules = stack.enter_context(following(module))
-        stack.enter_context(_as_before())
+        theirs = stack.enter_context(unchanged(module, args, kwargs))
         if torch.is_inference_mode_enabled():  # inference mode shows another op list, of composite ops
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
@@ -84,8 +88,9 @@ def record(
             recording.attentions = Attentions(recording.ops, recording.kept, recording.inputs)
             stack.callback(recording.attentions.over)
         calls = stack.enter_context(CallMode())
-        untouched = Untouched(module)
+        untouched = Untouched(theirs, recording.kept)
         stack.callback(untouched.restore)
+        stack.callback(recording.own)  # before anything that the output may share memory with is put back
         observer = _observer(recording, makers, modules, calls, untouched, cap > 0)
         if primitives:
             from tracer.recorder.primitives import opening
@@ -156,19 +161,6 @@ def _named(module, args, kwargs) -> dict[str, Tensor]:
     except (TypeError, ValueError):  # forward itself will say what is wrong with the call
         given = {str(position): value for position, value in enumerate(args)} | kwargs
     return {name: tensor for key, value in given.items() for name, tensor in named(key, value)}
-
-
-@contextmanager
-def _as_before():
-    """RNG state as before, whatever the forward drew."""
-    state = torch.get_rng_state()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    try:
-        yield
-    finally:
-        torch.set_rng_state(state)
-        if cuda is not None:
-            torch.cuda.set_rng_state_all(cuda)
 
 
 def _how_far(recording: Recording) -> str:

@@ -57,8 +57,7 @@ def _check(step: Step) -> str:
 def _ops(trace: Trace) -> str:
     names = ("index", "module", "op", "outputs", "params", "FLOPs")
     lines = [
-        (str(op.index), text(op.module), text(op.op), _shapes(op), f"{op.params:,}", rows.flops(op))
-        for op in trace.ops
+        (str(op.index), text(op.module), text(op.op), _shapes(op), f"{op.params:,}", rows.flops(op)) for op in trace.ops
     ]
     return _long("rlllrr", [names, *lines])
 
