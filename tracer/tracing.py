@@ -149,7 +149,7 @@ def assemble(
         params_symbolic=account.params_symbolic,
         flops=account.flops,
         flops_symbolic=account.flops_symbolic,
-        notes=notes,
+        notes=(*recording.notes, *notes),
         decompositions=_decompositions(recording, solution),
         **more,
     )

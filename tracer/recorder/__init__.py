@@ -7,6 +7,7 @@ of one thread and one run.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,9 +16,10 @@ import torch
 from torch import Tensor
 
 from tracer.recorder.capture import Attentions
+from tracer.recorder.higher import written_out
 from tracer.recorder.kept import Kept, Untouched
 from tracer.recorder.makers import Makers
-from tracer.recorder.modes import CallMode, observed
+from tracer.recorder.modes import CallMode, observed, seen
 from tracer.recorder.modules import following
 from tracer.recorder.nested import copied, named
 from tracer.recorder.ops import kind, settings, tensors
@@ -44,7 +46,7 @@ class Seen(NamedTuple):
 @dataclass
 class Recording:
     """What one run left: ops as seen, attentions, kept tensors, named inputs, output; where primitives were asked for,
-    `opened` has those of each op."""
+    `opened` has those of each op. `notes` are sentences on what of the run is not in it."""
 
     ops: list[Seen] = field(default_factory=list)
     kept: Kept | None = None
@@ -53,6 +55,7 @@ class Recording:
     inputs: dict[str, Tensor] = field(default_factory=dict)
     output: object = None
     opened: list = field(default_factory=list)
+    notes: tuple[str, ...] = ()
 
     def own(self) -> None:
         """Makes the tensors of the output its own."""
@@ -66,8 +69,8 @@ def record(
 
     `cap` bounds the bytes kept of ordinary values; queries, keys and masks are kept besides. `primitives` also opens
     every op into what PyTorch makes it of. The module, what it is given, the RNG and the process are as before
-    afterwards. An error of the forward is raised as it is, with the recording so far as its attribute `recording` and a note that says
-    how far the run got.
+    afterwards. An error of the forward is raised as it is, with the recording so far as its attribute `recording` and a
+    note that says how far the run got.
     """
     kwargs = kwargs or {}
     recording = Recording(
@@ -103,6 +106,8 @@ def record(
             error.recording = recording
             error.add_note(_how_far(recording))
             raise
+        finally:
+            recording.notes = tuple(_missing(modules.threads))
     return recording
 
 
@@ -113,6 +118,9 @@ def _observer(recording, makers, modules, calls, untouched, keeping):
 
     def observe(mode, func, types, args=(), kwargs=None):
         facts, index = kind(func), len(ops)
+        if (opened := written_out(func)) is not None:
+            with seen(mode):
+                return opened(*args, **(kwargs or {}))
         given = (*args, *kwargs.values()) if kwargs else args
         if facts.lists:
             given = tensors(given)
@@ -161,6 +169,12 @@ def _named(module, args, kwargs) -> dict[str, Tensor]:
     except (TypeError, ValueError):  # forward itself will say what is wrong with the call
         given = {str(position): value for position, value in enumerate(args)} | kwargs
     return {name: tensor for key, value in given.items() for name, tensor in named(key, value)}
+
+
+def _missing(threads: bool) -> Iterator[str]:
+    """A sentence on each thing that a forward does where no mode of this thread sees it."""
+    if threads:
+        yield "The forward hands work to other threads: operations that run in them are not in this trace."
 
 
 def _how_far(recording: Recording) -> str:

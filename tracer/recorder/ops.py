@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 
 LAYOUT = frozenset(
     """view _unsafe_view reshape _reshape_alias expand expand_as permute transpose t mT unsqueeze squeeze select slice
@@ -62,6 +63,9 @@ def kind(func) -> OpKind:
 
 
 def _read(func) -> OpKind:
+    if isinstance(func, HigherOrderOperator):
+        facts = _kinds[id(func)] = OpKind(f"higher_order.{func.name()}", (), (), False, "", True, func)
+        return facts
     space, _, name = func._schema.name.partition("::")
     arguments = func._schema.arguments
     written = tuple(i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
