@@ -241,7 +241,8 @@ class Trace:
     """One forward pass: ops, steps, proofs, attention. Made by `tracer.trace` or `Model.trace`.
 
     `decompositions` has one entry for each op, in order, where the trace was made with `primitives=True`; else it is
-    empty.
+    empty. `opened_error` is the relative difference of the output to that of PyTorch's fast path, where a plain forward
+    takes one; a note says more.
     """
 
     model: str
@@ -262,6 +263,7 @@ class Trace:
     weights: str = ""
     notes: tuple[str, ...] = ()
     decompositions: tuple[Decomposition, ...] = ()
+    opened_error: float | None = None
 
     @cached_property
     def coverage(self) -> float:

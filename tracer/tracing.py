@@ -19,6 +19,8 @@ from tracer.probe import Solution, Vocabulary, solve, value_of
 from tracer.prove import Proof, Values, prove, proven_shape, same_size
 from tracer.record import AttentionRecord, Decomposition, Operand, Step, Symbol, Trace
 from tracer.recorder import Recording, record
+from tracer.recorder.fast import opened
+from tracer.recorder.function import as_module, name_of
 from tracer.steps import Found, Line, match, owners
 
 WHOLE = {"": "L"}
@@ -44,7 +46,7 @@ def trace(
     primitives: bool = False,
     **kwargs,
 ) -> Trace:
-    """Runs `module(*args, **kwargs)` once and records every op, as plain data.
+    """Runs `module(*args, **kwargs)` once, a module or a function, and records every op, as plain data.
 
     `symbols={"B": 0, "T": ("input_ids", 1)}` names axes of inputs (an axis of every tensor input, or of one by
     its name): the module is then run again with those axes at other sizes, and every dimension is solved.
@@ -65,25 +67,27 @@ def trace(
     >>> run.attention(layer=0, head=1).shape
     torch.Size([1, 5, 5])
     """
+    module = as_module(module)
     recording = record_or_explain(module, args, kwargs, keep, prove, primitives)
     from tracer.probe.axes import named_axes
 
     sizes, ways = named_axes(module, args, kwargs, recording, symbols or {}, build)
     solution, notes = solved(recording, sizes, ways)
-    return assemble(
-        module, recording, model=type(module).__name__, sizes=sizes, derived={}, solution=solution, notes=notes
-    )
+    return assemble(module, recording, model=name_of(module), sizes=sizes, derived={}, solution=solution, notes=notes)
 
 
 def record_or_explain(module, args, kwargs, keep, prove, primitives=False) -> Recording:
     cap = (KEEP if prove else 0) if keep is None else keep
     try:
-        return record(module, args, kwargs, cap=cap, primitives=primitives)
+        recording = record(module, args, kwargs, cap=cap, primitives=primitives)
     except Exception as error:
         if hasattr(error, "recording"):
             recording = error.__dict__.pop("recording")
-            error.trace = assemble(module, recording, model=type(module).__name__, sizes={}, derived={}, solution=None)
+            error.trace = assemble(module, recording, model=name_of(module), sizes={}, derived={}, solution=None)
         raise
+    recording.opened_error, note = opened(module, args, kwargs, recording.inputs, recording.output)
+    recording.notes += (note,) if note else ()
+    return recording
 
 
 def solved(
@@ -150,6 +154,7 @@ def assemble(
         flops=account.flops,
         flops_symbolic=account.flops_symbolic,
         notes=(*recording.notes, *notes),
+        opened_error=recording.opened_error,
         decompositions=_decompositions(recording, solution),
         **more,
     )

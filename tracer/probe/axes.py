@@ -14,6 +14,7 @@ from tracer.probe.sizes import probes
 from tracer.probe.twin import parameters, twin, without_values
 from tracer.quoting import quoted
 from tracer.recorder import Recording
+from tracer.recorder.function import Function
 
 HEAVY = 2**31
 """FLOPs of a probe from which on the module is first run on tensors without values."""
@@ -56,11 +57,12 @@ def named_axes(
         if build:
             yield from ((Vocabulary(names, {}, build), at) for at in probes(sizes))
             return
-        if _work(recording, sizes, next(probes(sizes))) > HEAVY:
+        outside = isinstance(module, Function) and not module.owned  # a function reads what it reads: no copy of it
+        if not outside and _work(recording, sizes, next(probes(sizes))) > HEAVY:
             shared, mode = without_values(module)
             ready = mode().from_tensor
             yield Vocabulary(names, {}, lambda at: resized(shared, ready, at), mode), next(probes(sizes))
-        shared = parameters(module)
+        shared = parameters(module) | ({id(module): module} if outside else {})
         on_values = Vocabulary(names, {}, lambda at: resized(shared, copy.copy, at))
         yield from ((on_values, at) for at in probes(sizes))
 

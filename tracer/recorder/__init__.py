@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
+from tracer.quoting import quoted
 from tracer.recorder.capture import Attentions
 from tracer.recorder.higher import written_out
 from tracer.recorder.kept import Kept, Untouched
@@ -23,6 +25,7 @@ from tracer.recorder.modes import CallMode, observed, seen
 from tracer.recorder.modules import following
 from tracer.recorder.nested import copied, named
 from tracer.recorder.ops import kind, settings, tensors
+from tracer.recorder.ops import written as written_to
 from tracer.recorder.sources import locate
 from tracer.recorder.state import unchanged
 
@@ -46,7 +49,8 @@ class Seen(NamedTuple):
 @dataclass
 class Recording:
     """What one run left: ops as seen, attentions, kept tensors, named inputs, output; where primitives were asked for,
-    `opened` has those of each op. `notes` are sentences on what of the run is not in it."""
+    `opened` has those of each op. `notes` are sentences on what of the run is not in it;
+    `opened_error` is the relative difference to a fast path that was opened."""
 
     ops: list[Seen] = field(default_factory=list)
     kept: Kept | None = None
@@ -56,6 +60,7 @@ class Recording:
     output: object = None
     opened: list = field(default_factory=list)
     notes: tuple[str, ...] = ()
+    opened_error: float | None = None
 
     def own(self) -> None:
         """Makes the tensors of the output its own."""
@@ -70,9 +75,13 @@ def record(
     `cap` bounds the bytes kept of ordinary values; queries, keys and masks are kept besides. `primitives` also opens
     every op into what PyTorch makes it of. The module, what it is given, the RNG and the process are as before
     afterwards. An error of the forward is raised as it is, with the recording so far as its attribute `recording` and a
-    note that says how far the run got.
+    note that says how far the run got. ValueError for parameters that have no shape yet.
     """
     kwargs = kwargs or {}
+    if (lazy := next((name for name, parameter in module.named_parameters() if is_lazy(parameter)), None)) is not None:
+        raise ValueError(
+            f"the parameter {quoted(lazy)} has no shape before the first forward: run it once, then trace it"
+        )
     recording = Recording(
         kept=Kept(cap), parameters=dict(module.named_parameters()), inputs=_named(module, args, kwargs)
     )
@@ -82,6 +91,9 @@ def record(
         for name, tensor in inputs.items():
             recording.kept.offer(name, tensor)
     with ExitStack() as stack:
+        if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
+            torch.clear_autocast_cache()  # a weight that was cast before is cast again, so that it is seen
+            stack.callback(torch.clear_autocast_cache)
         modules = stack.enter_context(following(module))
         theirs = stack.enter_context(unchanged(module, args, kwargs))
         if torch.is_inference_mode_enabled():  # inference mode shows another op list, of composite ops
@@ -125,7 +137,7 @@ def _observer(recording, makers, modules, calls, untouched, keeping):
         if facts.lists:
             given = tensors(given)
         before = tuple([describe(value) for value in given if isinstance(value, Tensor)])
-        written = tuple(_written(facts, args, kwargs or {})) if facts.written else ()
+        written = tuple(written_to(facts, args, kwargs or {})) if facts.written else ()
         for tensor in written:
             kept.protect(tensor)
             untouched.protect(tensor)
@@ -153,15 +165,6 @@ def _observer(recording, makers, modules, calls, untouched, keeping):
     return observe
 
 
-def _written(facts, args, kwargs):
-    for position in facts.written:
-        value = args[position] if position < len(args) else kwargs.get(facts.arguments[position])
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from value
-
-
 def _named(module, args, kwargs) -> dict[str, Tensor]:
     """The tensors that forward takes, by the names of its parameters; a nested one gets its index or key."""
     try:
@@ -172,7 +175,7 @@ def _named(module, args, kwargs) -> dict[str, Tensor]:
 
 
 def _missing(threads: bool) -> Iterator[str]:
-    """A sentence on each thing that a forward does where no mode of this thread sees it."""
+    """A sentence on each thing that a trace lacks."""
     if threads:
         yield "The forward hands work to other threads: operations that run in them are not in this trace."
 

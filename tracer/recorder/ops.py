@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from torch import Tensor
@@ -91,6 +92,16 @@ def settings(facts: OpKind, args: tuple, kwargs: dict) -> tuple:
     return tuple(
         None if isinstance(value, Tensor) else tuple(value) if isinstance(value, list) else value for value in given
     )
+
+
+def written(facts: OpKind, args: tuple, kwargs: dict) -> Iterator[Tensor]:
+    """The tensors among an op's arguments that it writes to."""
+    for position in facts.written:
+        value = args[position] if position < len(args) else kwargs.get(facts.arguments[position])
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from value
 
 
 def is_layout(name: str) -> bool:

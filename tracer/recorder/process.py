@@ -20,8 +20,8 @@ _tracing = 0
 
 @contextmanager
 def watched(enter: Callable, leave: Callable, started: Callable[[], None]) -> Iterator[None]:
-    """While the block runs, every module of the process calls `enter` before its forward and `leave` after it, and every
-    thread that starts one, or hands work to one, calls `started` before."""
+    """While the block runs, every module of the process calls `enter` before its forward and `leave` after it, and who
+    starts a thread, or hands work to one, calls `started` before."""
     global _tracing
     with _lock:
         if _tracing == 0:

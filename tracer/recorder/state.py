@@ -12,11 +12,10 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 MOST = 20_000
 """Objects that are looked at: what a module holds beyond that, such as a vocabulary, is no state of a forward."""
@@ -51,6 +50,8 @@ class State:
             return []
         if isinstance(found, tuple):
             return list(found)
+        if isinstance(found, MethodType):
+            return [found.__self__]
         if isinstance(found, (dict, list, set, deque)):
             if not found:
                 self._empty.append(found)
@@ -99,15 +100,13 @@ def unchanged(module: nn.Module, *given) -> Iterator[list[Tensor]]:
     the tensors among all that, whose values are for others to put back.
 
     While several threads trace one module, the last of them does: no thread has a cache taken away that it is reading.
-    A module whose parameters get their shapes in the forward keeps what that made of it.
     """
-    lazy = any(map(is_lazy, module.parameters()))
     draws = torch.get_rng_state(), random.getstate()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     with _lock:
         entry = _running.setdefault(id(module), [0, None])
         if entry[0] == 0:
-            entry[1] = State() if lazy else State(module)
+            entry[1] = State(module)
         entry[0] += 1
     inputs = State(given)
     try:
