@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import sys
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FunctionType, MethodType, ModuleType
@@ -19,7 +19,10 @@ from torch import Tensor, nn
 
 MOST = 20_000
 """Objects that are looked at: what a module holds beyond that, such as a vocabulary, is no state of a forward."""
-_ATOMS = (str, bytes, int, float, complex, bool, type(None), type, FunctionType, ModuleType, torch.dtype, torch.device)
+_ATOMS = frozenset(
+    (str, bytes, int, float, complex, bool, type(None), type, FunctionType, ModuleType, torch.dtype, torch.device)
+)
+_CONTAINERS = frozenset((dict, OrderedDict, list, set, deque))
 _STANDARD = sys.stdlib_module_names | {"torch", "numpy"}
 """Packages whose objects are not looked into: locks, loggers, generators, arrays."""
 
@@ -38,10 +41,14 @@ class State:
         known, left = set(), list(roots)
         while left and len(known) < MOST:
             found = left.pop()
-            if isinstance(found, _ATOMS) or id(found) in known:
+            kind = type(found)
+            if kind in _ATOMS or id(found) in known:
                 continue
             known.add(id(found))
-            left += self._look(found)
+            if kind in _CONTAINERS and not found:  # most of what a module has: dictionaries of hooks
+                self._empty.append(found)
+            else:
+                left += self._look(found)
 
     def _look(self, found) -> list:
         """Notes what one object holds, and gives that."""
