@@ -63,6 +63,8 @@ def prove(trace: Trace) -> None:
     facts.metric("parameters", amount(trace.params))
     facts.metric("matrix products", amount(trace.flops, "FLOP"), help=texts.COUNTED)
     facts.metric("operations", len(trace.ops))
+    if trace.uncounted:
+        st.caption(texts.plain(texts.uncounted(trace)))
     if trace.steps:
         inside = sum(step.recomputed for step in trace.steps)
         facts.metric("equations proven", f"{len(proven)} of {len(trace.steps) - inside}")

@@ -197,7 +197,7 @@ class Model:
             if len(self._solutions) >= 16:
                 self._solutions.clear()
             probes = [{**self.sizes, **probe} for probe in self.spec.probes]
-            self._solutions[key] = solved(recording, sizes, self.vocabulary, probes)
+            self._solutions[key] = solved(recording, sizes, [(self.vocabulary, probes)])
         return self._solutions[key]
 
 

@@ -49,7 +49,7 @@ class Op:
 
     `module` is the path of the innermost module that was running, `call` counts the calls of that module,
     `function` is the Python-level name where the model called one. `params` are the elements of the
-    parameters first used here; `flops` counts 2 per multiply-add.
+    parameters first used here; `flops` counts 2 per multiply-add, and is None where products are not counted.
     """
 
     index: int
@@ -63,7 +63,7 @@ class Op:
     parameters: tuple[str, ...] = ()
     params: int = 0
     params_symbolic: str = "0"
-    flops: int = 0
+    flops: int | None = 0
     flops_symbolic: str = "0"
     step: str | None = None
     note: str = ""
@@ -245,7 +245,8 @@ class Trace:
     """One forward pass: ops, steps, proofs, attention. Made by `tracer.trace` or `Model.trace`.
 
     `decompositions` has one entry for each op, in order, where the trace was made with `primitives=True`; else it is
-    empty.
+    empty. `opened_error` is the relative difference of the output to that of PyTorch's fast path, where a plain forward
+    takes one; a note says more.
     """
 
     model: str
@@ -266,6 +267,7 @@ class Trace:
     weights: str = ""
     notes: tuple[str, ...] = ()
     decompositions: tuple[Decomposition, ...] = ()
+    opened_error: float | None = None
 
     @cached_property
     def coverage(self) -> float:
@@ -273,6 +275,11 @@ class Trace:
         from tracer.steps import coverage
 
         return coverage(self.ops)
+
+    @cached_property
+    def uncounted(self) -> tuple[Op, ...]:
+        """The ops whose products `flops` lacks: there is no formula for them."""
+        return tuple(op for op in self.ops if op.flops is None)
 
     def step(self, id: str) -> Step:
         """The step with that id. KeyError quotes an unknown one."""

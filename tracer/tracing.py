@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -19,6 +19,8 @@ from tracer.probe import Solution, Vocabulary, solve, value_of
 from tracer.prove import Proof, Values, prove, proven_shape, same_size
 from tracer.record import AttentionRecord, Decomposition, Operand, Step, Symbol, Trace
 from tracer.recorder import Recording, record
+from tracer.recorder.fast import opened
+from tracer.recorder.function import as_module, name_of
 from tracer.steps import Found, Line, match, owners
 
 WHOLE = {"": "L"}
@@ -44,7 +46,7 @@ def trace(
     primitives: bool = False,
     **kwargs,
 ) -> Trace:
-    """Runs `module(*args, **kwargs)` once and records every op, as plain data.
+    """Runs `module(*args, **kwargs)` once, a module or a function, and records every op, as plain data.
 
     `symbols={"B": 0, "T": ("input_ids", 1)}` names axes of inputs (an axis of every tensor input, or of one by
     its name): the module is then run again with those axes at other sizes, and every dimension is solved.
@@ -65,38 +67,44 @@ def trace(
     >>> run.attention(layer=0, head=1).shape
     torch.Size([1, 5, 5])
     """
+    module = as_module(module)
     recording = record_or_explain(module, args, kwargs, keep, prove, primitives)
     from tracer.probe.axes import named_axes
 
-    vocabulary, sizes, probes = named_axes(module, args, kwargs, recording.inputs, symbols or {}, build)
-    solution, notes = solved(recording, sizes, vocabulary, probes)
-    return assemble(
-        module, recording, model=type(module).__name__, sizes=sizes, derived={}, solution=solution, notes=notes
-    )
+    sizes, ways = named_axes(module, args, kwargs, recording, symbols or {}, build)
+    solution, notes = solved(recording, sizes, ways)
+    return assemble(module, recording, model=name_of(module), sizes=sizes, derived={}, solution=solution, notes=notes)
 
 
 def record_or_explain(module, args, kwargs, keep, prove, primitives=False) -> Recording:
     cap = (KEEP if prove else 0) if keep is None else keep
     try:
-        return record(module, args, kwargs, cap=cap, primitives=primitives)
+        recording = record(module, args, kwargs, cap=cap, primitives=primitives)
     except Exception as error:
         if hasattr(error, "recording"):
             recording = error.__dict__.pop("recording")
-            error.trace = assemble(module, recording, model=type(module).__name__, sizes={}, derived={}, solution=None)
+            error.trace = assemble(module, recording, model=name_of(module), sizes={}, derived={}, solution=None)
         raise
+    recording.opened_error, note = opened(module, args, kwargs, recording.inputs, recording.output)
+    recording.notes += (note,) if note else ()
+    return recording
 
 
 def solved(
-    recording: Recording, sizes, vocabulary: Vocabulary | None, probes
+    recording: Recording, sizes: dict[str, int], ways: Iterable[tuple[Vocabulary, list[dict[str, int]]]]
 ) -> tuple[Solution | None, tuple[str, ...]]:
-    """Solves the run's dimensions, or says in one sentence why that was not possible."""
-    if vocabulary is None:
+    """Solves the run's dimensions in the first of these ways in which the model runs, each a vocabulary and the sizes
+    of the probes; says in one sentence why that was not possible."""
+    reason = ""
+    for vocabulary, probes in ways:
+        try:
+            return solve(recording.ops, sizes, vocabulary, probes, recording.opened), ()
+        except Exception as error:  # the model's own error at another size: its shapes stay numbers, with the reason
+            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = reason if vocabulary.inside else reason or said
+    if not reason:
         return None, ()
-    try:
-        return solve(recording.ops, sizes, vocabulary, probes, recording.opened), ()
-    except Exception as error:  # the model's own error at another size: its shapes stay numbers, with the reason
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return None, (f"the shapes stay numbers: the model did not run at the probed sizes ({reason})",)
+    return None, (f"the shapes stay numbers: the model did not run at the probed sizes ({reason})",)
 
 
 def assemble(
@@ -140,12 +148,13 @@ def assemble(
         symbols=_symbols(sizes, derived),
         attentions=_of_parts(recording.attentions.records, parts) if recording.attentions else (),
         values=recording.kept.owned(kept) | more.pop("values", {}),
-        output=_copied(recording.output),
+        output=recording.output,
         params=account.params,
         params_symbolic=account.params_symbolic,
         flops=account.flops,
         flops_symbolic=account.flops_symbolic,
-        notes=notes,
+        notes=(*recording.notes, *notes),
+        opened_error=recording.opened_error,
         decompositions=_decompositions(recording, solution),
         **more,
     )
@@ -235,15 +244,3 @@ def _symbols(sizes: dict[str, int], derived: dict[str, str]) -> tuple[Symbol, ..
         Symbol(name, MEANINGS.get(name, "an axis that the caller named"), value, derived.get(name, ""))
         for name, value in sizes.items()
     )
-
-
-def _copied(output):
-    if isinstance(output, torch.Tensor):
-        return output.detach().clone()
-    if isinstance(output, dict):
-        return {key: _copied(value) for key, value in output.items()}
-    if isinstance(output, tuple) and hasattr(output, "_fields"):
-        return type(output)(*map(_copied, output))
-    if isinstance(output, (list, tuple)):
-        return type(output)(map(_copied, output))
-    return output

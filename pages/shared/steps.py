@@ -19,6 +19,7 @@ from tracer.figures.colours import STREAMLIT
 from tracer.figures.labels import scientific, shape_numbers, symbol_text
 from tracer.quoting import quoted
 from tracer.record import Op, Step, Trace
+from tracer.views.rows import flops
 
 
 def parts(trace: Trace) -> dict[str, list[Step]]:
@@ -233,12 +234,13 @@ def product(trace: Trace, step: Step) -> None:
 
 def operations(ops: Sequence[Op]) -> None:
     """Ops as a table: what ran where, shapes in and out, cost."""
+    counted = all(op.flops is not None for op in ops[:ROWS])
     rows = [
         {
             "op": op.index,
             "name": op.op,
             "parameters": op.params,
-            "FLOP": op.flops,
+            "FLOP": op.flops if counted else flops(op),
             "module": op.module,
             "source": f"{op.source.file.rsplit('/', 1)[-1]}:{op.source.line}" if op.source else "",
             "inputs": "  ".join(shape_numbers(one.shape) for one in op.inputs),
@@ -249,7 +251,8 @@ def operations(ops: Sequence[Op]) -> None:
     ]
     widths = {"op": 50, "name": 110, "inputs": 165, "outputs": 110, "in symbols": 130, "module": 140, "source": 95}
     columns = {name: st.column_config.Column(width=width) for name, width in widths.items()}
-    columns |= {name: st.column_config.NumberColumn(width=88, format="localized") for name in ("parameters", "FLOP")}
+    numbers = ("parameters", "FLOP") if counted else ("parameters",)
+    columns |= {name: st.column_config.NumberColumn(width=88, format="localized") for name in numbers}
     st.dataframe(
         pd.DataFrame(rows),
         hide_index=True,

@@ -8,11 +8,18 @@ from tracer import models, notation, notes
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.record import AttentionRecord, Step, Trace
+from tracer.views import rows
 
 COUNTED = (
     "Matrix products, convolutions and fused attention, at 2 FLOP for each multiply-add. "
     "Norms, softmax and sums are not counted."
 )
+
+
+def uncounted(trace: Trace) -> str:
+    """Which operations the arithmetic of a run lacks."""
+    said = rows.uncounted(trace)
+    return f"{said[0].upper()}{said[1:]}. They may multiply matrices, and there is no formula for how often."
 
 
 def plain(text: str) -> str:

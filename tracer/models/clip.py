@@ -235,6 +235,8 @@ SPEC = Spec(
         | {"D": 66, "h": 6, "d_ff": 13, "D_e": 17},
         {"B": 13, "K": 43, "T": 6, "H": 15, "W": 33, "C": 4, "P": 3, "V": 31, "T_max": 37}
         | {"D": 14, "h": 2, "d_ff": 29, "D_e": 47},
+        {"B": 10, "K": 53, "T": 9, "H": 21, "W": 35, "C": 6, "P": 7, "V": 59, "T_max": 27}
+        | {"D": 52, "h": 4, "d_ff": 37, "D_e": 29},
     ),
     example=lambda sizes: (
         torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),

@@ -225,6 +225,7 @@ SPEC = Spec(
     probes=(
         {"B": 19, "T": 8, "H": 35, "W": 15, "C": 2, "P": 5, "V": 23, "T_max": 13, "D": 66, "h": 6, "d_ff": 17},
         {"B": 13, "T": 7, "H": 15, "W": 33, "C": 4, "P": 3, "V": 31, "T_max": 17, "D": 20, "h": 2, "d_ff": 29},
+        {"B": 10, "T": 9, "H": 21, "W": 35, "C": 6, "P": 7, "V": 41, "T_max": 27, "D": 52, "h": 4, "d_ff": 37},
     ),
     example=lambda sizes: (
         torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),

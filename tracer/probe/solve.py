@@ -1,17 +1,24 @@
-"""One dimension, several runs: the one expression over the sizes that fits every run."""
+"""One dimension, several runs: the one expression over the sizes that fits every run, and predicts one more."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations_with_replacement
 
 import sympy
 
+from tracer import formula
 from tracer.notation import parse
+from tracer.probe.beyond import beyond
+from tracer.probe.rounding import floors, rounded
 
 UNKNOWN = "?"
 FACTORS = (1, 2, 3, 4)
 """Whole-number factors that packed tensors have: `3·D` for queries, keys and values in one."""
+
+LEARNED = 24
+"""How many sizes that the ops of a run brought up, such as `⌈H/2⌉`, others are made of."""
 
 
 class Solver:
@@ -19,16 +26,31 @@ class Solver:
 
     `vocabulary` lists expressions in order of preference (`"B"`, `"N"`, `"N + 1"` …); `derived` says what some of
     their symbols equal (`{"N": "H*W/P**2"}`), so that an identity (D = h·d_k) is told from an ambiguity. Candidates
-    are products of up to three of them, their quotients, and whole multiples. `configurations` gives the values
-    of all symbols, one dictionary for each run.
+    are products of up to three of them, their quotients and whole multiples; where none fits, what `beyond` finds:
+    offsets, other multiples, sums, and quotients that are rounded. `configurations` gives the values of all symbols,
+    one dictionary for each run; those of `fresh` are not used to solve: the solution has to be right there too.
     """
 
-    def __init__(self, vocabulary: tuple[str, ...], derived: dict[str, str], configurations: list[dict[str, int]]):
+    def __init__(
+        self,
+        vocabulary: tuple[str, ...],
+        derived: dict[str, str],
+        configurations: list[dict[str, int]],
+        fresh: dict[str, int] | None = None,
+    ):
         self._derived = {parse(name): parse(text) for name, text in derived.items()}
         self._atoms = tuple(vocabulary)
+        self._runs = [*configurations, fresh] if fresh else list(configurations)
+        self._used = len(configurations)
         values = [tuple(value_of(atom, sizes) for sizes in configurations) for atom in vocabulary]
         self._found: dict[tuple, list[str]] = {}
         self._answers: dict[tuple, str] = {}
+        self._known = [
+            (text, tuple(map(int, vector)))
+            for text, vector in zip(vocabulary, values, strict=True)
+            if all(v == int(v) for v in vector)
+        ]
+        self._most = len(self._known) + LEARNED
         self._add(values)
 
     def _add(self, values: list[tuple]) -> None:
@@ -61,20 +83,40 @@ class Solver:
                 if k not in (i, j):
                     offer([a / b for a, b in zip(both, values[k], strict=True)], f"{product}/({atoms[k]})")
 
-    def solve(self, vector: tuple[int, ...]) -> str:
-        """sympy's `str` of the one expression with these values, or `"?"` if there is none, or there are two."""
-        if vector not in self._answers:
-            self._answers[vector] = self._solve(vector)
-        return self._answers[vector]
+    def solve(self, vector: tuple[int, ...], own: Sequence[str] = ()) -> str:
+        """sympy's `str` of the one expression with these values, or `"?"` if there is none, or there are two.
 
-    def _solve(self, vector):
-        candidates = [text for text in self._found.get(vector, ()) if self.base(text).free_symbols]
-        if not candidates:
-            return str(vector[0]) if len(set(vector)) == 1 else UNKNOWN
-        if len(set(vector)) == 1:  # a literal, or a size that no configuration changes: nothing tells them apart
+        `vector` has one value for each configuration, and one for `fresh`. `own` are formulas of which the op that
+        made the dimension says by its own arguments that one may be it.
+        """
+        answer = self._answers.get(vector)
+        if answer is None or (answer == UNKNOWN and own):
+            answer = self._answers[vector] = self._solve(vector, own)
+        return answer
+
+    def _solve(self, vector, own) -> str:
+        seen = vector[: self._used]
+        candidates = [text for text in self._found.get(seen, ()) if self.base(text).free_symbols]
+        if len(set(seen)) == 1:  # beside a literal, a size that no configuration changes: nothing tells them apart
+            return UNKNOWN if candidates or len(set(vector)) > 1 else str(vector[0])
+        listed = bool(candidates)
+        if not listed:
+            candidates = [text for text in own if self._fits(text, seen)] or beyond(seen, self._known)
+        if not candidates or not self._one(candidates) or not self._fits(candidates[0], vector):
             return UNKNOWN
-        meanings = {self.base(text) for text in candidates}
-        return _text(candidates[0]) if len(meanings) == 1 else UNKNOWN
+        answer = _text(candidates[0]) if listed else _factored(candidates[0])
+        if not listed and len(self._known) < self._most:
+            self._known.append((answer, seen))
+        return answer
+
+    def _one(self, candidates: list[str]) -> bool:
+        """Whether all of these formulas mean the same."""
+        first = self.base(candidates[0])
+        return all(self.base(text) == first for text in candidates[1:])
+
+    def _fits(self, text: str, vector) -> bool:
+        """Whether a formula has these values, at as many runs as there are."""
+        return all(value_of(text, sizes) == v for sizes, v in zip(self._runs, vector, strict=False))
 
     def base(self, text: str) -> sympy.Expr:
         """A formula over the sizes that aren't derived, in one normal form."""
@@ -84,7 +126,7 @@ class Solver:
 @lru_cache(maxsize=65536)
 def base_form(text: str, derived: tuple) -> sympy.Expr:
     """A formula with every derived size replaced by what it equals, expanded."""
-    return sympy.expand(parse(text).subs(derived, simultaneous=False).subs(derived))
+    return floors(sympy.expand(parse(text).subs(derived, simultaneous=False).subs(derived)))
 
 
 @lru_cache(maxsize=65536)
@@ -93,9 +135,18 @@ def _text(candidate: str) -> str:
 
 
 @lru_cache(maxsize=65536)
+def _factored(candidate: str) -> str:
+    """A formula as one reads it: `3*B*(T - 1)`, `ceiling(T/2)`."""
+    expression = rounded(parse(candidate))
+    return str(sympy.factor_terms(expression) if expression.is_Mul else expression)
+
+
+@lru_cache(maxsize=65536)
 def _compiled(text: str):
     expression = parse(text)
     names = sorted(str(s) for s in expression.free_symbols)
+    if expression.has(sympy.floor, sympy.ceiling):  # a quotient in floating point may be rounded to its neighbour
+        return names, lambda *values: formula.value(text, dict(zip(names, values, strict=True)))
     return names, sympy.lambdify([parse(name) for name in names], expression, "math")
 
 

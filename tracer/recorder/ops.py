@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 
 LAYOUT = frozenset(
     """view _unsafe_view reshape _reshape_alias expand expand_as permute transpose t mT unsqueeze squeeze select slice
@@ -42,13 +44,20 @@ CONSTANTS = frozenset(
 )
 """Ops that take a tensor's shape and none of its numbers."""
 
+SIZED = frozenset(
+    """convolution slice unfold constant_pad_nd max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d
+    avg_pool3d""".split()
+)
+"""Ops whose other arguments are recorded, since the sizes of their outputs follow from them."""
+
 UNDECLARED_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"), (3, 4))
 """Argument positions that an op writes to although its schema does not say so: running mean and variance."""
 
 
 class OpKind(NamedTuple):
     """The facts of one op that its schema gives: name, argument names, positions that it writes to, whether it only
-    lays out data anew, its part in attention, and whether it takes lists of tensors."""
+    lays out data anew, its part in attention, whether it takes lists of tensors, and, for those whose arguments are
+    recorded, their defaults."""
 
     name: str
     arguments: tuple[str, ...]
@@ -57,6 +66,7 @@ class OpKind(NamedTuple):
     attention: str
     lists: bool
     func: object
+    defaults: tuple | None = None
 
 
 _kinds: dict[int, OpKind] = {}
@@ -70,6 +80,9 @@ def kind(func) -> OpKind:
 
 
 def _read(func) -> OpKind:
+    if isinstance(func, HigherOrderOperator):
+        facts = _kinds[id(func)] = OpKind(f"higher_order.{func.name()}", (), (), False, "", True, func)
+        return facts
     space, _, name = func._schema.name.partition("::")
     arguments = func._schema.arguments
     written = tuple(i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
@@ -83,8 +96,28 @@ def _read(func) -> OpKind:
         attention="fused" if fused else ATTENTION.get(name.rstrip("_"), ""),
         lists=any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments),
         func=func,
+        defaults=tuple(a.default_value for a in arguments) if space == "aten" and name in SIZED else None,
     )
     return facts
+
+
+def settings(facts: OpKind, args: tuple, kwargs: dict) -> tuple:
+    """All arguments that an op ran with, as plain data: None for tensors, tuples for lists."""
+    given = (*args, *facts.defaults[len(args) :])
+    given = (kwargs.get(name, value) for name, value in zip(facts.arguments, given, strict=True))
+    return tuple(
+        None if isinstance(value, Tensor) else tuple(value) if isinstance(value, list) else value for value in given
+    )
+
+
+def written(facts: OpKind, args: tuple, kwargs: dict) -> Iterator[Tensor]:
+    """The tensors among an op's arguments that it writes to."""
+    for position in facts.written:
+        value = args[position] if position < len(args) else kwargs.get(facts.arguments[position])
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from value
 
 
 def is_layout(name: str) -> bool:

@@ -67,8 +67,9 @@ def _ops(trace: Trace, formulas: Formulas) -> None:
                 _expect(0 <= tensor.maker < len(trace.ops), where, f"a maker among {len(trace.ops)} ops")
         if op.step is not None and op.step not in steps:
             _expect(False, where, f"a step of this trace, got {quoted(op.step)}")
-        for name in ("call", "params", "flops"):
+        for name in ("call", "params"):
             _count(getattr(op, name), f"{where}.{name}")
+        _count(op.flops or 0, f"{where}.flops")
         _agrees(op.params_symbolic, op.params, formulas, f"{where}.params")
         _agrees(op.flops_symbolic, op.flops, formulas, f"{where}.flops")
         _source(op.source, where)

@@ -24,6 +24,7 @@ ATTRIBUTES = {
 PROBES = (
     {"B": 19, "T": 11, "V": 83, "T_max": 59, "D": 66, "h": 6, "d_ff": 26},
     {"B": 23, "T": 17, "V": 89, "T_max": 47, "D": 14, "h": 2, "d_ff": 29},
+    {"B": 8, "T": 13, "V": 97, "T_max": 53, "D": 55, "h": 5, "d_ff": 31},
 )
 BLOCK = {
     "query": Place("attention.self", "transpose", 0),

@@ -32,6 +32,8 @@ PROBES = (
     | {"V": 83, "T_max": 59, "D": 20, "h": 4, "d_ff": 31, "D_e": 37},
     {"B": 13, "K": 5, "T": 17, "H": 33, "P": 3, "D_v": 14, "h_v": 2, "d_ffv": 29}
     | {"V": 89, "T_max": 47, "D": 24, "h": 3, "d_ff": 41, "D_e": 43},
+    {"B": 8, "K": 9, "T": 19, "H": 42, "P": 7, "D_v": 55, "h_v": 5, "d_ffv": 41}
+    | {"V": 97, "T_max": 53, "D": 78, "h": 6, "d_ff": 47, "D_e": 59},
 )
 SENTENCES = "a photo of a horse\na photo of a dog\na photo of a bird\na photo of a car"
 

@@ -33,6 +33,8 @@ PROBES = (
     | {"V": 89, "D": 80, "h": 4, "h_kv": 2, "d_ff": 37},
     {"B": 7, "T": 23, "H": 14, "P": 2, "D_v": 30, "h_v": 3, "d_ffv": 41}
     | {"V": 97, "D": 112, "h": 8, "h_kv": 2, "d_ff": 43},
+    {"B": 9, "T": 29, "H": 42, "P": 7, "D_v": 55, "h_v": 5, "d_ffv": 47}
+    | {"V": 101, "D": 140, "h": 10, "h_kv": 2, "d_ff": 53},
 )
 SMALL = {"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 4, "num_attention_heads": 8}
 TOWER, STREAM = "model.vision_tower", "model.language_model"
