@@ -50,8 +50,8 @@ class Page:
 
     def norm(self, value: Node, name: str, path: str) -> Node:
         """The layer norm at `path`."""
-        gamma = self.parameter(rf"\gamma_{{{name}}}", (D,), f"{path}.weight")
-        beta = [self.parameter(rf"\beta_{{{name}}}", (D,), f"{path}.bias")] if self.bias else []
+        gamma = self.parameter(rf"\boldsymbol{{\gamma}}_{{{name}}}", (D,), f"{path}.weight")
+        beta = [self.parameter(rf"\boldsymbol{{\beta}}_{{{name}}}", (D,), f"{path}.bias")] if self.bias else []
         return LayerNorm(self.eps, value, gamma, *beta)
 
     def line(self, stage: str, title: str, made: Tensor, equation: Node, place: Place | None, why: str, note: str = ""):

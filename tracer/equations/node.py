@@ -8,6 +8,7 @@ Batch and head axes ride along in front of the last two.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 import sympy
@@ -29,6 +30,8 @@ class Node(sympy.Expr):
     is_commutative = False
     loose = False
     """Whether the node needs brackets inside a product."""
+    cells = ""
+    """What stands below the name of what the equation makes where it says one cell or one row: "ij", or "[j]"."""
 
     @property
     def operands(self) -> tuple[Node, ...]:
@@ -36,6 +39,10 @@ class Node(sympy.Expr):
 
     def _sympystr(self, printer) -> str:
         return f"{type(self).__name__}({', '.join(map(printer._print, self.args))})"
+
+    def where(self) -> str:
+        """What a letter of this node is that only its own line uses: the value of ε."""
+        return ""
 
     def infer(self, same, *shapes) -> tuple:
         raise NotImplementedError
@@ -121,6 +128,28 @@ def parameter(latex: str, shape: tuple, path: str) -> Tensor:
 def latex(node: sympy.Basic) -> str:
     """LaTeX of a node or an equation, in reading order."""
     return SizePrinter().doprint(node)
+
+
+@lru_cache(maxsize=4096)
+def statement(made: Tensor, node: Node) -> str:
+    """The whole line `made = node` as it is printed, with the indices of its cells, and what ε is behind it."""
+    left = below(made.name, node.cells) if node.cells else made.name
+    letters = dict.fromkeys(filter(None, _where(node)))
+    return "".join([f"{left} = {latex(node)}", *(rf",\quad {letter}" for letter in letters)])
+
+
+def below(name: str, indices: str) -> str:
+    r"""A name with indices below it: `\mathbf{M}_{ij}`; in braces where it has something there already, or where a row
+    is meant, `{\mathbf{Y}}_{[\,j\,]}`."""
+    if indices.startswith("["):
+        return rf"{{{name}}}_{{[\,{indices[1:-1]}\,]}}"
+    return rf"{{{name}}}_{{{indices}}}" if "_" in name else rf"{name}_{{{indices}}}"
+
+
+def _where(node: Node) -> Iterator[str]:
+    yield node.where()
+    for operand in node.operands:
+        yield from _where(operand)
 
 
 def equal(a: sympy.Expr, b: sympy.Expr) -> bool:

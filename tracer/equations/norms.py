@@ -5,6 +5,7 @@ from __future__ import annotations
 import sympy
 
 from tracer.equations.node import Node, broadcast
+from tracer.notation import number
 
 
 class LayerNorm(Node):
@@ -26,6 +27,9 @@ class LayerNorm(Node):
     def infer(self, same, *shapes):
         return broadcast(same, *shapes)
 
+    def where(self):
+        return rf"\epsilon = {number(float(self.args[0]))}"
+
     def run(self, size, x, gamma, *beta):
         centred = x - x.mean(dim=-1, keepdim=True)
         variance = (centred * centred).mean(dim=-1, keepdim=True)
@@ -43,10 +47,13 @@ class RMSNorm(Node):
 
     def _latex(self, printer):
         x, gamma = (operand.inside(printer) for operand in self.operands)
-        return rf"\frac{{{x}}}{{\sqrt{{\operatorname{{mean}}({x}^2) + \epsilon}}}} \odot {gamma}"
+        return rf"\frac{{{x}}}{{\sqrt{{\operatorname{{mean}}({{{x}}}^2) + \epsilon}}}} \odot {gamma}"
 
     def infer(self, same, *shapes):
         return broadcast(same, *shapes)
+
+    def where(self):
+        return rf"\epsilon = {number(float(self.args[0]))}"
 
     def run(self, size, x, gamma):
         return x / ((x * x).mean(dim=-1, keepdim=True) + float(self.args[0])).sqrt() * gamma

@@ -91,7 +91,7 @@ def lines(sizes: dict, config):
     for layer in range(sizes["L"]):
         x = block(page, layer, x, turn, mask, config.rms_norm_eps, sizes["attention"])
     made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
-    norm = RMSNorm(config.rms_norm_eps, x, page.parameter(r"\gamma_f", (D,), "model.norm.weight"))
+    norm = RMSNorm(config.rms_norm_eps, x, page.parameter(r"\boldsymbol{\gamma}_f", (D,), "model.norm.weight"))
     x = page.line("norm", "Last norm", made, norm, Place("model.norm"), WHY["norm"])
     made = page.tensor(r"\mathbf{Z}", (B, T, V), "logits")
     head = weight(r"\mathbf{W}_{\mathrm{vocab}}", (D, V), "lm_head.weight")
@@ -112,7 +112,7 @@ def block(whole: Page, layer: int, x: Tensor, turn: list[Tensor], mask, eps: flo
         return value @ weight(rf"\mathbf{{W}}_{{{name}}}{page.tag}", shape, page.path(f"{path}.weight"))
 
     def normed(value, name, path):
-        return RMSNorm(eps, value, page.parameter(rf"\gamma_{{{name}}}", (D,), f"{path}.weight"))
+        return RMSNorm(eps, value, page.parameter(rf"\boldsymbol{{\gamma}}_{{{name}}}", (D,), f"{path}.weight"))
 
     first, second = "input_layernorm", "post_attention_layernorm"
     n = write(
