@@ -2,10 +2,10 @@ r"""The value of a printed line, from its tree and the tensors that it names: nu
 
 What the notation leaves out is this much, and no more:
 
-- Matrices are the last two axes of a tensor; axes in front of them (inputs, heads) ride along by broadcasting. A vector
-  counts as one row, and an axis of size 1 in front may be left out.
-- μ, σ², mean, the length of a vector and the softmax are of the last axis. `X[n]` are rows by their numbers, from 0: the
-  axes of X in front of its matrices are the first ones of n.
+- Matrices are the last two axes of a tensor; axes in front of them (inputs, heads) ride along by broadcasting. A
+  vector counts as one row, and an axis of size 1 in front may be left out.
+- μ, σ², mean, the length of a vector and the softmax are of the last axis. `X[n]` are rows by their numbers, from 0:
+  the axes of X in front of its matrices are the first ones of n.
 - `x_{ij}` are the last two axes, `x_j` the last. On the left, i and j run over the axes of the shape beside the line.
 - A photo is `[C, H, W]`. `\mathcal{U}^{\mathrm{chw}}_P` and `^{\mathrm{hwc}}` say in which order a patch's numbers lie.
 """
@@ -18,10 +18,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tracer.checks.reading import Line, Tree, Unread
+from tracer.checks.operations import LAYOUTS, OPERATIONS, RELATIONS, matrix, unfold
+from tracer.checks.reading import Line, Tree
+from tracer.checks.signs import Unread
 
 Value = Callable[[str], np.ndarray]
-_erf = np.frompyfunc(math.erf, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -120,9 +121,9 @@ def _of(tree: Tree, scope: Scope) -> np.ndarray:
             *sizes, inner = rest
             return LAYOUTS[kind](_of(inner, scope), *(_size(size, scope) for size in sizes))
         case "all alike":
-            return np.repeat(_matrix(_of(rest[0], scope)), _size(rest[1], scope), axis=-2)
+            return np.repeat(matrix(_of(rest[0], scope)), _size(rest[1], scope), axis=-2)
         case "unfold":
-            return _unfold(rest[0], _size(rest[1], scope), _of(rest[2], scope))
+            return unfold(rest[0], _size(rest[1], scope), _of(rest[2], scope))
         case "swapped":
             made, *sizes = _of(rest[0], scope), *(_size(size, scope) for size in rest[1:])
             if list(made.shape[:2]) != sizes:
@@ -170,7 +171,7 @@ def _rows(whole: Tree, numbers: Tree, scope: Scope) -> np.ndarray:
 
 
 def _sliced(whole: Tree, axis: str, start: Tree | None, stop: Tree | None, scope: Scope) -> np.ndarray:
-    made = _matrix(_of(whole, scope))
+    made = matrix(_of(whole, scope))
     length = made.shape[-2 if axis == "rows" else -1]
     first = 0 if start is None else _size(start, scope)
     last = length if stop is None else _size(stop, scope)
@@ -180,8 +181,8 @@ def _sliced(whole: Tree, axis: str, start: Tree | None, stop: Tree | None, scope
 
 
 def _cases(rows: list[Tree], scope: Scope) -> np.ndarray:
-    """The value of the first row whose condition holds; an index that is new in a condition is one for which it does."""
-    made, open_cells = None, None
+    """The value of the row whose condition holds; an index that is new in a condition is one for which it does."""
+    made, open_cells = np.asarray(np.nan), np.asarray(True)
     for value, condition in rows:
         inner, holds = scope, np.asarray(True)
         if condition:
@@ -198,11 +199,9 @@ def _cases(rows: list[Tree], scope: Scope) -> np.ndarray:
         cells = _of(value, inner)
         if scope.vectors and holds.ndim:
             holds = holds[..., None]
-        if made is None:
-            made, open_cells = np.where(holds, cells, np.nan), ~holds
-        else:
-            here = open_cells & holds
-            made, open_cells = np.where(here, cells, made), open_cells & ~holds
+        if condition and (holds & ~open_cells).any():
+            raise Unread("two of its cases hold at once")
+        made, open_cells = np.where(open_cells & holds, cells, made), open_cells & ~holds
     if open_cells.any():
         raise Unread("none of its cases holds somewhere")
     return made
@@ -217,9 +216,15 @@ def _indices(tree: Tree) -> Iterator[str]:
     """The indices in a tree that run outside of it."""
     if tree[0] == "index":
         yield tree[1]
+    for inner in _inside(tree):
+        yield from _indices(inner)
+
+
+def _inside(tree: Tree) -> Iterator[Tree]:
+    """The trees that a tree is made of."""
     for inner in tree[1:]:
-        if isinstance(inner, tuple):
-            yield from _indices(inner) if inner and isinstance(inner[0], str) else (i for x in inner for i in _indices(x))
+        if isinstance(inner, tuple) and inner:
+            yield from (inner,) if isinstance(inner[0], str) else inner
 
 
 def _extent(index: str, tree: Tree, scope: Scope) -> np.ndarray:
@@ -244,143 +249,5 @@ def _stands(index: str, tree: Tree, scope: Scope) -> Iterator[tuple[int, int]]:
                 yield size, 0
             elif place[0] == "+" and place[1] == ("index", index) and len(place) == 3:
                 yield size, round(float(_of(place[2], scope)))
-    for inner in tree[1:]:
-        if isinstance(inner, tuple) and inner:
-            for one in (inner,) if isinstance(inner[0], str) else inner:
-                yield from _stands(index, one, scope)
-
-
-def _matrix(x: np.ndarray) -> np.ndarray:
-    """A vector as one row."""
-    return x[None] if x.ndim == 1 else x
-
-
-def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    if not left.ndim or not right.ndim:
-        return left * right
-    return _matrix(left) @ _matrix(right)
-
-
-def _joined(axis: int):
-    def join(*tensors: np.ndarray) -> np.ndarray:
-        tensors = [_matrix(tensor) for tensor in tensors]
-        lead = np.broadcast_shapes(*(tensor.shape[:-2] for tensor in tensors))
-        return np.concatenate([np.broadcast_to(x, lead + x.shape[-2:]) for x in tensors], axis=axis)
-
-    return join
-
-
-def _power(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
-    if x.ndim and exponent.ndim == 0 and exponent != 2:
-        raise Unread(f"a tensor to the power of {exponent:g}: only squares of its cells are known")
-    return x**exponent
-
-
-def _softmax(x: np.ndarray) -> np.ndarray:
-    powers = np.exp(x - x.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
-
-
-def _turned(x: np.ndarray) -> np.ndarray:
-    half = x.shape[-1] // 2
-    return np.concatenate([-x[..., half:], x[..., :half]], axis=-1)
-
-
-def _unrolled(kernels: np.ndarray) -> np.ndarray:
-    """Kernels `[D, C, P, P]` as the columns of a matrix, channel after channel."""
-    if kernels.ndim != 4:
-        raise Unread(f"expected kernels [D, C, P, P], got {list(kernels.shape)}")
-    return kernels.reshape(len(kernels), -1).T
-
-
-def _unfold(order: str, side: int, image: np.ndarray) -> np.ndarray:
-    """The patches of photos `[…, C, H, W]`, row by row; the numbers of each in the order that is printed."""
-    if sorted(order) != ["c", "h", "w"] or image.ndim < 3:
-        raise Unread(f"expected an order of c, h and w and a photo, got {order} and {list(image.shape)}")
-    *lead, channels, height, width = image.shape
-    cut = image.reshape(*lead, channels, height // side, side, width // side, side)
-    inside = {"c": -5, "h": -3, "w": -1}
-    front = list(range(len(lead)))
-    axes = [axis + cut.ndim for axis in (-4, -2, *(inside[letter] for letter in order))]
-    return cut.transpose(*front, *axes).reshape(*lead, -1, channels * side * side)
-
-
-def _fold(cells: np.ndarray, side: int) -> np.ndarray:
-    """A grid of cells `[…, n, m, P²K]`, each P rows of P pixels of K numbers, as one picture `[…, nP, mP, K]`."""
-    *lead, rows, columns, numbers = cells.shape
-    cells = cells.reshape(*lead, rows, columns, side, side, numbers // side**2)
-    return cells.swapaxes(-4, -3).reshape(*lead, rows * side, columns * side, -1)
-
-
-def _heads(x: np.ndarray, count: int) -> np.ndarray:
-    return x.reshape(*x.shape[:-1], count, x.shape[-1] // count).swapaxes(-3, -2)
-
-
-def _concat(x: np.ndarray, count: int) -> np.ndarray:
-    if x.ndim < 3 or x.shape[-3] != count:
-        raise Unread(f"{count} heads were to be joined, got {list(x.shape)}")
-    return x.swapaxes(-3, -2).reshape(*x.shape[:-3], x.shape[-2], -1)
-
-
-def _parted(x: np.ndarray, index: int) -> np.ndarray:
-    if not 0 <= index < len(x):
-        raise Unread(f"there are {len(x)} parts, counted from 0; it takes {index}")
-    return x[index]
-
-
-def _repeated(x: np.ndarray, count: int) -> np.ndarray:
-    if x.ndim < 3 or count % x.shape[-3]:
-        raise Unread(f"{list(x.shape)} can't become {count} heads")
-    return np.repeat(x, count // x.shape[-3], axis=-3)
-
-
-LAYOUTS = {
-    "part": _parted,
-    "grid": lambda x, rows, columns: x.reshape(*x.shape[:-2], rows, columns, x.shape[-1]),
-    "heads": _heads,
-    "concat": _concat,
-    "split": lambda x, parts: np.moveaxis(x.reshape(*x.shape[:-1], parts, -1), -2, 0),
-    "unflatten": lambda x, length: x.reshape(length, -1, *x.shape[1:]),
-    "repeat": _repeated,
-    "fold": _fold,
-}
-"""What moves numbers, with the sizes that stand below its word."""
-
-OPERATIONS = {
-    "+": lambda *terms: sum(terms[1:], start=terms[0]),
-    "-": np.negative,
-    "product": _product,
-    "times": np.multiply,
-    "over": np.divide,
-    "root": np.sqrt,
-    "power": _power,
-    "exp": np.exp,
-    "transposed": lambda x: _matrix(x).swapaxes(-2, -1),
-    "mean": lambda x: x.mean(axis=-1, keepdims=True),
-    "variance": lambda x: x.var(axis=-1, keepdims=True),
-    "norm": lambda x: np.sqrt((x * x).sum(axis=-1, keepdims=True)),
-    "below": _joined(-2),
-    "beside": _joined(-1),
-    "min": np.minimum,
-    "max": np.maximum,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tanh": np.tanh,
-    "softmax": _softmax,
-    "ReLU": lambda x: np.maximum(x, 0),
-    "SiLU": lambda x: x / (1 + np.exp(-x)),
-    "GELU": lambda x: x * (1 + _erf(x / math.sqrt(2)).astype(float)) / 2,
-    "GELU by tanh": lambda x: x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
-    "unroll": _unrolled,
-    "flatten": lambda x: x.reshape(-1, *x.shape[2:]),
-    "turn": _turned,
-}
-"""What computes, from the values of its operands."""
-
-RELATIONS = {
-    "=": np.equal,
-    "<": np.less,
-    ">": np.greater,
-    "≤": np.less_equal,
-    "≥": np.greater_equal,
-}
+    for inner in _inside(tree):
+        yield from _stands(index, inner, scope)

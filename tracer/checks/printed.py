@@ -17,7 +17,8 @@ import torch
 
 from tracer import notation
 from tracer.checks.evaluating import evaluate
-from tracer.checks.reading import Unread, read
+from tracer.checks.reading import read
+from tracer.checks.signs import Unread
 from tracer.model import Inputs, Model, Spec, seeded
 from tracer.quoting import quoted
 from tracer.record import Trace
@@ -27,6 +28,8 @@ from tracer.tracing import AT_HAND, assemble, record_or_explain
 
 EXACT = 1e-12
 """Largest error of what is printed, as a share of the largest value, in float64."""
+FAR = 1e30
+"""Numbers beyond it stand for infinities: some masks have the lowest one of float32 for -∞."""
 NEAR = 2
 """How many times the error of the executed equation that of the printed one may be, where the code itself computes in
 less than float64."""
@@ -116,18 +119,19 @@ class Tensors:
         if tensor is None:
             raise Unread(f"{quoted(of)} was not kept")
         tensor = tensor.detach().cpu()
-        array = (tensor.double() if tensor.is_floating_point() else tensor).numpy()
+        array = (tensor.double() if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor).numpy()
         return array.swapaxes(-2, -1) if of.endswith(".T") else array
 
 
 def relative(made: np.ndarray, ran: np.ndarray) -> float:
-    """max|made - ran| / max|ran| over finite numbers; equal infinities count 0, and so does NaN in both."""
+    """max|made - ran| / max|ran|; equal infinities count 0, and so does NaN in both. A number beyond `FAR` is compared
+    with itself, and no other with it."""
     made, ran = made.astype(float), ran.astype(float)
-    same = (made == ran) | (np.isnan(made) & np.isnan(ran))
+    same, size = (made == ran) | (np.isnan(made) & np.isnan(ran)), np.abs(ran)
+    largest = size[size <= FAR].max(initial=0) or 1.0
     with np.errstate(all="ignore"):
-        off = np.where(same, 0, np.abs(made - ran))
-    largest = np.abs(ran[np.isfinite(ran)]).max(initial=0)
-    return float(off.max(initial=0) / (largest or 1.0))
+        off = np.where(same, 0, np.abs(made - ran) / np.where((size > FAR) & np.isfinite(size), size, largest))
+    return float(off.max(initial=0))
 
 
 def elsewhere(trace: Trace, model: Model) -> tuple[Trace, torch.nn.Module, Inputs]:

@@ -10,23 +10,18 @@ first. A lower letter that is no name is an index.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
-from functools import lru_cache
 from typing import NamedTuple
 
+from tracer.checks.signs import Signs, Unread
 from tracer.quoting import quoted
 
 Tree = tuple
 
 
-class Unread(ValueError):
-    """An equation that is not of the grammar, or that has no value, said in one sentence."""
-
-
 class Line(NamedTuple):
-    """One printed line: the name on the left with the indices of its cells or of its rows, the right side, the two sides
-    of what it is only true since, and what ε is."""
+    """One printed line: the name on the left with the indices of its cells or of its rows, the right side, the two
+    sides of what it is only true since, and what ε is."""
 
     name: str
     cells: tuple[str, ...]
@@ -36,67 +31,23 @@ class Line(NamedTuple):
     epsilon: Tree | None
 
 
-_TOKEN = re.compile(r"\\(?:text|operatorname)\{[^{}]*\}|\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\S")
-_SPACES = {r"\,", r"\ ", r"\;", r"\quad"}
 RELATIONS = {"=": "=", "<": "<", ">": ">", r"\le": "≤", r"\ge": "≥"}
 FUNCTIONS = {r"\min": "min", r"\max": "max", r"\sin": "sin", r"\cos": "cos", r"\tanh": "tanh"}
+BEGIN = ("{", r"\frac", r"\sqrt", r"\epsilon", r"\infty", r"\sum", r"\begin", r"\mathcal", r"\mu", r"\sigma")
+"""Signs that a factor begins with, besides names, numbers, letters, words and brackets."""
 SIZED = ("heads", "concat", "split", "unflatten", "repeat", "fold")
 """Words that a size stands below."""
 PLAIN = ("softmax", "GELU", "ReLU", "SiLU", "mean", "unroll", "flatten", "turn")
 """Words that nothing stands below."""
 
 
-def tokens(latex: str) -> tuple[str, ...]:
-    """The signs of a printed line, without those that only make room."""
-    return tuple(token for token in _TOKEN.findall(latex) if token not in _SPACES)
-
-
 def read(latex: str, names: Collection[str]) -> Line:
     """The tree of a printed line. Unread, in a sentence that quotes where, for anything that is not of the grammar."""
-    return _Reader(tokens(latex), _by_first(frozenset(names))).line()
+    return _Reader(latex, names).line()
 
 
-@lru_cache(maxsize=8)
-def _by_first(names: frozenset[str]) -> dict[str, list[tuple[tuple[str, ...], str]]]:
-    """The names by the first of their signs, the longest first."""
-    found: dict[str, list] = {}
-    for name in names:
-        signs = tokens(name)
-        found.setdefault(signs[0], []).append((signs, name))
-    return {first: sorted(those, key=lambda one: -len(one[0])) for first, those in found.items()}
-
-
-class _Reader:
+class _Reader(Signs):
     """Reads one line from left to right, with one method for each rule of the grammar."""
-
-    def __init__(self, signs: tuple[str, ...], names: dict):
-        self.signs, self.names, self.at = (*signs, ""), names, 0
-
-    @property
-    def next(self) -> str:
-        return self.signs[self.at]
-
-    def take(self, *wanted: str) -> str:
-        """The next sign if it is one of these, else ""."""
-        if self.next not in wanted or not self.next:
-            return ""
-        self.at += 1
-        return self.signs[self.at - 1]
-
-    def follows(self, *wanted: str) -> bool:
-        """Whether these signs come next; they are taken then."""
-        if self.signs[self.at : self.at + len(wanted)] != wanted:
-            return False
-        self.at += len(wanted)
-        return True
-
-    def expect(self, *wanted: str) -> None:
-        if not self.follows(*wanted):
-            self.fail("".join(wanted))
-
-    def fail(self, expected: str):
-        rest = "".join(self.signs[self.at : self.at + 12])
-        raise Unread(f"expected {expected} at {quoted(rest)}" if rest else f"expected {expected} at its end")
 
     def line(self) -> Line:
         left = self.factor()
@@ -157,15 +108,10 @@ class _Reader:
     def begins(self) -> bool:
         """Whether a factor comes next."""
         sign = self.next
-        return bool(sign) and (
-            sign in self.names
-            or sign[0].isdigit()
-            or sign.isalpha()
-            or sign in ("{", r"\frac", r"\sqrt", r"\epsilon", r"\infty", r"\sum", r"\begin", r"\mathcal", r"\mu", r"\sigma")
-            or sign in FUNCTIONS
-            or sign.startswith(r"\operatorname")
-            or (sign == r"\left" and self.signs[self.at + 1] in ("(", "[", r"\lVert"))
-        )
+        if sign == r"\left":
+            return self.signs[self.at + 1] in ("(", "[", r"\lVert")
+        known = sign in self.names or sign in FUNCTIONS or sign in BEGIN
+        return known or sign.isalnum() or sign.startswith(r"\operatorname")
 
     def factor(self) -> Tree:
         r"""A primary with what stands above and below it: `("transposed", x)`, `("power", x, n)`,
@@ -227,9 +173,8 @@ class _Reader:
 
     def primary(self) -> Tree:
         """A name, a number, an index, something in brackets, or a function of something."""
-        for signs, name in self.names.get(self.next, ()):
-            if self.follows(*signs):
-                return ("name", name)
+        if name := self.name():
+            return ("name", name)
         sign = self.next
         self.at += 1
         if sign[:1].isdigit():
@@ -336,7 +281,7 @@ class _Reader:
         return ("unfold", order, self.braces(), self.round())
 
     def cases(self) -> Tree:
-        """`("cases", (value, condition), …)`; a condition is a tuple of relations, one of which holds, or () for else."""
+        """`("cases", (value, condition), …)`; a condition is a tuple of relations, one of which holds; () is else."""
         self.expect("{", *"cases", "}")
         rows = []
         while True:
@@ -381,16 +326,14 @@ class _Reader:
         if self.take("["):
             return self.square()
         self.expect("(")
-        if self.follows("0", ",", "1", ",", r"\ldots", ","):
-            made = ("counting", self.sum())
-        else:
-            made = self.sum()
+        counts = self.follows("0", ",", "1", ",", r"\ldots", ",")
+        made = ("counting", self.sum()) if counts else self.sum()
         self.expect(r"\right", ")")
         return made
 
     def square(self) -> Tree:
-        r"""`("below", a, b)` of `[a ; b]`, `("beside", a, b)` of `[a , b]`, `("all alike", x, n)` of `[x ; … ; x]_n`, and
-        `("for all", j, relation)` of `[a = b for all j]`, which is 1 or 0."""
+        """`("below", a, b)` of `[a ; b]`, `("beside", a, b)` of `[a , b]`, `("all alike", x, n)` of `[x ; … ; x]_n`,
+        and `("for all", j, relation)` of `[a = b for all j]`, which is 1 or 0."""
         first = self.sum()
         if sign := self.take(*RELATIONS):
             said = (RELATIONS[sign], first, self.sum())

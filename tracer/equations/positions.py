@@ -20,9 +20,7 @@ class Sinusoids(Node):
 
     def _latex(self, printer):
         angle = rf"\left(i \,/\, 10000^{{2k/{printer._print(self.args[1])}}}\right)"
-        return (
-            rf"\begin{{cases}} \sin{angle} & j = 2k \\ \cos{angle} & j = 2k + 1 \end{{cases}}"
-        )
+        return rf"\begin{{cases}} \sin{angle} & j = 2k \\ \cos{angle} & j = 2k + 1 \end{{cases}}"
 
     def infer(self, same):
         return self.args

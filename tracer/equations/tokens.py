@@ -8,8 +8,9 @@ from tracer.equations.node import Node, ShapeError, broadcast
 
 
 class Patches(Node):
-    """The unfold operator: `[B, C, H, W]` to `[B, N, P²C]`, patches in raster order, each flattened channels-last, which is
-    printed as hwc: row, column, channel.
+    """The unfold operator: `[B, C, H, W]` to `[B, N, P²C]`, patches in raster order, each flattened channels-last.
+
+    It is printed with the order of a patch's numbers, hwc: row, column, channel.
 
     Source: Dosovitskiy et al. 2021, section 3.1.
     """

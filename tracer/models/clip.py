@@ -196,7 +196,8 @@ def ended(tokens: torch.Tensor) -> torch.Tensor:
 
 WHY = {
     "patches": "A transformer takes a sequence, so the photo becomes one: squares of P × P pixels, read row by row, "
-    "each flattened to a vector. Pixels were normalised before, so that 0 is a usual brightness; here they only move.",
+    "each flattened pixel by pixel (hwc: row, column, channel). Pixels were normalised before, so that 0 is a usual "
+    "brightness; here they only move.",
     "embedding": "A learned matrix, the same for every patch, turns each patch into a token of D numbers. Similar "
     "content can lie close together there.",
     "cls": "One more token, a vector of parameters that is the same for every photo, is put in front. It holds no "

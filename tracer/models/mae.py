@@ -127,8 +127,8 @@ def tower(page: Page, x: Tensor, part: str, last: str, count: int, mark: str = "
 
 
 WHY = {
-    "patches": "The surface is cut to squares of P × P pixels, read row by row, each flattened to a vector. These "
-    "pixels are also what is to be predicted in the end.",
+    "patches": "The surface is cut to squares of P × P pixels, read row by row, each flattened pixel by pixel "
+    "(hwc: row, column, channel). These pixels are also what is to be predicted in the end.",
     "embedding": "A learned matrix, the same for every patch, turns its pixels into a token of D numbers. Every patch "
     "is embedded here, also those that will be hidden.",
     "position": "A learned vector for each place is added. It must come before patches are taken away: afterwards "
