@@ -73,7 +73,7 @@ CASES = {
     ),
     "layer norm": (
         LayerNorm(1e-6, X, GAMMA, BETA),
-        r"\frac{\mathbf{X} - \mu(\mathbf{X})}{\sqrt{\sigma^2(\mathbf{X}) + \epsilon}} \odot \boldsymbol{\gamma} + "
+        r"\frac{\mathbf{X} - \mu(\mathbf{X})}{\sqrt{\sigma^2(\mathbf{X}) + 10^{-6}}} \odot \boldsymbol{\gamma} + "
         r"\boldsymbol{\beta}",
         (B, S, D),
         lambda v: F.layer_norm(v["x"], (12,), v["gamma"], v["beta"], 1e-6),

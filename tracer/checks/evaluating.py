@@ -27,11 +27,10 @@ Value = Callable[[str], np.ndarray]
 
 @dataclass(frozen=True)
 class Scope:
-    """What letters are worth: `value(name)` of tensors and sizes, ε, and each index as whole numbers whose last `axes`
+    """What letters are worth: `value(name)` of tensors and sizes, and each index as whole numbers whose last `axes`
     axes are those that indices run over. `vectors` says that a cell is a row."""
 
     value: Value
-    epsilon: float | None = None
     indices: Mapping[str, np.ndarray] = field(default_factory=dict)
     axes: int = 0
     vectors: bool = False
@@ -52,8 +51,6 @@ def evaluate(line: Line, value: Value, shape: tuple[int, ...]) -> np.ndarray:
             scope = Scope(value)
             if line.since and not np.all(_of(line.since[0], scope) == _of(line.since[1], scope)):
                 raise Unread("what it is only true since does not hold")
-            if line.epsilon:
-                scope = replace(scope, epsilon=float(_of(line.epsilon, scope)))
             letters = line.cells + line.rows
             runs = shape[-2:-1] if line.rows else shape[len(shape) - len(letters) :]
             if len(runs) != len(letters):
@@ -88,10 +85,6 @@ def _of(tree: Tree, scope: Scope) -> np.ndarray:
             return np.asarray(scope.value(rest[0]))
         case "number":
             return np.asarray(rest[0])
-        case "epsilon":
-            if scope.epsilon is None:
-                raise Unread("ε has no value")
-            return np.asarray(scope.epsilon)
         case "index":
             if rest[0] not in scope.indices:
                 raise Unread(f"{rest[0]} is no tensor, no size and no index that runs")

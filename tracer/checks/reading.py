@@ -1,8 +1,8 @@
 r"""The grammar of the equations that are printed: LaTeX to a tree, with nothing known of how it is run.
 
 A line is `name = expression`, or `name_{ij} = expression` where the right side says one cell, or `{name}_{[j]} = …`
-where it says one row. Behind it may stand `\text{since } a = b` and `, \epsilon = number`. A tree is a tuple, its first
-entry says what it is; every method of `_Reader` shows what it makes.
+where it says one row. Behind it may stand `\text{since } a = b`. A tree is a tuple, its first entry says what it is;
+every method of `_Reader` shows what it makes.
 
 Only the names that are given are names: of tensors and of sizes, each by the LaTeX that it is printed as, the longest
 first. A lower letter that is no name is an index.
@@ -20,20 +20,19 @@ Tree = tuple
 
 
 class Line(NamedTuple):
-    """One printed line: the name on the left with the indices of its cells or of its rows, the right side, the two
-    sides of what it is only true since, and what ε is."""
+    """One printed line: the name on the left with the indices of its cells or of its rows, the right side, and the two
+    sides of what it is only true since."""
 
     name: str
     cells: tuple[str, ...]
     rows: tuple[str, ...]
     right: Tree
     since: tuple[Tree, Tree] | None
-    epsilon: Tree | None
 
 
 RELATIONS = {"=": "=", "<": "<", ">": ">", r"\le": "≤", r"\ge": "≥"}
 FUNCTIONS = {r"\min": "min", r"\max": "max", r"\sin": "sin", r"\cos": "cos", r"\tanh": "tanh"}
-BEGIN = ("{", r"\frac", r"\sqrt", r"\epsilon", r"\infty", r"\sum", r"\begin", r"\mathcal", r"\mu", r"\sigma")
+BEGIN = ("{", r"\frac", r"\sqrt", r"\infty", r"\sum", r"\begin", r"\mathcal", r"\mu", r"\sigma")
 """Signs that a factor begins with, besides names, numbers, letters, words and brackets."""
 SIZED = ("heads", "concat", "split", "unflatten", "repeat", "fold")
 """Words that a size stands below."""
@@ -59,18 +58,15 @@ class _Reader(Signs):
         if left[0] != "name":
             raise Unread("expected the name of a tensor on the left")
         self.expect("=")
-        right, since, epsilon = self.sum(), None, None
+        right, since = self.sum(), None
         if self.take(r"\text{since }"):
             said = self.relation()
             if said[0] != "=":
                 self.fail("=")
             since = said[1:]
-        if self.take(","):
-            self.expect(r"\epsilon", "=")
-            epsilon = self.sum()
         if self.next:
             self.fail("the end")
-        return Line(left[1], cells, rows, right, since, epsilon)
+        return Line(left[1], cells, rows, right, since)
 
     def letters(self, indices: tuple[Tree, ...]) -> tuple[str, ...]:
         if not all(index[0] == "index" for index in indices) or len(set(indices)) < len(indices):
@@ -191,7 +187,6 @@ class _Reader(Signs):
             return self.word(sign[len(r"\operatorname{") : -1])
         known = {
             "{": self.braces,
-            r"\epsilon": lambda: ("epsilon",),
             r"\infty": lambda: ("number", float("inf")),
             r"\frac": self.fraction,
             r"\sqrt": lambda: ("root", self.group()),

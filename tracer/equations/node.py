@@ -8,7 +8,6 @@ Batch and head axes ride along in front of the last two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 
 import sympy
@@ -39,10 +38,6 @@ class Node(sympy.Expr):
 
     def _sympystr(self, printer) -> str:
         return f"{type(self).__name__}({', '.join(map(printer._print, self.args))})"
-
-    def where(self) -> str:
-        """What a letter of this node is that only its own line uses: the value of ε."""
-        return ""
 
     def infer(self, same, *shapes) -> tuple:
         raise NotImplementedError
@@ -130,12 +125,9 @@ def latex(node: sympy.Basic) -> str:
     return SizePrinter().doprint(node)
 
 
-@lru_cache(maxsize=4096)
 def statement(made: Tensor, node: Node) -> str:
-    """The whole line `made = node` as it is printed, with the indices of its cells, and what ε is behind it."""
-    left = below(made.name, node.cells) if node.cells else made.name
-    letters = dict.fromkeys(filter(None, _where(node)))
-    return "".join([f"{left} = {latex(node)}", *(rf",\quad {letter}" for letter in letters)])
+    """The whole line `made = node` as it is printed, with the indices of its cells."""
+    return f"{below(made.name, node.cells) if node.cells else made.name} = {latex(node)}"
 
 
 def below(name: str, indices: str) -> str:
@@ -144,12 +136,6 @@ def below(name: str, indices: str) -> str:
     if indices.startswith("["):
         return rf"{{{name}}}_{{[\,{indices[1:-1]}\,]}}"
     return rf"{{{name}}}_{{{indices}}}" if "_" in name else rf"{name}_{{{indices}}}"
-
-
-def _where(node: Node) -> Iterator[str]:
-    yield node.where()
-    for operand in node.operands:
-        yield from _where(operand)
 
 
 def equal(a: sympy.Expr, b: sympy.Expr) -> bool:

@@ -21,14 +21,11 @@ class LayerNorm(Node):
 
     def _latex(self, printer):
         x, gamma, *beta = (operand.inside(printer) for operand in self.operands)
-        deviation = rf"\sqrt{{\sigma^2({x}) + \epsilon}}"
+        deviation = rf"\sqrt{{\sigma^2({x}) + {number(float(self.args[0]))}}}"
         return rf"\frac{{{x} - \mu({x})}}{{{deviation}}} \odot {' + '.join([gamma, *beta])}"
 
     def infer(self, same, *shapes):
         return broadcast(same, *shapes)
-
-    def where(self):
-        return rf"\epsilon = {number(float(self.args[0]))}"
 
     def run(self, size, x, gamma, *beta):
         centred = x - x.mean(dim=-1, keepdim=True)
@@ -47,13 +44,11 @@ class RMSNorm(Node):
 
     def _latex(self, printer):
         x, gamma = (operand.inside(printer) for operand in self.operands)
-        return rf"\frac{{{x}}}{{\sqrt{{\operatorname{{mean}}({{{x}}}^2) + \epsilon}}}} \odot {gamma}"
+        mean = rf"\operatorname{{mean}}({{{x}}}^2) + {number(float(self.args[0]))}"
+        return rf"\frac{{{x}}}{{\sqrt{{{mean}}}}} \odot {gamma}"
 
     def infer(self, same, *shapes):
         return broadcast(same, *shapes)
-
-    def where(self):
-        return rf"\epsilon = {number(float(self.args[0]))}"
 
     def run(self, size, x, gamma):
         return x / ((x * x).mean(dim=-1, keepdim=True) + float(self.args[0])).sqrt() * gamma
