@@ -10,6 +10,7 @@ import torch
 from equations import choices, printed
 
 import tracer
+from pages.shared.texts import in_the_code
 from tracer import models, sources, verify
 from tracer.checks import evaluating, operations, reading, signs
 from tracer.checks.evaluating import evaluate
@@ -207,10 +208,10 @@ def test_letters_that_the_page_names():
     trace = made("vit", {}).trace()
     assert r"\mathcal{U}^{\mathrm{hwc}}_{P}" in trace.step("patches").latex
     assert "hwc: row, column, channel" in trace.step("patches").why
-    assert [(name.of, name.transposed) for name in trace.step("block1.attention.query").names] == [
-        ("parameter block1.attention.query.weight", True),
-        ("parameter block1.attention.query.bias", False),
-    ]
+    assert in_the_code(trace.step("block1.attention.query").names) == (
+        r"In the code, $\mathbf{W}_{Q}^{(1)}$ is `block1.attention.query.weight.T`, "
+        r"$\mathbf{b}_{Q}^{(1)}$ is `block1.attention.query.bias`."
+    )
 
 
 def test_every_equation_has_its_mathml():

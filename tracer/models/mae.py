@@ -122,7 +122,7 @@ def tower(page: Page, x: Tensor, part: str, last: str, count: int, mark: str = "
         page.lines += block_lines(layer, x, part=part, tower=mark)
         x = page.lines[-1].tensor
     made = page.tensor(last, x.shape, f"{part}.norm")
-    equation = page.norm(x, f"f,{part[:3]}", f"{part}.norm")
+    equation = page.norm(x, rf"f,\mathrm{{{part[:3]}}}", f"{part}.norm")
     return page.line("norm", f"Last norm of the {part}", made, equation, Place(f"{part}.norm"), WHY["norm"])
 
 
