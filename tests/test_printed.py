@@ -18,6 +18,7 @@ from tracer.checks.printed import differences, elsewhere, names
 from tracer.checks.printed import printed as faults
 from tracer.checks.reading import read
 from tracer.checks.signs import Unread
+from tracer.equations import statement
 from tracer.views import to_html
 
 FOREIGN = ("torchvision:vit_b_16", "timm:vit_tiny_patch16_224", "hf:bert", "hf:gpt2", "hf:llama", "hf:vit")
@@ -183,6 +184,16 @@ def test_verify_says_which_step_prints_what_did_not_run():
     assert len(told) == 1 and "step 'mask' prints" in told[0] and "none of its cases holds" in told[0]
 
 
+def test_a_model_that_does_not_run_elsewhere_is_told():
+    def fails(**sizes):
+        raise RuntimeError("no net at these sizes\nand more")
+
+    model = made("nanogpt", {})
+    model.spec = replace(model.spec, net=fails)
+    (told,) = faults(model.trace(keep=2**30, prove=False), model, model.inputs())
+    assert told.endswith("the model did not run there (no net at these sizes)")
+
+
 def test_no_two_things_have_one_name():
     trace = made("clip", {}).trace()
     assert all(len(things) == 1 for things in names(trace).values())
@@ -207,11 +218,19 @@ def test_letters_that_the_page_names():
     assert r"\mathcal{U}^{\mathrm{chw}}_{P}" in latex["patches"]
     trace = made("vit", {}).trace()
     assert r"\mathcal{U}^{\mathrm{hwc}}_{P}" in trace.step("patches").latex
-    assert "hwc: row, column, channel" in trace.step("patches").why
     assert in_the_code(trace.step("block1.attention.query").names) == (
         r"In the code, $\mathbf{W}_{Q}^{(1)}$ is `block1.attention.query.weight.T`, "
         r"$\mathbf{b}_{Q}^{(1)}$ is `block1.attention.query.bias`."
     )
+
+
+@pytest.mark.parametrize("name", [*models.names(), *FOREIGN])
+def test_the_order_of_pixels_is_explained_where_it_is_printed(name):
+    spec, said = models.spec_of(name), {"hwc": "hwc: row, column, channel", "chw": "chw: channel, row, column"}
+    options = next(choices(spec))
+    for line in spec.lines({**spec.sizes, **options}):
+        printed_orders = [order for order in said if rf"\mathrm{{{order}}}" in statement(line.tensor, line.equation)]
+        assert all(said[order] in " ".join(line.why.split()) for order in printed_orders), line.id
 
 
 def test_every_equation_has_its_mathml():
