@@ -3,6 +3,7 @@
 import ast
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,8 +15,7 @@ from pages.shared.texts import in_the_code
 from tracer import models, sources, verify
 from tracer.checks import evaluating, operations, reading, signs
 from tracer.checks.evaluating import evaluate
-from tracer.checks.printed import differences, elsewhere, names
-from tracer.checks.printed import printed as faults
+from tracer.checks.printed import differences, elsewhere, names, problems
 from tracer.checks.reading import read
 from tracer.checks.signs import Unread
 from tracer.equations import statement
@@ -34,14 +34,15 @@ def made(name: str, options: dict):
     return tracer.load(name, **sizes, **{size: 2 for size in spec.sizes if size[0] == "L"}, **options)
 
 
-def said(model) -> list[str]:
-    with torch.no_grad():
-        return list(faults(model.trace(keep=2**30), model, model.inputs()))
+def told(model, trace=None, **given) -> list[str]:
+    """What is said of what a model prints, or of a trace instead of its own."""
+    trace = trace or model.trace(keep=2**30, **given)
+    return list(problems(SimpleNamespace(trace=trace, model=model, inputs=model.inputs())))
 
 
 @pytest.mark.parametrize(("name", "options"), CASES, ids=[" ".join(map(str, (n, *o.values()))) for n, o in CASES])
 def test_what_is_printed_is_what_ran(name, options):
-    assert said(made(name, options)) == []
+    assert told(made(name, options)) == []
 
 
 def test_every_example_with_steps_is_read():
@@ -180,8 +181,8 @@ def test_verify_says_which_step_prints_what_did_not_run():
     steps = [replace(s, latex=s.latex.replace("<", r"\le")) if s.id == "mask" else s for s in trace.steps]
     steps = [replace(s, latex=s.latex.replace(r"\le i", "< i")) if s.id == "mask" else s for s in steps]
     model.trace = lambda **given: replace(trace, steps=tuple(steps))
-    told = [line for line in verify.failures(verify.report(model)) if "mask" in line]
-    assert len(told) == 1 and "step 'mask' prints" in told[0] and "none of its cases holds" in told[0]
+    said = [line for line in verify.failures(verify.report(model)) if "mask" in line]
+    assert len(said) == 1 and "step 'mask' prints" in said[0] and "none of its cases holds" in said[0]
 
 
 def test_a_model_that_does_not_run_elsewhere_is_told():
@@ -190,8 +191,8 @@ def test_a_model_that_does_not_run_elsewhere_is_told():
 
     model = made("nanogpt", {})
     model.spec = replace(model.spec, net=fails)
-    (told,) = faults(model.trace(keep=2**30, prove=False), model, model.inputs())
-    assert told.endswith("the model did not run there (no net at these sizes)")
+    (said,) = told(model, prove=False)
+    assert said.endswith("the model did not run there (no net at these sizes)")
 
 
 def test_no_two_things_have_one_name():
@@ -205,9 +206,9 @@ def test_two_things_of_one_name_are_told():
     trace = model.trace(keep=2**30)
     twice = [replace(s, symbol="D") if s.id == "block1.norm1" else s for s in trace.steps]
     twice = [replace(s, symbol=twice[0].symbol) if s.id == "block2.norm1" else s for s in twice]
-    told = [line for line in faults(replace(trace, steps=tuple(twice)), model, model.inputs()) if "is the name" in line]
-    assert told[0].startswith(rf"'{twice[0].symbol}' is the name of ".replace("\\", "\\\\"))
-    assert any(line.startswith("'D' is the name of 'step block1.norm1' and 'size'") for line in told)
+    said = [line for line in told(model, replace(trace, steps=tuple(twice))) if "is the name" in line]
+    assert said[0].startswith(rf"'{twice[0].symbol}' is the name of ".replace("\\", "\\\\"))
+    assert any(line.startswith("'D' is the name of 'step block1.norm1' and 'size'") for line in said)
 
 
 def test_letters_that_the_page_names():

@@ -35,24 +35,24 @@ NEAR = 2
 less than float64."""
 
 
-def printed(trace: Trace, model: Model, inputs: Inputs) -> Iterator[str]:
+def problems(run) -> Iterator[str]:
     """One sentence for each equation whose LaTeX does not give what ran, and for each name that stands for two things.
 
-    `inputs` are what the run was given. The same strings are then read for a run of the same net at the first of its
-    probe sizes, in float64 and with other weights: what a batch of one, a γ of ones or the tolerance of float32 hides
-    in the run itself is wrong there.
+    `run` has the `trace`, the `model`, and the `inputs` that it was given. The same strings are then read for a run of
+    the same net at the first of its probe sizes, in float64 and with other weights: what a batch of one, a γ of ones or
+    the tolerance of float32 hides in the run itself is wrong there.
     """
-    if not trace.steps:
+    if not run.trace.steps:
         return
-    wrong = dict(differences(trace, model.net, inputs))
+    wrong = dict(differences(run.trace, run.model.net, run.inputs))
     yield from wrong.values()
     try:
-        run = elsewhere(trace, model)
+        there = elsewhere(run.trace, run.model)
     except Exception as error:  # the model's own error at another size
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         yield f"what is printed was not read at other sizes: the model did not run there ({reason})"
         return
-    for where, said in differences(*run, exact=True):
+    for where, said in differences(*there, exact=True):
         if where not in wrong:
             yield f"at other sizes, {said}"
 
