@@ -73,6 +73,8 @@ HOSTILE = {
     "LaTeX that leaves the equation": put(r"x$ \textbf{y} $z", "steps", 1, "latex"),
     "LaTeX that ends the document": put(r"\end{document}", "steps", 1, "latex"),
     "LaTeX that comments out": put("x % y", "steps", 1, "latex"),
+    "a letter that reads files": put([{"symbol": r"\input{x}", "of": "input x"}], "steps", 0, "names"),
+    "a letter that fetches a picture": put([{"symbol": "x", "of": "input `![](//x.y/z)`"}], "steps", 0, "names"),
     "an operand of three": put([], "steps", 0, "product"),
     "a symbol that is code": put("B; import os", "symbols", 0, "name"),
     "one symbol twice": put("B", "symbols", 2, "name"),

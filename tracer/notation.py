@@ -153,6 +153,13 @@ def _latex(expression: sympy.Expr) -> str:
     return SizePrinter().doprint(expression)
 
 
+def number(value: float) -> str:
+    r"""A number as LaTeX, to seven digits: `1e-6` gives `10^{-6}`, `3e-6` gives `3 \cdot 10^{-6}`."""
+    digits, exponent = f"{value:.6e}".split("e")
+    digits, power = digits.rstrip("0").removesuffix("."), f"10^{{{int(exponent)}}}"
+    return power if digits == "1" else rf"{digits} \cdot {power}"
+
+
 def shape_latex(symbolic: tuple[str, ...]) -> str:
     r"""A symbolic shape as LaTeX: `("B", "N + 1", "D")` gives `[B,\ N + 1,\ D]`."""
     return "[" + r",\ ".join(latex(size) for size in symbolic) + "]"

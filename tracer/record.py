@@ -107,6 +107,16 @@ class Operand:
     shape: tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A letter of an equation that no step makes: `of` is "input image" or "parameter block1.norm1.weight", which the
+    equation takes as it is, or with its last two axes exchanged if `transposed`."""
+
+    symbol: str
+    of: str
+    transposed: bool = False
+
+
 TOLERANCES = {"float64": 1e-11, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
 """Largest error of what is called proven, by the dtype in which the model computed, as a share of the largest value;
 other numbers have to be the same."""
@@ -126,7 +136,8 @@ class Step:
 
     `error` is max|equation - traced| / max|traced|, or None where the equation was not executed (`note` says
     why). `wrong` is the first cell, by its index, that is further off than `tolerance`, of a tensor of this `dtype`.
-    `value` is the key of the traced tensor in `Trace.values`; `product` holds (left, right, result).
+    `value` is the key of the traced tensor in `Trace.values`; `product` holds (left, right, result). `names` says what
+    the letters of the equation are that no step makes: inputs and parameters.
     """
 
     id: str
@@ -147,6 +158,7 @@ class Step:
     product: tuple[Operand, Operand, Operand] | None = None
     dtype: str = "float32"
     wrong: tuple[int, ...] | None = None
+    names: tuple[Name, ...] = ()
 
     @property
     def tolerance(self) -> float:

@@ -11,13 +11,13 @@ import torch
 
 from tracer.account import Run, part_of
 from tracer.account import account as account_of
-from tracer.equations import latex
+from tracer.equations import latex, statement, tensors
 from tracer.equations.algebra import Product
 from tracer.equations.node import Node, infer
 from tracer.notation import MEANINGS
 from tracer.probe import Solution, Vocabulary, solve, value_of
 from tracer.prove import Proof, Values, prove, proven_shape, same_size
-from tracer.record import AttentionRecord, Decomposition, Operand, Step, Symbol, Trace
+from tracer.record import AttentionRecord, Decomposition, Name, Operand, Step, Symbol, Trace
 from tracer.recorder import Recording, record
 from tracer.recorder.fast import opened
 from tracer.recorder.function import as_module, name_of
@@ -194,7 +194,7 @@ def _step(found: Found, ops, solution: Solution | None, sizes, same, value) -> S
         layer=line.layer,
         title=line.title,
         symbol=line.tensor.name,
-        latex=f"{line.tensor.name} = {latex(line.equation)}",
+        latex=statement(line.tensor, line.equation),
         symbolic=symbolic,
         shape=tuple(int(value_of(size, sizes)) for size in symbolic) if fused else op.outputs[found.output].shape,
         error=proof.error,
@@ -207,7 +207,15 @@ def _step(found: Found, ops, solution: Solution | None, sizes, same, value) -> S
         product=_product(line, sizes),
         dtype=op.outputs[found.output].dtype,
         wrong=proof.wrong,
+        names=_names(line),
     )
+
+
+@lru_cache(maxsize=4096)
+def _names(line: Line) -> tuple[Name, ...]:
+    """The inputs and parameters that the equation names."""
+    outside = (one for one in tensors(line.equation) if one.key.startswith(("input ", "parameter ")))
+    return tuple(Name(one.name, one.key, one.transposed) for one in outside)
 
 
 def _product(line: Line, sizes) -> tuple[Operand, Operand, Operand] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -17,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import tracer
 from tracer import cost, sources
 from tracer.attention.chain import sinks
+from tracer.checks import printed
 from tracer.model import Inputs, Model
 from tracer.probe import UNKNOWN, value_of
 from tracer.prove import relative_error
@@ -77,6 +79,7 @@ def report(model: Model) -> dict[str, object]:
     }
     problems = [*_open(traced), *_sizes(traced), *_unproven(steps)]
     problems += [*_cost(traced, model, inputs), *_attention(traced), *_primitives(traced)]
+    problems += printed.problems(SimpleNamespace(trace=traced, model=model, inputs=inputs))
     if model.spec.whole and traced.coverage < 1:
         problems.append(f"the steps cover {traced.coverage:.1%} of the computing ops, expected all")
     return to_json.plain(result | ({"problems": problems} if problems else {}))

@@ -105,6 +105,8 @@ def equation(step: Step) -> None:
         shape = f"\\in {notation.shape_latex(step.symbolic)} = [{numbers}]" if step.shape else "\\text{ is a scalar}"
         st.markdown(f"${step.symbol} {shape}$", width="content")
         copy_button("Copy LaTeX", step.latex, key="copy")
+    if step.names:
+        st.caption(texts.in_the_code(step.names))
 
 
 def source_lines(trace: Trace, step: Step) -> dict[str, dict[int, str]]:

@@ -7,7 +7,7 @@ from pages.shared.session import View
 from tracer import models, notation, notes
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
-from tracer.record import AttentionRecord, Step, Trace
+from tracer.record import AttentionRecord, Name, Step, Trace
 from tracer.views import rows
 
 COUNTED = (
@@ -46,6 +46,12 @@ def prose(text: str) -> str:
         return rf"$\sqrt{{{name}}}$" if found[1] else f"${name}$"
 
     return re.sub(r"(√?)\b(d_k|d_ff)\b", size, plain(notes.spelled(text)))
+
+
+def in_the_code(names: Sequence[Name]) -> str:
+    """What the code calls the letters of an equation that no step makes; `.T` is a matrix read transposed."""
+    said = [f"${name.symbol}$ is `{name.of.partition(' ')[2]}{'.T' * name.transposed}`" for name in names]
+    return f"In the code, {', '.join(said)}."
 
 
 def title(model: str) -> str:

@@ -188,9 +188,16 @@ def ending(page: Page, x: Tensor, count: int, read, why: str, *, mask=None, befo
     return page.line("head", "Unit length", made, UnitLength(x), Place("", "div"), WHY["unit"]), page.lines
 
 
+def ended(tokens: torch.Tensor) -> torch.Tensor:
+    """Sentences `[K, T]` whose last token ends them."""
+    tokens[:, -1] = END
+    return tokens
+
+
 WHY = {
     "patches": "A transformer takes a sequence, so the photo becomes one: squares of P × P pixels, read row by row, "
-    "each flattened to a vector. Pixels were normalised before, so that 0 is a usual brightness; here they only move.",
+    "each flattened pixel by pixel (hwc: row, column, channel). Pixels were normalised before, so that 0 is a usual "
+    "brightness; here they only move.",
     "embedding": "A learned matrix, the same for every patch, turns each patch into a token of D numbers. Similar "
     "content can lie close together there.",
     "cls": "One more token, a vector of parameters that is the same for every photo, is put in front. It holds no "
@@ -240,7 +247,7 @@ SPEC = Spec(
     ),
     example=lambda sizes: (
         torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),
-        torch.arange(sizes["K"] * sizes["T"]).view(sizes["K"], sizes["T"]) % sizes["V"],
+        ended(torch.arange(sizes["K"] * sizes["T"]).view(sizes["K"], sizes["T"]) % sizes["V"]),
     ),
     prepare=sentences_input(VOCABULARY, SAMPLE),
     result=sentence_probabilities,

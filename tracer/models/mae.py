@@ -122,13 +122,13 @@ def tower(page: Page, x: Tensor, part: str, last: str, count: int, mark: str = "
         page.lines += block_lines(layer, x, part=part, tower=mark)
         x = page.lines[-1].tensor
     made = page.tensor(last, x.shape, f"{part}.norm")
-    equation = page.norm(x, f"f,{part[:3]}", f"{part}.norm")
+    equation = page.norm(x, rf"f,\mathrm{{{part[:3]}}}", f"{part}.norm")
     return page.line("norm", f"Last norm of the {part}", made, equation, Place(f"{part}.norm"), WHY["norm"])
 
 
 WHY = {
-    "patches": "The surface is cut to squares of P × P pixels, read row by row, each flattened to a vector. These "
-    "pixels are also what is to be predicted in the end.",
+    "patches": "The surface is cut to squares of P × P pixels, read row by row, each flattened pixel by pixel "
+    "(hwc: row, column, channel). These pixels are also what is to be predicted in the end.",
     "embedding": "A learned matrix, the same for every patch, turns its pixels into a token of D numbers. Every patch "
     "is embedded here, also those that will be hidden.",
     "position": "A learned vector for each place is added. It must come before patches are taken away: afterwards "

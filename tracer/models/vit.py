@@ -89,7 +89,8 @@ def sequence(page: Page) -> Tensor:
 
 WHY = {
     "patches": "A transformer takes a sequence, so the photo becomes one: squares of P × P pixels, read row by row, "
-    "each flattened to a vector. Pixels were normalised before, so that 0 is a usual brightness; here they only move.",
+    "each flattened pixel by pixel (hwc: row, column, channel). Pixels were normalised before, so that 0 is a usual "
+    "brightness; here they only move.",
     "embedding": "Pixel values side by side say little. A learned matrix, the same for every patch, turns each patch "
     "into a token of D numbers in a space where similar content can lie close together.",
     "cls": "One more token, a vector of parameters that is the same for every photo, is put in front. It holds no "

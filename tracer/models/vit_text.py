@@ -161,7 +161,8 @@ def text(page: Page, matrix: Tensor) -> Tensor:
 
 WHY = {
     "patches": "The unfold operator 𝒰 cuts the picture to squares of P × P pixels and flattens each one, channel after "
-    "channel. Pixels were normalised before, so that 0 is a usual brightness; here they only move.",
+    "channel (chw: channel, row, column). Pixels were normalised before, so that 0 is a usual brightness; here they "
+    "only move.",
     "embedding": "One learned matrix turns each patch into a token of D numbers, as wide as a word's. A convolution "
     "with kernel and stride P does the very same sums, with the same weights in another shape.",
     "position": "Attention does not know which patch lies where. A learned vector is added for each place of the "

@@ -97,9 +97,9 @@ class Writer:
         batch, S = x.shape[:2]
         titles = {"query": "Queries", "key": "Keys", "value": "Values"}
         if "packed" in self.table.parameters and self.table.sequence_first:
-            equation = Split(self.linear(Swapped(x), "QKV", (D, 3 * D), "packed"), 3)
+            equation = Split(self.linear(Swapped(x, batch, S), "QKV", (D, 3 * D), "packed"), 3)
             packed = self.write("packed", "attention", "Packed product", PACK, (3, S, batch, D), equation, "packed")
-            parts = [Swapped(Part(packed, i)) for i in range(3)]
+            parts = [Swapped(Part(packed, i), S, batch) for i in range(3)]
         elif "packed" in self.table.parameters:
             equation = self.linear(x, "QKV", (D, 3 * D), "packed")
             packed = self.write("packed", "attention", "Packed product", PACK, (batch, S, 3 * D), equation, "packed")
@@ -129,11 +129,11 @@ class Writer:
         weights = self.write("weights", "attention", "Attention weights", r"\mathbf{A}", (batch, h, S, S), weights)
         context, shape = Joined(weights @ v), (batch, S, h * d_k)
         if self.table.sequence_first:
-            context, shape = Flattened(Swapped(context)), (S * batch, h * d_k)
+            context, shape = Flattened(Swapped(context, batch, S)), (S * batch, h * d_k)
         context = self.write("context", "attention", "Context", r"\mathbf{H}", shape, context)
         equation = self.linear(context, "O", (h * d_k, D), "output")
         if self.table.sequence_first:
-            equation = Swapped(Unflattened(equation, S))
+            equation = Swapped(Unflattened(equation, S), S, batch)
         return self.write("output", "attention", "Output projection", r"\mathbf{O}", (batch, S, D), equation, "output")
 
     def mlp(self, x: Tensor) -> Tensor:

@@ -19,8 +19,8 @@ WHY = {
     "sum before norm": "The MLP adds to the token what it computed instead of replacing it. The norm comes after "
     "this sum.",
     "convolved": "A convolution whose stride is its kernel's side looks at each patch once: it is the unfold"
-    " operator and one matrix product, which is how the equation says it. Each patch becomes a "
-    "token of D numbers.",
+    " operator (chw: channel, row, column) and one matrix product, which is how the equation says it. Each patch "
+    "becomes a token of D numbers.",
     "cls": "One more token, a vector of parameters that is the same for every photo, is put in front. It holds no "
     "pixels; all that it gets to know of them comes through attention.",
     "patch positions": "The dot products of attention compare what tokens hold. A learned vector for each place is "

@@ -27,7 +27,8 @@ TEXT = 4000
 FREE_TEXT = 100_000
 """Letters of a text of the result, such as what was written."""
 SHORT = {
-    **dict.fromkeys(("module", "id", "step", "maker", "within", "symbol", "value", "title", "model", "q", "k"), 400),
+    **dict.fromkeys(("module", "id", "step", "maker", "within", "symbol", "value", "title", "model"), 400),
+    **dict.fromkeys(("q", "k", "of"), 400),
     **dict.fromkeys(("op", "function", "name", "part", "stage", "dtype", "mask", "words"), 100),
     "symbolic": 200,
 }

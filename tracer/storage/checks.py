@@ -18,6 +18,8 @@ from tracer.storage.bounds import AXES, CELLS, DEEP, IN_A_PART, LINKS, MODEL_PIX
 from tracer.storage.formulas import UNKNOWN, Formulas, mathematics
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+OUTSIDE = re.compile(r"(input|parameter) [\w.-]+")
+"""What a letter may be that no step makes."""
 
 
 def check(trace: Trace) -> None:
@@ -107,6 +109,9 @@ def _steps(trace: Trace, formulas: Formulas) -> None:
         _expect(step.error is None or not step.error < 0, where, "an error that is not negative")
         mathematics(step.symbol, where)
         mathematics(step.latex, where)
+        for name in step.names:
+            mathematics(name.symbol, where)
+            _expect(OUTSIDE.fullmatch(name.of), where, "names of inputs and parameters")
         _source(step.source, where)
         for operand in step.product or ():
             _expect(min(operand.shape) > 0, where, "factors of at least 1 × 1")

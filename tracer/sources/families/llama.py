@@ -110,7 +110,7 @@ def lines(sizes: dict, config):
     for layer in range(sizes["L"]):
         x = block(page, f"{trunk}layers.{layer}", layer, x, turn, mask, config.rms_norm_eps, sizes["attention"])
     made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
-    norm = RMSNorm(config.rms_norm_eps, x, page.parameter(r"\gamma_f", (D,), f"{trunk}norm.weight"))
+    norm = RMSNorm(config.rms_norm_eps, x, page.parameter(r"\boldsymbol{\gamma}_f", (D,), f"{trunk}norm.weight"))
     x = page.line("norm", "Last norm", made, norm, Place(f"{trunk}norm"), WHY["norm"])
     if class_of(config, HEADS) != "LlamaForCausalLM":
         return page.lines
@@ -136,7 +136,7 @@ def block(
         return value @ weight(rf"\mathbf{{W}}_{{{name}}}{page.tag}", shape, page.path(f"{path}.weight"))
 
     def normed(value, name, path):
-        return RMSNorm(eps, value, page.parameter(rf"\gamma_{{{name}}}", (D,), f"{path}.weight"))
+        return RMSNorm(eps, value, page.parameter(rf"\boldsymbol{{\gamma}}_{{{name}}}", (D,), f"{path}.weight"))
 
     first, second = "input_layernorm", "post_attention_layernorm"
     n = write(
