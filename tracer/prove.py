@@ -13,7 +13,7 @@ from tracer.difference import first_beyond, relative_difference
 from tracer.equations import Node, ShapeError, Tensor, execute, infer, tensors
 from tracer.notation import parse
 from tracer.probe import UNKNOWN, base_form, value_of
-from tracer.record import TOLERANCES
+from tracer.record import dtype_name, tolerance
 from tracer.recorder.kept import Kept
 from tracer.steps import Found, Line
 
@@ -48,13 +48,8 @@ def prove(step: Found, value: Values, sizes: dict[str, int]) -> Proof:
         note = f"{cells:,} of {undefined.numel():,} cells are NaN, in the equation and in the run alike."
         computed, traced = computed.masked_fill(undefined, 0), traced.masked_fill(undefined, 0)
     error = relative_error(computed, traced)
-    tolerance = TOLERANCES.get(dtype_name(traced), 0.0)
-    return Proof(error, note, None if error <= tolerance else first_beyond(computed, traced, tolerance))
-
-
-def dtype_name(tensor: torch.Tensor) -> str:
-    """A tensor's dtype as records name it: "float32"."""
-    return str(tensor.dtype).removeprefix("torch.")
+    allowed = tolerance(dtype_name(traced.dtype))
+    return Proof(error, note, None if error <= allowed else first_beyond(computed, traced, allowed))
 
 
 class Values:

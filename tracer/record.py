@@ -8,7 +8,7 @@ proven), read back with `tracer.notation.parse`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from tracer.quoting import quoted
@@ -112,12 +112,23 @@ TOLERANCES = {"float64": 1e-11, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e
 other numbers have to be the same."""
 
 
+@lru_cache(maxsize=64)
+def dtype_name(dtype: torch.dtype) -> str:
+    """A dtype as records name it: "float32"."""
+    return str(dtype).removeprefix("torch.")
+
+
+def tolerance(dtype: str) -> float:
+    """Largest error of a proven equation between tensors of that dtype, as a share of the largest value."""
+    return TOLERANCES.get(dtype, 0.0)
+
+
 def verdict(error: float | None, dtype: str) -> str:
     """What an error says of numbers of a dtype: "proven" within the tolerance, "disproven" beyond it or where it is
     undefined, "not executed" where there was nothing to compare with."""
     if error is None:
         return "not executed"
-    return "proven" if error <= TOLERANCES.get(dtype, 0.0) else "disproven"
+    return "proven" if error <= tolerance(dtype) else "disproven"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +162,7 @@ class Step:
     @property
     def tolerance(self) -> float:
         """Largest error of a proven equation, from the dtype in which the model computed."""
-        return TOLERANCES.get(self.dtype, 0.0)
+        return tolerance(self.dtype)
 
     @property
     def verdict(self) -> str:
