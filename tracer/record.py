@@ -7,14 +7,14 @@ proven), read back with `tracer.notation.parse`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from tracer.quoting import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     import pandas
@@ -236,15 +236,6 @@ class Segment:
     stop: int
     part: str = ""
     places: tuple[int, ...] = ()
-
-
-def placed(segments: tuple[Segment, ...], order: Sequence[int]) -> tuple[Segment, ...]:
-    """The segments with the places of their patches on those named "visible": the first patches of `order`, as many as
-    the segment has tokens."""
-    return tuple(
-        replace(segment, places=tuple(order[: segment.stop - segment.start])) if segment.name == "visible" else segment
-        for segment in segments
-    )
 
 
 @dataclass(frozen=True)
