@@ -7,18 +7,20 @@ proven), read back with `tracer.notation.parse`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from tracer.quoting import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     import pandas
     import torch
+
+    from tracer.prove import Later
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,8 @@ class Step:
 
     `error` is max|equation - traced| / max|traced|, or None where the equation was not executed (`note` says
     why). `wrong` is the first cell, by its index, that is further off than `tolerance`, of a tensor of this `dtype`.
-    `value` is the key of the traced tensor in `Trace.values`; `product` holds (left, right, result).
+    `value` is the key of the traced tensor in `Trace.values`; `product` holds (left, right, result). `pending` says
+    that the proof is still to come (`Trace.prove`).
     """
 
     id: str
@@ -158,6 +161,7 @@ class Step:
     product: tuple[Operand, Operand, Operand] | None = None
     dtype: str = "float32"
     wrong: tuple[int, ...] | None = None
+    pending: bool = False
 
     @property
     def tolerance(self) -> float:
@@ -168,9 +172,12 @@ class Step:
     def verdict(self) -> str:
         """What the run says of the equation; it alone decides what is shown as proven.
 
-        "recomputed" for a tensor that a fused op never held, else as in `verdict`.
+        "recomputed" for a tensor that a fused op never held, "pending" for a proof that is still to come, else as in
+        `verdict`.
         """
-        return "recomputed" if self.recomputed else verdict(self.error, self.dtype)
+        if self.recomputed:
+            return "recomputed"
+        return "pending" if self.pending else verdict(self.error, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +250,8 @@ class Trace:
     """One forward pass: ops, steps, proofs, attention. Made by `tracer.trace` or `Model.trace`.
 
     `decompositions` has one entry for each op, in order, where the trace was made with `primitives=True`; else it is
-    empty.
+    empty. `later` proves the steps that are pending; it holds the model, and is no part of the data: nothing saves,
+    copies or compares it.
     """
 
     model: str
@@ -264,6 +272,7 @@ class Trace:
     weights: str = ""
     notes: tuple[str, ...] = ()
     decompositions: tuple[Decomposition, ...] = ()
+    later: Later | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def coverage(self) -> float:
@@ -280,6 +289,25 @@ class Trace:
         raise KeyError(
             f"no step {quoted(id)} in this trace; the first is {quoted(self.steps[0].id)}" if self.steps else id
         )
+
+    def prove(self, ids: str | Iterable[str] | None = None) -> Trace:
+        """This trace with the proofs of these steps, of all without `ids`, where they are still to come.
+
+        KeyError quotes an unknown id, ValueError a step whose proof was left for later and whose model is gone.
+        """
+        chosen = {self.step(id).id for id in ([ids] if isinstance(ids, str) else ids)} if ids is not None else None
+        waiting = [step for step in self.steps if step.pending and (chosen is None or step.id in chosen)]
+        if not waiting:
+            return self
+        if self.later is None:
+            raise ValueError(f"step {quoted(waiting[0].id)} can't be proven: the model that ran is no longer there")
+        proven = self.later(waiting)
+        steps = tuple(proven.get(step.id, step) for step in self.steps)
+        return replace(self, steps=steps, later=self.later if any(step.pending for step in steps) else None)
+
+    def __getstate__(self) -> dict:
+        """What is pickled and copied: plain data, all of it proven."""
+        return {**vars(self.prove()), "later": None}
 
     def value(self, step: str | Step) -> torch.Tensor | None:
         """The traced tensor of a step, or None where it was not kept."""
@@ -307,7 +335,10 @@ class Trace:
         return table(self, level)
 
     def save(self, path: str | Path) -> None:
-        """Writes the trace to one safetensors file: tensors, and everything else as JSON in its header."""
+        """Writes the trace to one safetensors file: tensors, and everything else as JSON in its header.
+
+        Proofs that are still to come are made before.
+        """
         from tracer.storage import save
 
         save(self, path)
