@@ -1,0 +1,48 @@
+"""Whether a proof can fail: an equation is held against a tensor that is wrong by little, in one cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isnan
+
+import numpy as np
+import torch
+
+from tracer.checks.plain import Run, array
+from tracer.difference import first_beyond, relative_difference
+from tracer.record import verdict
+
+LEAST = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1, "int64": 1e-9}
+"""Shares of the largest value that are an error in each dtype, whatever was computed."""
+
+
+def problems(run: Run) -> Iterator[str]:
+    """Tries the verdicts of each dtype, and the difference of some steps' tensors from slightly wrong ones."""
+    for dtype, share in LEAST.items():
+        if [verdict(error, dtype) for error in (share, 0.0, float("nan"))] != ["disproven", "proven", "disproven"]:
+            yield f"in {dtype} an error of {share:g} is called {verdict(share, dtype)}"
+    if verdict(None, "float32") == "proven":
+        yield "what was not executed is called proven"
+    steps = [step for step in run.trace.steps if run.trace.value(step) is not None]
+    for step in steps[:: max(1, len(steps) // 12)]:
+        value = run.trace.value(step)
+        if value.is_floating_point() and value.numel() and value.isfinite().all() and value.any():
+            yield from _wrong(step, value.double())
+        if step.verdict == "proven" and not (step.error is not None and 0 <= step.error <= LEAST[step.dtype]):
+            yield f"step {step.id!r} is called proven with an error of {step.error}"
+
+
+def _wrong(step, value: torch.Tensor) -> Iterator[str]:
+    """One cell, neither the first nor the largest, is off by a thousandth of the largest value."""
+    cell = tuple((7 * size) // 11 for size in value.shape)
+    wrong, largest = value.clone(), abs(array(value)).max()
+    wrong[cell] -= 1e-3 * largest
+    expected = 1e-3 * largest / np.abs(array(value)).max()
+    found = relative_difference(wrong, value)
+    if not abs(found - expected) <= 1e-6:
+        yield f"step {step.id!r}, wrong by {expected:.1e} in one cell, differs by {found:.1e}"
+    if first_beyond(wrong, value, 1e-4) != cell or first_beyond(value, value, 0.0) is not None:
+        yield f"step {step.id!r}, wrong in cell {cell}, is first wrong in {first_beyond(wrong, value, 1e-4)}"
+    wrong[cell] = float("nan")
+    if not isnan(found := relative_difference(wrong, value)):
+        yield f"step {step.id!r} with a NaN that the run has not differs by {found}"
