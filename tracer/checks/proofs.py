@@ -28,7 +28,7 @@ def problems(run: Run) -> Iterator[str]:
         value = run.trace.value(step)
         if value.is_floating_point() and value.numel() and value.isfinite().all() and value.any():
             yield from _wrong(step, value.double())
-        if step.verdict == "proven" and not (step.error is not None and 0 <= step.error <= LEAST[step.dtype]):
+        if step.verdict == "proven" and not (step.error is not None and 0 <= step.error <= LEAST.get(step.dtype, 0.0)):
             yield f"step {step.id!r} is called proven with an error of {step.error}"
 
 
