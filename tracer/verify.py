@@ -151,8 +151,10 @@ def _line(op: Op) -> str:
 
 
 def _unproven(steps: list[Step]) -> Iterator[str]:
-    """Each step whose equation is not proven, with what is known of why."""
+    """Each step whose equation or shape is not proven, with what is known of why."""
     for step in steps:
+        if UNKNOWN in step.symbolic:
+            yield f"step {step.id!r} has the shape [{', '.join(step.symbolic)}], expected a symbol for each size"
         if step.verdict == "disproven":
             where = f"; the first wrong cell is {list(step.wrong)}" if step.wrong is not None else ""
             yield f"step {step.id!r} is off by {step.error:.2g}, expected at most {step.tolerance:g}{where}"

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map_only
 
 from tracer.checks.plain import Run, array, tensors
 from tracer.masks import Moved, blocks, influence, kind, reach, row, rows, visible
+from tracer.masks.influence import changed
 
 
 def problems(run: Run) -> Iterator[str]:
@@ -119,11 +120,24 @@ def _influence(run: Run) -> Iterator[str]:
         yield f"says that token {token} can move {reach(torch.from_numpy(open_cells[0]), token, len(own))}"
     with torch.no_grad():
         seen: Moved = influence(run.model, run.inputs, token, part=part)
-    if seen.entering != (token,) or not set(seen.leaving) <= set(predicted):
-        yield f"says that token {token} moves {seen.leaving}; the masks allow {predicted}"
+        differs = _leaving(run, own, changed(run.model, run.inputs, token, part=part))
+    if seen.entering != (token,) or seen.leaving != differs:
+        yield f"says that token {token} moves {seen.leaving}, what the last block returns differs at {differs}"
     moved = _through(run, own, token)
     if moved != predicted:
         yield f"masks say that token {token} moves {predicted}, seen in float64 it moves {moved}"
+
+
+def _leaving(run: Run, own, other) -> tuple[int, ...]:
+    """The positions at which the last block returns something else for other inputs."""
+    last, found = run.model.net.get_submodule(own[-1].module.rpartition(".")[0]), []
+    hook = last.register_forward_hook(lambda module, args, output: found.append(array(tensors(output)[0])))
+    try:
+        for inputs in (run.inputs, other):
+            run.model.net(*inputs, **inputs.named)
+    finally:
+        hook.remove()
+    return tuple(np.flatnonzero((found[0] != found[1]).any(axis=(0, 2))).tolist())
 
 
 def _through(run: Run, own, token: int) -> tuple[int, ...]:

@@ -69,7 +69,7 @@ def _from(run: Run, size: tuple[int, int]) -> Iterator[str]:
 def _tokens(run: Run, size: tuple[int, int]) -> Iterator[str]:
     """Painting a patch changes its token, more than any other, where the first attention reads tokens."""
     trace, grid = run.trace, (run.trace.picture.rows, run.trace.picture.columns)
-    part = next((s.part for s in trace.segments if s.name in ("visible", "image")), "")
+    part, stop = next(((s.part, s.stop) for s in trace.segments if s.name in ("visible", "image")), ("", None))
     if part not in {record.part for record in trace.attentions}:
         return
     at = {patch: token for token, patch in places(trace, part).items()}
@@ -90,8 +90,7 @@ def _tokens(run: Run, size: tuple[int, int]) -> Iterator[str]:
         first_row, last_row, first_column, last_column = map(round, inner)
         painted[first_row : last_row + 1, first_column : last_column + 1] = 255
         after, _ = _entering(run, first, painted)
-        count = min(len(before), len(after))  # a text that the model writes itself may be another one now
-        moved = np.abs(after[:count] - before[:count]).sum(axis=-1)
+        moved = np.abs(after[:stop] - before[:stop]).sum(axis=-1)  # a text that the model writes may be another now
         token = int(moved.argmax()) if moved.any() else None
         if token != at[patch]:
             yield f"patch {patch} is said to be token {at[patch]}, painting it changes token {token}"

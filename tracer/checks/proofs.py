@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
 from math import isnan
 
 import numpy as np
@@ -10,6 +12,8 @@ import torch
 
 from tracer.checks.plain import Run, array
 from tracer.difference import first_beyond, relative_difference
+from tracer.notation import parse
+from tracer.prove import same_size
 from tracer.record import verdict
 
 LEAST = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1, "int64": 1e-9}
@@ -30,6 +34,33 @@ def problems(run: Run) -> Iterator[str]:
             yield from _wrong(step, value.double())
         if step.verdict == "proven" and not (step.error is not None and 0 <= step.error <= LEAST.get(step.dtype, 0.0)):
             yield f"step {step.id!r} is called proven with an error of {step.error}"
+    if getattr(run.model.spec, "whole", False) and getattr(run.model, "lines", None):
+        yield from _doubled(run)
+        yield from _one_size(run)
+
+
+def _doubled(run: Run) -> Iterator[str]:
+    """Equations that give twice of what runs are disproven, but for those of nothing but 0 and infinities."""
+    twice = replace(run.model)
+    twice.lines = [replace(line, equation=line.equation + line.equation) for line in run.model.lines]
+    for step in twice.trace(prove=True, keep=2**30, **run.inputs.sizes).steps:
+        value = run.trace.value(step.id) if step.value else None
+        if value is not None and (value != 2 * value).any() and step.verdict != "disproven":
+            yield f"twice the equation of step {step.id!r} is called {step.verdict}"
+
+
+def _one_size(run: Run) -> Iterator[str]:
+    """Two sizes are one in a shape's proof only if they have one value, also at other sizes."""
+    from tracer.checks.costs import at, elsewhere
+
+    spec, here = run.model.spec, {symbol.name: symbol.value for symbol in run.trace.symbols}
+    names, there = [name for name in spec.names if at(name, here) == at(name, here)], elsewhere(run)
+    same = same_size(tuple(spec.derived.items()))
+    pairs = [*pairwise(names), *spec.derived.items()]
+    for a, b in pairs:
+        expected = at(a, here) == at(b, here) and at(a, there) == at(b, there)
+        if same(parse(a), parse(b)) != expected:
+            yield f"{a} and {b} {'do not count' if expected else 'count'} as one size"
 
 
 def _wrong(step, value: torch.Tensor) -> Iterator[str]:
