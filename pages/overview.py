@@ -73,6 +73,11 @@ def prove(trace: Trace) -> None:
                 f"The run has {len(trace.steps)} steps: the other {inside} lie inside fused operations, which hold "
                 "their tensors nowhere. They are recomputed, and proven with the step that follows."
             )
+        if waiting := sum(step.verdict == "pending" for step in trace.steps):
+            st.caption(
+                f"{waiting} of the proofs {'is' if waiting == 1 else 'are'} still to come: the equations have not been "
+                "executed on this run yet."
+            )
     if wrong:
         names = ", ".join(f"*{texts.plain(step.title)}*" for step in wrong[:3])
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""

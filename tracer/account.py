@@ -6,11 +6,9 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple
 
-import torch
-
 from tracer import cost
 from tracer.probe import Solution
-from tracer.record import Op, TensorRecord
+from tracer.record import Op, TensorRecord, dtype_name
 from tracer.recorder import Seen
 from tracer.recorder.sources import source
 
@@ -106,14 +104,9 @@ def tensor_records(described, symbolic, known: dict) -> tuple[TensorRecord, ...]
         record = known.get(key)
         if record is None:
             (shape, dtype, maker), names = key if symbolic else (key, None)
-            record = known[key] = TensorRecord(shape, _dtype(dtype), maker, names)
+            record = known[key] = TensorRecord(shape, dtype_name(dtype), maker, names)
         found.append(record)
     return tuple(found)
-
-
-@lru_cache(maxsize=64)
-def _dtype(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def part_of(module: str, parts: Collection[str]) -> str:

@@ -150,7 +150,14 @@ class Model:
         return made
 
     def trace(
-        self, image=None, text: str | None = None, *, keep=None, prove: bool = True, primitives=False, **sizes: int
+        self,
+        image=None,
+        text: str | None = None,
+        *,
+        keep=None,
+        prove: bool | str = True,
+        primitives=False,
+        **sizes: int,
     ) -> Trace:
         """Runs the model once and proves what it shows.
 
@@ -175,7 +182,7 @@ class Model:
             derived=self.spec.derived,
             solution=solution,
             lines=self.lines,
-            execute=prove,
+            prove=prove,
             notes=notes,
             picture=picture,
             values=values,

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from tracer.difference import relative_difference
 from tracer.probe import Vocabulary
 from tracer.quoting import quoted
-from tracer.record import Op, TensorRecord
+from tracer.record import Op, TensorRecord, dtype_name
 from tracer.recorder.makers import Makers
 from tracer.recorder.modes import observed
 from tracer.recorder.ops import kind, tensors
@@ -200,4 +200,4 @@ def _listed(attention, inputs, asked) -> tuple[tuple[Op, ...], tuple]:
 
 
 def _records(described) -> tuple[TensorRecord, ...]:
-    return tuple(TensorRecord(shape, str(dtype).removeprefix("torch."), maker) for shape, dtype, maker in described)
+    return tuple(TensorRecord(shape, dtype_name(dtype), maker) for shape, dtype, maker in described)

@@ -16,7 +16,8 @@ from tracer.equations.algebra import Product
 from tracer.equations.node import Node, infer
 from tracer.notation import MEANINGS
 from tracer.probe import Solution, Vocabulary, solve, value_of
-from tracer.prove import Proof, Values, prove, proven_shape, same_size
+from tracer.prove import Later, Proof, Values, prove, proven_shape, same_size
+from tracer.quoting import quoted
 from tracer.record import AttentionRecord, Decomposition, Name, Operand, Step, Symbol, Trace
 from tracer.recorder import Recording, record
 from tracer.recorder.fast import opened
@@ -32,6 +33,9 @@ KEEP = 64 * 2**20
 AT_HAND = 2**30
 """Cap in bytes where all steps are to be proven, whatever the model's size."""
 
+LATER = "later"
+"""What `prove` is given where equations are to be executed when somebody asks for them."""
+
 UNPROVEN = "not executed: the trace was made with prove=False"
 FUSED = "The fused op {op} never holds this tensor: it is recomputed from the equation, and proven with what follows."
 
@@ -42,7 +46,7 @@ def trace(
     symbols: dict | None = None,
     build: Callable[[dict[str, int]], tuple] | None = None,
     keep: int | None = None,
-    prove: bool = True,
+    prove: bool | str = True,
     primitives: bool = False,
     **kwargs,
 ) -> Trace:
@@ -53,7 +57,8 @@ def trace(
     `build(sizes)` returns `(module, args)` at other sizes, for modules whose own sizes are symbols too, which are then
     axes of parameters: `symbols={"B": 0, "D": ("proj.weight", 0)}`.
     `keep` is a cap in bytes on kept values (64 MB, 0 with `prove=False`); queries, keys and masks of attention are
-    kept besides. `primitives=True` also opens every op into PyTorch's own decomposition, runs that on the op's own
+    kept besides. `prove=False` leaves the equations unexecuted, and `prove="later"` pending, until `Trace.prove` is
+    asked for them. `primitives=True` also opens every op into PyTorch's own decomposition, runs that on the op's own
     arguments and compares. Runs in the caller's grad mode and changes nothing.
 
     Raises the forward's own error as it is, with the ops so far as its attribute `trace`; RuntimeError in a trace
@@ -77,6 +82,8 @@ def trace(
 
 
 def record_or_explain(module, args, kwargs, keep, prove, primitives=False) -> Recording:
+    if prove not in (True, False, LATER):
+        raise ValueError(f"prove={quoted(prove)} was given, expected True, False or {LATER!r}")
     cap = (KEEP if prove else 0) if keep is None else keep
     try:
         recording = record(module, args, kwargs, cap=cap, primitives=primitives)
@@ -116,7 +123,7 @@ def assemble(
     derived: dict[str, str],
     solution: Solution | None,
     lines: Sequence[Line] = (),
-    execute: bool = True,
+    prove: bool | str = True,
     notes: tuple[str, ...] = (),
     parts: dict[str, str] = WHOLE,
     **more,
@@ -137,17 +144,19 @@ def assemble(
         tuple(parts),
         depths,
     )
-    value = Values(module, recording.kept, found, lines, sizes) if execute and found else None
+    value = Values(module, recording.kept, found, lines, sizes) if prove and prove != LATER and found else None
     same = same_size(tuple(derived.items()))
-    steps = tuple(_step(step, account.ops, solution, sizes, same, value) for step in found)
-    kept = [step.value for step in steps if step.value] + recording.attentions.keys() if recording.attentions else []
+    steps = tuple(_step(step, account.ops, solution, sizes, same, value, prove == LATER) for step in found)
+    keys = [step.value for step in steps if step.value] + recording.attentions.keys() if recording.attentions else []
+    given = [f"input {name}" for name in recording.inputs] if prove == LATER else []
+    kept = recording.kept.owned([*keys, *given])
     return Trace(
         model=model,
         ops=account.ops,
         steps=steps,
         symbols=_symbols(sizes, derived),
         attentions=_of_parts(recording.attentions.records, parts) if recording.attentions else (),
-        values=recording.kept.owned(kept) | more.pop("values", {}),
+        values={key: kept[key] for key in keys if key in kept} | more.pop("values", {}),
         output=recording.output,
         params=account.params,
         params_symbolic=account.params_symbolic,
@@ -156,6 +165,7 @@ def assemble(
         notes=(*recording.notes, *notes),
         opened_error=recording.opened_error,
         decompositions=_decompositions(recording, solution),
+        later=Later(module, kept, found, lines, sizes) if any(step.pending for step in steps) else None,
         **more,
     )
 
@@ -178,7 +188,7 @@ def _of_parts(records, parts: dict[str, str]) -> tuple[AttentionRecord, ...]:
     return tuple(found)
 
 
-def _step(found: Found, ops, solution: Solution | None, sizes, same, value) -> Step:
+def _step(found: Found, ops, solution: Solution | None, sizes, same, value, later: bool) -> Step:
     line, op = found.line, ops[found.op]
     fused = line.place is None
     symbolic, note = proven_shape(
@@ -187,7 +197,7 @@ def _step(found: Found, ops, solution: Solution | None, sizes, same, value) -> S
     if fused:
         proof, note = Proof(None, FUSED.format(op=op.op)), ""
     else:
-        proof = prove(found, value, sizes) if value else Proof(None, UNPROVEN)
+        proof = prove(found, value, sizes) if value else Proof(None, "" if later else UNPROVEN)
     return Step(
         id=line.id,
         stage=line.stage,
@@ -208,6 +218,7 @@ def _step(found: Found, ops, solution: Solution | None, sizes, same, value) -> S
         dtype=op.outputs[found.output].dtype,
         wrong=proof.wrong,
         names=_names(line),
+        pending=later and not fused,
     )
 
 

@@ -124,7 +124,7 @@ def reasons(trace: Trace, step: Step) -> None:
     if step.why:
         st.markdown(texts.prose(step.why))
     verdicts.box(step.verdict, texts.proof(step))
-    if step.note and step.error is not None:
+    if step.note and (step.error is not None or step.pending):
         st.info(texts.prose(step.note), icon=":material/edit_note:")
     for file, lines in source_lines(trace, step).items():
         st.text(f"{file}, {'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines))}")

@@ -155,6 +155,8 @@ def _figure(value: float) -> str:
 
 def proof(step: Step) -> str:
     """What was compared for a step, how well it agreed, and how far apart the two may be."""
+    if step.verdict == "pending":
+        return "Not proven yet: the equation of this step has not been executed on the traced tensors."
     if step.error is None:
         reason = f" {prose(step.note)}" if step.note else ""
         return f"Not executed for this step.{reason}"

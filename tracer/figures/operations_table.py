@@ -111,7 +111,7 @@ def _flops(ops: Sequence[Op]) -> int | list:
 
 def _proof(step: Step) -> list:
     """A number to sort by and the text that is shown."""
-    if step.verdict == "recomputed":
+    if step.verdict in ("recomputed", "pending"):
         return ["", step.verdict]
     number, said = error(step.error)
     return [number, f"{said}: {step.verdict}" if step.verdict == "disproven" else said]

@@ -6,10 +6,10 @@ from torch import nn
 from tracer.anomaly import reconstruction
 from tracer.blocks import Block
 from tracer.equations import Patches, Put, Repeat, Take, Tensor
-from tracer.inputs.masking import surface_input
+from tracer.inputs.masking import placed, surface_input
 from tracer.model import Spec
 from tracer.notation import symbol
-from tracer.record import Segment, placed
+from tracer.record import Segment
 from tracer.steps import Line, Place
 from tracer.textbook import Page, block_lines
 

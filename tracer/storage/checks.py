@@ -106,6 +106,7 @@ def _steps(trace: Trace, formulas: Formulas) -> None:
         kept = trace.values.get(step.value)
         _expect(kept is None or tuple(kept.shape) == step.shape, where, "a kept tensor of its shape")
         _expect(step.layer is None or step.layer >= 0, where, "a layer that counts from 0")
+        _expect(not step.pending, where, "a proof that is not still to come")
         _expect(step.error is None or not step.error < 0, where, "an error that is not negative")
         mathematics(step.symbol, where)
         mathematics(step.latex, where)

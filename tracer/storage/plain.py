@@ -26,8 +26,10 @@ SHARED = TensorRecord, Source
 
 @cache
 def hints(record: type) -> dict[str, object]:
-    """Field name to type of a record; names that `record.py` imports for type checkers only are given here."""
-    return get_type_hints(record, localns={"Mapping": Mapping, "torch": torch})
+    """Name to type of the fields of a record that are data; names that `record.py` imports for type checkers only are
+    given here."""
+    found = get_type_hints(record, localns={"Mapping": Mapping, "torch": torch, "Later": object})
+    return {field.name: found[field.name] for field in fields(record) if field.compare}
 
 
 @cache
@@ -38,7 +40,7 @@ def required(record: type) -> tuple[str, ...]:
 
 def encode(trace: Trace) -> tuple[dict, dict[str, torch.Tensor]]:
     """The trace as (JSON-ready fields, tensors by name)."""
-    writer = Writer()
+    writer, trace = Writer(), trace.prove()
     data = writer.typed(trace, Trace, "")
     if writer.left_out:
         notes = (*trace.notes, *writer.left_out)

@@ -104,7 +104,7 @@ def place(source: Source | None) -> str:
 
 def proof(step: Step) -> str:
     """How a step's proof went: its error, followed by the verdict where that is another than "proven"."""
-    if step.verdict == "recomputed":
+    if step.verdict in ("recomputed", "pending"):
         return step.verdict
     return error(step.error) + (f" {step.verdict.upper()}" if step.verdict == "disproven" else "")
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from tracer.inputs.masking import placed
 from tracer.inputs.tensors import photo_input
 from tracer.model import Inputs, Spec
-from tracer.record import Segment, placed
+from tracer.record import Segment
 from tracer.sources.configured import ATTENTION, builder, sizes_of
 from tracer.sources.heads import answers, class_of
 from tracer.sources.transformers import imported
