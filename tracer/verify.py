@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
