@@ -57,8 +57,9 @@ class Vocabulary:
         key = (*sizes.items(), primitives)
         found = self.ran.get(key)
         if found is None:
-            with seeded_draws(0), (self.inside or nullcontext)():
-                module, args, *kwargs = self.build(sizes)
+            with (self.inside or nullcontext)():
+                with seeded_draws(0):
+                    module, args, *kwargs = self.build(sizes)
                 found = record(module, args, *kwargs, cap=0, attention=False, primitives=primitives)
             found = Recording(ops=found.ops, opened=found.opened)  # no tensor of the run
             if len(self.ran) >= REMEMBERED:
@@ -125,6 +126,16 @@ class Unsolved:
         matches = [align(self.run, other.ops) for other in others]
         *configurations, fresh = (vocabulary.complete(s) for s in (sizes, *probes))
         solver = Solver(names, vocabulary.derived, configurations, fresh)
+        new = [i for i, found in enumerate(self.inputs) if found is None]
+        self._each(solver, others, matches)
+        if solver.ambiguous:
+            for i in new:
+                self.inputs[i] = self.outputs[i] = None
+            solver.again()
+            self._each(solver, others, matches)
+
+    def _each(self, solver: Solver, others: list[Recording], matches) -> None:
+        """Solves the ops, in order, that are not solved yet."""
         for i, op in enumerate(self.run):
             places = [match[i] for match in matches]
             if None in places:

@@ -10,13 +10,13 @@ import torch
 
 from tracer import cost
 from tracer.probe import Vocabulary
-from tracer.probe.sizes import probes
+from tracer.probe.sizes import chosen, tried
 from tracer.probe.twin import parameters, twin, without_values
 from tracer.quoting import quoted
 from tracer.recorder import Recording
 from tracer.recorder.function import Function
 
-HEAVY = 2**31
+HEAVY = 2**35
 """FLOPs of a probe from which on the module is first run on tensors without values."""
 
 Attempts = Iterator[tuple[Vocabulary, list[dict[str, int]]]]
@@ -44,39 +44,40 @@ def named_axes(
     sizes = {name: _size(name, places, known) for name, places in axes.items()}
     _check_once(axes)
 
-    def resized(shared: dict[int, torch.Tensor], ready: Callable, at: dict[str, int]):
-        wanted: dict[str, dict[int, int]] = {}
-        for name, places in axes.items():
-            for given, axis in places:
-                wanted.setdefault(given, {})[axis] = at[name]
-        changed = {id(tensor): ready(_resize(tensor, wanted.get(name, {}))) for name, tensor in inputs.items()}
-        return twin((module, tuple(args), dict(kwargs)), shared | changed)
+    def probed(shared: dict[int, torch.Tensor], ready: Callable, inside=None) -> Vocabulary:
+        copied = {id(module): twin(module, shared), **shared}
+
+        def resized(at: dict[str, int]) -> tuple:
+            wanted: dict[str, dict[int, int]] = {}
+            for name, places in axes.items():
+                for given, axis in places:
+                    wanted.setdefault(given, {})[axis] = at[name]
+            changed = {id(tensor): ready(_resize(tensor, wanted.get(name, {}))) for name, tensor in inputs.items()}
+            return twin((module, tuple(args), dict(kwargs)), copied | changed)
+
+        return Vocabulary(tuple(symbols), {}, resized, inside)
 
     def attempts() -> Attempts:
-        names = tuple(symbols)
         if build:
-            yield from ((Vocabulary(names, {}, build), at) for at in probes(sizes))
+            yield from tried(Vocabulary(tuple(symbols), {}, build), sizes)
             return
         outside = isinstance(module, Function) and not module.owned  # a function reads what it reads: no copy of it
-        if not outside and _work(recording, sizes, next(probes(sizes))) > HEAVY:
+        if not outside and _work(recording, sizes) > HEAVY:
             shared, mode = without_values(module)
-            ready = mode().from_tensor
-            yield Vocabulary(names, {}, lambda at: resized(shared, ready, at), mode), next(probes(sizes))
-        shared = parameters(module) | ({id(module): module} if outside else {})
-        on_values = Vocabulary(names, {}, lambda at: resized(shared, copy.copy, at))
-        yield from ((on_values, at) for at in probes(sizes))
+            yield from tried(probed(shared, mode.from_tensor, lambda: mode), sizes)
+        yield from tried(probed(parameters(module) | ({id(module): module} if outside else {}), copy.copy), sizes)
 
     return sizes, attempts()
 
 
-def _work(recording: Recording, sizes: dict[str, int], at: list[dict[str, int]]) -> float:
+def _work(recording: Recording, sizes: dict[str, int]) -> float:
     """About how many FLOPs the largest probe takes: those of the run, in proportion to its sizes."""
     ran = sum(
         cost.flops(op.name, tuple(shape for shape, *_ in op.inputs), op.outputs[0][0]) or 0
         for op in recording.ops
         if op.outputs and not op.layout
     )
-    return ran * max(prod(probe.values()) for probe in at) / prod(sizes.values())
+    return ran * max(prod(probe.values()) for probe in chosen(sizes)) / prod(sizes.values())
 
 
 def _axes(name, place, inputs) -> list[tuple[str, int]]:

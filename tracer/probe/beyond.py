@@ -16,6 +16,9 @@ STRIDES = (2, 3, 4, 5, 6, 7, 8, 12, 14, 16, 32)
 FREE = 3
 """Different values that a size must have had in the runs where two numbers are to be found from them."""
 
+SEVERAL = 4
+"""The same where a size is rounded too, which leaves few."""
+
 Known = list[tuple[str, tuple[int, ...]]]
 """Sizes as (formula, values in the runs)."""
 
@@ -60,7 +63,7 @@ def _plain(vector, known: Known, products: Known) -> Iterator[str]:
     for times in {1, common}:
         quotient = [v // times for v in vector]
         for text, values in known:
-            if len(set(values)) < FREE:
+            if len(set(values)) < SEVERAL or len(set(quotient)) < SEVERAL:
                 continue
             for stride in STRIDES:
                 low = max(stride * q - x for q, x in zip(quotient, values, strict=True))

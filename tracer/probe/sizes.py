@@ -2,36 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Callable, Iterator
+
+from tracer.probe import Vocabulary
 
 SIZES = (
-    (9, 12, 11, 14),
-    (24, 17, 25, 19),
-    (31, 48, 37, 33),
-    (36, 35, 29, 41),
-    (13, 16, 10, 21),
-    (47, 43, 61, 40),
-    (53, 59, 49, 44),
-    (8, 20, 18, 23),
+    (15, 20, 8, 25, 9),
+    (20, 10, 33, 27, 18),
+    (17, 47, 61, 24, 43),
+    (19, 45, 36, 26, 54),
+    (37, 44, 51, 9, 25),
+    (50, 21, 16, 35, 60),
+    (11, 37, 30, 16, 47),
+    (40, 59, 15, 45, 8),
 )
-"""By symbol, the sizes of three runs that solve and of one that is to be predicted. All sizes of a run differ, and the
-runs leave several remainders of every stride up to 8; a test looks that no two expressions agree in them."""
+"""By symbol, the sizes of four runs that solve and of one that is to be predicted. Divided by 2, 3 and 4
+they leave 0, 1 and one less; a test looks that no two expressions agree in them."""
 
-TRIES = 12
-"""How many ways to choose sizes are tried where a module does not run at the first."""
+Choice = Callable[[int, int], tuple[int, ...]]
 
 
-def probes(sizes: dict[str, int]) -> Iterator[list[dict[str, int]]]:
-    """Sizes of four runs each, in the order in which they are to be tried: a module may not take any size.
+def chosen(sizes: dict[str, int], ways: dict[str, Choice] | None = None) -> list[dict[str, int]]:
+    """The sizes of all probes, each symbol's chosen in its own way; those of `SIZES` where none is given."""
+    columns = [((ways or {}).get(name, _any))(size, i) for i, (name, size) in enumerate(sizes.items())]
+    return [dict(zip(sizes, row, strict=True)) for row in zip(*columns, strict=True)]
 
-    The first are those of `SIZES`; then some symbols, or all, stay below their size in the run (a table of positions
-    has an end), or are multiples (what is halved five times has to be one of 32).
+
+def tried(vocabulary: Vocabulary, sizes: dict[str, int]) -> Iterator[tuple[Vocabulary, list[dict[str, int]]]]:
+    """Ways to choose sizes, in the order in which they are to be tried: a module may not run at any size.
+
+    After those of `SIZES`, each symbol has the first of these kinds at which the module runs while all other sizes are
+    those of the run: any, near its size (what is halved five times can't be short, a table of positions has an end), or
+    multiples (patches have to fit).
     """
-    ways = sorted(product((_any, _multiples, _below), repeat=len(sizes)), key=lambda way: sum(map(ORDER.index, way)))
-    for way in ways[:TRIES]:
-        columns = [choose(size, i) for i, (choose, size) in enumerate(zip(way, sizes.values(), strict=True))]
-        yield [dict(zip(sizes, row, strict=True)) for row in zip(*columns, strict=True)]
+    yield vocabulary, chosen(sizes)
+    ways = {name: _first_that_runs(vocabulary, sizes, name, i) for i, name in enumerate(sizes)}
+    if set(ways.values()) != {_any}:
+        yield vocabulary, chosen(sizes, ways)
+
+
+def _first_that_runs(vocabulary: Vocabulary, sizes: dict[str, int], name: str, position: int) -> Choice:
+    for choose in (_any, _near, _multiples, _larger_multiples):
+        column = choose(sizes[name], position)
+        try:
+            for size in sorted({min(column), max(column)}):
+                vocabulary.probe({**sizes, name: size}, primitives=False)
+        except Exception:  # a size that the module does not take: others it may
+            continue
+        return choose
+    return _any
 
 
 def _any(size: int, position: int) -> tuple[int, ...]:
@@ -39,17 +58,19 @@ def _any(size: int, position: int) -> tuple[int, ...]:
     return tuple(value + turn for value in SIZES[row])
 
 
-def _below(size: int, position: int) -> tuple[int, ...]:
-    values = [size - 1, size // 2, size - 2, size // 2 + 1, size // 3]
-    turned = values[position % 2 :] + values[: position % 2]
-    return tuple(max(1, value) for value in turned[:4])
+def _near(size: int, position: int) -> tuple[int, ...]:
+    low = size // 2
+    values = (size - 1, low + 1, size - 2, low + low // 2, size - 3, low + 2, low)
+    turn = position % 3
+    return tuple(max(1, value) for value in values[turn : turn + 5])
 
 
-def _multiples(size: int, position: int) -> tuple[int, ...]:
-    unit = size & -size
-    times = [k for k in (2, 3, 5, 4, 7, 6, 9) if unit * k != size]
-    turned = times[position % 3 :] + times[: position % 3]
-    return tuple(unit * k for k in turned[:4])
+def _multiples(size: int, position: int, most: int = 16) -> tuple[int, ...]:
+    unit = min(size & -size, most)
+    times = [k for k in (2, 3, 1, 5, 4, 7, 6, 9) if unit * k != size]
+    turn = position % 3
+    return tuple(unit * k for k in times[turn : turn + 5])
 
 
-ORDER = (_any, _below, _multiples)
+def _larger_multiples(size: int, position: int) -> tuple[int, ...]:
+    return _multiples(size, position, most=64)

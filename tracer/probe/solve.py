@@ -45,6 +45,7 @@ class Solver:
         values = [tuple(value_of(atom, sizes) for sizes in configurations) for atom in vocabulary]
         self._found: dict[tuple, list[str]] = {}
         self._answers: dict[tuple, str] = {}
+        self.ambiguous: set[tuple] = set()
         self._known = [
             (text, tuple(map(int, vector)))
             for text, vector in zip(vocabulary, values, strict=True)
@@ -87,27 +88,45 @@ class Solver:
         """sympy's `str` of the one expression with these values, or `"?"` if there is none, or there are two.
 
         `vector` has one value for each configuration, and one for `fresh`. `own` are formulas of which the op that
-        made the dimension says by its own arguments that one may be it.
+        made the dimension says by its own arguments that one is it. Where two ops say so differently, the runs don't
+        tell the two apart: `ambiguous` gets these values, and where no op says it of itself they are `"?"`.
         """
         answer = self._answers.get(vector)
-        if answer is None or (answer == UNKNOWN and own):
-            answer = self._answers[vector] = self._solve(vector, own)
+        said = None if self._listed(vector) else next((text for text in own if self._fits(text, vector)), None)
+        if said is not None:
+            if answer is None or answer == UNKNOWN:
+                self._answers[vector] = self._learned(said, vector)
+            elif self.base(answer) != self.base(said):
+                self.ambiguous.add(vector)
+            return _factored(said)
+        if answer is None:
+            answer = self._answers[vector] = self._solve(vector)
+        return UNKNOWN if vector in self.ambiguous else answer
+
+    def again(self) -> None:
+        """Forgets all answers, but not what can't be told apart."""
+        self._answers.clear()
+        del self._known[self._most - LEARNED :]
+
+    def _listed(self, vector) -> list[str]:
+        """The candidates that were listed beforehand; what is a literal by any sizes is none."""
+        return [text for text in self._found.get(vector[: self._used], ()) if self.base(text).free_symbols]
+
+    def _learned(self, candidate: str, vector) -> str:
+        """The formula as one reads it; others are made of it from now on."""
+        answer = _factored(candidate)
+        if len(self._known) < self._most and vector not in self.ambiguous:
+            self._known.append((answer, vector[: self._used]))
         return answer
 
-    def _solve(self, vector, own) -> str:
-        seen = vector[: self._used]
-        candidates = [text for text in self._found.get(seen, ()) if self.base(text).free_symbols]
+    def _solve(self, vector) -> str:
+        seen, listed = vector[: self._used], self._listed(vector)
         if len(set(seen)) == 1:  # beside a literal, a size that no configuration changes: nothing tells them apart
-            return UNKNOWN if candidates or len(set(vector)) > 1 else str(vector[0])
-        listed = bool(candidates)
-        if not listed:
-            candidates = [text for text in own if self._fits(text, seen)] or beyond(seen, self._known)
+            return UNKNOWN if listed or len(set(vector)) > 1 else str(vector[0])
+        candidates = listed or beyond(seen, self._known)
         if not candidates or not self._one(candidates) or not self._fits(candidates[0], vector):
             return UNKNOWN
-        answer = _text(candidates[0]) if listed else _factored(candidates[0])
-        if not listed and len(self._known) < self._most:
-            self._known.append((answer, seen))
-        return answer
+        return _text(candidates[0]) if listed else self._learned(candidates[0], vector)
 
     def _one(self, candidates: list[str]) -> bool:
         """Whether all of these formulas mean the same."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from contextlib import AbstractContextManager
+from logging import LogRecord, getLogger
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -35,11 +35,18 @@ def parameters(module: torch.nn.Module) -> dict[int, torch.Tensor]:
     return {id(parameter): parameter for parameter in module.parameters()}
 
 
-def without_values(module: torch.nn.Module) -> tuple[dict[int, torch.Tensor], Callable[[], AbstractContextManager]]:
+def without_values(module: torch.nn.Module) -> tuple[dict[int, torch.Tensor], AbstractContextManager]:
     """Stand-ins for the parameters and buffers of a module that have shapes and no values, and the mode in which they
-    are run: ops then cost next to nothing, and are those of the device that the tensors say that they are on."""
+    are run (it has `from_tensor`): ops then cost next to nothing, and are those of the device that tensors say they are
+    on."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    getLogger(FakeTensorMode.__module__).addFilter(_at_other_sizes)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     tensors = [*module.parameters(), *module.buffers()]
-    return {id(tensor): mode.from_tensor(tensor) for tensor in tensors}, lambda: mode
+    return {id(tensor): mode.from_tensor(tensor) for tensor in tensors}, mode
+
+
+def _at_other_sizes(said: LogRecord) -> bool:
+    """Whether a message of PyTorch's is for the reader: that an op refused a size is not, since others are tried."""
+    return not said.getMessage().startswith("failed while attempting to run meta")
