@@ -9,6 +9,8 @@ from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.record import AttentionRecord, Step, Trace
 
+AFTER = 4
+"""Ops between softmax and values that a page names, and layers that differ in them."""
 COUNTED = (
     "Matrix products, convolutions and fused attention, at 2 FLOP for each multiply-add. "
     "Norms, softmax and sums are not counted."
@@ -77,11 +79,11 @@ def too_large(record: AttentionRecord) -> str:
 def beside(records: Sequence[AttentionRecord]) -> list[str]:
     """What has to be known of attention besides its weights: what was done to them later, and what they are of."""
     said = []
-    for after in dict.fromkeys(record.after for record in records if record.after):
+    for after in list(dict.fromkeys(record.after for record in records if record.after))[:AFTER]:
         which = _blocks([layer for layer, record in enumerate(records) if record.after == after])
         said.append(
             f"In {which}, the model changed the weights after the softmax, before they took the values "
-            f"({', '.join(after)}). Shown is what the softmax gave."
+            f"({', '.join(after[:AFTER])}). Shown is what the softmax gave."
         )
     if channels := [layer for layer, record in enumerate(records) if record.over == "channels"]:
         said.append(f"In {_blocks(channels)}, queries and keys are channels and not tokens.")
