@@ -279,8 +279,10 @@ def _embedding(result, trace, below) -> None:
 
 def _none(result, trace, below) -> None:
     st.subheader("No answer")
-    lacks = [str(name) for name in result["lacks"]]
-    said = ", ".join(lacks[:4]) + (f" and {len(lacks) - 4} others" if len(lacks) > 4 else "")
+    lacks = list(result["lacks"])
+    said = ", ".join(shortened(str(name)) for name in lacks[:4]) + (
+        f" and {len(lacks) - 4} others" if len(lacks) > 4 else ""
+    )
     st.markdown(
         plain(
             f"The files of this checkpoint lack {said}. There the numbers are seeded random ones, so what the head "

@@ -5,11 +5,14 @@ from collections.abc import Mapping, Sequence
 
 from pages.shared.session import View
 from tracer import models, notation, notes
+from tracer.attention import windows
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.record import AttentionRecord, Name, Step, Trace
 from tracer.views import rows
 
+AFTER = 4
+"""Ops between softmax and values that a page names, and layers that differ in them."""
 COUNTED = (
     "Matrix products, convolutions and fused attention, at 2 FLOP for each multiply-add. "
     "Norms, softmax and sums are not counted."
@@ -87,14 +90,30 @@ def too_large(record: AttentionRecord) -> str:
     )
 
 
-def beside(records: Sequence[AttentionRecord]) -> list[str]:
+def lost(trace: Trace) -> list[str]:
+    """Why attention of the run can't be shown."""
+    said = {}
+    for record in trace.attentions:
+        if record.problem:
+            said.setdefault((record.part, record.problem), []).append(record.layer)
+    return [
+        plain(f"The attention of {_blocks(layers)}{f' of {part!r}' if part else ''} can’t be shown: {problem}.")
+        for (part, problem), layers in list(said.items())[:AFTER]
+    ]
+
+
+def beside(trace: Trace, records: Sequence[AttentionRecord]) -> list[str]:
     """What has to be known of attention besides its weights: what was done to them later, and what they are of."""
     said = []
-    for after in dict.fromkeys(record.after for record in records if record.after):
+    if parted := [layer for layer, record in enumerate(records) if windows(trace, record) > 1]:
+        counts = sorted({windows(trace, records[layer]) for layer in parted})
+        many = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+        said.append(f"In {_blocks(parted)}, tokens attend inside windows, {many} in all. Shown is the first.")
+    for after in list(dict.fromkeys(record.after for record in records if record.after))[:AFTER]:
         which = _blocks([layer for layer, record in enumerate(records) if record.after == after])
         said.append(
             f"In {which}, the model changed the weights after the softmax, before they took the values "
-            f"({', '.join(after)}). Shown is what the softmax gave."
+            f"({', '.join(after[:AFTER])}). Shown is what the softmax gave."
         )
     if channels := [layer for layer, record in enumerate(records) if record.over == "channels"]:
         said.append(f"In {_blocks(channels)}, queries and keys are channels and not tokens.")

@@ -72,6 +72,16 @@ def weights(trace: Trace, layer: int, head: int | None = None, query: int | None
     return result if head is None else result[:, _within(head, record.heads, "head")]
 
 
+def windows(trace: Trace, record: AttentionRecord) -> int:
+    """In how many windows the attention of each input ran; 1 where every query sees the whole sequence."""
+    q = trace.values.get(record.q)
+    given = [t.shape[0] for op in trace.ops for t in op.inputs if t.shape and str(t.maker).startswith("input ")]
+    if q is None or not given:
+        return 1
+    items = q.shape[:-3].numel() if q.ndim > 3 else q.shape[0] // record.heads
+    return 1 if items in given or items % given[0] else items // given[0]
+
+
 def rollout(trace: Trace, *, part: str | None = None, start: int = 0, steps: bool = False) -> torch.Tensor:
     """Attention rollout: `Â_L ⋯ Â_1` with `Â = (A + I) / 2`, A the mean over heads; `[B, S, S]`, rows sum to 1.
 
@@ -83,6 +93,8 @@ def rollout(trace: Trace, *, part: str | None = None, start: int = 0, steps: boo
     for layer in range(start, len(records)):
         if records[layer].over != "tokens":
             raise ValueError(f"layer {layer} attends from channel to channel, which a rollout over tokens can't carry")
+        if windows(trace, records[layer]) > 1:
+            raise ValueError(f"layer {layer} attends inside windows, which a rollout over all tokens can't carry")
         mean = weights(trace, layer, part=part).mean(dim=1)
         mixed = (mean + torch.eye(mean.shape[-1], dtype=mean.dtype)) / 2
         product = mixed if product is None else mixed @ product

@@ -163,6 +163,8 @@ def sinks(chain) -> bool:
 
 def _cat(scores, arguments, rows, queries, get) -> torch.Tensor:
     given = [_argument(value, scores, rows, queries, get) for value in arguments]
+    if len(given) != 2 or not all(isinstance(one, torch.Tensor) for one in given):
+        raise RuntimeError("'cat' needs the scores and a kept tensor")
     given = [one if one is scores else one.expand(*scores.shape[:-1], one.shape[-1]) for one in given]
     if sum(one.shape[-1] for one in given) > 2 * scores.shape[-1] + 64:
         raise RuntimeError("'cat' adds more columns than a row has keys")

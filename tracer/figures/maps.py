@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from tracer.attention import layers as of_part
-from tracer.attention import places, segments, unseen
+from tracer.attention import places, segments, unseen, windows
 from tracer.attention import rollout as over_blocks
 from tracer.figures.budget import drawn
 from tracer.figures.colours import MASK, table
@@ -94,7 +94,8 @@ def rollout(trace: Trace, chosen: Sequence[int], part: str | None = None) -> np.
     """
     records = _records(trace, part)
     sizes = {(record.queries, record.keys) for record in records}
-    sizes |= {(0, 1) for record in records if record.over != "tokens"}  # what channels mix, tokens don't hand on
+    # what channels mix, and what windows hold, no token hands on to all others
+    sizes |= {(0, 1) for record in records if record.over != "tokens" or windows(trace, record) > 1}
     whole = chosen and len(chosen) == len(records) and len(sizes) == 1 and len(set(*sizes)) == 1
     small = whole and 4 * records[0].keys ** 2 <= ROLLOUT and len(records) * records[0].keys ** 3 <= PRODUCTS
     small = small and all(drawn(trace, record) for record in records)

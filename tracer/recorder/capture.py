@@ -37,7 +37,8 @@ def _rows(queries: int) -> range:
 
 class Weights(NamedTuple):
     """What came of a softmax: which one, the axes (None where they are lost), which of their
-    atoms are keys, queries and heads, and the ops that changed it."""
+    atoms are keys, queries and heads, the ops that changed it, and whether it was spread
+    over values."""
 
     softmax: int
     axes: Axes | None
@@ -45,6 +46,7 @@ class Weights(NamedTuple):
     queries: tuple[Atom, ...]
     heads: tuple[Atom, ...]
     changed: tuple[str, ...]
+    spread: bool = False
 
 
 class Attentions:
@@ -222,12 +224,27 @@ class Attentions:
             self._weights[index] = weights._replace(axes=axes)
         elif name in MOVES:
             self._weights[index] = weights._replace(axes=None)
+        elif name == "mul" and made.numel() > torch.Size(inputs[order][0]).numel():
+            self._weights[index] = weights._replace(axes=_spread(weights.axes, shape), spread=True)
+        elif name == "sum" and weights.spread:
+            return self._summed(index, weights, made)
         elif made.numel() == torch.Size(inputs[order][0]).numel():
             axes = axes if shape == inputs[order][0] else None
             drawn = name == "native_dropout" or any(self._drawn(maker) for _, _, maker in inputs)
             changed = () if name in ("exp", "bernoulli") else ("dropout",) if drawn else (name,)
             self._weights[index] = weights._replace(axes=axes, changed=weights.changed + changed)
         return False
+
+    def _summed(self, index: int, weights: Weights, made: torch.Tensor) -> bool:
+        """Whether a sum over the keys of weights times values is a product written out; only where the weights are
+        recovered, since other softmaxes share things out among branches."""
+        axes, given = weights.axes or (), self._given.get(index, ())
+        summed = [axes[axis] for axis in (given[0] if given and axes else ()) or ()]
+        keys = any(atom.within(weights.keys) for axis in summed for atom in leaves(axis))
+        if not keys or self._waiting[weights.softmax][0].problem:
+            return False
+        self._took(index, weights._replace(axes=None), made, 0)
+        return True
 
     def _drawn(self, maker) -> bool:
         """Whether a tensor holds the random zeros of dropout."""
@@ -315,6 +332,14 @@ class Attentions:
             found += [record.q, record.k]
             found += [a for _, arguments in record.chain for a in arguments if isinstance(a, str) and a != SCORES]
         return [key for key in dict.fromkeys(found) if key]
+
+
+def _spread(axes: Axes | None, shape: tuple[int, ...]) -> Axes | None:
+    """The axes of a tensor that is repeated to a shape."""
+    if axes is None:
+        return None
+    axes = ((),) * (len(shape) - len(axes)) + axes
+    return tuple(axis or ((Atom(size),) if size > 1 else ()) for axis, size in zip(axes, shape, strict=True))
 
 
 def _tolerance(dtype: torch.dtype) -> float:

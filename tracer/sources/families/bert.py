@@ -139,7 +139,7 @@ def spec(config, files) -> Spec:
     """All that is known of a BERT, from its configuration."""
     headed = class_of(config, HEADS).endswith("Classification")
     attributes = {**ATTRIBUTES, "K": "num_labels"} if headed else ATTRIBUTES
-    probes = tuple({**probe, "K": size} for probe, size in zip(PROBES, (31, 37), strict=True)) if headed else PROBES
+    probes = tuple({**probe, "K": size} for probe, size in zip(PROBES, (31, 37, 41), strict=True)) if headed else PROBES
     return Spec(
         net=builder(config, architecture, attributes),
         lines=lambda sizes: lines(sizes, config),

@@ -42,7 +42,7 @@ def spec(config, files) -> Spec:
     """All that is known of a DINOv2, from its configuration."""
     headed = class_of(config, HEADS) != "Dinov2Model"
     attributes = {**ATTRIBUTES, "K": "num_labels"} if headed else ATTRIBUTES
-    probes = tuple({**probe, "K": size} for probe, size in zip(PROBES, (17, 23), strict=True)) if headed else PROBES
+    probes = tuple({**probe, "K": size} for probe, size in zip(PROBES, (17, 23, 29), strict=True)) if headed else PROBES
     return Spec(
         net=builder(config, architecture, attributes),
         lines=lambda sizes: [],

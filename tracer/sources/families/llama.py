@@ -46,7 +46,7 @@ PROBES = (
     {"B": 8, "T": 19, "V": 101, "D": 140, "h": 10, "h_kv": 2, "d_ff": 37},
 )
 
-WIDTHS = 20, 14, 26
+WIDTHS = 20, 14, 26, 34
 """Widths of a head in the probes of a model where they don't follow from the others."""
 HEADS = {"LlamaForCausalLM": following, "LlamaModel": vectors, "LlamaForSequenceClassification": classes}
 
@@ -228,11 +228,11 @@ def plain(config) -> bool:
 def spec(config, files) -> Spec:
     """All that is known of a Llama, from its configuration."""
     classed, wide = class_of(config, HEADS) == "LlamaForSequenceClassification", own_width(config)
-    more = [{}, {}, {}]
+    more = [{} for _ in PROBES]
     if wide:
         more = [{**probe, "d_k": width} for probe, width in zip(more, WIDTHS, strict=True)]
     if classed:
-        more = [{**probe, "K": size} for probe, size in zip(more, (37, 41, 43), strict=True)]
+        more = [{**probe, "K": size} for probe, size in zip(more, (37, 41, 43, 47), strict=True)]
     attributes = ATTRIBUTES | ({"d_k": "head_dim"} if wide else {}) | ({"K": "num_labels"} if classed else {})
     facts = text_facts(config, files, attributes, tuple({**a, **b} for a, b in zip(PROBES, more, strict=True)))
     if wide:
