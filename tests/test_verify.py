@@ -27,8 +27,8 @@ def trace(model):
 
 def told(model, trace, net=None) -> tuple[dict, list[str]]:
     """The report, and its failures, on a model that shows `trace` for its run."""
-    shown = {name: getattr(model, name) for name in ("inputs", "spec", "sizes", "options", "vocabulary")}
-    liar = SimpleNamespace(name="liar", net=net or model.net, trace=lambda *, primitives, keep: trace, **shown)
+    liar = replace(model, name="liar", net=net or model.net)
+    liar.trace = lambda *, primitives, keep: trace
     report = verify.report(liar)
     return report, verify.failures(report)
 
