@@ -127,6 +127,9 @@ def test_the_lowest_number_of_a_mask_hides_no_other():
     assert first_beyond(torch.tensor([2.0, 3.0, lowest]).double(), ran, 1e-5) == (1,)
     assert relative_difference(torch.tensor([2.0, 4.0, lowest / 2]).double(), ran) == 0.5
     assert relative_difference(ran, ran) == 0.0
+    mask = torch.tensor([0.0, lowest]).double()
+    assert relative_difference(mask, mask.masked_fill(mask == 0, 1)) == 1.0
+    assert relative_difference(mask + torch.tensor([1e-9, 0]), mask) == float("inf")
 
 
 def test_a_misspelt_parameter_is_no_parameter():

@@ -21,10 +21,11 @@ def relative_difference(computed: torch.Tensor, reference: torch.Tensor) -> floa
     difference = torch.where(computed == reference, torch.zeros_like(computed), (computed - reference).abs())
     if not difference.numel():
         return 0.0
-    if difference.max() == 0:
+    largest = difference.max()
+    if largest == 0:
         return 0.0
-    shares = difference / _scale(reference)
-    return float(shares.masked_fill(difference == 0, 0).max())
+    scale = _scale(reference)
+    return float((difference / scale).masked_fill(difference == 0, 0).max() if scale.dim() else largest / scale)
 
 
 def first_beyond(computed: torch.Tensor, reference: torch.Tensor, tolerance: float) -> tuple[int, ...] | None:
@@ -38,7 +39,9 @@ def first_beyond(computed: torch.Tensor, reference: torch.Tensor, tolerance: flo
 def _scale(reference: torch.Tensor) -> torch.Tensor:
     """The largest value that is not far out, 1 where there is none; of a number that is, the number itself."""
     sizes = reference.abs()
+    if sizes.numel() and (largest := sizes.max()) <= FAR:
+        return largest
+    far = (sizes > FAR) & sizes.isfinite()
     near = sizes[sizes <= FAR]
     largest = near.max() if near.numel() else torch.ones((), dtype=reference.dtype)
-    far = (sizes > FAR) & sizes.isfinite()
     return torch.where(far, sizes, largest) if far.any() else largest

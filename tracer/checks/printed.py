@@ -134,7 +134,7 @@ def relative(made: np.ndarray, ran: np.ndarray) -> float:
     with itself, and no other with it."""
     made, ran = made.astype(float), ran.astype(float)
     same, size = (made == ran) | (np.isnan(made) & np.isnan(ran)), np.abs(ran)
-    largest = size[size <= FAR].max(initial=0) or 1.0
+    largest = size[size <= FAR].max(initial=0)
     with np.errstate(all="ignore"):
         off = np.where(same, 0, np.abs(made - ran) / np.where((size > FAR) & np.isfinite(size), size, largest))
     return float(off.max(initial=0))

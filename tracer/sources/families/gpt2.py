@@ -115,7 +115,8 @@ def spec(config, files) -> Spec:
         config.n_inner = 4 * config.n_embd
     classed = class_of(config, HEADS) == "GPT2ForSequenceClassification"
     attributes = {**ATTRIBUTES, "K": "num_labels"} if classed else ATTRIBUTES
-    probes = tuple({**probe, "K": size} for probe, size in zip(PROBES, (31, 37, 41), strict=True)) if classed else PROBES
+    with_classes = tuple({**probe, "K": size} for probe, size in zip(PROBES, (31, 37, 41), strict=True))
+    probes = with_classes if classed else PROBES
     return Spec(
         net=builder(config, architecture, attributes, fitted if classed else lambda config: None),
         lines=lambda sizes: lines(sizes, config),
