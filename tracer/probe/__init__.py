@@ -104,6 +104,8 @@ def solve(
         found.fill(sizes, vocabulary, fixed, tuple(name for name in vocabulary.names if name != "B"))
         for i in missing:
             held[i] = f"this op runs only at some batch sizes: solved with B held at {sizes['B']}"
+    for i in found.missing():
+        held[i] = "this op does not run at all sizes, so its dimensions have no symbols"
     return found.solution(held)
 
 
