@@ -96,7 +96,9 @@ class Solver:
         tell the two apart: `ambiguous` gets these values, and where no op says it of itself they are `"?"`.
         """
         answer = self._answers.get(vector)
-        said = None if self._listed(vector) else next((text for text in own if self._fits(text, vector)), None)
+        said = next((text for text in own if self._fits(text, vector)), None) if own else None
+        if said is not None and self._listed(vector):
+            said = None
         if said is not None:
             if answer is None or answer == UNKNOWN:
                 self._answers[vector] = self._learned(said, vector)
