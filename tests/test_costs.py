@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import tracer
-from tracer import views
+from tracer import cost, views
 from tracer.figures import operations_table
 from tracer.figures.operations import arithmetic
 from tracer.probe import value_of
@@ -102,3 +102,17 @@ def test_a_transposed_convolution_costs_what_pytorch_counts():
     assert trace.flops == counter.get_total_flops()
     assert value_of(trace.flops_symbolic, {"B": 2, "H": 5, "W": 7}) == trace.flops
     assert trace.ops[-1].outputs[0].symbolic == ("B", "8", "2*H - 1", "2*W - 1")
+
+
+@pytest.mark.parametrize("op", "relu_ silu_ rsqrt lgamma cummax _fused_rms_norm upsample_bilinear2d _to_copy".split())
+def test_what_multiplies_no_matrices_costs_0(op):
+    assert cost.flops(op, ((3, 4),), (3, 4)) == 0 and cost.flops_symbolic(op, (("B", "4"),), ("B", "4")) == "0"
+
+
+@pytest.mark.parametrize("op", "mkldnn_rnn_layer quantized.linear mv dot linalg_solve mine.fused _int_mm".split())
+def test_what_may_multiply_matrices_and_has_no_formula_is_not_counted(op):
+    assert cost.flops(op, ((3, 4),), (3, 4)) is None and cost.flops_symbolic(op, (("B", "4"),), ("B", "4")) == "?"
+
+
+def test_products_in_place_cost_what_products_cost():
+    assert cost.flops("addmm_", ((2, 3), (2, 4), (4, 3)), (2, 3)) == 2 * 2 * 3 * 4

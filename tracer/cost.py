@@ -19,10 +19,10 @@ from tracer.notation import parse
 _FUSED = "_scaled_dot_product_flash_attention_for_cpu"
 _PRODUCTS = (
     "mm", "mv", "dot", "conv", "rnn", "lstm", "gru", "linear", "linalg", "matmul", "attention", "encoder_layer", "fft",
-    "cdist", "euclidean_dist", "trilinear", "cholesky", "lu_", "qr", "addr", "outer",
+    "cdist", "euclidean_dist", "trilinear", "cholesky", "lu_factor", "lu_solve", "geqrf", "addr", "outer",
 )  # fmt: skip
 """What the names of ops have in them that multiply matrices, whoever wrote them."""
-_OTHERS = ("gamma", "upsample", "vector_norm", "bilinear2d")
+_OTHERS = ("gamma", "upsample", "vector_norm", "bilinear2d", "cumm", "convert", "hamming", "fftshift", "dummy")
 """What the names of ops have in them that are none, although the above is in them too."""
 
 
@@ -35,7 +35,8 @@ def fused(q, k, v, *rest, out_val=None, out_shape=None, **options):
 @lru_cache(maxsize=1)
 def _formulas() -> dict:
     overloads = {packet: formula for packet, formula in flop_registry.items() if isinstance(packet, OpOverloadPacket)}
-    return {packet.__name__: formula for packet, formula in overloads.items()} | {_FUSED: fused}
+    named = {packet.__name__: formula for packet, formula in overloads.items()} | {_FUSED: fused}
+    return named | {f"{name}_": formula for name, formula in named.items()}  # in place
 
 
 @lru_cache(maxsize=4096)

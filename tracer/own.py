@@ -92,7 +92,7 @@ def trace(reference: str, *, primitives: bool = False, **given: int) -> Trace:
 def _probes(vocabulary: Vocabulary, sizes: dict[str, int], primitives: bool) -> Iterator[dict[str, int]]:
     """Other sizes at which the module runs, all distinct: near the run's, or multiples, since some may have to divide
     others."""
-    draw = random.Random(0)
+    draw, found = random.Random(0), [sizes]
     for attempt in range(TRIES):
         change = (
             (lambda size: size * draw.choice(FACTORS)) if attempt % 2 else (lambda size: size + draw.choice(SHIFTS))
@@ -100,12 +100,15 @@ def _probes(vocabulary: Vocabulary, sizes: dict[str, int], primitives: bool) -> 
         other = {name: change(size) for name, size in sizes.items()}
         if len({*other.values(), *sizes.values()}) < len(other) + len({*sizes.values()}):
             continue
+        if any(other[name] == before[name] for before in found for name in sizes):  # the last one is to be predicted
+            continue
         if prod(other.values()) > 10_000 * prod(sizes.values()):
             continue
         try:
             vocabulary.probe(other, primitives=primitives)
         except Exception:  # sizes that don't fit together: others will
             continue
+        found.append(other)
         yield other
 
 

@@ -187,7 +187,7 @@ def proof(step: Step) -> str:
             f"largest difference {scientific(step.error)} of the largest value; {allowed}.{where}"
         )
     if step.error == 0:
-        return "The equation was executed on the traced tensors and gives the model’s tensor bit for bit."
+        return "The equation was executed on the traced tensors and gives exactly the model’s values."
     return (
         "The equation was executed on the traced tensors and compared with what the model computed: "
         f"largest difference {scientific(step.error)} of the largest value; {allowed}."

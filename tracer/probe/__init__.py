@@ -23,7 +23,7 @@ __all__ = ["UNKNOWN", "Solution", "Unlike", "Vocabulary", "base_form", "solve", 
 LEAST = 3
 """Probes besides the run itself: those that solve, and one that is predicted."""
 
-REMEMBERED = 12
+REMEMBERED = 6
 """Probes that a vocabulary holds, to solve the next run of the same model."""
 
 
@@ -54,17 +54,18 @@ class Vocabulary:
 
     def probe(self, sizes: dict[str, int], *, primitives: bool) -> Recording:
         """A run at these sizes."""
-        key = (*sizes.items(), primitives)
-        found = self.ran.get(key)
+        key = tuple(sizes.items())
+        found = None if primitives else self.ran.get(key)
         if found is None:
             with (self.inside or nullcontext)():
                 with seeded_draws(0):
                     module, args, *kwargs = self.build(sizes)
                 found = record(module, args, *kwargs, cap=0, attention=False, primitives=primitives)
             found = Recording(ops=found.ops, opened=found.opened)  # no tensor of the run
-            if len(self.ran) >= REMEMBERED:
-                self.ran.clear()
-            self.ran[key] = found
+            if not primitives:
+                if len(self.ran) >= REMEMBERED:
+                    self.ran.clear()
+                self.ran[key] = found
         return found
 
 
@@ -104,6 +105,8 @@ def solve(
         found.fill(sizes, vocabulary, fixed, tuple(name for name in vocabulary.names if name != "B"))
         for i in missing:
             held[i] = f"this op runs only at some batch sizes: solved with B held at {sizes['B']}"
+    for i in found.missing():
+        held[i] = "this op does not run at all sizes, so its dimensions have no symbols"
     return found.solution(held)
 
 

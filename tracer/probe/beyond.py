@@ -25,7 +25,7 @@ Known = list[tuple[str, tuple[int, ...]]]
 
 def beyond(vector: tuple[int, ...], known: Known) -> list[str]:
     """All formulas with these values that are a product of sizes times one of: `m·x + c` for a product x of sizes,
-    `±a ± b + c` for two sizes, `⌊(a + c)/k⌋`. Those without a factor come first."""
+    `⌊(a + c)/k⌋`, and `±a ± b + c` for two sizes. Those without a factor come first."""
     if min(vector) < 1:
         return []
     products = known + [
@@ -46,19 +46,32 @@ def beyond(vector: tuple[int, ...], known: Known) -> list[str]:
 
 def _plain(vector, known: Known, products: Known) -> Iterator[str]:
     """Formulas without a factor."""
-    distinct = len(set(vector))
-    if distinct < FREE:
+    if len(set(vector)) < FREE:
         return
     for text, values in products:
         line = _line(vector, values)
         if line is not None:
             m, c = line
             yield f"{m}*({text}) + {c}"
+    yield from _rounded(vector, known)
     for (a, one), (b, other) in combinations(known, 2):
         for first, second in ((1, 1), (1, -1), (-1, 1)):
             left = {v - first * x - second * y for v, x, y in zip(vector, one, other, strict=True)}
             if len(left) == 1:
                 yield f"{first}*({a}) + {second}*({b}) + {left.pop()}"
+
+
+def _rounded(vector, known: Known) -> Iterator[str]:
+    """Quotients of a size, and whole multiples of them; rounded ones only where none is exact in every run, since a
+    module that takes other sizes runs at others."""
+    exact = []
+    for text, values in known:
+        for stride in STRIDES:
+            if len(set(values)) >= FREE and all(v * stride == x for v, x in zip(vector, values, strict=True)):
+                exact.append(f"({text})/{stride}")
+    if exact:
+        yield from exact
+        return
     common = gcd(*vector)
     for times in {1, common}:
         quotient = [v // times for v in vector]

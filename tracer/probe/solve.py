@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations_with_replacement
@@ -16,6 +17,9 @@ from tracer.probe.rounding import floors, rounded
 UNKNOWN = "?"
 FACTORS = (1, 2, 3, 4)
 """Whole-number factors that packed tensors have: `3·D` for queries, keys and values in one."""
+
+SAMPLES = 60
+"""Sizes at which two formulas are compared."""
 
 LEARNED = 24
 """How many sizes that the ops of a run brought up, such as `⌈H/2⌉`, others are made of."""
@@ -92,11 +96,13 @@ class Solver:
         tell the two apart: `ambiguous` gets these values, and where no op says it of itself they are `"?"`.
         """
         answer = self._answers.get(vector)
-        said = None if self._listed(vector) else next((text for text in own if self._fits(text, vector)), None)
+        said = next((text for text in own if self._fits(text, vector)), None) if own else None
+        if said is not None and self._listed(vector):
+            said = None
         if said is not None:
             if answer is None or answer == UNKNOWN:
                 self._answers[vector] = self._learned(said, vector)
-            elif self.base(answer) != self.base(said):
+            elif not self._one([answer, said]):
                 self.ambiguous.add(vector)
             return _factored(said)
         if answer is None:
@@ -130,8 +136,8 @@ class Solver:
 
     def _one(self, candidates: list[str]) -> bool:
         """Whether all of these formulas mean the same."""
-        first = self.base(candidates[0])
-        return all(self.base(text) == first for text in candidates[1:])
+        first, *others = dict.fromkeys(map(self.base, candidates))
+        return all(_same(first, other) for other in others)
 
     def _fits(self, text: str, vector) -> bool:
         """Whether a formula has these values, at as many runs as there are."""
@@ -140,6 +146,20 @@ class Solver:
     def base(self, text: str) -> sympy.Expr:
         """A formula over the sizes that aren't derived, in one normal form."""
         return base_form(text, tuple(self._derived.items()))
+
+
+@lru_cache(maxsize=4096)
+def _same(one: sympy.Expr, other: sympy.Expr) -> bool:
+    """Whether two forms that differ have one value at any sizes: T - ⌈T/2⌉ is ⌊T/2⌋. Only what is rounded has two."""
+    if not (one.has(sympy.floor) or other.has(sympy.floor)):
+        return False
+    names, texts = sorted(map(str, one.free_symbols | other.free_symbols)), (str(one), str(other))
+    draw = random.Random(0)
+    for _ in range(SAMPLES):
+        sizes = {name: draw.randrange(1, 1000) for name in names}
+        if formula.value(texts[0], sizes) != formula.value(texts[1], sizes):
+            return False
+    return True
 
 
 @lru_cache(maxsize=65536)

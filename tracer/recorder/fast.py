@@ -112,5 +112,5 @@ def _said(traced: dict[str, Tensor], plain: dict[str, Tensor]) -> Opened:
             f"where opened they give up to {most:.3g}; elsewhere both differ by {max(rest):.1e} of the largest value.",
         )
     if all(torch.equal(a, b) for a, b in pairs):
-        return Opened(error, f"{OPENED} left closed, the output is bit-equal.")
+        return Opened(error, f"{OPENED} left closed, the output has the same values.")
     return Opened(error, f"{OPENED} left closed, the output differs by {error:.1e} of the largest value.")
