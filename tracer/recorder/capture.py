@@ -37,8 +37,8 @@ def _rows(queries: int) -> range:
 
 class Weights(NamedTuple):
     """What came of a softmax: which one, the axes (None where they are lost), which of their
-    atoms are keys, queries and heads, the ops that changed it, and whether it was spread
-    over values."""
+    atoms are keys, queries and heads, the ops that changed it, whether it was spread over
+    values, and what other softmaxes it is a sum with."""
 
     softmax: int
     axes: Axes | None
@@ -47,6 +47,7 @@ class Weights(NamedTuple):
     heads: tuple[Atom, ...]
     changed: tuple[str, ...]
     spread: bool = False
+    beside: tuple[int, ...] = ()
 
 
 class Attentions:
@@ -73,11 +74,12 @@ class Attentions:
             self._given[index] = tuple([value for value in args[1:] if not isinstance(value, torch.Tensor)])
         self._pieces.see(index, name, facts.layout, inputs)
         if self._waiting:
-            for order, (_, _, maker) in enumerate(inputs):
-                if (weights := self._weights.get(maker)) is not None and weights.softmax in self._waiting:
-                    if self._follow(index, facts, name, inputs, order, weights, result):
-                        return
-                    break
+            found = [
+                (order, self._weights[maker]) for order, (_, _, maker) in enumerate(inputs) if maker in self._weights
+            ]
+            found = [(order, weights) for order, weights in found if weights.softmax in self._waiting]
+            if found and self._follow(index, facts, name, inputs, found, result):
+                return
         if not part or part == "reduction":
             return
         if part == "fused":
@@ -198,8 +200,11 @@ class Attentions:
         roles = [tuple(group) for group in ([], *groups)[-3:]]
         self._weights[index] = Weights(index, axes, tuple(leaves(axes[axis])), roles[1], roles[0], ())
 
-    def _follow(self, index: int, facts: OpKind, name: str, inputs, order: int, weights: Weights, result) -> bool:
-        """Follows weights through an op that took them; True where it took values by them, which ends the search."""
+    def _follow(self, index: int, facts: OpKind, name: str, inputs, found: list, result) -> bool:
+        """Follows weights through an op that took them; True where it took values by them, which ends the search.
+
+        `found` are the numbers of the inputs that are weights, and what is known of them."""
+        order, weights = found[0]
         outputs = result if isinstance(result, (list, tuple)) else (result,)
         made = outputs[0] if outputs and isinstance(outputs[0], torch.Tensor) else None
         if made is None or name in CONSTANTS or not made.is_floating_point():
@@ -232,7 +237,9 @@ class Attentions:
             axes = axes if shape == inputs[order][0] else None
             drawn = name == "native_dropout" or any(self._drawn(maker) for _, _, maker in inputs)
             changed = () if name in ("exp", "bernoulli") else ("dropout",) if drawn else (name,)
-            self._weights[index] = weights._replace(axes=axes, changed=weights.changed + changed)
+            others = {other.softmax for _, other in found} | set(weights.beside)
+            beside = tuple(sorted(others - {weights.softmax})) if name in ("add", "sub") else weights.beside
+            self._weights[index] = weights._replace(axes=axes, changed=weights.changed + changed, beside=beside)
         return False
 
     def _summed(self, index: int, weights: Weights, made: torch.Tensor) -> bool:
@@ -258,16 +265,20 @@ class Attentions:
 
     def _took(self, index: int, weights: Weights, made: torch.Tensor, order: int) -> None:
         """Values were taken by these weights: the softmax is an attention of the run."""
-        record, ran = self._waiting.pop(weights.softmax)
         changed = tuple(dict.fromkeys(weights.changed))
-        self._add(replace(record, after=changed), ran)
+        together = [softmax for softmax in (weights.softmax, *weights.beside) if softmax in self._waiting]
+        for softmax in together:
+            record, ran = self._waiting.pop(softmax)
+            self._add(replace(record, after=changed), ran)
+        number = len(self.records) - len(together)
         self._weights = {op: one for op, one in self._weights.items() if one.softmax in self._waiting}
         if weights.axes is not None:
             new = Atom(made.shape[-1 if order == 0 else -2])
             axes = (*weights.axes[:-1], (new,)) if order == 0 else (*weights.axes[:-2], (new,), weights.axes[-1])
-            self._pieces.made(index, len(self.records) - 1, axes, weights.queries, (new, *weights.heads))
+            self._pieces.made(index, number, axes, weights.queries, (new, *weights.heads))
         else:
-            self._pieces.made(index, len(self.records) - 1, None)
+            self._pieces.made(index, number, None)
+        self._pieces.summed(range(number, len(self.records)))
 
     def _add(self, record: AttentionRecord, ran: torch.Tensor | None) -> None:
         if ran is not None:
