@@ -239,6 +239,29 @@ class InPieces(nn.Module):
         return (q @ k.mT / 2).softmax(-1) @ v
 
 
+class Sliced(nn.Module):
+    """Attention of two heads at a time, counted through the batch, written into their places."""
+
+    def __init__(self):
+        super().__init__()
+        self.packed = nn.Linear(16, 48)
+
+    def forward(self, x):
+        q, k, v = (y.flatten(0, 1) for y in self.packed(x).unflatten(-1, (3, 4, 4)).permute(2, 0, 3, 1, 4))
+        out = torch.zeros_like(q)
+        for i in range(0, len(q), 2):
+            out[i : i + 2] = (q[i : i + 2] @ k[i : i + 2].mT / 2).softmax(-1) @ v[i : i + 2]
+        return out
+
+
+def test_slices_of_heads_that_are_written_into_their_places_are_one_layer():
+    net, x = Sliced(), torch.randn(4, 7, 16)
+    trace = tracer.trace(net, x)
+    assert [(r.layer, r.heads, r.queries, r.problem) for r in trace.attentions] == [(0, 4, 7, "")]
+    q, k, _ = net.packed(x).unflatten(-1, (3, 4, 4)).permute(2, 0, 3, 1, 4)
+    assert torch.allclose(trace.attention(0), (q @ k.mT / 2).softmax(-1), atol=1e-6)
+
+
 @pytest.mark.parametrize(("alone", "mask"), [(False, "none"), (True, "windows")])
 def test_stretches_of_queries_are_one_layer(alone, mask):
     net, x = InPieces([3, 2, 2], alone), torch.randn(2, 7, 16)

@@ -43,9 +43,8 @@ class Attentions:
         self._ops, self._kept = ops, kept
         self._given: dict[int, tuple] = {}
         self._recent: dict[int, Call] = {}
-        self._reader = Reader(
-            ops, self._given, self._recent, lambda: next((t.shape[0] for t in inputs.values() if t.dim()), 1)
-        )
+        self._batch = lambda: next((t.shape[0] for t in inputs.values() if t.dim()), 1)
+        self._reader = Reader(ops, self._given, self._recent, self._batch)
         self._pieces = Pieces(ops, self._given)
         self._waiting: dict[int, tuple[AttentionRecord, torch.Tensor | None]] = {}
         self._followed = Followed(self._reader)
@@ -240,7 +239,7 @@ class Attentions:
             if problem := record.problem or self._problem(record, ran, _rows(record.queries)):
                 self.records[number] = replace(self.records[number], problem=problem)
         self._ran.clear()
-        self.records = self._pieces.joined(self.records, self._kept.get, self._chains)
+        self.records = self._pieces.joined(self.records, self._kept.get, self._chains, self._batch())
 
     def _problem(self, record: AttentionRecord, ran: torch.Tensor, rows: range) -> str:
         """Why a record does not give back these rows of the softmax, which `ran`; empty where it does."""
