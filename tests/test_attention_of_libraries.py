@@ -146,6 +146,46 @@ def test_block_sparse_attention_is_one_layer_and_says_why_it_is_lost():
     assert all("ran in 5 pieces" in record.problem for record in trace.attentions)
 
 
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_eight_frames_that_see_only_themselves_are_one_layer_of_windows(attention):
+    of_transformers.imported()
+    from transformers.models.qwen2_vl import modeling_qwen2_vl as library
+
+    sizes = {"depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 4, "mlp_ratio": 2}
+    config = library.Qwen2VLVisionConfig(**sizes, patch_size=2, spatial_merge_size=2, temporal_patch_size=1)
+    net = library.Qwen2VisionTransformerPretrainedModel._from_config(config, attn_implementation=attention)
+    with torch.no_grad():
+        trace = tracer.trace(net.eval(), torch.randn(32, 12), torch.tensor([[8, 2, 2]]))
+    assert [(r.layer, r.heads, r.queries, r.mask, r.problem) for r in trace.attentions] == [
+        (0, 4, 32, "windows", ""),
+        (1, 4, 32, "windows", ""),
+    ]
+    frame = torch.arange(32) // 4
+    assert torch.equal(visible(trace), frame[:, None] == frame)
+    assert (trace.attention(0).sum(-1) - 1).abs().max() < 1e-6
+
+
+class Differential(nn.Module):
+    """The difference of two softmaxes takes the values (Ye et al. 2024)."""
+
+    def __init__(self):
+        super().__init__()
+        self.packed, self.share = nn.Linear(16, 80), nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, x):
+        q, k, r, m, v = self.packed(x).unflatten(-1, (5, 4, 4)).permute(2, 0, 3, 1, 4)
+        self.ran = (q @ k.mT).softmax(-1), (r @ m.mT).softmax(-1)
+        return (self.ran[0] - self.share * self.ran[1]) @ v
+
+
+def test_both_softmaxes_of_a_difference_are_heads_of_one_layer():
+    net = Differential()
+    trace = tracer.trace(net, torch.randn(2, 7, 16))
+    assert [(r.layer, r.heads, r.problem) for r in trace.attentions] == [(0, 8, "")]
+    assert "sub" in trace.attentions[0].after
+    assert torch.allclose(trace.attention(0), torch.cat(net.ran, 1), atol=1e-6)
+
+
 class Head(nn.Module):
     """One head, as a module of its own."""
 
@@ -197,6 +237,29 @@ class InPieces(nn.Module):
     @staticmethod
     def attend(q, k, v):
         return (q @ k.mT / 2).softmax(-1) @ v
+
+
+class Sliced(nn.Module):
+    """Attention of two heads at a time, counted through the batch, written into their places."""
+
+    def __init__(self):
+        super().__init__()
+        self.packed = nn.Linear(16, 48)
+
+    def forward(self, x):
+        q, k, v = (y.flatten(0, 1) for y in self.packed(x).unflatten(-1, (3, 4, 4)).permute(2, 0, 3, 1, 4))
+        out = torch.zeros_like(q)
+        for i in range(0, len(q), 2):
+            out[i : i + 2] = (q[i : i + 2] @ k[i : i + 2].mT / 2).softmax(-1) @ v[i : i + 2]
+        return out
+
+
+def test_slices_of_heads_that_are_written_into_their_places_are_one_layer():
+    net, x = Sliced(), torch.randn(4, 7, 16)
+    trace = tracer.trace(net, x)
+    assert [(r.layer, r.heads, r.queries, r.problem) for r in trace.attentions] == [(0, 4, 7, "")]
+    q, k, _ = net.packed(x).unflatten(-1, (3, 4, 4)).permute(2, 0, 3, 1, 4)
+    assert torch.allclose(trace.attention(0), (q @ k.mT / 2).softmax(-1), atol=1e-6)
 
 
 @pytest.mark.parametrize(("alone", "mask"), [(False, "none"), (True, "windows")])

@@ -135,3 +135,27 @@ def test_a_head_that_is_wider_than_its_share_has_a_size_of_its_own(attention, tm
         theirs = model.net(*model.inputs(), output_attentions=True).attentions
     for layer, weights in enumerate(theirs):
         assert torch.allclose(trace.attention(layer), weights, atol=1e-6)
+
+
+def llava():
+    vision = transformers.CLIPVisionConfig(**SMALL, image_size=28, patch_size=14)
+    text = transformers.LlamaConfig(**{**WIDE, "vocab_size": 64})
+    config = transformers.LlavaConfig(vision_config=vision, text_config=text, image_token_id=63)
+    return transformers.LlavaForConditionalGeneration(config)
+
+
+def paligemma():
+    vision = transformers.SiglipVisionConfig(**SMALL, image_size=28, patch_size=14, vision_use_head=False)
+    text = transformers.GemmaConfig(**{**WIDE, "vocab_size": 64})
+    config = transformers.PaliGemmaConfig(vision_config=vision, text_config=text, image_token_id=63, projection_dim=24)
+    return transformers.PaliGemmaForConditionalGeneration(config)
+
+
+@pytest.mark.parametrize("made", [llava, paligemma], ids=lambda made: made.__name__)
+def test_a_language_model_inside_another_keeps_its_own_width_of_heads_and_no_cache(made, tmp_path):
+    made().save_pretrained(tmp_path)
+    model = tracer.load(f"hf:{tmp_path}")
+    trace = model.trace()
+    assert {size.name: size.value for size in trace.symbols}["d_k"] == 20
+    assert trace.values[trace.attentions[-1].q].shape[-1] == 20
+    assert not failures(report(model)) and not trace.notes

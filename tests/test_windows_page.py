@@ -61,3 +61,10 @@ def test_a_head_whose_weights_a_file_lacks_gives_no_answer_on_the_page(tmp_path)
     at = shown(trace, "overview", tmp_path)
     assert "No answer" in [element.value for element in at.subheader]
     assert "lack classifier.weight, classifier.bias" in text(at)
+
+
+def test_classes_of_words_are_shown_word_by_word(tmp_path):
+    result = {"kind": "tokens", "unit": "class", "text": ["a", "cat"], "tokens": ["other", "animal"]}
+    at = shown(handmade.sample(result={**result, "probabilities": [0.5, 0.75]}), "overview", tmp_path)
+    assert at.main.code[0].value == "a cat\n→\nother animal"
+    assert "the most probable class at each place" in text(at)

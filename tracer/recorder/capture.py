@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import sqrt
-from typing import NamedTuple
 
 import torch
 
 from tracer.attention.chain import SCORES, picked, softmax_columns
 from tracer.record import TOLERANCES, AttentionRecord
-from tracer.recorder.axes import Atom, Axes, arranged, axes_of, laid, leaves
+from tracer.recorder.axes import arranged, axes_of, leaves
 from tracer.recorder.chains import Chains
 from tracer.recorder.kept import Kept
-from tracer.recorder.ops import CONSTANTS, MOVES, PRODUCTS, OpKind
+from tracer.recorder.ops import OpKind
 from tracer.recorder.pieces import Pieces
 from tracer.recorder.scores import Reader
 from tracer.recorder.way import Call, Lost
+from tracer.recorder.weights import Followed, Taken, Weights
 
 RECENT = 24
 """How many of the ops that scores may be made of are remembered, from the product of queries and keys on."""
@@ -35,20 +35,6 @@ def _rows(queries: int) -> range:
     return range(0, queries, max(1, (queries - 1) // 2))
 
 
-class Weights(NamedTuple):
-    """What came of a softmax: which one, the axes (None where they are lost), which of their
-    atoms are keys, queries and heads, the ops that changed it, and whether it was spread
-    over values."""
-
-    softmax: int
-    axes: Axes | None
-    keys: tuple[Atom, ...]
-    queries: tuple[Atom, ...]
-    heads: tuple[Atom, ...]
-    changed: tuple[str, ...]
-    spread: bool = False
-
-
 class Attentions:
     """The attention ops of one run, in order."""
 
@@ -57,12 +43,11 @@ class Attentions:
         self._ops, self._kept = ops, kept
         self._given: dict[int, tuple] = {}
         self._recent: dict[int, Call] = {}
-        self._reader = Reader(
-            ops, self._given, self._recent, lambda: next((t.shape[0] for t in inputs.values() if t.dim()), 1)
-        )
+        self._batch = lambda: next((t.shape[0] for t in inputs.values() if t.dim()), 1)
+        self._reader = Reader(ops, self._given, self._recent, self._batch)
         self._pieces = Pieces(ops, self._given)
         self._waiting: dict[int, tuple[AttentionRecord, torch.Tensor | None]] = {}
-        self._weights: dict[int, Weights] = {}
+        self._followed = Followed(self._reader)
         self._ran: dict[int, torch.Tensor] = {}
         self._chains = Chains(kept)
 
@@ -73,11 +58,10 @@ class Attentions:
             self._given[index] = tuple([value for value in args[1:] if not isinstance(value, torch.Tensor)])
         self._pieces.see(index, name, facts.layout, inputs)
         if self._waiting:
-            for order, (_, _, maker) in enumerate(inputs):
-                if (weights := self._weights.get(maker)) is not None and weights.softmax in self._waiting:
-                    if self._follow(index, facts, name, inputs, order, weights, result):
-                        return
-                    break
+            taken = self._followed.see(index, facts, name, inputs, result)
+            if taken is not None:
+                self._took(index, taken)
+                return
         if not part or part == "reduction":
             return
         if part == "fused":
@@ -195,79 +179,23 @@ class Attentions:
             heads = shape[-3] if len(shape) > 3 else 1
             record = self._lost(module, index, heads, shape[-2] if axis else shape[-1], shape[axis], str(lost))
         self._waiting[index] = record, ran
-        roles = [tuple(group) for group in ([], *groups)[-3:]]
-        self._weights[index] = Weights(index, axes, tuple(leaves(axes[axis])), roles[1], roles[0], ())
+        heads, queries, _ = (tuple(group) for group in ([], *groups)[-3:])
+        keys = tuple(leaves(axes[axis]))
+        self._followed.begin(Weights(index, axes, keys, queries, heads, read=not record.problem))
 
-    def _follow(self, index: int, facts: OpKind, name: str, inputs, order: int, weights: Weights, result) -> bool:
-        """Follows weights through an op that took them; True where it took values by them, which ends the search."""
-        outputs = result if isinstance(result, (list, tuple)) else (result,)
-        made = outputs[0] if outputs and isinstance(outputs[0], torch.Tensor) else None
-        if made is None or name in CONSTANTS or not made.is_floating_point():
-            return False
-        axes, shape = weights.axes, tuple(made.shape)
-        if facts.attention in ("product", "mixing") or name == "linear":
-            first = 0 if name == "linear" else len(inputs) - 2
-            if order < first:
-                return False
-            inner = None if axes is None else leaves(axes[-1 if order == first else -2])
-            if inner is None or any(a.within(weights.keys) for a in inner) or not (inner or weights.keys):
-                learned = self._reader.learned(inputs[2 * first + 1 - order][2])
-                if name in PRODUCTS and not (learned and self._waiting[weights.softmax][0].problem):
-                    self._took(index, weights, made, order - first)
-                    return True
-                return False
-            new = Atom(shape[-1 if order == first else -2])
-            axes = (*axes[:-1], (new,)) if order == first else (*axes[:-2], (new,), axes[-1])
-            self._weights[index] = weights._replace(axes=axes, changed=(*weights.changed, "heads mixed"))
-        elif facts.layout:
-            axes = None if axes is None else laid(name, self._given.get(index, ()), axes, shape)
-            self._weights[index] = weights._replace(axes=axes)
-        elif name in MOVES:
-            self._weights[index] = weights._replace(axes=None)
-        elif name == "mul" and made.numel() > torch.Size(inputs[order][0]).numel():
-            self._weights[index] = weights._replace(axes=_spread(weights.axes, shape), spread=True)
-        elif name == "sum" and weights.spread:
-            return self._summed(index, weights, made)
-        elif made.numel() == torch.Size(inputs[order][0]).numel():
-            axes = axes if shape == inputs[order][0] else None
-            drawn = name == "native_dropout" or any(self._drawn(maker) for _, _, maker in inputs)
-            changed = () if name in ("exp", "bernoulli") else ("dropout",) if drawn else (name,)
-            self._weights[index] = weights._replace(axes=axes, changed=weights.changed + changed)
-        return False
-
-    def _summed(self, index: int, weights: Weights, made: torch.Tensor) -> bool:
-        """Whether a sum over the keys of weights times values is a product written out; only where the weights are
-        recovered, since other softmaxes share things out among branches."""
-        axes, given = weights.axes or (), self._given.get(index, ())
-        summed = [axes[axis] for axis in (given[0] if given and axes else ()) or ()]
-        keys = any(atom.within(weights.keys) for axis in summed for atom in leaves(axis))
-        if not keys or self._waiting[weights.softmax][0].problem:
-            return False
-        self._took(index, weights._replace(axes=None), made, 0)
-        return True
-
-    def _drawn(self, maker) -> bool:
-        """Whether a tensor holds the random zeros of dropout."""
-        for _ in range(2):
-            if not isinstance(maker, int) or not self._ops[maker].inputs:
-                return False
-            if self._ops[maker].name == "bernoulli_":
-                return True
-            maker = self._ops[maker].inputs[0][2]
-        return False
-
-    def _took(self, index: int, weights: Weights, made: torch.Tensor, order: int) -> None:
-        """Values were taken by these weights: the softmax is an attention of the run."""
-        record, ran = self._waiting.pop(weights.softmax)
+    def _took(self, index: int, taken: Taken) -> None:
+        """Values were taken by these weights: their softmax is an attention of the run."""
+        weights, number = taken.weights, len(self.records)
         changed = tuple(dict.fromkeys(weights.changed))
-        self._add(replace(record, after=changed), ran)
-        self._weights = {op: one for op, one in self._weights.items() if one.softmax in self._waiting}
-        if weights.axes is not None:
-            new = Atom(made.shape[-1 if order == 0 else -2])
-            axes = (*weights.axes[:-1], (new,)) if order == 0 else (*weights.axes[:-2], (new,), weights.axes[-1])
-            self._pieces.made(index, len(self.records) - 1, axes, weights.queries, (new, *weights.heads))
-        else:
-            self._pieces.made(index, len(self.records) - 1, None)
+        together = [softmax for softmax in (weights.softmax, *weights.beside) if softmax in self._waiting]
+        for softmax in together:
+            record, ran = self._waiting.pop(softmax)
+            self._add(replace(record, after=changed), ran)
+        self._followed.end(together)
+        new = () if taken.axes is None else (*taken.axes[-1], *taken.axes[-2])
+        features = [atom for atom in new if not atom.within(weights.queries)]
+        self._pieces.made(index, number, taken.axes, weights.queries, (*features, *weights.heads))
+        self._pieces.summed(range(number, len(self.records)))
 
     def _add(self, record: AttentionRecord, ran: torch.Tensor | None) -> None:
         if ran is not None:
@@ -305,13 +233,13 @@ class Attentions:
         have been made of."""
         self._recent.clear()
         self._waiting.clear()
-        self._weights.clear()
+        self._followed.clear()
         for number, ran in self._ran.items():
             record = self.records[number]
             if problem := record.problem or self._problem(record, ran, _rows(record.queries)):
                 self.records[number] = replace(self.records[number], problem=problem)
         self._ran.clear()
-        self.records = self._pieces.joined(self.records, self._kept.get, self._chains)
+        self.records = self._pieces.joined(self.records, self._kept.get, self._chains, self._batch())
 
     def _problem(self, record: AttentionRecord, ran: torch.Tensor, rows: range) -> str:
         """Why a record does not give back these rows of the softmax, which `ran`; empty where it does."""
@@ -332,14 +260,6 @@ class Attentions:
             found += [record.q, record.k]
             found += [a for _, arguments in record.chain for a in arguments if isinstance(a, str) and a != SCORES]
         return [key for key in dict.fromkeys(found) if key]
-
-
-def _spread(axes: Axes | None, shape: tuple[int, ...]) -> Axes | None:
-    """The axes of a tensor that is repeated to a shape."""
-    if axes is None:
-        return None
-    axes = ((),) * (len(shape) - len(axes)) + axes
-    return tuple(axis or ((Atom(size),) if size > 1 else ()) for axis, size in zip(axes, shape, strict=True))
 
 
 def _tolerance(dtype: torch.dtype) -> float:

@@ -16,6 +16,7 @@ class Chains:
         self._keys: dict[tuple, str] = {}
         self._hidden: list[torch.Tensor] = []
         self._patterns: dict[tuple[str, str], str] = {}
+        self._hiding: dict[str, bool] = {}
 
     def closed(self, scores: torch.Tensor, queries: int, keys: int) -> tuple[str, tuple]:
         """What was closed by writing into scores `[…, heads, queries, keys]`, as a link."""
@@ -69,7 +70,7 @@ class Chains:
 
     def mask(self, chain) -> str:
         """What hides keys in a chain: "none", "causal", "windows", or "given" for any other."""
-        closing = [link for link in chain if hides(link, self._kept.get)]
+        closing = [link for link in chain if self._hides(link)]
         names = {name for name, _ in closing}
         patterns = {self._patterns.get((given[1], name)) for name, given in closing if len(given) > 1}
         if not closing:
@@ -77,3 +78,10 @@ class Chains:
         if names == {"pieces"}:
             return "windows"
         return "causal" if names == {"causal"} else "windows" if patterns == {"windows"} else "given"
+
+    def _hides(self, link: tuple[str, tuple]) -> bool:
+        """Whether a link hides keys; asked once of those that all layers share."""
+        name = repr(link)
+        if name not in self._hiding:
+            self._hiding[name] = hides(link, self._kept.get)
+        return self._hiding[name]

@@ -70,6 +70,13 @@ class Pieces:
         self._levels[index] += 1
         self._contexts[index] = Context(record, self._ops[index].module, axes, tuple(queries), tuple(features))
 
+    def summed(self, records: range) -> None:
+        """One product took values by the sum of these attentions: they are heads of one layer."""
+        for record in records[1:]:
+            self._level[record] = self._level[records[0]]
+        if len(records) > 1:
+            self._groups.append(("heads", list(records)))
+
     def _join(self, index: int, name: str, contexts: list[Context], inputs: tuple) -> None:
         records = list(dict.fromkeys(context.record for context in contexts))
         if len(records) < 2 or len({self._level[record] for record in records}) > 1:
@@ -79,6 +86,9 @@ class Pieces:
             kind = self._kind(contexts[-1], self._short(inputs))
         elif name == "cat":
             kind = self._kind(contexts[0], next(iter(self._given.get(index, ())), 0))
+        if kind == "heads" and name != "stack" and contexts[-1].axes is not None and len(contexts[-1].axes) == 3:
+            axis = self._short(inputs) if name == "copy" else next(iter(self._given.get(index, ())), 0)
+            kind = "batch and heads" if axis in (0, -3) else kind
         known = next((group for group in self._groups if set(group[1]) & set(records)), None)
         if known is None:
             self._groups.append((kind, records))
@@ -106,19 +116,19 @@ class Pieces:
             return "heads"
         return "batch" if own or axis in (0, -len(context.axes)) else "heads"
 
-    def joined(self, records: list[AttentionRecord], get: Callable, chains: Chains) -> list[AttentionRecord]:
-        """The records, with one for each layer, counted from 0."""
+    def joined(self, records: list[AttentionRecord], get: Callable, chains: Chains, batch: int):
+        """The records, with one for each layer, counted from 0; the run's inputs have a batch of this size."""
         made: dict[int, AttentionRecord] = {}
         gone: set[int] = set()
         for kind, numbers in self._groups:
             numbers = sorted(numbers)
-            made[numbers[0]] = _together([records[number] for number in numbers], kind, get, chains)
+            made[numbers[0]] = _together([records[number] for number in numbers], kind, get, chains, batch)
             gone.update(numbers[1:])
         kept = [made.get(number, record) for number, record in enumerate(records) if number not in gone]
         return [replace(record, layer=layer) for layer, record in enumerate(kept)]
 
 
-def _together(pieces: list[AttentionRecord], kind: str, get, chains: Chains) -> AttentionRecord:
+def _together(pieces: list[AttentionRecord], kind: str, get, chains: Chains, batch: int) -> AttentionRecord:
     """One record of several pieces; without weights, and with the reason, where they make up none."""
     first, count = pieces[0], len(pieces)
     lost = replace(first, q="", k="", chain=(), problem=APART.format(count=count))
@@ -129,7 +139,7 @@ def _together(pieces: list[AttentionRecord], kind: str, get, chains: Chains) -> 
     if not kind or len(alike) > 1 or min(q[0].dim(), k[0].dim()) < 4:
         return lost
     same = all(keys.shape == k[0].shape and torch.equal(keys, k[0]) for keys in k[1:])
-    axis = {"queries": -2, "heads": -3, "batch": 0}[kind]
+    axis = {"queries": -2, "heads": -3, "batch and heads": -3, "batch": 0}[kind]
     try:
         links = [_link([piece.chain[i] for piece in pieces], axis, q, get) for i in range(len(first.chain))]
         queries = torch.cat(q, axis)
@@ -140,6 +150,13 @@ def _together(pieces: list[AttentionRecord], kind: str, get, chains: Chains) -> 
             links.append(("pieces", tuple(size for piece in pieces for size in (piece.queries, piece.keys))))
     except (RuntimeError, ValueError):
         return lost
+    if kind == "batch and heads" and queries.shape[:-3].numel() == 1 and queries.shape[-3] % batch == 0:
+        count = queries.shape[-3]
+        queries, keys = _parted(queries, count, batch), _parted(keys, count, batch)
+        links = [
+            (name, tuple(_parted(one, count, batch) if isinstance(one, torch.Tensor) else one for one in given))
+            for name, given in links
+        ]
     chain = tuple(chains.link(*link, queries.shape[-2], keys.shape[-2]) for link in links)
     return replace(
         first,
@@ -151,6 +168,13 @@ def _together(pieces: list[AttentionRecord], kind: str, get, chains: Chains) -> 
         chain=chain,
         mask=chains.mask(chain),
     )
+
+
+def _parted(tensor: torch.Tensor, count: int, batch: int) -> torch.Tensor:
+    """Heads that are counted through the batch, `[1, B·h, …]`, as `[B, h, …]`."""
+    if tensor.dim() < 3 or tensor.shape[-3] != count:
+        return tensor
+    return tensor.reshape(batch, count // batch, *tensor.shape[-2:])
 
 
 def _alike(q: list[torch.Tensor], k: list[torch.Tensor]) -> list[torch.Tensor]:

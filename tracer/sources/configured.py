@@ -23,6 +23,12 @@ def sizes_of(config, attributes: dict[str, str]) -> dict[str, int]:
     return {symbol: int(reduce(getattr, name.split("."), config)) for symbol, name in attributes.items()}
 
 
+def own_width(config) -> int | None:
+    """The width of a head, where it is not its share of the model's width; None where it is."""
+    width = getattr(config, "head_dim", None)
+    return width if width is not None and width * config.num_attention_heads != config.hidden_size else None
+
+
 def builder(config, architecture: Callable, attributes: dict[str, str], adjust: Callable = lambda config: None):
     """`net(**sizes)`: the architecture with seeded random weights, its configuration changed to these sizes.
 

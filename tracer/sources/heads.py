@@ -65,7 +65,7 @@ def following(model, inputs, output, tokenizer) -> dict:
 def each_place(model, inputs, output, tokenizer) -> dict:
     """The most probable token at every place, from `logits` `[B, T, V]`; where the text has a mask, what it hides."""
     shares = output["logits"].softmax(-1)
-    found = token_at_each_place(model, inputs, shares)
+    found = token_at_each_place(model, inputs, shares) | {"unit": "token"}
     if tokenizer is None:
         return found | {"stand_in": "bytes"}
     return found | {"tokens": [tokenizer.decode([number]) for number in shares[0].argmax(-1).tolist()]}
@@ -76,4 +76,5 @@ def labels(model, inputs, output, tokenizer) -> dict:
     shares = output["logits"][0].softmax(-1).max(-1)
     names = (model.card or {}).get("classes") or [f"class {i}" for i in range(output["logits"].shape[-1])]
     tokens = [names[number] for number in shares.indices.tolist()]
-    return {"kind": "tokens", "text": list(inputs.words), "tokens": tokens, "probabilities": shares.values.tolist()}
+    said = {"text": list(inputs.words), "tokens": tokens, "probabilities": shares.values.tolist()}
+    return {"kind": "tokens", "unit": "class", **said}

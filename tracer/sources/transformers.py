@@ -21,6 +21,7 @@ from tracer.model import Spec
 from tracer.quoting import quoted
 from tracer.seeding import seeded_draws
 from tracer.sources import families
+from tracer.sources.configured import without_cache
 from tracer.sources.download import Download, on_the_hub
 from tracer.sources.network import offline, reason, why
 
@@ -75,7 +76,7 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
             attn_implementation=options.get("attention", "sdpa"),
             output_loading_info=True,
         )
-    made.config.use_cache = False
+    without_cache(made.config)
     lacks = sorted(said["missing_keys"])
     with _readable(f"what stands beside the weights of {quoted(f'hf:{id}')}"):
         card = files.card(config) | ({"lacks": lacks} if lacks else {})

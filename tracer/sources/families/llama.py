@@ -23,7 +23,7 @@ from tracer.equations import (
 )
 from tracer.model import Spec
 from tracer.notation import symbol
-from tracer.sources.configured import builder, text_facts
+from tracer.sources.configured import builder, own_width, text_facts
 from tracer.sources.heads import answers, class_of, classes, following, vectors
 from tracer.sources.textbook import causal_mask
 from tracer.sources.transformers import imported
@@ -78,11 +78,6 @@ def padded(config) -> None:
     """The token that fills short texts up, which a classifier of several texts must know."""
     if config.pad_token_id is None:
         config.pad_token_id = 0
-
-
-def own_width(config) -> bool:
-    """Whether a head is wider or narrower than its share of the model's width."""
-    return config.head_dim is not None and config.head_dim * config.num_attention_heads != config.hidden_size
 
 
 def lines(sizes: dict, config):
@@ -227,7 +222,7 @@ def plain(config) -> bool:
 
 def spec(config, files) -> Spec:
     """All that is known of a Llama, from its configuration."""
-    classed, wide = class_of(config, HEADS) == "LlamaForSequenceClassification", own_width(config)
+    classed, wide = class_of(config, HEADS) == "LlamaForSequenceClassification", own_width(config) is not None
     more = [{} for _ in PROBES]
     if wide:
         more = [{**probe, "d_k": width} for probe, width in zip(more, WIDTHS, strict=True)]
