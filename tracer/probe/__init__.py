@@ -23,6 +23,9 @@ __all__ = ["UNKNOWN", "Solution", "Unlike", "Vocabulary", "base_form", "solve", 
 LEAST = 3
 """Probes besides the run itself: those that solve, and one that is predicted."""
 
+ASKED = "prim.device"
+"""What tensors without values run where others are asked for their device."""
+
 REMEMBERED = 6
 """Probes that a vocabulary holds, to solve the next run of the same model."""
 
@@ -61,7 +64,9 @@ class Vocabulary:
                 with seeded_draws(0):
                     module, args, *kwargs = self.build(sizes)
                 found = record(module, args, *kwargs, cap=0, attention=False, primitives=primitives)
-            found = Recording(ops=found.ops, opened=found.opened)  # no tensor of the run
+            kept = [i for i, op in enumerate(found.ops) if op.name != ASKED]
+            opened = [found.opened[i] for i in kept] if primitives else []
+            found = Recording(ops=[found.ops[i] for i in kept], opened=opened)  # no tensor of the run
             if not primitives:
                 if len(self.ran) >= REMEMBERED:
                     self.ran.clear()
