@@ -332,3 +332,13 @@ def test_a_saved_run_keeps_rounded_sizes(tmp_path):
     trace.save(tmp_path / "run.safetensors")
     assert tracer.open(tmp_path / "run.safetensors").ops == trace.ops
     assert "⌈H/2⌉" in views.render(trace, "ops", "html") and r"\lceil" in views.render(trace, "ops", "latex")
+
+
+def test_copies_that_only_values_need_are_solved_without_them(monkeypatch):
+    from tracer.probe import axes
+
+    monkeypatch.setattr(axes, "HEAVY", 0)
+    layer = nn.TransformerEncoderLayer(12, 2, 20, batch_first=True).eval()
+    with torch.no_grad():
+        trace = tracer.trace(layer, torch.randn(1, 7, 12), symbols={"B": 0, "T": 1})
+    assert all("?" not in tensor.symbolic for op in trace.ops for tensor in (*op.inputs, *op.outputs))

@@ -14,6 +14,7 @@ import sympy
 from torch._ops import OpOverloadPacket
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
+from tracer.formula import LETTERS
 from tracer.notation import parse
 
 _FUSED = "_scaled_dot_product_flash_attention_for_cpu"
@@ -90,7 +91,7 @@ def total(formulas: Sequence[tuple[str, str, int | None]], depths: dict[str, tup
     """The sum of (formula, part, layer) triples as one formula, with a symbol for the number of blocks of a part.
 
     `depths` says by what symbol and how many: `{"": ("L", 12)}`. A part whose blocks don't all cost the same is
-    summed block by block.
+    summed block by block. `"?"` for one that is longer than a formula may be.
     """
     whole, inside = sympy.Integer(0), {}
     for formula, part, layer in formulas:
@@ -107,4 +108,5 @@ def total(formulas: Sequence[tuple[str, str, int | None]], depths: dict[str, tup
         name, count = depths.get(part, ("", 0))
         costs = list(blocks.values())
         whole += parse(name) * costs[0] if len(costs) == count and len(set(costs)) == 1 else sum(costs)
-    return str(whole)
+    said = str(whole)
+    return said if len(said) <= LETTERS else "?"

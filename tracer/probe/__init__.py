@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from tracer.probe.align import align, spelled
+from tracer.probe.align import COPIES, align, spelled
 from tracer.probe.solve import UNKNOWN, Solver, base_form, value_of
 from tracer.probe.windows import own_sizes
 from tracer.recorder import Recording, Seen, record
@@ -22,6 +22,9 @@ __all__ = ["UNKNOWN", "Solution", "Unlike", "Vocabulary", "base_form", "solve", 
 
 LEAST = 3
 """Probes besides the run itself: those that solve, and one that is predicted."""
+
+ASKED = "prim.device"
+"""What tensors without values run where others are asked for their device."""
 
 REMEMBERED = 6
 """Probes that a vocabulary holds, to solve the next run of the same model."""
@@ -61,7 +64,9 @@ class Vocabulary:
                 with seeded_draws(0):
                     module, args, *kwargs = self.build(sizes)
                 found = record(module, args, *kwargs, cap=0, attention=False, primitives=primitives)
-            found = Recording(ops=found.ops, opened=found.opened)  # no tensor of the run
+            kept = [i for i, op in enumerate(found.ops) if op.name != ASKED]
+            opened = [found.opened[i] for i in kept] if primitives else []
+            found = Recording(ops=[found.ops[i] for i in kept], opened=opened)  # no tensor of the run
             if not primitives:
                 if len(self.ran) >= REMEMBERED:
                     self.ran.clear()
@@ -96,15 +101,17 @@ def solve(
         raise ValueError(f"{len(probes)} runs at other sizes are too few to solve and to predict one: {LEAST} are")
     found = Unsolved(run, opened)
     found.fill(sizes, vocabulary, probes, vocabulary.names)
+    found.carry()
     held = [""] * len(run)
     missing = found.missing()
-    if missing and vocabulary.inside:
-        raise Unlike(f"without values it does not run {run[missing[0]].name}")
     if (missing or None in found.parts) and "B" in sizes:
         fixed = [{**probe, "B": sizes["B"]} for probe in probes]
         found.fill(sizes, vocabulary, fixed, tuple(name for name in vocabulary.names if name != "B"))
+        found.carry()
         for i in missing:
             held[i] = f"this op runs only at some batch sizes: solved with B held at {sizes['B']}"
+    if found.missing() and vocabulary.inside:
+        raise Unlike(f"without values it does not run {run[found.missing()[0]].name}")
     for i in found.missing():
         held[i] = "this op does not run at all sizes, so its dimensions have no symbols"
     return found.solution(held)
@@ -150,6 +157,18 @@ class Unsolved:
                 lists = [self.opened[i].parts, *(o.opened[j].parts for o, j in zip(others, places, strict=True))]
                 if len({tuple(map(_outline, parts)) for parts in lists}) == 1:
                     self.parts[i] = tuple(_both(solver, same) for same in zip(*lists, strict=True))
+
+    def carry(self) -> None:
+        """Solves copies that no probe made: they have the shape of what they copy, which another op made."""
+        for i in self.missing():
+            op = self.run[i]
+            maker = op.inputs[0][2] if op.name in COPIES else None
+            if not isinstance(maker, int) or self.outputs[maker] is None or self.run[maker].name.endswith("_"):
+                continue
+            shapes = [shape for shape, *_ in self.run[maker].outputs]
+            if shapes.count(op.inputs[0][0]) == 1:
+                copied = self.outputs[maker][shapes.index(op.inputs[0][0])]
+                self.inputs[i] = self.outputs[i] = (copied,)
 
     def solution(self, held: list[str]) -> Solution:
         """All that is solved; every dimension of the rest is unknown."""

@@ -62,10 +62,13 @@ def named_axes(
             yield from tried(Vocabulary(tuple(symbols), {}, build), sizes)
             return
         outside = isinstance(module, Function) and not module.owned  # a function reads what it reads: no copy of it
-        if not outside and _work(recording, sizes) > HEAVY:
+        heavy = _work(recording, sizes) > HEAVY
+        if heavy and not outside:
             shared, mode = without_values(module)
             yield from tried(probed(shared, mode.from_tensor, lambda: mode), sizes)
-        yield from tried(probed(parameters(module) | ({id(module): module} if outside else {}), copy.copy), sizes)
+        yield from tried(
+            probed(parameters(module) | ({id(module): module} if outside else {}), copy.copy), sizes, heavy
+        )
 
     return sizes, attempts()
 

@@ -19,6 +19,9 @@ SIZES = (
 """By symbol, the sizes of four runs that solve and of one that is to be predicted. Divided by 2, 3 and 4
 they leave 0, 1 and one less; a test looks that no two expressions agree in them."""
 
+FEW = ((3, 5, 2, 7, 4), (5, 2, 9, 4, 7), (7, 4, 11, 6, 3), (4, 7, 3, 10, 9), (9, 11, 6, 3, 5))
+"""The same for modules of which a run at those sizes takes long, and that have to be run."""
+
 Choice = Callable[[int, int], tuple[int, ...]]
 
 
@@ -28,13 +31,18 @@ def chosen(sizes: dict[str, int], ways: dict[str, Choice] | None = None) -> list
     return [dict(zip(sizes, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def tried(vocabulary: Vocabulary, sizes: dict[str, int]) -> Iterator[tuple[Vocabulary, list[dict[str, int]]]]:
+def tried(
+    vocabulary: Vocabulary, sizes: dict[str, int], heavy: bool = False
+) -> Iterator[tuple[Vocabulary, list[dict[str, int]]]]:
     """Ways to choose sizes, in the order in which they are to be tried: a module may not run at any size.
 
     After those of `SIZES`, each symbol has the first of these kinds at which the module runs while all other sizes are
     those of the run: any, near its size (what is halved five times can't be short, a table of positions has an end), or
-    multiples (patches have to fit).
+    multiples (patches have to fit). A heavy module is run at few sizes only, those of `FEW`.
     """
+    if heavy:
+        yield vocabulary, chosen(sizes, dict.fromkeys(sizes, _few))
+        return
     yield vocabulary, chosen(sizes)
     ways = {name: _first_that_runs(vocabulary, sizes, name, i) for i, name in enumerate(sizes)}
     if set(ways.values()) != {_any}:
@@ -56,6 +64,11 @@ def _first_that_runs(vocabulary: Vocabulary, sizes: dict[str, int], name: str, p
 def _any(size: int, position: int) -> tuple[int, ...]:
     turn, row = divmod(position, len(SIZES))
     return tuple(value + turn for value in SIZES[row])
+
+
+def _few(size: int, position: int) -> tuple[int, ...]:
+    turn, row = divmod(position, len(FEW))
+    return tuple(value + turn for value in FEW[row])
 
 
 def _near(size: int, position: int) -> tuple[int, ...]:
