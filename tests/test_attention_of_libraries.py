@@ -186,6 +186,13 @@ def test_both_softmaxes_of_a_difference_are_heads_of_one_layer():
     assert torch.allclose(trace.attention(0), torch.cat(net.ran, 1), atol=1e-6)
 
 
+def test_a_softmax_over_learned_scores_beside_another_is_listed_on_its_own():
+    """ConViT adds attention by place, which has no queries and keys, to that by content."""
+    trace = traced(timm("convit_tiny", img_size=64, embed_dim=16, depth=2, num_heads=4, local_up_to_layer=1))
+    found = [(r.heads, r.queries, "not be followed" in r.problem) for r in trace.attentions]
+    assert sorted(found) == [(4, 16, False), (4, 16, True), (4, 17, False)]
+
+
 class Head(nn.Module):
     """One head, as a module of its own."""
 

@@ -101,7 +101,13 @@ class Attentions:
             if not isinstance(maker, int) or self._ops[maker].name.rstrip("_") != "exp":
                 return False
             shape, _, maker = self._ops[maker].inputs[0]
-        if result.dim() < 2 or not result.is_floating_point() or tuple(result.shape) != shape or not result.numel():
+        if (
+            result.dim() < 2
+            or result.is_meta
+            or not result.is_floating_point()
+            or tuple(result.shape) != shape
+            or not result.numel()
+        ):
             return False
         off = float((result.detach().movedim(axis, -1).flatten(0, -2)[:64].sum(dim=-1) - 1).abs().max())
         if not off <= max(1e-4, _tolerance(result.dtype)):
@@ -175,7 +181,13 @@ class Attentions:
             if found.edited:  # any row may have been written into
                 record = replace(record, problem=self._problem(record, ran, range(queries)))
             ran = picked(ran, _rows(queries)).clone()
-        except (Lost, RuntimeError, ValueError) as lost:  # a shape that the way back did not foresee is lost too
+        except (
+            Lost,
+            LookupError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ) as lost:  # a shape that the way back did not foresee is lost too
             heads = shape[-3] if len(shape) > 3 else 1
             record = self._lost(module, index, heads, shape[-2] if axis else shape[-1], shape[axis], str(lost))
         self._waiting[index] = record, ran
@@ -195,7 +207,7 @@ class Attentions:
         new = () if taken.axes is None else (*taken.axes[-1], *taken.axes[-2])
         features = [atom for atom in new if not atom.within(weights.queries)]
         self._pieces.made(index, number, taken.axes, weights.queries, (*features, *weights.heads))
-        self._pieces.summed(range(number, len(self.records)))
+        self._pieces.summed([i for i in range(number, len(self.records)) if not self.records[i].problem])
 
     def _add(self, record: AttentionRecord, ran: torch.Tensor | None) -> None:
         if ran is not None:

@@ -70,12 +70,12 @@ class Pieces:
         self._levels[index] += 1
         self._contexts[index] = Context(record, self._ops[index].module, axes, tuple(queries), tuple(features))
 
-    def summed(self, records: range) -> None:
+    def summed(self, records: list[int]) -> None:
         """One product took values by the sum of these attentions: they are heads of one layer."""
         for record in records[1:]:
             self._level[record] = self._level[records[0]]
         if len(records) > 1:
-            self._groups.append(("heads", list(records)))
+            self._groups.append(("heads", records))
 
     def _join(self, index: int, name: str, contexts: list[Context], inputs: tuple) -> None:
         records = list(dict.fromkeys(context.record for context in contexts))
