@@ -22,7 +22,7 @@ from tracer.mistakes.listed import LISTED
 names = json.loads(sys.argv[1])
 mistakes = [mistake for mistake in LISTED if mistake.name in names]
 mistakes.append(Mistake("no mistake", "results.py", "result", "result", 40))
-mistakes.append(Mistake("no end", "anomaly.py", "ROUNDS, TRUSTED = 3, 0.85", "import os\\nos._exit(7)"))
+mistakes.append(Mistake("no end", "results.py", "def class_", "import os\\nos._exit(7)\\ndef class_"))
 mistakes.append(Mistake("no such line", "vit.py", "", ""))
 models = harness.prepared(models=[("vit", {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 2, "K": 3})])
 found = {trial.mistake.name: trial.caught for trial in harness.tried(mistakes[:-1], models)}

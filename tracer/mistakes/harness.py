@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import import_module
 from multiprocessing import connection, get_context
 from pathlib import Path
@@ -58,7 +59,8 @@ rotary positions and other norms."""
 
 @dataclass
 class Model:
-    """A model that the harness verifies: how long that takes, and which lines of which files it runs."""
+    """A model that the harness verifies: how long that takes, and the statements that it runs, by file and the line on
+    which they begin."""
 
     name: str
     sizes: dict
@@ -69,7 +71,19 @@ class Model:
         """Whether it runs the line of a mistake, or reads the card that has it."""
         if not mistake.file.endswith(".py"):
             return Path(mistake.file).stem == self.name and not self.sizes
-        return mistake.line in self.lines.get(mistake.file, ())
+        return _begins(mistake.file, mistake.line) in self.lines.get(mistake.file, ())
+
+
+def _begins(file: str, line: int) -> int:
+    """The line on which the innermost statement around a line begins."""
+    statements = [node for node in ast.walk(_tree(file)) if isinstance(node, ast.stmt)]
+    around = [node for node in statements if node.lineno <= line <= node.end_lineno]
+    return max((node.lineno for node in around), default=line)
+
+
+@lru_cache(maxsize=64)
+def _tree(file: str) -> ast.Module:
+    return ast.parse((ROOT / file).read_text(encoding="utf-8"))
 
 
 @dataclass
@@ -210,7 +224,7 @@ class Noting:
 
 
 def _noting(tree: ast.Module) -> ast.Module:
-    """The code with a call before each statement, and in each lambda, that notes the lines that it spans."""
+    """The code with a call before each statement that notes the line on which it begins."""
     for node in ast.walk(tree):
         for name in ("body", "orelse", "finalbody"):
             block = getattr(node, name, None)
@@ -221,10 +235,8 @@ def _noting(tree: ast.Module) -> ast.Module:
                 first = place == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
                 future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
                 if not first and not future:
-                    last = statement.body[0].lineno - 1 if isinstance(getattr(statement, "body", None), list) else None
-                    for line in range(statement.lineno, (last or statement.end_lineno) + 1):
-                        note = ast.parse(f"__ran__({line})").body[0]
-                        noted.append(ast.copy_location(note, statement))
+                    note = ast.parse(f"__ran__({statement.lineno})").body[0]
+                    noted.append(ast.copy_location(note, statement))
                 noted.append(statement)
             setattr(node, name, noted)
     return ast.fix_missing_locations(tree)
