@@ -29,6 +29,21 @@ def problems(run: Run) -> Iterator[str]:
         if not (inner - expected).abs().max() <= 1e-12:
             yield f"{name} differs from PyTorch's by {float((inner - expected).abs().max()):.1e}"
 
+    for line in getattr(run.model, "lines", ()):
+        yield from _other_eps(run, line)
+
+
+def _other_eps(run: Run, line) -> Iterator[str]:
+    """The ε of a norm in an equation is that of the module whose γ it takes."""
+    for node in _nodes(line.equation):
+        if type(node).__name__ not in ("LayerNorm", "RMSNorm"):
+            continue
+        path = node.operands[1].key.removeprefix("parameter ").rpartition(".")[0]
+        module = run.model.net.get_submodule(path)
+        ran = next((getattr(module, name) for name in ("eps", "variance_epsilon") if hasattr(module, name)), None)
+        if ran is not None and float(node.args[0]) != ran:
+            yield f"step {line.id!r} has an ε of {float(node.args[0])}, {path} has {ran}"
+
 
 def _nodes(node: Node) -> Iterator[Node]:
     yield node

@@ -11,7 +11,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from tracer.checks.plain import Run, array, tensors
-from tracer.masks import Moved, blocks, influence, kind, reach, row, rows, visible
+from tracer.masks import Moved, blocks, influence, kind, reach, row, rows, said, visible
 from tracer.masks.influence import changed
 
 
@@ -25,9 +25,9 @@ def problems(run: Run) -> Iterator[str]:
             if record.problem or record.queries != record.keys:
                 continue
             cells = [array(visible(trace, layer, head=head, part=part)) > 0 for head in range(record.heads)]
-            yield from (f"{where} {said}" for said in _moves(run, record, number, np.any(cells, axis=0)))
+            yield from (f"{where} {problem}" for problem in _moves(run, record, number, np.any(cells, axis=0)))
             if layer == 0:
-                yield from (f"{where} {said}" for said in _reads(trace, part, cells[0]))
+                yield from (f"{where} {problem}" for problem in _reads(trace, part, cells[0]))
     if getattr(run.model.spec, "whole", False) and hasattr(run.model, "lines"):
         yield from _influence(run)
 
@@ -67,17 +67,14 @@ def _given(module, args, kwargs, read, other) -> np.ndarray:
 
 def _reads(trace, part: str, cells: np.ndarray) -> Iterator[str]:
     """The kind of a mask, the shares of its segments, one row of scores, and all rows of weights."""
-    i, j = np.indices(cells.shape)
-    rules = {
-        "bidirectional": j >= 0,
-        "causal": j <= i,
-        "prefix": (j <= i) | (j < cells[0].sum()),
-        "padded": j < cells[0].sum(),
-    }
-    expected = next((name for name, rule in rules.items() if (rule == cells).all()), "other")
-    shown = kind(torch.from_numpy(cells))
-    if shown != expected and shown in (*rules, "other"):
-        yield f"is called {shown}, it is {expected}"
+    known = _kinds(*cells.shape, 1 + len(cells) // 2)
+    for name, mask in {**known, "other": known["padded"] & known["causal"]}.items():
+        if kind(torch.from_numpy(mask)) != name:
+            yield f"would be called {kind(torch.from_numpy(mask))} if it were {name}"
+    known = _kinds(*cells.shape, int(cells[0].sum()))
+    expected = next((name for name, mask in known.items() if (mask == cells).all()), "other")
+    if kind(torch.from_numpy(cells)) != expected and kind(torch.from_numpy(cells)) in (*known, "other"):
+        yield f"is called {kind(torch.from_numpy(cells))}, it is {expected}"
     own = [segment for segment in trace.segments if segment.part in ("", part)]
     pairs = [(a, b) for a in own for b in own]
     for block, (a, b) in zip(blocks(torch.from_numpy(cells), tuple(own)), pairs, strict=True):
@@ -103,6 +100,13 @@ def _reads(trace, part: str, cells: np.ndarray) -> Iterator[str]:
         yield f"says that closed cells have weights up to {every.closed}, expected {closed}"
 
 
+def _kinds(queries: int, keys: int, count: int) -> dict[str, np.ndarray]:
+    """The masks that have a name, of `count` first tokens."""
+    i, j = np.indices((queries, keys))
+    every, causal, first = j >= 0, j <= i, j < count
+    return {"bidirectional": every, "causal": causal, "prefix": causal | first, "padded": first}
+
+
 def _influence(run: Run) -> Iterator[str]:
     """What a token moves through all blocks of the first tower: seen by hooks, by the mask, and by the product."""
     trace, part = run.trace, run.trace.attentions[0].part if run.trace.attentions else None
@@ -123,6 +127,9 @@ def _influence(run: Run) -> Iterator[str]:
         differs = _leaving(run, own, changed(run.model, run.inputs, token, part=part))
     if seen.entering != (token,) or seen.leaving != differs:
         yield f"says that token {token} moves {seen.leaving}, what the last block returns differs at {differs}"
+    other = said(run.model, run.inputs)
+    if (array(other.cells) != array(visible(trace))).any() or dict(other.result) != dict(trace.result):
+        yield "says another thing under its own mask than it said"
     moved = _through(run, own, token)
     if moved != predicted:
         yield f"masks say that token {token} moves {predicted}, seen in float64 it moves {moved}"

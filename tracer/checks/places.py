@@ -61,9 +61,23 @@ def _from(run: Run, size: tuple[int, int]) -> Iterator[str]:
     yield from _lies(crop.box, size[::-1], run)
     boxes = np.array(patch_boxes(crop, *grid))
     off = np.hypot((boxes[:, 0] + boxes[:, 2]) / 2 - found[0], (boxes[:, 1] + boxes[:, 3]) / 2 - found[1])
+    yield from _points(crop, boxes)
     inner = off.reshape(grid)[1:-1, 1:-1] if min(grid) > 2 else off  # at the edge the filter has less to read
     if not inner.max() <= APART:
         yield f"patches of a photo of {size[0]} × {size[1]} are drawn up to {inner.max():.2f} pixels off their place"
+
+
+def _points(crop: Crop, boxes: np.ndarray) -> Iterator[str]:
+    """Points of the model's input lie on the photo as the crop does, and back."""
+    for across, down in ((0.0, 0.0), (0.25, 0.75), (1.0, 1.0)):
+        expected = (
+            boxes[:, 0].min() + across * (boxes[:, 2].max() - boxes[:, 0].min()),
+            boxes[:, 1].min() + down * (boxes[:, 3].max() - boxes[:, 1].min()),
+        )
+        point = (across * crop.width, down * crop.height)
+        shown, back = crop.to_photo(*point), crop.to_input(*expected)
+        if max(np.abs(np.subtract(shown, expected)).max(), np.abs(np.subtract(back, point)).max()) > 1e-6:
+            yield f"the point {point} of the input is said to lie at {shown} of the photo, expected {expected}"
 
 
 def _tokens(run: Run, size: tuple[int, int]) -> Iterator[str]:

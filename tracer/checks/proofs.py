@@ -15,6 +15,8 @@ from tracer.difference import first_beyond, relative_difference
 from tracer.notation import parse
 from tracer.prove import same_size
 from tracer.record import verdict
+from tracer.recorder.ops import is_layout
+from tracer.steps import coverage
 
 LEAST = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1, "int64": 1e-9}
 """Shares of the largest value that are an error in each dtype, whatever was computed."""
@@ -34,9 +36,19 @@ def problems(run: Run) -> Iterator[str]:
             yield from _wrong(step, value.double())
         if step.verdict == "proven" and not (step.error is not None and 0 <= step.error <= LEAST.get(step.dtype, 0.0)):
             yield f"step {step.id!r} is called proven with an error of {step.error}"
+    yield from _covered(run)
     if getattr(run.model.spec, "whole", False) and getattr(run.model, "lines", None):
         yield from _doubled(run)
         yield from _one_size(run)
+
+
+def _covered(run: Run) -> Iterator[str]:
+    """The share of the ops that belong to a step falls with each that does not."""
+    without = tuple(replace(op, step=None) if op.index % 3 == 0 else op for op in run.trace.ops)
+    computing = [op for op in without if not is_layout(op.op)]
+    expected = len([op for op in computing if op.step is not None]) / max(1, len(computing))
+    if not abs(coverage(without) - expected) < 1e-9:
+        yield f"steps cover {coverage(without)} of ops of which they have {expected:.3f}"
 
 
 def _doubled(run: Run) -> Iterator[str]:

@@ -35,6 +35,15 @@ FILES = (
 )
 """Patterns below the package; after a colon the only functions and classes that count."""
 
+FREE = ("strict", "maxsize", "sizes", "probes", "runs", "settings", "tiny", "samples")
+"""Arguments in which another value is another choice and no lie: what has to hold of it, and which sizes are tried."""
+
+UNORDERED = ("transpose", "equal", "min", "max", "same")
+"""Functions whose first two arguments have no order."""
+
+INITIAL = ("Parameter", "normal_")
+"""What gives a net's weights their first values, which no run shows: those of a file, or seeded ones, are put there."""
+
 SIGNS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult}
 SIGNS |= {ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd}
 COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
@@ -89,7 +98,9 @@ def _within(node: ast.AST) -> Iterator[ast.expr]:
         return
     elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         rest = [*node.body, *getattr(getattr(node, "args", None), "defaults", ())]
-    elif isinstance(node, ast.keyword) and node.arg in ("strict", "maxsize"):
+    elif (isinstance(node, ast.keyword) and node.arg in FREE) or (
+        isinstance(node, ast.Call) and getattr(node.func, "attr", "") in INITIAL
+    ):
         return
     elif isinstance(node, ast.AnnAssign):
         rest = [node.value] if node.value else []
@@ -125,7 +136,8 @@ def _changed(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
         case ast.Call(func=func, args=[first, second, *rest], keywords=keywords) if not any(
             isinstance(argument, ast.Starred) for argument in (first, second)
         ):
-            if ast.dump(first) != ast.dump(second) and not (_text(first) or _text(second)):
+            name = getattr(func, "attr", getattr(func, "id", ""))
+            if name not in UNORDERED and ast.dump(first) != ast.dump(second) and not (_text(first) or _text(second)):
                 yield "arguments", ast.Call(func, [second, first, *rest], keywords)
 
 
