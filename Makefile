@@ -42,7 +42,7 @@ audit: $(TESTS_READY)  ## look up what is pinned, and what it brings, among know
 	@$(BIN)/python tests/hosted/audit.py
 
 replicas: $(TESTS_READY)  ## two replicas of the hosted app behind nginx, on this machine
-	@$(BIN)/python tests/hosted/replicas.py
+	@PYTHONPATH=tests $(BIN)/python tests/hosted/replicas.py
 
 ready: $(TESTS_READY) browser
 

@@ -2,20 +2,14 @@
 
 import os
 import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import hypothesis
 import pytest
+from serving import App
 
-ROOT = Path(__file__).resolve().parent.parent
 # Set before torch is imported, so that torch need not be imported here: workers with two threads each would wait for
 # each other's cores. They inherit the environment of the process that starts them, so nothing is set there.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -49,43 +43,9 @@ def overwrite(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(scope="session")
 def app_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the app, started for this worker on a free port and ended with it."""
-    port = _free_port()
-    address = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.headless=true"]
-    command += ["--server.address=127.0.0.1", f"--server.port={port}", "--server.fileWatcherType=none"]
     log = tmp_path_factory.mktemp("app") / "log.txt"
-    with (
-        log.open("w") as out,
-        subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=out) as server,
-    ):
-        try:
-            if not _healthy(address, server):
-                raise RuntimeError(f"the app did not answer on {address}: {log.read_text()[-2000:]}")
-            yield address
-        finally:
-            server.terminate()
-            try:
-                server.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                server.kill()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def _healthy(address: str, server: subprocess.Popen, *, seconds: float = 60) -> bool:
-    """Wait until the server answers; False if it ends or the time is over before it does."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2):
-                return True
-        except OSError:
-            time.sleep(0.1)
-    return False
+    with App(log, "--server.address=127.0.0.1", "--server.fileWatcherType=none") as app:
+        yield app.address
 
 
 @pytest.fixture(scope="session")

@@ -2,16 +2,14 @@
 
 import json
 import logging
-import os
-import subprocess
 import sys
 import time
 from http.client import HTTPConnection
 
 import pytest
-from conftest import ROOT, _free_port
 from hosted.audit import said
 from hosted.visitor import Visitor
+from serving import App
 from test_app import picture
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -25,38 +23,10 @@ TYPED, FILE, ADDRESSED = "zebra quagga", "okapi-4711.png", "giraffe"
 @pytest.fixture(scope="module")
 def hosted(tmp_path_factory):
     """The address of a hosted app with room for two visitors, and the file of what it writes."""
-    port, log = _free_port(), tmp_path_factory.mktemp("hosted") / "log.txt"
+    log = tmp_path_factory.mktemp("hosted") / "log.txt"
     bounds = {"TRACER_HOSTED": "1", "TRACER_VISITORS": "2", "TRACER_UPLOAD_MB": "1", "TRACER_PHOTO_MB": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "streamlit",
-        "run",
-        "app.py",
-        "--server.port",
-        str(port),
-        "--logger.level",
-        "debug",
-    ]
-    with (
-        log.open("w") as out,
-        subprocess.Popen(command, cwd=ROOT, env={**os.environ, **bounds}, stdout=out, stderr=out) as server,
-    ):
-        try:
-            visitor, deadline = Visitor(f"http://127.0.0.1:{port}"), time.monotonic() + 120
-            while time.monotonic() < deadline and not _ready(visitor):
-                time.sleep(0.2)
-            assert _ready(visitor), log.read_text()[-2000:]
-            yield visitor.address, log
-        finally:
-            server.terminate()
-
-
-def _ready(visitor: Visitor) -> bool:
-    try:
-        return visitor.get("/healthz")[0] == 200
-    except OSError:
-        return False
+    with App(log, "--logger.level=debug", health="/healthz", **bounds) as app:
+        yield app.address, log
 
 
 def test_health_is_a_few_facts_as_json(hosted):

@@ -137,7 +137,7 @@ def test_each_word_of_the_caption_shows_where_it_looked():
     words, which = at.main.button_group[0], at.main.button_group[1]
     assert words.options[:3] == ["a₁", "large₂", "red₃"] and words.options[-1] == r"next\: \<end\>₁₁"
     assert which.options == ["block 4, head 2", "block 4, the mean of its heads"]
-    assert "Before “red” the model looks most at patch 18;" in text(at)
+    assert "In the row that predicts “red”, block 4, head 2 attends most to patch 18;" in text(at)
     assert "trace.attention(layer=3, query=66, head=2)" in text(at)
     words.set_value(4)
     which.set_value(1).run()
@@ -145,15 +145,15 @@ def test_each_word_of_the_caption_shows_where_it_looked():
     at.main.button_group[0].set_value(7).run()  # the second "a"
     assert not at.exception and "query=70)" in text(at)
     at.main.button_group[0].set_value(11).run()
-    assert not at.exception and "Before “<end>” the model looks most" in text(at)
+    assert not at.exception and "In the row that predicts “<end>”" in text(at)
 
 
 def test_words_of_a_text_of_ones_own_are_not_taken_for_the_caption():
     at = chosen("vit-text")
-    assert at.main.button_group[0].label == "Where did it look for this word?"
+    assert at.main.button_group[0].label == "Show the attention behind this word"
     at.text_area[0].set_value("a small blue star").run()
     words = at.main.button_group[0]
-    assert not at.exception and words.label == "Where did it look for this word of your text?"
+    assert not at.exception and words.label == "Show the attention behind this word of your text"
     assert words.options[:4] == ["a₁", "small₂", "blue₃", "star₄"]
 
 
@@ -161,8 +161,11 @@ def test_a_caption_comes_first_and_the_rest_of_it_stands_beside_the_whole_way():
     at = chosen("vit-text")
     assert [tab.label for tab in at.tabs] == ["The whole way", "The next word", "Watch it write"]
     heads = [head.value for head in at.main.subheader]
-    assert heads[:4] == ["The photo", "What the model sees", "Where it looked", heads[3]]
-    assert heads[3].startswith("The caption: ") and heads[4] == "What this run proves"
+    assert heads[:4] == ["The photo", "What the model sees", "Attention behind the word", heads[3]]
+    assert heads[3].startswith("The caption: ") and heads[4:6] == [
+        "Is the word read from there? Test it",
+        "What this run proves",
+    ]
     whole, following, write = at.tabs
     assert "Each box is a step" in whole.caption[0].value
     assert following.subheader[0].value.startswith("After “<begin> a large")

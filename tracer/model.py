@@ -259,11 +259,17 @@ def check_memory(spec: Spec, name: str, config: dict) -> None:
         if symbol.startswith("L") and size > DEEPEST:
             raise TooLarge(f"{quoted(name)} has {symbol}={size:,} blocks; at most {DEEPEST} are built")
     try:
-        count, limit = sum(map(prod, shapes(spec, config).values())), limits().model_gb
+        count = sum(map(prod, shapes(spec, config).values()))
     except (RuntimeError, TypeError) as error:
         if "overflow" not in str(error).lower():
             raise
         raise TooLarge(f"{quoted(name)} at these sizes has more parameters than can be counted") from None
+    check_count(name, count)
+
+
+def check_count(name: str, count: int) -> None:
+    """`TooLarge` for more float32 parameters than the operator allows (`TRACER_MODEL_GB`)."""
+    limit = limits().model_gb
     if count * 4 > limit * 2**30:
         raise TooLarge(
             f"{quoted(name)} at these sizes has {count:,} parameters, {count * 4 / 2**30:,.0f} GB; at most {limit:g} "

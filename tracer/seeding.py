@@ -32,6 +32,10 @@ class _Draws(TorchDispatchMode):
         super().__init__()
         self.generator = generator
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # the guard against being compiled would load PyTorch's compiler, a good second at the start
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if not _draws(func) or kwargs.get("generator") is not None or _elsewhere(args, kwargs):

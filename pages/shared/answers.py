@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import streamlit as st
 
-from pages.shared import components, session, writing
+from pages.shared import closing, components, session, writing
 from pages.shared.pictures import chart
 from pages.shared.texts import literal, plain, unlearned
 from tracer.figures import answers, classes, photos
@@ -131,7 +131,8 @@ def _tokens(result, trace, below) -> None:
 
 
 def _caption(result, trace, below) -> None:
-    """The photo lit where the row that predicts a word looks, and below it the words of the run as choices."""
+    """The photo lit where the row that predicts a word attends, below it the words of the run as choices, and a test of
+    what the picture means to them."""
     picture = st.container()
     with below:
         st.subheader(plain(f"The caption: {result['caption'] or '(none)'}"))
@@ -145,7 +146,7 @@ def _caption(result, trace, below) -> None:
     known = result.get("pointing") or [{"layer": trace.attentions[-1].layer}]
     with below:
         place = st.pills(
-            f"Where did it look for this word{' of your text' if session.given().text else ''}?",
+            f"Show the attention behind this word{' of your text' if session.given().text else ''}",
             range(1, len(words) + 1),
             default=min(3, len(words)),
             required=True,
@@ -163,11 +164,11 @@ def _caption(result, trace, below) -> None:
     layer, head, measured = known[which]["layer"], known[which].get("head"), known[which].get("share")
     shares = region(trace, place, layer, head)
     said = (
-        f"Before “{words[place - 1]}” the model looks most at patch {int(shares.argmax())}; "
-        f"{classes.percent(float(shares.sum()))} of this row’s attention is on the picture."
+        f"In the row that predicts “{words[place - 1]}”, {_attention(known[which])} attends most to patch "
+        f"{int(shares.argmax())}; {classes.percent(float(shares.sum()))} of the row’s attention is on the picture."
     )
     with picture:
-        st.subheader("Where it looked")
+        st.subheader("Attention behind the word")
         components.drawing(photos.spotlight(view.photo, view.crop, shares.numpy(), said), "spotlight")
         st.caption(plain(said))
     query = next(segment.start for segment in trace.segments if segment.name == "text") + place - 1
@@ -182,6 +183,9 @@ def _caption(result, trace, below) -> None:
             f"on the object that the word names, in {classes.percent(measured)} of the cases."
         )
     details.caption(plain(said))
+    if session.given().kind != "trace":
+        with below:
+            closing.show(place, names, layer, len(trace.attentions))
 
 
 def _next_word(trace: Trace) -> None:

@@ -133,10 +133,10 @@ def _under(asked: Asked, mask: str, known: object = None):
         return other.of(said)
 
     other = asked._replace(options=tuple(sorted({**dict(asked.options), "mask": mask}.items())))
-    return _once("masked", other, (), run, "Running the model under the other masks", known)
+    return once("masked", other, (), run, "Running the model under the other masks", known)
 
 
-def _once(what: str, asked: Asked, more: tuple, make: Callable[[], object], doing: str, known: object = None):
+def once(what: str, asked: Asked, more: tuple, make: Callable[[], object], doing: str, known: object = None):
     """What `make()` gives of an input, in turn and once: a sample's for all visitors, another's for this one. `make`
     asks nothing of the session; what is `known` already is kept as it is."""
     chosen, key = asked.chosen, (asked.model, asked.options, *more)
@@ -217,8 +217,8 @@ def _moved(asked: Asked, token: int, part: str):
         return asked.of(influence, token, part=part, before=known)
 
     doing = "Running the model on both inputs"
-    known = _once("streams", asked, (part,), lambda: _or_why(before), doing)
-    return known if isinstance(known, str) else _once("moved", asked, (part, token), lambda: _or_why(moved), doing)
+    known = once("streams", asked, (part,), lambda: _or_why(before), doing)
+    return known if isinstance(known, str) else once("moved", asked, (part, token), lambda: _or_why(moved), doing)
 
 
 def _or_why(make: Callable[[], object]):

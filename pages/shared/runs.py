@@ -45,11 +45,11 @@ def _size(opened: tuple[Decomposition, ...]) -> int:
 
 
 _models = Kept(24)
-_samples = Kept(256 * 2**20, _bytes)
+_samples = Kept(160 * 2**20, _bytes)
 _opened = Kept(64 * 2**20, _size)
 _given = Kept(96 * 2**20, _bytes)
 _contents: WeakValueDictionary[Hashable, "Content"] = WeakValueDictionary()
-_too = {"masked": Kept(256), "moved": Kept(1024), "streams": Kept(32)}
+_too = {"masked": Kept(256), "moved": Kept(1024), "streams": Kept(32), "closed": Kept(256)}
 _tasks: dict[Hashable, Task] = {}
 
 

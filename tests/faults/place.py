@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import resource
 import shutil
-import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from serving import ROOT, App
+
 PARTS = ("app.py", "pages", "tracer", ".streamlit")
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 TRACEBACK = "Traceback"
@@ -57,53 +53,11 @@ def refused(done: subprocess.CompletedProcess, *parts: str) -> str:
     return lines[0]
 
 
-class Server:
-    """The app on a port of its own, which it keeps when it is started again."""
+class Server(App):
+    """The app, whose log is looked at for tracebacks."""
 
     def __init__(self, folder: Path, root: Path = ROOT, **environment):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.address = f"http://127.0.0.1:{self.port}"
-        self.root, self.environment = root, changed(environment)
-        self.log_file = folder / "log.txt"
-        self.process: subprocess.Popen | None = None
-
-    def __enter__(self) -> Server:
-        self.start()
-        return self
-
-    def __exit__(self, *error) -> None:
-        if self.process.poll() is None:
-            self.end(signal.SIGKILL)
-
-    def start(self) -> None:
-        """Starts it and waits until it answers."""
-        command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={self.port}"]
-        with self.log_file.open("a") as log:
-            options = {"cwd": self.root, "env": self.environment, "stdin": subprocess.DEVNULL}
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, **options)
-        deadline = time.monotonic() + 90
-        while not self.answers():
-            assert time.monotonic() < deadline and self.process.poll() is None, f"no server: {self.log()[-600:]}"
-            time.sleep(0.1)
-
-    def answers(self) -> bool:
-        """Whether it says that it is well."""
-        try:
-            with urllib.request.urlopen(f"{self.address}/_stcore/health", timeout=5):
-                return True
-        except OSError:
-            return False
-
-    def end(self, number: signal.Signals, seconds: float = 30) -> int:
-        """Sends a signal and waits until the process has ended; its exit status."""
-        self.process.send_signal(number)
-        return self.process.wait(timeout=seconds)
-
-    def log(self) -> str:
-        """All that it said so far, without the colours."""
-        return re.sub(r"\x1b\[[0-9;]*m", "", self.log_file.read_text(errors="replace"))
+        super().__init__(folder / "log.txt", root=root, **{**OFFLINE, **environment})
 
     def quiet(self) -> None:
         """AssertionError if it has logged a traceback."""

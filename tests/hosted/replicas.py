@@ -5,7 +5,6 @@ Says what was tried, line by line; exit status 1 at the first that is not so. Ne
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import socket
@@ -13,19 +12,18 @@ import ssl
 import subprocess
 import sys
 import time
-import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from http.client import HTTPException
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 from PIL import Image
+from serving import ROOT, App
 from visitor import Visitor
 from websockets.exceptions import ConnectionClosed
 
-ROOT = Path(__file__).resolve().parents[2]
 PORTS = (8631, 8632)
 PLAIN, SECURE = 8633, 8634
 ADDRESS = f"https://127.0.0.1:{SECURE}"
@@ -71,28 +69,13 @@ def certificate(folder: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=folder / "certificate.pem")
 
 
-def replica(port: int, folder: Path, running: ExitStack) -> subprocess.Popen:
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-    log = running.enter_context((folder / f"replica-{port}.log").open("ab"))
-    environment = {**os.environ, "TRACER_HOSTED": "1"}
-    return start(command, log, running, env=environment)
+def replica(port: int, folder: Path, running: ExitStack) -> App:
+    return running.enter_context(App(folder / f"replica-{port}.log", port=port, health="/healthz", TRACER_HOSTED="1"))
 
 
-def start(command: list, log, running: ExitStack, **more) -> subprocess.Popen:
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **more)
+def start(command: list, log, running: ExitStack) -> None:
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     running.callback(lambda: (process.terminate(), process.wait(30)))
-    return process
-
-
-def ready(port: int, seconds: int = 180) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
-                return answer.status == 200
-        except (OSError, HTTPException):
-            time.sleep(0.5)
-    return False
 
 
 def photo() -> bytes:
@@ -117,13 +100,13 @@ def main() -> None:
         nginx = ["nginx", "-p", folder, "-c", configured(folder)]
         subprocess.run([*nginx, "-t"], check=True, capture_output=True)
         replicas = {port: replica(port, folder, running) for port in PORTS}
-        true("both replicas say at /healthz that they are ready", all(map(ready, PORTS)))
+        true("both replicas say at /healthz that they are ready", all(app.answers() for app in replicas.values()))
         start(nginx, running.enter_context(log.open("ab")), running)
         time.sleep(1)
-        tried(context, folder, log, replicas, running)
+        tried(context, folder, log, replicas[PORTS[0]])
 
 
-def tried(context: ssl.SSLContext, folder: Path, log: Path, replicas: dict, running: ExitStack) -> None:
+def tried(context: ssl.SSLContext, folder: Path, log: Path, first: App) -> None:
     one = Visitor(ADDRESS, context)
     status, headers, body = one.get("/trace", **{"Accept-Encoding": "gzip"})
     true("a page comes over TLS, and says that it always will", status == 200 and "strict-transport" in headers)
@@ -150,8 +133,7 @@ def tried(context: ssl.SSLContext, folder: Path, log: Path, replicas: dict, runn
     time.sleep(1)
     true(f"both replicas serve visitors: {connected(log)}", len(connected(log)) == 2)
 
-    replicas[PORTS[0]].send_signal(signal.SIGKILL)
-    replicas[PORTS[0]].wait()
+    first.end(signal.SIGKILL)
     moved = [visitor for visitor in visitors if gone(visitor)]
     true(f"one replica is killed, and {len(moved)} of {VISITORS} visitors lose it", 0 < len(moved) < VISITORS)
     for visitor in moved:
@@ -159,15 +141,15 @@ def tried(context: ssl.SSLContext, folder: Path, log: Path, replicas: dict, runn
         visitor.run(f"model=nanogpt&text={TYPED}")
     true("they come back to the other one", all(visitor.session not in before for visitor in moved))
     true("and the address brings their text back", all(visitor.says(TYPED) for visitor in moved))
-    replicas[PORTS[0]] = replica(PORTS[0], folder, running)
-    true("the replica is started again", ready(PORTS[0]))
+    true("the replica is started again", first.start().answers())
     time.sleep(6)
     for visitor in moved:
         visitor.run("model=vit")
     true("who moved can upload although the cookie names the first", all(v.upload(FILE, photo()) == 204 for v in moved))
     true("and sees the photo", all(visitor.says(FILE) for visitor in moved))
 
-    answers = [one.get(f"/trace?text={TYPED}")[0] for _ in range(400)]
+    with ThreadPoolExecutor(20) as asking:  # one after another they may be slower than what is allowed
+        answers = list(asking.map(lambda _: one.get(f"/trace?text={TYPED}")[0], range(400)))
     true(f"of 400 pages at once {answers.count(429)} are answered 429, the others 200", set(answers) == {200, 429})
     for visitor in visitors:
         visitor.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import time
 import urllib.error
 import urllib.request
 import uuid
@@ -11,6 +12,7 @@ import uuid
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.Common_pb2 import UploadedFileInfo
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from websockets.exceptions import InvalidMessage
 from websockets.sync.client import connect
 
 SECONDS = 60
@@ -51,7 +53,14 @@ class Visitor:
         return self
 
     def connect(self) -> None:
-        """The websocket, as the session that this visitor had, if any."""
+        """The websocket, as the session that this visitor had, if any; Streamlit's page too tries again, more often."""
+        try:
+            self._connect()
+        except InvalidMessage:  # the connection was closed before it was answered
+            time.sleep(1)
+            self._connect()
+
+    def _connect(self) -> None:
         cookies = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         before = [self.session] if self.session else []
         self.socket = connect(

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import subprocess
-import sys
-import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
+from serving import App
 
-ROOT = Path(__file__).resolve().parents[2]
 EVERY = 5.0
 """Seconds between two looks at the memory."""
 
@@ -51,37 +47,8 @@ class Server:
 @contextmanager
 def started() -> Iterator[Server]:
     """A server of its own on a free port, ended afterwards. RuntimeError with its log where it does not come up."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        try:
-            address = f"http://127.0.0.1:{port}"
-            if not answers(address, process):
-                log.seek(0)
-                raise RuntimeError(f"the app did not answer on {address}: {log.read().decode()[-2000:]}")
-            yield Server(address, process.pid)
-        finally:
-            process.terminate()
-            try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def answers(address: str, process: subprocess.Popen, seconds: float = 60) -> bool:
-    """Waits until the server answers; False if it ends or the time is over before it does."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2):
-                return True
-        except OSError:
-            time.sleep(0.05)
-    return False
+    with TemporaryDirectory() as folder, App(Path(folder) / "log.txt") as app:
+        yield Server(app.address, app.process.pid)
 
 
 async def watched(server: Server, seen: list[tuple[float, float]]) -> None:

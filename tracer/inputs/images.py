@@ -26,7 +26,7 @@ MAX_WEBP = 16_000_000
 """Pixels of a WebP file, whose decoder holds four copies of 4 bytes each."""
 MAX_BUFFER = 200 * 10**6
 """Bytes that the decoder of JPEG may need for a picture whose parts are not stored one after the other."""
-LARGEST = 2048
+LARGEST = 1024
 """Pixels of the longer side of a photo that was opened; a larger one is shrunk. Screens and models take less."""
 _STRIP = 1 << 20  # pixels that are converted at once
 
@@ -134,22 +134,27 @@ def _decode(data: bytes, size: tuple[int, int]) -> Image.Image:
 def _shrunk(image: Image.Image) -> Image.Image:
     """Return a picture as RGB, shrunk so that its longer side is `LARGEST` at most; what is decoded is held once.
 
-    Each pixel is the mean of a square of pixels. A JPEG is decoded smaller, in half, a quarter or an eighth of the
-    size, as far as that goes; all others are converted and shrunk strip by strip.
+    Each pixel is the mean of those that it takes the place of. A JPEG is decoded smaller, in half, a quarter or an
+    eighth of the size, as far as that goes; all others are converted and shrunk strip by strip, by a whole number, and
+    then to size.
     """
-    by = -(-max(image.size) // LARGEST)
+    by = max(1, max(image.size) // LARGEST)
     if by > 1 and image.format == "JPEG":
         image.draft(None, (-(-image.width // by), -(-image.height // by)))
-        by = -(-max(image.size) // LARGEST)
+        by = max(1, max(image.size) // LARGEST)
     if by == 1:
-        return _to_rgb(image)
-    image.load()
-    width, height = image.size
-    photo, rows = Image.new("RGB", (-(-width // by), -(-height // by))), max(1, _STRIP // width // by) * by
-    for top in range(0, height, rows):
-        strip = image.crop((0, top, width, min(top + rows, height)))
-        photo.paste(_to_rgb(strip).reduce(by), (0, top // by))
-    return photo
+        photo = _to_rgb(image)
+    else:
+        image.load()
+        width, height = image.size
+        photo, rows = Image.new("RGB", (-(-width // by), -(-height // by))), max(1, _STRIP // width // by) * by
+        for top in range(0, height, rows):
+            strip = image.crop((0, top, width, min(top + rows, height)))
+            photo.paste(_to_rgb(strip).reduce(by), (0, top // by))
+    share = LARGEST / max(photo.size)
+    if share >= 1:
+        return photo
+    return photo.resize([max(1, round(side * share)) for side in photo.size], Image.Resampling.BOX)
 
 
 def _orientation(image: Image.Image) -> int:

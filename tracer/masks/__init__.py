@@ -2,16 +2,19 @@
 
 `visible` reads the mask that ran, cell by cell, from any trace. `influence` is a second proof that knows nothing of
 masks: it changes one token and looks which positions move. `reach` says what the mask predicts for that, `attended`
-how much the positions that stood still looked at those that moved. `said` is what a model says under its mask.
+how much the positions that stood still looked at those that moved. `said` is what a model says under its mask, `closed`
+what it says of each word with the picture closed to the words in some blocks.
 """
 
 from tracer.masks.alternatives import Said, said
+from tracer.masks.closing import Closed, closed
 from tracer.masks.influence import Moved, Streams, influence, streams
 from tracer.masks.kinds import causal, padded, prefix
 from tracer.masks.reading import Block, Row, Rows, attended, blocks, kind, reach, row, rows, visible
 
 __all__ = [
     "Block",
+    "Closed",
     "Moved",
     "Row",
     "Rows",
@@ -20,6 +23,7 @@ __all__ = [
     "attended",
     "blocks",
     "causal",
+    "closed",
     "influence",
     "kind",
     "padded",

@@ -143,7 +143,7 @@ def load(name: str, *, weights=None, **config):
     """
     if sources.is_foreign(name):
         return sources.load(name, weights=weights, **config)
-    from tracer.model import Model, check_config, check_memory, seeded, shapes
+    from tracer.model import Model, check_config, check_count, check_memory, seeded, shapes
 
     spec = spec_of(name)
     check_config(spec, name, config)
@@ -159,15 +159,17 @@ def load(name: str, *, weights=None, **config):
     shipped = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}
     shipped |= {**(found or {}).get("sizes", {}), **(found or {}).get("options", {})}
     full = {**shipped, **config}
-    check_memory(spec, name, full)
+    if full != shipped:
+        check_memory(spec, name, full)
     net = seeded(spec.net, full)
+    check_count(name, sum(parameter.numel() for parameter in net.parameters()))
     same_sizes = all(full[symbol] == shipped[symbol] for symbol in spec.sizes)
     if tensors is not None:
         from tracer.weights import place
 
         origin_text = place(net, weights, tensors)
         found = own or _facts(found, "mean", "std", "vocabulary")
-    elif found and same_sizes and shapes(spec, full) == shapes(spec, shipped):
+    elif found and same_sizes and (full == shipped or shapes(spec, full) == shapes(spec, shipped)):
         from tracer.weights import place
 
         place(net, WEIGHTS / f"{name}.safetensors")
