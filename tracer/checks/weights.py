@@ -8,12 +8,20 @@ import numpy as np
 
 from tracer.attention import rollout
 from tracer.attention.regions import region
-from tracer.checks.plain import Run, array
+from tracer.checks.plain import Run, array, plain
 from tracer.record import tolerance
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Compares what the trace says of attention with the softmaxes of the plain run, tower by tower."""
+    """Compares what the trace says of attention with the softmaxes of the plain run, tower by tower; of models of text
+    also for one of two tokens."""
+    yield from _compared(run)
+    if "T" in getattr(run.model.spec, "runs", ()) and run.trace.picture is None and ":" not in run.model.name:
+        inputs = run.model.inputs(T=2)
+        yield from _compared(plain(run.model, inputs, run.model.trace(T=2, prove=False)))
+
+
+def _compared(run: Run) -> Iterator[str]:
     ran, lost = matched(run)
     yield from lost
     for part, layers in ran.items():

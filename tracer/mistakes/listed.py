@@ -92,6 +92,68 @@ LISTED = [
         ),
         ("a temperature without its power", "equations/embeddings.py", "return power.exp() * x", "return power * x"),
         ("waves of places that are too slow", "models/transformer.py", "rates = 10000 **", "rates = 20000 **"),
+        # printed equations
+        (
+            "a transposition that is not printed",
+            "equations/algebra.py",
+            r'return rf"{{{self.args[0].inside(printer)}}}^{{\top}}"',
+            'return rf"{{{self.args[0].inside(printer)}}}"',
+        ),
+        (
+            "a fraction printed upside down",
+            "equations/algebra.py",
+            r"\frac{{{printer._print(self.args[0])}}}{{{printer._print(self.args[1])}}}",
+            r"\frac{{{printer._print(self.args[1])}}}{{{printer._print(self.args[0])}}}",
+        ),
+        ("a sum printed as a difference", "equations/algebra.py", '" + ".join(printer', '" - ".join(printer'),
+        (
+            "factors printed in reverse",
+            "equations/algebra.py",
+            r'return r"\,".join(argument.inside(printer) for argument in self.args)',
+            r'return r"\,".join(argument.inside(printer) for argument in self.args[::-1])',
+        ),
+        (
+            "another token printed",
+            "equations/algebra.py",
+            r"_{{[\,{printer._print(self.args[1])}\,]}}",
+            r"_{{[\,{printer._print(self.args[1] + 1)}\,]}}",
+        ),
+        (
+            "a norm printed without its root",
+            "equations/norms.py",
+            r'deviation = rf"\sqrt{{\sigma^2({x})',
+            r'deviation = rf"{{\sigma^2({x})',
+        ),
+        (
+            "a mask printed one off",
+            "equations/masks.py",
+            r"0 & j \le i \\ {lowest} & j > i",
+            r"0 & j < i \\ {lowest} & j \ge i",
+        ),
+        (
+            "a power that is not printed",
+            "equations/embeddings.py",
+            'return rf"e^{{{printer._print(power)}}}',
+            'return rf"{{{printer._print(power)}}}',
+        ),
+        (
+            "one sequence printed after the other",
+            "equations/tokens.py",
+            r'r"\ ;\ ".join(printer._print(argument) for argument in self.args)',
+            r'r"\ ;\ ".join(printer._print(argument) for argument in self.args[::-1])',
+        ),
+        (
+            "one function printed for another",
+            "equations/activations.py",
+            r'word = r"\operatorname{softmax}"',
+            r'word = r"\operatorname{ReLU}"',
+        ),
+        (
+            "two tensors of one name",
+            "textbook.py",
+            r'normed = page.tensor(r"\hat{\mathbf{X}}", shape, "norm2")',
+            r'normed = page.tensor(r"\tilde{\mathbf{X}}", shape, "norm2")',
+        ),
         # nets
         (
             "the width of the model for that of a head",
