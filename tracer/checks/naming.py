@@ -7,6 +7,7 @@ can be exchanged where there is no picture of each.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from math import cos, pi, sin
 
@@ -48,6 +49,7 @@ def drawn(shape: str, colour: str, x: float = 32, y: float = 32, radius: float =
 
 def problems(run: Run) -> Iterator[str]:
     """Shows a trained model pictures whose names are known, and looks what it calls them."""
+    yield from _options(run)
     shown, trained = run.trace.result, str(getattr(run.model, "weights", "")).startswith("trained on")
     if not trained or "run here with" in run.model.weights:
         return
@@ -81,6 +83,16 @@ def problems(run: Run) -> Iterator[str]:
         said = _names(run, _logits(run, None, text)[0].argmax(axis=-1))
         if said != text[::-1]:
             yield f"{text!r} is answered by {said!r}, trained to be reversed"
+
+
+def _options(run: Run) -> Iterator[str]:
+    """Where the weights are said to be run with other options than they were trained with, these are others."""
+    said = re.search(r"; trained with (.*), run here with (.*)$", str(getattr(run.model, "weights", "")))
+    if said:
+        trained, here = (dict(part.split("=") for part in group.split(" and ")) for group in said.groups())
+        own = {name: str(value) for name, value in run.model.options.items()}
+        if any(own.get(name) != value or trained.get(name) == value for name, value in here.items()):
+            yield f"the weights are said to be {said[0].removeprefix('; ')}, the options are {own}"
 
 
 def _captions(run: Run) -> Iterator[str]:

@@ -6,8 +6,8 @@ Only where numbers, shapes and formulas are made, and not in what is only said w
 from __future__ import annotations
 
 import ast
-import random
 from collections.abc import Iterator
+from hashlib import sha256
 
 from tracer.mistakes import ROOT, Mistake
 
@@ -42,7 +42,7 @@ UNORDERED = ("transpose", "equal", "min", "max", "same")
 """Functions whose first two arguments have no order."""
 
 INITIAL = ("Parameter", "normal_")
-"""What gives a net's weights their first values, which no run shows: those of a file, or seeded ones, are put there."""
+"""What gives the weights of a net their first values: no run shows these, since trained or seeded ones replace them."""
 
 SIGNS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult}
 SIGNS |= {ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd}
@@ -51,13 +51,15 @@ COMPARISONS |= {ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsN
 
 
 def drawn(count: int = 200, seed: int = 0) -> list[Mistake]:
-    """`count` of all mistakes of these kinds, the same ones for each seed; no two at one place."""
-    every = [mistake for file, names in _files() for mistake in _of(file, names)]
-    random.Random(seed).shuffle(every)
-    chosen: dict[tuple, Mistake] = {}
-    for mistake in every:
-        chosen.setdefault((mistake.file, mistake.at, mistake.old), mistake)
-    return list(chosen.values())[:count]
+    """`count` of all mistakes of these kinds, no two at one place: those that come first by a hash of the seed, the file
+    and the statement, so that a change of the code elsewhere draws the same ones again."""
+    every = {(file, mistake.at, mistake.old): mistake for file, names in _files() for mistake in _of(file, names)}
+    return sorted(every.values(), key=lambda mistake: _lot(mistake, seed))[:count]
+
+
+def _lot(mistake: Mistake, seed: int) -> bytes:
+    line = mistake.text().splitlines()[mistake.line - 1].strip()
+    return sha256(f"{seed} {mistake.file} {line} {mistake.name}".encode()).digest()
 
 
 def _files() -> Iterator[tuple[str, tuple[str, ...]]]:
