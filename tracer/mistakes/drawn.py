@@ -42,7 +42,7 @@ UNORDERED = ("transpose", "equal", "min", "max", "same")
 """Functions whose first two arguments have no order."""
 
 INITIAL = ("Parameter", "normal_")
-"""What gives the weights of a net their first values: no run shows these, since trained or seeded ones replace them."""
+"""What gives the weights of a net their first values: no run shows these; others replace them."""
 
 SIGNS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult}
 SIGNS |= {ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd}
@@ -51,8 +51,10 @@ COMPARISONS |= {ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsN
 
 
 def drawn(count: int = 200, seed: int = 0) -> list[Mistake]:
-    """`count` of all mistakes of these kinds, no two at one place: those that come first by a hash of the seed, the file
-    and the statement, so that a change of the code elsewhere draws the same ones again."""
+    """`count` of all mistakes of these kinds, no two at one place.
+
+    Those come first whose hash of the seed, the file and the line is the lowest: a change elsewhere draws them again.
+    """
     every = {(file, mistake.at, mistake.old): mistake for file, names in _files() for mistake in _of(file, names)}
     return sorted(every.values(), key=lambda mistake: _lot(mistake, seed))[:count]
 
