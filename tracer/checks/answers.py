@@ -36,7 +36,10 @@ def _sentences(run: Run, shown) -> Iterator[str]:
 
 
 def _labels(run: Run, shown) -> Iterator[str]:
-    best = array(tensors(run.output)[0])[0].argmax(axis=-1)
+    logits = array(tensors(run.output)[0])[0]
+    best = logits.argmax(axis=-1)
+    if len(shown["classes"]) != logits.shape[-1]:
+        yield f"{len(shown['classes'])} names for {logits.shape[-1]} classes"
     if np.array(shown["labels"]).tolist() != best.tolist():
         yield "the label of a pixel is not its largest logit"
     shares = [(best == number).mean() for number in range(len(shown["classes"]))]

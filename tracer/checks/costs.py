@@ -9,6 +9,8 @@ from math import ceil, floor, nan, prod, sqrt
 import torch
 
 from tracer.checks.plain import Run, Seen, Transparent
+from tracer.equations import infer
+from tracer.equations.algebra import Product
 
 
 def problems(run: Run) -> Iterator[str]:
@@ -18,6 +20,8 @@ def problems(run: Run) -> Iterator[str]:
         yield f"the ops cost {sum(counted):,} FLOPs, counted by shapes {sum(run.costs):,}"
     if trace.flops != sum(counted) or trace.params != sum(op.params for op in trace.ops):
         yield "the totals are not the sums over the ops"
+    for line, step in zip(getattr(run.model, "lines", ()), trace.steps, strict=False):
+        yield from _drawn(line, step)
     known, used = dict(run.model.net.named_parameters()), set()
     for op in trace.ops:
         fresh = set(op.parameters) - used
@@ -26,6 +30,19 @@ def problems(run: Run) -> Iterator[str]:
         used |= fresh
     if getattr(run.model, "vocabulary", None) is not None and "?" not in (trace.params_symbolic, trace.flops_symbolic):
         yield from _elsewhere(run)
+
+
+def _drawn(line, step) -> Iterator[str]:
+    """The product that is drawn to scale of each step that multiplies matrices: (n, k), (k, m), (n, m)."""
+    multiplies = next(
+        (node for node in line.equation.atoms(Product) if min(len(infer(x)) for x in node.args) > 1), None
+    )
+    if multiplies is None:
+        return
+    shapes = [operand.shape for operand in step.product or ()]
+    fits = len(shapes) == 3 and shapes[0][1] == shapes[1][0] and shapes[2] == (shapes[0][0], shapes[1][1])
+    if not fits:
+        yield f"the product of step {step.id!r} is drawn as {shapes}"
 
 
 def elsewhere(run: Run) -> dict[str, int]:

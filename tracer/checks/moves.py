@@ -14,6 +14,9 @@ from tracer.checks.plain import Run, array, tensors
 from tracer.masks import Moved, blocks, influence, kind, reach, row, rows, said, visible
 from tracer.masks.influence import changed
 
+PATCHES_AND_WORDS = ("image", "text", "visible")
+"""The segments whose tokens are part of the input, and can be another one."""
+
 
 def problems(run: Run) -> Iterator[str]:
     """Checks the mask of every layer, tower by tower, against what moves, and the influence proof of our own models."""
@@ -30,6 +33,7 @@ def problems(run: Run) -> Iterator[str]:
                 yield from (f"{where} {problem}" for problem in _reads(trace, part, cells[0]))
     if getattr(run.model.spec, "whole", False) and hasattr(run.model, "lines"):
         yield from _influence(run)
+        yield from _tiled(run)
 
 
 def _moves(run: Run, record, number: int, open_cells: np.ndarray) -> Iterator[str]:
@@ -108,32 +112,51 @@ def _kinds(queries: int, keys: int, count: int) -> dict[str, np.ndarray]:
 
 
 def _influence(run: Run) -> Iterator[str]:
-    """What a token moves through all blocks of the first tower: seen by hooks, by the mask, and by the product."""
-    trace, part = run.trace, run.trace.attentions[0].part if run.trace.attentions else None
-    own = [record for record in trace.attentions if record.part == part]
-    segment = next((s for s in trace.segments if s.name in ("image", "text", "visible") and s.part in ("", part)), None)
-    if segment is None or any(record.problem or record.queries != record.keys for record in own):
-        return
-    token = (segment.start + segment.stop) // 2
-    open_cells = [array(visible(trace, layer, part=part)) > 0 for layer in range(len(own))]
+    """What a token moves through all blocks of each tower: seen by hooks, by the mask, and by the product."""
+    trace = run.trace
+    for number, part in enumerate(dict.fromkeys(record.part for record in trace.attentions)):
+        own = [record for record in trace.attentions if record.part == part]
+        segment = next((s for s in trace.segments if s.name in PATCHES_AND_WORDS and s.part in ("", part)), None)
+        if segment is None or any(record.problem or record.queries != record.keys for record in own):
+            continue
+        token = (segment.start + segment.stop) // 2
+        with torch.no_grad():
+            seen: Moved = influence(run.model, run.inputs, token, part=part)
+            differs = _leaving(run, own, changed(run.model, run.inputs, token, part=part))
+            again = influence(run.model, run.inputs, token) if number == 0 else seen
+        if seen.leaving != differs or again != seen:
+            yield f"says that token {token} moves {seen.leaving}, what the last block returns differs at {differs}"
+        if number == 0:
+            if seen.entering != (token,):
+                yield f"says that token {token} enters the blocks as {seen.entering}"
+            yield from _reached(run, part, own, token)
+    other = said(run.model, run.inputs)
+    result = run.model.spec.result(run.model, run.inputs, run.output)
+    if trace.attentions and ((array(other.cells) != array(visible(trace))).any() or dict(other.result) != dict(result)):
+        yield "says another thing under its own mask than it said"
+
+
+def _reached(run: Run, part: str, own, token: int) -> Iterator[str]:
+    """The positions that a token reaches through the masks of a tower are those that it moves in float64."""
+    open_cells = [array(visible(run.trace, layer, part=part)) > 0 for layer in range(len(own))]
     expected = np.arange(own[0].keys) == token
     for cells in open_cells:
         expected = expected | (cells & expected).any(axis=1)
     predicted = tuple(np.flatnonzero(expected).tolist())
     if reach(torch.from_numpy(open_cells[0]), token, len(own)) != predicted:
         yield f"says that token {token} can move {reach(torch.from_numpy(open_cells[0]), token, len(own))}"
-    with torch.no_grad():
-        seen: Moved = influence(run.model, run.inputs, token, part=part)
-        differs = _leaving(run, own, changed(run.model, run.inputs, token, part=part))
-    if seen.entering != (token,) or seen.leaving != differs:
-        yield f"says that token {token} moves {seen.leaving}, what the last block returns differs at {differs}"
-    other = said(run.model, run.inputs)
-    result = run.model.spec.result(run.model, run.inputs, run.output)
-    if (array(other.cells) != array(visible(trace))).any() or dict(other.result) != dict(result):
-        yield "says another thing under its own mask than it said"
     moved = _through(run, own, token)
     if moved != predicted:
         yield f"masks say that token {token} moves {predicted}, seen in float64 it moves {moved}"
+
+
+def _tiled(run: Run) -> Iterator[str]:
+    """The segments of each tower lie one after the other, and are all of its sequence."""
+    for part, tokens in {record.part: record.keys for record in run.trace.attentions}.items():
+        own = sorted((s.start, s.stop) for s in run.trace.segments if s.part in ("", part))
+        edges = [0, *(stop for _, stop in own)]
+        if [start for start, _ in own] != edges[:-1] or edges[-1] != tokens:
+            yield f"the segments of {part!r} lie at {own}, of {tokens} tokens"
 
 
 def _leaving(run: Run, own, other) -> tuple[int, ...]:

@@ -79,10 +79,11 @@ def problems(run: Run) -> Iterator[str]:
         if isinstance(known, str) and list(known) != sorted(known):
             yield "the characters are not numbered in their order"
     elif shown.get("kind") == "tokens":
-        text = "A string to turn"
-        said = _names(run, _logits(run, None, text)[0].argmax(axis=-1))
-        if said != text[::-1]:
-            yield f"{text!r} is answered by {said!r}, trained to be reversed"
+        for text in ("A string to turn", "a few letters"):
+            filled = text.ljust(run.model.sizes["T_max"], str(shown.get("pad", " ")))
+            said = _names(run, _logits(run, None, text)[0].argmax(axis=-1))
+            if said != filled[::-1]:
+                yield f"{text!r} is answered by {said!r}, trained to be reversed"
 
 
 def _options(run: Run) -> Iterator[str]:

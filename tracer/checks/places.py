@@ -14,7 +14,7 @@ from PIL import Image
 
 from tracer.attention import layers, places
 from tracer.checks.plain import Run, array
-from tracer.inputs.images import Crop, patch_boxes
+from tracer.inputs.images import Crop, centre_crop, patch_boxes
 
 PHOTOS = ((97, 61), (45, 71))
 """Width and height in pixels."""
@@ -31,6 +31,7 @@ def problems(run: Run) -> Iterator[str]:
     yield from _lies(picture.crop, run.trace.values[picture.value].shape, run)
     for size in PHOTOS:
         yield from _from(run, size)
+    yield from _share()
     yield from _tokens(run, (3 * PHOTOS[0][0], 3 * PHOTOS[0][1]))
 
 
@@ -65,6 +66,18 @@ def _from(run: Run, size: tuple[int, int]) -> Iterator[str]:
     inner = off.reshape(grid)[1:-1, 1:-1] if min(grid) > 2 else off  # at the edge the filter has less to read
     if not inner.max() <= APART:
         yield f"patches of a photo of {size[0]} × {size[1]} are drawn up to {inner.max():.2f} pixels off their place"
+
+
+def _share() -> Iterator[str]:
+    """A crop of a share of the photo, as libraries cut it, is that share of the largest one."""
+    photo, share = Image.new("RGB", PHOTOS[0]), 0.875
+    _, crop = centre_crop(photo, 32, 48, share=share)
+    height = min(PHOTOS[0][1], PHOTOS[0][0] * 32 / 48) * share
+    width = height * 48 / 32
+    expected = [(PHOTOS[0][0] - width) / 2, (PHOTOS[0][1] - height) / 2]
+    expected += [expected[0] + width, expected[1] + height]
+    if np.abs(np.subtract(crop.box, expected)).max() > 1e-6:
+        yield f"{share} of a photo is said to lie at {crop.box}, expected {tuple(expected)}"
 
 
 def _points(crop: Crop, boxes: np.ndarray) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from math import isnan
@@ -12,7 +13,8 @@ import torch
 
 from tracer.checks.plain import Run, array
 from tracer.difference import first_beyond, relative_difference
-from tracer.notation import parse
+from tracer.equations import ShapeError, Tensor, infer
+from tracer.notation import parse, symbol
 from tracer.prove import same_size
 from tracer.record import verdict
 from tracer.recorder.ops import is_layout
@@ -20,6 +22,9 @@ from tracer.steps import coverage
 
 LEAST = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1, "int64": 1e-9}
 """Shares of the largest value that are an error in each dtype, whatever was computed."""
+
+LARGEST = 100_000
+"""Parameters of a net that is run for two inputs too."""
 
 
 def problems(run: Run) -> Iterator[str]:
@@ -36,10 +41,27 @@ def problems(run: Run) -> Iterator[str]:
             yield from _wrong(step, value.double())
         if step.verdict == "proven" and not (step.error is not None and 0 <= step.error <= LEAST.get(step.dtype, 0.0)):
             yield f"step {step.id!r} is called proven with an error of {step.error}"
+    for step in run.trace.steps:
+        if step.recomputed and (step.error is not None or not step.note):
+            yield f"step {step.id!r} is recomputed, with an error of {step.error} and the note {step.note!r}"
     yield from _covered(run)
+    yield from _refused()
     if getattr(run.model.spec, "whole", False) and getattr(run.model, "lines", None):
         yield from _doubled(run)
         yield from _one_size(run)
+        if sum(parameter.numel() for parameter in run.model.net.parameters()) <= LARGEST:
+            yield from _several(run)
+
+
+def _refused() -> Iterator[str]:
+    """Shapes that don't fit are refused, and those that do are not."""
+    B, T, D, V = map(symbol, "BTDV")
+    x, square = Tensor("x", (B, T, D), "x"), Tensor("y", (D, D), "y")
+    for wrong in (x @ Tensor("y", (V, D), "y"), x + Tensor("y", (V,), "y")):
+        with suppress(ShapeError):
+            yield f"{wrong} is said to have the shape {infer(wrong)}"
+    if infer(x @ square + Tensor("b", (D,), "b")) != (B, T, D):
+        yield f"x y + b is said to have the shape {infer(x @ square)}"
 
 
 def _covered(run: Run) -> Iterator[str]:
@@ -55,10 +77,20 @@ def _doubled(run: Run) -> Iterator[str]:
     """Equations that give twice of what runs are disproven, but for those of nothing but 0 and infinities."""
     twice = replace(run.model)
     twice.lines = [replace(line, equation=line.equation + line.equation) for line in run.model.lines]
-    for step in twice.trace(prove=True, keep=2**30, **run.inputs.sizes).steps:
+    waiting = twice.trace(prove="later", keep=2**30, **run.inputs.sizes)
+    for step in waiting.prove().steps:
+        if not step.recomputed and waiting.step(step.id).verdict != "pending":
+            yield f"step {step.id!r} is called {waiting.step(step.id).verdict} before its proof"
         value = run.trace.value(step.id) if step.value else None
         if value is not None and (value != 2 * value).any() and step.verdict != "disproven":
             yield f"twice the equation of step {step.id!r} is called {step.verdict}"
+
+
+def _several(run: Run) -> Iterator[str]:
+    """The equations of a run of two inputs are proven too."""
+    for step in run.model.trace(**{**run.inputs.sizes, "B": 2}).steps:
+        if step.verdict not in ("proven", "recomputed"):
+            yield f"step {step.id!r} is {step.verdict} for two inputs, off by {step.error}"
 
 
 def _one_size(run: Run) -> Iterator[str]:
