@@ -112,3 +112,9 @@ def test_the_report_names_survivors_and_the_bar():
     assert not reports.summary([("drawn", survived)])[1]
     with pytest.raises(ValueError, match="no mistake is called 'soap'"):
         reports.chosen(["soap"], 0)
+
+
+def test_a_survivor_that_is_harmless_says_why():
+    reasons = {reports.line(Trial(mistake)).partition("harmless: ")[2] for mistake in drawn()}
+    assert "another size that is tried" in reasons
+    assert not any(reports.line(Trial(mistake)).count("harmless") for mistake in LISTED)
