@@ -112,3 +112,10 @@ def test_the_report_names_survivors_and_the_bar():
     assert not reports.summary([("drawn", survived)])[1]
     with pytest.raises(ValueError, match="no mistake is called 'soap'"):
         reports.chosen(["soap"], 0)
+
+
+def test_a_survivor_that_is_harmless_says_why(monkeypatch):
+    mistake = drawn()[0]
+    monkeypatch.setitem(reports.HARMLESS, (mistake.file, mistake.name, ""), "it is never read")
+    assert reports.line(Trial(mistake, tried=2)).endswith("SURVIVED 2 models; harmless: it is never read")
+    assert "harmless" not in reports.line(Trial(LISTED[0]))

@@ -91,7 +91,7 @@ def test_an_equation_that_was_not_executed(model, trace):
 
 def test_a_recomputed_step_is_no_equation(model, trace):
     report, failed = told(
-        model, replace(trace, steps=first(trace.steps, lambda step: True, error=None, recomputed=True))
+        model, replace(trace, steps=first(trace.steps, lambda step: True, error=None, recomputed=True, note="inside"))
     )
     assert failed == [] and report["equations"] == len(trace.steps) - 1
 

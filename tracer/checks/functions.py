@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 import torch
 import torch.nn.functional as F
 
 from tracer.checks.plain import Run
 from tracer.equations import Node
+from tracer.equations.masks import CausalMask, PrefixMask
 
 X = torch.linspace(-9, 9, 420, dtype=torch.float64).reshape(7, 60) ** 3 / 81
 """Numbers from -9 to 9, most of them near 0."""
@@ -31,6 +33,16 @@ def problems(run: Run) -> Iterator[str]:
 
     for line in getattr(run.model, "lines", ()):
         yield from _other_eps(run, line)
+    yield from _masks()
+
+
+def _masks() -> Iterator[str]:
+    """Masks of five tokens, cell by cell: -∞ or another lowest number where a query may not look."""
+    cases = ((CausalMask(5), 0, -inf), (CausalMask(5, -7.0), 0, -7.0), (PrefixMask(5, 3), 3, -inf))
+    for node, first, lowest in cases:
+        expected = [[0.0 if j <= i or j < first else lowest for j in range(5)] for i in range(5)]
+        if node.run(int).tolist() != expected:
+            yield f"{node} is {node.run(int).tolist()}"
 
 
 def _other_eps(run: Run, line) -> Iterator[str]:

@@ -28,6 +28,8 @@ def problems(run: Run) -> Iterator[str]:
             if record.problem or record.queries != record.keys:
                 continue
             cells = [array(visible(trace, layer, head=head, part=part)) > 0 for head in range(record.heads)]
+            if (record.mask == "none") != np.all(cells):
+                yield f"{where} has the mask {record.mask!r}, {np.mean(cells):.0%} of its cells are open"
             yield from (f"{where} {problem}" for problem in _moves(run, record, number, np.any(cells, axis=0)))
             if layer == 0:
                 yield from (f"{where} {problem}" for problem in _reads(trace, part, cells[0]))
@@ -89,6 +91,8 @@ def _reads(trace, part: str, cells: np.ndarray) -> Iterator[str]:
     found, weights = row(trace, query, part=part), array(trace.attention(0, 0, part=part))[0]
     if (np.isfinite(array(found.mask)) != cells[query]).any():
         yield f"shows a mask of row {query} that is not the one that ran"
+    if (array(found.before) <= -1e4).any():
+        yield f"shows scores of row {query} before the mask that are masked"
     scores = np.where(cells[query], array(found.before), -np.inf)
     powers = np.exp(scores - scores.max())
     if (
@@ -130,6 +134,8 @@ def _influence(run: Run) -> Iterator[str]:
             if seen.entering != (token,):
                 yield f"says that token {token} enters the blocks as {seen.entering}"
             yield from _reached(run, part, own, token)
+    if any(record.problem for record in trace.attentions):
+        return
     other = said(run.model, run.inputs)
     result = run.model.spec.result(run.model, run.inputs, run.output)
     if trace.attentions and ((array(other.cells) != array(visible(trace))).any() or dict(other.result) != dict(result)):

@@ -88,7 +88,7 @@ def _doubled(run: Run) -> Iterator[str]:
 
 def _several(run: Run) -> Iterator[str]:
     """The equations of a run of two inputs are proven too."""
-    for step in run.model.trace(**{**run.inputs.sizes, "B": 2}).steps:
+    for step in replace(run.model).trace(**{**run.inputs.sizes, "B": 2}).steps:
         if step.verdict not in ("proven", "recomputed"):
             yield f"step {step.id!r} is {step.verdict} for two inputs, off by {step.error}"
 

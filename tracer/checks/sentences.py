@@ -54,7 +54,7 @@ def _cosines(run: Run, least: str, most: str) -> bool:
 FACTS: dict[str, Callable[..., bool]] = {
     r"^GELU keeps [^.]*? every negative one to between (-[\d.]*\d) and 0": _exact,
     r"by tanh [^.]*\. [^.]*? every negative one to between (-[\d.]*\d) and 0": _tanh,
-    r"Where d_ff is (\d+) · D, the two products of the MLP hold ([a-z]+) as many weights as the four": _weights,
+    r"Where d_ff is (\d+) · D, the two products of the MLP hold ([a-z ]+?) as many weights as the four": _weights,
     r"row of scores becomes shares that sum to (\d+)": _sums,
     r"Cosines lie between (-?\d+) and (-?\d+)": _cosines,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,8 +18,8 @@ def problems(run: Run) -> Iterator[str]:
     also for one of two tokens."""
     yield from _compared(run)
     if "T" in getattr(run.model.spec, "runs", ()) and run.trace.picture is None and ":" not in run.model.name:
-        inputs = run.model.inputs(T=2)
-        yield from _compared(plain(run.model, inputs, run.model.trace(T=2, prove=False)))
+        model = replace(run.model)
+        yield from _compared(plain(model, model.inputs(T=2), model.trace(T=2, prove=False)))
 
 
 def _compared(run: Run) -> Iterator[str]:

@@ -6,6 +6,7 @@ draws others from a seed; `harness.py` applies them and says which check caught 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,11 +14,13 @@ ROOT = Path(__file__).resolve().parent.parent
 """The folder of this package."""
 
 
-class Mistake(NamedTuple):
-    """A small change of one file of the package: `old`, which stands there once, or at offset `at`, becomes `new`.
+@lru_cache(maxsize=128)
+def _read(file: str) -> str:
+    return (ROOT / file).read_text(encoding="utf-8")
 
-    `line` is the statement's, in the file as it is, counted from 1.
-    """
+
+class Mistake(NamedTuple):
+    """A small change of one file of the package: `old`, which stands there once, or at offset `at`, becomes `new`."""
 
     name: str
     file: str
@@ -37,7 +40,7 @@ class Mistake(NamedTuple):
 
     def text(self) -> str:
         """The file as it is."""
-        return (ROOT / self.file).read_text(encoding="utf-8")
+        return _read(self.file)
 
     @property
     def line(self) -> int:

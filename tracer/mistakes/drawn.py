@@ -60,7 +60,8 @@ def drawn(count: int = 200, seed: int = 0) -> list[Mistake]:
 
 
 def _lot(mistake: Mistake, seed: int) -> bytes:
-    line = mistake.text().splitlines()[mistake.line - 1].strip()
+    text = mistake.text()
+    line = text[text.rfind("\n", 0, mistake.at) + 1 : text.find("\n", mistake.at)].strip()
     return sha256(f"{seed} {mistake.file} {line} {mistake.name}".encode()).digest()
 
 

@@ -418,10 +418,10 @@ LISTED = [
         ("two colours exchanged", "models/weights/clip.json", '"red",\n    "orange"', '"orange",\n    "red"'),
         ("two characters exchanged", "models/weights/nanogpt.json", "ABCDEFGHIJ", "ABCDFEGHIJ"),
         (
-            "a caption that does not end",
+            "a caption that is written backwards",
             "inputs/captions.py",
-            "ended |= best == END",
-            "ended |= best == BEGIN",
+            "torch.cat([tokens, best[:, None]], dim=1)",
+            "torch.cat([best[:, None], tokens], dim=1)",
         ),
         ("the anomaly without its root", "anomaly.py", ".square().mean(dim=-1).sqrt()", ".square().mean(dim=-1)"),
         ("the anomaly in shares, called levels", "anomaly.py", "* float(std.mean()) * 255", "* float(std.mean())"),
