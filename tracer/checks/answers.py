@@ -52,8 +52,11 @@ def _next(run: Run, shown) -> Iterator[str]:
 
 def _tokens(run: Run, shown) -> Iterator[str]:
     rows = array(tensors(run.output)[0])[0]
+    if not (rows.min() >= 0 and np.allclose(rows.sum(axis=-1), 1, atol=1e-4)):  # logits; some models end in a softmax
+        rows = softmax(rows)
     yield from _differs("probabilities", shown["probabilities"], rows.max(axis=-1))
-    if list(shown["tokens"]) != [_name(run, number) for number in rows.argmax(axis=-1)]:
+    classes = run.model.card["classes"] if shown.get("unit") == "class" else None
+    if list(shown["tokens"]) != [classes[n] if classes else _name(run, n) for n in rows.argmax(axis=-1)]:
         yield "the tokens are not the likeliest ones"
 
 

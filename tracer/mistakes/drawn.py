@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from tracer.mistakes import ROOT, Mistake
+from tracer.parsing import parsed
 
 FILES = (
     "account.py",
@@ -74,7 +75,7 @@ def _files() -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def _of(file: str, names: tuple[str, ...]) -> Iterator[Mistake]:
     text = (ROOT / file).read_text(encoding="utf-8")
-    tree = ast.parse(text)
+    tree = parsed(text)
     starts = [0]
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))

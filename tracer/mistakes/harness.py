@@ -23,6 +23,7 @@ from multiprocessing import connection, get_context
 from pathlib import Path
 
 from tracer.mistakes import ROOT, Mistake
+from tracer.parsing import parsed
 
 SECONDS, MEMORY = 90, 12 * 2**30
 """What one trial may take at most, of a core and of address space."""
@@ -83,7 +84,7 @@ def _begins(file: str, line: int) -> int:
 
 @lru_cache(maxsize=64)
 def _tree(file: str) -> ast.Module:
-    return ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    return parsed((ROOT / file).read_text(encoding="utf-8"))
 
 
 @dataclass
@@ -215,7 +216,7 @@ class Noting:
         loader, noted = spec.loader, self.ran.setdefault(Path(spec.origin).relative_to(ROOT).as_posix(), set())
 
         def run(module) -> None:
-            tree = _noting(ast.parse(Path(spec.origin).read_text(encoding="utf-8")))
+            tree = _noting(parsed(Path(spec.origin).read_text(encoding="utf-8")))
             vars(module)["__ran__"] = noted.add
             exec(compile(tree, spec.origin, "exec"), vars(module))
 
@@ -235,7 +236,7 @@ def _noting(tree: ast.Module) -> ast.Module:
                 first = place == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
                 future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
                 if not first and not future:
-                    note = ast.parse(f"__ran__({statement.lineno})").body[0]
+                    note = parsed(f"__ran__({statement.lineno})").body[0]
                     noted.append(ast.copy_location(note, statement))
                 noted.append(statement)
             setattr(node, name, noted)

@@ -43,7 +43,7 @@ class Attentions:
         self._ops, self._kept = ops, kept
         self._given: dict[int, tuple] = {}
         self._recent: dict[int, Call] = {}
-        self._batch = lambda: next((t.shape[0] for t in inputs.values() if t.dim()), 1)
+        self._batch = lambda: next((t.shape[0] for t in inputs.values() if not t.is_nested and t.dim()), 1)
         self._reader = Reader(ops, self._given, self._recent, self._batch)
         self._pieces = Pieces(ops, self._given)
         self._waiting: dict[int, tuple[AttentionRecord, torch.Tensor | None]] = {}

@@ -102,8 +102,13 @@ def spec(config, files) -> Spec:
     headed = class_of(config, HEADS) != "ViTModel"
     attributes = {symbol: name for symbol, name in ATTRIBUTES.items() if headed or symbol != "K"}
     probes = tuple({symbol: size for symbol, size in probe.items() if headed or symbol != "K"} for probe in PROBES)
+
+    def adjust(changed) -> None:
+        if getattr(config, "pooler_output_size", None) == config.hidden_size:
+            changed.pooler_output_size = changed.hidden_size
+
     return Spec(
-        net=builder(config, architecture, attributes),
+        net=builder(config, architecture, attributes, adjust),
         lines=lambda sizes: lines(sizes, config),
         takes=("image",),
         samples="photos",
