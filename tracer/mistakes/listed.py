@@ -233,8 +233,8 @@ LISTED = [
         (
             "the first layer left out of rollout",
             "attention/__init__.py",
-            "for layer in range(start, len(layers(trace, part))):",
-            "for layer in range(start + (not start), len(layers(trace, part))):",
+            "for layer in range(start, len(records)):",
+            "for layer in range(start + (not start), len(records)):",
         ),
         (
             "patches one token on",
