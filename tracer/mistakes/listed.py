@@ -264,8 +264,8 @@ LISTED = [
         (
             "open for closed",
             "masks/reading.py",
-            "return scores[batch, head] > HIDDEN",
-            "return scores[batch, head] <= HIDDEN",
+            "return most - highest >= log(",
+            "return most - highest < log(",
         ),
         ("another word for a mask", "masks/reading.py", 'return "prefix"', 'return "causal"'),
         (
@@ -290,8 +290,8 @@ LISTED = [
         (
             "FLOPs twice",
             "account.py",
-            "flops = 0 if op.layout else _flops(op)",
-            "flops = 0 if op.layout else 2 * _flops(op)",
+            "flops = 0 if op.layout else cost.flops(op.name,",
+            "flops = 0 if op.layout else 2 * cost.flops(op.name,",
         ),
         (
             "parameters counted at each use",
