@@ -13,7 +13,7 @@ APP_READY := $(VENV)/.app-ready
 TESTS_READY := $(VENV)/.tests-ready
 
 .DELETE_ON_ERROR:
-.PHONY: run test load fuzz faults lint audit replicas ready browser clean
+.PHONY: run test load fuzz faults mutate lint audit replicas ready browser clean
 
 run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
 	@echo "Tensor tracer: http://$(HOST):$(PORT) (TRACER_FOLDERS=1 lets its visitors open checkpoints in folders here.)"
@@ -30,6 +30,9 @@ fuzz: $(TESTS_READY)  ## open $(COUNT) damaged and generated files and addresses
 
 faults: ready  ## break the app on purpose, in each way that is known, and look what is lost
 	@$(BIN)/python tests/faults
+
+mutate: $(TESTS_READY)  ## put small mistakes into copies of the program, one at a time: which proofs find them?
+	@$(BIN)/python -m tracer verify --mutate
 
 lint: $(TESTS_READY)
 	$(BIN)/ruff check .

@@ -15,8 +15,8 @@ trace = session.trace()
 title = st.empty()
 what = "patch" if trace.picture else "token"
 title.title(f"What does a {what} attend to?")
-for problem in dict.fromkeys(record.problem for record in trace.attentions if record.problem):
-    st.warning(texts.plain(problem))
+for sentence in texts.lost(trace):
+    st.warning(sentence)
 if not trace.attentions:
     st.info("This run has no attention: there is no map to show.")
     frame.leave()
@@ -29,6 +29,8 @@ if "random weights" in trace.weights:
         "These weights are random numbers that learned nothing: which token gets more than another is chance. What "
         "each would get if all got the same stands below the colour bar."
     )
+for sentence in texts.beside(trace, layers(trace, part)):
+    st.info(sentence)
 if maps.blocks(trace, part):
     components.attention_map(trace, part)
 elif maps.too_large(trace, part):

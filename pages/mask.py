@@ -28,6 +28,27 @@ def _kept(rows) -> str:
     return f"{said}, and the largest weight of a closed key is {scientific(rows.closed)}."
 
 
+def _layer(records) -> int:
+    """The layer whose mask is shown: a choice where not all have the same kind of mask."""
+    kinds = [record.mask for record in records]
+    if len(set(kinds)) < 2:
+        return 0
+    named = [f"block {layer + 1}: {'windows' if kind == 'windows' else 'no mask' if kind == 'none' else kind}"
+             for layer, kind in enumerate(kinds)]  # fmt: skip
+    return st.selectbox("Attention of", range(len(kinds)), format_func=lambda layer: named[layer])
+
+
+def _window(trace, layer: int, part: str) -> int:
+    """Which item of the batch is shown: a choice among windows, from the first in which something is closed on."""
+    if layers(trace, part)[layer].mask != "windows":
+        return 0
+    count = trace.attention(layer, query=0, part=part).shape[0]
+    if count < 2:
+        return 0
+    shut = (item for item in range(count) if not masks.visible(trace, layer, part=part, batch=item).all())
+    return st.number_input("Window, counted from 0", 0, count - 1, next(shut, 0))
+
+
 @st.fragment
 def picture(cells, kind: str, labels: list[str]) -> None:
     """The mask and the row of a chosen query beside it; another query draws these again and nothing else."""
@@ -48,7 +69,7 @@ def picture(cells, kind: str, labels: list[str]) -> None:
             format_func=lambda place: labels[place],
         )
         with st.container(key="mask"):
-            key = "mask", part, query
+            key = "mask", part, layer, window, query
             alt = pictures.describe(cells, kind)
             drawn = partial(pictures.matrix, cells, named, labels, query)
             chart(trace, key, drawn, alt=alt, config=PLAIN, height="stretch")
@@ -59,17 +80,17 @@ def picture(cells, kind: str, labels: list[str]) -> None:
         )
     with right:
         st.subheader(texts.plain(f"The row of {labels[query]}"))
-        heads = layers(trace, part)[0].heads
-        head = st.slider("Head of block 1", 0, heads - 1, 0) if heads > 1 else 0
-        row = masks.row(trace, query, head=head, part=part)
+        heads = layers(trace, part)[layer].heads
+        head = st.slider(f"Head of block {layer + 1}", 0, heads - 1, 0) if heads > 1 else 0
+        row = masks.row(trace, query, layer, head=head, part=part, batch=window)
         most = int(row.weights.argmax())
         said = (
             f"{int((row.mask == 0).sum())} of {len(row.mask)} keys are open to this query. The highest weight is that "
             f"of {labels[most]}: {percent(float(row.weights[most]))}."
         )
-        key = "row", part, query, head
+        key = "row", part, layer, window, query, head
         chart(trace, key, partial(pictures.row, *row, named, labels), alt=said, config=PLAIN)
-        st.caption(texts.plain(f"{said} {_kept(masks.rows(trace, head=head, part=part))}"))
+        st.caption(texts.plain(f"{said} {_kept(masks.rows(trace, layer, head=head, part=part, batch=window))}"))
         with st.expander("The same as a table"):
             numbers = {"score before": row.before.tolist(), "mask": row.mask.tolist(), "weight": row.weights.tolist()}
             st.dataframe({"key": labels[: len(row.mask)], **numbers}, hide_index=True)
@@ -88,11 +109,13 @@ named = segments(trace, part)
 
 from tracer import masks  # noqa: E402  (the title is drawn before torch is imported)
 
-if not drawn(trace, layers(trace, part)[0]):
-    st.info(texts.too_large(layers(trace, part)[0]))
+layer = _layer(layers(trace, part))
+if not drawn(trace, layers(trace, part)[layer]):
+    st.info(texts.too_large(layers(trace, part)[layer]))
     frame.leave()
 try:
-    cells = masks.visible(trace, 0, part=part)
+    window = _window(trace, layer, part)
+    cells = masks.visible(trace, layer, part=part, batch=window)
 except ValueError as error:
     st.warning(texts.plain(str(error)))
     frame.leave()

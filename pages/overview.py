@@ -63,6 +63,8 @@ def prove(trace: Trace) -> None:
     facts.metric("parameters", amount(trace.params))
     facts.metric("matrix products", amount(trace.flops, "FLOP"), help=texts.COUNTED)
     facts.metric("operations", len(trace.ops))
+    if trace.uncounted:
+        st.caption(texts.plain(texts.uncounted(trace)))
     if trace.steps:
         inside = sum(step.recomputed for step in trace.steps)
         facts.metric("equations proven", f"{len(proven)} of {len(trace.steps) - inside}")
@@ -70,6 +72,11 @@ def prove(trace: Trace) -> None:
             st.caption(
                 f"The run has {len(trace.steps)} steps: the other {inside} lie inside fused operations, which hold "
                 "their tensors nowhere. They are recomputed, and proven with the step that follows."
+            )
+        if waiting := sum(step.verdict == "pending" for step in trace.steps):
+            st.caption(
+                f"{waiting} of the proofs {'is' if waiting == 1 else 'are'} still to come: the equations have not been "
+                "executed on this run yet."
             )
     if wrong:
         names = ", ".join(f"*{texts.plain(step.title)}*" for step in wrong[:3])

@@ -7,6 +7,7 @@ import torch
 from tracer.record import (
     AttentionRecord,
     Decomposition,
+    Name,
     Op,
     Operand,
     Picture,
@@ -48,7 +49,8 @@ def sample(**changes) -> Trace:
               Operand(r"\mathbf{S}", ("N + 1", "N + 1"), (5, 5)))),
         Step("head.logits", "head", None, "Logits", r"\mathbf{Z}", r"\mathbf{Z} = \mathbf{X}_f \mathbf{W} + \mathbf{b}",
              ("B", "?"), (1, 4), None, True, None, (1,), "One number per class.",
-             "Too large | not executed: 100 %_# & $x$ ~ ^"),
+             "Too large | not executed: 100 %_# & $x$ ~ ^",
+             names=(Name(r"\mathbf{W}", "parameter head.weight", True),)),
     )  # fmt: skip
     decompositions = (
         Decomposition(0, (Primitive("bmm", "", (replace(tokens, maker="input 0"), replace(tokens, maker="input 1")),

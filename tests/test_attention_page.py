@@ -49,7 +49,9 @@ def test_whether_a_claim_holds_follows_from_what_was_measured():
     assert verdicts(none) == [["yes"], ["yes", "yes"], ["yes", "yes", "no"]]
     assert verdicts(far) == [["no"], ["no", "no"], ["no", "no", "yes"]]
     assert verdicts(none._replace(mixture=1e-4)) == [["no"], ["yes", "yes"], ["yes", "yes", "no"]]
-    assert "not equal, they differ by 10.0 %" in words._symmetry(far) and "equal, bit for bit" in words._symmetry(none)
+    assert "not equal, they differ by 10.0 %" in words._symmetry(far) and "equal, in every value" in words._symmetry(
+        none
+    )
 
 
 def drawn(at: AppTest) -> dict:

@@ -39,7 +39,7 @@ def test_a_scene_goes_in_and_its_caption_comes_out(page):
     lit.scroll_into_view_if_needed()
     before = lit.locator("rect[stroke]").bounding_box()
     page.get_by_role("radio", name="blue₉").click()
-    page.get_by_text("Before “blue”").wait_for()
+    page.get_by_text("In the row that predicts “blue”").wait_for()
     settled(page)
     after, picture = lit.locator("rect[stroke]").bounding_box(), lit.bounding_box()
     assert after["x"] > before["x"] + picture["width"] / 8  # from the circle on the left to the square on the right

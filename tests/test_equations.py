@@ -38,7 +38,7 @@ M = Tensor(r"\mathbf{M}", (S, S), "m")
 A = Tensor(r"\mathbf{A}", (B, h, S, S), "a")
 IMAGE = Tensor(r"\mathbf{X}", (B, C, H, W), "image")
 CLS = Tensor(r"\mathbf{c}", (D,), "cls")
-GAMMA, BETA = Tensor(r"\gamma", (D,), "gamma"), Tensor(r"\beta", (D,), "beta")
+GAMMA, BETA = Tensor(r"\boldsymbol{\gamma}", (D,), "gamma"), Tensor(r"\boldsymbol{\beta}", (D,), "beta")
 W_Q = weight(r"\mathbf{W}_Q", (D, h * d_k), "weight")
 
 
@@ -73,7 +73,8 @@ CASES = {
     ),
     "layer norm": (
         LayerNorm(1e-6, X, GAMMA, BETA),
-        r"\frac{\mathbf{X} - \mu(\mathbf{X})}{\sqrt{\sigma^2(\mathbf{X}) + \epsilon}} \odot \gamma + \beta",
+        r"\frac{\mathbf{X} - \mu(\mathbf{X})}{\sqrt{\sigma^2(\mathbf{X}) + 10^{-6}}} \odot \boldsymbol{\gamma} + "
+        r"\boldsymbol{\beta}",
         (B, S, D),
         lambda v: F.layer_norm(v["x"], (12,), v["gamma"], v["beta"], 1e-6),
     ),
@@ -81,7 +82,7 @@ CASES = {
     "relu": (ReLU(X), r"\operatorname{ReLU}\left(\mathbf{X}\right)", (B, S, D), lambda v: F.relu(v["x"])),
     "patches": (
         Patches(IMAGE, P),
-        r"\mathcal{U}_{P}\left(\mathbf{X}\right)",
+        r"\mathcal{U}^{\mathrm{hwc}}_{P}\left(\mathbf{X}\right)",
         (B, H * W / P**2, P**2 * C),
         lambda v: patches(v["image"]),
     ),

@@ -35,19 +35,19 @@ def patch(values, n, row, column, channel):
 CASES = {
     "unfold": (
         Unfold(IMAGE, P),
-        r"\mathcal{U}\left(\mathbf{X}\right)",
+        r"\mathcal{U}^{\mathrm{chw}}_{P}\left(\mathbf{X}\right)",
         (B, H * W / P**2, C * P**2),
         lambda made, v: made[0, 4, 2 * 4 + 1 * 2 + 0] == patch(v, 4, 1, 0, 2),
     ),
     "patches": (
         Patches(IMAGE, P),
-        r"\mathcal{U}_{P}\left(\mathbf{X}\right)",
+        r"\mathcal{U}^{\mathrm{hwc}}_{P}\left(\mathbf{X}\right)",
         (B, H * W / P**2, C * P**2),
         lambda made, v: made[0, 4, (1 * 2 + 0) * 3 + 2] == patch(v, 4, 1, 0, 2),
     ),
     "rows from": (
         RowsFrom(SEQUENCE, N),
-        r"{\mathbf{X}_f}_{[:,\,N:]}",
+        r"{\mathbf{X}_f}_{[N:]}",
         (B, T, D),
         lambda made, v: torch.equal(made, v["sequence"][:, 6:]),
     ),
@@ -65,7 +65,7 @@ CASES = {
     ),
     "fold": (
         Fold(CELLS, P),
-        r"\mathcal{U}^{-1}_{P}\left(\mathbf{Y}\right)",
+        r"\operatorname{fold}_{P}\left(\mathbf{Y}\right)",
         (B, H, W, K),
         lambda made, v: torch.equal(made[:, 3, 4], v["cells"][:, 1, 2, (1 * 2 + 0) * 9 :][:, :9]),
     ),

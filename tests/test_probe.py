@@ -5,14 +5,17 @@ import torch
 from hazards import FusedAttention
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from latex2mathml.converter import convert
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import tracer
+from tracer import models, views
 from tracer.model import seeded
 from tracer.models.vit import SPEC
 from tracer.notation import latex, parse, text
-from tracer.probe import Solver, value_of
+from tracer.probe import Solver, Vocabulary, solve, value_of
+from tracer.probe.sizes import SIZES
 
 CONFIGURATIONS = [
     {"B": 2, "N": 15, "D": 7, "h": 3},
@@ -169,3 +172,173 @@ HOSTILE = ["__import__('os')", "N.real", "N if 1 else 2", "[N]", "N +", "1.5", "
 def test_only_formulas_over_sizes_are_parsed(hostile):
     with pytest.raises(ValueError, match="is not a formula over sizes"):
         parse(hostile)
+
+
+SINGLE = ["{a}", "7*{a}", "{a} - 1", "{a} + 4", "2*{a} - 1", "{a}**2"]
+SINGLE += [f"{kind}({{a}}/{k})" for kind in ("floor", "ceiling") for k in (2, 3, 4)]
+TOGETHER = ["2*{a}*{b}", "{a}*({b} - 1)", "{a}*ceiling({b}/2)", "{a} + {b}", "{a}*{b} + 1", "5*{a}*({b} + 1)"]
+TRUTHS = [text.format(a=a) for a in "BTH" for text in SINGLE]
+TRUTHS += [text.format(a=a, b=b) for a, b in (("B", "T"), ("T", "B"), ("T", "H")) for text in TOGETHER]
+
+
+@pytest.mark.parametrize("truth", TRUTHS)
+def test_the_sizes_of_probes_tell_every_expression_from_every_other(truth):
+    *runs, fresh = ({name: row[i] for name, row in zip("BTH", SIZES, strict=False)} for i in range(len(SIZES[0])))
+    found = Solver(("B", "T", "H"), {}, runs, fresh).solve(tuple(int(value_of(truth, at)) for at in (*runs, fresh)))
+    for at in ({"B": 101, "T": 87, "H": 66}, {"B": 70, "T": 44, "H": 93}):
+        assert found != "?" and value_of(found, at) == value_of(truth, at)
+
+
+def test_sizes_of_probes_lie_between_8_and_61_and_differ_in_each_run():
+    assert all(8 <= size <= 61 for row in SIZES for size in row)
+    assert all(len(set(run)) == len(run) for run in zip(*SIZES, strict=True))
+
+
+def test_what_a_run_that_was_not_used_contradicts_has_no_symbol():
+    runs, fresh = [{"T": 20}, {"T": 10}, {"T": 33}, {"T": 27}], {"T": 18}
+    right = Solver(("T",), {}, runs, fresh)
+    assert right.solve((21, 11, 34, 28, 19)) == "T + 1" and right.solve((5, 5, 5, 5, 5)) == "5"
+    assert right.solve((21, 11, 34, 28, 20)) == "?" and right.solve((5, 5, 5, 5, 6)) == "?"
+    assert right.solve((20, 10, 33, 27, 17)) == "?"
+
+
+def test_at_least_four_runs_are_made_and_the_last_solves_nothing():
+    net = nn.Linear(5, 3)
+    with pytest.raises(ValueError, match="2 runs at other sizes are too few"):
+        solve([], {"B": 1}, Vocabulary(("B",), {}, lambda at: (net, (torch.randn(at["B"], 5),))), [{"B": 2}, {"B": 3}])
+    for name in models.names():
+        probes = models.spec_of(name).probes
+        assert len(probes) >= 3 and all(probes[-1][size] not in {p[size] for p in probes[:-1]} for size in probes[-1])
+
+
+class Slices(nn.Module):
+    def forward(self, x):
+        return x[:, 1:] + 0
+
+
+class Cuts(nn.Module):
+    """Takes every second, the first half, and repeats."""
+
+    def forward(self, x):
+        every, half = x[:, ::2], x[:, : x.shape[1] // 2]
+        return torch.cat([every, half, x[:, -3:]], 1).flatten(0, 1).repeat(7, 1), x[:, 1:-2].repeat(7, 1, 1)
+
+
+def test_a_slice_is_no_multiple_of_the_batch():
+    trace = tracer.trace(Slices(), torch.randn(2, 5, 8), symbols={"B": 0, "T": 1})
+    assert trace.ops[-1].outputs[0].symbolic == ("B", "T - 1", "8")
+
+
+def test_halves_steps_offsets_and_multiples_are_solved():
+    trace = tracer.trace(Cuts(), torch.randn(2, 13, 8), symbols={"B": 0, "T": 1})
+    found = [tensor.symbolic for op in trace.ops for tensor in op.outputs]
+    assert {("B", "ceiling(T/2)", "8"), ("B", "floor(T/2)", "8"), ("B", "T - 3", "8")} <= set(found)
+    assert {("B", "T + 3", "8"), ("7*B*(T + 3)", "8"), ("7*B", "T - 3", "8")} <= set(found)
+
+
+WINDOWS = {
+    "convolution": (nn.Conv2d(3, 4, 3, stride=2, padding=1, dilation=2), "floor(H/2 - 3/2) + 1"),
+    "patches": (nn.Conv2d(3, 4, 5, stride=5), "floor(H/5)"),
+    "transposed": (nn.ConvTranspose2d(3, 4, 4, stride=3, padding=1, output_padding=1), "3*H"),
+    "pooling": (nn.MaxPool2d(3, stride=2, padding=1), "ceiling(H/2)"),
+    "pooling, rounded up": (nn.MaxPool2d(4, stride=4, ceil_mode=True), "ceiling(H/4)"),
+    "average": (nn.AvgPool2d(3), "floor(H/3)"),
+    "padding": (nn.ZeroPad2d((1, 2, 3, 4)), "H + 7"),
+    "one after another": (nn.Sequential(nn.Conv2d(3, 4, 7, 2, 3), nn.MaxPool2d(3, 2, 1)), "ceiling(H/4)"),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_that_move_say_their_number_themselves(name):
+    net, expected = WINDOWS[name]
+    trace = tracer.trace(net, torch.randn(2, 3, 40, 52), symbols={"B": 0, "H": 2, "W": 3})
+    for at in ({"B": 3, "H": 37, "W": 23}, {"B": 1, "H": 66, "W": 101}):
+        shape = tuple(value_of(size, at) for size in trace.ops[-1].outputs[0].symbolic)
+        assert shape == tuple(net(torch.randn(at["B"], 3, at["H"], at["W"])).shape)
+        assert shape[2] == value_of(expected, at)
+
+
+def test_patches_that_have_to_fit_are_probed_at_multiples():
+    class Patches(nn.Module):
+        def forward(self, x):
+            if x.shape[1] % 8:
+                raise ValueError("8 by 8")
+            return x.unflatten(1, (-1, 8)).sum(2)
+
+    trace = tracer.trace(Patches(), torch.randn(2, 64), symbols={"B": 0, "H": 1})
+    assert value_of(trace.ops[-1].outputs[0].symbolic[1], {"H": 48}) == 6
+
+
+def test_a_table_that_ends_is_probed_below_its_end():
+    class Positions(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(12, 5)
+
+        def forward(self, x):
+            return x + self.table(torch.arange(x.shape[1]))
+
+    trace = tracer.trace(Positions(), torch.randn(2, 12, 5), symbols={"B": 0, "T": 1})
+    assert trace.ops[-1].outputs[0].symbolic == ("B", "T", "5")
+
+
+def test_large_modules_are_probed_without_values(monkeypatch):
+    from tracer.probe import axes
+
+    ran = []
+
+    class Looks(nn.Linear):
+        def forward(self, x):
+            ran.append(type(x).__name__)
+            return super().forward(x)
+
+    monkeypatch.setattr(axes, "HEAVY", 0)
+    trace = tracer.trace(Looks(5, 3), torch.randn(2, 5), symbols={"B": 0})
+    assert trace.ops[-1].outputs[0].symbolic == ("B", "3") and ran == ["Tensor"] + ["FakeTensor"] * 5
+
+    class Asks(Looks):
+        def forward(self, x):
+            return super().forward(x) if x.sum() > -1e9 else x
+
+    assert tracer.trace(Asks(5, 3), torch.randn(2, 5), symbols={"B": 0}).ops[-1].outputs[0].symbolic == ("B", "3")
+
+
+ROUNDED = [
+    ("ceiling(T/2)", "⌈T/2⌉", r"\left\lceil \frac{T}{2} \right\rceil"),
+    ("B*floor(H/2 - 1/2)", "B·⌊(H−1)/2⌋", r"B\,\left\lfloor \frac{H - 1}{2} \right\rfloor"),
+    ("floor(H/4)**2", "⌊H/4⌋²", r"\left\lfloor \frac{H}{4} \right\rfloor^{2}"),
+    ("B*(T - 1)", "B·(T−1)", r"B\,\left(T - 1\right)"),
+    ("-T + T_max", "T_max−T", r"T_{\max} - T"),
+]
+
+
+@pytest.mark.parametrize(("formula", "plain", "typeset"), ROUNDED)
+def test_rounded_sizes_and_differences_are_written_well(formula, plain, typeset):
+    assert str(parse(formula)) == formula
+    assert text(formula) == plain and latex(formula) == typeset
+    assert convert(typeset)
+
+
+@pytest.mark.parametrize(
+    "hostile", ["floor(sqrt(2))", "ceiling(T - sqrt(T))", "floor()", "floor T", "floor(" * 20 + "T"]
+)
+def test_what_is_rounded_is_bounded(hostile):
+    with pytest.raises(ValueError, match="is not a formula over sizes"):
+        parse(hostile)
+
+
+def test_a_saved_run_keeps_rounded_sizes(tmp_path):
+    trace = tracer.trace(nn.MaxPool2d(3, 2, 1), torch.randn(2, 3, 9, 14), symbols={"B": 0, "H": 2, "W": 3})
+    trace.save(tmp_path / "run.safetensors")
+    assert tracer.open(tmp_path / "run.safetensors").ops == trace.ops
+    assert "⌈H/2⌉" in views.render(trace, "ops", "html") and r"\lceil" in views.render(trace, "ops", "latex")
+
+
+def test_copies_that_only_values_need_are_solved_without_them(monkeypatch):
+    from tracer.probe import axes
+
+    monkeypatch.setattr(axes, "HEAVY", 0)
+    layer = nn.TransformerEncoderLayer(12, 2, 20, batch_first=True).eval()
+    with torch.no_grad():
+        trace = tracer.trace(layer, torch.randn(1, 7, 12), symbols={"B": 0, "T": 1})
+    assert all("?" not in tensor.symbolic for op in trace.ops for tensor in (*op.inputs, *op.outputs))

@@ -284,3 +284,46 @@ def test_latex_of_equations_is_accepted():
         r"\begin{cases} 0 & j \le i \\ -\infty & j > i \end{cases}",
     ):
         formulas.mathematics(text, "here")
+
+
+@pytest.mark.parametrize(
+    ("output", "lost"),
+    [
+        ({0: torch.ones(2), "a": 1}, ()),
+        ((torch.ones(2), 1 << 70), ("output/1 (int) was not saved",)),
+        (torch.ones(2, device="meta"), ("output (torch.float32) was not saved",)),
+        ([torch.ones(2, dtype=torch.complex128)], ("output/0 (torch.complex128) was not saved",)),
+    ],
+)
+def test_what_a_file_cannot_hold_is_left_out_and_named(output, lost):
+    opened = storage.open(storage.to_bytes(Trace("odd", (), output=output)))
+    assert opened.notes == lost
+    assert lost or same(opened.output, output)
+
+
+def test_values_that_a_file_cannot_hold_are_left_out_and_named():
+    values = {"wide": torch.ones(2, dtype=torch.complex128), "plain": torch.ones(2)}
+    opened = storage.open(storage.to_bytes(Trace("odd", (), values=values)))
+    assert list(opened.values) == ["plain"] and opened.notes == ("values/wide (torch.complex128) was not saved",)
+
+
+def refused_to_save(trace: Trace) -> str:
+    with pytest.raises(ValueError) as caught:
+        storage.to_bytes(trace)
+    sentence = str(caught.value)
+    assert sentence.startswith(f"this run of '{trace.model}' can't be saved: ") and "\n" not in sentence
+    return sentence
+
+
+def test_a_run_beyond_the_bounds_of_open_is_not_written(tmp_path):
+    path, op = tmp_path / "a.safetensors", sample().ops[0]
+    many = Trace("many", tuple(dataclasses.replace(op, index=i, step=None) for i in range(16_385)))
+    with pytest.raises(ValueError, match="ops: expected at most 16,384, got 16,385"):
+        many.save(path)
+    assert not path.exists()
+    assert "header has" in refused_to_save(
+        Trace("wide", (), notes=("a" * 4000,) * 1000, result={"a": ["b" * 90_000] * 60})
+    )
+    assert "at most 12 axes" in refused_to_save(Trace("deep", (), values={"a": torch.ones((1,) * 13)}))
+    assert "expected text" in refused_to_save(Trace("half", (), output="\ud800"))
+    assert "index 0, got 5" in refused_to_save(Trace("odd", (dataclasses.replace(op, index=5),)))

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 import tracer
 from pages.shared import contents
 from tracer import verify
-from tracer.difference import first_beyond
+from tracer.difference import first_beyond, relative_difference
 from tracer.equations import Tensor
 from tracer.prove import Values, prove
 from tracer.recorder.kept import Kept
@@ -117,6 +117,19 @@ def test_the_first_wrong_cell_in_reading_order():
     assert first_beyond(reference, reference, 0.0) is None
     assert first_beyond(reference + torch.tensor([[0, 1e-9], [0.5, 1.0]]), reference, 1e-5) == (1, 0)
     assert first_beyond(torch.full((2,), float("inf")), torch.tensor([float("inf"), 1.0]), 1e-5) == (1,)
+
+
+def test_the_lowest_number_of_a_mask_hides_no_other():
+    """Some libraries add the lowest number of float32 for -∞: beside it no score would differ from any other."""
+    lowest = torch.finfo(torch.float32).min
+    ran = torch.tensor([2.0, 4.0, lowest]).double()
+    assert relative_difference(torch.tensor([2.0, 3.0, lowest]).double(), ran) == 0.25
+    assert first_beyond(torch.tensor([2.0, 3.0, lowest]).double(), ran, 1e-5) == (1,)
+    assert relative_difference(torch.tensor([2.0, 4.0, lowest / 2]).double(), ran) == 0.5
+    assert relative_difference(ran, ran) == 0.0
+    mask = torch.tensor([0.0, lowest]).double()
+    assert relative_difference(mask, mask.masked_fill(mask == 0, 1)) == 1.0
+    assert relative_difference(mask + torch.tensor([1e-9, 0]), mask) == float("inf")
 
 
 def test_a_misspelt_parameter_is_no_parameter():

@@ -140,7 +140,8 @@ def test_csv_reads_back():
 
 def test_json_keeps_the_contract():
     tree = json.loads(views.render(sample(), "steps", "json"), parse_constant=lambda text: pytest.fail(text))
-    assert set(tree) == {"model", "symbols", "totals", "steps", "ops", "result", "decompositions"}
+    known = {"model", "symbols", "totals", "steps", "ops", "result", "notes", "opened_error"}
+    assert set(tree) == {*known, "decompositions"}
     bare = json.loads(views.render(sample(decompositions=()), "steps", "json"))
     assert set(tree) - set(bare) == {"decompositions"}
     assert tree["symbols"] == {"B": 1, "H": 4, "W": 4, "P": 2, "N": 4, "D": 6, "h": 2, "d_k": 3, "K": 4}

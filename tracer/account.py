@@ -6,13 +6,14 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple
 
-import torch
-
 from tracer import cost
 from tracer.probe import Solution
-from tracer.record import Op, TensorRecord
+from tracer.record import Op, TensorRecord, dtype_name
 from tracer.recorder import Seen
 from tracer.recorder.sources import source
+
+TRANSPOSED = 6
+"""Which argument of a convolution says that it is a transposed one."""
 
 
 class Run(tuple):
@@ -43,8 +44,10 @@ def account(seen: Run, parameters, owner, solution: Solution | None, parts, dept
         ops,
         sum(op.params for op in ops),
         cost.total([(op.params_symbolic, *place) for op, place in zip(ops, places, strict=True)], depths),
-        sum(op.flops for op in ops),
-        cost.total([(op.flops_symbolic, *place) for op, place in zip(ops, places, strict=True)], depths),
+        sum(op.flops or 0 for op in ops),
+        cost.total(
+            [(op.flops_symbolic, *place) for op, place in zip(ops, places, strict=True) if op.flops is not None], depths
+        ),
     )
 
 
@@ -61,11 +64,12 @@ def _ops(seen, sizes_of: dict[str, int], owner: dict[int, str], solution: Soluti
                 if maker not in counted:
                     counted.add(maker)
                     fresh[maker] = j
-        flops = 0 if op.layout else _flops(op)
-        formula = "?" if flops else "0"
+        turned = op.name == "convolution" and op.settings[TRANSPOSED]
+        flops = 0 if op.layout else cost.flops(op.name, tuple([shape for shape, *_ in op.inputs]), _first(op), turned)
+        formula = "0" if flops == 0 else "?"
         params_symbolic = "?" if fresh else "0"
         if solution:
-            formula = cost.flops_symbolic(op.name, inputs, outputs[0] if outputs else ()) if flops else "0"
+            formula = cost.flops_symbolic(op.name, inputs, outputs[0] if outputs else (), turned) if flops else formula
             params_symbolic = cost.elements([inputs[j] for j in fresh.values()])
         ops.append(
             Op(
@@ -89,10 +93,8 @@ def _ops(seen, sizes_of: dict[str, int], owner: dict[int, str], solution: Soluti
     return tuple(ops)
 
 
-def _flops(op: Seen) -> int:
-    if not cost.counts(op.name):
-        return 0
-    return cost.flops(op.name, tuple([shape for shape, *_ in op.inputs]), op.outputs[0][0] if op.outputs else ())
+def _first(op: Seen) -> tuple[int, ...]:
+    return op.outputs[0][0] if op.outputs else ()
 
 
 def tensor_records(described, symbolic, known: dict) -> tuple[TensorRecord, ...]:
@@ -102,14 +104,9 @@ def tensor_records(described, symbolic, known: dict) -> tuple[TensorRecord, ...]
         record = known.get(key)
         if record is None:
             (shape, dtype, maker), names = key if symbolic else (key, None)
-            record = known[key] = TensorRecord(shape, _dtype(dtype), maker, names)
+            record = known[key] = TensorRecord(shape, dtype_name(dtype), maker, names)
         found.append(record)
     return tuple(found)
-
-
-@lru_cache(maxsize=64)
-def _dtype(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def part_of(module: str, parts: Collection[str]) -> str:

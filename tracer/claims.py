@@ -10,7 +10,7 @@ import torch
 
 from tracer.equations import tensors
 from tracer.quoting import quoted
-from tracer.record import TOLERANCES
+from tracer.record import tolerance
 
 if TYPE_CHECKING:
     from tracer.model import Model
@@ -110,7 +110,7 @@ class Measured(NamedTuple):
     @staticmethod
     def same(error: float) -> bool:
         """Whether a difference is no more than rounding: at most what an equation may be off to count as proven."""
-        return error <= TOLERANCES["float32"]
+        return error <= tolerance("float32")
 
 
 @torch.no_grad()

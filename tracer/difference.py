@@ -1,8 +1,15 @@
-"""How far two tensors are apart, as a share of the largest value."""
+"""How far two tensors are apart, as a share of the largest value.
+
+Some masks have the lowest number of float32 where others have -∞. Beside it every other number would be nothing, so
+a number that far out is compared with itself, and counts for no other.
+"""
 
 from __future__ import annotations
 
 import torch
+
+FAR = 1e30
+"""Numbers beyond it are far out: they stand for infinities."""
 
 
 def relative_difference(computed: torch.Tensor, reference: torch.Tensor) -> float:
@@ -17,7 +24,8 @@ def relative_difference(computed: torch.Tensor, reference: torch.Tensor) -> floa
     largest = difference.max()
     if largest == 0:
         return 0.0
-    return float(largest / _scale(reference))
+    scale = _scale(reference)
+    return float((difference / scale).masked_fill(difference == 0, 0).max() if scale.dim() else largest / scale)
 
 
 def first_beyond(computed: torch.Tensor, reference: torch.Tensor, tolerance: float) -> tuple[int, ...] | None:
@@ -29,6 +37,11 @@ def first_beyond(computed: torch.Tensor, reference: torch.Tensor, tolerance: flo
 
 
 def _scale(reference: torch.Tensor) -> torch.Tensor:
-    """The largest finite value, 1 where there is none."""
-    finite = reference[reference.isfinite()].abs()
-    return finite.max() if finite.numel() else torch.ones((), dtype=reference.dtype)
+    """The largest value that is not far out, 1 where there is none; of a number that is, the number itself."""
+    sizes = reference.abs()
+    if sizes.numel() and (largest := sizes.max()) <= FAR:
+        return largest
+    far = (sizes > FAR) & sizes.isfinite()
+    near = sizes[sizes <= FAR]
+    largest = near.max() if near.numel() else torch.ones((), dtype=reference.dtype)
+    return torch.where(far, sizes, largest) if far.any() else largest

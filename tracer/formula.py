@@ -1,4 +1,5 @@
-"""The grammar of formulas over sizes, and their exact values: names, whole numbers, `+ - * / **`, `sqrt`, brackets.
+"""The grammar of formulas over sizes, and their exact values: names, whole numbers, `+ - * / **`, `sqrt`, `floor`,
+`ceiling`, brackets.
 
 A formula may come out of a stranger's file, so its cost is bounded before anything is computed. Reading takes time in
 proportion to its letters. No number in it, in its value or in any form that sympy brings it to has more than `BITS`
@@ -12,7 +13,7 @@ import re
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
-from math import isqrt
+from math import ceil, floor, isqrt
 
 from tracer.quoting import quoted
 
@@ -27,9 +28,12 @@ BITS = 1024
 SIZE = 63
 """Bits of a number that is written down, and of the size that a name stands for."""
 
+CALLS = ("sqrt", "floor", "ceiling")
+"""What may stand before a bracket."""
+
 Tree = int | str | tuple
 """A number, a name, or an operator before its operands: `("+", a, b, …)`, `("*", …)`, `("**", a, 2)`,
-`("-", a)`, `("sqrt", a)`; a quotient is a product with `("**", b, -1)`."""
+`("-", a)`, `("sqrt", a)`, `("floor", a)`, `("ceiling", a)`; a quotient is a product with `("**", b, -1)`."""
 
 _TOKEN = re.compile(r"\s*(?:([0-9]+)|([A-Za-z_][A-Za-z0-9_]*)|(\*\*|[-+*/()]))")
 
@@ -116,8 +120,10 @@ class _Reader:
             tree = self.sum()
             self.expect(")")
             return tree
-        if token == "sqrt" and self.take("("):
-            tree = ("sqrt", self.sum())
+        if token in CALLS and self.take("("):
+            tree = (token, self.sum())
+            if token != "sqrt" and _has_root(tree):
+                raise ValueError
             self.expect(")")
             return tree
         if token.isdecimal() and len(token) <= len(str(2**SIZE)):
@@ -135,13 +141,18 @@ def read(text: str) -> Tree:
     try:
         tree = _Reader(text).whole()
     except ValueError:
-        what = "names, whole numbers of 63 bits, + - * /, ** and a whole number, sqrt, brackets"
+        what = "names, whole numbers of 63 bits, + - * /, ** and a whole number, sqrt, floor, ceiling, brackets"
         raise ValueError(f"{quoted(text)} is not a formula over sizes: {what}") from None
     if _power(tree) > POWER:
         raise ValueError(f"{quoted(text)} has a power above {POWER}")
     if bits(tree, 1) > BITS:
         raise ValueError(f"{quoted(text)} leads to numbers of more than {BITS:,} bits")
     return tree
+
+
+def _has_root(tree: Tree) -> bool:
+    """Whether a root is in a formula: what it is rounded to would take any number of its digits."""
+    return isinstance(tree, tuple) and (tree[0] == "sqrt" or any(map(_has_root, tree[1:])))
 
 
 def _power(tree: Tree) -> int:
@@ -161,7 +172,8 @@ def bits(tree: Tree, size: int = SIZE) -> int:
         return size
     if tree[0] == "**":
         return max(1, abs(tree[2])) * bits(tree[1], size)
-    return sum(bits(operand, size) for operand in tree[1:]) + (len(tree) - 2 if tree[0] == "+" else 0)
+    carried = len(tree) - 2 if tree[0] == "+" else tree[0] in ("floor", "ceiling")
+    return sum(bits(operand, size) for operand in tree[1:]) + carried
 
 
 def names(tree: Tree) -> set[str]:
@@ -206,6 +218,10 @@ def value(text: str, sizes: Mapping[str, int]) -> Fraction:
                 return -first
             case "sqrt":
                 return Fraction(root(first.numerator), root(first.denominator))
+            case "floor":
+                return Fraction(floor(first))
+            case "ceiling":
+                return Fraction(ceil(first))
         for other in rest:
             first = small(first + other if tree[0] == "+" else first * other)
         return first

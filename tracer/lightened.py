@@ -12,6 +12,7 @@ def lightened(trace: Trace, cap: int) -> Trace:
 
     Queries, keys and masks of attention, and the photo, stay: what is shown of them is computed when it is asked for.
     """
+    trace = trace.prove()
     kept, total = dict(trace.values), 0
     asked = {key for record in trace.attentions for key in (record.q, record.k)}
     asked |= {key for record in trace.attentions for _, given in record.chain for key in given if isinstance(key, str)}

@@ -150,7 +150,14 @@ class Model:
         return made
 
     def trace(
-        self, image=None, text: str | None = None, *, keep=None, prove: bool = True, primitives=False, **sizes: int
+        self,
+        image=None,
+        text: str | None = None,
+        *,
+        keep=None,
+        prove: bool | str = True,
+        primitives=False,
+        **sizes: int,
     ) -> Trace:
         """Runs the model once and proves what it shows.
 
@@ -175,7 +182,7 @@ class Model:
             derived=self.spec.derived,
             solution=solution,
             lines=self.lines,
-            execute=prove,
+            prove=prove,
             notes=notes,
             picture=picture,
             values=values,
@@ -197,7 +204,7 @@ class Model:
             if len(self._solutions) >= 16:
                 self._solutions.clear()
             probes = [{**self.sizes, **probe} for probe in self.spec.probes]
-            self._solutions[key] = solved(recording, sizes, self.vocabulary, probes)
+            self._solutions[key] = solved(recording, sizes, [(self.vocabulary, probes)])
         return self._solutions[key]
 
 

@@ -130,8 +130,8 @@ def parse(text: str) -> sympy.Expr:
         match tree[0]:
             case "-":
                 return -operands[0]
-            case "sqrt":
-                return sympy.sqrt(operands[0])
+            case "sqrt" | "floor" | "ceiling":
+                return getattr(sympy, tree[0])(operands[0])
             case "+":
                 return sympy.Add(*operands)
         return sympy.Mul(*operands)
@@ -151,6 +151,13 @@ def latex(expression: str | sympy.Expr) -> str:
 @lru_cache(maxsize=4096)
 def _latex(expression: sympy.Expr) -> str:
     return SizePrinter().doprint(expression)
+
+
+def number(value: float) -> str:
+    r"""A number as LaTeX, to seven digits: `1e-6` gives `10^{-6}`, `3e-6` gives `3 \cdot 10^{-6}`."""
+    digits, exponent = f"{value:.6e}".split("e")
+    digits, power = digits.rstrip("0").removesuffix("."), f"10^{{{int(exponent)}}}"
+    return power if digits == "1" else rf"{digits} \cdot {power}"
 
 
 def shape_latex(symbolic: tuple[str, ...]) -> str:
@@ -177,8 +184,11 @@ def _place(factor: sympy.Expr) -> tuple[int, str]:
 
 
 def _terms(sum_of: sympy.Add) -> list[sympy.Expr]:
-    """Terms as one says them: `N + 1`, with numbers last."""
-    return sorted(sum_of.args, key=lambda term: (term.is_number, *_place(sympy.Mul.make_args(term)[-1])))
+    """Terms as one says them: `N + 1`, with numbers last, and what is taken away after what it is taken from."""
+    return sorted(
+        sum_of.args,
+        key=lambda term: (term.is_number, term.could_extract_minus_sign(), *_place(sympy.Mul.make_args(term)[-1])),
+    )
 
 
 class SizePrinter(LatexPrinter):
@@ -188,6 +198,8 @@ class SizePrinter(LatexPrinter):
         super().__init__({"symbol_names": {symbol(name): text for name, text in LATEX.items()}})
 
     def _print_Mul(self, expr):
+        if expr.as_coeff_Mul()[0] < 0:
+            return f"-{self._print(-expr)}"
         above, below = sympy.fraction(expr)
         if below != 1:
             return rf"\frac{{{self._print(above)}}}{{{self._print(below)}}}"
@@ -197,11 +209,24 @@ class SizePrinter(LatexPrinter):
     def _print_Add(self, expr, order=None):
         return " + ".join(self._print(term) for term in _terms(expr)).replace("+ -", "- ")
 
+    def _print_floor(self, expr, exp=None):
+        return self._rounded(expr, "floor", exp)
+
+    def _print_ceiling(self, expr, exp=None):
+        return self._rounded(expr, "ceil", exp)
+
+    def _rounded(self, expr, name: str, exp: str | None) -> str:
+        inside = self._print(sympy.together(expr.args[0]))
+        text = rf"\left\l{name} {inside} \right\r{name}"
+        return text if exp is None else f"{text}^{{{exp}}}"
+
 
 class PlainPrinter(StrPrinter):
     """Plain text of sizes, for figures and tables: `P²·C`, `h·d_k`, `N+1`, `H/P`."""
 
     def _print_Mul(self, expr):
+        if expr.as_coeff_Mul()[0] < 0:
+            return f"-{self._print(-expr)}"
         above, below = sympy.fraction(expr)
         factors = sorted(sympy.Mul.make_args(above), key=_place)
         product = "·".join(f"({self._print(f)})" if f.is_Add else self._print(f) for f in factors)
@@ -209,6 +234,12 @@ class PlainPrinter(StrPrinter):
 
     def _print_Add(self, expr, order=None):
         return "+".join(self._print(term) for term in _terms(expr)).replace("+-", "−")
+
+    def _print_floor(self, expr):
+        return f"⌊{self._print(sympy.together(expr.args[0]))}⌋"
+
+    def _print_ceiling(self, expr):
+        return f"⌈{self._print(sympy.together(expr.args[0]))}⌉"
 
     def _print_Pow(self, expr, rational=False):
         if expr.exp.is_Integer and expr.exp > 1:

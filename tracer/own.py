@@ -21,7 +21,6 @@ import torch
 from tracer.probe import Vocabulary
 from tracer.quoting import quoted
 from tracer.record import Trace
-from tracer.recorder import record
 from tracer.tracing import assemble, record_or_explain, solved
 
 PROBES = 4
@@ -83,16 +82,17 @@ def trace(reference: str, *, primitives: bool = False, **given: int) -> Trace:
         raise
     except Exception as error:
         raise ValueError(f"{quoted(reference)} failed: {type(error).__name__}: {_first(error)}") from error
-    vocabulary = Vocabulary(tuple(sizes), {}, build) if sizes else None
+    vocabulary = Vocabulary(tuple(sizes), {}, build)
     with torch.no_grad():
-        solution, notes = solved(recording, sizes, vocabulary, list(islice(_probes(build, sizes), PROBES)))
+        probes = list(islice(_probes(vocabulary, sizes, bool(primitives)), PROBES)) if sizes else []
+        solution, notes = solved(recording, sizes, [(vocabulary, probes)] if sizes else ())
     return assemble(module, recording, model=reference, sizes=sizes, derived={}, solution=solution, notes=notes)
 
 
-def _probes(build: Callable, sizes: dict[str, int]) -> Iterator[dict[str, int]]:
+def _probes(vocabulary: Vocabulary, sizes: dict[str, int], primitives: bool) -> Iterator[dict[str, int]]:
     """Other sizes at which the module runs, all distinct: near the run's, or multiples, since some may have to divide
     others."""
-    draw = random.Random(0)
+    draw, found = random.Random(0), [sizes]
     for attempt in range(TRIES):
         change = (
             (lambda size: size * draw.choice(FACTORS)) if attempt % 2 else (lambda size: size + draw.choice(SHIFTS))
@@ -100,13 +100,15 @@ def _probes(build: Callable, sizes: dict[str, int]) -> Iterator[dict[str, int]]:
         other = {name: change(size) for name, size in sizes.items()}
         if len({*other.values(), *sizes.values()}) < len(other) + len({*sizes.values()}):
             continue
+        if any(other[name] == before[name] for before in found for name in sizes):  # the last one is to be predicted
+            continue
         if prod(other.values()) > 10_000 * prod(sizes.values()):
             continue
         try:
-            module, args, *named = build(other)
-            record(module, args, *named, cap=0, attention=False)
+            vocabulary.probe(other, primitives=primitives)
         except Exception:  # sizes that don't fit together: others will
             continue
+        found.append(other)
         yield other
 
 

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from tracer.difference import relative_difference
 from tracer.probe import Vocabulary
 from tracer.quoting import quoted
-from tracer.record import Op, TensorRecord
+from tracer.record import Op, TensorRecord, dtype_name
 from tracer.recorder.makers import Makers
 from tracer.recorder.modes import observed
 from tracer.recorder.ops import kind, tensors
@@ -27,7 +27,11 @@ WAYS = {
 
 
 NAMES, DERIVED = ("B", "S", "D", "h", "d_k"), {"d_k": "D/h"}
-PROBES = [{"B": 3, "S": 5, "D": 14, "h": 2}, {"B": 11, "S": 13, "D": 68, "h": 4}]
+PROBES = [
+    {"B": 3, "S": 5, "D": 14, "h": 2},
+    {"B": 11, "S": 13, "D": 68, "h": 4},
+    {"B": 8, "S": 19, "D": 45, "h": 5},
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +160,7 @@ def _traced(attention: nn.MultiheadAttention, inputs, asked):
     if query is key is value and query.dim() == 3 and attention.batch_first and not masked:
         sizes = dict(zip(("B", "S", "D"), query.shape, strict=True)) | {"h": attention.num_heads}
         vocabulary = Vocabulary(NAMES, DERIVED, lambda at: _twin(attention, at, asked))
-    solution, notes = solved(recording, sizes, vocabulary, PROBES)
+    solution, notes = solved(recording, sizes, [(vocabulary, PROBES)] if vocabulary else ())
     full = vocabulary.complete(sizes) if vocabulary else {}
     derived = DERIVED if vocabulary else {}
     return assemble(
@@ -196,4 +200,4 @@ def _listed(attention, inputs, asked) -> tuple[tuple[Op, ...], tuple]:
 
 
 def _records(described) -> tuple[TensorRecord, ...]:
-    return tuple(TensorRecord(shape, str(dtype).removeprefix("torch."), maker) for shape, dtype, maker in described)
+    return tuple(TensorRecord(shape, dtype_name(dtype), maker) for shape, dtype, maker in described)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-import torch
-
 from tracer.probe import Solution
-from tracer.record import Decomposition, Primitive, TensorRecord
+from tracer.record import Decomposition, Primitive, TensorRecord, dtype_name
 from tracer.recorder.primitives import Opened
 
 
@@ -31,11 +29,6 @@ def _primitives(parts, solved) -> tuple[Primitive, ...]:
 
 def _tensors(described, symbolic) -> tuple[TensorRecord, ...]:
     return tuple(
-        TensorRecord(shape, _dtype(dtype), maker, symbolic[i] if symbolic else None)
+        TensorRecord(shape, dtype_name(dtype), maker, symbolic[i] if symbolic else None)
         for i, (shape, dtype, maker) in enumerate(described)
     )
-
-
-@lru_cache(maxsize=64)
-def _dtype(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from tracer.difference import first_beyond, relative_difference
 from tracer.equations import Node, ShapeError, Tensor, execute, infer, tensors
 from tracer.notation import parse
 from tracer.probe import UNKNOWN, base_form, value_of
-from tracer.record import TOLERANCES
+from tracer.record import Step, dtype_name, tolerance
 from tracer.recorder.kept import Kept
 from tracer.steps import Found, Line
 
@@ -48,13 +49,48 @@ def prove(step: Found, value: Values, sizes: dict[str, int]) -> Proof:
         note = f"{cells:,} of {undefined.numel():,} cells are NaN, in the equation and in the run alike."
         computed, traced = computed.masked_fill(undefined, 0), traced.masked_fill(undefined, 0)
     error = relative_error(computed, traced)
-    tolerance = TOLERANCES.get(dtype_name(traced), 0.0)
-    return Proof(error, note, None if error <= tolerance else first_beyond(computed, traced, tolerance))
+    allowed = tolerance(dtype_name(traced.dtype))
+    return Proof(error, note, None if error <= allowed else first_beyond(computed, traced, allowed))
 
 
-def dtype_name(tensor: torch.Tensor) -> str:
-    """A tensor's dtype as records name it: "float32"."""
-    return str(tensor.dtype).removeprefix("torch.")
+class Later:
+    """The proofs of a run that are still to come: the model and the tensors that they need, held while a trace has it.
+
+    `kept` has the traced tensors, and the inputs as `input NAME`, by their keys; nothing rewrites these.
+    """
+
+    def __init__(self, module: torch.nn.Module, kept: Mapping[str, torch.Tensor], found: list[Found], lines, sizes):
+        self._run = module, kept, found, lines, sizes
+        self._found = {step.line.id: step for step in found}
+        self._ran = {name: _state(tensor) for name, tensor in weights(module).items()}
+
+    def __call__(self, steps: Iterable[Step]) -> dict[str, Step]:
+        """These steps with their proofs, by id."""
+        value, module, sizes = Values(*self._run), self._run[0], self._run[-1]
+        now = {name: _state(tensor) for name, tensor in weights(module).items()}
+        changed = {f"parameter {name}" for name, state in self._ran.items() if now.get(name) != state}
+        return {step.id: self._proven(step, value, sizes, changed) for step in steps}
+
+    def _proven(self, step: Step, value: Values, sizes, changed: set[str]) -> Step:
+        found = self._found[step.id]
+        reads = {tensor.key for tensor in tensors(found.line.equation)}
+        reads |= {tensor.key for key in reads if (equation := value.inside(key)) for tensor in tensors(equation)}
+        if rewritten := sorted(reads & changed):
+            proof = Proof(None, f"not executed: {rewritten[0]!r} has changed since the run")
+        else:
+            proof = prove(found, value, sizes)
+        note = " ".join(filter(None, (step.note, proof.note)))
+        return replace(step, error=proof.error, wrong=proof.wrong, note=note, pending=False)
+
+
+def _state(tensor: torch.Tensor) -> tuple[int, int]:
+    """What differs once somebody has written into a tensor, or has put another in its place."""
+    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+
+
+def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of a module by all their paths."""
+    return dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
 
 
 class Values:
@@ -64,12 +100,12 @@ class Values:
     scores and weights are asked for more than once, and are large.
     """
 
-    def __init__(self, module: torch.nn.Module, kept: Kept, found: list[Found], lines: Sequence[Line], sizes):
+    def __init__(self, module: torch.nn.Module, kept: Kept | Mapping, found: list[Found], lines: Sequence[Line], sizes):
         self._kept, self._sizes = kept, sizes
         self._places = {step.line.id: step.value for step in found if step.line.place}
         self._fused = {line.id: line.equation for line in lines if line.place is None}
         self._recomputed: dict[str, torch.Tensor | None] = {}
-        self._weights = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
+        self._weights = weights(module)
 
     def __call__(self, key: str) -> torch.Tensor | None:
         if key in self._fused:
@@ -85,6 +121,10 @@ class Values:
         if key in self._places or key in self._fused or key.startswith("input ") or name in self._weights:
             return f"{key!r} was not kept (the cap on kept values was reached)"
         return f"the model has no such parameter: {name!r}"
+
+    def inside(self, key: str) -> Node | None:
+        """The equation of a tensor that a fused op never held, or None for any other."""
+        return self._fused.get(key)
 
     def _inside(self, key: str) -> torch.Tensor | None:
         if key not in self._recomputed:

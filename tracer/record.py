@@ -8,17 +8,19 @@ proven), read back with `tracer.notation.parse`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from tracer.quoting import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     import pandas
     import torch
+
+    from tracer.prove import Later
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Op:
 
     `module` is the path of the innermost module that was running, `call` counts the calls of that module,
     `function` is the Python-level name where the model called one. `params` are the elements of the
-    parameters first used here; `flops` counts 2 per multiply-add.
+    parameters first used here; `flops` counts 2 per multiply-add, and is None where products are not counted.
     """
 
     index: int
@@ -63,7 +65,7 @@ class Op:
     parameters: tuple[str, ...] = ()
     params: int = 0
     params_symbolic: str = "0"
-    flops: int = 0
+    flops: int | None = 0
     flops_symbolic: str = "0"
     step: str | None = None
     note: str = ""
@@ -107,9 +109,30 @@ class Operand:
     shape: tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A letter of an equation that no step makes: `of` is "input image" or "parameter block1.norm1.weight", which the
+    equation takes as it is, or with its last two axes exchanged if `transposed`."""
+
+    symbol: str
+    of: str
+    transposed: bool = False
+
+
 TOLERANCES = {"float64": 1e-11, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
 """Largest error of what is called proven, by the dtype in which the model computed, as a share of the largest value;
 other numbers have to be the same."""
+
+
+@lru_cache(maxsize=64)
+def dtype_name(dtype: torch.dtype) -> str:
+    """A dtype as records name it: "float32"."""
+    return str(dtype).removeprefix("torch.")
+
+
+def tolerance(dtype: str) -> float:
+    """Largest error of a proven equation between tensors of that dtype, as a share of the largest value."""
+    return TOLERANCES.get(dtype, 0.0)
 
 
 def verdict(error: float | None, dtype: str) -> str:
@@ -117,7 +140,7 @@ def verdict(error: float | None, dtype: str) -> str:
     undefined, "not executed" where there was nothing to compare with."""
     if error is None:
         return "not executed"
-    return "proven" if error <= TOLERANCES.get(dtype, 0.0) else "disproven"
+    return "proven" if error <= tolerance(dtype) else "disproven"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +149,9 @@ class Step:
 
     `error` is max|equation - traced| / max|traced|, or None where the equation was not executed (`note` says
     why). `wrong` is the first cell, by its index, that is further off than `tolerance`, of a tensor of this `dtype`.
-    `value` is the key of the traced tensor in `Trace.values`; `product` holds (left, right, result).
+    `value` is the key of the traced tensor in `Trace.values`; `product` holds (left, right, result). `names` says what
+    the letters of the equation are that no step makes: inputs and parameters. `pending` says that the proof is still to
+    come (`Trace.prove`).
     """
 
     id: str
@@ -147,19 +172,24 @@ class Step:
     product: tuple[Operand, Operand, Operand] | None = None
     dtype: str = "float32"
     wrong: tuple[int, ...] | None = None
+    names: tuple[Name, ...] = ()
+    pending: bool = False
 
     @property
     def tolerance(self) -> float:
         """Largest error of a proven equation, from the dtype in which the model computed."""
-        return TOLERANCES.get(self.dtype, 0.0)
+        return tolerance(self.dtype)
 
     @property
     def verdict(self) -> str:
         """What the run says of the equation; it alone decides what is shown as proven.
 
-        "recomputed" for a tensor that a fused op never held, else as in `verdict`.
+        "recomputed" for a tensor that a fused op never held, "pending" for a proof that is still to come, else as in
+        `verdict`.
         """
-        return "recomputed" if self.recomputed else verdict(self.error, self.dtype)
+        if self.recomputed:
+            return "recomputed"
+        return "pending" if self.pending else verdict(self.error, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +208,9 @@ class AttentionRecord:
 
     `chain` lists what the model did to the product of queries and keys before the softmax: pairs of op name
     and its other arguments, each a number or the key of a kept tensor. `problem` says why the weights
-    can't be recovered, and is empty where they can. `part` names the tower in models of several.
+    can't be recovered, and is empty where they can. `part` names the tower in models of several. `mask` is "none",
+    "causal", "windows" or "given"; `over` says what queries and keys are, "tokens" or "channels". `after` names what
+    the model did to the weights between the softmax and the values, which the weights here are from before.
     """
 
     layer: int
@@ -194,6 +226,8 @@ class AttentionRecord:
     mask: str = "none"
     fused: bool = False
     problem: str = ""
+    over: str = "tokens"
+    after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,21 +261,15 @@ class Segment:
     places: tuple[int, ...] = ()
 
 
-def placed(segments: tuple[Segment, ...], order: Sequence[int]) -> tuple[Segment, ...]:
-    """The segments with the places of their patches on those named "visible": the first patches of `order`, as many as
-    the segment has tokens."""
-    return tuple(
-        replace(segment, places=tuple(order[: segment.stop - segment.start])) if segment.name == "visible" else segment
-        for segment in segments
-    )
-
-
 @dataclass(frozen=True)
 class Trace:
     """One forward pass: ops, steps, proofs, attention. Made by `tracer.trace` or `Model.trace`.
 
     `decompositions` has one entry for each op, in order, where the trace was made with `primitives=True`; else it is
-    empty.
+    empty. `opened_error` is the relative difference of the output to that of PyTorch's fast path, where a plain forward
+    takes one; a note says more.
+    `later` proves the steps that are pending; it holds the model, and is no part of the data: nothing saves,
+    copies or compares it.
     """
 
     model: str
@@ -262,6 +290,8 @@ class Trace:
     weights: str = ""
     notes: tuple[str, ...] = ()
     decompositions: tuple[Decomposition, ...] = ()
+    opened_error: float | None = None
+    later: Later | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def coverage(self) -> float:
@@ -269,6 +299,11 @@ class Trace:
         from tracer.steps import coverage
 
         return coverage(self.ops)
+
+    @cached_property
+    def uncounted(self) -> tuple[Op, ...]:
+        """The ops whose products `flops` lacks: there is no formula for them."""
+        return tuple(op for op in self.ops if op.flops is None)
 
     def step(self, id: str) -> Step:
         """The step with that id. KeyError quotes an unknown one."""
@@ -278,6 +313,25 @@ class Trace:
         raise KeyError(
             f"no step {quoted(id)} in this trace; the first is {quoted(self.steps[0].id)}" if self.steps else id
         )
+
+    def prove(self, ids: str | Iterable[str] | None = None) -> Trace:
+        """This trace with the proofs of these steps, of all without `ids`, where they are still to come.
+
+        KeyError quotes an unknown id, ValueError a step whose proof was left for later and whose model is gone.
+        """
+        chosen = {self.step(id).id for id in ([ids] if isinstance(ids, str) else ids)} if ids is not None else None
+        waiting = [step for step in self.steps if step.pending and (chosen is None or step.id in chosen)]
+        if not waiting:
+            return self
+        if self.later is None:
+            raise ValueError(f"step {quoted(waiting[0].id)} can't be proven: the model that ran is no longer there")
+        proven = self.later(waiting)
+        steps = tuple(proven.get(step.id, step) for step in self.steps)
+        return replace(self, steps=steps, later=self.later if any(step.pending for step in steps) else None)
+
+    def __getstate__(self) -> dict:
+        """What is pickled and copied: plain data, all of it proven."""
+        return {**vars(self.prove()), "later": None}
 
     def value(self, step: str | Step) -> torch.Tensor | None:
         """The traced tensor of a step, or None where it was not kept."""
@@ -305,7 +359,10 @@ class Trace:
         return table(self, level)
 
     def save(self, path: str | Path) -> None:
-        """Writes the trace to one safetensors file: tensors, and everything else as JSON in its header."""
+        """Writes the trace to one safetensors file: tensors, and everything else as JSON in its header.
+
+        Proofs that are still to come are made before.
+        """
         from tracer.storage import save
 
         save(self, path)

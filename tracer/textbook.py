@@ -50,8 +50,8 @@ class Page:
 
     def norm(self, value: Node, name: str, path: str) -> Node:
         """The layer norm at `path`."""
-        gamma = self.parameter(rf"\gamma_{{{name}}}", (D,), f"{path}.weight")
-        beta = [self.parameter(rf"\beta_{{{name}}}", (D,), f"{path}.bias")] if self.bias else []
+        gamma = self.parameter(rf"\boldsymbol{{\gamma}}_{{{name}}}", (D,), f"{path}.weight")
+        beta = [self.parameter(rf"\boldsymbol{{\beta}}_{{{name}}}", (D,), f"{path}.bias")] if self.bias else []
         return LayerNorm(self.eps, value, gamma, *beta)
 
     def line(self, stage: str, title: str, made: Tensor, equation: Node, place: Place | None, why: str, note: str = ""):
@@ -149,8 +149,9 @@ def block_lines(
 
 
 WHY = {
-    "norm1": "Each token's numbers are shifted to mean 0 and scaled to variance 1, then rescaled by learned γ and β. "
-    "No token sees another here. With the norm in front, Xiong et al. 2020 trained deep stacks without a warm-up.",
+    "norm1": "Each token's numbers are shifted to mean 0 and scaled to variance 1, with a small ε that keeps the root "
+    "from 0, then rescaled by learned γ and β. No token sees another here. With the norm in front, Xiong et al. 2020 "
+    "trained deep stacks without a warm-up.",
     "query": "What each token is looking for, once per head. One matrix product makes all heads; its columns are then "
     "dealt out, d_k to each head.",
     "key": "What each token offers to be found by. Queries are compared with keys, never with the tokens themselves, "

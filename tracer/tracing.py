@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -11,14 +11,17 @@ import torch
 
 from tracer.account import Run, part_of
 from tracer.account import account as account_of
-from tracer.equations import latex
+from tracer.equations import latex, statement, tensors
 from tracer.equations.algebra import Product
 from tracer.equations.node import Node, infer
 from tracer.notation import MEANINGS
 from tracer.probe import Solution, Vocabulary, solve, value_of
-from tracer.prove import Proof, Values, prove, proven_shape, same_size
-from tracer.record import AttentionRecord, Decomposition, Operand, Step, Symbol, Trace
+from tracer.prove import Later, Proof, Values, prove, proven_shape, same_size
+from tracer.quoting import quoted
+from tracer.record import AttentionRecord, Decomposition, Name, Operand, Step, Symbol, Trace
 from tracer.recorder import Recording, record
+from tracer.recorder.fast import opened
+from tracer.recorder.function import as_module, name_of
 from tracer.steps import Found, Line, match, owners
 
 WHOLE = {"": "L"}
@@ -30,6 +33,9 @@ KEEP = 64 * 2**20
 AT_HAND = 2**30
 """Cap in bytes where all steps are to be proven, whatever the model's size."""
 
+LATER = "later"
+"""What `prove` is given where equations are to be executed when somebody asks for them."""
+
 UNPROVEN = "not executed: the trace was made with prove=False"
 FUSED = "The fused op {op} never holds this tensor: it is recomputed from the equation, and proven with what follows."
 
@@ -40,18 +46,19 @@ def trace(
     symbols: dict | None = None,
     build: Callable[[dict[str, int]], tuple] | None = None,
     keep: int | None = None,
-    prove: bool = True,
+    prove: bool | str = True,
     primitives: bool = False,
     **kwargs,
 ) -> Trace:
-    """Runs `module(*args, **kwargs)` once and records every op, as plain data.
+    """Runs `module(*args, **kwargs)` once, a module or a function, and records every op, as plain data.
 
     `symbols={"B": 0, "T": ("input_ids", 1)}` names axes of inputs (an axis of every tensor input, or of one by
     its name): the module is then run again with those axes at other sizes, and every dimension is solved.
     `build(sizes)` returns `(module, args)` at other sizes, for modules whose own sizes are symbols too, which are then
     axes of parameters: `symbols={"B": 0, "D": ("proj.weight", 0)}`.
     `keep` is a cap in bytes on kept values (64 MB, 0 with `prove=False`); queries, keys and masks of attention are
-    kept besides. `primitives=True` also opens every op into PyTorch's own decomposition, runs that on the op's own
+    kept besides. `prove=False` leaves the equations unexecuted, and `prove="later"` pending, until `Trace.prove` is
+    asked for them. `primitives=True` also opens every op into PyTorch's own decomposition, runs that on the op's own
     arguments and compares. Runs in the caller's grad mode and changes nothing.
 
     Raises the forward's own error as it is, with the ops so far as its attribute `trace`; RuntimeError in a trace
@@ -65,38 +72,46 @@ def trace(
     >>> run.attention(layer=0, head=1).shape
     torch.Size([1, 5, 5])
     """
+    module = as_module(module)
     recording = record_or_explain(module, args, kwargs, keep, prove, primitives)
     from tracer.probe.axes import named_axes
 
-    vocabulary, sizes, probes = named_axes(module, args, kwargs, recording.inputs, symbols or {}, build)
-    solution, notes = solved(recording, sizes, vocabulary, probes)
-    return assemble(
-        module, recording, model=type(module).__name__, sizes=sizes, derived={}, solution=solution, notes=notes
-    )
+    sizes, ways = named_axes(module, args, kwargs, recording, symbols or {}, build)
+    solution, notes = solved(recording, sizes, ways)
+    return assemble(module, recording, model=name_of(module), sizes=sizes, derived={}, solution=solution, notes=notes)
 
 
 def record_or_explain(module, args, kwargs, keep, prove, primitives=False) -> Recording:
+    if prove not in (True, False, LATER):
+        raise ValueError(f"prove={quoted(prove)} was given, expected True, False or {LATER!r}")
     cap = (KEEP if prove else 0) if keep is None else keep
     try:
-        return record(module, args, kwargs, cap=cap, primitives=primitives)
+        recording = record(module, args, kwargs, cap=cap, primitives=primitives)
     except Exception as error:
         if hasattr(error, "recording"):
             recording = error.__dict__.pop("recording")
-            error.trace = assemble(module, recording, model=type(module).__name__, sizes={}, derived={}, solution=None)
+            error.trace = assemble(module, recording, model=name_of(module), sizes={}, derived={}, solution=None)
         raise
+    recording.opened_error, note = opened(module, args, kwargs, recording.inputs, recording.output)
+    recording.notes += (note,) if note else ()
+    return recording
 
 
 def solved(
-    recording: Recording, sizes, vocabulary: Vocabulary | None, probes
+    recording: Recording, sizes: dict[str, int], ways: Iterable[tuple[Vocabulary, list[dict[str, int]]]]
 ) -> tuple[Solution | None, tuple[str, ...]]:
-    """Solves the run's dimensions, or says in one sentence why that was not possible."""
-    if vocabulary is None:
+    """Solves the run's dimensions in the first of these ways in which the model runs, each a vocabulary and the sizes
+    of the probes; says in one sentence why that was not possible."""
+    reason = ""
+    for vocabulary, probes in ways:
+        try:
+            return solve(recording.ops, sizes, vocabulary, probes, recording.opened), ()
+        except Exception as error:  # the model's own error at another size: its shapes stay numbers, with the reason
+            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = reason if vocabulary.inside else reason or said
+    if not reason:
         return None, ()
-    try:
-        return solve(recording.ops, sizes, vocabulary, probes, recording.opened), ()
-    except Exception as error:  # the model's own error at another size: its shapes stay numbers, with the reason
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return None, (f"the shapes stay numbers: the model did not run at the probed sizes ({reason})",)
+    return None, (f"the shapes stay numbers: the model did not run at the probed sizes ({reason})",)
 
 
 def assemble(
@@ -108,7 +123,7 @@ def assemble(
     derived: dict[str, str],
     solution: Solution | None,
     lines: Sequence[Line] = (),
-    execute: bool = True,
+    prove: bool | str = True,
     notes: tuple[str, ...] = (),
     parts: dict[str, str] = WHOLE,
     **more,
@@ -129,24 +144,28 @@ def assemble(
         tuple(parts),
         depths,
     )
-    value = Values(module, recording.kept, found, lines, sizes) if execute and found else None
+    value = Values(module, recording.kept, found, lines, sizes) if prove and prove != LATER and found else None
     same = same_size(tuple(derived.items()))
-    steps = tuple(_step(step, account.ops, solution, sizes, same, value) for step in found)
-    kept = [step.value for step in steps if step.value] + recording.attentions.keys() if recording.attentions else []
+    steps = tuple(_step(step, account.ops, solution, sizes, same, value, prove == LATER) for step in found)
+    keys = [step.value for step in steps if step.value] + recording.attentions.keys() if recording.attentions else []
+    given = [f"input {name}" for name in recording.inputs] if prove == LATER else []
+    kept = recording.kept.owned([*keys, *given])
     return Trace(
         model=model,
         ops=account.ops,
         steps=steps,
         symbols=_symbols(sizes, derived),
         attentions=_of_parts(recording.attentions.records, parts) if recording.attentions else (),
-        values=recording.kept.owned(kept) | more.pop("values", {}),
-        output=_copied(recording.output),
+        values={key: kept[key] for key in keys if key in kept} | more.pop("values", {}),
+        output=recording.output,
         params=account.params,
         params_symbolic=account.params_symbolic,
         flops=account.flops,
         flops_symbolic=account.flops_symbolic,
-        notes=notes,
+        notes=(*recording.notes, *notes),
+        opened_error=recording.opened_error,
         decompositions=_decompositions(recording, solution),
+        later=Later(module, kept, found, lines, sizes) if any(step.pending for step in steps) else None,
         **more,
     )
 
@@ -169,7 +188,7 @@ def _of_parts(records, parts: dict[str, str]) -> tuple[AttentionRecord, ...]:
     return tuple(found)
 
 
-def _step(found: Found, ops, solution: Solution | None, sizes, same, value) -> Step:
+def _step(found: Found, ops, solution: Solution | None, sizes, same, value, later: bool) -> Step:
     line, op = found.line, ops[found.op]
     fused = line.place is None
     symbolic, note = proven_shape(
@@ -178,14 +197,14 @@ def _step(found: Found, ops, solution: Solution | None, sizes, same, value) -> S
     if fused:
         proof, note = Proof(None, FUSED.format(op=op.op)), ""
     else:
-        proof = prove(found, value, sizes) if value else Proof(None, UNPROVEN)
+        proof = prove(found, value, sizes) if value else Proof(None, "" if later else UNPROVEN)
     return Step(
         id=line.id,
         stage=line.stage,
         layer=line.layer,
         title=line.title,
         symbol=line.tensor.name,
-        latex=f"{line.tensor.name} = {latex(line.equation)}",
+        latex=statement(line.tensor, line.equation),
         symbolic=symbolic,
         shape=tuple(int(value_of(size, sizes)) for size in symbolic) if fused else op.outputs[found.output].shape,
         error=proof.error,
@@ -198,7 +217,16 @@ def _step(found: Found, ops, solution: Solution | None, sizes, same, value) -> S
         product=_product(line, sizes),
         dtype=op.outputs[found.output].dtype,
         wrong=proof.wrong,
+        names=_names(line),
+        pending=later and not fused,
     )
+
+
+@lru_cache(maxsize=4096)
+def _names(line: Line) -> tuple[Name, ...]:
+    """The inputs and parameters that the equation names."""
+    outside = (one for one in tensors(line.equation) if one.key.startswith(("input ", "parameter ")))
+    return tuple(Name(one.name, one.key, one.transposed) for one in outside)
 
 
 def _product(line: Line, sizes) -> tuple[Operand, Operand, Operand] | None:
@@ -235,15 +263,3 @@ def _symbols(sizes: dict[str, int], derived: dict[str, str]) -> tuple[Symbol, ..
         Symbol(name, MEANINGS.get(name, "an axis that the caller named"), value, derived.get(name, ""))
         for name, value in sizes.items()
     )
-
-
-def _copied(output):
-    if isinstance(output, torch.Tensor):
-        return output.detach().clone()
-    if isinstance(output, dict):
-        return {key: _copied(value) for key, value in output.items()}
-    if isinstance(output, tuple) and hasattr(output, "_fields"):
-        return type(output)(*map(_copied, output))
-    if isinstance(output, (list, tuple)):
-        return type(output)(map(_copied, output))
-    return output

@@ -10,12 +10,13 @@ import copy
 from collections.abc import Iterator
 
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 import tracer
-from tracer import cost, sources
+from tracer import checks, cost, sources
+from tracer.attention.chain import sinks
+from tracer.checks.plain import Transparent
 from tracer.model import Inputs, Model
 from tracer.probe import UNKNOWN, value_of
 from tracer.prove import relative_error
@@ -28,13 +29,6 @@ OPENED = 1e-4
 
 ROWS = 1e-5
 """Largest difference of the sum of an attention row from 1."""
-
-
-class Transparent(TorchFunctionMode):
-    """Does nothing: while any such mode is active, PyTorch's fused fast paths are closed for this thread."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
 
 
 def verify(name: str) -> dict[str, object]:
@@ -53,7 +47,7 @@ def report(model: Model) -> dict[str, object]:
     """The report on a model, run on its own sample without gradients."""
     with torch.no_grad():
         inputs = model.inputs()
-        traced = _seeded(model.trace, primitives=True, keep=AT_HAND)
+        traced = _seeded(model.trace, primitives=True, keep=AT_HAND).prove()
         with Transparent():
             closed = _seeded(model.net, *inputs, **inputs.named)
         fast = _seeded(model.net, *inputs, **inputs.named)
@@ -76,6 +70,7 @@ def report(model: Model) -> dict[str, object]:
     }
     problems = [*_open(traced), *_sizes(traced), *_unproven(steps)]
     problems += [*_cost(traced, model, inputs), *_attention(traced), *_primitives(traced)]
+    problems += checks.problems(model, inputs, traced)
     if model.spec.whole and traced.coverage < 1:
         problems.append(f"the steps cover {traced.coverage:.1%} of the computing ops, expected all")
     return to_json.plain(result | ({"problems": problems} if problems else {}))
@@ -157,8 +152,10 @@ def _line(op: Op) -> str:
 
 
 def _unproven(steps: list[Step]) -> Iterator[str]:
-    """Each step whose equation is not proven, with what is known of why."""
+    """Each step whose equation or shape is not proven, with what is known of why."""
     for step in steps:
+        if UNKNOWN in step.symbolic:
+            yield f"step {step.id!r} has the shape [{', '.join(step.symbolic)}], expected a symbol for each size"
         if step.verdict == "disproven":
             where = f"; the first wrong cell is {list(step.wrong)}" if step.wrong is not None else ""
             yield f"step {step.id!r} is off by {step.error:.2g}, expected at most {step.tolerance:g}{where}"
@@ -238,9 +235,10 @@ def _attention(trace: Trace) -> Iterator[str]:
         if record.problem:
             yield f"{where}: {record.problem}"
             continue
-        off = (trace.attention(number, part=record.part).sum(dim=-1) - 1).abs().max().item()
-        if not off <= ROWS:
-            yield f"{where}: its rows sum to 1 only within {off:.1e}"
+        sums = trace.attention(number, part=record.part).sum(dim=-1)
+        over = sums.max().item() - 1 if sinks(record.chain) else (sums - 1).abs().max().item()
+        if not over <= ROWS:
+            yield f"{where}: its rows sum to 1 only within {over:.1e}"
 
 
 def _primitives(trace: Trace) -> Iterator[str]:

@@ -18,6 +18,10 @@ from tracer.quoting import shortened
 from tracer.record import Trace
 
 PLAIN = {"displayModeBar": False}
+BYTES = (
+    "There is no tokenizer here{why}: the {count} bytes of the text stand in for its tokens, and the answer is a "
+    "token’s number, for which there is no text."
+)
 
 
 def show(trace: Trace, beside) -> None:
@@ -92,11 +96,7 @@ def _next(result, trace, below) -> None:
     bare = result.get("stand_in") == "bytes"
     if bare:
         why = ", for the name of a family brings none" if unlearned(trace) else ""
-        st.info(
-            f"There is no tokenizer here{why}: the {len(result['text'])} bytes of the text stand in for its tokens, "
-            "and the answer is a token’s number, for which there is no text.",
-            icon=":material/abc:",
-        )
+        st.info(BYTES.format(why=why, count=len(result["text"])), icon=":material/abc:")
     said = first if bare else repr(answers.shown(first))
     title = f"Most probable next: {said}"
     _bars(trace, title, result["tokens"], result["probabilities"], f"next {unit}", f"{unit}s", _vocabulary(trace))
@@ -105,10 +105,13 @@ def _next(result, trace, below) -> None:
 
 
 def _tokens(result, trace, below) -> None:
-    given, said = (shortened("".join(result[name]), FREE_TEXT) for name in ("text", "tokens"))
+    unit, between = result.get("unit", "token"), " " if "unit" in result else ""  # characters stand without spaces
+    given, said = (shortened(between.join(result[name]), FREE_TEXT) for name in ("text", "tokens"))
     st.subheader("The answer")
+    if result.get("stand_in") == "bytes":
+        st.info(BYTES.format(why="", count=len(result["text"])), icon=":material/abc:")
     st.code(f"{given}\n→\n{said}", language=None)
-    said = "What goes in, and below it the most probable token at each place."
+    said = f"What goes in, and below it the most probable {shortened(str(unit))} at each place."
     if (pad := result.get("pad")) and pad in result["text"]:
         said += f" A text that is too short is filled up with “{pad}”."
     place = int(np.argmin(result["probabilities"]))
@@ -277,7 +280,22 @@ def _embedding(result, trace, below) -> None:
     )
 
 
+def _none(result, trace, below) -> None:
+    st.subheader("No answer")
+    lacks = list(result["lacks"])
+    said = ", ".join(shortened(str(name)) for name in lacks[:4]) + (
+        f" and {len(lacks) - 4} others" if len(lacks) > 4 else ""
+    )
+    st.markdown(
+        plain(
+            f"The files of this checkpoint lack {said}. There the numbers are seeded random ones, so what the head "
+            "gives means nothing, and it is not shown."
+        )
+    )
+
+
 FORMS: dict[str, Callable] = {
+    "none": _none,
     "classes": _classes,
     "next": _next,
     "tokens": _tokens,

@@ -94,7 +94,7 @@ def _equal(found: Measured, error: float) -> str:
 
 
 def _off(error: float) -> str:
-    return "bit for bit" if error == 0 else f"up to {scientific(error)}"
+    return "in every value" if error == 0 else f"up to {scientific(error)}"
 
 
 def _opposite(share: float) -> str:

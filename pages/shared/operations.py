@@ -35,6 +35,8 @@ def totals(trace: Trace) -> None:
         st.metric("of these, computing", f"{computing:,}")
         st.metric("parameters", amount(trace.params))
         st.metric("matrix products", amount(trace.flops, "FLOP"), help=texts.COUNTED)
+    if trace.uncounted:
+        st.caption(texts.plain(texts.uncounted(trace)))
 
 
 def zoom(trace: Trace) -> str:
@@ -197,15 +199,22 @@ def _makers(trace: Trace, op: Op) -> None:
 
 
 def _cost(op: Op) -> None:
+    solved = any(tensor.symbolic for tensor in (*op.inputs, *op.outputs))
     for name, value, formula in (
         ("parameters first used here", op.params, op.params_symbolic),
         ("FLOP", op.flops, op.flops_symbolic),
     ):
+        if value is None:
+            st.markdown(f"{name}: **not counted**")
+            continue
         symbols = f" $= {notation.latex(formula)}$" if value and formula not in ("?", str(value)) else ""
+        symbols += ", not known in symbols" if value and formula == "?" and solved else ""
         st.markdown(f"**{value:,}** {name}{symbols}")
     if op.parameters:
         st.caption(texts.plain("Parameters: " + shortened(", ".join(op.parameters), 1000)))
-    if not op.flops and category(op.op) in COMPUTING:
+    if op.flops is None:
+        st.caption("It may multiply matrices, and there is no formula for how often.")
+    elif not op.flops and category(op.op) in COMPUTING:
         st.caption("Counted are products of matrices only, as everywhere in the field: 2 FLOP per multiply-add.")
 
 

@@ -19,6 +19,7 @@ from tracer.figures.colours import STREAMLIT
 from tracer.figures.labels import scientific, shape_numbers, symbol_text
 from tracer.quoting import quoted
 from tracer.record import Op, Step, Trace
+from tracer.views.rows import flops
 
 
 def parts(trace: Trace) -> dict[str, list[Step]]:
@@ -104,6 +105,8 @@ def equation(step: Step) -> None:
         shape = f"\\in {notation.shape_latex(step.symbolic)} = [{numbers}]" if step.shape else "\\text{ is a scalar}"
         st.markdown(f"${step.symbol} {shape}$", width="content")
         copy_button("Copy LaTeX", step.latex, key="copy")
+    if step.names:
+        st.caption(texts.in_the_code(step.names))
 
 
 def source_lines(trace: Trace, step: Step) -> dict[str, dict[int, str]]:
@@ -121,7 +124,7 @@ def reasons(trace: Trace, step: Step) -> None:
     if step.why:
         st.markdown(texts.prose(step.why))
     verdicts.box(step.verdict, texts.proof(step))
-    if step.note and step.error is not None:
+    if step.note and (step.error is not None or step.pending):
         st.info(texts.prose(step.note), icon=":material/edit_note:")
     for file, lines in source_lines(trace, step).items():
         st.text(f"{file}, {'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines))}")
@@ -233,12 +236,13 @@ def product(trace: Trace, step: Step) -> None:
 
 def operations(ops: Sequence[Op]) -> None:
     """Ops as a table: what ran where, shapes in and out, cost."""
+    counted = all(op.flops is not None for op in ops[:ROWS])
     rows = [
         {
             "op": op.index,
             "name": op.op,
             "parameters": op.params,
-            "FLOP": op.flops,
+            "FLOP": op.flops if counted else flops(op),
             "module": op.module,
             "source": f"{op.source.file.rsplit('/', 1)[-1]}:{op.source.line}" if op.source else "",
             "inputs": "  ".join(shape_numbers(one.shape) for one in op.inputs),
@@ -249,7 +253,8 @@ def operations(ops: Sequence[Op]) -> None:
     ]
     widths = {"op": 50, "name": 110, "inputs": 165, "outputs": 110, "in symbols": 130, "module": 140, "source": 95}
     columns = {name: st.column_config.Column(width=width) for name, width in widths.items()}
-    columns |= {name: st.column_config.NumberColumn(width=88, format="localized") for name in ("parameters", "FLOP")}
+    numbers = ("parameters", "FLOP") if counted else ("parameters",)
+    columns |= {name: st.column_config.NumberColumn(width=88, format="localized") for name in numbers}
     st.dataframe(
         pd.DataFrame(rows),
         hide_index=True,

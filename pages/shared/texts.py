@@ -1,18 +1,28 @@
 """Sentences that more than one place shows, or that need some counting to say."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pages.shared.session import View
 from tracer import models, notation, notes
+from tracer.attention import windows
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
-from tracer.record import AttentionRecord, Step, Trace
+from tracer.record import AttentionRecord, Name, Step, Trace
+from tracer.views import rows
 
+AFTER = 4
+"""Ops between softmax and values that a page names, and layers that differ in them."""
 COUNTED = (
     "Matrix products, convolutions and fused attention, at 2 FLOP for each multiply-add. "
     "Norms, softmax and sums are not counted."
 )
+
+
+def uncounted(trace: Trace) -> str:
+    """Which operations the arithmetic of a run lacks."""
+    said = rows.uncounted(trace)
+    return f"{said[0].upper()}{said[1:]}. They may multiply matrices, and there is no formula for how often."
 
 
 def plain(text: str) -> str:
@@ -39,6 +49,12 @@ def prose(text: str) -> str:
         return rf"$\sqrt{{{name}}}$" if found[1] else f"${name}$"
 
     return re.sub(r"(√?)\b(d_k|d_ff)\b", size, plain(notes.spelled(text)))
+
+
+def in_the_code(names: Sequence[Name]) -> str:
+    """What the code calls the letters of an equation that no step makes; `.T` is a matrix read transposed."""
+    said = [f"${name.symbol}$ is `{name.of.partition(' ')[2]}{'.T' * name.transposed}`" for name in names]
+    return f"In the code, {', '.join(said)}."
 
 
 def title(model: str) -> str:
@@ -72,6 +88,47 @@ def too_large(record: AttentionRecord) -> str:
         f"This attention has {record.queries:,} queries × {record.keys:,} keys, which is more than a page can show. In "
         f"Python, `trace.attention(layer={record.layer}, query=0)` gives one row of it."
     )
+
+
+def lost(trace: Trace) -> list[str]:
+    """Why attention of the run can't be shown."""
+    said = {}
+    for record in trace.attentions:
+        if record.problem:
+            said.setdefault((record.part, record.problem), []).append(record.layer)
+    return [
+        plain(f"The attention of {_blocks(layers)}{f' of {part!r}' if part else ''} can’t be shown: {problem}.")
+        for (part, problem), layers in list(said.items())[:AFTER]
+    ]
+
+
+def beside(trace: Trace, records: Sequence[AttentionRecord]) -> list[str]:
+    """What has to be known of attention besides its weights: what was done to them later, and what they are of."""
+    said = []
+    if parted := [layer for layer, record in enumerate(records) if windows(trace, record) > 1]:
+        counts = sorted({windows(trace, records[layer]) for layer in parted})
+        many = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+        said.append(f"In {_blocks(parted)}, tokens attend inside windows, {many} in all. Shown is the first.")
+    for after in list(dict.fromkeys(record.after for record in records if record.after))[:AFTER]:
+        which = _blocks([layer for layer, record in enumerate(records) if record.after == after])
+        said.append(
+            f"In {which}, the model changed the weights after the softmax, before they took the values "
+            f"({', '.join(after[:AFTER])}). Shown is what the softmax gave."
+        )
+    if channels := [layer for layer, record in enumerate(records) if record.over == "channels"]:
+        said.append(f"In {_blocks(channels)}, queries and keys are channels and not tokens.")
+    if sinks := [layer for layer, record in enumerate(records) if any(name == "cat" for name, _ in record.chain)]:
+        said.append(f"In {_blocks(sinks)}, a part of each row goes to no key (a sink), so a row sums to less than 1.")
+    return [plain(sentence) for sentence in said]
+
+
+def _blocks(layers: Sequence[int]) -> str:
+    """Blocks by their numbers, counted from 1."""
+    if len(layers) == 1:
+        return f"block {layers[0] + 1}"
+    if list(layers) == list(range(layers[0], layers[-1] + 1)):
+        return f"blocks {layers[0] + 1} to {layers[-1] + 1}"
+    return "blocks " + ", ".join(str(layer + 1) for layer in layers)
 
 
 def unlearned(trace: Trace) -> bool:
@@ -117,6 +174,8 @@ def _figure(value: float) -> str:
 
 def proof(step: Step) -> str:
     """What was compared for a step, how well it agreed, and how far apart the two may be."""
+    if step.verdict == "pending":
+        return "Not proven yet: the equation of this step has not been executed on the traced tensors."
     if step.error is None:
         reason = f" {prose(step.note)}" if step.note else ""
         return f"Not executed for this step.{reason}"
@@ -128,7 +187,7 @@ def proof(step: Step) -> str:
             f"largest difference {scientific(step.error)} of the largest value; {allowed}.{where}"
         )
     if step.error == 0:
-        return "The equation was executed on the traced tensors and gives the model’s tensor bit for bit."
+        return "The equation was executed on the traced tensors and gives exactly the model’s values."
     return (
         "The equation was executed on the traced tensors and compared with what the model computed: "
         f"largest difference {scientific(step.error)} of the largest value; {allowed}."

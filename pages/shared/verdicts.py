@@ -2,7 +2,11 @@
 
 import streamlit as st
 
-_BOXES = {"proven": (st.success, "verified"), "disproven": (st.error, "dangerous")}
+_BOXES = {
+    "proven": (st.success, "verified"),
+    "disproven": (st.error, "dangerous"),
+    "pending": (st.info, "hourglass_empty"),
+}
 
 
 def box(verdict: str, said: str) -> None:

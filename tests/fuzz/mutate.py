@@ -125,6 +125,8 @@ def formula(chance: Random, deep: int = 4) -> str:
         "({})**16",
         "({})**({})",
         "sqrt({})",
+        "floor({}/7)",
+        "ceiling({})",
         "-{}",
         "({})**-3",
         "{}({})",

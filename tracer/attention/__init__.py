@@ -66,9 +66,20 @@ def weights(trace: Trace, layer: int, head: int | None = None, query: int | None
     q, k = (_heads_first(trace.values[key], record) for key in (record.q, record.k))
     rows = list(range(record.queries)) if query is None else [_within(query, record.queries, "query")]
     result = softmax_rows(q, k, record.chain, rows, trace.values.get)
+    result = result.flatten(0, -4) if result.dim() > 4 else result  # windows, say, are items of the batch
     if query is not None:
         result = result[..., 0, :]
     return result if head is None else result[:, _within(head, record.heads, "head")]
+
+
+def windows(trace: Trace, record: AttentionRecord) -> int:
+    """In how many windows the attention of each input ran; 1 where every query sees the whole sequence."""
+    q = trace.values.get(record.q)
+    given = [t.shape[0] for op in trace.ops for t in op.inputs if t.shape and str(t.maker).startswith("input ")]
+    if q is None or not given:
+        return 1
+    items = q.shape[:-3].numel() if q.ndim > 3 else q.shape[0] // record.heads
+    return 1 if items in given or items % given[0] else items // given[0]
 
 
 def rollout(trace: Trace, *, part: str | None = None, start: int = 0, steps: bool = False) -> torch.Tensor:
@@ -78,8 +89,12 @@ def rollout(trace: Trace, *, part: str | None = None, start: int = 0, steps: boo
     """
     import torch
 
-    product, every = None, []
-    for layer in range(start, len(layers(trace, part))):
+    product, every, records = None, [], layers(trace, part)
+    for layer in range(start, len(records)):
+        if records[layer].over != "tokens":
+            raise ValueError(f"layer {layer} attends from channel to channel, which a rollout over tokens can't carry")
+        if windows(trace, records[layer]) > 1:
+            raise ValueError(f"layer {layer} attends inside windows, which a rollout over all tokens can't carry")
         mean = weights(trace, layer, part=part).mean(dim=1)
         mixed = (mean + torch.eye(mean.shape[-1], dtype=mean.dtype)) / 2
         product = mixed if product is None else mixed @ product

@@ -6,9 +6,20 @@ Every file of this folder that defines nodes is found by itself; its nodes are i
 from importlib import import_module
 from pkgutil import iter_modules
 
-from tracer.equations.node import Node, ShapeError, Tensor, execute, infer, latex, parameter, tensors, weight
+from tracer.equations.node import (
+    Node,
+    ShapeError,
+    Tensor,
+    execute,
+    infer,
+    latex,
+    parameter,
+    statement,
+    tensors,
+    weight,
+)
 
-__all__ = ["Node", "ShapeError", "Tensor", "execute", "infer", "latex", "parameter", "tensors", "weight"]
+__all__ = ["Node", "ShapeError", "Tensor", "execute", "infer", "latex", "parameter", "statement", "tensors", "weight"]
 
 for _file in iter_modules(__path__):
     _module = import_module(f"{__name__}.{_file.name}")

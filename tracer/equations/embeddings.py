@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sympy
 
-from tracer.equations.node import Node, ShapeError
+from tracer.equations.node import Node, ShapeError, below
 
 
 class FirstOf(Node):
@@ -15,7 +15,7 @@ class FirstOf(Node):
 
     def _latex(self, printer):
         tokens = printer._print(self.args[0])
-        return rf"\min\left\{{ j : {tokens}_j = {printer._print(self.args[1])} \right\}}"
+        return rf"\min\left\{{ j : {below(tokens, 'j')} = {printer._print(self.args[1])} \right\}}"
 
     def infer(self, same, shape):
         return shape[:-1]

@@ -10,14 +10,16 @@ from tracer.equations.node import Node, ShapeError
 class Unfold(Node):
     """The unfold operator: `[B, C, H, W]` to `[B, N, CP²]`, patches in raster order, each flattened channels-first.
 
-    `Unfold(image, P)` is what `torch.nn.functional.unfold` gives, transposed; `Patches` flattens channels-last.
+    `Unfold(image, P)` is what `torch.nn.functional.unfold` gives, transposed. It is printed with the order of a patch's
+    numbers, chw: channel, row, column; `Patches` flattens channels-last, hwc.
     """
 
     def __new__(cls, image, side):
         return super().__new__(cls, image, sympy.sympify(side))
 
     def _latex(self, printer):
-        return rf"\mathcal{{U}}\left({printer._print(self.args[0])}\right)"
+        image, side = map(printer._print, self.args)
+        return rf"\mathcal{{U}}^{{\mathrm{{chw}}}}_{{{side}}}\left({image}\right)"
 
     def infer(self, same, shape):
         if len(shape) < 3:
@@ -40,7 +42,7 @@ class RowsFrom(Node):
         return super().__new__(cls, sequence, sympy.sympify(start))
 
     def _latex(self, printer):
-        return rf"{{{self.args[0].inside(printer)}}}_{{[:,\,{printer._print(self.args[1])}:]}}"
+        return rf"{{{self.args[0].inside(printer)}}}_{{[{printer._print(self.args[1])}:]}}"
 
     def infer(self, same, shape):
         return (*shape[:-2], shape[-2] - self.args[1], shape[-1])
@@ -76,7 +78,7 @@ class Fold(Node):
         return super().__new__(cls, cells, sympy.sympify(side))
 
     def _latex(self, printer):
-        return rf"\mathcal{{U}}^{{-1}}_{{{printer._print(self.args[1])}}}\left({printer._print(self.args[0])}\right)"
+        return rf"\operatorname{{fold}}_{{{printer._print(self.args[1])}}}\left({printer._print(self.args[0])}\right)"
 
     def infer(self, same, shape):
         rows, columns, numbers = shape[-3:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sympy
 
-from tracer.equations.node import Node, ShapeError
+from tracer.equations.node import Node, ShapeError, below
 
 
 class Take(Node):
@@ -48,10 +48,12 @@ class Repeat(Node):
 class Put(Node):
     """Tokens at their places, others elsewhere: `Put(M, π, X)` has row i of X at place π_i, and M's rows else."""
 
+    cells = "[j]"
+
     def _latex(self, printer):
         others, numbers, tokens = (operand.inside(printer) for operand in self.operands)
-        placed = rf"{{{tokens}}}_{{[\,i\,]}} & j = {{{numbers}}}_i"
-        return rf"\begin{{cases}} {placed} \\ {{{others}}}_{{[\,j\,]}} & \text{{else}} \end{{cases}}"
+        placed = rf"{below(tokens, '[i]')} & j = {below(numbers, 'i')}"
+        return rf"\begin{{cases}} {placed} \\ {below(others, '[j]')} & \text{{else}} \end{{cases}}"
 
     def infer(self, same, others, numbers, tokens):
         if not all(map(same, (*numbers, others[-1]), tokens)):

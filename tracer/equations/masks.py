@@ -5,6 +5,7 @@ from __future__ import annotations
 import sympy
 
 from tracer.equations.node import Node, ShapeError
+from tracer.notation import number
 
 
 class CausalMask(Node):
@@ -13,11 +14,13 @@ class CausalMask(Node):
     `CausalMask(S, lowest)` has another number than -∞: some libraries add the lowest one of float32.
     """
 
+    cells = "ij"
+
     def __new__(cls, length, *lowest):
         return super().__new__(cls, sympy.sympify(length), *map(sympy.Float, lowest))
 
     def _latex(self, printer):
-        lowest = r"-\infty" if len(self.args) == 1 else rf"{float(self.args[1]):.1e}".replace("e+", r"\cdot 10^{") + "}"
+        lowest = r"-\infty" if len(self.args) == 1 else number(float(self.args[1]))
         return rf"\begin{{cases}} 0 & j \le i \\ {lowest} & j > i \end{{cases}}"
 
     def infer(self, same):
@@ -34,6 +37,10 @@ class CausalMask(Node):
 
 class Provided(Node):
     """A mask that the code takes only where a number it looked at is 1; without that nothing is known of it."""
+
+    @property
+    def cells(self):
+        return self.args[0].cells
 
     def _latex(self, printer):
         mask, condition = map(printer._print, self.args)
@@ -54,12 +61,14 @@ class PrefixMask(Node):
     Source: Raffel et al. 2020, section 3.2.1. `PrefixMask(S, n)`.
     """
 
+    cells = "ij"
+
     def __new__(cls, length, prefix):
         return super().__new__(cls, sympy.sympify(length), sympy.sympify(prefix))
 
     def _latex(self, printer):
         prefix = printer._print(self.args[1])
-        return rf"\begin{{cases}} 0 & j \le i \text{{ or }} j \le {prefix} \\ -\infty & \text{{else}} \end{{cases}}"
+        return rf"\begin{{cases}} 0 & j \le i \text{{ or }} j < {prefix} \\ -\infty & \text{{else}} \end{{cases}}"
 
     def infer(self, same):
         return (self.args[0], self.args[0])

@@ -29,6 +29,8 @@ class Node(sympy.Expr):
     is_commutative = False
     loose = False
     """Whether the node needs brackets inside a product."""
+    cells = ""
+    """What stands below the name of what the equation makes where it says one cell or one row: "ij", or "[j]"."""
 
     @property
     def operands(self) -> tuple[Node, ...]:
@@ -121,6 +123,19 @@ def parameter(latex: str, shape: tuple, path: str) -> Tensor:
 def latex(node: sympy.Basic) -> str:
     """LaTeX of a node or an equation, in reading order."""
     return SizePrinter().doprint(node)
+
+
+def statement(made: Tensor, node: Node) -> str:
+    """The whole line `made = node` as it is printed, with the indices of its cells."""
+    return f"{below(made.name, node.cells) if node.cells else made.name} = {latex(node)}"
+
+
+def below(name: str, indices: str) -> str:
+    r"""A name with indices below it: `\mathbf{M}_{ij}`; in braces where it has something there already, or where a row
+    is meant, `{\mathbf{Y}}_{[\,j\,]}`."""
+    if indices.startswith("["):
+        return rf"{{{name}}}_{{[\,{indices[1:-1]}\,]}}"
+    return rf"{{{name}}}_{{{indices}}}" if "_" in name else rf"{name}_{{{indices}}}"
 
 
 def equal(a: sympy.Expr, b: sympy.Expr) -> bool:

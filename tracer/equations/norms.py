@@ -5,6 +5,7 @@ from __future__ import annotations
 import sympy
 
 from tracer.equations.node import Node, broadcast
+from tracer.notation import number
 
 
 class LayerNorm(Node):
@@ -20,7 +21,7 @@ class LayerNorm(Node):
 
     def _latex(self, printer):
         x, gamma, *beta = (operand.inside(printer) for operand in self.operands)
-        deviation = rf"\sqrt{{\sigma^2({x}) + \epsilon}}"
+        deviation = rf"\sqrt{{\sigma^2({x}) + {number(float(self.args[0]))}}}"
         return rf"\frac{{{x} - \mu({x})}}{{{deviation}}} \odot {' + '.join([gamma, *beta])}"
 
     def infer(self, same, *shapes):
@@ -43,7 +44,8 @@ class RMSNorm(Node):
 
     def _latex(self, printer):
         x, gamma = (operand.inside(printer) for operand in self.operands)
-        return rf"\frac{{{x}}}{{\sqrt{{\operatorname{{mean}}({x}^2) + \epsilon}}}} \odot {gamma}"
+        mean = rf"\operatorname{{mean}}({{{x}}}^2) + {number(float(self.args[0]))}"
+        return rf"\frac{{{x}}}{{\sqrt{{{mean}}}}} \odot {gamma}"
 
     def infer(self, same, *shapes):
         return broadcast(same, *shapes)

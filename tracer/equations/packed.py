@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sympy
 
-from tracer.equations.node import Node, ShapeError
+from tracer.equations.node import Node, ShapeError, below
 
 
 class Unrolled(Node):
@@ -93,7 +93,7 @@ class Part(Node):
         return super().__new__(cls, tensor, sympy.sympify(index))
 
     def _latex(self, printer):
-        return rf"{{{self.args[0].inside(printer)}}}_{{[{printer._print(self.args[1])}]}}"
+        return rf"\operatorname{{part}}_{{[{printer._print(self.args[1])}]}}\left({printer._print(self.args[0])}\right)"
 
     def infer(self, same, shape):
         return shape[1:]
@@ -103,12 +103,19 @@ class Part(Node):
 
 
 class Swapped(Node):
-    """The first two axes exchanged: `[B, S, D]` to `[S, B, D]`, the layout inside `nn.MultiheadAttention`."""
+    """The first two axes exchanged: `Swapped(X, B, S)` makes `[B, S, D]` to `[S, B, D]`, the layout inside
+    `nn.MultiheadAttention`."""
+
+    def __new__(cls, tensor, first, second):
+        return super().__new__(cls, tensor, sympy.sympify(first), sympy.sympify(second))
 
     def _latex(self, printer):
-        return rf"{{{self.args[0].inside(printer)}}}^{{B \leftrightarrow S}}"
+        first, second = map(printer._print, self.args[1:])
+        return rf"{{{self.args[0].inside(printer)}}}^{{{first} \leftrightarrow {second}}}"
 
     def infer(self, same, shape):
+        if not all(map(same, shape[:2], self.args[1:])):
+            raise ShapeError(f"{shape} has no axes {self.args[1]} and {self.args[2]} in front")
         return (shape[1], shape[0], *shape[2:])
 
     def run(self, size, tensor):
@@ -138,6 +145,10 @@ class Stacked(Node):
 
     def __new__(cls, tensor, *sizes):
         return super().__new__(cls, tensor, *map(sympy.sympify, sizes))
+
+    @property
+    def cells(self):
+        return self.args[0].cells
 
     def _latex(self, printer):
         return printer._print(self.args[0])
@@ -172,7 +183,8 @@ class OneRun(Node):
 
     def _latex(self, printer):
         place = printer._print(self.args[0])
-        return rf"\left[\,{place}_{{j}} - {place}_{{j-1}} = 1 \text{{ for all }} j\,\right]"
+        one, before = below(place, "j"), below(place, "j - 1")
+        return rf"\left[\,{one} - {before} = 1 \text{{ for all }} j\,\right]"
 
     def infer(self, same, shape):
         return ()

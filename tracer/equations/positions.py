@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sympy
 
-from tracer.equations.node import Node, ShapeError
+from tracer.equations.node import Node, ShapeError, below
 
 
 class Sinusoids(Node):
@@ -13,14 +13,14 @@ class Sinusoids(Node):
     Source: Vaswani et al. 2017, section 3.5.
     """
 
+    cells = "ij"
+
     def __new__(cls, length, width):
         return super().__new__(cls, sympy.sympify(length), sympy.sympify(width))
 
     def _latex(self, printer):
         angle = rf"\left(i \,/\, 10000^{{2k/{printer._print(self.args[1])}}}\right)"
-        return (
-            rf"\begin{{cases}} \sin{angle} & \text{{column }} 2k \\ \cos{angle} & \text{{column }} 2k+1 \end{{cases}}"
-        )
+        return rf"\begin{{cases}} \sin{angle} & j = 2k \\ \cos{angle} & j = 2k + 1 \end{{cases}}"
 
     def infer(self, same):
         return self.args
@@ -39,6 +39,8 @@ class Distances(Node):
 
     Source: Shaw et al. 2018, section 3.2. `Distances(S, R)`.
     """
+
+    cells = "ij"
 
     def __new__(cls, length, reach):
         return super().__new__(cls, sympy.sympify(length), sympy.sympify(reach))
@@ -61,9 +63,11 @@ class Distances(Node):
 class AtDistance(Node):
     """`Y_{i, C_ij}`: one number per distance becomes one per pair; `[…, S, 2R+1]` and `[S, S]` to `[…, S, S]`."""
 
+    cells = "ij"
+
     def _latex(self, printer):
         values, distances = self.args
-        return rf"\left({printer._print(values)}\right)_{{i,\,{printer._print(distances)}_{{ij}}}}"
+        return rf"\left({printer._print(values)}\right)_{{i,\,{below(printer._print(distances), 'ij')}}}"
 
     def infer(self, same, values, distances):
         if not same(values[-2], distances[-2]):
@@ -80,12 +84,14 @@ class SumsByDistance(Node):
     `SumsByDistance(A, C, 2R+1)`.
     """
 
+    cells = "ic"
+
     def __new__(cls, weights, distances, count):
         return super().__new__(cls, weights, distances, sympy.sympify(count))
 
     def _latex(self, printer):
-        weights, distances = (printer._print(operand) for operand in self.operands)
-        return rf"\sum_{{j\,:\,{distances}_{{ij}} = c}} {weights}_{{ij}}"
+        weights, distances = (below(printer._print(operand), "ij") for operand in self.operands)
+        return rf"\sum_{{j\,:\,{distances} = c}} {weights}"
 
     def infer(self, same, weights, distances):
         return (*weights[:-1], self.args[2])

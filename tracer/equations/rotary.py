@@ -12,7 +12,8 @@ class Angles(Node):
 
     def _latex(self, printer):
         places, frequencies = map(printer._print, self.args)
-        return rf"\left[ {places}^{{\top}} {frequencies}\ ,\ {places}^{{\top}} {frequencies} \right]"
+        angles = rf"{places}^{{\top}}\,{frequencies}"
+        return rf"\left[{angles}\ ,\ {angles}\right]"
 
     def infer(self, same, places, frequencies):
         if len(frequencies) != 1:

@@ -10,6 +10,8 @@ from tracer.equations.node import Node, ShapeError, broadcast
 class Patches(Node):
     """The unfold operator: `[B, C, H, W]` to `[B, N, P²C]`, patches in raster order, each flattened channels-last.
 
+    It is printed with the order of a patch's numbers, hwc: row, column, channel.
+
     Source: Dosovitskiy et al. 2021, section 3.1.
     """
 
@@ -17,7 +19,8 @@ class Patches(Node):
         return super().__new__(cls, image, sympy.sympify(side))
 
     def _latex(self, printer):
-        return rf"\mathcal{{U}}_{{{printer._print(self.args[1])}}}\left({printer._print(self.args[0])}\right)"
+        image, side = map(printer._print, self.args)
+        return rf"\mathcal{{U}}^{{\mathrm{{hwc}}}}_{{{side}}}\left({image}\right)"
 
     def infer(self, same, shape):
         if len(shape) < 3:

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from tracer.attention import layers as of_part
-from tracer.attention import places, segments, unseen
+from tracer.attention import places, segments, unseen, windows
 from tracer.attention import rollout as over_blocks
 from tracer.figures.budget import drawn
 from tracer.figures.colours import MASK, table
@@ -28,14 +28,16 @@ PRODUCTS = 2 * 10**10
 
 
 def layers(trace: Trace, part: str | None = None) -> list[int]:
-    """The layers of a tower that can be laid over the photo: self-attention over its patches, all of one size, none
-    lost."""
+    """The layers of a tower that can be laid over the photo: self-attention of tokens over its patches, all of one
+    size, none lost."""
     records, patches = _records(trace, part), places(trace, part)
     if not patches:
         return []
     last = max(patches)
     sizes = [
-        (record.heads, record.keys) if record.queries == record.keys > last and not record.problem else None
+        (record.heads, record.keys)
+        if record.queries == record.keys > last and record.over == "tokens" and not record.problem
+        else None
         for record in records
     ]
     first = next((size for size in sizes if size), None)
@@ -81,8 +83,8 @@ def portion(
     return [layer], [next((head for head in heads if head == wanted.get("view")), "mean")]
 
 
-def _size(record: AttentionRecord) -> tuple[int, int, int]:
-    return record.heads, record.queries, record.keys
+def _size(record: AttentionRecord) -> tuple[int, int, int, str]:
+    return record.heads, record.queries, record.keys, record.over
 
 
 def rollout(trace: Trace, chosen: Sequence[int], part: str | None = None) -> np.ndarray | None:
@@ -92,6 +94,8 @@ def rollout(trace: Trace, chosen: Sequence[int], part: str | None = None) -> np.
     """
     records = _records(trace, part)
     sizes = {(record.queries, record.keys) for record in records}
+    # what channels mix, and what windows hold, no token hands on to all others
+    sizes |= {(0, 1) for record in records if record.over != "tokens" or windows(trace, record) > 1}
     whole = chosen and len(chosen) == len(records) and len(sizes) == 1 and len(set(*sizes)) == 1
     small = whole and 4 * records[0].keys ** 2 <= ROLLOUT and len(records) * records[0].keys ** 3 <= PRODUCTS
     small = small and all(drawn(trace, record) for record in records)
@@ -120,9 +124,11 @@ def pack(
     floats = [weights.ravel()] + ([as_array(rollout).ravel()] if rollout is not None else [])
     over, photo = _photo(trace, part) if chosen[0] in layers(trace, part) else ({}, b"")
     queries, keys = weights.shape[2:]
+    channels = [f"channel {i}" for i in range(max(queries, keys))]
+    channels = channels if _records(trace, part)[chosen[0]].over == "channels" else None
     header = over | {
-        "names": names(trace, part, max(queries, keys)),
-        "marks": labels(trace, part, max(queries, keys)),
+        "names": channels or names(trace, part, max(queries, keys)),
+        "marks": channels or labels(trace, part, max(queries, keys)),
         "others": others(trace, part) if over else [],
         "text": "text" in [segment.name for segment in segments(trace, part)],
         "edges": [segment.start for segment in segments(trace, part) if segment.start > 0],

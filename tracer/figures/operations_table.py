@@ -70,7 +70,7 @@ def _ops(trace: Trace) -> tuple[list[dict], list[dict]]:
                 shapes(op.inputs),
                 shapes(op.outputs),
                 op.params,
-                op.flops,
+                _flops([op]),
                 op.step or "",
                 place(op),
             ],
@@ -92,7 +92,7 @@ def _steps(trace: Trace) -> tuple[list[dict], list[dict]]:
                 symbol_text(step.symbol),
                 f"{notation.shape_text(step.symbolic)} = {shape_numbers(step.shape)}",
                 sum(ops[index].params for index in step.ops if index in ops),
-                sum(ops[index].flops for index in step.ops if index in ops),
+                _flops([ops[index] for index in step.ops if index in ops]),
                 len(step.ops),
                 _proof(step),
             ],
@@ -101,9 +101,17 @@ def _steps(trace: Trace) -> tuple[list[dict], list[dict]]:
     ]
 
 
+def _flops(ops: Sequence[Op]) -> int | list:
+    """The FLOPs of ops together; where some are not counted, a number to sort by and the text that is shown."""
+    sum_of = sum(op.flops or 0 for op in ops)
+    if all(op.flops is not None for op in ops):
+        return sum_of
+    return [sum_of, f"{sum_of:,}, some not counted" if sum_of else "not counted"]
+
+
 def _proof(step: Step) -> list:
     """A number to sort by and the text that is shown."""
-    if step.verdict == "recomputed":
+    if step.verdict in ("recomputed", "pending"):
         return ["", step.verdict]
     number, said = error(step.error)
     return [number, f"{said}: {step.verdict}" if step.verdict == "disproven" else said]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,10 @@ from tracer.inputs.images import centre_crop, to_array
 from tracer.inputs.surfaces import sample
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tracer.model import Inputs, Model
+    from tracer.record import Segment
 
 MEAN, STD = (0.5,), (0.2,)
 """How grey pixels are normalised where no card says otherwise."""
@@ -48,3 +52,12 @@ def surface_input(model: Model, image, text, given: dict[str, int]) -> Inputs:
     inputs.sizes, inputs.photo, inputs.crop = given, np.array(photo), crop
     inputs.segments = model.spec.segments({**sizes, **given})
     return inputs
+
+
+def placed(segments: tuple[Segment, ...], order: Sequence[int]) -> tuple[Segment, ...]:
+    """The segments with the places of their patches on those named "visible": the first patches of `order`, as many as
+    the segment has tokens."""
+    return tuple(
+        replace(segment, places=tuple(order[: segment.stop - segment.start])) if segment.name == "visible" else segment
+        for segment in segments
+    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import log
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from tracer.attention import layers
-from tracer.attention.chain import HIDDEN, hides, scores_rows
+from tracer.attention.chain import hides, own_columns, scores_rows, windowed
 from tracer.record import AttentionRecord, Segment, Trace
 
 if TYPE_CHECKING:
@@ -42,16 +43,37 @@ class Block(NamedTuple):
 
 
 def visible(trace: Trace, layer: int = 0, *, head: int = 0, part: str | None = None, batch: int = 0) -> torch.Tensor:
-    """Bool `[S_q, S_k]`: True where the query's score for the key was not masked, cell by cell, as it ran.
+    """Bool `[S_q, S_k]`: True where the key was open to the query, cell by cell, as the scores that ran show it.
 
     ValueError for a layer, head or input of the batch that the run does not have, or attention that can't be recovered.
     """
     record = _record(trace, layer, part)
-    scores = _scores(trace, record, record.chain, list(range(record.queries)))
-    for name, value, count in (("head", head, record.heads), ("batch", batch, scores.shape[0])):
+    cells = _open(trace, record, list(range(record.queries)))
+    for name, value, count in (("head", head, record.heads), ("batch", batch, cells.shape[0])):
         if not 0 <= value < count:
             raise ValueError(f"{name}={value} is outside of this run's {count}: 0 to {count - 1}")
-    return scores[batch, head] > HIDDEN
+    return cells[batch, head]
+
+
+def _open(trace: Trace, record: AttentionRecord, rows: list[int]) -> torch.Tensor:
+    """Which cells are open, `[B, h, rows, S_k]`.
+
+    A closed one has a weight below the resolution of its dtype, next to the highest of its row, whatever its score: it
+    would even with the highest score that the row has before the mask.
+    """
+    before, after = (_scores(trace, record, chain, rows) for chain in (_unmasked(trace, record), record.chain))
+    highest, (before, after) = after.amax(dim=-1, keepdim=True), (_own(one, trace, record) for one in (before, after))
+    most = before.amax(dim=-1, keepdim=True) + (after - before)
+    return most - highest >= log(torch.finfo(after.dtype).eps)  # a row that is closed as a whole compares as no number
+
+
+def _unmasked(trace: Trace, record: AttentionRecord):
+    """The recorded chain without the links that hide keys."""
+    return tuple(link for link in record.chain if not hides(link, trace.values.get))
+
+
+def _own(scores: torch.Tensor, trace: Trace, record: AttentionRecord) -> torch.Tensor:
+    return own_columns(scores, record.chain, record.keys, trace.values.get)
 
 
 def _record(trace: Trace, layer: int, part: str | None) -> AttentionRecord:
@@ -64,37 +86,36 @@ def _record(trace: Trace, layer: int, part: str | None) -> AttentionRecord:
 
 
 def _scores(trace: Trace, record: AttentionRecord, chain, rows: list[int]) -> torch.Tensor:
-    """Scores after the links of `chain`, `[B, h, rows, S_k]`."""
+    """Scores after the links of `chain`, `[B, h, rows, columns]`: the keys, and what the model put beside them."""
     q, k = trace.values[record.q], trace.values[record.k]
     scores = scores_rows(q, k, chain, rows, trace.values.get)
-    return scores.reshape(-1, record.heads, len(rows), record.keys)
+    return scores.reshape(-1, record.heads, *scores.shape[-2:])
 
 
-def row(trace: Trace, query: int, layer: int = 0, *, head: int = 0, part: str | None = None) -> Row:
-    """What the mask did to one query, for the first input of the batch: scores before it, the mask, weights after it.
+def row(trace: Trace, query: int, layer: int = 0, *, head: int = 0, part: str | None = None, batch: int = 0) -> Row:
+    """What the mask did to one query of an input of the batch: scores before it, the mask, weights after it.
 
     Each is `[S_k]`. The scores before are the recorded chain without its masking links.
     """
-    record, weights = _record(trace, layer, part), trace.attention(layer, head, query, part=part)[0]
-    chain = tuple(link for link in record.chain if not hides(link, trace.values.get))
-    before = _scores(trace, record, chain, [query])[0, head, 0]
-    after = _scores(trace, record, record.chain, [query])[0, head, 0]
+    record, weights = _record(trace, layer, part), trace.attention(layer, head, query, part=part)[batch]
+    before = _own(_scores(trace, record, _unmasked(trace, record), [query]), trace, record)[batch, head, 0]
     hidden = torch.full_like(before, float("-inf"))
-    return Row(before, torch.where(after > HIDDEN, torch.zeros_like(before), hidden), weights)
+    open = _open(trace, record, [query])[batch, head, 0]
+    return Row(before, torch.where(open, torch.zeros_like(before), hidden), weights)
 
 
-def rows(trace: Trace, layer: int = 0, *, head: int = 0, part: str | None = None) -> Rows:
-    """What the attention weights of one head keep to, for the first input of the batch, summed in float64."""
-    weights = trace.attention(layer, head, part=part)[0].double()
-    closed = weights[~visible(trace, layer, head=head, part=part)]
+def rows(trace: Trace, layer: int = 0, *, head: int = 0, part: str | None = None, batch: int = 0) -> Rows:
+    """What the attention weights of one head keep to, for an input of the batch, summed in float64."""
+    weights = trace.attention(layer, head, part=part)[batch].double()
+    closed = weights[~visible(trace, layer, head=head, part=part, batch=batch)]
     return Rows(float((weights.sum(dim=-1) - 1).abs().max()), float(closed.max()) if len(closed) else None)
 
 
 def kind(cells: torch.Tensor) -> str:
-    """What mask bool `[S, S]` is: "bidirectional", "causal", "prefix", "padded", or "other".
+    """What mask bool `[S, S]` is: "bidirectional", "causal", "prefix", "padded", "windows", or "other".
 
     A prefix mask is causal but for its first n tokens, 1 < n < S, which see each other fully. In a padded one the
-    same last keys are hidden from every query.
+    same last keys are hidden from every query. Windows are groups of tokens that see only themselves.
     """
     queries, keys = cells.shape
     if bool(cells.all()):
@@ -110,7 +131,7 @@ def kind(cells: torch.Tensor) -> str:
     count = int(cells[0].sum())
     if torch.equal(cells, (torch.arange(keys) < count).expand_as(cells)):
         return "padded"
-    return "other"
+    return "windows" if windowed(~cells) else "other"
 
 
 def blocks(cells: torch.Tensor, segments: tuple[Segment, ...]) -> tuple[Block, ...]:

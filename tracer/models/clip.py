@@ -188,9 +188,16 @@ def ending(page: Page, x: Tensor, count: int, read, why: str, *, mask=None, befo
     return page.line("head", "Unit length", made, UnitLength(x), Place("", "div"), WHY["unit"]), page.lines
 
 
+def ended(tokens: torch.Tensor) -> torch.Tensor:
+    """Sentences `[K, T]` whose last token ends them."""
+    tokens[:, -1] = END
+    return tokens
+
+
 WHY = {
     "patches": "A transformer takes a sequence, so the photo becomes one: squares of P × P pixels, read row by row, "
-    "each flattened to a vector. Pixels were normalised before, so that 0 is a usual brightness; here they only move.",
+    "each flattened pixel by pixel (hwc: row, column, channel). Pixels were normalised before, so that 0 is a usual "
+    "brightness; here they only move.",
     "embedding": "A learned matrix, the same for every patch, turns each patch into a token of D numbers. Similar "
     "content can lie close together there.",
     "cls": "One more token, a vector of parameters that is the same for every photo, is put in front. It holds no "
@@ -235,10 +242,12 @@ SPEC = Spec(
         | {"D": 66, "h": 6, "d_ff": 13, "D_e": 17},
         {"B": 13, "K": 43, "T": 6, "H": 15, "W": 33, "C": 4, "P": 3, "V": 31, "T_max": 37}
         | {"D": 14, "h": 2, "d_ff": 29, "D_e": 47},
+        {"B": 10, "K": 53, "T": 9, "H": 21, "W": 35, "C": 6, "P": 7, "V": 59, "T_max": 27}
+        | {"D": 52, "h": 4, "d_ff": 37, "D_e": 29},
     ),
     example=lambda sizes: (
         torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),
-        torch.arange(sizes["K"] * sizes["T"]).view(sizes["K"], sizes["T"]) % sizes["V"],
+        ended(torch.arange(sizes["K"] * sizes["T"]).view(sizes["K"], sizes["T"]) % sizes["V"]),
     ),
     prepare=sentences_input(VOCABULARY, SAMPLE),
     result=sentence_probabilities,

@@ -6,10 +6,10 @@ from torch import nn
 from tracer.anomaly import reconstruction
 from tracer.blocks import Block
 from tracer.equations import Patches, Put, Repeat, Take, Tensor
-from tracer.inputs.masking import surface_input
+from tracer.inputs.masking import placed, surface_input
 from tracer.model import Spec
 from tracer.notation import symbol
-from tracer.record import Segment, placed
+from tracer.record import Segment
 from tracer.steps import Line, Place
 from tracer.textbook import Page, block_lines
 
@@ -122,13 +122,13 @@ def tower(page: Page, x: Tensor, part: str, last: str, count: int, mark: str = "
         page.lines += block_lines(layer, x, part=part, tower=mark)
         x = page.lines[-1].tensor
     made = page.tensor(last, x.shape, f"{part}.norm")
-    equation = page.norm(x, f"f,{part[:3]}", f"{part}.norm")
+    equation = page.norm(x, rf"f,\mathrm{{{part[:3]}}}", f"{part}.norm")
     return page.line("norm", f"Last norm of the {part}", made, equation, Place(f"{part}.norm"), WHY["norm"])
 
 
 WHY = {
-    "patches": "The surface is cut to squares of P × P pixels, read row by row, each flattened to a vector. These "
-    "pixels are also what is to be predicted in the end.",
+    "patches": "The surface is cut to squares of P × P pixels, read row by row, each flattened pixel by pixel "
+    "(hwc: row, column, channel). These pixels are also what is to be predicted in the end.",
     "embedding": "A learned matrix, the same for every patch, turns its pixels into a token of D numbers. Every patch "
     "is embedded here, also those that will be hidden.",
     "position": "A learned vector for each place is added. It must come before patches are taken away: afterwards "
@@ -166,6 +166,7 @@ SPEC = Spec(
     probes=(
         {"B": 19, "H": 35, "W": 15, "C": 2, "P": 5, "D": 66, "h": 6, "d_ff": 13, "N_v": 8},
         {"B": 13, "H": 15, "W": 33, "C": 4, "P": 3, "D": 14, "h": 2, "d_ff": 29, "N_v": 17},
+        {"B": 10, "H": 21, "W": 35, "C": 8, "P": 7, "D": 52, "h": 4, "d_ff": 37, "N_v": 9},
     ),
     example=lambda sizes: (
         torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),

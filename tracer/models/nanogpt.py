@@ -132,6 +132,7 @@ SPEC = Spec(
     probes=(
         {"B": 13, "T": 7, "V": 17, "T_max": 11, "D": 10, "h": 2, "d_ff": 23},
         {"B": 3, "T": 5, "V": 29, "T_max": 19, "D": 28, "h": 4, "d_ff": 31},
+        {"B": 8, "T": 13, "V": 37, "T_max": 25, "D": 33, "h": 3, "d_ff": 41},
     ),
     example=lambda sizes: (torch.arange(sizes["B"] * sizes["T"]).view(sizes["B"], sizes["T"]) % sizes["V"],),
     prepare=text_input(Characters, SHAKESPEARE, "ROMEO:\nBut, soft! what light through yonder window breaks?"),

@@ -104,6 +104,7 @@ SPEC = Spec(
     probes=(
         {"B": 19, "H": 35, "W": 15, "C": 2, "P": 5, "D": 66, "h": 6, "d_ff": 13, "K": 17},
         {"B": 13, "H": 15, "W": 33, "C": 4, "P": 3, "D": 14, "h": 2, "d_ff": 29, "K": 23},
+        {"B": 10, "H": 21, "W": 35, "C": 6, "P": 7, "D": 52, "h": 4, "d_ff": 37, "K": 11},
     ),
     example=lambda sizes: (torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),),
     prepare=partial(photo_input, sample=lambda: sample_scene().image()),

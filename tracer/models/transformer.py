@@ -280,6 +280,7 @@ SPEC = Spec(
     probes=(
         {"B": 13, "T": 7, "V": 17, "T_max": 11, "D": 30, "h": 3, "d_ff": 23, "R": 2},
         {"B": 3, "T": 5, "V": 29, "T_max": 19, "D": 28, "h": 4, "d_ff": 31, "R": 6},
+        {"B": 8, "T": 13, "V": 37, "T_max": 27, "D": 50, "h": 5, "d_ff": 41, "R": 9},
     ),
     example=lambda sizes: (torch.arange(sizes["B"] * sizes["T"]).view(sizes["B"], sizes["T"]) % sizes["V"],),
     prepare=text_input(Characters, ALPHABET, "reverse this one", pad=PAD),

@@ -89,7 +89,8 @@ def sequence(page: Page) -> Tensor:
 
 WHY = {
     "patches": "A transformer takes a sequence, so the photo becomes one: squares of P × P pixels, read row by row, "
-    "each flattened to a vector. Pixels were normalised before, so that 0 is a usual brightness; here they only move.",
+    "each flattened pixel by pixel (hwc: row, column, channel). Pixels were normalised before, so that 0 is a usual "
+    "brightness; here they only move.",
     "embedding": "Pixel values side by side say little. A learned matrix, the same for every patch, turns each patch "
     "into a token of D numbers in a space where similar content can lie close together.",
     "cls": "One more token, a vector of parameters that is the same for every photo, is put in front. It holds no "
@@ -115,6 +116,7 @@ SPEC = Spec(
     probes=(
         {"B": 19, "H": 35, "W": 15, "C": 2, "P": 5, "D": 66, "h": 6, "d_ff": 13, "K": 17},
         {"B": 13, "H": 15, "W": 33, "C": 4, "P": 3, "D": 14, "h": 2, "d_ff": 29, "K": 23},
+        {"B": 10, "H": 21, "W": 35, "C": 6, "P": 7, "D": 52, "h": 4, "d_ff": 37, "K": 11},
     ),
     example=lambda sizes: (torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),),
     prepare=photo_input,

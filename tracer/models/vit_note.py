@@ -184,6 +184,7 @@ SPEC = Spec(
     probes=(
         {"B": 19, "H": 35, "W": 15, "C": 2, "P": 5, "D": 66, "d_k": 11, "d_ff": 13, "K": 17},
         {"B": 13, "H": 15, "W": 33, "C": 4, "P": 3, "D": 14, "d_k": 9, "d_ff": 29, "K": 23},
+        {"B": 10, "H": 21, "W": 35, "C": 6, "P": 7, "D": 52, "d_k": 12, "d_ff": 37, "K": 11},
     ),
     example=lambda sizes: (torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),),
     prepare=photo_input,

@@ -161,7 +161,8 @@ def text(page: Page, matrix: Tensor) -> Tensor:
 
 WHY = {
     "patches": "The unfold operator 𝒰 cuts the picture to squares of P × P pixels and flattens each one, channel after "
-    "channel. Pixels were normalised before, so that 0 is a usual brightness; here they only move.",
+    "channel (chw: channel, row, column). Pixels were normalised before, so that 0 is a usual brightness; here they "
+    "only move.",
     "embedding": "One learned matrix turns each patch into a token of D numbers, as wide as a word's. A convolution "
     "with kernel and stride P does the very same sums, with the same weights in another shape.",
     "position": "Attention does not know which patch lies where. A learned vector is added for each place of the "
@@ -225,6 +226,7 @@ SPEC = Spec(
     probes=(
         {"B": 19, "T": 8, "H": 35, "W": 15, "C": 2, "P": 5, "V": 23, "T_max": 13, "D": 66, "h": 6, "d_ff": 17},
         {"B": 13, "T": 7, "H": 15, "W": 33, "C": 4, "P": 3, "V": 31, "T_max": 17, "D": 20, "h": 2, "d_ff": 29},
+        {"B": 10, "T": 9, "H": 21, "W": 35, "C": 6, "P": 7, "V": 41, "T_max": 27, "D": 52, "h": 4, "d_ff": 37},
     ),
     example=lambda sizes: (
         torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),

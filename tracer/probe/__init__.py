@@ -1,31 +1,52 @@
-"""Symbolic shapes by probing: the same model run again at tiny sizes, each dimension solved from all runs.
+"""Symbolic shapes by probing: the same model run again at other sizes, each dimension solved from all runs.
 
-Nothing is annotated. The probes run on the CPU, where they take the same ops as the run itself (on `meta`,
-attention dispatches to other kernels). Op lists that differ with the batch are solved with B held at the
-run's value, and say so.
+Nothing is annotated. The probes take the same ops as the run itself: on the CPU, or on tensors without values that say
+that they are there (on `meta`, attention dispatches to other kernels). Op lists that differ with the batch are solved
+with B held at the run's value, and say so. The last probe is not used to solve: only what is right there, too, has a
+symbol.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 
-from tracer.probe.align import align, spelled
+from tracer.probe.align import COPIES, align, spelled
 from tracer.probe.solve import UNKNOWN, Solver, base_form, value_of
+from tracer.probe.windows import own_sizes
 from tracer.recorder import Recording, Seen, record
 from tracer.seeding import seeded_draws
 
-__all__ = ["UNKNOWN", "Solution", "Vocabulary", "base_form", "solve", "value_of"]
+__all__ = ["UNKNOWN", "Solution", "Unlike", "Vocabulary", "base_form", "solve", "value_of"]
+
+LEAST = 3
+"""Probes besides the run itself: those that solve, and one that is predicted."""
+
+ASKED = "prim.device"
+"""What tensors without values run where others are asked for their device."""
+
+REMEMBERED = 6
+"""Probes that a vocabulary holds, to solve the next run of the same model."""
+
+
+class Unlike(RuntimeError):
+    """Without values, a module takes other ops than it did in the run."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
     """The sizes of a model: `names` that a dimension may be, in order of preference, what `derived` ones equal,
-    and `build(sizes)`, which gives `(module, args)` or `(module, args, kwargs)` at other sizes."""
+    and `build(sizes)`, which gives `(module, args)` or `(module, args, kwargs)` at other sizes.
+
+    `inside` gives the mode that tensors without values are run in, if these are.
+    """
 
     names: tuple[str, ...]
     derived: dict[str, str]
     build: Callable[[dict[str, int]], tuple]
+    inside: Callable[[], AbstractContextManager] | None = None
+    ran: dict[tuple, Recording] = field(default_factory=dict, repr=False, compare=False)
 
     def complete(self, sizes: dict[str, int]) -> dict[str, int]:
         """Sizes with the derived ones, in order, computed from the others."""
@@ -33,6 +54,24 @@ class Vocabulary:
         for name, text in self.derived.items():
             full[name] = int(value_of(text, full))
         return full
+
+    def probe(self, sizes: dict[str, int], *, primitives: bool) -> Recording:
+        """A run at these sizes."""
+        key = tuple(sizes.items())
+        found = None if primitives else self.ran.get(key)
+        if found is None:
+            with (self.inside or nullcontext)():
+                with seeded_draws(0):
+                    module, args, *kwargs = self.build(sizes)
+                found = record(module, args, *kwargs, cap=0, attention=False, primitives=primitives)
+            kept = [i for i, op in enumerate(found.ops) if op.name != ASKED]
+            opened = [found.opened[i] for i in kept] if primitives else []
+            found = Recording(ops=[found.ops[i] for i in kept], opened=opened)  # no tensor of the run
+            if not primitives:
+                if len(self.ran) >= REMEMBERED:
+                    self.ran.clear()
+                self.ran[key] = found
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,17 +93,27 @@ def solve(
 ) -> Solution:
     """Solves every dimension of `run`, made at `sizes`, with runs at `probes`; both name the underived sizes.
 
-    `opened` has the primitives of each op, where their dimensions are to be solved too.
+    All probes but the last solve, the last is predicted. `opened` has the primitives of each op, where their
+    dimensions are to be solved too. ValueError for too few probes; `Unlike` where tensors without values take other
+    ops than the run.
     """
+    if len(probes) < LEAST:
+        raise ValueError(f"{len(probes)} runs at other sizes are too few to solve and to predict one: {LEAST} are")
     found = Unsolved(run, opened)
     found.fill(sizes, vocabulary, probes, vocabulary.names)
+    found.carry()
     held = [""] * len(run)
     missing = found.missing()
     if (missing or None in found.parts) and "B" in sizes:
         fixed = [{**probe, "B": sizes["B"]} for probe in probes]
         found.fill(sizes, vocabulary, fixed, tuple(name for name in vocabulary.names if name != "B"))
+        found.carry()
         for i in missing:
             held[i] = f"this op runs only at some batch sizes: solved with B held at {sizes['B']}"
+    if found.missing() and vocabulary.inside:
+        raise Unlike(f"without values it does not run {run[found.missing()[0]].name}")
+    for i in found.missing():
+        held[i] = "this op does not run at all sizes, so its dimensions have no symbols"
     return found.solution(held)
 
 
@@ -83,9 +132,20 @@ class Unsolved:
 
     def fill(self, sizes, vocabulary: Vocabulary, probes, names: tuple[str, ...]) -> None:
         """Solves what all probes have over `names`."""
-        others = [_probe(vocabulary, probe, primitives=bool(self.opened)) for probe in probes]
+        others = [vocabulary.probe(probe, primitives=bool(self.opened)) for probe in probes]
         matches = [align(self.run, other.ops) for other in others]
-        solver = Solver(names, vocabulary.derived, [vocabulary.complete(s) for s in (sizes, *probes)])
+        *configurations, fresh = (vocabulary.complete(s) for s in (sizes, *probes))
+        solver = Solver(names, vocabulary.derived, configurations, fresh)
+        new = [i for i, found in enumerate(self.inputs) if found is None]
+        self._each(solver, others, matches)
+        if solver.ambiguous:
+            for i in new:
+                self.inputs[i] = self.outputs[i] = None
+            solver.again()
+            self._each(solver, others, matches)
+
+    def _each(self, solver: Solver, others: list[Recording], matches) -> None:
+        """Solves the ops, in order, that are not solved yet."""
         for i, op in enumerate(self.run):
             places = [match[i] for match in matches]
             if None in places:
@@ -98,6 +158,18 @@ class Unsolved:
                 if len({tuple(map(_outline, parts)) for parts in lists}) == 1:
                     self.parts[i] = tuple(_both(solver, same) for same in zip(*lists, strict=True))
 
+    def carry(self) -> None:
+        """Solves copies that no probe made: they have the shape of what they copy, which another op made."""
+        for i in self.missing():
+            op = self.run[i]
+            maker = op.inputs[0][2] if op.name in COPIES else None
+            if not isinstance(maker, int) or self.outputs[maker] is None or self.run[maker].name.endswith("_"):
+                continue
+            shapes = [shape for shape, *_ in self.run[maker].outputs]
+            if shapes.count(op.inputs[0][0]) == 1:
+                copied = self.outputs[maker][shapes.index(op.inputs[0][0])]
+                self.inputs[i] = self.outputs[i] = (copied,)
+
     def solution(self, held: list[str]) -> Solution:
         """All that is solved; every dimension of the rest is unknown."""
         for i in self.missing():
@@ -108,12 +180,6 @@ class Unsolved:
         return Solution(tuple(self.inputs), tuple(self.outputs), tuple(held), tuple(self.parts))
 
 
-def _probe(vocabulary: Vocabulary, sizes: dict[str, int], *, primitives: bool) -> Recording:
-    with seeded_draws(0):
-        module, args, *kwargs = vocabulary.build(sizes)
-        return record(module, args, *kwargs, cap=0, attention=False, primitives=primitives)
-
-
 def _outline(part) -> tuple:
     """What primitives must have in common to be the same one at other sizes."""
     return spelled(part.name), *(tuple(len(shape) for shape, *_ in tensors) for tensors in (part.inputs, part.outputs))
@@ -121,15 +187,21 @@ def _outline(part) -> tuple:
 
 def _both(solver: Solver, same) -> tuple[tuple, tuple]:
     """The solved shapes of the inputs and of the outputs of one op, or primitive, in all runs."""
-    return _solved(solver, [op.inputs for op in same]), _solved(solver, [op.outputs for op in same])
+    inputs = _solved(solver, [op.inputs for op in same])
+    own = own_sizes(same[0], inputs) if isinstance(same[0], Seen) else {}
+    return inputs, _solved(solver, [op.outputs for op in same], own)
 
 
 def _unknown(op) -> tuple[tuple, tuple]:
     return tuple(tuple((UNKNOWN,) * len(shape) for shape, *_ in tensors) for tensors in (op.inputs, op.outputs))
 
 
-def _solved(solver: Solver, tensors: list) -> tuple[tuple[str, ...], ...]:
+def _solved(solver: Solver, tensors: list, own: dict[int, list[str]] | None = None) -> tuple[tuple[str, ...], ...]:
+    own = own or {}
     return tuple(
-        tuple(solver.solve(vector) for vector in zip(*(shape for shape, *_ in same), strict=True))
+        tuple(
+            solver.solve(vector, own.get(axis, ()))
+            for axis, vector in enumerate(zip(*(shape for shape, *_ in same), strict=True))
+        )
         for same in zip(*tensors, strict=True)
     )

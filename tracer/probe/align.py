@@ -36,7 +36,8 @@ def align(run, probe) -> list[int | None]:
 
 
 def _key(op) -> tuple:
-    return op.module, op.line, spelled(op.name)
+    axis = op.settings[1] % len(op.inputs[0][0]) if op.name == "slice" else None  # one of `[:H, :W]` may be left out
+    return op.module, op.line, spelled(op.name), axis
 
 
 def spelled(name: str) -> str:

@@ -1,17 +1,28 @@
-"""One dimension, several runs: the one expression over the sizes that fits every run."""
+"""One dimension, several runs: the one expression over the sizes that fits every run, and predicts one more."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations_with_replacement
 
 import sympy
 
+from tracer import formula
 from tracer.notation import parse
+from tracer.probe.beyond import beyond
+from tracer.probe.rounding import floors, rounded
 
 UNKNOWN = "?"
 FACTORS = (1, 2, 3, 4)
 """Whole-number factors that packed tensors have: `3·D` for queries, keys and values in one."""
+
+SAMPLES = 60
+"""Sizes at which two formulas are compared."""
+
+LEARNED = 24
+"""How many sizes that the ops of a run brought up, such as `⌈H/2⌉`, others are made of."""
 
 
 class Solver:
@@ -19,16 +30,32 @@ class Solver:
 
     `vocabulary` lists expressions in order of preference (`"B"`, `"N"`, `"N + 1"` …); `derived` says what some of
     their symbols equal (`{"N": "H*W/P**2"}`), so that an identity (D = h·d_k) is told from an ambiguity. Candidates
-    are products of up to three of them, their quotients, and whole multiples. `configurations` gives the values
-    of all symbols, one dictionary for each run.
+    are products of up to three of them, their quotients and whole multiples; where none fits, what `beyond` finds:
+    offsets, other multiples, sums, and quotients that are rounded. `configurations` gives the values of all symbols,
+    one dictionary for each run; those of `fresh` are not used to solve: the solution has to be right there too.
     """
 
-    def __init__(self, vocabulary: tuple[str, ...], derived: dict[str, str], configurations: list[dict[str, int]]):
+    def __init__(
+        self,
+        vocabulary: tuple[str, ...],
+        derived: dict[str, str],
+        configurations: list[dict[str, int]],
+        fresh: dict[str, int] | None = None,
+    ):
         self._derived = {parse(name): parse(text) for name, text in derived.items()}
         self._atoms = tuple(vocabulary)
+        self._runs = [*configurations, fresh] if fresh else list(configurations)
+        self._used = len(configurations)
         values = [tuple(value_of(atom, sizes) for sizes in configurations) for atom in vocabulary]
         self._found: dict[tuple, list[str]] = {}
         self._answers: dict[tuple, str] = {}
+        self.ambiguous: set[tuple] = set()
+        self._known = [
+            (text, tuple(map(int, vector)))
+            for text, vector in zip(vocabulary, values, strict=True)
+            if all(v == int(v) for v in vector)
+        ]
+        self._most = len(self._known) + LEARNED
         self._add(values)
 
     def _add(self, values: list[tuple]) -> None:
@@ -61,30 +88,84 @@ class Solver:
                 if k not in (i, j):
                     offer([a / b for a, b in zip(both, values[k], strict=True)], f"{product}/({atoms[k]})")
 
-    def solve(self, vector: tuple[int, ...]) -> str:
-        """sympy's `str` of the one expression with these values, or `"?"` if there is none, or there are two."""
-        if vector not in self._answers:
-            self._answers[vector] = self._solve(vector)
-        return self._answers[vector]
+    def solve(self, vector: tuple[int, ...], own: Sequence[str] = ()) -> str:
+        """sympy's `str` of the one expression with these values, or `"?"` if there is none, or there are two.
 
-    def _solve(self, vector):
-        candidates = [text for text in self._found.get(vector, ()) if self.base(text).free_symbols]
-        if not candidates:
-            return str(vector[0]) if len(set(vector)) == 1 else UNKNOWN
-        if len(set(vector)) == 1:  # a literal, or a size that no configuration changes: nothing tells them apart
+        `vector` has one value for each configuration, and one for `fresh`. `own` are formulas of which the op that
+        made the dimension says by its own arguments that one is it. Where two ops say so differently, the runs don't
+        tell the two apart: `ambiguous` gets these values, and where no op says it of itself they are `"?"`.
+        """
+        answer = self._answers.get(vector)
+        said = next((text for text in own if self._fits(text, vector)), None) if own else None
+        if said is not None and self._listed(vector):
+            said = None
+        if said is not None:
+            if answer is None or answer == UNKNOWN:
+                self._answers[vector] = self._learned(said, vector)
+            elif not self._one([answer, said]):
+                self.ambiguous.add(vector)
+            return _factored(said)
+        if answer is None:
+            answer = self._answers[vector] = self._solve(vector)
+        return UNKNOWN if vector in self.ambiguous else answer
+
+    def again(self) -> None:
+        """Forgets all answers, but not what can't be told apart."""
+        self._answers.clear()
+        del self._known[self._most - LEARNED :]
+
+    def _listed(self, vector) -> list[str]:
+        """The candidates that were listed beforehand; what is a literal by any sizes is none."""
+        return [text for text in self._found.get(vector[: self._used], ()) if self.base(text).free_symbols]
+
+    def _learned(self, candidate: str, vector) -> str:
+        """The formula as one reads it; others are made of it from now on."""
+        answer = _factored(candidate)
+        if len(self._known) < self._most and vector not in self.ambiguous:
+            self._known.append((answer, vector[: self._used]))
+        return answer
+
+    def _solve(self, vector) -> str:
+        seen, listed = vector[: self._used], self._listed(vector)
+        if len(set(seen)) == 1:  # beside a literal, a size that no configuration changes: nothing tells them apart
+            return UNKNOWN if listed or len(set(vector)) > 1 else str(vector[0])
+        candidates = listed or beyond(seen, self._known)
+        if not candidates or not self._one(candidates) or not self._fits(candidates[0], vector):
             return UNKNOWN
-        meanings = {self.base(text) for text in candidates}
-        return _text(candidates[0]) if len(meanings) == 1 else UNKNOWN
+        return _text(candidates[0]) if listed else self._learned(candidates[0], vector)
+
+    def _one(self, candidates: list[str]) -> bool:
+        """Whether all of these formulas mean the same."""
+        first, *others = dict.fromkeys(map(self.base, candidates))
+        return all(_same(first, other) for other in others)
+
+    def _fits(self, text: str, vector) -> bool:
+        """Whether a formula has these values, at as many runs as there are."""
+        return all(value_of(text, sizes) == v for sizes, v in zip(self._runs, vector, strict=False))
 
     def base(self, text: str) -> sympy.Expr:
         """A formula over the sizes that aren't derived, in one normal form."""
         return base_form(text, tuple(self._derived.items()))
 
 
+@lru_cache(maxsize=4096)
+def _same(one: sympy.Expr, other: sympy.Expr) -> bool:
+    """Whether two forms that differ have one value at any sizes: T - ⌈T/2⌉ is ⌊T/2⌋. Only what is rounded has two."""
+    if not (one.has(sympy.floor) or other.has(sympy.floor)):
+        return False
+    names, texts = sorted(map(str, one.free_symbols | other.free_symbols)), (str(one), str(other))
+    draw = random.Random(0)
+    for _ in range(SAMPLES):
+        sizes = {name: draw.randrange(1, 1000) for name in names}
+        if formula.value(texts[0], sizes) != formula.value(texts[1], sizes):
+            return False
+    return True
+
+
 @lru_cache(maxsize=65536)
 def base_form(text: str, derived: tuple) -> sympy.Expr:
     """A formula with every derived size replaced by what it equals, expanded."""
-    return sympy.expand(parse(text).subs(derived, simultaneous=False).subs(derived))
+    return floors(sympy.expand(parse(text).subs(derived, simultaneous=False).subs(derived)))
 
 
 @lru_cache(maxsize=65536)
@@ -93,9 +174,18 @@ def _text(candidate: str) -> str:
 
 
 @lru_cache(maxsize=65536)
+def _factored(candidate: str) -> str:
+    """A formula as one reads it: `3*B*(T - 1)`, `ceiling(T/2)`."""
+    expression = rounded(parse(candidate))
+    return str(sympy.factor_terms(expression) if expression.is_Mul else expression)
+
+
+@lru_cache(maxsize=65536)
 def _compiled(text: str):
     expression = parse(text)
     names = sorted(str(s) for s in expression.free_symbols)
+    if expression.has(sympy.floor, sympy.ceiling):  # a quotient in floating point may be rounded to its neighbour
+        return names, lambda *values: formula.value(text, dict(zip(names, values, strict=True)))
     return names, sympy.lambdify([parse(name) for name in names], expression, "math")
 
 

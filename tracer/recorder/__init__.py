@@ -8,24 +8,31 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
+from tracer.quoting import quoted
 from tracer.recorder.capture import Attentions
+from tracer.recorder.higher import written_out
 from tracer.recorder.kept import Kept, Untouched
 from tracer.recorder.makers import Makers
-from tracer.recorder.modes import CallMode, observed
+from tracer.recorder.modes import CallMode, observed, seen
 from tracer.recorder.modules import following
-from tracer.recorder.ops import kind, tensors
+from tracer.recorder.nested import copied, named
+from tracer.recorder.ops import kind, settings, tensors
+from tracer.recorder.ops import written as written_to
 from tracer.recorder.sources import locate
+from tracer.recorder.state import unchanged
 
 
 class Seen(NamedTuple):
-    """One op as it ran: tensors by (shape, dtype, maker); `number` tells one Python-level call from the next."""
+    """One op as it ran: tensors by (shape, dtype, maker); `number` tells one Python-level call from the next, and
+    `settings` are all arguments of an op whose output sizes follow from them."""
 
     name: str
     layout: bool
@@ -36,12 +43,14 @@ class Seen(NamedTuple):
     line: tuple[str, int] | None
     inputs: tuple[tuple, ...]
     outputs: tuple[tuple, ...]
+    settings: tuple | None = None
 
 
 @dataclass
 class Recording:
     """What one run left: ops as seen, attentions, kept tensors, named inputs, output; where primitives were asked for,
-    `opened` has those of each op."""
+    `opened` has those of each op. `notes` are sentences on what of the run is not in it;
+    `opened_error` is the relative difference to a fast path that was opened."""
 
     ops: list[Seen] = field(default_factory=list)
     kept: Kept | None = None
@@ -50,6 +59,12 @@ class Recording:
     inputs: dict[str, Tensor] = field(default_factory=dict)
     output: object = None
     opened: list = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+    opened_error: float | None = None
+
+    def own(self) -> None:
+        """Makes the tensors of the output its own."""
+        self.output = copied(self.output)
 
 
 def record(
@@ -58,23 +73,29 @@ def record(
     """Runs `module(*args, **kwargs)` in the caller's grad mode and records every op.
 
     `cap` bounds the bytes kept of ordinary values; queries, keys and masks are kept besides. `primitives` also opens
-    every op into what PyTorch makes it of. The module, its flags, the RNG and the process are as before afterwards. An
-    error of the forward is raised as it is, with the recording so far as its attribute `recording` and a note that says
-    how far the run got.
+    every op into what PyTorch makes it of. The module, what it is given, the RNG and the process are as before
+    afterwards. An error of the forward is raised as it is, with the recording so far as its attribute `recording` and a
+    note that says how far the run got. ValueError for parameters that have no shape yet.
     """
     kwargs = kwargs or {}
+    if (lazy := next((name for name, parameter in module.named_parameters() if is_lazy(parameter)), None)) is not None:
+        raise ValueError(
+            f"the parameter {quoted(lazy)} has no shape before the first forward: run it once, then trace it"
+        )
     recording = Recording(
         kept=Kept(cap), parameters=dict(module.named_parameters()), inputs=_named(module, args, kwargs)
     )
     inputs = {f"input {name}": tensor for name, tensor in recording.inputs.items()}
-    named = recording.parameters | dict(module.named_buffers()) | inputs
-    makers = Makers(named)
+    makers = Makers(recording.parameters | dict(module.named_buffers()) | inputs)
     if cap:
         for name, tensor in inputs.items():
             recording.kept.offer(name, tensor)
     with ExitStack() as stack:
+        if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
+            torch.clear_autocast_cache()  # a weight that was cast before is cast again, so that it is seen
+            stack.callback(torch.clear_autocast_cache)
         modules = stack.enter_context(following(module))
-        stack.enter_context(_as_before())
+        theirs = stack.enter_context(unchanged(module, args, kwargs))
         if torch.is_inference_mode_enabled():  # inference mode shows another op list, of composite ops
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
@@ -82,8 +103,9 @@ def record(
             recording.attentions = Attentions(recording.ops, recording.kept, recording.inputs)
             stack.callback(recording.attentions.over)
         calls = stack.enter_context(CallMode())
-        untouched = Untouched(module)
+        untouched = Untouched(theirs, recording.kept)
         stack.callback(untouched.restore)
+        stack.callback(recording.own)  # before anything that the output may share memory with is put back
         observer = _observer(recording, makers, modules, calls, untouched, cap > 0)
         if primitives:
             from tracer.recorder.primitives import opening
@@ -96,6 +118,8 @@ def record(
             error.recording = recording
             error.add_note(_how_far(recording))
             raise
+        finally:
+            recording.notes = tuple(_missing(modules.threads))
     return recording
 
 
@@ -106,11 +130,14 @@ def _observer(recording, makers, modules, calls, untouched, keeping):
 
     def observe(mode, func, types, args=(), kwargs=None):
         facts, index = kind(func), len(ops)
+        if (opened := written_out(func)) is not None:
+            with seen(mode):
+                return opened(*args, **(kwargs or {}))
         given = (*args, *kwargs.values()) if kwargs else args
         if facts.lists:
             given = tensors(given)
         before = tuple([describe(value) for value in given if isinstance(value, Tensor)])
-        written = tuple(_written(facts, args, kwargs or {})) if facts.written else ()
+        written = tuple(written_to(facts, args, kwargs or {})) if facts.written else ()
         for tensor in written:
             kept.protect(tensor)
             untouched.protect(tensor)
@@ -129,21 +156,13 @@ def _observer(recording, makers, modules, calls, untouched, keeping):
         number = calls.number
         if number == 0 or number != place[0]:  # the ops of one Python-level call have one name and one source line
             place[:] = number, calls.name, locate(code)
-        ops.append(Seen(facts.name, facts.layout, path, call, place[1], number, place[2], before, after))
-        if facts.attention and attentions is not None:
+        own = None if facts.defaults is None else settings(facts, args, kwargs or {})
+        ops.append(Seen(facts.name, facts.layout, path, call, place[1], number, place[2], before, after, own))
+        if attentions is not None:
             attentions.see(index, facts, path, args, kwargs or {}, before, result)
         return result
 
     return observe
-
-
-def _written(facts, args, kwargs):
-    for position in facts.written:
-        value = args[position] if position < len(args) else kwargs.get(facts.arguments[position])
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from value
 
 
 def _named(module, args, kwargs) -> dict[str, Tensor]:
@@ -152,31 +171,13 @@ def _named(module, args, kwargs) -> dict[str, Tensor]:
         given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # forward itself will say what is wrong with the call
         given = {str(position): value for position, value in enumerate(args)} | kwargs
-    return {name: tensor for key, value in given.items() for name, tensor in _named_in(key, value)}
+    return {name: tensor for key, value in given.items() for name, tensor in named(key, value)}
 
 
-def _named_in(name: str, value) -> Iterator[tuple[str, Tensor]]:
-    if isinstance(value, Tensor):
-        yield name, value
-    elif isinstance(value, (list, tuple)):
-        for position, item in enumerate(value):
-            yield from _named_in(f"{name}.{position}", item)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _named_in(str(key) if name == "kwargs" else f"{name}.{key}", item)
-
-
-@contextmanager
-def _as_before():
-    """RNG state as before, whatever the forward drew."""
-    state = torch.get_rng_state()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    try:
-        yield
-    finally:
-        torch.set_rng_state(state)
-        if cuda is not None:
-            torch.cuda.set_rng_state_all(cuda)
+def _missing(threads: bool) -> Iterator[str]:
+    """A sentence on each thing that a trace lacks."""
+    if threads:
+        yield "The forward hands work to other threads: operations that run in them are not in this trace."
 
 
 def _how_far(recording: Recording) -> str:

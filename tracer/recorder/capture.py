@@ -1,30 +1,33 @@
 """Finds attention in the stream of ops and keeps its queries, keys and mask: `S·d_k` numbers per head, not `S²`.
 
-Fused kernels are read through their schema. Explicit attention is a softmax whose output, through layout ops,
-is the first operand of a matrix product, and whose input comes, through element-wise ops, from a matrix product
-of queries and keys. What the model did to the scores is recorded as a chain, replayed on a few rows and
-compared with the softmax that ran; where that fails, the attention is marked as not recoverable.
+Fused kernels are read through their schema. Attention that is written out is a softmax, by name or by its values,
+whose weights are followed, through whatever the model does to them, to the matrix product that takes values by them.
+What its scores were made of is read backwards (`tracer.recorder.scores`), replayed on a few rows and compared with the
+softmax that ran; where that fails, the attention is there without its weights, and says why.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod, sqrt
-from typing import NamedTuple
+from math import sqrt
 
 import torch
 
-from tracer.attention.chain import HIDDEN, SCORES, hides, picked, softmax_rows
-from tracer.record import AttentionRecord
+from tracer.attention.chain import SCORES, picked, softmax_columns
+from tracer.record import TOLERANCES, AttentionRecord
+from tracer.recorder.axes import arranged, axes_of, leaves
+from tracer.recorder.chains import Chains
 from tracer.recorder.kept import Kept
-from tracer.recorder.ops import PRODUCTS, VIEWS, OpKind
-
-ORDERED = VIEWS | {"_to_copy", "expand"}
-CARRIED = ORDERED | {"native_dropout", "dropout"}
-TOLERANCE = 1e-5
+from tracer.recorder.ops import OpKind
+from tracer.recorder.pieces import Pieces
+from tracer.recorder.scores import Reader
+from tracer.recorder.way import Call, Lost
+from tracer.recorder.weights import Followed, Taken, Weights
 
 RECENT = 24
 """How many of the ops that scores may be made of are remembered, from the product of queries and keys on."""
+SMALL = 1 << 14
+"""Numbers of a matrix that may mix heads."""
 
 
 def _rows(queries: int) -> range:
@@ -32,189 +35,233 @@ def _rows(queries: int) -> range:
     return range(0, queries, max(1, (queries - 1) // 2))
 
 
-class Call(NamedTuple):
-    """An op as it was called; `inputs` are (shape, dtype, maker) of its tensors, `args` are held while it is recent."""
-
-    index: int
-    name: str
-    module: str
-    args: tuple
-    kwargs: dict
-    inputs: tuple
-
-
 class Attentions:
     """The attention ops of one run, in order."""
 
     def __init__(self, ops: list, kept: Kept, inputs: dict[str, torch.Tensor]):
         self.records: list[AttentionRecord] = []
-        self._ops, self._kept, self._inputs = ops, kept, inputs
+        self._ops, self._kept = ops, kept
+        self._given: dict[int, tuple] = {}
         self._recent: dict[int, Call] = {}
-        self._waiting: dict[int, tuple[AttentionRecord, torch.Tensor]] = {}
+        self._batch = lambda: next((t.shape[0] for t in inputs.values() if not t.is_nested and t.dim()), 1)
+        self._reader = Reader(ops, self._given, self._recent, self._batch)
+        self._pieces = Pieces(ops, self._given)
+        self._waiting: dict[int, tuple[AttentionRecord, torch.Tensor | None]] = {}
+        self._followed = Followed(self._reader)
         self._ran: dict[int, torch.Tensor] = {}
-        self._keys: dict[tuple, str] = {}
-        self._causal: dict[str, bool] = {}
+        self._chains = Chains(kept)
 
     def see(self, index: int, facts: OpKind, module: str, args: tuple, kwargs: dict, inputs: tuple, result) -> None:
-        """Looks at one op that has run and that attention may be made of: `facts.attention` names its part in it."""
+        """Looks at one op that has run; `facts.attention` names the part that it may have in attention."""
         name, part = facts.name.rstrip("_"), facts.attention
-        if part == "product":
-            softmax = self._origin(inputs[0][2]) if self._waiting else None
-            if softmax in self._waiting:
-                record, self._ran[len(self.records)] = self._waiting[softmax]
-                self.records.append(replace(record, layer=len(self.records)))
-                self._waiting.clear()
-            else:
-                self._remember(Call(index, name, module, args, kwargs, inputs))
-        elif part == "elementwise":
-            scored = [self._origin(maker) in self._recent for _, _, maker in inputs]
-            if sum(scored) == 1:  # the scores themselves, which are large, can be let go
-                order = iter(scored)
-                args = tuple(SCORES if isinstance(a, torch.Tensor) and next(order) else a for a in args)
-            if any(scored):
-                self._remember(Call(index, name, module, args, kwargs, inputs))
+        if len(args) > 1 and (facts.layout or part == "reduction" or name in ("cat", "stack")):
+            self._given[index] = tuple([value for value in args[1:] if not isinstance(value, torch.Tensor)])
+        self._pieces.see(index, name, facts.layout, inputs)
+        if self._waiting:
+            taken = self._followed.see(index, facts, name, inputs, result)
+            if taken is not None:
+                self._took(index, taken)
+                return
+        if not part or part == "reduction":
+            return
+        if part == "fused":
+            self._fused(Call(index, name, module, args, kwargs, inputs), facts, result)
         elif part == "softmax":
-            self._softmax(Call(index, name, module, args, kwargs, inputs), result)
+            self._softmax(index, module, inputs[0], args[0], args[1], result, name == "_log_softmax")
+        elif part == "product":
+            self._remember(Call(index, name, module, args, kwargs, inputs))
+        elif part == "mixing":
+            if args[2].numel() <= SMALL and self._reader.origin(inputs[1][2]) in self._recent:
+                self._remember(Call(index, name, module, args, kwargs, inputs))
         else:
-            self._fused(Call(index, name, module, args, kwargs, inputs), facts)
+            self._elementwise(Call(index, name, module, args, kwargs, inputs), result)
+
+    def _elementwise(self, call: Call, result: torch.Tensor) -> None:
+        scored = [self._reader.origin(maker) in self._recent for _, _, maker in call.inputs]
+        if not any(scored):
+            return
+        if call.name in ("exp", "div") and self._normalised(call, result):
+            return
+        if sum(scored) == 1 and call.name != "cat":  # the scores themselves, which are large, can be let go
+            order = iter(scored)
+            args = tuple(SCORES if isinstance(a, torch.Tensor) and next(order) else a for a in call.args)
+            call = call._replace(args=args)
+        self._remember(call)
+
+    def _normalised(self, call: Call, result: torch.Tensor) -> bool:
+        """Whether this op ends a softmax that is written out: its rows are exponentials that sum to 1."""
+        shape, _, maker = call.inputs[0]
+        axis = result.dim() - 1
+        if call.name == "div":
+            if len(call.inputs) < 2 or len(call.inputs[1][0]) != len(shape):
+                return False
+            axis = next((i for i, size in enumerate(call.inputs[1][0]) if size == 1 != shape[i]), axis)
+            while isinstance(maker, int) and self._ops[maker].layout and self._ops[maker].inputs:
+                maker = self._ops[maker].inputs[0][2]
+            if not isinstance(maker, int) or self._ops[maker].name.rstrip("_") != "exp":
+                return False
+            shape, _, maker = self._ops[maker].inputs[0]
+        if (
+            result.dim() < 2
+            or result.is_meta
+            or not result.is_floating_point()
+            or tuple(result.shape) != shape
+            or not result.numel()
+        ):
+            return False
+        off = float((result.detach().movedim(axis, -1).flatten(0, -2)[:64].sum(dim=-1) - 1).abs().max())
+        if not off <= max(1e-4, _tolerance(result.dtype)):
+            return False
+        self._softmax(call.index, call.module, (shape, None, maker), None, axis, result, False)
+        return True
 
     def _remember(self, call: Call) -> None:
         self._recent[call.index] = call
         if len(self._recent) > RECENT:
             del self._recent[next(iter(self._recent))]
 
-    def _origin(self, maker, through: frozenset[str] = CARRIED):
-        """Back through ops that only carry their first input on: layout ops and dropout."""
-        while isinstance(maker, int) and (op := self._ops[maker]).name.rstrip("_") in through and op.inputs:
-            maker = op.inputs[0][2]
-        return maker
-
-    def _fused(self, call: Call, facts: OpKind) -> None:
+    def _fused(self, call: Call, facts: OpKind, result) -> None:
+        result = result[0] if isinstance(result, (list, tuple)) else result
         given = dict(zip(facts.arguments, call.args, strict=False)) | call.kwargs
         q, k = given["query"], given["key"]
         scale = given.get("scale")
         mask = given.get("attn_mask", given.get("attn_bias"))
+        axes = axes_of(q.shape)
+        features = self._reader.features(axes, call.inputs[0][2])
+        batch, heads, over = list(range(q.dim() - 3)), q.dim() - 3, "tokens"
+        if features is not None:
+            on = [
+                i
+                for i, axis in enumerate(axes)
+                if leaves(axis) and all(a.within(leaves(features)) for a in leaves(axis))
+            ]
+            over = "channels" if q.dim() - 2 in on else "tokens"
+            own = [i for i in on if i < q.dim() - 2]
+            if own != [heads] and len(own) <= 1 and (own or q.shape[heads] > 1):
+                heads = own[0] if own else None
+                batch = [i for i in range(q.dim() - 2) if i != heads]
+        order = [*batch, *([] if heads is None else [heads]), q.dim() - 2, q.dim() - 1]
+
+        def placed(tensor: torch.Tensor) -> torch.Tensor:
+            tensor = tensor.reshape((1,) * (q.dim() - tensor.dim()) + tuple(tensor.shape)).permute(order)
+            return tensor.unsqueeze(-3) if heads is None else tensor
+
         chain = [("mul", (SCORES, 1 / sqrt(q.shape[-1]) if scale is None else float(scale)))]
         if given.get("is_causal"):
             chain.append(("causal", (float("-inf"),)))
         if mask is not None:
             name = "masked_fill" if mask.dtype == torch.bool else "add"
             arguments = (~mask, float("-inf")) if mask.dtype == torch.bool else (mask,)
-            chain.append(self._link(name, (SCORES, *arguments), q.shape[-2], k.shape[-2]))
-        self.records.append(self._record(call, q, k, chain, heads=q.shape[-3], fused=True, layer=len(self.records)))
+            arguments = (placed(arguments[0]), *arguments[1:])
+            chain.append(self._chains.link(name, (SCORES, *arguments), q.shape[-2], k.shape[-2]))
+        q, k = placed(q), placed(k)
+        self._add(self._record(call.module, call.index, q, k, chain, heads=q.shape[-3], over=over, fused=True), None)
+        own = axes_of(result.shape)
+        self._pieces.made(call.index, len(self.records) - 1, own, own[-2], (*own[-1], *(own[heads] if heads else ())))
 
-    def _softmax(self, call: Call, result: torch.Tensor) -> None:
-        shape = tuple(result.shape)
-        if len(shape) < 3 or call.args[1] not in (-1, len(shape) - 1):
+    def _softmax(self, index: int, module: str, source: tuple, scores, axis: int, result, logarithm: bool) -> None:
+        shape, _, maker = source
+        if len(shape) < 2 or not result.numel():
             return
-        found = self._product(call.inputs[0][2], shape)
-        if found is None:
-            return
-        product, chain = found
-        a, b = product.args[-2:] if product.name != "baddbmm" else product.args[1:3]
-        if product.name == "baddbmm":
-            beta, alpha = product.kwargs.get("beta", 1), product.kwargs.get("alpha", 1)
-            chain[:0] = [("mul", (SCORES, alpha)), self._link("add", (SCORES, product.args[0] * beta), *shape[-2:])]
-        width = a.shape[-1]
-        if prod(shape[:-2]) * shape[-2] * width != a.numel() or prod(shape[:-2]) * shape[-1] * width != b.numel():
-            return
-        q = a.reshape(*shape[:-1], width)
-        k = b.transpose(-2, -1).reshape(*shape[:-2], shape[-1], width)
-        if len(shape) == 3:
-            batch = next((t.shape[0] for t in self._inputs.values() if t.dim()), 1)
-            heads = shape[0] // batch if shape[0] % batch == 0 else 1
-        else:
-            heads = shape[-3]
-        record = self._record(call, q, k, chain, heads=heads, fused=False, layer=-1)
-        self._waiting[call.index] = record, picked(result, _rows(shape[-2])).clone()
+        axis %= len(shape)
+        axes, ran = axes_of(shape), None
+        groups = [list(axes[axis - 1]), list(axes[axis])]
+        try:
+            found = self._reader.read(shape, maker, axis)
+            axes, groups = found.axes, found.groups
+            queries, keys = found.q.shape[-2], found.k.shape[-2]
+            chain = [self._chains.link(*link, queries, keys) for link in found.links]
+            if found.edited:
+                if scores is None:
+                    raise Lost("something was written into a part of its scores")
+                chain.append(self._chains.closed(arranged(scores.detach(), axes, found.groups), queries, keys))
+            record = self._record(module, index, found.q, found.k, chain, heads=found.heads, over=found.over)
+            ran = arranged(result.detach(), axes, found.groups)
+            ran = ran.exp() if logarithm else ran
+            if found.edited:  # any row may have been written into
+                record = replace(record, problem=self._problem(record, ran, range(queries)))
+            ran = picked(ran, _rows(queries)).clone()
+        except (
+            Lost,
+            LookupError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ) as lost:  # a shape that the way back did not foresee is lost too
+            heads = shape[-3] if len(shape) > 3 else 1
+            record = self._lost(module, index, heads, shape[-2] if axis else shape[-1], shape[axis], str(lost))
+        self._waiting[index] = record, ran
+        heads, queries, _ = (tuple(group) for group in ([], *groups)[-3:])
+        keys = tuple(leaves(axes[axis]))
+        self._followed.begin(Weights(index, axes, keys, queries, heads, read=not record.problem))
 
-    def _product(self, maker, shape) -> tuple[Call, list] | None:
-        """The matrix product that the scores come from, and what was done to it, in order."""
-        call = self._recent.get(self._origin(maker, ORDERED))
-        if call is None or call.kwargs.get("alpha", 1) != 1:
-            return None
-        if call.name in PRODUCTS:
-            return call, []
-        tensors = [i for i, value in enumerate(call.args) if isinstance(value, torch.Tensor) or value is SCORES]
-        for order, position in enumerate(tensors):
-            found = self._product(call.inputs[order][2], shape)
-            if found is not None:
-                arguments = tuple(SCORES if i == position else value for i, value in enumerate(call.args))
-                found[1].append(self._link(call.name, arguments, *shape[-2:]))
-                return found
-        return None
+    def _took(self, index: int, taken: Taken) -> None:
+        """Values were taken by these weights: their softmax is an attention of the run."""
+        weights, number = taken.weights, len(self.records)
+        changed = tuple(dict.fromkeys(weights.changed))
+        together = [softmax for softmax in (weights.softmax, *weights.beside) if softmax in self._waiting]
+        for softmax in together:
+            record, ran = self._waiting.pop(softmax)
+            self._add(replace(record, after=changed), ran)
+        self._followed.end(together)
+        new = () if taken.axes is None else (*taken.axes[-1], *taken.axes[-2])
+        features = [atom for atom in new if not atom.within(weights.queries)]
+        self._pieces.made(index, number, taken.axes, weights.queries, (*features, *weights.heads))
+        self._pieces.summed([i for i in range(number, len(self.records)) if not self.records[i].problem])
 
-    def _link(self, name: str, arguments: tuple, queries: int, keys: int) -> tuple[str, tuple]:
-        """One link of the chain as plain data: tensors become keys of kept tensors, a causal mask becomes its name."""
-        plain = []
-        for value in arguments:
-            if isinstance(value, torch.Tensor) and value.numel() == 1:
-                value = value.item()
-            if isinstance(value, torch.Tensor):
-                key = self._keep(value, "mask")
-                fill = arguments[2] if name == "masked_fill" else float("-inf")
-                if name in ("add", "masked_fill") and self._is_causal(key, value, name, queries, keys):
-                    return "causal", (float(fill),)
-                value = key
-            plain.append(value)
-        return name, tuple(plain)
+    def _add(self, record: AttentionRecord, ran: torch.Tensor | None) -> None:
+        if ran is not None:
+            self._ran[len(self.records)] = ran
+        self.records.append(replace(record, layer=len(self.records)))
 
-    def _is_causal(self, key: str, mask: torch.Tensor, name: str, queries: int, keys: int) -> bool:
-        if key not in self._causal:
-            causal = False
-            if queries == keys > 1 and mask.shape[-2:] == (queries, keys):
-                later = torch.ones(queries, keys, dtype=torch.bool, device=mask.device).triu(1)
-                hidden = mask if name == "masked_fill" else mask <= HIDDEN
-                rest = torch.zeros((), device=mask.device) if name == "masked_fill" else mask.masked_fill(hidden, 0)
-                causal = bool((hidden == later).all()) and not bool(rest.any())
-            self._causal[key] = causal
-        return self._causal[key]
-
-    def _keep(self, tensor: torch.Tensor, kind: str) -> str:
-        place = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride())
-        key = self._keys.get(place)
-        if key is None:
-            key = self._keys[place] = f"attention.{kind}{len(self._keys)}"
-            self._kept.offer(key, tensor, needed=True)
-        return key
-
-    def _record(self, call: Call, q, k, chain, *, heads: int, fused: bool, layer: int) -> AttentionRecord:
-        names = [name for name, _ in chain]
-        given = any(link[0] != "causal" and hides(link, self._kept.get) for link in chain)
+    def _record(
+        self, module: str, op: int, q, k, chain, *, heads: int, over: str = "tokens", fused: bool = False
+    ) -> AttentionRecord:
+        if not q.numel() or not k.numel():
+            return self._lost(module, op, heads, q.shape[-2], k.shape[-2], "it has no queries or no keys")
         return AttentionRecord(
-            layer=layer,
+            layer=-1,
             part="",
-            module=call.module,
-            op=call.index,
+            module=module,
+            op=op,
             heads=heads,
             queries=q.shape[-2],
             keys=k.shape[-2],
-            q=self._keep(q, "q"),
-            k=self._keep(k, "k"),
+            q=self._chains.keep(q, "q"),
+            k=self._chains.keep(k, "k"),
             chain=tuple(chain),
-            mask="given" if given else "causal" if "causal" in names else "none",
+            mask=self._chains.mask(chain),
             fused=fused,
+            over=over,
         )
+
+    @staticmethod
+    def _lost(module: str, op: int, heads: int, queries: int, keys: int, problem: str) -> AttentionRecord:
+        return AttentionRecord(-1, "", module, op, heads, queries, keys, "", "", (), problem=problem)
 
     def over(self) -> None:
         """The run is over: replays a few rows of every attention that was written out, and compares them with the
-        softmax that ran. Lets go of the tensors that attention might still have been made of."""
+        softmax that ran. Lays the pieces of a layer together, and lets go of the tensors that attention might still
+        have been made of."""
         self._recent.clear()
         self._waiting.clear()
-        for layer, ran in self._ran.items():
-            if problem := self._problem(self.records[layer], ran):
-                self.records[layer] = replace(self.records[layer], problem=problem)
+        self._followed.clear()
+        for number, ran in self._ran.items():
+            record = self.records[number]
+            if problem := record.problem or self._problem(record, ran, _rows(record.queries)):
+                self.records[number] = replace(self.records[number], problem=problem)
         self._ran.clear()
+        self.records = self._pieces.joined(self.records, self._kept.get, self._chains, self._batch())
 
-    def _problem(self, record: AttentionRecord, ran: torch.Tensor) -> str:
-        """Why a record does not give back the rows of the softmax that `ran`; empty where it does."""
+    def _problem(self, record: AttentionRecord, ran: torch.Tensor, rows: range) -> str:
+        """Why a record does not give back these rows of the softmax, which `ran`; empty where it does."""
         q, k = self._kept.get(record.q), self._kept.get(record.k)
         try:
-            replayed = softmax_rows(q, k, record.chain, _rows(record.queries), self._kept.get)
-            error = float((replayed - ran).abs_().max())
+            replayed = softmax_columns(q, k, record.chain, rows, self._kept.get)
+            error = float((replayed - ran.nan_to_num(0.0)).abs_().max())
         except (RuntimeError, NotImplementedError) as error:
             return f"the recorded chain can't be replayed: {str(error).splitlines()[0]}"
-        if error <= TOLERANCE:
+        if error <= max(_tolerance(q.dtype), _tolerance(ran.dtype)):
             return ""
         return f"the recorded chain, replayed, differs from the softmax that ran by {error:.1e}"
 
@@ -224,4 +271,9 @@ class Attentions:
         for record in self.records:
             found += [record.q, record.k]
             found += [a for _, arguments in record.chain for a in arguments if isinstance(a, str) and a != SCORES]
-        return list(dict.fromkeys(found))
+        return [key for key in dict.fromkeys(found) if key]
+
+
+def _tolerance(dtype: torch.dtype) -> float:
+    """How far attention that is computed anew in a dtype may be off."""
+    return TOLERANCES.get(str(dtype).removeprefix("torch."), 0.0)

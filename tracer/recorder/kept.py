@@ -81,23 +81,23 @@ class Kept:
 
 
 class Untouched:
-    """Puts parameters and buffers back as they were, should the forward write into them."""
+    """Puts tensors of the caller's back as they were, should the forward write into them; what is kept of the run stays
+    as it was in it."""
 
-    def __init__(self, module: torch.nn.Module):
-        self._module = module
-        self._before: dict[int, torch.Tensor] = {}
+    def __init__(self, tensors: list[torch.Tensor], kept: Kept):
+        self._tensors, self._kept = tensors, kept
+        self._before: dict[int, torch.UntypedStorage] = {}
 
     @cached_property
     def _owned(self) -> dict[int, torch.Tensor]:
-        tensors = [*self._module.parameters(), *self._module.buffers()]
-        return {tensor.untyped_storage()._cdata: tensor for tensor in tensors}
+        return {tensor.untyped_storage()._cdata: tensor for tensor in self._tensors if not tensor.is_meta}
 
     def protect(self, tensor: torch.Tensor) -> None:
         key = tensor.untyped_storage()._cdata
         if key in self._owned and key not in self._before:
-            self._before[key] = self._owned[key].detach().clone()
+            self._before[key] = self._owned[key].untyped_storage().clone()
 
     def restore(self) -> None:
-        with torch.no_grad():
-            for key, before in self._before.items():
-                self._owned[key].data.copy_(before)
+        for key, before in self._before.items():
+            self._kept.protect(self._owned[key])
+            self._owned[key].untyped_storage().copy_(before)

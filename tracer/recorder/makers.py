@@ -7,6 +7,7 @@ from weakref import ref
 from torch import Tensor
 
 CONSTANT = "constant"
+NESTED = "a nested tensor can't be traced: its rows differ in length, so it has no shape; pad them and mask the padding"
 
 
 class Makers:
@@ -24,6 +25,8 @@ class Makers:
 
     def made(self, tensor: Tensor, maker: int | str) -> tuple:
         """Says who made this tensor; call it again when an op has written into it."""
+        if tensor.is_nested:
+            raise ValueError(NESTED)
         described = (tuple(tensor.shape), tensor.dtype, maker)
         self._made[id(tensor)] = (ref(tensor), described)
         return described

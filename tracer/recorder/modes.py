@@ -33,7 +33,9 @@ class CallMode(TorchFunctionMode):
 
 
 class OpMode(TorchDispatchMode):
-    """Hands every op to its attribute `__torch_dispatch__`."""
+    """Hands every op to its attribute `__torch_dispatch__`, those among them that take functions."""
+
+    supports_higher_order_operators = True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -49,9 +51,18 @@ def observed(observe):
     """
     mode = OpMode()
     mode.__torch_dispatch__ = MethodType(observe, mode)  # no other call stands between
+    try:
+        with seen(mode):
+            yield
+    finally:
+        del mode.__torch_dispatch__  # it refers to the mode, and `observe` to all that was kept of the run
+
+
+@contextmanager
+def seen(mode: OpMode):
+    """Hands the ops inside the block to this mode."""
     torch._C._push_on_torch_dispatch_stack(mode)
     try:
         yield
     finally:
         torch._C._pop_torch_dispatch_stack(None)
-        del mode.__torch_dispatch__  # it refers to the mode, and `observe` to all that was kept of the run

@@ -11,10 +11,9 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from tracer.recorder.process import watched
+
 _current = threading.local()
-_lock = threading.Lock()
-_handles: list = []
-_tracing = 0
 
 
 def active() -> ModuleStack | None:
@@ -23,13 +22,15 @@ def active() -> ModuleStack | None:
 
 
 class ModuleStack:
-    """The modules that run now, the innermost last: (module, path, how often it was called before)."""
+    """The modules that run now, the innermost last: (module, path, how often it was called before); `threads`
+    says that the forward started one, or handed work to one."""
 
     def __init__(self, root: nn.Module):
         self._paths: dict[int, list[str]] = {}
         for path, module in root.named_modules(remove_duplicate=False):
             self._paths.setdefault(id(module), []).append(path)
         self._calls: dict[str, int] = {}
+        self.threads = False
         self.stack: list[tuple[nn.Module | None, str, int]] = [(None, "", 0)]
 
     def enter(self, module: nn.Module) -> None:
@@ -63,27 +64,21 @@ def _leave(module, args, output):
         stack.leave(module)
 
 
+def _started():
+    stack = active()
+    if stack is not None:
+        stack.threads = True
+
+
 @contextmanager
 def following(root: nn.Module):
     """Follows the modules of `root` in this thread. RuntimeError if this thread is being traced already."""
-    global _tracing
     if active() is not None:
         raise RuntimeError("this thread is being traced already: a trace can't run inside another trace's forward")
     stack = ModuleStack(root)
-    with _lock:
-        if _tracing == 0:
-            from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-
-            _handles.append(register_module_forward_pre_hook(_enter))
-            _handles.append(register_module_forward_hook(_leave, always_call=True))
-        _tracing += 1
-    _current.stack = stack
-    try:
-        yield stack
-    finally:
-        _current.stack = None
-        with _lock:
-            _tracing -= 1
-            if _tracing == 0:
-                while _handles:
-                    _handles.pop().remove()
+    with watched(_enter, _leave, _started):
+        _current.stack = stack
+        try:
+            yield stack
+        finally:
+            _current.stack = None

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 
 LAYOUT = frozenset(
     """view _unsafe_view reshape _reshape_alias expand expand_as permute transpose t mT unsqueeze squeeze select slice
     narrow split split_with_sizes chunk unbind unflatten flatten clone contiguous detach alias lift_fresh lift
     _to_copy to empty empty_like new_empty empty_strided as_strided unfold view_as movedim diagonal unsafe_split
     unsafe_chunk _local_scalar_dense is_nonzero scalar_tensor resize_ set_ detach_ copy copy_ _conj
-    lift_fresh_copy arange zeros ones full eye""".split()
+    lift_fresh_copy arange zeros ones full eye unsqueeze_ squeeze_ transpose_ t_""".split()
 )
 """Ops that lay data out anew, or make constants out of nothing: they compute nothing from the data."""
 
@@ -19,12 +21,34 @@ VIEWS = frozenset("view _unsafe_view reshape _reshape_alias clone contiguous ali
 """Ops that keep the elements in order; `view` and `clone` + `_unsafe_view` are one reshape in two spellings."""
 
 PRODUCTS = frozenset(("bmm", "mm", "matmul", "baddbmm"))
+PROJECTIONS = PRODUCTS | {"addmm", "linear"}
+"""Ops that make queries: their last axis is of features."""
 ATTENTION = {
     **dict.fromkeys(PRODUCTS, "product"),
-    **dict.fromkeys(("_softmax", "_safe_softmax"), "softmax"),
-    **dict.fromkeys(("add", "sub", "mul", "div", "masked_fill", "where", "tanh", "clamp"), "elementwise"),
+    "addmm": "mixing",
+    **dict.fromkeys(("_softmax", "_safe_softmax", "_log_softmax"), "softmax"),
+    **dict.fromkeys("add sub mul div neg exp log pow tanh relu where masked_fill cat".split(), "elementwise"),
+    **dict.fromkeys(("clamp", "clamp_min", "clamp_max", "minimum", "maximum"), "elementwise"),
+    **dict.fromkeys(("amax", "amin", "max", "mean", "sum"), "reduction"),
 }
 """What part an op may have in attention that is written out; fused kernels go by their own names."""
+
+EDITS = frozenset("fill zero copy index_put _index_put_impl masked_scatter index_fill scatter".split())
+"""Ops that write into a part of a tensor."""
+
+MOVES = frozenset("constant_pad_nd cat stack index index_select gather roll flip im2col".split())
+"""Ops that carry numbers to other places, in ways that are not followed axis by axis."""
+
+CONSTANTS = frozenset(
+    "empty_like zeros_like ones_like full_like rand_like randn_like new_empty new_zeros new_ones new_full".split()
+)
+"""Ops that take a tensor's shape and none of its numbers."""
+
+SIZED = frozenset(
+    """convolution slice unfold constant_pad_nd max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d
+    avg_pool3d""".split()
+)
+"""Ops whose other arguments are recorded, since the sizes of their outputs follow from them."""
 
 UNDECLARED_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"), (3, 4))
 """Argument positions that an op writes to although its schema does not say so: running mean and variance."""
@@ -32,7 +56,8 @@ UNDECLARED_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "mio
 
 class OpKind(NamedTuple):
     """The facts of one op that its schema gives: name, argument names, positions that it writes to, whether it only
-    lays out data anew, its part in attention, and whether it takes lists of tensors."""
+    lays out data anew, its part in attention, whether it takes lists of tensors, and, for those whose arguments are
+    recorded, their defaults."""
 
     name: str
     arguments: tuple[str, ...]
@@ -41,6 +66,7 @@ class OpKind(NamedTuple):
     attention: str
     lists: bool
     func: object
+    defaults: tuple | None = None
 
 
 _kinds: dict[int, OpKind] = {}
@@ -54,6 +80,9 @@ def kind(func) -> OpKind:
 
 
 def _read(func) -> OpKind:
+    if isinstance(func, HigherOrderOperator):
+        facts = _kinds[id(func)] = OpKind(f"higher_order.{func.name()}", (), (), False, "", True, func)
+        return facts
     space, _, name = func._schema.name.partition("::")
     arguments = func._schema.arguments
     written = tuple(i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
@@ -67,8 +96,28 @@ def _read(func) -> OpKind:
         attention="fused" if fused else ATTENTION.get(name.rstrip("_"), ""),
         lists=any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments),
         func=func,
+        defaults=tuple(a.default_value for a in arguments) if space == "aten" and name in SIZED else None,
     )
     return facts
+
+
+def settings(facts: OpKind, args: tuple, kwargs: dict) -> tuple:
+    """All arguments that an op ran with, as plain data: None for tensors, tuples for lists."""
+    given = (*args, *facts.defaults[len(args) :])
+    given = (kwargs.get(name, value) for name, value in zip(facts.arguments, given, strict=True))
+    return tuple(
+        None if isinstance(value, Tensor) else tuple(value) if isinstance(value, list) else value for value in given
+    )
+
+
+def written(facts: OpKind, args: tuple, kwargs: dict) -> Iterator[Tensor]:
+    """The tensors among an op's arguments that it writes to."""
+    for position in facts.written:
+        value = args[position] if position < len(args) else kwargs.get(facts.arguments[position])
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from value
 
 
 def is_layout(name: str) -> bool:

@@ -12,7 +12,6 @@ from tracer.inputs.tensors import photo_input
 from tracer.model import Inputs
 from tracer.quoting import quoted
 from tracer.record import Segment
-from tracer.results import class_probabilities, next_tokens
 
 ATTENTION = ("sdpa", "eager")
 """How attention is run: by PyTorch's fused kernel, or written out."""
@@ -22,6 +21,12 @@ TEXT = "The quick brown fox jumps over the lazy dog."
 def sizes_of(config, attributes: dict[str, str]) -> dict[str, int]:
     """The sizes of a configuration, by their symbols; `"text_config.hidden_size"` is that of an inner one."""
     return {symbol: int(reduce(getattr, name.split("."), config)) for symbol, name in attributes.items()}
+
+
+def own_width(config) -> int | None:
+    """The width of a head, where it is not its share of the model's width; None where it is."""
+    width = getattr(config, "head_dim", None)
+    return width if width is not None and width * config.num_attention_heads != config.hidden_size else None
 
 
 def builder(config, architecture: Callable, attributes: dict[str, str], adjust: Callable = lambda config: None):
@@ -96,27 +101,6 @@ def tokens(tokenizer, text: str, count: int) -> tuple[list[int], list[str]]:
         return [byte % count for byte in data], [chr(byte) if byte < 128 else f"0x{byte:02x}" for byte in data]
     numbers = tokenizer(text)["input_ids"]
     return [number % count for number in numbers], [tokenizer.decode([number]).strip() or "␣" for number in numbers]
-
-
-def classes(model, inputs, output) -> dict:
-    """The classes and their probabilities, from `logits` `[B, K]`."""
-    return class_probabilities(model, inputs, output["logits"])
-
-
-def following(tokenizer):
-    """The most probable next tokens, from `logits` `[B, T, V]`; without a tokenizer they are numbers, and the text was
-    cut into bytes, which `stand_in` says."""
-
-    def result(model, inputs, output) -> dict:
-        found = next_tokens(model, inputs, output["logits"])
-        if tokenizer is None:
-            found["stand_in"] = "bytes"
-        else:
-            best = output["logits"][0, -1].topk(len(found["tokens"])).indices.tolist()
-            found["tokens"] = [tokenizer.decode([number]) for number in best]
-        return found
-
-    return result
 
 
 def stream(tokenizer, image_token: Callable[[int], int], pixels: Callable | None = None, types: bool = False):

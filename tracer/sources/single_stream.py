@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 
 from tracer.record import Segment
-from tracer.sources.configured import ATTENTION, following, sizes_of, stream
+from tracer.sources.configured import ATTENTION, sizes_of, stream
+from tracer.sources.heads import answers
 
 
 def place_of_a_patch(V: int) -> int:
@@ -29,8 +30,8 @@ def segments(sizes: dict, part: str = "") -> tuple[Segment, ...]:
     return Segment("image", 0, N, part), Segment("text", N, N + sizes["T"], part)
 
 
-def stream_facts(config, files, attributes: dict[str, str], pixels: Callable | None = None, types: bool = False):
-    """What the `Spec` of any such model says alike; `pixels` and `types` as for `stream`."""
+def stream_facts(config, files, attributes: dict[str, str], heads: dict, pixels: Callable | None = None, types=False):
+    """What the `Spec` of any such model says alike; `heads` as for `answers`, `pixels` and `types` as for `stream`."""
     known = config.image_token_id if files.exist else None
     return {
         "lines": lambda sizes: [],
@@ -43,5 +44,5 @@ def stream_facts(config, files, attributes: dict[str, str], pixels: Callable | N
         "prepare": stream(
             files.tokenizer, lambda V: place_of_a_patch(V) if known is None else known, pixels, types=types
         ),
-        "result": following(files.tokenizer),
+        "result": answers(config, heads, files.tokenizer),
     }

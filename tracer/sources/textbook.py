@@ -97,9 +97,9 @@ class Writer:
         batch, S = x.shape[:2]
         titles = {"query": "Queries", "key": "Keys", "value": "Values"}
         if "packed" in self.table.parameters and self.table.sequence_first:
-            equation = Split(self.linear(Swapped(x), "QKV", (D, 3 * D), "packed"), 3)
+            equation = Split(self.linear(Swapped(x, batch, S), "QKV", (D, 3 * D), "packed"), 3)
             packed = self.write("packed", "attention", "Packed product", PACK, (3, S, batch, D), equation, "packed")
-            parts = [Swapped(Part(packed, i)) for i in range(3)]
+            parts = [Swapped(Part(packed, i), S, batch) for i in range(3)]
         elif "packed" in self.table.parameters:
             equation = self.linear(x, "QKV", (D, 3 * D), "packed")
             packed = self.write("packed", "attention", "Packed product", PACK, (batch, S, 3 * D), equation, "packed")
@@ -129,11 +129,11 @@ class Writer:
         weights = self.write("weights", "attention", "Attention weights", r"\mathbf{A}", (batch, h, S, S), weights)
         context, shape = Joined(weights @ v), (batch, S, h * d_k)
         if self.table.sequence_first:
-            context, shape = Flattened(Swapped(context)), (S * batch, h * d_k)
+            context, shape = Flattened(Swapped(context, batch, S)), (S * batch, h * d_k)
         context = self.write("context", "attention", "Context", r"\mathbf{H}", shape, context)
         equation = self.linear(context, "O", (h * d_k, D), "output")
         if self.table.sequence_first:
-            equation = Swapped(Unflattened(equation, S))
+            equation = Swapped(Unflattened(equation, S), S, batch)
         return self.write("output", "attention", "Output projection", r"\mathbf{O}", (batch, S, D), equation, "output")
 
     def mlp(self, x: Tensor) -> Tensor:
@@ -236,15 +236,34 @@ def classified(page: Page, x: Tensor, table: Table, blocks: list[str], norm: str
     """Writes the blocks of a ViT classifier whose first input is `x`, `[B, N + 1, D]`, then the last norm, the CLS
     token and the class scores **Z**, `[B, K]`; takes the paths of blocks, norm and head, returns all lines."""
     B, K = map(symbol, "BK")
-    for layer, path in enumerate(blocks, start=1):
-        writer = Writer(table, path, layer)
-        x = writer.block(x)
-        page.lines += writer.page.lines
-    made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
-    x = page.line("norm", "Last norm", made, page.norm(x, "f", norm), Place(norm), READ["norm"])
+    x = encoded(page, x, table, blocks, norm)
     made = page.tensor(r"\mathbf{x}_f", (B, D), "cls")
     x = page.line("head", "Take the CLS token", made, Row(x, 0), Place("", "getitem", -1), READ["take"])
     made = page.tensor(r"\mathbf{Z}", (B, K), "logits")
     equation = page.linear(x, r"\mathrm{cls}", (D, K), head)
     page.line("head", "Classify", made, equation, Place(head), READ["head"])
     return page.lines
+
+
+def encoded(page: Page, x: Tensor, table: Table, blocks: list[str], norm: str) -> Tensor:
+    """Writes the blocks of a ViT whose first input is `x`, `[B, N + 1, D]`, and the last norm; returns **X**_f."""
+    for layer, path in enumerate(blocks, start=1):
+        writer = Writer(table, path, layer)
+        x = writer.block(x)
+        page.lines += writer.page.lines
+    made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
+    return page.line("norm", "Last norm", made, page.norm(x, "f", norm), Place(norm), READ["norm"])
+
+
+def pooled(page: Page, x: Tensor, path: str, activation: type[Node], first: str) -> Tensor:
+    """Writes a pooler at `path`: the first token of `x`, `[B, S, D]`, through a linear map and a squashing function;
+    `first` says why that token. Returns **z**, `[B, D]`."""
+    inner = Page(path, eps=page.eps)
+    made = inner.tensor(r"\mathbf{x}_1", (B, D), "first")
+    x = inner.line("head", "Take the first token", made, Row(x, 0), Place("", "getitem"), first)
+    made = inner.tensor(r"\mathbf{y}", (B, D), "dense")
+    x = inner.line("head", "Pool", made, inner.linear(x, "p", (D, D), "dense"), Place("dense"), WHY["pool"])
+    made = inner.tensor(r"\mathbf{z}", (B, D), "pooled")
+    x = inner.line("head", "Squash", made, activation(x), Place("activation"), WHY["tanh"])
+    page.lines += inner.lines
+    return x

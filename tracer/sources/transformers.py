@@ -19,7 +19,9 @@ import torch
 
 from tracer.model import Spec
 from tracer.quoting import quoted
+from tracer.seeding import seeded_draws
 from tracer.sources import families
+from tracer.sources.configured import without_cache
 from tracer.sources.download import Download, on_the_hub
 from tracer.sources.network import offline, reason, why
 
@@ -64,17 +66,29 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
         )
         return None, None, said + "name of one on the hub, such as hf:openai-community/gpt2"
     options = {option: sizes[option] for option in spec.options}
-    with _readable(f"the weights of {quoted(f'hf:{id}')}", "; safetensors were expected"):
-        made = family.architecture(config).from_pretrained(
+    what = f"the weights of {quoted(f'hf:{id}')}"
+    with _readable(what, "; safetensors were expected"), seeded_draws(0):  # for what the files lack
+        made, said = family.architecture(config).from_pretrained(
             id,
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=offline(),
             attn_implementation=options.get("attention", "sdpa"),
+            output_loading_info=True,
         )
-    made.config.use_cache = False
+    without_cache(made.config)
+    lacks = sorted(said["missing_keys"])
     with _readable(f"what stands beside the weights of {quoted(f'hf:{id}')}"):
-        return made.float().eval(), files.card(config), f"weights of {id}"
+        card = files.card(config) | ({"lacks": lacks} if lacks else {})
+    return made.float().eval(), card, f"weights of {id}{_lacking(lacks)}"
+
+
+def _lacking(names: list[str]) -> str:
+    """What is said of weights that a checkpoint's files lack."""
+    if not names:
+        return ""
+    several = ", ".join(names[:4]) + (f" and {len(names) - 4} others" if len(names) > 4 else "")
+    return f", whose files lack {several}: there the numbers are seeded random ones"
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from tracer.textbook import WHY as BLOCK
 
 WHY = {
     **BLOCK,
+    "classify": "One linear map gives a score for each class; a softmax makes shares of them.",
+    "transform": "Before the words are scored, each token goes through one more linear map of the same width.",
     "packed": "Queries, keys and values in one matrix product instead of three: the three matrices lie "
     "side by side in one. It is the same arithmetic, and one large product keeps the machine "
     "busier than three small ones.",
@@ -17,8 +19,8 @@ WHY = {
     "sum before norm": "The MLP adds to the token what it computed instead of replacing it. The norm comes after "
     "this sum.",
     "convolved": "A convolution whose stride is its kernel's side looks at each patch once: it is the unfold"
-    " operator and one matrix product, which is how the equation says it. Each patch becomes a "
-    "token of D numbers.",
+    " operator (chw: channel, row, column) and one matrix product, which is how the equation says it. Each patch "
+    "becomes a token of D numbers.",
     "cls": "One more token, a vector of parameters that is the same for every photo, is put in front. It holds no "
     "pixels; all that it gets to know of them comes through attention.",
     "patch positions": "The dot products of attention compare what tokens hold. A learned vector for each place is "

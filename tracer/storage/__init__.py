@@ -22,22 +22,33 @@ from tracer.storage.bounds import HEADER, ITEMS
 
 VERSION = 1
 MAX_BYTES = 2 << 30
+REFUSED = ValueError, SafetensorError, RecursionError, MemoryError
 
 
 def save(trace: Trace, path: str | Path) -> None:
-    """Writes the trace to `path`, whole or not at all. OSError with one sentence where that can't be done."""
+    """Writes the trace to `path`, whole or not at all. OSError with one sentence where that can't be done, ValueError
+    for a trace that `open` would refuse."""
     files.write(path, to_bytes(trace))
 
 
 def to_bytes(trace: Trace) -> bytes:
-    """The trace as the bytes of a file.
+    """The trace as the bytes of a file. ValueError with one sentence for a trace that `open` would refuse.
 
     Of an output, tensors and the tuples, lists and dicts around them are saved; anything else is left out
     and named in `Trace.notes`.
     """
-    fields, tensors = plain.encode(trace)
-    # one key, so that the same trace gives the same bytes
-    return safetensors.torch.save(tensors, {"trace": json.dumps({"version": VERSION, **fields}, allow_nan=False)})
+    try:
+        checks.counted(trace)  # before anything large is made of it
+        fields, tensors = plain.encode(trace)
+        # one key, so that the same trace gives the same bytes
+        text = json.dumps({"version": VERSION, **fields}, allow_nan=False)
+        data = safetensors.torch.save(tensors, {"trace": text})
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"it would take {len(data):,} bytes, expected at most {MAX_BYTES:,}")
+        checks.check(plain.decode(_fields(data), tensors))
+    except (*REFUSED, KeyError, TypeError, RuntimeError) as error:  # of the file format too: a dtype that it lacks
+        raise ValueError(f"this run of {quoted(trace.model)} can't be saved: {_problem(error)}") from error
+    return data
 
 
 def open(source: str | Path | bytes, *, name: str = "the file") -> Trace:
@@ -52,14 +63,18 @@ def open(source: str | Path | bytes, *, name: str = "the file") -> Trace:
         fields = _fields(source)
         trace = plain.decode(fields, safetensors.torch.load(source))
         checks.check(trace)
-    except (ValueError, SafetensorError, RecursionError, MemoryError) as error:
-        problem = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    except REFUSED as error:
+        problem = _problem(error)
         if "not fully covered" in problem:
             problem = "it is cut off, or goes on after its end"
         raise ValueError(
-            f"{quoted(name)} is not a trace saved by this program (a safetensors file): {shortened(problem, 240)}"
+            f"{quoted(name)} is not a trace saved by this program (a safetensors file): {problem}"
         ) from error
     return trace
+
+
+def _problem(error: Exception) -> str:
+    return shortened(" ".join(str(error).split()).rstrip(".") or type(error).__name__, 240)
 
 
 def _read(path: str) -> bytes:

@@ -28,8 +28,9 @@ FREE_TEXT = 100_000
 """Letters of a text of the result, such as what was written."""
 SHORT = {
     **dict.fromkeys(("module", "id", "step", "maker", "within", "symbol", "value", "title", "model", "q", "k"), 400),
-    **dict.fromkeys(("op", "function", "name", "part", "stage", "dtype", "mask", "words"), 100),
+    **dict.fromkeys(("op", "function", "name", "part", "stage", "dtype", "mask", "over", "after", "words"), 100),
     "symbolic": 200,
+    "of": 400,
 }
 """Letters of what is a name, by its field: a page may show it beside every token, or every pixel."""
 ITEMS_OF_A_RECORD = 8192

@@ -18,13 +18,13 @@ from tracer.storage.bounds import AXES, CELLS, DEEP, IN_A_PART, LINKS, MODEL_PIX
 from tracer.storage.formulas import UNKNOWN, Formulas, mathematics
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+OUTSIDE = re.compile(r"(input|parameter) [\w.-]+")
+"""What a letter may be that no step makes."""
 
 
 def check(trace: Trace) -> None:
     """Runs every check of this file; ValueError at the first that fails."""
-    for name, most in MOST.items():
-        count = len(getattr(trace, name))
-        _expect(count <= most, name, f"at most {most:,}, got {count:,}")
+    counted(trace)
     formulas = Formulas(trace.symbols)
     for rule in (_symbols, _ops, _decompositions, _steps):
         rule(trace, formulas)
@@ -33,6 +33,13 @@ def check(trace: Trace) -> None:
     for name in ("params", "flops"):
         _count(getattr(trace, name), name)
         _agrees(getattr(trace, f"{name}_symbolic"), getattr(trace, name), formulas, name)
+
+
+def counted(trace: Trace) -> None:
+    """ValueError for a trace of more entries than a file may have."""
+    for name, most in MOST.items():
+        count = len(getattr(trace, name))
+        _expect(count <= most, name, f"at most {most:,}, got {count:,}")
 
 
 def _values(trace: Trace) -> None:
@@ -62,8 +69,9 @@ def _ops(trace: Trace, formulas: Formulas) -> None:
                 _expect(0 <= tensor.maker < len(trace.ops), where, f"a maker among {len(trace.ops)} ops")
         if op.step is not None and op.step not in steps:
             _expect(False, where, f"a step of this trace, got {quoted(op.step)}")
-        for name in ("call", "params", "flops"):
+        for name in ("call", "params"):
             _count(getattr(op, name), f"{where}.{name}")
+        _count(op.flops or 0, f"{where}.flops")
         _agrees(op.params_symbolic, op.params, formulas, f"{where}.params")
         _agrees(op.flops_symbolic, op.flops, formulas, f"{where}.flops")
         _source(op.source, where)
@@ -98,9 +106,13 @@ def _steps(trace: Trace, formulas: Formulas) -> None:
         kept = trace.values.get(step.value)
         _expect(kept is None or tuple(kept.shape) == step.shape, where, "a kept tensor of its shape")
         _expect(step.layer is None or step.layer >= 0, where, "a layer that counts from 0")
+        _expect(not step.pending, where, "a proof that is not still to come")
         _expect(step.error is None or not step.error < 0, where, "an error that is not negative")
         mathematics(step.symbol, where)
         mathematics(step.latex, where)
+        for name in step.names:
+            mathematics(name.symbol, where)
+            _expect(OUTSIDE.fullmatch(name.of), where, "names of inputs and parameters")
         _source(step.source, where)
         for operand in step.product or ():
             _expect(min(operand.shape) > 0, where, "factors of at least 1 × 1")

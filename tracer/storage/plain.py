@@ -8,7 +8,7 @@ ValueError that says where. Values of a free type (`object`) are tagged, so that
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from math import isfinite
@@ -17,16 +17,19 @@ from typing import Union, get_args, get_origin, get_type_hints
 import torch
 
 from tracer.quoting import quoted
-from tracer.record import Trace
+from tracer.record import Source, TensorRecord, Trace
 from tracer.storage.bounds import FREE_TEXT, ITEMS, ITEMS_OF_A_RECORD, SHORT, TEXT
 
 LIMIT = 1 << 63
+SHARED = TensorRecord, Source
 
 
 @cache
 def hints(record: type) -> dict[str, object]:
-    """Field name to type of a record; names that `record.py` imports for type checkers only are given here."""
-    return get_type_hints(record, localns={"Mapping": Mapping, "torch": torch})
+    """Name to type of the fields of a record that are data; names that `record.py` imports for type checkers only are
+    given here."""
+    found = get_type_hints(record, localns={"Mapping": Mapping, "torch": torch, "Later": object})
+    return {field.name: found[field.name] for field in fields(record) if field.compare}
 
 
 @cache
@@ -37,7 +40,7 @@ def required(record: type) -> tuple[str, ...]:
 
 def encode(trace: Trace) -> tuple[dict, dict[str, torch.Tensor]]:
     """The trace as (JSON-ready fields, tensors by name)."""
-    writer = Writer()
+    writer, trace = Writer(), trace.prove()
     data = writer.typed(trace, Trace, "")
     if writer.left_out:
         notes = (*trace.notes, *writer.left_out)
@@ -52,15 +55,21 @@ class Writer:
         self.tensors: dict[str, torch.Tensor] = {}
         self.left_out: list[str] = []
         self._names: dict[tuple, str] = {}
+        self._records: dict[int, dict] = {}
+
+    def _record(self, value, record: type, where: str) -> dict:
+        return {name: self.typed(getattr(value, name), kind, f"{where}/{name}") for name, kind in hints(record).items()}
 
     def typed(self, value, hint, where: str):
         """A value of a known type."""
         if value is None:
             return None
+        if hint in SHARED:  # one record of a tensor stands at each op that takes it
+            if id(value) not in self._records:
+                self._records[id(value)] = self._record(value, hint, where)
+            return self._records[id(value)]
         if is_dataclass(hint):
-            return {
-                name: self.typed(getattr(value, name), kind, f"{where}/{name}") for name, kind in hints(hint).items()
-            }
+            return self._record(value, hint, where)
         if get_origin(hint) in (Union, types.UnionType):
             return self.typed(value, _member(value, hint), where)
         if hint in (int, str, bool):
@@ -75,24 +84,33 @@ class Writer:
                 self.typed(item, kind, f"{where}/{i}") for i, (item, kind) in enumerate(zip(value, kinds, strict=True))
             ]
         if get_origin(hint) is Mapping:
-            return {str(key): self.typed(item, get_args(hint)[1], f"{where}/{key}") for key, item in value.items()}
+            return self._mapping(value, get_args(hint)[1], where)
         return self.free(value, where)
+
+    def _mapping(self, value, kind, where: str) -> dict:
+        lost = [key for key, item in value.items() if isinstance(item, torch.Tensor) and not storable(item)]
+        self.left_out += [f"{where}/{key} ({value[key].dtype}) was not saved".strip("/") for key in lost]
+        kept = {key: item for key, item in value.items() if key not in lost}
+        return {str(key): self.typed(item, kind, f"{where}/{key}") for key, item in kept.items()}
 
     def free(self, value, where: str):
         """A value of a free type."""
         match value:
-            case None | bool() | int() | str():
+            case None | bool() | str():
+                return value
+            case int() if abs(value) < LIMIT:
                 return value
             case float():
                 return value if isfinite(value) else {"float": str(value)}
-            case torch.Tensor():
+            case torch.Tensor() if storable(value):
                 return {"tensor": self._tensor(value, where)}
             case list() | tuple():
                 kind = "list" if isinstance(value, list) else "tuple"
                 return {kind: [self.free(item, f"{where}/{i}") for i, item in enumerate(value)]}
             case Mapping():
-                return {"dict": [[str(key), self.free(item, f"{where}/{key}")] for key, item in value.items()]}
-        self.left_out.append(f"{where.strip('/')} ({type(value).__name__}) was not saved")
+                return {"dict": [[_named(key), self.free(item, f"{where}/{key}")] for key, item in value.items()]}
+        what = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
+        self.left_out.append(f"{where.strip('/')} ({what}) was not saved")
         return None
 
     def _tensor(self, tensor: torch.Tensor, where: str) -> str:
@@ -108,98 +126,175 @@ class Writer:
         return name
 
 
+def storable(tensor: torch.Tensor) -> bool:
+    """Whether the file format can hold a tensor: its numbers are there, in order, and of a dtype that it knows."""
+    wide = tensor.is_complex() and tensor.dtype != torch.complex64
+    return tensor.layout is torch.strided and not (tensor.is_meta or tensor.is_quantized or wide)
+
+
+def _named(key) -> str | int:
+    return key if type(key) is int else str(key)
+
+
 def decode(data, tensors: Mapping[str, torch.Tensor]) -> Trace:
     """The trace from (JSON fields, tensors by name); ValueError says which field is not as expected."""
-    return Reader(tensors).typed(data, Trace, "trace")
+    try:
+        return Reader(tensors).of(Trace)(data)
+    except Misfit as misfit:
+        raise ValueError(f"trace{misfit.where}{misfit.said}") from None
+
+
+class Misfit(Exception):
+    """A value that is not what its field declares; what it lies in says where, on the way out."""
+
+    def __init__(self, said: str):
+        super().__init__(said)
+        self.said, self.where = said, ""
+
+    def within(self, place: str) -> Misfit:
+        self.where = place + self.where
+        return self
 
 
 class Reader:
-    """One decoding, strict: every value has the type its field declares."""
+    """One decoding, strict: every value has the type its field declares. A file has half a million values, so what
+    reads a type is made once."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]):
         self.tensors = tensors
+        self._known: dict = {str: _text, int: _whole, bool: _truth, float: _float, torch.Tensor: self._tensor}
 
-    def typed(self, data, hint, where: str):
-        """A value of a known type. A file has a hundred thousand of them: the commonest types are asked for first."""
-        if hint is str:
-            return _text(data, where)
-        if hint is int:
-            _expect(type(data) is int and -LIMIT <= data < LIMIT, where, "a whole number of 64 bits")
-            return data
-        origin = _origin(hint)
+    def of(self, hint) -> Callable:
+        """What reads a value of a known type."""
+        if hint not in self._known:
+            self._known[hint] = self._made(hint)
+        return self._known[hint]
+
+    def _made(self, hint) -> Callable:
+        origin = get_origin(hint)
         if origin is tuple:
-            _expect(type(data) is list, where, "a list")
-            kinds = _elements(hint, len(data))
-            if len(kinds) != len(data):
-                raise ValueError(f"{where}: expected {len(kinds)} items")
-            return tuple(
-                self.typed(item, kind, f"{where}[{i}]") for i, (item, kind) in enumerate(zip(data, kinds, strict=True))
-            )
+            return self._several(get_args(hint))
         if origin in (Union, types.UnionType):
-            return None if data is None else self.typed(data, _member(data, hint), where)
+            kinds = [kind for kind in get_args(hint) if kind is not types.NoneType]
+            reads = {kind: self.of(kind) for kind in kinds if isinstance(kind, type)}
+            first = self.of(kinds[0])
+            return lambda data: None if data is None else reads.get(type(data), first)(data)
         if origin is None and is_dataclass(hint):
-            return self._record(data, hint, where)
-        if hint is bool:
-            _expect(type(data) is bool, where, "true or false")
-            return data
-        if hint is float:
-            return _float(data, where)
-        if hint is torch.Tensor:
-            return self._tensor(data, where)
+            return self._record(hint)
         if origin is Mapping:
-            _expect(type(data) is dict, where, "an object")
-            kind = get_args(hint)[1]
-            return {_text(key, where): self.typed(item, kind, f"{where}[{_at(key)}]") for key, item in data.items()}
-        value = self.free(data, where)
-        _expect(hint is object or isinstance(value, hint), where, f"a {getattr(hint, '__name__', hint)}")
-        return value
+            return self._mapping(self.of(get_args(hint)[1]))
+        if hint is object:
+            return self.free
 
-    def free(self, data, where: str):
+        def loose(data):
+            value = self.free(data)
+            _expect(isinstance(value, hint), f"a {hint.__name__}")
+            return value
+
+        return loose
+
+    def _several(self, kinds: tuple) -> Callable:
+        if kinds[-1] is not Ellipsis:
+            reads = [self.of(kind) for kind in kinds]
+
+            def fixed(data):
+                _expect(type(data) is list, "a list")
+                _expect(len(data) == len(reads), f"{len(reads)} items")
+                return tuple([_at(i, read, one) for i, (read, one) in enumerate(zip(reads, data, strict=True))])
+
+            return fixed
+        read = self.of(kinds[0])
+
+        def several(data):
+            if type(data) is not list:
+                raise Misfit(": expected a list")
+            try:
+                return tuple([read(one) for one in data])
+            except Misfit:  # which of them it was is only asked now
+                return tuple([_at(i, read, one) for i, one in enumerate(data)])
+
+        return several
+
+    def _mapping(self, read: Callable) -> Callable:
+        def mapping(data):
+            _expect(type(data) is dict, "an object")
+            return {_text(key): _at(quoted(key, 40), read, value) for key, value in data.items()}
+
+        return mapping
+
+    def _record(self, record: type) -> Callable:
+        items = ITEMS if record is Trace else ITEMS_OF_A_RECORD
+        known = {name: (self.of(hint), SHORT.get(name, TEXT), *_texts(hint)) for name, hint in hints(record).items()}
+        needed = required(record)
+
+        def read(data):
+            if type(data) is not dict:
+                raise Misfit(": expected an object")
+            if not known.keys() >= data.keys():
+                raise Misfit(f": expected no field {quoted(next(name for name in data if name not in known))}")
+            found = {}
+            for name, value in data.items():
+                one, letters, text, several = known[name]
+                try:
+                    found[name] = value = one(value)
+                except Misfit as misfit:
+                    raise misfit.within(f".{name}") from None
+                if text and value is not None and type(value) is str and len(value) > letters:
+                    raise Misfit(f".{name}: expected at most {letters:,} letters")
+                if several and value:
+                    if len(value) > items:
+                        raise Misfit(f".{name}: expected at most {items:,} items, got {len(value):,}")
+                    if text and max(map(len, value)) > letters:
+                        raise Misfit(f".{name}: expected at most {letters:,} letters")
+            if len(found) < len(known) and (missing := next((name for name in needed if name not in found), None)):
+                raise Misfit(f": expected a field {missing!r}")
+            return record(**found)
+
+        return read
+
+    def free(self, data):
         """A value of a free type."""
         match data:
             case None | bool():
                 return data
             case int():
-                return self.typed(data, int, where)
+                return _whole(data)
             case float():
-                return _float(data, where)
+                return _float(data)
             case str():
-                _expect(len(data) <= FREE_TEXT, where, f"at most {FREE_TEXT:,} letters")
-                return _text(data, where)
+                _expect(len(data) <= FREE_TEXT, f"at most {FREE_TEXT:,} letters")
+                return _text(data)
             case {"float": str(value), **rest} if not rest:
-                return _float(value, where)
+                return _float(value)
             case {"tensor": name, **rest} if not rest:
-                return self._tensor(name, where)
+                return self._tensor(name)
             case {"list": list(items), **rest} if not rest:
-                return [self.free(item, f"{where}[{i}]") for i, item in enumerate(items)]
+                return [_at(i, self.free, item) for i, item in enumerate(items)]
             case {"tuple": list(items), **rest} if not rest:
-                return tuple(self.free(item, f"{where}[{i}]") for i, item in enumerate(items))
+                return tuple([_at(i, self.free, item) for i, item in enumerate(items)])
             case {"dict": list(items), **rest} if not rest:
-                _expect(all(type(pair) is list and len(pair) == 2 for pair in items), where, "pairs of key and value")
-                return {_text(key, where): self.free(item, f"{where}[{_at(key)}]") for key, item in items}
-        raise ValueError(f"{where} is {quoted(data, 40)}, expected a tagged value")
+                _expect(all(type(pair) is list and len(pair) == 2 for pair in items), "pairs of key and value")
+                return {_key(key): _at(quoted(key, 40), self.free, item) for key, item in items}
+        raise Misfit(f" is {quoted(data, 40)}, expected a tagged value")
 
-    def _record(self, data, record: type, where: str):
-        _expect(type(data) is dict, where, "an object")
-        known = hints(record)
-        extra = next((name for name in data if name not in known), None)
-        if extra is not None:
-            raise ValueError(f"{where}: expected no field {quoted(extra)}")
-        if missing := next((name for name in required(record) if name not in data), None):
-            raise ValueError(f"{where}: expected a field {missing!r}")
-        found = {name: self.typed(value, known[name], f"{where}.{name}") for name, value in data.items()}
-        for name, value in found.items():
-            _bounded(value, SHORT.get(name, TEXT), ITEMS if record is Trace else ITEMS_OF_A_RECORD, f"{where}.{name}")
-        return record(**found)
-
-    def _tensor(self, name, where: str) -> torch.Tensor:
-        _expect(type(name) is str and name in self.tensors, where, "the name of a tensor in the file")
+    def _tensor(self, name) -> torch.Tensor:
+        _expect(type(name) is str and name in self.tensors, "the name of a tensor in the file")
         return self.tensors[name]
 
 
-@cache
-def _origin(hint):
-    return get_origin(hint)
+def _at(place, read: Callable, data):
+    """A value that lies at a place of another."""
+    try:
+        return read(data)
+    except Misfit as misfit:
+        raise misfit.within(f"[{place}]") from None
+
+
+def _texts(hint) -> tuple[bool, bool]:
+    """Whether a type is a text, or holds several of them; and whether it holds several of anything."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    several = [kind for kind in kinds if get_origin(kind) is tuple]
+    return any(kind is str for kind in (*kinds, *(get_args(kind)[0] for kind in several))), bool(several)
 
 
 @cache
@@ -218,37 +313,34 @@ def _elements(hint, count: int) -> list:
     return [kinds[0]] * count if kinds[-1:] == (Ellipsis,) else list(kinds)
 
 
-def _float(data, where: str) -> float:
-    if data in ("nan", "inf", "-inf"):
-        return float(data)
-    _expect((type(data) is float and isfinite(data)) or (type(data) is int and abs(data) < LIMIT), where, "a number")
-    return float(data)
-
-
-def _text(data, where: str) -> str:
-    sound = type(data) is str and (data.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in data))
-    _expect(sound, where, "text")
+def _whole(data) -> int:
+    if type(data) is not int or not -LIMIT <= data < LIMIT:
+        raise Misfit(": expected a whole number of 64 bits")
     return data
 
 
-def _at(key) -> str:
-    return quoted(key, 40)
+def _truth(data) -> bool:
+    _expect(type(data) is bool, "true or false")
+    return data
 
 
-def _bounded(value, letters: int, items: int, where: str) -> None:
-    """ValueError for a text, or one of several, of more letters than that, and for more items than that."""
-    if isinstance(value, str):
-        several = (value,)
-    elif isinstance(value, tuple):
-        several = value
-    else:
-        return
-    if len(several) > items:
-        raise ValueError(f"{where}: expected at most {items:,} items, got {len(several):,}")
-    if any(len(text) > letters for text in several if isinstance(text, str)):
-        raise ValueError(f"{where}: expected at most {letters:,} letters")
+def _float(data) -> float:
+    if data in ("nan", "inf", "-inf"):
+        return float(data)
+    _expect((type(data) is float and isfinite(data)) or (type(data) is int and abs(data) < LIMIT), "a number")
+    return float(data)
 
 
-def _expect(holds: bool, where: str, what: str) -> None:
+def _text(data) -> str:
+    if type(data) is not str or not (data.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in data)):
+        raise Misfit(": expected text")
+    return data
+
+
+def _key(data) -> str | int:
+    return _whole(data) if type(data) is int else _text(data)
+
+
+def _expect(holds: bool, what: str) -> None:
     if not holds:
-        raise ValueError(f"{where}: expected {what}")
+        raise Misfit(f": expected {what}")

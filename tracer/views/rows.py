@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tracer import notation
@@ -24,6 +25,8 @@ PRIMITIVE_COLUMNS = (
     "note",
 )  # fmt: skip
 COLUMNS = {"steps": STEP_COLUMNS, "ops": OP_COLUMNS, "primitives": PRIMITIVE_COLUMNS}
+
+NOT_COUNTED = "not counted"
 
 LETTERS = {r"\ell": "ℓ", r"\top": "T", r"\,": " "}
 ACCENTS = {
@@ -70,6 +73,7 @@ def _step(step: Step) -> dict[str, object]:
 def _op(op: Op) -> dict[str, object]:
     row = {name: getattr(op, name) for name in ("index", "module", "op", "function", "params", "flops", "step", "note")}
     row |= {"inputs": symbols(op.inputs), "outputs": symbols(op.outputs), "source": place(op.source)}
+    row |= {"flops": NOT_COUNTED if op.flops is None else op.flops}
     return row | {"shapes": shapes(op), "dtype": dtypes(op)}
 
 
@@ -100,7 +104,7 @@ def place(source: Source | None) -> str:
 
 def proof(step: Step) -> str:
     """How a step's proof went: its error, followed by the verdict where that is another than "proven"."""
-    if step.verdict == "recomputed":
+    if step.verdict in ("recomputed", "pending"):
         return step.verdict
     return error(step.error) + (f" {step.verdict.upper()}" if step.verdict == "disproven" else "")
 
@@ -130,10 +134,29 @@ def letters(latex: str) -> str:
 def totals(trace: Trace) -> str:
     """Parameters and FLOPs of the run, as numbers, and as formulas where they are solved."""
     costs = ((trace.params, "parameters", trace.params_symbolic), (trace.flops, "FLOPs", trace.flops_symbolic))
-    return "; ".join(
-        f"{number:,} {what}" + (f" = {notation.text(formula)}" if formula not in ("?", str(number)) else "")
+    said = [
+        f"{number:,} {what}"
+        + (f" = {notation.text(formula)}" if formula not in ("?", str(number)) else "")
+        + (unknown(trace, number) if formula == "?" else "")
         for number, what, formula in costs
-    )
+    ]
+    return "; ".join(said + ([uncounted(trace)] if trace.uncounted else []))
+
+
+def unknown(trace: Trace, number: int) -> str:
+    """What stands behind a cost that has no formula, in a run that has symbols."""
+    return " (not known in symbols)" if number and trace.symbols else ""
+
+
+def uncounted(trace: Trace) -> str:
+    """Which ops the FLOPs of a run lack: `not counted: 2 × mkldnn_rnn_layer`."""
+    names = Counter(op.op for op in trace.uncounted)
+    return f"{NOT_COUNTED}: " + ", ".join(f"{count} × {name}" for name, count in names.items())
+
+
+def flops(op: Op) -> str:
+    """The FLOPs of an op, or that they are not counted."""
+    return NOT_COUNTED if op.flops is None else f"{op.flops:,}"
 
 
 def sizes(trace: Trace) -> str:

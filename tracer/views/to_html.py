@@ -83,7 +83,7 @@ def _ops(trace: Trace) -> str:
             f"<td>{text(op.op)}<br>{_quiet(op.module)}</td>",
             f"<td>{text(rows.symbols(op.inputs))} → {text(rows.symbols(op.outputs))}</td>",
             f'<td class="number">{op.params:,}</td>',
-            f'<td class="number">{op.flops:,}</td>',
+            f'<td class="number">{rows.flops(op)}</td>',
             f'<td title="{text(rows.place(op.source))}"><code>{text(op.source.text if op.source else "")}</code></td>',
         )
         for op in trace.ops

@@ -30,6 +30,8 @@ def tree(trace: Trace) -> dict[str, object]:
         "steps": [_step(step) for step in trace.steps],
         "ops": [_op(op) for op in trace.ops],
         "result": plain(trace.result),
+        "notes": list(trace.notes),
+        "opened_error": plain(trace.opened_error),
     }
     return found | {"decompositions": [_opened(one) for one in trace.decompositions]} if trace.decompositions else found
 

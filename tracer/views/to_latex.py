@@ -22,12 +22,14 @@ def render(trace: Trace, level: str) -> str:
     head = ["% needs \\usepackage{amsmath,longtable}", rf"\subsection*{{{text(trace.model)}}}", text(trace.weights)]
     sizes = ", ".join(f"${notation.latex(s.name)} = {s.value}$" for s in trace.symbols)
     cost = [
-        f"{number:,} {what}" + (f": ${notation.latex(formula)}$." if formula != "?" else ".")
+        f"{number:,} {what}"
+        + (f": ${notation.latex(formula)}$." if formula != "?" else f"{text(rows.unknown(trace, number))}.")
         for number, what, formula in (
             (trace.params, "parameters", trace.params_symbolic),
             (trace.flops, "FLOPs", trace.flops_symbolic),
         )
     ]
+    cost += [f"{rows.uncounted(trace)}."] if trace.uncounted else []
     body = {"steps": _steps, "ops": _ops, "primitives": _primitives}[level](trace)
     return "\n\n".join(part for part in [*head, sizes, *cost, *map(text, trace.notes), body] if part)
 
@@ -55,8 +57,7 @@ def _check(step: Step) -> str:
 def _ops(trace: Trace) -> str:
     names = ("index", "module", "op", "outputs", "params", "FLOPs")
     lines = [
-        (str(op.index), text(op.module), text(op.op), _shapes(op), f"{op.params:,}", f"{op.flops:,}")
-        for op in trace.ops
+        (str(op.index), text(op.module), text(op.op), _shapes(op), f"{op.params:,}", rows.flops(op)) for op in trace.ops
     ]
     return _long("rlllrr", [names, *lines])
 

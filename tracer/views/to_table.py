@@ -47,11 +47,11 @@ def _ops(trace: Trace) -> list[dict[str, str]]:
             "here": row["shapes"],
             "dtype": row["dtype"],
             "params": f"{row['params']:,}",
-            "flops": f"{row['flops']:,}",
+            "flops": rows.flops(op),
             "step": row["step"] or "",
             "source": row["source"],
         }
-        for row in rows.rows(trace, "ops")
+        for op, row in zip(trace.ops, rows.rows(trace, "ops"), strict=True)
     ]
 
 

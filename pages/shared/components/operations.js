@@ -28,11 +28,18 @@ function summed(node, columns) {
   }
   const parts = [...children.map((child) => child.sums), ...node.rows.map((row) => row.cells)];
   const sums = columns.map((column, i) =>
-    column.total ? parts.reduce((sum, cells) => sum + (cells[i] || 0), 0) : "",
+    column.total ? total(parts.map((cells) => cells[i])) : "",
   );
   const count = node.rows.length + children.reduce((sum, child) => sum + child.count, 0);
   const first = Math.min(...node.rows.map((row) => row.number), ...children.map((child) => child.first));
   return { name: node.name, key: node.key, children, rows: node.rows, sums, count, first };
+}
+
+/** The sum of numbers; one that something is not counted in says so. */
+function total(values) {
+  const sum = values.reduce((all, value) => all + (sortable(value) || 0), 0);
+  if (!values.some(Array.isArray)) return sum;
+  return [sum, sum ? `${sum.toLocaleString("en-US")}, some not counted` : "not counted"];
 }
 
 /** Modules and rows of one module in the order that is asked for; as they ran where none is. */

@@ -1,5 +1,6 @@
 """Families of transformers' models: one file each, found by the `model_type` of a configuration.
 
-Such a file has a docstring (what the family is), `config()` (its configuration where no checkpoint is given),
-`architecture(config)` (the class of transformers that is run) and `spec(config, files)`.
+Such a file has a docstring (what the family is), `HEADS` (the classes of transformers that it knows and what each
+answers, `tracer.sources.heads`, the one of a family without a checkpoint first), `config()` (its configuration then),
+`architecture(config)` (the class that is run) and `spec(config, files)`.
 """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tracer.equations import GELU, Lookup, ReLU, Row, Rows, Tanh, Tensor
 from tracer.model import Spec
 from tracer.notation import symbol
-from tracer.results import embedding
 from tracer.sources.configured import builder, text_facts
-from tracer.sources.textbook import Table, Writer
+from tracer.sources.heads import answers, class_of, classes, each_place, labels, vectors
+from tracer.sources.textbook import Table, Writer, pooled
 from tracer.sources.transformers import imported
 from tracer.sources.why import WHY
 from tracer.steps import Place
@@ -24,6 +24,7 @@ ATTRIBUTES = {
 PROBES = (
     {"B": 19, "T": 11, "V": 83, "T_max": 59, "D": 66, "h": 6, "d_ff": 26},
     {"B": 23, "T": 17, "V": 89, "T_max": 47, "D": 14, "h": 2, "d_ff": 29},
+    {"B": 8, "T": 13, "V": 97, "T_max": 53, "D": 55, "h": 5, "d_ff": 31},
 )
 BLOCK = {
     "query": Place("attention.self", "transpose", 0),
@@ -57,6 +58,12 @@ PARAMETERS = {
     "norm2": "output.LayerNorm",
 }
 ACTIVATIONS = {"gelu": GELU, "relu": ReLU}
+HEADS = {
+    "BertModel": vectors,
+    "BertForMaskedLM": each_place,
+    "BertForSequenceClassification": classes,
+    "BertForTokenClassification": labels,
+}
 
 
 def config():
@@ -65,15 +72,16 @@ def config():
 
 
 def architecture(config):
-    """The encoder with its pooler."""
-    return imported().BertModel
+    """The encoder with its pooler, or with a head."""
+    return getattr(imported(), class_of(config, HEADS))
 
 
 def lines(sizes: dict, config):
     """The textbook, over the ops that transformers runs."""
     B, T, T_max, V, D = map(symbol, ("B", "T", "T_max", "V", "D"))
-    eps = config.layer_norm_eps
-    page = Page("embeddings", eps=eps)
+    eps, head = config.layer_norm_eps, class_of(config, HEADS)
+    trunk = "" if head == "BertModel" else "bert."
+    page = Page(f"{trunk}embeddings", eps=eps)
     made = page.tensor(r"\mathbf{X}_E", (B, T, D), "tokens")
     ids = Tensor(r"\mathbf{t}", (B, T), "input input_ids")
     found = Lookup(page.parameter(r"\mathbf{E}", (V, D), "word_embeddings.weight"), ids)
@@ -92,25 +100,50 @@ def lines(sizes: dict, config):
     places = {**BLOCK, **INSIDE[sizes["attention"]]}
     table = Table(places, PARAMETERS, ACTIVATIONS[config.hidden_act], eps, post=True)
     for layer in range(sizes["L"]):
-        writer = Writer(table, f"encoder.layer.{layer}", layer + 1)
+        writer = Writer(table, f"{trunk}encoder.layer.{layer}", layer + 1)
         x = writer.block(x)
         lines += writer.page.lines
-    page = Page("pooler")
-    made = page.tensor(r"\mathbf{x}_1", (B, D), "first")
-    x = page.line("head", "Take the first token", made, Row(x, 0), Place("", "getitem"), WHY["first"])
-    made = page.tensor(r"\mathbf{y}", (B, D), "dense")
-    x = page.line("head", "Pool", made, page.linear(x, "p", (D, D), "dense"), Place("dense"), WHY["pool"])
-    made = page.tensor(r"\mathbf{z}", (B, D), "pooled")
-    page.line("head", "Squash", made, Tanh(x), Place("activation"), WHY["tanh"])
+    page = Page(eps=eps)
+    if head in ("BertModel", "BertForSequenceClassification"):
+        x = pooled(page, x, f"{trunk}pooler", Tanh, WHY["first"])
+    if head == "BertForMaskedLM":
+        words = Tensor(r"\mathbf{E}", (V, D), f"parameter {trunk}embeddings.word_embeddings.weight")
+        said(page, x, words, ACTIVATIONS[config.hidden_act])
+    elif trunk:
+        K = symbol("K")
+        made = page.tensor(r"\mathbf{Z}", (*x.shape[:-1], K), "logits")
+        equation = page.linear(x, r"\mathrm{cls}", (D, K), "classifier")
+        page.line("head", "Classify", made, equation, Place("classifier"), WHY["classify"])
     return lines + page.lines
+
+
+def said(page: Page, x: Tensor, words: Tensor, activation) -> None:
+    """Writes the head that says which token stands at each place, from **X**, `[B, T, D]`, and the matrix of words."""
+    V, D = map(symbol, ("V", "D"))
+    inner, shape = Page("cls.predictions.transform", eps=page.eps), x.shape
+    made = inner.tensor(r"\mathbf{Y}_c", shape, "dense")
+    x = inner.line("head", "Transform", made, inner.linear(x, "c", (D, D), "dense"), Place("dense"), WHY["transform"])
+    made = inner.tensor(r"\mathbf{G}_c", shape, "activation")
+    why = WHY[activation.__name__]
+    x = inner.line("head", "Activate", made, activation(x), Place("transform_act_fn"), why)
+    made = inner.tensor(r"\mathbf{X}_f", shape, "norm")
+    x = inner.line("norm", "Normalise", made, inner.norm(x, "c", "LayerNorm"), Place("LayerNorm"), WHY["norm"])
+    page.lines += inner.lines
+    made = page.tensor(r"\mathbf{Z}", (*shape[:-1], V), "logits")
+    bias = page.parameter(r"\mathbf{b}_V", (V,), "cls.predictions.bias")
+    place = Place("cls.predictions.decoder")
+    page.line("head", "Score every token", made, x @ words.T + bias, place, WHY["tied"])
 
 
 def spec(config, files) -> Spec:
     """All that is known of a BERT, from its configuration."""
+    headed = class_of(config, HEADS).endswith("Classification")
+    attributes = {**ATTRIBUTES, "K": "num_labels"} if headed else ATTRIBUTES
+    probes = tuple({**probe, "K": size} for probe, size in zip(PROBES, (31, 37, 41), strict=True)) if headed else PROBES
     return Spec(
-        net=builder(config, architecture, ATTRIBUTES),
+        net=builder(config, architecture, attributes),
         lines=lambda sizes: lines(sizes, config),
-        names=tuple("B T D h d_k d_ff V T_max".split()),
-        result=embedding,
-        **text_facts(config, files, ATTRIBUTES, PROBES),
+        names=("B", "T", "D", *(["K"] if headed else []), *"h d_k d_ff V T_max".split()),
+        result=answers(config, HEADS, files.tokenizer),
+        **text_facts(config, files, attributes, probes),
     )

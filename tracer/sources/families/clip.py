@@ -9,6 +9,7 @@ from tracer.model import Inputs, Spec
 from tracer.quoting import quoted
 from tracer.record import Segment
 from tracer.sources.configured import ATTENTION, builder, sizes_of, tokens
+from tracer.sources.heads import answers, class_of
 from tracer.sources.transformers import imported
 
 ATTRIBUTES = {
@@ -31,6 +32,8 @@ PROBES = (
     | {"V": 83, "T_max": 59, "D": 20, "h": 4, "d_ff": 31, "D_e": 37},
     {"B": 13, "K": 5, "T": 17, "H": 33, "P": 3, "D_v": 14, "h_v": 2, "d_ffv": 29}
     | {"V": 89, "T_max": 47, "D": 24, "h": 3, "d_ff": 41, "D_e": 43},
+    {"B": 8, "K": 9, "T": 19, "H": 42, "P": 7, "D_v": 55, "h_v": 5, "d_ffv": 41}
+    | {"V": 97, "T_max": 53, "D": 78, "h": 6, "d_ff": 47, "D_e": 59},
 )
 SENTENCES = "a photo of a horse\na photo of a dog\na photo of a bird\na photo of a car"
 
@@ -42,7 +45,7 @@ def config():
 
 def architecture(config):
     """Both towers."""
-    return imported().CLIPModel
+    return getattr(imported(), class_of(config, HEADS))
 
 
 def fitted(config) -> None:
@@ -72,10 +75,13 @@ def prepared(tokenizer):
     return prepare
 
 
-def fits(model, inputs, output) -> dict:
+def fits(model, inputs, output, tokenizer) -> dict:
     """How well each sentence fits the photo, from `logits_per_image` `[B, K]`."""
     shares = output["logits_per_image"][0].softmax(-1)
     return {"kind": "sentences", "sentences": list(inputs.sentences), "probabilities": shares.tolist()}
+
+
+HEADS = {"CLIPModel": fits}
 
 
 def segments(sizes) -> tuple[Segment, ...]:
@@ -107,7 +113,7 @@ def spec(config, files) -> Spec:
             torch.randn(sizes["B"], 3, sizes["H"], sizes["H"]),
         ),
         prepare=prepared(files.tokenizer),
-        result=fits,
+        result=answers(config, HEADS),
         segments=segments,
         parts={"vision_model": "L_v", "text_model": "L"},
         tiny={**PROBES[0], "L": 2, "L_v": 2},

@@ -6,8 +6,8 @@ import torch
 
 from tracer.model import Spec
 from tracer.record import Segment
-from tracer.results import embedding
 from tracer.sources.configured import ATTENTION, builder, photo, sizes_of
+from tracer.sources.heads import answers, class_of, classes, vectors
 from tracer.sources.transformers import imported
 
 ATTRIBUTES = {
@@ -21,7 +21,11 @@ ATTRIBUTES = {
 PROBES = (
     {"B": 19, "H": 35, "C": 2, "P": 5, "D": 66, "h": 6},
     {"B": 13, "H": 33, "C": 5, "P": 3, "D": 14, "h": 2},
+    {"B": 8, "H": 42, "C": 9, "P": 7, "D": 55, "h": 5},
 )
+
+
+HEADS = {"Dinov2Model": vectors, "Dinov2ForImageClassification": classes}
 
 
 def config():
@@ -30,26 +34,29 @@ def config():
 
 
 def architecture(config):
-    """The backbone."""
-    return imported().Dinov2Model
+    """The backbone, or a classifier upon it."""
+    return getattr(imported(), class_of(config, HEADS))
 
 
 def spec(config, files) -> Spec:
     """All that is known of a DINOv2, from its configuration."""
+    headed = class_of(config, HEADS) != "Dinov2Model"
+    attributes = {**ATTRIBUTES, "K": "num_labels"} if headed else ATTRIBUTES
+    probes = tuple({**probe, "K": size} for probe, size in zip(PROBES, (17, 23, 29), strict=True)) if headed else PROBES
     return Spec(
-        net=builder(config, architecture, ATTRIBUTES),
+        net=builder(config, architecture, attributes),
         lines=lambda sizes: [],
         whole=False,
         takes=("image",),
         samples="photos",
-        sizes=sizes_of(config, ATTRIBUTES),
+        sizes=sizes_of(config, attributes),
         options={"attention": ATTENTION},
         derived={"W": "H", "N": "H**2/P**2", "d_k": "D/h", "d_ff": f"{int(config.mlp_ratio)}*D"},
-        names=tuple("B D N N+1 C P H H/P h d_k d_ff".split()),
-        probes=PROBES,
+        names=("B", "D", "N", "N+1", *(["K", "2*D"] if headed else []), *"C P H H/P h d_k d_ff".split()),
+        probes=probes,
         example=lambda sizes: (torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["H"]),),
         prepare=photo,
-        result=embedding,
+        result=answers(config, HEADS),
         segments=lambda sizes: (Segment("CLS", 0, 1), Segment("image", 1, sizes["N"] + 1)),
-        tiny={**PROBES[0], "L": 2},
+        tiny={**probes[0], "L": 2},
     )

@@ -7,6 +7,7 @@ import torch
 from tracer.model import Spec
 from tracer.sources.configured import builder, example
 from tracer.sources.families.llava import SMALL
+from tracer.sources.heads import class_of, following
 from tracer.sources.single_stream import numbers, place_of_a_patch, segments, stream_facts
 from tracer.sources.transformers import imported
 
@@ -24,7 +25,10 @@ PROBES = (
     {"B": 19, "T": 11, "H": 35, "P": 5, "C": 2, "V": 83, "D": 72, "h": 6, "d_ff": 31},
     {"B": 13, "T": 17, "H": 33, "P": 3, "C": 5, "V": 89, "D": 80, "h": 4, "d_ff": 37},
     {"B": 7, "T": 23, "H": 14, "P": 2, "C": 3, "V": 97, "D": 128, "h": 8, "d_ff": 43},
+    {"B": 8, "T": 29, "H": 42, "P": 7, "C": 4, "V": 101, "D": 140, "h": 5, "d_ff": 53},
 )
+
+HEADS = {"FuyuForCausalLM": following}
 
 
 def config():
@@ -35,7 +39,7 @@ def config():
 
 def architecture(config):
     """The language model, which takes patches too."""
-    return imported().FuyuForCausalLM
+    return getattr(imported(), class_of(config, HEADS))
 
 
 def fitted(config) -> None:
@@ -58,7 +62,7 @@ def patches_and_text(sizes: dict):
 def spec(config, files) -> Spec:
     """All that is known of a Fuyu, from its configuration."""
     return Spec(
-        **stream_facts(config, files, ATTRIBUTES, lambda pixels, model: cut(pixels, model.sizes["P"])),
+        **stream_facts(config, files, ATTRIBUTES, HEADS, lambda pixels, model: cut(pixels, model.sizes["P"])),
         net=builder(config, architecture, ATTRIBUTES, fitted),
         derived={"W": "H", "N": "H**2/P**2", "S": "N + T", "d_k": "D/h"},
         names=tuple("B T N S S+1 D P C H H/P h d_k d_k/2 d_k/4 d_ff V C*P**2".split()),

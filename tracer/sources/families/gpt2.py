@@ -5,7 +5,8 @@ from __future__ import annotations
 from tracer.equations import GELU, Counting, GELUTanh, Lookup, Tensor
 from tracer.model import Spec
 from tracer.notation import symbol
-from tracer.sources.configured import builder, following, text_facts
+from tracer.sources.configured import builder, text_facts
+from tracer.sources.heads import answers, class_of, classes, following, vectors
 from tracer.sources.textbook import Table, Writer, causal_mask
 from tracer.sources.transformers import imported
 from tracer.sources.why import WHY
@@ -23,6 +24,7 @@ ATTRIBUTES = {
 PROBES = (
     {"B": 19, "T": 11, "V": 83, "T_max": 59, "D": 66, "h": 6, "d_ff": 26},
     {"B": 23, "T": 17, "V": 89, "T_max": 47, "D": 14, "h": 2, "d_ff": 29},
+    {"B": 8, "T": 13, "V": 97, "T_max": 53, "D": 55, "h": 5, "d_ff": 31},
 )
 BLOCK = {
     "norm1": Place("ln_1"),
@@ -56,6 +58,8 @@ PARAMETERS = {
 }
 ACTIVATIONS = {"gelu_new": GELUTanh, "gelu_pytorch_tanh": GELUTanh, "gelu": GELU}
 
+HEADS = {"GPT2LMHeadModel": following, "GPT2Model": vectors, "GPT2ForSequenceClassification": classes}
+
 
 def config():
     """GPT-2 small."""
@@ -63,39 +67,45 @@ def config():
 
 
 def architecture(config):
-    """The language model."""
-    return imported().GPT2LMHeadModel
+    """The language model, the decoder without a head, or a classifier."""
+    return getattr(imported(), class_of(config, HEADS))
+
+
+def fitted(config) -> None:
+    """The token that fills short texts up, which a classifier of several texts must know."""
+    if config.pad_token_id is None:
+        config.pad_token_id = 0
 
 
 def lines(sizes: dict, config):
     """The textbook, over the ops that transformers runs."""
     B, T, T_max, V, D = map(symbol, ("B", "T", "T_max", "V", "D"))
-    eps = config.layer_norm_epsilon
-    page = Page(eps=eps)
-    table = page.parameter(r"\mathbf{E}", (V, D), "transformer.wte.weight")
+    eps, head = config.layer_norm_epsilon, class_of(config, HEADS)
+    module = "" if head == "GPT2Model" else "transformer"
+    page, trunk = Page(eps=eps), f"{module}." if module else ""
+    table = page.parameter(r"\mathbf{E}", (V, D), f"{trunk}wte.weight")
     made = page.tensor(r"\mathbf{X}_E", (B, T, D), "embedding")
     ids = Tensor(r"\mathbf{t}", (B, T), "input input_ids")
-    x = page.line("embedding", "Look up the tokens", made, Lookup(table, ids), Place("transformer.wte"), WHY["lookup"])
+    x = page.line("embedding", "Look up the tokens", made, Lookup(table, ids), Place(f"{trunk}wte"), WHY["lookup"])
     made = page.tensor(r"\mathbf{p}", (1, T), "places")
-    places = page.line(
-        "position", "Number the places", made, Counting(T), Place("transformer", "unsqueeze"), WHY["places"]
-    )
+    places = page.line("position", "Number the places", made, Counting(T), Place(module, "unsqueeze"), WHY["places"])
     made = page.tensor(r"\mathbf{X}^{(0)}", (B, T, D), "position")
-    positions = Lookup(page.parameter(r"\mathbf{P}", (T_max, D), "transformer.wpe.weight"), places)
-    x = page.line("position", "Add positions", made, x + positions, Place("transformer", "add", 1), WHY["position"])
-    within = "" if sizes["attention"] == "eager" else "transformer.h.0.attention.context"
-    mask = causal_mask(page, places, "transformer", within)
+    positions = Lookup(page.parameter(r"\mathbf{P}", (T_max, D), f"{trunk}wpe.weight"), places)
+    x = page.line("position", "Add positions", made, x + positions, Place(module, "add", 1), WHY["position"])
+    within = "" if sizes["attention"] == "eager" else f"{trunk}h.0.attention.context"
+    mask = causal_mask(page, places, module, within)
     places = {**BLOCK, **INSIDE[sizes["attention"]]}
     table_of_block = Table(places, PARAMETERS, ACTIVATIONS[config.activation_function], eps, transposed=False)
     for layer in range(sizes["L"]):
-        writer = Writer(table_of_block, f"transformer.h.{layer}", layer + 1)
+        writer = Writer(table_of_block, f"{trunk}h.{layer}", layer + 1)
         x = writer.block(x, mask)
         page.lines += writer.page.lines
     made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
-    norm = page.norm(x, "f", "transformer.ln_f")
-    x = page.line("norm", "Last norm", made, norm, Place("transformer.ln_f"), WHY["norm"])
-    made = page.tensor(r"\mathbf{Z}", (B, T, V), "logits")
-    page.line("head", "Score every token", made, x @ table.T, Place("lm_head"), WHY["tied"])
+    norm = page.norm(x, "f", f"{trunk}ln_f")
+    x = page.line("norm", "Last norm", made, norm, Place(f"{trunk}ln_f"), WHY["norm"])
+    if head == "GPT2LMHeadModel":
+        made = page.tensor(r"\mathbf{Z}", (B, T, V), "logits")
+        page.line("head", "Score every token", made, x @ table.T, Place("lm_head"), WHY["tied"])
     return page.lines
 
 
@@ -103,10 +113,15 @@ def spec(config, files) -> Spec:
     """All that is known of a GPT-2, from its configuration."""
     if config.n_inner is None:
         config.n_inner = 4 * config.n_embd
+    classed = class_of(config, HEADS) == "GPT2ForSequenceClassification"
+    attributes = {**ATTRIBUTES, "K": "num_labels"} if classed else ATTRIBUTES
+    with_classes = tuple({**probe, "K": size} for probe, size in zip(PROBES, (31, 37, 41), strict=True))
+    probes = with_classes if classed else PROBES
     return Spec(
-        net=builder(config, architecture, ATTRIBUTES),
+        net=builder(config, architecture, attributes, fitted if classed else lambda config: None),
         lines=lambda sizes: lines(sizes, config),
-        names=tuple("B T T+1 D h d_k d_ff V T_max".split()),
-        result=following(files.tokenizer),
-        **text_facts(config, files, ATTRIBUTES, PROBES),
+        whole=not classed,
+        names=("B", "T", "T+1", "D", *(["K"] if classed else []), *"h d_k d_ff V T_max".split()),
+        result=answers(config, HEADS, files.tokenizer),
+        **text_facts(config, files, attributes, probes),
     )

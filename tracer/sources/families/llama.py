@@ -23,7 +23,8 @@ from tracer.equations import (
 )
 from tracer.model import Spec
 from tracer.notation import symbol
-from tracer.sources.configured import builder, following, text_facts
+from tracer.sources.configured import builder, own_width, text_facts
+from tracer.sources.heads import answers, class_of, classes, following, vectors
 from tracer.sources.textbook import causal_mask
 from tracer.sources.transformers import imported
 from tracer.sources.why import WHY
@@ -42,7 +43,12 @@ PROBES = (
     {"B": 19, "T": 11, "V": 83, "D": 72, "h": 6, "h_kv": 3, "d_ff": 26},
     {"B": 23, "T": 17, "V": 89, "D": 80, "h": 4, "h_kv": 2, "d_ff": 29},
     {"B": 29, "T": 13, "V": 97, "D": 112, "h": 8, "h_kv": 2, "d_ff": 31},
+    {"B": 8, "T": 19, "V": 101, "D": 140, "h": 10, "h_kv": 2, "d_ff": 37},
 )
+
+WIDTHS = 20, 14, 26, 34
+"""Widths of a head in the probes of a model where they don't follow from the others."""
+HEADS = {"LlamaForCausalLM": following, "LlamaModel": vectors, "LlamaForSequenceClassification": classes}
 
 
 def config():
@@ -59,8 +65,8 @@ def config():
 
 
 def architecture(config):
-    """The language model."""
-    return imported().LlamaForCausalLM
+    """The language model, the decoder without a head, or a classifier."""
+    return getattr(imported(), class_of(config, HEADS))
 
 
 def fitted(config) -> None:
@@ -68,19 +74,27 @@ def fitted(config) -> None:
     config.head_dim = config.hidden_size // config.num_attention_heads
 
 
+def padded(config) -> None:
+    """The token that fills short texts up, which a classifier of several texts must know."""
+    if config.pad_token_id is None:
+        config.pad_token_id = 0
+
+
 def lines(sizes: dict, config):
     """The textbook, over the ops that transformers runs."""
     B, T, V, D, d_k = map(symbol, ("B", "T", "V", "D", "d_k"))
-    page = Page()
+    headed = class_of(config, HEADS) != "LlamaModel"
+    page, module = Page(), "model" if headed else ""
+    trunk = f"{module}." if module else ""
     made = page.tensor(r"\mathbf{X}^{(0)}", (B, T, D), "embedding")
     ids = Tensor(r"\mathbf{t}", (B, T), "input input_ids")
-    found = Lookup(page.parameter(r"\mathbf{E}", (V, D), "model.embed_tokens.weight"), ids)
-    x = page.line("embedding", "Look up the tokens", made, found, Place("model.embed_tokens"), WHY["lookup"])
+    found = Lookup(page.parameter(r"\mathbf{E}", (V, D), f"{trunk}embed_tokens.weight"), ids)
+    x = page.line("embedding", "Look up the tokens", made, found, Place(f"{trunk}embed_tokens"), WHY["lookup"])
     made = page.tensor(r"\mathbf{p}", (1, T), "places")
-    p = page.line("position", "Number the places", made, Counting(T), Place("model", "unsqueeze"), WHY["places"])
-    within = "" if sizes["attention"] == "eager" else "model.layers.0.attention.context"
-    mask = causal_mask(page, p, "model", within)
-    inside, shape = "model.rotary_emb", (1, T, d_k)
+    p = page.line("position", "Number the places", made, Counting(T), Place(module, "unsqueeze"), WHY["places"])
+    within = "" if sizes["attention"] == "eager" else f"{trunk}layers.0.attention.context"
+    mask = causal_mask(page, p, module, within)
+    inside, shape = f"{trunk}rotary_emb", (1, T, d_k)
     made = page.tensor(r"\boldsymbol{\Theta}", shape, "angles")
     equation = Angles(p, page.parameter(r"\boldsymbol{\theta}", (d_k / 2,), f"{inside}.inv_freq"))
     angles = page.line("position", "Angles", made, equation, Place(inside, "cat"), WHY["angles"])
@@ -89,20 +103,25 @@ def lines(sizes: dict, config):
         made = page.tensor(rf"\mathbf{{{name[0]}}}", shape, name)
         turn.append(page.line("position", name.title(), made, node(angles), Place(inside, "mul", nth), WHY[name]))
     for layer in range(sizes["L"]):
-        x = block(page, layer, x, turn, mask, config.rms_norm_eps, sizes["attention"])
+        x = block(page, f"{trunk}layers.{layer}", layer, x, turn, mask, config.rms_norm_eps, sizes["attention"])
     made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
-    norm = RMSNorm(config.rms_norm_eps, x, page.parameter(r"\gamma_f", (D,), "model.norm.weight"))
-    x = page.line("norm", "Last norm", made, norm, Place("model.norm"), WHY["norm"])
+    norm = RMSNorm(config.rms_norm_eps, x, page.parameter(r"\boldsymbol{\gamma}_f", (D,), f"{trunk}norm.weight"))
+    x = page.line("norm", "Last norm", made, norm, Place(f"{trunk}norm"), WHY["norm"])
+    if class_of(config, HEADS) != "LlamaForCausalLM":
+        return page.lines
     made = page.tensor(r"\mathbf{Z}", (B, T, V), "logits")
     head = weight(r"\mathbf{W}_{\mathrm{vocab}}", (D, V), "lm_head.weight")
     page.line("head", "Score every token", made, x @ head, Place("lm_head"), WHY["head"])
     return page.lines
 
 
-def block(whole: Page, layer: int, x: Tensor, turn: list[Tensor], mask, eps: float, attention: str) -> Tensor:
-    """Writes one block whose input is `x`, `[B, T, D]`, with cosines and sines `[1, T, d_k]`; returns its output."""
+def block(
+    whole: Page, path: str, layer: int, x: Tensor, turn: list[Tensor], mask, eps: float, attention: str
+) -> Tensor:
+    """Writes the block at `path` whose input is `x`, `[B, T, D]`, with cosines and sines `[1, T, d_k]`; returns what it
+    makes."""
     B, T, D, d_k, d_ff, h, h_kv = map(symbol, ("B", "T", "D", "d_k", "d_ff", "h", "h_kv"))
-    page, shape = Page(f"model.layers.{layer}", layer + 1), x.shape
+    page, shape = Page(path, layer + 1), x.shape
     core, eager = "self_attn", attention == "eager"
 
     def write(id, stage, title, name, shape, equation, place, why):
@@ -112,7 +131,7 @@ def block(whole: Page, layer: int, x: Tensor, turn: list[Tensor], mask, eps: flo
         return value @ weight(rf"\mathbf{{W}}_{{{name}}}{page.tag}", shape, page.path(f"{path}.weight"))
 
     def normed(value, name, path):
-        return RMSNorm(eps, value, page.parameter(rf"\gamma_{{{name}}}", (D,), f"{path}.weight"))
+        return RMSNorm(eps, value, page.parameter(rf"\boldsymbol{{\gamma}}_{{{name}}}", (D,), f"{path}.weight"))
 
     first, second = "input_layernorm", "post_attention_layernorm"
     n = write(
@@ -203,11 +222,28 @@ def plain(config) -> bool:
 
 def spec(config, files) -> Spec:
     """All that is known of a Llama, from its configuration."""
+    classed, wide = class_of(config, HEADS) == "LlamaForSequenceClassification", own_width(config) is not None
+    more = [{} for _ in PROBES]
+    if wide:
+        more = [{**probe, "d_k": width} for probe, width in zip(more, WIDTHS, strict=True)]
+    if classed:
+        more = [{**probe, "K": size} for probe, size in zip(more, (37, 41, 43, 47), strict=True)]
+    attributes = ATTRIBUTES | ({"d_k": "head_dim"} if wide else {}) | ({"K": "num_labels"} if classed else {})
+    facts = text_facts(config, files, attributes, tuple({**a, **b} for a, b in zip(PROBES, more, strict=True)))
+    if wide:
+        facts["derived"] = {}
+
+    def adjust(config) -> None:
+        if not wide:
+            fitted(config)
+        if classed:
+            padded(config)
+
     return Spec(
-        net=builder(config, architecture, ATTRIBUTES, fitted),
+        net=builder(config, architecture, attributes, adjust),
         lines=lambda sizes: lines(sizes, config) if plain(config) else [],
-        whole=plain(config),
-        names=tuple("B T T+1 D h h_kv h/h_kv d_k d_k/2 d_ff V".split()),
-        result=following(files.tokenizer),
-        **text_facts(config, files, ATTRIBUTES, PROBES),
+        whole=plain(config) and not classed,
+        names=("B", "T", "T+1", "D", *(["K"] if classed else []), *"h h_kv h/h_kv d_k d_k/2 d_ff V".split()),
+        result=answers(config, HEADS, files.tokenizer),
+        **facts,
     )

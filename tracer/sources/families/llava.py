@@ -7,7 +7,8 @@ import torch
 from tracer.model import Spec
 from tracer.record import Segment
 from tracer.sources import single_stream
-from tracer.sources.configured import builder, example
+from tracer.sources.configured import builder, example, own_width
+from tracer.sources.heads import class_of, following
 from tracer.sources.single_stream import numbers, place_of_a_patch, stream_facts
 from tracer.sources.transformers import imported
 
@@ -32,9 +33,13 @@ PROBES = (
     | {"V": 89, "D": 80, "h": 4, "h_kv": 2, "d_ff": 37},
     {"B": 7, "T": 23, "H": 14, "P": 2, "D_v": 30, "h_v": 3, "d_ffv": 41}
     | {"V": 97, "D": 112, "h": 8, "h_kv": 2, "d_ff": 43},
+    {"B": 9, "T": 29, "H": 42, "P": 7, "D_v": 55, "h_v": 5, "d_ffv": 47}
+    | {"V": 101, "D": 140, "h": 10, "h_kv": 2, "d_ff": 53},
 )
 SMALL = {"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 4, "num_attention_heads": 8}
 TOWER, STREAM = "model.vision_tower", "model.language_model"
+
+HEADS = {"LlavaForConditionalGeneration": following}
 
 
 def config():
@@ -46,13 +51,13 @@ def config():
 
 def architecture(config):
     """Tower, projector and language model."""
-    return imported().LlavaForConditionalGeneration
+    return getattr(imported(), class_of(config, HEADS))
 
 
-def fitted(config) -> None:
+def fitted(config, width: int | None = None) -> None:
     """What follows from the sizes: the width of a head, and the token that holds a patch's place."""
     text = config.text_config
-    text.head_dim = text.hidden_size // text.num_attention_heads
+    text.head_dim = width or text.hidden_size // text.num_attention_heads
     config.image_token_id = place_of_a_patch(text.vocab_size)
 
 
@@ -72,10 +77,12 @@ def segments(sizes) -> tuple[Segment, ...]:
 
 def spec(config, files) -> Spec:
     """All that is known of a LLaVA, from its configuration."""
+    width = own_width(config.text_config)
+    d_k = "D/h" if width is None else str(width)
     return Spec(
-        **stream_facts(config, files, ATTRIBUTES),
-        net=builder(config, architecture, ATTRIBUTES, fitted),
-        derived={"W": "H", "C": "3", "N": "H**2/P**2", "S": "N + T", "d_v": "D_v/h_v", "d_k": "D/h"},
+        **stream_facts(config, files, ATTRIBUTES, HEADS),
+        net=builder(config, architecture, ATTRIBUTES, lambda changed: fitted(changed, width)),
+        derived={"W": "H", "C": "3", "N": "H**2/P**2", "S": "N + T", "d_v": "D_v/h_v", "d_k": d_k},
         names=tuple("B T N N+1 S S+1 D D_v P H H/P h_v d_v d_ffv h h_kv h/h_kv d_k d_k/2 d_ff V".split()),
         probes=PROBES,
         example=image_and_text,

@@ -7,7 +7,7 @@ import torch
 from tracer.model import Spec
 from tracer.record import Segment
 from tracer.sources import single_stream
-from tracer.sources.configured import builder
+from tracer.sources.configured import builder, own_width
 from tracer.sources.families.llava import (
     ATTRIBUTES,
     PROBES,
@@ -16,8 +16,11 @@ from tracer.sources.families.llava import (
     TOWER,
     image_and_text,
 )
+from tracer.sources.heads import class_of, following
 from tracer.sources.single_stream import place_of_a_patch, stream_facts
 from tracer.sources.transformers import imported
+
+HEADS = {"PaliGemmaForConditionalGeneration": following}
 
 
 def config():
@@ -29,13 +32,13 @@ def config():
 
 def architecture(config):
     """Tower, projector and language model."""
-    return imported().PaliGemmaForConditionalGeneration
+    return getattr(imported(), class_of(config, HEADS))
 
 
-def fitted(config) -> None:
+def fitted(config, width: int | None = None) -> None:
     """What follows from the sizes: the widths of a head and of the projection, and the token of a patch's place."""
     text = config.text_config
-    text.head_dim = text.hidden_size // text.num_attention_heads
+    text.head_dim = width or text.hidden_size // text.num_attention_heads
     config.projection_dim = config.vision_config.projection_dim = text.hidden_size
     config.image_token_id = place_of_a_patch(text.vocab_size)
 
@@ -54,10 +57,12 @@ def segments(sizes) -> tuple[Segment, ...]:
 
 def spec(config, files) -> Spec:
     """All that is known of a PaliGemma, from its configuration."""
+    width = own_width(config.text_config)
+    d_k = "D/h" if width is None else str(width)
     return Spec(
-        **stream_facts(config, files, ATTRIBUTES, types=True),
-        net=builder(config, architecture, ATTRIBUTES, fitted),
-        derived={"W": "H", "C": "3", "N": "H**2/P**2", "S": "N + T", "d_v": "D_v/h_v", "d_k": "D/h"},
+        **stream_facts(config, files, ATTRIBUTES, HEADS, types=True),
+        net=builder(config, architecture, ATTRIBUTES, lambda changed: fitted(changed, width)),
+        derived={"W": "H", "C": "3", "N": "H**2/P**2", "S": "N + T", "d_v": "D_v/h_v", "d_k": d_k},
         names=tuple("B T N S S+1 D D_v P H H/P h_v d_v d_ffv h h_kv h/h_kv d_k d_k/2 d_ff V".split()),
         probes=PROBES,
         example=with_prefix,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from tracer.inputs.masking import placed
 from tracer.inputs.tensors import photo_input
 from tracer.model import Inputs, Spec
-from tracer.record import Segment, placed
+from tracer.record import Segment
 from tracer.sources.configured import ATTENTION, builder, sizes_of
+from tracer.sources.heads import answers, class_of
 from tracer.sources.transformers import imported
 
 ATTRIBUTES = {
@@ -26,6 +28,7 @@ ATTRIBUTES = {
 PROBES = (
     {"B": 19, "H": 30, "C": 2, "P": 5, "D": 72, "h": 6, "d_ff": 13, "D_dec": 28, "h_dec": 4, "d_ffdec": 41},
     {"B": 13, "H": 42, "C": 5, "P": 3, "D": 16, "h": 2, "d_ff": 29, "D_dec": 60, "h_dec": 5, "d_ffdec": 43},
+    {"B": 11, "H": 56, "C": 9, "P": 7, "D": 60, "h": 3, "d_ff": 37, "D_dec": 84, "h_dec": 6, "d_ffdec": 47},
 )
 
 
@@ -36,7 +39,7 @@ def config():
 
 def architecture(config):
     """Encoder and decoder."""
-    return imported().ViTMAEForPreTraining
+    return getattr(imported(), class_of(config, HEADS))
 
 
 def noise(B: int, N: int, seed: int = 0) -> torch.Tensor:
@@ -56,7 +59,7 @@ def prepare(model, image, text, given) -> Inputs:
     return made
 
 
-def hidden(model, inputs, output) -> dict:
+def hidden(model, inputs, output, tokenizer) -> dict:
     """The loss on the hidden patches, and which patches the encoder saw, in the order that it saw them in."""
     return {
         "kind": "embedding",
@@ -64,6 +67,9 @@ def hidden(model, inputs, output) -> dict:
         "loss": float(output["loss"]),
         "visible": output["ids_restore"][0].argsort()[: int((output["mask"][0] == 0).sum())].tolist(),
     }
+
+
+HEADS = {"ViTMAEForPreTraining": hidden}
 
 
 def segments(sizes) -> tuple[Segment, ...]:
@@ -96,7 +102,7 @@ def spec(config, files) -> Spec:
             noise(sizes["B"], (sizes["H"] // sizes["P"]) ** 2),
         ),
         prepare=prepare,
-        result=hidden,
+        result=answers(config, HEADS),
         segments=segments,
         parts={"vit": "L", "decoder": "L_dec"},
         tiny={**PROBES[0], "L": 2, "L_dec": 2},

@@ -19,7 +19,7 @@ function tokenBeyond(map, [r, c], [down, right]) {
   return null;
 }
 
-const maskName = (map) => `the ${["causal", "prefix", "padded"].includes(map.kind) ? `${map.kind} ` : ""}mask`;
+const maskName = (map) => `the ${["causal", "prefix", "padded", "windows"].includes(map.kind) ? `${map.kind} ` : ""}mask`;
 
 const queryName = (map, { query, pinned }) => map.names[query] + (pinned ? ", pinned" : "");
 

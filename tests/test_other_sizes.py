@@ -1,0 +1,65 @@
+"""What is solved of nets of libraries is right at sizes that no probe had, as another run of the net itself shows."""
+
+import pytest
+import torch
+from torch import nn
+
+import tracer
+from tracer.probe import value_of
+from tracer.probe.align import align
+from tracer.recorder import record
+from tracer.sources.torchvision import imported as vision
+from tracer.sources.transformers import imported
+
+
+def resnet():
+    return vision().models.resnet18(weights=None)
+
+
+def pyramid():
+    vision()
+    import timm
+
+    return timm.create_model("pvt_v2_b0", pretrained=False, depths=(1, 1, 1, 1))
+
+
+def scan():
+    config = imported().MambaConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1, state_size=4)
+    return imported().MambaModel(config)
+
+
+def upsampled():
+    return nn.Sequential(nn.Conv2d(3, 8, 5, 2, 1), nn.MaxPool2d(3, 2, ceil_mode=True), nn.ConvTranspose2d(8, 4, 4, 3))
+
+
+IMAGES, TEXT = {"B": 0, "H": 2, "W": 3}, {"B": 0, "T": 1}
+NETS = {
+    "resnet18": (resnet, (2, 3, 64, 64), (5, 3, 46, 71), IMAGES, 0),
+    "pvt": (pyramid, (2, 3, 64, 64), (3, 3, 75, 58), IMAGES, None),
+    "upsampled": (upsampled, (2, 3, 64, 64), (5, 3, 46, 71), IMAGES, 0),
+    "mamba": (scan, (2, 24), (3, 29), TEXT, None),
+}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_no_size_that_is_solved_is_wrong_elsewhere(name):
+    make, shape, other, symbols, unsolved = NETS[name]
+    torch.manual_seed(0)
+    net = make().eval()
+    draw = torch.randn if len(shape) == 4 else lambda *size: torch.randint(50, size)
+    with torch.no_grad():
+        trace = tracer.trace(net, draw(*shape), symbols=symbols, prove=False)
+        elsewhere = record(net, (draw(*other),), attention=False)
+        places = align(record(net, (draw(*shape),), attention=False).ops, elsewhere.ops)
+    sizes = {symbol: other[axis] for symbol, axis in symbols.items()}
+    compared = 0
+    for op, place in zip(trace.ops, places, strict=True):
+        if place is None or op.note:
+            continue
+        ran = (*elsewhere.ops[place].inputs, *elsewhere.ops[place].outputs)
+        for tensor, (numbers, *_) in zip((*op.inputs, *op.outputs), ran, strict=True):
+            for size, number in zip(tensor.symbolic, numbers, strict=True):
+                compared += size != "?"
+                assert size == "?" or value_of(size, sizes) == number, (op.index, op.op, tensor.symbolic, numbers)
+    open_ones = sum(size == "?" for op in trace.ops for tensor in op.outputs for size in tensor.symbolic)
+    assert compared > 10 and (unsolved is None or open_ones == unsolved)

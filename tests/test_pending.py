@@ -1,0 +1,122 @@
+"""Proofs that are still to come: nothing calls them proven, and they are made while the model is there."""
+
+import copy
+import json
+import pickle
+from dataclasses import replace
+
+import pytest
+import torch
+from streamlit.testing.v1 import AppTest
+
+import tracer
+from tracer import verify
+from tracer.lightened import lightened
+from tracer.views import render
+
+SCORES = "block1.attention.scores"
+SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tracer.load("vit", **SIZES)
+
+
+@pytest.fixture
+def trace(model):
+    return model.trace(prove="later")
+
+
+def test_nothing_is_executed_until_it_is_asked_for(trace):
+    assert {(step.verdict, step.error, step.note) for step in trace.steps} == {("pending", None, "")}
+    some = trace.prove([SCORES, "logits"])
+    assert {step.id for step in some.steps if step.verdict == "proven"} == {SCORES, "logits"}
+    assert {step.verdict for step in trace.steps} == {"pending"}, "a trace is frozen: the proofs are in the new one"
+    assert some.prove("cls").step("cls").verdict == "proven" and some.later is not None
+
+
+def test_all_of_it_is_what_is_proven_at_once(model, trace):
+    proven = trace.prove()
+    assert [(s.id, s.verdict, s.error, s.note) for s in proven.steps] == [
+        (s.id, s.verdict, s.error, s.note) for s in model.trace().steps
+    ]
+    assert proven.later is None and proven.prove() is proven
+
+
+def test_an_unknown_step_is_quoted(trace):
+    with pytest.raises(KeyError, match="no step 'block9'"):
+        trace.prove(["block9"])
+    with pytest.raises(ValueError, match="prove='soon' was given, expected True, False or 'later'"):
+        tracer.load("vit", **SIZES).trace(prove="soon")
+
+
+def test_what_is_saved_pickled_or_copied_is_proven(trace, tmp_path):
+    trace.save(tmp_path / "run.safetensors")
+    opened = tracer.open(tmp_path / "run.safetensors")
+    for found in (opened, pickle.loads(pickle.dumps(trace)), copy.deepcopy(trace), lightened(trace, 0)):
+        assert {step.verdict for step in found.steps} == {"proven"} and found.later is None
+
+
+def test_a_file_with_a_pending_proof_is_refused(trace, tmp_path):
+    trace.save(tmp_path / "run.safetensors")
+    data = (tmp_path / "run.safetensors").read_bytes()
+    with pytest.raises(ValueError, match="expected a proof that is not still to come"):
+        tracer.open(data.replace(rb"\"pending\": false", rb"\"pending\": true ", 1), name="run")
+
+
+def test_without_its_model_nothing_is_proven(trace):
+    with pytest.raises(ValueError, match="step 'patches' can't be proven: the model that ran is no longer there"):
+        replace(trace, later=None).prove()
+
+
+def test_weights_and_inputs_that_are_rewritten_after_the_run_make_nothing_red(model):
+    model = replace(model, net=copy.deepcopy(model.net))
+    inputs = model.inputs()
+    trace = model.trace(prove="later")
+    with torch.no_grad():
+        model.net.head.weight.mul_(2)
+    found = trace.prove()
+    assert found.step("logits").verdict == "not executed"
+    assert found.step("logits").note == "not executed: 'parameter head.weight' has changed since the run"
+    assert {step.verdict for step in found.steps if step.id != "logits"} == {"proven"}
+    assert inputs[0].any()
+
+
+def test_the_input_of_the_run_is_held(model, monkeypatch):
+    held = model.inputs()
+    monkeypatch.setattr(type(model), "inputs", lambda self, *given, **sizes: held)
+    trace = model.trace(prove="later")
+    held[0].zero_()
+    assert trace.prove("patches").step("patches").verdict == "proven"
+
+
+def test_verify_proves_all_and_never_counts_a_pending_one(model):
+    report = verify.report(model)
+    assert report["proven"] == report["equations"] == len(model.lines)
+    waiting = replace(model.trace().steps[0], error=None, pending=True)
+    assert [*verify._unproven([waiting])] == ["step 'patches' is not proven: pending"]
+
+
+def test_every_view_says_so(trace):
+    some = trace.prove(SCORES)
+    for form in ("table", "markdown", "latex", "html"):
+        assert render(some, format=form).count("pending") == len(some.steps) - 1
+    shown = {step["id"]: step["verdict"] for step in json.loads(render(some, format="json"))["steps"]}
+    assert shown.pop(SCORES) == "proven" and set(shown.values()) == {"pending"}
+
+
+def page():
+    import tracer
+    from pages.shared import steps
+
+    trace = tracer.load("vit", H=12, W=8, P=4, D=6, h=2, d_ff=10, L=1, K=3).trace(prove="later")
+    steps.reasons(trace, trace.steps[0])
+
+
+def test_a_page_shows_it_neither_green_nor_red():
+    at = AppTest.from_function(page, default_timeout=60).run()
+    assert not at.exception and not at.success and not at.error
+    assert [box.value for box in at.info] == [
+        "Not proven yet: the equation of this step has not been executed on the traced tensors."
+    ]

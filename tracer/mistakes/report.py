@@ -1,0 +1,77 @@
+"""What the harness of mistakes found, as lines of text or as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tracer.mistakes import Mistake
+from tracer.mistakes.drawn import drawn
+from tracer.mistakes.harmless import HARMLESS
+from tracer.mistakes.harness import Trial, prepared, tried
+from tracer.mistakes.listed import LISTED
+from tracer.quoting import quoted
+
+BAR = 0.9
+"""The least share of the mistakes that were drawn which has to be caught; of those that are listed all."""
+
+
+def chosen(names: Sequence[str], seed: int) -> tuple[list[Mistake], list[Mistake]]:
+    """The mistakes that are listed and those that are drawn, all or those whose name or file is one of `names`.
+
+    ValueError where there is none.
+    """
+
+    def asked(mistake: Mistake) -> bool:
+        return not names or any(name in (mistake.name, mistake.file) for name in names)
+
+    both = list(filter(asked, LISTED)), list(filter(asked, drawn(seed=seed)))
+    if not any(both):
+        raise ValueError(f"no mistake is called {quoted(names[0])}, expected a name or a file of one")
+    return both
+
+
+def trials(names: Sequence[str] = (), *, seed: int = 0, jobs: int = 2) -> Iterator[tuple[str, Trial]]:
+    """Tries the mistakes: ("listed" or "drawn", what became of it), as they end."""
+    listed, others = chosen(names, seed)
+    models = prepared(jobs)
+    for kind, mistakes in (("listed", listed), ("drawn", others)):
+        for trial in tried(mistakes, models, jobs):
+            yield kind, trial
+
+
+def line(trial: Trial) -> str:
+    """One mistake, and what caught it."""
+    mistake = trial.mistake
+    found = trial.caught or f"SURVIVED {trial.tried} models{_reason(trial)}"
+    return f"{mistake.file}:{mistake.line}  {mistake.name}\n    {found}"
+
+
+def _reason(trial: Trial) -> str:
+    mistake = trial.mistake
+    line = mistake.text().splitlines()[mistake.line - 1]
+    known = (
+        reason for (file, name, part), reason in HARMLESS.items() if (file, name) == mistake[1::-1] and part in line
+    )
+    reason = next(known, "")
+    return f"; harmless: {reason}" if reason else ""
+
+
+def summary(found: Sequence[tuple[str, Trial]]) -> tuple[list[str], bool]:
+    """How many were caught of each kind, and whether that is enough."""
+    said, enough = [], True
+    for kind, least in (("listed", 1.0), ("drawn", BAR)):
+        every = [trial for of, trial in found if of == kind]
+        if every:
+            caught = sum(bool(trial.caught) for trial in every)
+            enough = enough and caught >= least * len(every)
+            said.append(
+                f"{caught} of {len(every)} mistakes that are {kind} were caught; at least {least:.0%} have to be."
+            )
+    return said, enough
+
+
+def plain(kind: str, trial: Trial) -> dict[str, object]:
+    """A trial as JSON knows it."""
+    mistake = trial.mistake
+    where = {"kind": kind, "mistake": mistake.name, "file": mistake.file, "line": mistake.line}
+    return {**where, "caught": trial.caught or None, "model": trial.model or None, "models": trial.tried}

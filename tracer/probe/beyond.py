@@ -1,0 +1,97 @@
+"""Expressions beyond products of named sizes: offsets, multiples, sums, and quotients that are rounded.
+
+None is listed beforehand. What is left of a dimension when a product is divided out says by itself which number must
+be added to a size, or by which it must be multiplied; so any whole number may be, and it has to fit every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations, combinations_with_replacement
+from math import gcd
+
+STRIDES = (2, 3, 4, 5, 6, 7, 8, 12, 14, 16, 32)
+"""What sizes are divided by, where no op's arguments say so."""
+
+FREE = 3
+"""Different values that a size must have had in the runs where two numbers are to be found from them."""
+
+SEVERAL = 4
+"""The same where a size is rounded too, which leaves few."""
+
+Known = list[tuple[str, tuple[int, ...]]]
+"""Sizes as (formula, values in the runs)."""
+
+
+def beyond(vector: tuple[int, ...], known: Known) -> list[str]:
+    """All formulas with these values that are a product of sizes times one of: `m·x + c` for a product x of sizes,
+    `⌊(a + c)/k⌋`, and `±a ± b + c` for two sizes. Those without a factor come first."""
+    if min(vector) < 1:
+        return []
+    products = known + [
+        (f"({a})*({b})", tuple(x * y for x, y in zip(one, other, strict=True)))
+        for (a, one), (b, other) in combinations_with_replacement(known, 2)
+    ]
+    found = list(_plain(vector, known, products))
+    for factor, values in products:
+        if any(v % x for v, x in zip(vector, values, strict=True) if x) or 0 in values:
+            continue
+        rest = tuple(v // x for v, x in zip(vector, values, strict=True))
+        if len(set(rest)) == 1:
+            found.append(f"{rest[0]}*({factor})")
+        else:
+            found += [f"({factor})*({text})" for text in _plain(rest, known, products)]
+    return found
+
+
+def _plain(vector, known: Known, products: Known) -> Iterator[str]:
+    """Formulas without a factor."""
+    if len(set(vector)) < FREE:
+        return
+    for text, values in products:
+        line = _line(vector, values)
+        if line is not None:
+            m, c = line
+            yield f"{m}*({text}) + {c}"
+    yield from _rounded(vector, known)
+    for (a, one), (b, other) in combinations(known, 2):
+        for first, second in ((1, 1), (1, -1), (-1, 1)):
+            left = {v - first * x - second * y for v, x, y in zip(vector, one, other, strict=True)}
+            if len(left) == 1:
+                yield f"{first}*({a}) + {second}*({b}) + {left.pop()}"
+
+
+def _rounded(vector, known: Known) -> Iterator[str]:
+    """Quotients of a size, and whole multiples of them; rounded ones only where none is exact in every run, since a
+    module that takes other sizes runs at others."""
+    exact = []
+    for text, values in known:
+        for stride in STRIDES:
+            if len(set(values)) >= FREE and all(v * stride == x for v, x in zip(vector, values, strict=True)):
+                exact.append(f"({text})/{stride}")
+    if exact:
+        yield from exact
+        return
+    common = gcd(*vector)
+    for times in {1, common}:
+        quotient = [v // times for v in vector]
+        for text, values in known:
+            if len(set(values)) < SEVERAL or len(set(quotient)) < SEVERAL:
+                continue
+            for stride in STRIDES:
+                low = max(stride * q - x for q, x in zip(quotient, values, strict=True))
+                high = min(stride * q - x for q, x in zip(quotient, values, strict=True)) + stride - 1
+                yield from (f"{times}*floor((({text}) + {c})/{stride})" for c in range(low, high + 1))
+
+
+def _line(vector, values) -> tuple[int, int] | None:
+    """m and c with vector = m·values + c, both whole; None where there are none, or too few values to tell."""
+    if len(set(values)) < FREE:
+        return None
+    x, v = values[0], vector[0]
+    other = next(i for i, value in enumerate(values) if value != x)
+    m, left = divmod(vector[other] - v, values[other] - x)
+    if left or m == 0:
+        return None
+    c = v - m * x
+    return (m, c) if all(m * x + c == v for v, x in zip(vector, values, strict=True)) else None

@@ -1,0 +1,55 @@
+"""Quotients of sizes that are rounded, `⌊(H − 1)/2⌋ + 1`, in the one form in which two of them can be compared."""
+
+from __future__ import annotations
+
+from math import lcm
+
+import sympy
+
+from tracer.notation import parse
+
+
+def divided(size: str, offset: int, by: int) -> str:
+    """⌊(size + offset)/by⌋ as a formula; what was rounded before is rounded once: ⌊(⌊H/2⌋ + 1)/2⌋ is ⌊(H + 2)/4⌋."""
+    number, rest = (floors(parse(size)) + offset).as_coeff_Add()
+    inside = rest.args[0] if isinstance(rest, sympy.floor) else rest
+    return str(floors(sympy.floor(sympy.expand((inside + number) / by))))
+
+
+def floors(expression: sympy.Expr) -> sympy.Expr:
+    """The expression with every rounded quotient written as ⌊x/k + f⌋ + n, with 0 ≤ f < 1: it has no other such form,
+    since x is a whole number."""
+
+    def form(inside) -> sympy.Expr:
+        constant, rest = sympy.expand(inside).as_coeff_Add()
+        terms = rest.as_coefficients_dict()
+        if any(term.as_numer_denom()[1] != 1 for term in terms):  # divided by a size, not by a number
+            return sympy.floor(inside)
+        over = lcm(*(int(factor.q) for factor in terms.values()))
+        added = int(sympy.floor(constant * over))
+        (term, factor), *others = terms.items()
+        if not others and isinstance(term, sympy.floor) and factor == sympy.Rational(1, over):
+            return form((term.args[0] + added) / over)
+        whole, left = divmod(added, over)
+        return sympy.floor(rest + sympy.Rational(left, over)) + whole
+
+    def up(found) -> sympy.Expr:
+        """⌈x⌉ is −⌊−x⌋, and ⌈x/k⌉ is ⌊(x + k − 1)/k⌋."""
+        inside = sympy.expand(found.args[0])
+        over = lcm(*(int(factor.q) for factor in inside.as_coefficients_dict().values()))
+        return form(inside + sympy.Rational(over - 1, over))
+
+    if not expression.has(sympy.floor, sympy.ceiling):
+        return expression
+    written = expression.replace(lambda part: isinstance(part, sympy.ceiling), up)
+    return written.replace(lambda part: isinstance(part, sympy.floor), lambda part: form(part.args[0]))
+
+
+def rounded(expression: sympy.Expr) -> sympy.Expr:
+    """The same as one reads it: ⌊x/k + (k − 1)/k⌋ is ⌈x/k⌉."""
+
+    def read(found) -> sympy.Expr:
+        part, rest = found.args[0].as_coeff_Add()
+        return sympy.ceiling(rest) if part == sympy.Rational(part.q - 1, part.q) and part else found
+
+    return floors(expression).replace(lambda part: isinstance(part, sympy.floor), read)

@@ -1,0 +1,52 @@
+"""What is run at other sizes in place of the caller's module: a copy, which shares its parameters."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import AbstractContextManager
+from logging import LogRecord, getLogger
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+
+def twin(value, shared: dict[int, torch.Tensor]):
+    """A deep copy in which each tensor stands by what `shared` has for its id, and is copied where it has none.
+
+    What a forward changes in a copy of a module (caches, counters, attributes, buffers) stays in the copy.
+    """
+    with _Detaching():
+        return copy.deepcopy(value, dict(shared))
+
+
+class _Detaching(TorchFunctionMode):
+    """Lets tensors be copied that came of a computation: PyTorch copies no others than those one made oneself."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.__deepcopy__ and not args[0].is_leaf:
+            tensor, memo = args
+            memo[id(tensor)] = made = tensor.detach().clone()
+            return made
+        return func(*args, **(kwargs or {}))
+
+
+def parameters(module: torch.nn.Module) -> dict[int, torch.Tensor]:
+    """The parameters of a module by their ids, which its twins share."""
+    return {id(parameter): parameter for parameter in module.parameters()}
+
+
+def without_values(module: torch.nn.Module) -> tuple[dict[int, torch.Tensor], AbstractContextManager]:
+    """Stand-ins for the parameters and buffers of a module that have shapes and no values, and the mode in which they
+    are run (it has `from_tensor`): ops then cost next to nothing, and are those of the device that tensors say they are
+    on."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    getLogger(FakeTensorMode.__module__).addFilter(_at_other_sizes)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    tensors = [*module.parameters(), *module.buffers()]
+    return {id(tensor): mode.from_tensor(tensor) for tensor in tensors}, mode
+
+
+def _at_other_sizes(said: LogRecord) -> bool:
+    """Whether a message of PyTorch's is for the reader: that an op refused a size is not, since others are tried."""
+    return not said.getMessage().startswith("failed while attempting to run meta")

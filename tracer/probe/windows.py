@@ -1,0 +1,97 @@
+"""The output sizes of ops that say them by their own arguments: windows that move over an axis, slices, padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tracer.probe.rounding import divided
+from tracer.recorder import Seen
+
+Shape = tuple[str, ...]
+
+
+def own_sizes(op: Seen, inputs: Sequence[Shape]) -> dict[int, list[str]]:
+    """Formulas for axes of an op's outputs over the symbolic shapes of its inputs, from the arguments it ran with.
+
+    A pooling that rounds up may leave its last window out, so it has two; an axis whose input has no symbol has none.
+    """
+    reader = READERS.get(op.name)
+    if reader is None or op.settings is None or not inputs:
+        return {}
+    return {axis: formulas for axis, formulas in reader(op, inputs) if formulas}
+
+
+def _moved(size: str, window: int, stride: int, padding: int, dilation: int, up: bool = False) -> list[str]:
+    """How many windows there are along an axis: ⌊(H + 2p − d(k − 1) − 1)/s⌋ + 1."""
+    if size == "?":
+        return []
+    offset = 2 * padding - dilation * (window - 1) - 1
+    if up:
+        return [divided(size, offset + stride - 1 + stride, stride), divided(size, offset + stride - 1, stride)]
+    return [divided(size, offset + stride, stride)]
+
+
+def _convolution(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
+    stride, padding, dilation, transposed, extra = op.settings[3:8]
+    windows = inputs[1][2:]
+    for i, (size, window) in enumerate(zip(inputs[0][2:], windows, strict=True)):
+        if size == "?" or not window.isdecimal():
+            continue
+        s, p, d = (_at(given, i) for given in (stride, padding, dilation))
+        if transposed:
+            offset = d * (int(window) - 1) + 1 + _at(extra, i) - 2 * p - s
+            yield i + 2, [f"{s}*({size}) + {offset}"]
+        else:
+            yield i + 2, _moved(size, int(window), s, p, d)
+
+
+def _pooling(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
+    windows, stride, padding, *rest = op.settings[1:]
+    dilation, up = (1, rest[0]) if op.name.startswith("avg") else (rest[0], rest[1])
+    count = len(windows)
+    rank = len(inputs[0])
+    for i in range(count):
+        window = _at(windows, i)
+        given = (stride or windows, padding, dilation)
+        yield rank - count + i, _moved(inputs[0][rank - count + i], window, *(_at(one, i) for one in given), up)
+
+
+def _slice(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
+    axis, start, end, step = op.settings[1:5]
+    axis %= len(inputs[0])
+    size, length = inputs[0][axis], op.inputs[0][0][axis]
+    start, end = start or 0, length if end is None else end
+    if size != "?":
+        first = start if start >= 0 else f"({size}) + ({start})"
+        last = f"({size})" if end >= length else f"({size}) + ({end})" if end < 0 else end
+        yield axis, [divided(f"{last} - ({first})", step - 1, step)]
+
+
+def _unfold(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
+    axis, window, step = op.settings[1:4]
+    yield axis % len(inputs[0]), _moved(inputs[0][axis], window, step, 0, 1)
+
+
+def _padding(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
+    pads, rank = op.settings[1], len(inputs[0])
+    for i in range(len(pads) // 2):
+        size = inputs[0][rank - 1 - i]
+        if size != "?":
+            yield rank - 1 - i, [f"({size}) + {pads[2 * i] + pads[2 * i + 1]}"]
+
+
+def _at(given, position: int) -> int:
+    """One of several numbers; one that is given alone stands for all axes."""
+    if isinstance(given, int):
+        return given
+    return given[position] if len(given) > 1 else given[0]
+
+
+POOLINGS = ("max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool2d", "avg_pool3d", "avg_pool1d")
+READERS = {
+    "convolution": _convolution,
+    "slice": _slice,
+    "unfold": _unfold,
+    "constant_pad_nd": _padding,
+    **dict.fromkeys(POOLINGS, _pooling),
+}

@@ -1,0 +1,188 @@
+"""Which axis is which: the axes of a tensor as tuples of atoms, followed through ops that lay it out anew.
+
+An atom is a stretch of indices that was one axis somewhere, such as heads or keys. A view that parts an axis parts its
+atoms, one that joins axes lists several; an axis of size 1 has none. A slice of an axis is an atom that is `of` others.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from math import prod
+
+import torch
+
+
+class Atom:
+    """A stretch of indices: `size` of them, parted into `parts` once a view has done that."""
+
+    __slots__ = ("of", "parts", "size")
+
+    def __init__(self, size: int, of: Iterable[Atom] = ()):
+        self.size, self.of, self.parts = size, list(of), ()
+
+    def part(self, first: int) -> tuple[Atom, Atom]:
+        """Parts it into `first` stretches of equal length."""
+        self.parts = Atom(first, (self,)), Atom(self.size // first, (self,))
+        return self.parts
+
+    def within(self, others) -> bool:
+        """Whether it is one of `others`, or a part of one."""
+        return self in others or any(atom.within(others) for atom in self.of)
+
+
+Axes = tuple[tuple[Atom, ...], ...]
+
+
+def axes_of(shape: Sequence[int]) -> Axes:
+    """An atom for each axis."""
+    return tuple((Atom(size),) if size != 1 else () for size in shape)
+
+
+def leaves(axis: Iterable[Atom]) -> list[Atom]:
+    """The atoms of an axis as they are parted by now."""
+    found = []
+    for atom in axis:
+        found += leaves(atom.parts) if atom.parts else [atom]
+    return found
+
+
+def size_of(axis: Iterable[Atom]) -> int:
+    """The length of an axis."""
+    return prod(atom.size for atom in axis)
+
+
+def viewed(axes: Axes, shape: Sequence[int]) -> Axes | None:
+    """The axes after all elements, in their order, are counted in another shape; None where no atoms fit that."""
+    pending, found = deque(atom for axis in axes for atom in leaves(axis) if atom.size != 1), []
+    for size in shape:
+        axis = []
+        while size > 1:
+            if not pending:
+                return None
+            atom = pending.popleft()
+            if size % atom.size == 0:
+                axis.append(atom)
+                size //= atom.size
+            elif atom.size % size == 0:
+                first, rest = atom.part(size)
+                axis.append(first)
+                pending.appendleft(rest)
+                size = 1
+            else:
+                return None
+        found.append(tuple(axis))
+    return tuple(found) if not pending else None
+
+
+ORDERED = frozenset("view _unsafe_view reshape _reshape_alias unsqueeze squeeze flatten unflatten view_as".split())
+SAME = frozenset("clone contiguous alias detach _to_copy lift_fresh to copy".split())
+SWAPS = {"t": (0, 1), "mT": (-2, -1)}
+PARTED = frozenset(("slice", "narrow", "split", "split_with_sizes", "chunk", "unsafe_split", "unsafe_chunk"))
+PICKED = frozenset(("select", "unbind"))
+
+
+def laid(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | None:
+    """The axes of what a layout op makes, of this shape, from those of what it is given; None where they are lost.
+
+    `given` are the op's other arguments.
+    """
+    if name in SAME:
+        return axes
+    if name in ORDERED:
+        return viewed(axes, shape)
+    if name == "permute":
+        return tuple(axes[axis] for axis in given[0])
+    if name == "transpose" or name in SWAPS:
+        return _swapped(axes, *(given[:2] if name == "transpose" else SWAPS[name]))
+    if name == "expand":
+        new = (((),) * (len(shape) - len(axes))) + axes
+        return tuple(
+            old if size_of(leaves(old)) == size else (Atom(size),) for old, size in zip(new, shape, strict=True)
+        )
+    if name in PICKED:
+        axis = _axis(name, given, len(axes))
+        return axes[:axis] + axes[axis + 1 :]
+    if name in PARTED:
+        return tuple(
+            old if size_of(leaves(old)) == size else (Atom(size, leaves(old)),)
+            for old, size in zip(axes, shape, strict=True)
+        )
+    return None
+
+
+def before(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | None:
+    """The axes of what a layout op was given, of this shape, from those of what it made; None where they are lost."""
+    if name in SAME:
+        return axes
+    if name in ORDERED:
+        return viewed(axes, shape)
+    if name == "permute":
+        found = [()] * len(axes)
+        for axis, old in zip(given[0], axes, strict=True):
+            found[axis] = old
+        return tuple(found)
+    if name == "transpose" or name in SWAPS:
+        return laid(name, given, axes, shape)
+    if name == "expand":
+        new = axes[len(axes) - len(shape) :]
+        return tuple(old if size != 1 else () for old, size in zip(new, shape, strict=True))
+    if name in PICKED or name in REDUCED:
+        axis = _axis(name, given, len(shape))
+        kept = axes if len(axes) < len(shape) else axes[:axis] + axes[axis + 1 :]
+        return (*kept[:axis], (Atom(shape[axis]),), *kept[axis:])
+    if name in PARTED or name == "cat":
+        pairs = zip(axes, shape, strict=True)
+        return tuple(old if size_of(leaves(old)) == size else _widened(old, size) for old, size in pairs)
+    return None
+
+
+REDUCED = frozenset(("amax", "amin", "max", "mean", "sum"))
+
+
+def _axis(name: str, given: tuple, count: int) -> int:
+    axis = given[0] if given else 0
+    if isinstance(axis, (list, tuple)):
+        axis = axis[0] if axis else 0
+    return axis % count if isinstance(axis, int) else 0
+
+
+def _swapped(axes: Axes, one: int, other: int) -> Axes:
+    found = list(axes)
+    found[one], found[other] = found[other], found[one]
+    return tuple(found)
+
+
+def _widened(axis: tuple[Atom, ...], size: int) -> tuple[Atom, ...]:
+    """A longer axis that this one is a slice of."""
+    known = leaves(axis)
+    if known and size % size_of(known) == 0:
+        return (Atom(size // size_of(known)), *known)
+    whole = Atom(size)
+    for atom in known:
+        atom.of.append(whole)
+    return (whole,)
+
+
+def arranged(
+    tensor: torch.Tensor, axes: Axes, groups: Sequence[Sequence[Atom]], *, short: bool = False
+) -> torch.Tensor:
+    """`tensor`, whose axes are these, with one axis for each group of atoms.
+
+    A group that the tensor lacks is an axis of size 1. Where it has a part of one, it is repeated over the others;
+    with `short` it is not if that part is the group's first atoms. ValueError where it has an atom that is in no group.
+    """
+    own = [atom for axis in axes for atom in leaves(axis)]
+    order = [atom for group in groups for atom in group if atom in own]
+    if len(order) != len(own):
+        raise ValueError("it has an axis that the scores lack")
+    tensor = tensor.reshape([atom.size for atom in own]).permute([own.index(atom) for atom in order])
+    narrow, wide = [], []
+    for group in groups:
+        there = [atom in own for atom in group]
+        first = there.index(False) if False in there else len(there)
+        repeated = any(there[first:]) if short else any(there)
+        narrow += [atom.size if has else 1 for atom, has in zip(group, there, strict=True)]
+        wide.append([atom.size if has or repeated else 1 for atom, has in zip(group, there, strict=True)])
+    spread = tensor.reshape(narrow).expand([size for sizes in wide for size in sizes])
+    return spread.reshape([prod(sizes) for sizes in wide])

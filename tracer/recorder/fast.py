@@ -1,0 +1,116 @@
+"""Fused fast paths that a trace opens: whether a plain forward takes one, and by how much its output differs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from tracer.difference import relative_difference
+from tracer.recorder.kept import Kept, Untouched
+from tracer.recorder.modes import observed
+from tracer.recorder.nested import named
+from tracer.recorder.ops import kind, written
+from tracer.recorder.state import unchanged
+
+HAVE_ONE = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
+FAST = frozenset(("_native_multi_head_attention", "_transformer_encoder_layer_fwd"))
+REMEMBERED = 16
+OPENED = "PyTorch runs fused fast paths in this model, which a trace opens:"
+EARLIER = "That was measured at the first input of these sizes."
+
+
+class Opened(NamedTuple):
+    """The relative difference of an output to that of the fast path, None where there is none, and a sentence on it."""
+
+    error: float | None = None
+    note: str = ""
+
+
+_known: WeakKeyDictionary[nn.Module, dict[tuple, Opened]] = WeakKeyDictionary()
+
+
+def opened(module: nn.Module, args: tuple, kwargs: dict, inputs: dict[str, Tensor], output) -> Opened:
+    """Compares what a trace gave with one plain forward, where that may take a fast path: once for each module and
+    sizes, and anew for other tokens and masks, since padding decides what a fast path leaves out."""
+    if not _may(module):
+        return Opened()
+    key = (torch.is_autocast_enabled("cpu"), *((name, *_outline(tensor)) for name, tensor in inputs.items()))
+    known = _known.setdefault(module, {})
+    if key in known:
+        error, note = known[key]
+        return Opened(error, f"{note} {EARLIER}" if note else "")
+    if len(known) >= REMEMBERED:
+        known.clear()
+    known[key] = _compared(module, args, kwargs, output)
+    return known[key]
+
+
+def _may(module: nn.Module) -> bool:
+    have = any(isinstance(one, HAVE_ONE) and not one.training for one in module.modules())
+    if not have or not torch.backends.mha.get_fastpath_enabled():
+        return False
+    return not (torch.is_grad_enabled() and any(parameter.requires_grad for parameter in module.parameters()))
+
+
+def _outline(tensor: Tensor) -> tuple:
+    exact = not (tensor.is_floating_point() or tensor.is_complex() or tensor.is_meta)
+    return tuple(tensor.shape), tensor.dtype, tensor.cpu().numpy().tobytes() if exact else b""
+
+
+def _compared(module: nn.Module, args: tuple, kwargs: dict, output) -> Opened:
+    names = set()
+    with unchanged(module, args, kwargs) as theirs:
+        untouched = Untouched(theirs, Kept(0))
+
+        def observe(mode, func, types, args=(), kwargs=None):
+            facts = kind(func)
+            names.add(facts.name)
+            for tensor in written(facts, args, kwargs or {}):
+                untouched.protect(tensor)
+            return func(*args, **(kwargs or {}))
+
+        try:
+            with observed(observe):
+                plain = module(*args, **kwargs)
+            if not names & FAST:
+                return Opened()
+            return _said(dict(named("output", output)), dict(named("output", plain)))
+        except Exception as error:  # whatever the forward raises untraced
+            return Opened(
+                None,
+                f"{OPENED} left closed, the forward fails ({(str(error) or type(error).__name__).splitlines()[0]}).",
+            )
+        finally:
+            untouched.restore()
+
+
+def _said(traced: dict[str, Tensor], plain: dict[str, Tensor]) -> Opened:
+    """How two outputs differ, in one sentence. Rows in which the fast path gives 0 are counted on their own: it leaves
+    padding out."""
+    pairs = [(traced[name].double(), plain[name].double()) for name in traced if name in plain]
+    other = next(((list(b.shape), list(a.shape)) for a, b in pairs if a.shape != b.shape), None)
+    if other:
+        return Opened(
+            None, f"{OPENED} left closed, they give an output of shape {other[0]}, opened of shape {other[1]}."
+        )
+    error = max((relative_difference(a, b) for a, b in pairs), default=0.0)
+    left_out, rows, most, rest = 0, 0, 0.0, []
+    for a, b in pairs:
+        if a.dim() > 1:
+            skipped = (b == 0).all(-1) & (a != 0).any(-1)
+            left_out, rows = left_out + int(skipped.sum()), rows + skipped.numel()
+            most = max(most, a[skipped].abs().max().item()) if skipped.any() else most
+            a, b = a[~skipped], b[~skipped]
+        rest.append(relative_difference(a, b) if a.numel() else 0.0)
+    if left_out:
+        return Opened(
+            error,
+            f"{OPENED} left closed, they give 0 in {left_out:,} of the {rows:,} rows of the output, as for padding, "
+            f"where opened they give up to {most:.3g}; elsewhere both differ by {max(rest):.1e} of the largest value.",
+        )
+    if all(torch.equal(a, b) for a, b in pairs):
+        return Opened(error, f"{OPENED} left closed, the output has the same values.")
+    return Opened(error, f"{OPENED} left closed, the output differs by {error:.1e} of the largest value.")

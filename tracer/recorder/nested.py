@@ -1,0 +1,49 @@
+"""Tensors within what a forward is given and returns: in lists, tuples, dictionaries and dataclasses."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+
+from torch import Tensor
+
+
+def named(name: str, value) -> Iterator[tuple[str, Tensor]]:
+    """The tensors in a value, each by its place: `batch.x`, `batch.0`. What a forward takes as `**kwargs` has names of
+    its own."""
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from named(str(key) if name == "kwargs" else f"{name}.{key}", item)
+    elif isinstance(value, (list, tuple)):
+        for position, item in enumerate(value):
+            yield from named(f"{name}.{position}", item)
+    elif holds_fields(value):
+        for field in fields(value):
+            yield from named(f"{name}.{field.name}", getattr(value, field.name, None))
+
+
+def copied(value):
+    """What a forward returned, with copies of its tensors."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(copied, value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(copied, value))
+    if holds_fields(value):
+        made = copy.copy(value)
+        for field in fields(value):
+            if hasattr(value, field.name):
+                object.__setattr__(made, field.name, copied(getattr(value, field.name)))
+        return made
+    return value
+
+
+def holds_fields(value) -> bool:
+    """Whether a value is an instance of a dataclass."""
+    return is_dataclass(value) and not isinstance(value, type)

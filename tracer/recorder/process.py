@@ -1,0 +1,59 @@
+"""What is said to the whole process while some trace runs, and taken back after the last: global hooks of modules, a
+look at the threads that a forward starts, and that `flex_attention` is not to compile itself, which no mode sees into.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+FLEX = "torch.nn.attention.flex_attention", "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"
+_lock = threading.Lock()
+_undo: list[Callable[[], None]] = []
+_tracing = 0
+
+
+@contextmanager
+def watched(enter: Callable, leave: Callable, started: Callable[[], None]) -> Iterator[None]:
+    """While the block runs, every module of the process calls `enter` before its forward and `leave` after it, and who
+    starts a thread, or hands work to one, calls `started` before."""
+    global _tracing
+    with _lock:
+        if _tracing == 0:
+            _undo.append(register_module_forward_pre_hook(enter).remove)
+            _undo.append(register_module_forward_hook(leave, always_call=True).remove)
+            _undo.append(_before(threading.Thread, "start", started))
+            _undo.append(_before(ThreadPoolExecutor, "submit", started))
+            if FLEX[0] in sys.modules:
+                _undo.append(_put(sys.modules[FLEX[0]], FLEX[1], True))
+        _tracing += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _tracing -= 1
+            while _tracing == 0 and _undo:
+                _undo.pop()()
+
+
+def _before(kind: type, name: str, call: Callable[[], None]) -> Callable[[], None]:
+    """Has a method call that first; returns what takes it back."""
+    method = getattr(kind, name)
+
+    def calling(self, *args, **kwargs):
+        call()
+        return method(self, *args, **kwargs)
+
+    return _put(kind, name, calling)
+
+
+def _put(place, name: str, value) -> Callable[[], None]:
+    """Sets an attribute; returns what sets it back, unless somebody else has set it since."""
+    before = getattr(place, name)
+    setattr(place, name, value)
+    return lambda: setattr(place, name, before) if getattr(place, name) is value else None

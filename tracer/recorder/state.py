@@ -1,0 +1,132 @@
+"""What a forward changes besides its tensors: attributes, caches, counters, whatever a module holds; put back after it.
+
+Objects are compared by identity, containers item by item, so that looking costs little and what is as it was is not
+touched.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FunctionType, MethodType, ModuleType
+
+import torch
+from torch import Tensor, nn
+
+MOST = 20_000
+"""Objects that are looked at: what a module holds beyond that, such as a vocabulary, is no state of a forward."""
+_ATOMS = frozenset(
+    (str, bytes, int, float, complex, bool, type(None), type, FunctionType, ModuleType, torch.dtype, torch.device)
+)
+_CONTAINERS = frozenset((dict, OrderedDict, list, set, deque))
+_STANDARD = sys.stdlib_module_names | {"torch", "numpy"}
+"""Packages whose objects are not looked into: locks, loggers, generators, arrays."""
+
+_lock = threading.Lock()
+_running: dict[int, list] = {}
+"""By the id of a module whose traces run now: how many, and its state before the first."""
+
+
+class State:
+    """What some objects, and all that they hold, are like; `tensors` are those among it."""
+
+    def __init__(self, *roots):
+        self.tensors: list[Tensor] = []
+        self._seen: list[tuple[object, object]] = []
+        self._empty: list = []
+        known, left = set(), list(roots)
+        while left and len(known) < MOST:
+            found = left.pop()
+            kind = type(found)
+            if kind in _ATOMS or id(found) in known:
+                continue
+            known.add(id(found))
+            if kind in _CONTAINERS and not found:  # most of what a module has: dictionaries of hooks
+                self._empty.append(found)
+            else:
+                left += self._look(found)
+
+    def _look(self, found) -> list:
+        """Notes what one object holds, and gives that."""
+        if isinstance(found, Tensor):
+            self.tensors.append(found)
+            return []
+        if isinstance(found, tuple):
+            return list(found)
+        if isinstance(found, MethodType):
+            return [found.__self__]
+        if isinstance(found, (dict, list, set, deque)):
+            if not found:
+                self._empty.append(found)
+                return []
+            self._seen.append((found, dict(found) if isinstance(found, dict) else list(found)))
+            return list(found.values() if isinstance(found, dict) else found)
+        held = getattr(found, "__dict__", None)
+        package = type(found).__module__.partition(".")[0]
+        if type(held) is not dict or (package in _STANDARD and not isinstance(found, nn.Module)):
+            return []
+        self._seen.append((held, held.copy()))
+        return list(held.values())
+
+    def restore(self) -> None:
+        """Makes everything as it was."""
+        for found in self._empty:
+            if found:
+                found.clear()
+        for found, before in self._seen:
+            if isinstance(found, dict):
+                if found.keys() != before.keys() or any(found[key] is not value for key, value in before.items()):
+                    _replace(found, before)
+            elif isinstance(found, set):
+                if len(found) != len(before) or not found.issuperset(before):
+                    found.clear()
+                    found.update(before)
+            elif len(found) != len(before) or any(a is not b for a, b in zip(found, before, strict=True)):
+                found.clear()
+                found.extend(before)
+
+
+def _replace(found: dict, before: dict) -> None:
+    """The items of a dictionary, in their order; what stays is never missing on the way, since others may read it."""
+    for key in found.keys() - before.keys():
+        del found[key]
+    found.update(before)
+    if list(found) != list(before):
+        for key, value in before.items():
+            del found[key]
+            found[key] = value
+
+
+@contextmanager
+def unchanged(module: nn.Module, *given) -> Iterator[list[Tensor]]:
+    """Puts the module, and what it is given, back as they were when the block ends, and the random numbers too; gives
+    the tensors among all that, whose values are for others to put back.
+
+    While several threads trace one module, the last of them does: no thread has a cache taken away that it is reading.
+    """
+    draws = torch.get_rng_state(), random.getstate()
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    with _lock:
+        entry = _running.setdefault(id(module), [0, None])
+        if entry[0] == 0:
+            entry[1] = State(module)
+        entry[0] += 1
+    inputs = State(given)
+    try:
+        yield entry[1].tensors + inputs.tensors
+    finally:
+        inputs.restore()
+        with _lock:
+            entry[0] -= 1
+            if entry[0] == 0:
+                del _running[id(module)]
+                entry[1].restore()
+        torch.set_rng_state(draws[0])
+        if random.getstate() != draws[1]:
+            random.setstate(draws[1])
+        if cuda is not None:
+            torch.cuda.set_rng_state_all(cuda)
