@@ -228,7 +228,8 @@ def test_eight_heads_that_are_modules_of_their_own_are_one_layer():
         (1, 8, "causal", ""),
     ]
     for layer, block in enumerate(net):
-        assert torch.allclose(trace.attention(layer), torch.stack([RAN[id(head)] for head in block.heads], 1), atol=1e-6)
+        ran = torch.stack([RAN[id(head)] for head in block.heads], 1)
+        assert torch.allclose(trace.attention(layer), ran, atol=1e-6)
 
 
 class InPieces(nn.Module):
