@@ -318,7 +318,7 @@ LISTED = [
             "for probe in self.spec.probes]",
             "for probe in self.spec.probes[:1] * len(self.spec.probes)]",
         ),
-        ("N for N + 1", "models/vit.py", 'names=("B", "D", "N", "N + 1", "K"', 'names=("B", "D", "N", "K"'),
+        ("N for N + 1", "models/vit.py", '(B, N + 1, D), "sequence")', '(B, N, D), "sequence")'),
         (
             "every two sizes are one",
             "prove.py",
