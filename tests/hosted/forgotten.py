@@ -6,7 +6,6 @@ Prints what is held while the visitor is there and after the session ended, as J
 
 import gc
 import json
-import socket
 import threading
 import time
 import weakref
@@ -15,6 +14,7 @@ from io import BytesIO
 import numpy as np
 import uvicorn
 from PIL import Image
+from serving import free_port
 from streamlit import config
 from visitor import Visitor
 
@@ -64,10 +64,7 @@ def _shows(run: Trace) -> bool:
 
 
 def main() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    seen, opened = [], images.open_photo
+    port, seen, opened = free_port(), [], images.open_photo
 
     def remembered(data: bytes) -> Image.Image:
         made = opened(data)
