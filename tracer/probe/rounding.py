@@ -23,7 +23,7 @@ def floors(expression: sympy.Expr) -> sympy.Expr:
     def form(inside) -> sympy.Expr:
         constant, rest = sympy.expand(inside).as_coeff_Add()
         terms = rest.as_coefficients_dict()
-        if any(term.as_numer_denom()[1] != 1 for term in terms):  # divided by a size, not by a number
+        if any(map(_by_size, terms)):
             return sympy.floor(inside)
         over = lcm(*(int(factor.q) for factor in terms.values()))
         added = int(sympy.floor(constant * over))
@@ -36,6 +36,8 @@ def floors(expression: sympy.Expr) -> sympy.Expr:
     def up(found) -> sympy.Expr:
         """⌈x⌉ is −⌊−x⌋, and ⌈x/k⌉ is ⌊(x + k − 1)/k⌋."""
         inside = sympy.expand(found.args[0])
+        if any(map(_by_size, inside.as_coefficients_dict())):
+            return found
         over = lcm(*(int(factor.q) for factor in inside.as_coefficients_dict().values()))
         return form(inside + sympy.Rational(over - 1, over))
 
@@ -43,6 +45,11 @@ def floors(expression: sympy.Expr) -> sympy.Expr:
         return expression
     written = expression.replace(lambda part: isinstance(part, sympy.ceiling), up)
     return written.replace(lambda part: isinstance(part, sympy.floor), lambda part: form(part.args[0]))
+
+
+def _by_size(term: sympy.Expr) -> bool:
+    """Whether a term is divided by a size, and not by a number."""
+    return term.as_numer_denom()[1] != 1
 
 
 def rounded(expression: sympy.Expr) -> sympy.Expr:
