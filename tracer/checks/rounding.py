@@ -35,6 +35,10 @@ READ = {
     "ceiling(T/2 + 1)": "ceiling(T/2) + 1",
     "B*floor(T/2)": "B*floor(T/2)",
     "floor(T/B)": "floor(T/B)",
+    "floor((T + 2)/4)": "floor(T/4 + 1/2)",
+    "floor((T - 3)/6) + 1": "floor(T/6 + 1/2)",
+    "floor((T + 1)/2 + B/3)": "floor(B/3 + T/2 + 1/2)",
+    "floor(T/2 + B/3 + 5/6)": "ceiling(B/3 + T/2)",
     "T + 2": "T + 2",
 }
 """What is written for a formula."""

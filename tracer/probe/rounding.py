@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import lcm
 
 import sympy
@@ -25,7 +26,7 @@ def floors(expression: sympy.Expr) -> sympy.Expr:
         terms = rest.as_coefficients_dict()
         if any(map(_by_size, terms)):
             return sympy.floor(inside)
-        over = lcm(*(int(factor.q) for factor in terms.values()))
+        over = _over(terms)
         added = int(sympy.floor(constant * over))
         (term, factor), *others = terms.items()
         if not others and isinstance(term, sympy.floor) and factor == sympy.Rational(1, over):
@@ -36,9 +37,10 @@ def floors(expression: sympy.Expr) -> sympy.Expr:
     def up(found) -> sympy.Expr:
         """⌈x⌉ is −⌊−x⌋, and ⌈x/k⌉ is ⌊(x + k − 1)/k⌋."""
         inside = sympy.expand(found.args[0])
-        if any(map(_by_size, inside.as_coefficients_dict())):
+        terms = inside.as_coefficients_dict()
+        if any(map(_by_size, terms)):
             return found
-        over = lcm(*(int(factor.q) for factor in inside.as_coefficients_dict().values()))
+        over = _over(terms)
         return form(inside + sympy.Rational(over - 1, over))
 
     if not expression.has(sympy.floor, sympy.ceiling):
@@ -52,11 +54,17 @@ def _by_size(term: sympy.Expr) -> bool:
     return term.as_numer_denom()[1] != 1
 
 
+def _over(terms: Mapping[sympy.Expr, sympy.Rational]) -> int:
+    """What a sum of whole sizes times these fractions is a number of parts of: 6 for T/2 + B/3."""
+    return lcm(*(int(factor.q) for factor in terms.values()))
+
+
 def rounded(expression: sympy.Expr) -> sympy.Expr:
     """The same as one reads it: ⌊x/k + (k − 1)/k⌋ is ⌈x/k⌉."""
 
     def read(found) -> sympy.Expr:
         part, rest = found.args[0].as_coeff_Add()
-        return sympy.ceiling(rest) if part == sympy.Rational(part.q - 1, part.q) and part else found
+        over = _over(rest.as_coefficients_dict())
+        return sympy.ceiling(rest) if over > 1 and part == sympy.Rational(over - 1, over) else found
 
     return floors(expression).replace(lambda part: isinstance(part, sympy.floor), read)
