@@ -47,22 +47,22 @@ def named_axes(
     def probed(shared: dict[int, torch.Tensor], ready: Callable, inside=None) -> Vocabulary:
         copied = {id(module): twin(module, shared), **shared}
 
-        def resized(at: dict[str, int]) -> tuple:
+        def built(at: dict[str, int]) -> tuple:
             wanted: dict[str, dict[int, int]] = {}
             for name, places in axes.items():
                 for given, axis in places:
                     wanted.setdefault(given, {})[axis] = at[name]
-            changed = {id(tensor): ready(_resize(tensor, wanted.get(name, {}))) for name, tensor in inputs.items()}
+            changed = {id(tensor): ready(resized(tensor, wanted.get(name, {}))) for name, tensor in inputs.items()}
             return twin((module, tuple(args), dict(kwargs)), copied | changed)
 
-        return Vocabulary(tuple(symbols), {}, resized, inside)
+        return Vocabulary(tuple(symbols), {}, built, inside)
 
     def attempts() -> Attempts:
         if build:
             yield from tried(Vocabulary(tuple(symbols), {}, build), sizes)
             return
         outside = isinstance(module, Function) and not module.owned  # a function reads what it reads: no copy of it
-        heavy = _work(recording, sizes) > HEAVY
+        heavy = work(recording, sizes) > HEAVY
         if heavy and not outside:
             shared, mode = without_values(module)
             yield from tried(probed(shared, mode.from_tensor, lambda: mode), sizes)
@@ -73,7 +73,7 @@ def named_axes(
     return sizes, attempts()
 
 
-def _work(recording: Recording, sizes: dict[str, int]) -> float:
+def work(recording: Recording, sizes: dict[str, int]) -> float:
     """About how many FLOPs the largest probe takes: those of the run, in proportion to its sizes."""
     ran = sum(
         cost.flops(op.name, tuple(shape for shape, *_ in op.inputs), op.outputs[0][0]) or 0
@@ -120,7 +120,7 @@ def _check_once(axes: dict[str, list[tuple[str, int]]]) -> None:
             named[place] = name
 
 
-def _resize(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
+def resized(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
     """The tensor with axes repeated or cut to other sizes, so that values stay in range, and laid out as it was: which
     ops run depends on it."""
     made = tensor.detach()
