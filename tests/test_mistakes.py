@@ -9,7 +9,7 @@ import pytest
 
 from tracer.mistakes import ROOT, Mistake
 from tracer.mistakes import report as reports
-from tracer.mistakes.drawn import drawn
+from tracer.mistakes.drawn import drawn, every
 from tracer.mistakes.harness import Model, Trial, _copied
 from tracer.mistakes.listed import LISTED
 
@@ -112,6 +112,19 @@ def test_the_report_names_survivors_and_the_bar():
     assert not reports.summary([("drawn", survived)])[1]
     with pytest.raises(ValueError, match="no mistake is called 'soap'"):
         reports.chosen(["soap"], 0)
+
+
+def test_a_place_has_all_that_can_be_drawn_there():
+    mistake = drawn()[0]
+    _, found = reports.chosen([f"{mistake.file}:{mistake.line}"], 0)
+    assert mistake in found and {(one.file, one.line) for one in found} == {(mistake.file, mistake.line)}
+    assert len(found) >= sum((one.file, one.line) == (mistake.file, mistake.line) for one in drawn())
+    with pytest.raises(ValueError, match="expected a name, a file or FILE:LINE of one"):
+        reports.chosen([f"{mistake.file}:100000"], 0)
+
+
+def test_every_mistake_that_can_be_drawn_changes_something():
+    assert all(mistake.new != f"({mistake.old})" for mistake in every())
 
 
 def test_a_survivor_that_is_harmless_says_why(monkeypatch):

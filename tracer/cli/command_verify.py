@@ -15,7 +15,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", metavar="NAME", nargs="*", help="models (default: all, also of installed libraries)")
     parser.add_argument("--json", action="store_true", help="a list of reports as JSON")
     parser.add_argument(
-        "--mutate", action="store_true", help="try mistakes instead; NAMEs are those of mistakes or files"
+        "--mutate", action="store_true", help="try mistakes instead; NAMEs are those of mistakes, files or FILE:LINE"
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="which mistakes are drawn besides the listed ones (default: 0)"

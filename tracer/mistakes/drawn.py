@@ -39,7 +39,7 @@ FILES = (
 FREE = ("strict", "maxsize", "sizes", "probes", "runs", "settings", "tiny", "samples")
 """Arguments in which another value is another choice and no lie: what has to hold of it, and which sizes are tried."""
 
-UNORDERED = ("transpose", "equal", "min", "max", "same")
+UNORDERED = ("transpose", "equal", "min", "max", "same", "has")
 """Functions whose first two arguments have no order."""
 
 INITIAL = ("Parameter", "normal_")
@@ -56,8 +56,13 @@ def drawn(count: int = 200, seed: int = 0) -> list[Mistake]:
 
     Those come first whose hash of the seed, the file and the line is the lowest: a change elsewhere draws them again.
     """
-    every = {(file, mistake.at, mistake.old): mistake for file, names in _files() for mistake in _of(file, names)}
-    return sorted(every.values(), key=lambda mistake: _lot(mistake, seed))[:count]
+    return sorted(every(), key=lambda mistake: _lot(mistake, seed))[:count]
+
+
+def every() -> list[Mistake]:
+    """All mistakes that can be drawn, no two of one expression."""
+    found = {(file, mistake.at, mistake.old): mistake for file, names in _files() for mistake in _of(file, names)}
+    return list(found.values())
 
 
 def _lot(mistake: Mistake, seed: int) -> bytes:
@@ -138,7 +143,7 @@ def _changed(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
         case ast.Constant(value=int(value)):
             yield "constant", ast.Constant(value + 1)
         case ast.Constant(value=float(value)):
-            yield "constant", ast.Constant(value * 2)
+            yield "constant", ast.Constant(value * 2 or 1.0)
         case ast.Call(func=func, args=[first, second, *rest], keywords=keywords) if not any(
             isinstance(argument, ast.Starred) for argument in (first, second)
         ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tracer.mistakes import Mistake
-from tracer.mistakes.drawn import drawn
+from tracer.mistakes.drawn import drawn, every
 from tracer.mistakes.harmless import HARMLESS
 from tracer.mistakes.harness import Trial, prepared, tried
 from tracer.mistakes.listed import LISTED
@@ -16,18 +16,23 @@ BAR = 0.9
 
 
 def chosen(names: Sequence[str], seed: int) -> tuple[list[Mistake], list[Mistake]]:
-    """The mistakes that are listed and those that are drawn, all or those whose name or file is one of `names`.
+    """The mistakes that are listed and those that are drawn: all, or those whose name, file or place is one of `names`.
 
-    ValueError where there is none.
+    At a place, such as "probe/solve.py:131", are all that can be drawn there. ValueError where there is none.
     """
 
     def asked(mistake: Mistake) -> bool:
-        return not names or any(name in (mistake.name, mistake.file) for name in names)
+        return not names or any(name in (mistake.name, mistake.file, _place(mistake)) for name in names)
 
-    both = list(filter(asked, LISTED)), list(filter(asked, drawn(seed=seed)))
+    places = [mistake for mistake in every() if _place(mistake) in names] if any(":" in name for name in names) else []
+    both = list(filter(asked, LISTED)), list(dict.fromkeys([*filter(asked, drawn(seed=seed)), *places]))
     if not any(both):
-        raise ValueError(f"no mistake is called {quoted(names[0])}, expected a name or a file of one")
+        raise ValueError(f"no mistake is called {quoted(names[0])}, expected a name, a file or FILE:LINE of one")
     return both
+
+
+def _place(mistake: Mistake) -> str:
+    return f"{mistake.file}:{mistake.line}"
 
 
 def trials(names: Sequence[str] = (), *, seed: int = 0, jobs: int = 2) -> Iterator[tuple[str, Trial]]:
@@ -43,7 +48,7 @@ def line(trial: Trial) -> str:
     """One mistake, and what caught it."""
     mistake = trial.mistake
     found = trial.caught or f"SURVIVED {trial.tried} models{_reason(trial)}"
-    return f"{mistake.file}:{mistake.line}  {mistake.name}\n    {found}"
+    return f"{_place(mistake)}  {mistake.name}\n    {found}"
 
 
 def _reason(trial: Trial) -> str:
