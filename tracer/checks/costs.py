@@ -8,9 +8,14 @@ from math import ceil, floor, nan, prod, sqrt
 
 import torch
 
+from tracer import cost
 from tracer.checks.plain import Run, Seen, Transparent
 from tracer.equations import infer
 from tracer.equations.algebra import Product
+
+COUNTED = {"mm": True, "bmm": True, "addmm": True, "convolution": True, "add": False, "_softmax": False, "gelu": False}
+COUNTED |= {"lgamma": False, "cummax": False, "mine.kernel": None, "_cdist_forward": None, "mkldnn_rnn_layer": None}
+"""Ops whose FLOPs are counted, those that have none, and those that may multiply matrices and are not counted."""
 
 
 def problems(run: Run) -> Iterator[str]:
@@ -22,6 +27,9 @@ def problems(run: Run) -> Iterator[str]:
         yield "the totals are not the sums over the ops"
     for line, step in zip(getattr(run.model, "lines", ()), trace.steps, strict=False):
         yield from _drawn(line, step)
+    for op, expected in COUNTED.items():
+        if cost.counts(op) is not expected:
+            yield f"{op} is counted: {cost.counts(op)}, expected {expected}"
     known, used = dict(run.model.net.named_parameters()), set()
     for op in trace.ops:
         fresh = set(op.parameters) - used
