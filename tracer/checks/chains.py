@@ -86,6 +86,13 @@ def _links() -> Iterator[str]:
                 if given.shape != expected.shape or not np.allclose(given, expected, atol=1e-12):
                     yield f"scores of {groups} heads of keys after {name}, rows {list(rows)}, are not those of NumPy"
     q, k = _drawn(3, S, d), _drawn(3, S_k, d)
+    two, bias = _drawn(1, 1, 2, d), _drawn(2, 2)
+    for row in (0, 1):
+        given = scores_rows(two, two, (("add", (SCORES, "bias")),), [row], {"bias": bias}.get)
+        if not np.allclose(
+            array(given)[0, 0], (array(two)[0, 0] @ array(two)[0, 0].T + array(bias))[[row]], atol=1e-12
+        ):
+            yield f"row {row} of two queries takes another row of what is added"
     powers = scores_rows(q, k, (("mul", (SCORES, 0.5)), ("exp", (SCORES,)), ("log", (SCORES,))), range(S), kept.get)
     if not np.allclose(array(powers), array(q) @ array(k).swapaxes(1, 2) / 2, atol=1e-12):
         yield "three links are not run one after the other"

@@ -33,7 +33,17 @@ def problems(run: Run) -> Iterator[str]:
 def _found() -> tuple[str, ...]:
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return (*_sizes(), *_ways(), *_work(), *_laid_out(), *_aligned(), *_copies(), *_missing(), *_settled())
+        return (
+            *_sizes(),
+            *_ways(),
+            *_work(),
+            *_laid_out(),
+            *_aligned(),
+            *_copies(),
+            *_missing(),
+            *_settled(),
+            *_axes(),
+        )
 
 
 class _Takes(nn.Module):
@@ -271,6 +281,26 @@ def _settled() -> Iterator[str]:
             continue
         if count < 3:
             yield f"{count} probes are enough to solve and to predict"
+
+
+class _Joined(nn.Module):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.cat([x, y], 1) + 0
+
+
+def _axes() -> Iterator[str]:
+    """Axes are named of one input or of all, from the start or from the end."""
+    given = torch.randn(2, 5, 8), torch.randn(2, 9, 8)
+    for symbols, expected in (
+        ({"B": 0, "T": ("x", 1)}, ("B", "T + 9", "8")),
+        ({"B": 0, "T": ("y", -2)}, ("B", "T + 5", "8")),
+        ({"B": -3, "T": ("x", 1), "U": ("y", 1)}, ("B", "T + U", "8")),
+        ({"D": -1}, ("2", "14", "D")),
+        ({"B": ("x", -3)}, None),
+    ):
+        said = tracer.trace(_Joined(), *given, symbols=symbols, prove=False).ops[-1].outputs[0].symbolic
+        if said != expected:
+            yield f"with the axes {symbols} the shape is {said}, expected {expected}"
 
 
 class _Rounds(nn.Module):

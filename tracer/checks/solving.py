@@ -210,6 +210,12 @@ def _own() -> Iterator[str]:
     rest = tuple(at["T"] // 2 for at in (*runs, fresh))
     if solver.solve(rest) != "floor(T/2)":
         yield f"what is left of a half is {solver.solve(rest)}, expected floor(T/2)"
+    squares = tuple(half**2 for half in halves)
+    if solver.solve(squares) != "ceiling(T/2)**2" or Solver(("T",), {}, runs, fresh).solve(squares) != "?":
+        yield f"the square of a size that was solved before is {solver.solve(squares)}"
+    solver.again()
+    if solver.solve(tuple(half**2 + 1 for half in halves)) != "?":
+        yield "a size that is to be solved again is made of others that were forgotten"
     solver = Solver(("T",), {}, [{"T": t} for t in (12, 24, 36)], {"T": 48})
     solver.solve((3, 6, 9, 12), ["floor(T/4)"])
     other = solver.solve((3, 6, 9, 12), ["floor((T + 1)/4)"])
