@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 import torch
@@ -170,3 +171,36 @@ def test_similarities_of_photo_and_sentences():
     shares = trace.result["probabilities"]
     hotter = torch.tensor([math.log(share) * 2 for share in shares]).softmax(-1).tolist()
     assert only("answers", said(model, replace(trace, result={**trace.result, "probabilities": hotter})))
+
+
+WRONG = {
+    "rounding": ("rounded", lambda formula: formula),
+    "solving": ("Solver", lambda names, derived, runs, fresh=None: tracer.probe.Solver(names, derived, runs)),
+    "arguments": ("own_sizes", lambda op, inputs: {}),
+    "chains": ("windowed", lambda cells: True),
+    "probing": ("work", lambda recording, sizes: 0.0),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_check_of_small_modules_finds_what_is_wrong(name, monkeypatch):
+    check = import_module(f"tracer.checks.{name}")
+    assert check._found() == ()
+    monkeypatch.setattr(check, *WRONG[name])
+    assert check._found.__wrapped__()
+
+
+def test_a_summary_that_is_not_the_files(model, trace, monkeypatch):
+    monkeypatch.setattr(tracer.models, "summary", lambda name: "A model.")
+    assert only("stated", said(model, trace))
+
+
+def test_a_picture_that_is_not_closed(monkeypatch):
+    from tracer.checks import closing
+
+    model = tracer.load("vit-text", H=12, W=8, P=4, D=6, h=2, d_ff=10, L=2, V=19)
+    trace = model.trace()
+    assert said(model, trace) == []
+    real = closing.closed
+    monkeypatch.setattr(closing, "closed", lambda model, inputs, layers: real(model, inputs, ()))
+    assert only("closing", said(model, trace))

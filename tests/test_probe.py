@@ -15,6 +15,7 @@ from tracer.model import seeded
 from tracer.models.vit import SPEC
 from tracer.notation import latex, parse, text
 from tracer.probe import Solver, Vocabulary, solve, value_of
+from tracer.probe.rounding import floors
 from tracer.probe.sizes import SIZES
 
 CONFIGURATIONS = [
@@ -239,6 +240,7 @@ def test_halves_steps_offsets_and_multiples_are_solved():
 WINDOWS = {
     "convolution": (nn.Conv2d(3, 4, 3, stride=2, padding=1, dilation=2), "floor(H/2 - 3/2) + 1"),
     "patches": (nn.Conv2d(3, 4, 5, stride=5), "floor(H/5)"),
+    "half a stride short": (nn.Conv2d(3, 4, 4, stride=4, padding=1), "floor((H + 2)/4)"),
     "transposed": (nn.ConvTranspose2d(3, 4, 4, stride=3, padding=1, output_padding=1), "3*H"),
     "pooling": (nn.MaxPool2d(3, stride=2, padding=1), "ceiling(H/2)"),
     "pooling, rounded up": (nn.MaxPool2d(4, stride=4, ceil_mode=True), "ceiling(H/4)"),
@@ -256,6 +258,10 @@ def test_windows_that_move_say_their_number_themselves(name):
         shape = tuple(value_of(size, at) for size in trace.ops[-1].outputs[0].symbolic)
         assert shape == tuple(net(torch.randn(at["B"], 3, at["H"], at["W"])).shape)
         assert shape[2] == value_of(expected, at)
+
+
+def test_what_is_divided_by_a_size_is_not_rounded_the_other_way():
+    assert str(floors(parse("ceiling(T/P)"))) == "ceiling(T/P)" != str(floors(parse("floor(T/P)")))
 
 
 def test_patches_that_have_to_fit_are_probed_at_multiples():
