@@ -177,7 +177,8 @@ WRONG = {
     "rounding": ("rounded", lambda formula: formula),
     "solving": ("Solver", lambda names, derived, runs, fresh=None: tracer.probe.Solver(names, derived, runs)),
     "arguments": ("own_sizes", lambda op, inputs: {}),
-    "chains": ("windowed", lambda cells: True),
+    "chains": ("windows", lambda trace, record: 1),
+    "hidden": ("windowed", lambda cells: True),
     "probing": ("work", lambda recording, sizes: 0.0),
 }
 

@@ -132,3 +132,12 @@ def test_a_survivor_that_is_harmless_says_why(monkeypatch):
     monkeypatch.setitem(reports.HARMLESS, (mistake.file, mistake.name, ""), "it is never read")
     assert reports.line(Trial(mistake, tried=2)).endswith("SURVIVED 2 models; harmless: it is never read")
     assert "harmless" not in reports.line(Trial(LISTED[0]))
+
+
+def test_what_is_called_harmless_can_be_drawn():
+    for file, name, part in reports.HARMLESS:
+        assert any((one.file, one.name) == (file, name) and part in _line(one) for one in every()), (file, name, part)
+
+
+def _line(mistake: Mistake) -> str:
+    return mistake.text().splitlines()[mistake.line - 1]
