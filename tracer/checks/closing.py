@@ -12,10 +12,10 @@ from tracer.masks import closed
 
 def problems(run: Run) -> Iterator[str]:
     """Compares the probability of each word, with no block, the first block and all blocks closed."""
-    segments = {segment.name: segment for segment in run.inputs.segments}
-    if not getattr(run.model.spec, "whole", False) or not {"image", "text"} <= segments.keys():
+    if not getattr(run.model.spec, "whole", False) or ":" in run.model.name:
         return
-    if any(segment.part for segment in run.inputs.segments):
+    segments = {segment.name: segment for segment in run.inputs.segments}
+    if not {"image", "text"} <= segments.keys() or any(segment.part for segment in run.inputs.segments):
         return
     image, text = segments["image"], segments["text"]
     blocks = [name for name, _ in run.model.net.named_children() if name.startswith("block")]
