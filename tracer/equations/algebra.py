@@ -27,8 +27,13 @@ class Plus(Node):
 class Product(Node):
     """Matrix product of the last two axes; axes in front ride along."""
 
+    open = True
+
     def _latex(self, printer):
-        return r"\,".join(argument.inside(printer) for argument in self.args)
+        return r"\,".join(
+            rf"\left({printer._print(argument)}\right)" if isinstance(argument, Times) else argument.inside(printer)
+            for argument in self.args
+        )
 
     def infer(self, same, left, right):
         if not same(left[-1], right[-2]):
@@ -41,6 +46,8 @@ class Product(Node):
 
 class Over(Node):
     r"""A tensor over a number made of sizes: `QKᵀ / √d_k`."""
+
+    open = True
 
     def _latex(self, printer):
         return rf"\frac{{{printer._print(self.args[0])}}}{{{printer._print(self.args[1])}}}"
@@ -84,8 +91,17 @@ class Row(Node):
 class Times(Node):
     """`a ⊙ b`, element by element."""
 
+    open = True
+
     def _latex(self, printer):
-        return r" \odot ".join(argument.inside(printer) for argument in self.args)
+        first, *rest = self.args
+        return r" \odot ".join([first.inside(printer), *(self._factor(argument, printer) for argument in rest)])
+
+    def _factor(self, argument, printer):
+        """A product behind the sign in brackets: `a ⊙ (b c)` is not `(a ⊙ b) c`."""
+        text = printer._print(argument)
+        closed = not argument.loose and (isinstance(argument, Times) or not argument.open or text.startswith(r"\frac"))
+        return text if closed else rf"\left({text}\right)"
 
     def infer(self, same, *shapes):
         return broadcast(same, *shapes)

@@ -29,6 +29,8 @@ class Node(sympy.Expr):
     is_commutative = False
     loose = False
     """Whether the node needs brackets inside a product."""
+    open = False
+    """Whether it needs brackets where something is set above or below it, as all that is loose does."""
     cells = ""
     """What stands below the name of what the equation makes where it says one cell or one row: "ij", or "[j]"."""
 

@@ -1,0 +1,84 @@
+r"""Sums of products with named axes, as `einsum` says them: `\left[\sum_{k} A_{ik}\,B_{jk}\right]_{ij}`."""
+
+from __future__ import annotations
+
+import sympy
+
+from tracer.equations.call import _Held, tight
+from tracer.equations.node import Node, ShapeError
+
+SPACE = r"\,"
+LETTERS = "ijklmnpqrstuv"
+"""Letters of axes: none that sizes or constants have."""
+
+
+class Einsum(_Held):
+    """`Einsum(A, B, axes="ik,jk->ij")`: cell ij is the sum over k of A_ik B_jk; letters of `LETTERS`."""
+
+    fields = ("axes",)
+
+    @property
+    def parts(self) -> tuple[list[str], str]:
+        given, made = self.get("axes").split("->")
+        return given.split(","), made
+
+    def _latex(self, printer):
+        given, made = self.parts
+        summed = "".join(dict.fromkeys(letter for letters in given for letter in letters if letter not in made))
+        cells = [
+            rf"{{{tight(x, printer)}}}_{{{letters}}}" if letters else tight(x, printer)
+            for x, letters in zip(self.operands, given, strict=True)
+        ]
+        total = rf"\sum_{{{summed}}} " if summed else ""
+        return rf"\left[\,{total}{SPACE.join(cells)}\,\right]" + (rf"_{{{made}}}" if made else r"_{\,}")
+
+    def infer(self, same, *shapes):
+        sizes: dict[str, sympy.Expr] = {}
+        for shape, letters in zip(shapes, self.parts[0], strict=True):
+            for n, letter in zip(shape, letters, strict=True):
+                if sizes.get(letter, sympy.Integer(1)) == 1:
+                    sizes[letter] = n
+                elif n != 1 and not same(sizes[letter], n):
+                    raise ShapeError(f"{' and '.join(map(str, shapes))}: the index {letter} is {sizes[letter]} and {n}")
+        return tuple(sizes[letter] for letter in self.parts[1])
+
+    def run(self, size, *tensors):
+        import torch
+
+        return torch.einsum(self.get("axes"), *(x.double() if x.dtype == torch.bool else x for x in tensors))
+
+
+class Outer(Node):
+    """`a bᵀ` of two vectors: each number of one times each of the other."""
+
+    open = True
+
+    def _latex(self, printer):
+        left, right = self.operands
+        return rf"{{{tight(left, printer)}}}^{{\top}}\,{right.inside(printer)}"
+
+    def infer(self, same, left, right):
+        return (*left, *right)
+
+    def run(self, size, left, right):
+        return left[:, None] * right
+
+
+class Dot(Node):
+    """A matrix times a vector, a vector times a matrix, or two vectors: `x · y`, the sum over the axis they share."""
+
+    open = True
+
+    def _latex(self, printer):
+        left, right = self.operands
+        return rf"\left\langle {printer._print(left)},\, {printer._print(right)} \right\rangle"
+
+    def infer(self, same, left, right):
+        if not same(left[-1], right[0 if len(right) == 1 else -2]):
+            raise ShapeError(f"{left} times {right}: the inner sizes differ")
+        return (*left[:-1], *right[:-2], *(right[-1:] if len(right) > 1 else ()))
+
+    def run(self, size, left, right):
+        if right.dim() == 1:
+            return (left * right).sum(-1)
+        return (left[..., :, None] * right).sum(-2)
