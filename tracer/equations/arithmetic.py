@@ -155,5 +155,3 @@ class Finite(_Held):
         nan, above, below = (float(self.get(field)) for field in self.fields)
         x = torch.where(x == float("inf"), above, torch.where(x == -float("inf"), below, x))
         return torch.where(x != x, nan, x)
-
-

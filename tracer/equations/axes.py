@@ -313,7 +313,11 @@ class TopK(Sorted):
     fields = ("k", "down", "axes", "labels")
 
     def below(self, printer):
-        return [written(self.get("k"), printer), *([] if self.get("down") else [r"\uparrow"]), *_Scan.below(self, printer)]
+        return [
+            written(self.get("k"), printer),
+            *([] if self.get("down") else [r"\uparrow"]),
+            *_Scan.below(self, printer),
+        ]
 
     def infer(self, same, shape):
         axis = self.get("axes")[0] if self.get("axes") else len(shape) - 1
@@ -333,5 +337,3 @@ class ArgTopK(TopK):
 
     def over(self, x):
         return self.order(x)
-
-

@@ -15,7 +15,6 @@ from sympy.logic.boolalg import BooleanAtom
 from tracer.equations.node import Node, broadcast
 from tracer.notation import number
 
-
 COMMA = r",\,"
 
 

@@ -48,7 +48,12 @@ class Convolution(_Convolved):
 
     def below(self, printer):
         usual = {"stride": 1, "before": 0, "after": 0, "dilation": 1, "groups": 1}
-        words = {"stride": r"\downarrow ", "before": r"\text{pad }", "dilation": r"\text{dilation }", "groups": r"\text{groups }"}
+        words = {
+            "stride": r"\downarrow ",
+            "before": r"\text{pad }",
+            "dilation": r"\text{dilation }",
+            "groups": r"\text{groups }",
+        }
         if self.get("before") != self.get("after"):
             del words["before"]
             words |= {"before": r"\text{before }", "after": r"\text{after }"}
@@ -70,13 +75,19 @@ class Convolution(_Convolved):
         groups = self.get("groups")
         groups = groups if isinstance(groups, int) else int(size(groups))
         batch, channels, *sizes = x.shape
-        wide = torch.zeros(batch, channels, *(p + n + q for p, n, q in zip(before, sizes, after, strict=True)), dtype=x.dtype)
+        wide = torch.zeros(
+            batch, channels, *(p + n + q for p, n, q in zip(before, sizes, after, strict=True)), dtype=x.dtype
+        )
         wide[(..., *(slice(p, p + n) for p, n in zip(before, sizes, strict=True)))] = x
         kernel = w.shape[2:]
-        made = [(n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(wide.shape[2:], dilation, kernel, stride, strict=True)]
+        made = [
+            (n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(wide.shape[2:], dilation, kernel, stride, strict=True)
+        ]
         total = torch.zeros((), dtype=x.dtype)
         for tap in product(*map(range, kernel)):
-            places = [slice(d * i, d * i + s * (n - 1) + 1, s) for d, i, s, n in zip(dilation, tap, stride, made, strict=True)]
+            places = [
+                slice(d * i, d * i + s * (n - 1) + 1, s) for d, i, s, n in zip(dilation, tap, stride, made, strict=True)
+            ]
             part = wide[(..., *places)].reshape(batch, groups, channels // groups, -1)
             weights = w[(..., *tap)].reshape(groups, -1, channels // groups)
             total = total + torch.einsum("bgcn,gkc->bgkn", part, weights)
@@ -126,7 +137,10 @@ class TransposedConvolution(_Convolved):
         for tap in product(*map(range, kernel)):
             weights = w[(..., *tap)].reshape(groups, channels // groups, -1)
             part = torch.einsum("bgcn,gck->bgkn", parts, weights).reshape(batch, channels_made, *sizes)
-            places = [slice(d * i, d * i + s * (n - 1) + 1, s) for d, i, s, n in zip(dilation, tap, stride, sizes, strict=True)]
+            places = [
+                slice(d * i, d * i + s * (n - 1) + 1, s)
+                for d, i, s, n in zip(dilation, tap, stride, sizes, strict=True)
+            ]
             total[(..., *places)] += part
         total = total[(..., *(slice(p, n - p) for p, n in zip(padding, wide, strict=True)))]
         if b is not None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from math import log, sqrt
-
+from math import log
 
 from tracer.equations.call import _Call, written
 from tracer.equations.node import Node
@@ -367,5 +366,3 @@ class Same(Node):
 
     def run(self, size, x):
         return x
-
-

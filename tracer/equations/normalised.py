@@ -168,5 +168,7 @@ class RMSNormOver(_Normed):
 
     def run(self, size, x, *vectors):
         axes = tuple(range(-len(self.get("axes") or (1,)), 0))
-        made = x / ((x * x).sum(axes, keepdim=True) / sympy.prod(x.shape[axis] for axis in axes) + self.get("eps")).sqrt()
+        made = (
+            x / ((x * x).sum(axes, keepdim=True) / sympy.prod(x.shape[axis] for axis in axes) + self.get("eps")).sqrt()
+        )
         return _applied(made, self.get("given"), vectors)

@@ -246,5 +246,3 @@ class OneHot(_Call):
         import torch
 
         return (x[..., None] == torch.arange(_int(self.get("classes"), size))).long()
-
-

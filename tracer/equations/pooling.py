@@ -50,7 +50,9 @@ class _Pooled(_Call):
         taps = []
         for tap in product(*map(range, window)):
             made, inside = x, torch.ones((), dtype=torch.bool)
-            for axis, (i, n, s, p, d, count) in enumerate(zip(tap, sizes, stride, padding, dilation, counts, strict=True)):
+            for axis, (i, n, s, p, d, count) in enumerate(
+                zip(tap, sizes, stride, padding, dilation, counts, strict=True)
+            ):
                 places = torch.arange(count) * s - p + i * d
                 made = made.index_select(axis - rank, places.clamp(0, n - 1))
                 there = ((places >= 0) & (places < n)).reshape(-1, *(1,) * (rank - 1 - axis))
