@@ -86,7 +86,7 @@ class Given:
         return {"axes": tuple(axes), "labels": tuple(symbolic[axis] for axis in axes) if said and known else None}
 
     def root(self, number: object) -> sympy.Expr | None:
-        """`√n` or `1/√n` for a float that is that of a symbolic size n of an operand, the last axes first; else None."""
+        """`√n` or `1/√n` for a float that is that of a symbolic size n of an operand, last axes first; else None."""
         if not isinstance(number, float) or number <= 0 or number == 1:
             return None
         for symbolic, value in self._sizes():
@@ -112,7 +112,7 @@ class Given:
                 yield size, value
 
     def worth(self, size: sympy.Expr) -> int | None:
-        """What a size is in the run, where an axis of the call's tensors tells; whoever knows all sizes overrides it."""
+        """What a size is in the run that no axis of the call's own tensors has; who knows all sizes overrides it."""
         return None
 
     def _all_shapes(self):

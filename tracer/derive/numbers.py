@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sympy
+
 from tracer.derive.given import Given
 from tracer.equations import Minus, Negative, Node, Over, Plus, Ratio, Scalar, Scaled, Times
 
@@ -33,7 +35,8 @@ def scaled(given: Given, x: Node, number) -> Node:
     if number == -1:
         return Negative(x)
     if root := given.root(number):
-        return Over(x, 1 / root) if (1 / root).is_Pow and root.as_base_exp()[1] < 0 else Scaled(Scalar(root), x)
+        above, below = sympy.fraction(root)
+        return Over(x, below) if above == 1 else Scaled(Scalar(root), x)
     return Scaled(node_of(number), x)
 
 
@@ -42,7 +45,8 @@ def over(given: Given, x: Node, number) -> Node:
     if number == 1:
         return x
     if root := given.root(number):
-        return Over(x, root) if root.as_base_exp()[1] > 0 else Scaled(Scalar(1 / root), x)
+        above, below = sympy.fraction(root)
+        return Scaled(Scalar(below), x) if above == 1 else Over(x, root)
     return Ratio(x, node_of(number))
 
 

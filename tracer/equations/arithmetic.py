@@ -144,7 +144,9 @@ class Finite(_Held):
     fields = ("nan", "above", "below")
 
     def _latex(self, printer):
-        return worded(r"\operatorname{finite}", [decimal(float(self.get("nan")))], [printer._print(self.args[0])])
+        return worded(
+            r"\operatorname{finite}", [decimal(float(self.get(f))) for f in self.fields], [printer._print(self.args[0])]
+        )
 
     def infer(self, same, shape):
         return shape

@@ -13,7 +13,6 @@ from sympy.core.symbol import Str
 from sympy.logic.boolalg import BooleanAtom
 
 from tracer.equations.node import Node, broadcast
-from tracer.notation import number
 
 COMMA = r",\,"
 
@@ -46,9 +45,7 @@ def decimal(value: float) -> str:
         return f"-{decimal(-value)}"
     if math.isinf(value):
         return r"\infty"
-    if value > 1e30:
-        return number(value)
-    if value == int(value):
+    if value == int(value) < 1e16:
         return str(int(value))
     digits, _, power = repr(float(value)).partition("e")
     if not power:

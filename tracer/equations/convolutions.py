@@ -1,4 +1,4 @@
-r"""Convolutions, over one, two or three axes, tap by tap: `W ⋆ X + b`, with stride, padding and the like below the ⋆."""
+r"""Convolutions over one, two or three axes, tap by tap: `W ⋆ X + b`, with stride, padding and the like below ⋆."""
 
 from __future__ import annotations
 

@@ -250,15 +250,6 @@ class SELU(_Of):
         return scale * (x.clamp(min=0) + alpha * x.clamp(max=0).expm1())
 
 
-class SoftSign(_Of):
-    """`x / (1 + |x|)`."""
-
-    word = r"\operatorname{SoftSign}"
-
-    def run(self, size, x):
-        return x / (1 + x.abs())
-
-
 class _Set(_Of):
     """A function with numbers below its word."""
 

@@ -1,4 +1,4 @@
-r"""Layouts as patterns of einops: axes split, permuted, merged and repeated, with nothing computed (Rogozhnikov 2022)."""
+r"""Layouts as patterns of einops: axes split, permuted, merged, repeated, nothing computed (Rogozhnikov 2022)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Pooling: one number for each window, its mean or its largest; `\operatorname{maxpool}_{3 \times 3,\,\downarrow 2}`."""
+r"""Pooling, the mean or the largest number of each window: `\operatorname{maxpool}_{3 \times 3,\,\downarrow 2}`."""
 
 from __future__ import annotations
 

@@ -8,9 +8,10 @@ from tracer.equations.call import _Call, decimal, written
 
 
 class Resized(_Call):
-    """The last axes at other sizes: `sizes`, one for each; `how` is "nearest", "linear" or "cubic".
+    """The last axes at other sizes: `sizes`, one for each; `how` is "nearest", "exact", "linear" or "cubic".
 
-    Cell i of m lies over `(i + ½) n/m - ½` of n (at `i (n - 1)/(m - 1)` with `corners`); nearest takes cell ⌊i n/m⌋.
+    Cell i of m lies over `(i + ½) n/m - ½` of n (at `i (n - 1)/(m - 1)` with `corners`); "nearest" takes cell ⌊i n/m⌋,
+    "exact" ⌊(i + ½) n/m⌋.
     A cubic one has four neighbours and Keys' kernel with a = -¾ (Keys 1981). `ratios` are given instead of n/m.
     """
 
@@ -40,8 +41,9 @@ class Resized(_Call):
         import torch
 
         i, how = torch.arange(m, dtype=torch.float64), self.get("how")
-        if how == "nearest":
-            return (torch.arange(n)[:, None] == (i * ratio).floor().clamp(max=n - 1)).double()
+        if how in ("nearest", "exact"):
+            cells = ((i + 0.5 * (how == "exact")) * ratio).floor().clamp(max=n - 1)
+            return (torch.arange(n)[:, None] == cells).double()
         if self.get("corners"):
             at = i * ((n - 1) / (m - 1) if m > 1 else 0)
         else:

@@ -35,7 +35,6 @@ from tracer.equations import (
     Log10,
     LogSigmoid,
     LogSoftmax,
-    Minus,
     Mish,
     Negative,
     Node,
@@ -56,7 +55,6 @@ from tracer.equations import (
     SoftmaxAlong,
     Softplus,
     SoftShrink,
-    SoftSign,
     Tangent,
     Tanh,
     Truncated,
@@ -181,11 +179,6 @@ def hardshrink(given: Given) -> Node:
     return HardShrink(given["self"], edge=given["lambd"])
 
 
-@of("softsign")
-def softsign(given: Given) -> Node:
-    return SoftSign(given["self"])
-
-
 @of("hardtanh")
 def hardtanh(given: Given) -> Node:
     return Least(Greatest(given["self"], node_of(given["min_val"])), node_of(given["max_val"]))
@@ -197,11 +190,6 @@ def threshold(given: Given) -> Node:
 
     above = Compared(given["self"], node_of(given["threshold"]), sign=">")
     return Where(above, given["self"], node_of(given["value"]))
-
-
-@of("tanhshrink")
-def tanhshrink(given: Given) -> Node:
-    return Minus(given["self"], Tanh(given["self"]))
 
 
 @of("deg2rad", "rad2deg")
@@ -244,7 +232,7 @@ def glu(given: Given) -> Node:
     return GLU(given["self"], **_axis(given))
 
 
-@of("to", "_to_copy", "type_as", "float", "double", "half", "long", "int", "bool", "_cast_Float")
+@of("to", "_to_copy", "type_as")
 def cast(given: Given) -> Node:
     """Whole numbers lose what stands behind the point, truth is `≠ 0`; other dtypes hold the number itself."""
     import torch

@@ -180,7 +180,7 @@ def roll(given: Given) -> Node | None:
     shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     dims = given["dims"]
     dims = (dims,) if isinstance(dims, int) else tuple(dims) or ((0,) if rank == 1 else ())
-    if not dims or len(set(axis % rank for axis in dims)) < len(dims):
+    if not dims or len({axis % rank for axis in dims}) < len(dims):
         return None
     order = sorted(zip((axis % rank for axis in dims), shifts, strict=True))
     axes = given.named("self", [axis for axis, _ in order])
