@@ -67,7 +67,7 @@ class Brackets(Signs):
         counts = self.follows("0", ",", "1", ",", r"\ldots", ",")
         made = ("counting", self.sum()) if counts else self.sum()
         self.expect(r"\right", ")")
-        return made
+        return ("+", made) if made[0] == "convolve" else made
 
     def square(self) -> Tree:
         r"""`("below", a, b)` of `[a ; b]`, `("beside", a, b)` of `[a , b]`, `("all alike", x, n)` of `[x ; … ; x]_n`,

@@ -28,7 +28,7 @@ def places(entries: tuple[Tree, ...], x: np.ndarray, value) -> tuple:
         if kind == "span":
             found.append(slice(*(None if one is None else int(value(one)) for one in rest)))
             continue
-        place, size = value(rest[0]).astype(int), x.shape[axes - 1] if rest_at is None else None
+        place, size = value(rest[0]).astype(int), x.shape[axes - 1] if rest_at is None and axes <= x.ndim else None
         if size is not None and place.size and not -size <= place.min() <= place.max() < size:
             raise Unread(f"a place from {place.min()} to {place.max()} of {size}")
         found.append(place)

@@ -251,6 +251,8 @@ def _holds(said: Tree, scope: Scope) -> np.ndarray:
 
 def _indices(tree: Tree) -> Iterator[str]:
     """The indices in a tree that run outside of it."""
+    if tree[0] == "named":
+        return
     if tree[0] == "index":
         yield tree[1]
     for inner in _inside(tree):
@@ -261,7 +263,7 @@ def _inside(tree: Tree) -> Iterator[Tree]:
     """The trees that a tree is made of."""
     for inner in tree[1:]:
         if isinstance(inner, tuple) and inner:
-            yield from (inner,) if isinstance(inner[0], str) else inner
+            yield from (inner,) if isinstance(inner[0], str) else filter(None, inner)
 
 
 def _extent(index: str, tree: Tree, scope: Scope) -> np.ndarray:

@@ -38,8 +38,8 @@ def _power(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
 
 
 def _dot(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The sum over the axis that two share: the last of the first, and the first of a vector's or matrix's axes."""
-    return (x * y).sum(axis=-1) if y.ndim == 1 else (x[..., :, None] * y).sum(axis=-2)
+    """The sum over the last axis."""
+    return (x * y).sum(axis=-1)
 
 
 def _softmax(x: np.ndarray) -> np.ndarray:

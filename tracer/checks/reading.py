@@ -109,7 +109,7 @@ class _Reader(Phrases, Brackets):
         if sign == r"\left":
             return self.signs[self.at + 1] in OPENED
         known = sign in self.names or sign in FUNCTIONS or sign in BEGIN
-        return known or sign.isalnum() or sign.startswith(r"\operatorname")
+        return known or sign[:1].isalnum() or sign.startswith(r"\operatorname")
 
     def factor(self) -> Tree:
         r"""A primary with what stands above and below it: `("transposed", x)`, `("power", x, n)`,

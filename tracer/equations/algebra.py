@@ -7,13 +7,23 @@ import sympy
 from tracer.equations.node import Node, ShapeError, broadcast
 
 
+def beside(factors, printer) -> str:
+    """Factors side by side: `a ⊙ b` in brackets, and what has square ones, which behind a name would be its rows."""
+    texts = []
+    for factor in factors:
+        text = factor.inside(printer)
+        apart = isinstance(factor, Times) or (texts and text.startswith(r"\left["))
+        texts.append(rf"\left({text}\right)" if apart else text)
+    return r"\,".join(texts)
+
+
 class Plus(Node):
     """`a + b`, element by element, broadcast from the last axis."""
 
     loose = True
 
     def _latex(self, printer):
-        return " + ".join(printer._print(argument) for argument in self.args)
+        return " + ".join(argument.summand(printer, place == 0) for place, argument in enumerate(self.args))
 
     def infer(self, same, *shapes):
         return broadcast(same, *shapes)
@@ -30,10 +40,7 @@ class Product(Node):
     open = True
 
     def _latex(self, printer):
-        return r"\,".join(
-            rf"\left({printer._print(argument)}\right)" if isinstance(argument, Times) else argument.inside(printer)
-            for argument in self.args
-        )
+        return beside(self.args, printer)
 
     def infer(self, same, left, right):
         if not same(left[-1], right[-2]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tracer.equations.algebra import beside
 from tracer.equations.call import _Call, _Held, decimal, tight, worded
 from tracer.equations.node import broadcast
 
@@ -18,7 +19,7 @@ class Minus(_Cellwise):
 
     def _latex(self, printer):
         left, right = self.operands
-        return f"{printer._print(left)} - {right.inside(printer)}"
+        return f"{left.summand(printer, True)} - {right.inside(printer)}"
 
     def run(self, size, left, right):
         return left * 1 - right * 1  # bool tensors have no difference
@@ -55,7 +56,7 @@ class Scaled(_Cellwise):
     open = True
 
     def _latex(self, printer):
-        return r"\,".join(operand.inside(printer) for operand in self.operands)
+        return beside(self.operands, printer)
 
     def run(self, size, factor, x):
         return factor * x
@@ -130,8 +131,8 @@ class Between(_Cellwise):
     def _latex(self, printer):
         start, end, share = self.operands
         return (
-            rf"{printer._print(start)} + {share.inside(printer)} \odot "
-            rf"\left({printer._print(end)} - {start.inside(printer)}\right)"
+            rf"{start.summand(printer, True)} + {share.inside(printer)} \odot "
+            rf"\left({end.summand(printer, True)} - {start.inside(printer)}\right)"
         )
 
     def run(self, size, start, end, share):

@@ -6,7 +6,7 @@ from itertools import product
 
 import sympy
 
-from tracer.equations.call import COMMA, _Held, written
+from tracer.equations.call import COMMA, _Held, tight, written
 from tracer.equations.node import ShapeError
 
 
@@ -14,13 +14,14 @@ class _Convolved(_Held):
     """`…(x, w, b)`: x is `[B, C, …]`, or without B; b, if it is there, has one number for each output channel."""
 
     loose = True
+    by_channel = True
     star = r"\star"
 
     def _latex(self, printer):
         x, w, *b = self.operands
         below = self.below(printer)
         star = self.star + (rf"_{{{COMMA.join(below)}}}" if below else "")
-        made = rf"{w.inside(printer)} {star} {x.inside(printer)}"
+        made = rf"{tight(w, printer)} {star} {tight(x, printer)}"
         return f"{made} + {b[0].inside(printer)}" if b else made
 
     def said(self, printer, usual: dict[str, int], words: dict[str, str]) -> list[str]:

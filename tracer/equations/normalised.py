@@ -8,7 +8,7 @@ from __future__ import annotations
 import sympy
 
 from tracer.equations.axes import along
-from tracer.equations.call import _Held, decimal
+from tracer.equations.call import _Held, decimal, tight
 from tracer.equations.node import broadcast
 
 
@@ -156,11 +156,11 @@ class RMSNormOver(_Normed):
     fields = ("eps", "given", "axes", "labels")
 
     def _latex(self, printer):
-        x = self.operands[0].inside(printer)
+        x, base = self.operands[0].inside(printer), tight(self.operands[0], printer)
         below = r",\,".join(along(self.get("labels"), self.get("axes") or (), printer))
         below = rf"_{{{below} \to 1}}" if below else ""
         eps = self.get("eps")
-        mean = rf"\operatorname{{mean}}{below}\left({{{x}}}^2\right)" + (f" + {decimal(eps)}" if eps else "")
+        mean = rf"\operatorname{{mean}}{below}\left({{{base}}}^2\right)" + (f" + {decimal(eps)}" if eps else "")
         return _affine(rf"\frac{{{x}}}{{\sqrt{{{mean}}}}}", self.get("given"), self.operands[1:], printer)
 
     def infer(self, same, *shapes):

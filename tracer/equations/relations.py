@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracer.equations.call import _Held
+from tracer.equations.call import _Held, tight
 from tracer.equations.node import Node, broadcast
 
 
@@ -13,7 +13,7 @@ def holds(x):
 
 def condition(node: Node, printer) -> str:
     """A node as what has to hold: a comparison without its brackets, and `M = 1` of anything else."""
-    return node.relation(printer) if isinstance(node, Compared) else f"{node.inside(printer)} = 1"
+    return node.relation(printer) if isinstance(node, Compared) else f"{tight(node, printer)} = 1"
 
 
 class Compared(_Held):
@@ -51,7 +51,7 @@ class _Logic(Node):
     sign = ""
 
     def _latex(self, printer):
-        return f" {self.sign} ".join(operand.inside(printer) for operand in self.operands)
+        return f" {self.sign} ".join(tight(operand, printer) for operand in self.operands)
 
     def infer(self, same, *shapes):
         return broadcast(same, *shapes)
@@ -90,7 +90,7 @@ class Not(Node):
     open = True
 
     def _latex(self, printer):
-        return rf"\lnot {self.operands[0].inside(printer)}"
+        return rf"\lnot {tight(self.operands[0], printer)}"
 
     def infer(self, same, shape):
         return shape

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sympy
 
+from tracer.equations.algebra import Transposed, beside
 from tracer.equations.call import _Held, tight
 from tracer.equations.node import Node, ShapeError
 
@@ -55,7 +56,7 @@ class Outer(Node):
 
     def _latex(self, printer):
         left, right = self.operands
-        return rf"{{{tight(left, printer)}}}^{{\top}}\,{right.inside(printer)}"
+        return beside((Transposed(left), right), printer)
 
     def infer(self, same, left, right):
         return (*left, *right)
@@ -64,8 +65,26 @@ class Outer(Node):
         return left[:, None] * right
 
 
+class RowProduct(Node):
+    """A vector, as one row, times a matrix."""
+
+    open = True
+
+    def _latex(self, printer):
+        left, right = self.operands
+        return beside((left, right), printer)
+
+    def infer(self, same, left, right):
+        if len(left) != 1 or not same(left[0], right[-2]):
+            raise ShapeError(f"{left} times {right}: the inner sizes differ")
+        return (*right[:-2], right[-1])
+
+    def run(self, size, left, right):
+        return (left[:, None] * right).sum(-2)
+
+
 class Dot(Node):
-    """A matrix times a vector, a vector times a matrix, or two vectors: `x · y`, the sum over the axis they share."""
+    """`⟨x, y⟩`: the sum over the last axis of two vectors, or of a matrix and a vector."""
 
     open = True
 
@@ -74,11 +93,9 @@ class Dot(Node):
         return rf"\left\langle {printer._print(left)},\, {printer._print(right)} \right\rangle"
 
     def infer(self, same, left, right):
-        if not same(left[-1], right[0 if len(right) == 1 else -2]):
+        if len(right) != 1 or not same(left[-1], right[0]):
             raise ShapeError(f"{left} times {right}: the inner sizes differ")
-        return (*left[:-1], *right[:-2], *(right[-1:] if len(right) > 1 else ()))
+        return left[:-1]
 
     def run(self, size, left, right):
-        if right.dim() == 1:
-            return (left * right).sum(-1)
-        return (left[..., :, None] * right).sum(-2)
+        return (left * right).sum(-1)

@@ -7,7 +7,7 @@ from collections import Counter
 from tracer.derive.given import Given
 from tracer.derive.numbers import plus, scaled
 from tracer.derive.words import of
-from tracer.equations import Dot, Einsum, Node, Outer, Plus, Product
+from tracer.equations import Dot, Einsum, Node, Outer, Plus, Product, RowProduct
 from tracer.equations.sums import LETTERS
 
 
@@ -16,7 +16,7 @@ def linear(given: Given) -> Node | None:
     if given.rank("weight") != 2:
         return None
     weight = given.weight("weight")
-    made = Product(given["input"], weight) if given.rank("input") > 1 else Dot(given["input"], weight)
+    made = (Product if given.rank("input") > 1 else RowProduct)(given["input"], weight)
     return Plus(made, given["bias"]) if given.has("bias") else made
 
 
@@ -26,7 +26,8 @@ def matmul(given: Given) -> Node | None:
     ranks = given.rank(left), given.rank(right)
     if given.func._schema.name == "aten::inner" and ranks != (1, 1):
         return None
-    return (Product if min(ranks) > 1 else Dot)(given[left], given[right])
+    node = Product if min(ranks) > 1 else Dot if ranks[1] == 1 else RowProduct
+    return node(given[left], given[right])
 
 
 @of("addmm", "addmv", "baddbmm", heavy=True)
