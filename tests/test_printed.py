@@ -13,7 +13,18 @@ from equations import choices, printed
 import tracer
 from pages.shared.texts import in_the_code
 from tracer import models, sources, verify
-from tracer.checks import bracketed, choosing, evaluating, operations, phrases, pictures, reading, signs, words
+from tracer.checks import (
+    bracketed,
+    choosing,
+    evaluating,
+    operations,
+    phrases,
+    pictures,
+    reading,
+    recurrent,
+    signs,
+    words,
+)
 from tracer.checks.evaluating import evaluate
 from tracer.checks.printed import differences, elsewhere, names, problems
 from tracer.checks.reading import read
@@ -53,7 +64,7 @@ def test_every_example_with_steps_is_read():
     }
 
 
-READER = (signs, phrases, bracketed, reading, operations, pictures, words, choosing, evaluating)
+READER = (recurrent, signs, phrases, bracketed, reading, operations, pictures, words, choosing, evaluating)
 
 
 @pytest.mark.parametrize("module", READER)

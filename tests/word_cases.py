@@ -444,7 +444,62 @@ for _name in ("conj", "_conj", "conj_physical"):
     case(getattr(_aten, _name).default, T("B N", "complex"))
 case(_aten.mul.Tensor, T("B N", "complex"), T("N", "complex"))
 
-KERNELS = {
-    "_thnn_fused_lstm_cell",
-}
-"""Ops without a word, on purpose."""
+# ---- constants
+case(_aten.copy.default, X, T("B N D"))
+case(_aten.copy.default, X, V)
+case(_aten.fill.Scalar, X, 0.5)
+case(_aten.fill.Tensor, X, T(""))
+case(_aten.zero.default, X)
+case(_aten.zeros_like.default, X)
+case(_aten.ones_like.default, X)
+case(_aten.full_like.default, X, -math.inf)
+case(_aten.new_zeros.default, X, [size("N"), size("K")])
+case(_aten.new_ones.default, X, [size("N"), size("K")])
+case(_aten.new_full.default, X, [size("N"), size("K")], 7)
+case(_aten.diff.default, X)
+case(_aten.diff.default, X, 1, 1)
+case(_aten._weight_norm.default, T("K C 3"), T("K 1 1"))
+case(_aten._weight_norm_interface.default, T("K C 3"), T("K 1 1"))
+
+# ---- recurrent layers
+SEQUENCE = T("N B D")
+
+
+def weights(gates: int, layers: int, ways: int, biases: bool) -> list[T]:
+    found = []
+    for layer in range(layers):
+        width = "D" if not layer else f"{ways}*K"
+        for _ in range(ways):
+            found += [T(f"{gates}*K {width}"), T(f"{gates}*K K"), *[T(f"{gates}*K")] * (2 * biases)]
+    return found
+
+
+for _layers, _ways, _biases, _first in ((1, 1, True, False), (1, 2, True, True), (2, 2, False, False)):
+    _state = T(f"{_layers * _ways} B K")
+    _more = (_biases, _layers, 0.0, False, _ways == 2, _first)
+    _given = T("B N D") if _first else SEQUENCE
+    for _position in range(3):
+        _four = weights(4, _layers, _ways, _biases)
+        case(_aten.lstm.input, _given, [_state, _state], _four, *_more, position=_position)
+    for _position in range(2):
+        case(_aten.gru.input, _given, _state, weights(3, _layers, _ways, _biases), *_more, position=_position)
+        case(_aten.rnn_tanh.input, _given, _state, weights(1, _layers, _ways, _biases), *_more, position=_position)
+case(_aten.rnn_relu.input, SEQUENCE, T("1 B K"), weights(1, 1, 1, True), True, 1, 0.0, False, False, False)
+CELL = T("B D"), T("B K")
+case(_aten.lstm_cell.default, CELL[0], [CELL[1], CELL[1]], *weights(4, 1, 1, True))
+case(_aten.lstm_cell.default, CELL[0], [CELL[1], CELL[1]], *weights(4, 1, 1, False), position=1)
+case(_aten.gru_cell.default, *CELL, *weights(3, 1, 1, True))
+case(_aten.rnn_tanh_cell.default, *CELL, *weights(1, 1, 1, True))
+case(_aten.rnn_relu_cell.default, *CELL, *weights(1, 1, 1, False))
+
+KERNELS = (
+    "_cdist_forward _ctc_loss _embedding_bag _fft_c2c _fft_c2r _fft_r2c _grouped_mm _unique2 "
+    "_upsample_bicubic2d_aa _upsample_bilinear2d_aa addbmm addr affine_grid_generator bernoulli bilinear bincount "
+    "bucketize cdist cholesky col2im cosine_similarity cross cummax cummin det digamma embedding_bag erfinv "
+    "fractional_max_pool2d grid_sampler grid_sampler_2d histc im2col inverse isclose isin kthvalue lgamma "
+    "linalg_eigh linalg_inv_ex linalg_qr linalg_solve_ex linalg_svd logcumsumexp max_unpool2d median mode "
+    "multinomial nansum nonzero pixel_shuffle polygamma quantile renorm repeat_interleave rrelu "
+    "scaled_dot_product_attention searchsorted special_i0 take trace triangular_solve tril_indices unfold "
+    "unique_dim xlogy"
+).split()
+"""Ops that have no formula: they run as they are, or are layouts, or lines of their own."""

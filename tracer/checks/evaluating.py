@@ -212,6 +212,7 @@ def _sliced(whole: Tree, axis: str, start: Tree | None, stop: Tree | None, scope
     length = made.shape[-2 if axis == "rows" else -1]
     first = 0 if start is None else _size(start, scope)
     last = length if stop is None else _size(stop, scope)
+    first, last = (place + length if place < 0 else place for place in (first, last))
     if not 0 <= first <= last <= length:
         raise Unread(f"{axis} {first} to {last} of {length}")
     return made[..., first:last, :] if axis == "rows" else made[..., first:last]

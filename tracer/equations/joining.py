@@ -175,3 +175,19 @@ class Rolled(Flipped):
             n = x.shape[axis]
             x = x.index_select(axis, (torch.arange(n) - shift) % n)
         return x
+
+
+class Full(_Call):
+    """A number, or a tensor, for all cells of a shape that it broadcasts to: `Full(x, shape=(B, N))`."""
+
+    word = r"\operatorname{full}"
+    fields = ("shape",)
+
+    def below(self, printer):
+        return [r" \times ".join(written(one, printer) for one in self.get("shape"))]
+
+    def infer(self, same, x):
+        return tuple(map(sympy.sympify, self.get("shape")))
+
+    def run(self, size, x):
+        return x.expand([one if isinstance(one, int) else round(float(size(one))) for one in self.get("shape")])

@@ -9,18 +9,27 @@ from tracer.equations import (
     At,
     Filled,
     Flipped,
+    Full,
     Gathered,
     Joint,
+    Length,
     Lookup,
     Lower,
+    Minus,
     Node,
     Pad,
+    Picked,
+    Ratio,
     Replaced,
     Rolled,
+    Scalar,
     Scattered,
     Stack,
+    Times,
     Upper,
 )
+
+WHOLE = (None, None, None)
 
 
 @of("embedding", heavy=True)
@@ -167,6 +176,35 @@ def tril(given: Given) -> Node:
 @of("triu")
 def triu(given: Given) -> Node:
     return Upper(given["self"], diagonal=given["diagonal"])
+
+
+@of("copy", "fill", "zero", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
+def full(given: Given) -> Node:
+    """One value for all cells, or one tensor, which has them all already or is broadcast."""
+    name = given.func._schema.name
+    source = next((key for key in ("src", "value", "fill_value") if key in given.arguments), None)
+    if source and isinstance(given[source], Node) and given.numeric(source) == given.result_numeric:
+        return given[source]
+    value = operand(given, source) if source else Scalar(1 if "ones" in name else 0)
+    return Full(value, shape=given.result)
+
+
+@of("diff")
+def diff(given: Given) -> Node | None:
+    if given["n"] != 1 or given.has("prepend") or given.has("append"):
+        return None
+    later, earlier = (_one_axis(given, (*ends, None)) for ends in ((1, None), (None, -1)))
+    return Minus(*(Picked(given["self"], [WHOLE if e is None else e for e in entries]) for entries in (later, earlier)))
+
+
+@of("_weight_norm", "_weight_norm_interface")
+def weight_norm(given: Given) -> Node | None:
+    """`g ⊙ v / ‖v‖`, the length over all axes but one (Salimans and Kingma 2016)."""
+    if given.position:
+        return None
+    rank = given.rank("v")
+    axes = given.named("v", [axis for axis in range(rank) if axis != given["dim"] % rank])
+    return Times(given["g"], Ratio(given["v"], Length(given["v"], p=2, keep=True, usual=False, **axes)))
 
 
 @of("flip")
