@@ -20,6 +20,7 @@ from tracer.checks import (
     operations,
     phrases,
     pictures,
+    placing,
     reading,
     recurrent,
     signs,
@@ -64,7 +65,7 @@ def test_every_example_with_steps_is_read():
     }
 
 
-READER = (recurrent, signs, phrases, bracketed, reading, operations, pictures, words, choosing, evaluating)
+READER = (placing, recurrent, signs, phrases, bracketed, reading, operations, pictures, words, choosing, evaluating)
 
 
 @pytest.mark.parametrize("module", READER)

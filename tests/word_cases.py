@@ -283,6 +283,7 @@ case(_aten.where.self, TRUTH, X, V)
 case(_aten.where.ScalarOther, TRUTH, X, -math.inf)
 case(_aten.masked_fill.Scalar, X, T("N D", "truth"), -math.inf)
 case(_aten.masked_fill.Scalar, X, TRUTH, -1e9)
+case(_aten.masked_fill.Scalar, X, TRUTH, -3.4028234663852886e38)
 case(_aten.masked_fill.Tensor, X, TRUTH, T(""))
 
 # ---- along axes
@@ -458,6 +459,8 @@ case(_aten.new_ones.default, X, [size("N"), size("K")])
 case(_aten.new_full.default, X, [size("N"), size("K")], 7)
 case(_aten.diff.default, X)
 case(_aten.diff.default, X, 1, 1)
+case(_aten.diff.default, T("B N"), 1, -1, T("B 1"))
+case(_aten.diff.default, X, 1, 1, None, T("B K D"))
 case(_aten._weight_norm.default, T("K C 3"), T("K 1 1"))
 case(_aten._weight_norm_interface.default, T("K C 3"), T("K 1 1"))
 

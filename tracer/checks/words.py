@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tracer.checks.pictures import PICTURES
+from tracer.checks.placing import PLACING
 from tracer.checks.recurrent import RECURRENT
 from tracer.checks.signs import Unread
 
@@ -159,58 +160,6 @@ def _shrunk(below: Below, x: np.ndarray) -> np.ndarray:
     return np.sign(x) * np.maximum(np.abs(x) - edge, 0)
 
 
-def _flipped(below: Below, x: np.ndarray) -> np.ndarray:
-    return np.flip(x, below.axes(x))
-
-
-def _rolled(below: Below, x: np.ndarray) -> np.ndarray:
-    axes = sorted(below.axes(x, 1))
-    return np.roll(x, [int(n) for n in below.plain[0]], axes)
-
-
-def _padded(below: Below, x: np.ndarray) -> np.ndarray:
-    pads = [int(n) for (n,) in below.plain]
-    given = [(0, 0)] * (x.ndim - len(pads) // 2) + [tuple(pads[i : i + 2]) for i in range(len(pads) - 2, -1, -2)]
-    cut = tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(given, x.shape, strict=True))
-    wide = [(max(a, 0), max(b, 0)) for a, b in given]
-    modes = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
-    mode = next((modes[sign] for sign in modes if below.has(sign)), None)
-    if mode:
-        return np.pad(x[cut], wide, mode=mode)
-    return np.pad(x[cut], wide, constant_values=below.get("with", 0)[0])
-
-
-def _one_hot(below: Below, x: np.ndarray) -> np.ndarray:
-    return (x[..., None] == np.arange(int(below.plain[0][0]))) * 1
-
-
-def _gathered(below: Below, x: np.ndarray, index: np.ndarray) -> np.ndarray:
-    axis = below.axes(x)[0]
-    cut = tuple(slice(None) if i == axis else slice(0, n) for i, n in enumerate(index.shape))
-    return np.take_along_axis(x[cut], index.astype(int), axis)
-
-
-def _scattered(below: Below, x: np.ndarray, index: np.ndarray, values: np.ndarray) -> np.ndarray:
-    axis, made = below.axes(x)[0], x.copy()
-    places = list(np.indices(index.shape))
-    places[axis] = index.astype(int)
-    values = values if not values.ndim else values[tuple(slice(0, n) for n in index.shape)]
-    joins = {"add": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
-    for word, join in joins.items():
-        if below.has(word):
-            join.at(made, tuple(places), values)
-            return made
-    made[tuple(places)] = values
-    return made
-
-
-def _filled(x: np.ndarray, mask: np.ndarray, values: np.ndarray) -> np.ndarray:
-    made, mask = np.broadcast_arrays(x, mask != 0)
-    made = made.copy()
-    made[mask] = values.ravel()[: mask.sum()]
-    return made
-
-
 def _finite(below: Below, x: np.ndarray) -> np.ndarray:
     nan, above, lowest = (n for (n,) in below.plain)
     return np.where(np.isnan(x), nan, np.where(x == np.inf, above, np.where(x == -np.inf, lowest, x)))
@@ -218,10 +167,6 @@ def _finite(below: Below, x: np.ndarray) -> np.ndarray:
 
 def _log(below: Below, x: np.ndarray) -> np.ndarray:
     return np.log(x) / math.log(below.plain[0][0])
-
-
-def _stack(below: Below, *tensors: np.ndarray) -> np.ndarray:
-    return np.stack(tensors, int(below.get("axis", 0)[0]))
 
 
 def _bare(function):
@@ -232,9 +177,9 @@ def _bare(function):
 _erf = np.frompyfunc(math.erf, 1, 1)
 WORDS = (
     PICTURES
+    | PLACING
     | RECURRENT
     | {
-        "full": lambda below, x: np.broadcast_to(x, [int(n) for n in below.plain[0]] if below else ()),
         "mean": _reduced(np.mean),
         "sum": _reduced(np.sum),
         "prod": _reduced(np.prod),
@@ -280,16 +225,8 @@ WORDS = (
         "HardShrink": lambda below, x: np.where(np.abs(x) > below.plain[0][0], x, 0),
         "PReLU": _bare(_prelu),
         "finite": _finite,
-        "onehot": _one_hot,
-        "gather": _gathered,
-        "scatter": _scattered,
-        "fill": _bare(_filled),
-        "stack": _stack,
-        "pad": _padded,
         "tril": lambda below, x: np.tril(x, int(below.plain[0][0]) if below else 0),
         "triu": lambda below, x: np.triu(x, int(below.plain[0][0]) if below else 0),
-        "flip": _flipped,
-        "roll": _rolled,
         "complex": _bare(lambda x: x[..., 0] + 1j * x[..., 1]),
         "pairs": _bare(lambda x: np.stack([x.real, x.imag], -1)),
         "polar": _bare(lambda length, angle: length * np.exp(1j * angle)),

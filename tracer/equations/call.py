@@ -134,7 +134,8 @@ class Scalar(Node):
         import torch
 
         value = float(self.value if self.value.is_number else size(self.value))
-        return torch.tensor(int(value)) if self.value.is_integer else torch.tensor(value, dtype=torch.float64)
+        whole = self.value.is_integer and abs(value) < 2**53
+        return torch.tensor(int(value)) if whole else torch.tensor(value, dtype=torch.float64)
 
 
 class Kernel(_Held):

@@ -191,10 +191,13 @@ def full(given: Given) -> Node:
 
 @of("diff")
 def diff(given: Given) -> Node | None:
-    if given["n"] != 1 or given.has("prepend") or given.has("append"):
+    if given["n"] != 1:
         return None
+    rank = given.rank("self")
+    parts = [given[name] for name in ("prepend", "self", "append") if given.has(name)]
+    x = Joint(*parts, axis=given["dim"] % rank, rank=rank) if len(parts) > 1 else parts[0]
     later, earlier = (_one_axis(given, (*ends, None)) for ends in ((1, None), (None, -1)))
-    return Minus(*(Picked(given["self"], [WHOLE if e is None else e for e in entries]) for entries in (later, earlier)))
+    return Minus(*(Picked(x, [WHOLE if e is None else e for e in entries]) for entries in (later, earlier)))
 
 
 @of("_weight_norm", "_weight_norm_interface")
