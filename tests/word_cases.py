@@ -18,7 +18,8 @@ SIZES = (
 
 class T(NamedTuple):
     """A tensor of a call: its axes as `"B N 2*D"`, and what its numbers are: `real`, `positive`, `truth`, `places N`,
-    `distinct`, `order N` (a permutation along the last axis) or `complex`."""
+    `distinct`, `order` (a permutation along the last axis), `ends N` (of runs that
+    make up N) or `complex`."""
 
     axes: str
     kind: str = "real"
@@ -42,6 +43,8 @@ class T(NamedTuple):
                 return drawn > 0
             case "places":
                 return torch.randint(0, value(of[0], sizes), shape, generator=generator)
+            case "ends":
+                return torch.arange(1, shape[0] + 1, dtype=torch.int32) * value(of[0], sizes) // shape[0]
             case "order":
                 return torch.rand(shape, generator=generator).argsort(-1) if shape else torch.tensor(0)
             case "whole":
@@ -72,17 +75,19 @@ class Case(NamedTuple):
     op: object
     arguments: dict
     position: int = 0
+    single: bool = False
+    """Whether the op has no float64: its own result is then that of float32, to five digits."""
 
 
 _aten = torch.ops.aten
 CASES: dict[str, list[Case]] = {}
 
 
-def case(op, *arguments, position: int = 0, **named) -> None:
+def case(op, *arguments, position: int = 0, single: bool = False, **named) -> None:
     """Arguments by their places in the schema, then by name."""
     schema = op._schema
     given = {argument.name: one for argument, one in zip(schema.arguments, arguments, strict=False)} | named
-    CASES.setdefault(schema.name.removeprefix("aten::"), []).append(Case(op, given, position))
+    CASES.setdefault(schema.name.removeprefix("aten::"), []).append(Case(op, given, position, single))
 
 
 X, Y, V, IMAGE = T("B N D"), T("B N D"), T("D"), T("B C H W")
@@ -116,6 +121,8 @@ case(_aten.einsum.default, "...d,dk->...k", [X, T("D K")])
 case(_aten.einsum.default, "bnd->", [X])
 case(_aten.einsum.default, "nd,d", [T("N D"), V])
 case(_aten.einsum.default, "bnd->dbn", [X])
+
+case(_aten._grouped_mm.default, T("N D"), T("K D 4*C"), T("K", "ends N"), single=True)
 
 # ---- convolutions
 CONV = T("K C 3 3"), T("K")
@@ -496,7 +503,7 @@ case(_aten.rnn_tanh_cell.default, *CELL, *weights(1, 1, 1, True))
 case(_aten.rnn_relu_cell.default, *CELL, *weights(1, 1, 1, False))
 
 KERNELS = (
-    "_cdist_forward _ctc_loss _embedding_bag _fft_c2c _fft_c2r _fft_r2c _grouped_mm _unique2 "
+    "_cdist_forward _ctc_loss _embedding_bag _fft_c2c _fft_c2r _fft_r2c _unique2 "
     "_upsample_bicubic2d_aa _upsample_bilinear2d_aa addbmm addr affine_grid_generator bernoulli bilinear bincount "
     "bucketize cdist cholesky col2im cosine_similarity cross cummax cummin det digamma embedding_bag erfinv "
     "fractional_max_pool2d grid_sampler grid_sampler_2d histc im2col inverse isclose isin kthvalue lgamma "

@@ -7,6 +7,9 @@ What the notation leaves out is this much, and no more:
 - μ, σ², mean, the length of a vector and the softmax are of the last axis. `X[n]` are rows by their numbers, from 0:
   the axes of X in front of its matrices are the first ones of n.
 - `x_{ij}` are the last two axes, `x_j` the last. On the left, i and j run over the axes of the shape beside the line.
+- Below a word stand the axes that it is of, by their sizes: from the last that is named to the first, each is the last
+  axis of that size before the one named after it. In a sum that begins with a convolution, and in `(…)_{by channel}`,
+  vectors lie along the axis behind the batch.
 - A photo is `[C, H, W]`. `\mathcal{U}^{\mathrm{chw}}_P` and `^{\mathrm{hwc}}` say in which order a patch's numbers lie.
 """
 

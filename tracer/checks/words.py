@@ -136,6 +136,12 @@ def _statistic(function):
     return run
 
 
+def _by_groups(x: np.ndarray, matrices: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Each row times the first matrix whose end lies behind it."""
+    which = (np.arange(len(x))[:, None] >= ends).sum(axis=-1)
+    return np.einsum("nd,ndk->nk", x, np.concatenate([matrices, matrices[:1] * 0])[which])
+
+
 def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
@@ -204,6 +210,7 @@ WORDS = (
         "argsort": _along(_order),
         "top": _along(lambda below, x: np.take_along_axis(x, _top(below, x), -1), 1),
         "argtop": _along(_top, 1),
+        "groups": _bare(_by_groups),
         "sigmoid": _bare(_sigmoid),
         "log": _log,
         "round": _bare(np.round),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import sympy
 
 from tracer.equations import Node, Tensor, tensors
+from tracer.notation import symbol
 
 NEAR = 1e-6
 """How far a number may be from the root that it is taken for, as a share of it: some are rounded to float32."""
@@ -18,7 +19,7 @@ class Given:
     `arguments` holds, by name, the Node of a tensor, a list of Nodes (or None) for a list of tensors, and the plain
     value of anything else; what is not there has its default from the schema. `shapes`, `numerics` and `dtypes` are
     those of the tensors by name, lists for lists of tensors. `position` says which output is wanted, `result` its
-    symbolic shape, and `result_numeric` the shape that it had in the run.
+    symbolic shape, and `result_numeric` the shape that it had in the run. `sizes` are what symbols are worth in it.
     """
 
     def __init__(
@@ -31,10 +32,12 @@ class Given:
         position: int = 0,
         result: tuple = (),
         result_numeric: tuple[int, ...] = (),
+        sizes: Mapping[str, int] | None = None,
     ):
         self.func, self.position = func, position
         self.result, self.result_numeric = tuple(map(sympy.sympify, result)), tuple(result_numeric)
         self.arguments = dict(arguments)
+        self._worth = {symbol(name): value for name, value in (sizes or {}).items()}
         self._shapes, self._numerics, self._dtypes = shapes, numerics, dtypes
         self._defaults = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
 
@@ -112,8 +115,9 @@ class Given:
                 yield size, value
 
     def worth(self, size: sympy.Expr) -> int | None:
-        """What a size is in the run that no axis of the call's own tensors has; who knows all sizes overrides it."""
-        return None
+        """What a size is in the run by the sizes that are known; None where one of them is not."""
+        value = size.subs(self._worth)
+        return int(value) if value.is_Integer else None
 
     def _all_shapes(self):
         for name, value in self.arguments.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import log
 
 from tracer.equations.call import _Call
-from tracer.equations.node import Node
 
 
 class _Of(_Call):
@@ -212,20 +211,3 @@ class Bool(_Of):
 
     def run(self, size, x):
         return (x != 0).double()
-
-
-class Same(Node):
-    """The operand itself: what a copy, or another dtype that holds its numbers, makes."""
-
-    @property
-    def loose(self):
-        return self.args[0].loose
-
-    def _latex(self, printer):
-        return printer._print(self.args[0])
-
-    def infer(self, same, shape):
-        return shape
-
-    def run(self, size, x):
-        return x

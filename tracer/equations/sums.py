@@ -5,7 +5,7 @@ from __future__ import annotations
 import sympy
 
 from tracer.equations.algebra import Transposed, beside
-from tracer.equations.call import _Held, tight
+from tracer.equations.call import _Call, _Held, tight
 from tracer.equations.node import Node, ShapeError
 
 SPACE = r"\,"
@@ -99,3 +99,24 @@ class Dot(Node):
 
     def run(self, size, left, right):
         return (left * right).sum(-1)
+
+
+class ByGroups(_Call):
+    """Each run of rows times a matrix of its own, as experts have them: rows from `ends[e - 1]` up to `ends[e]` of x
+    times `w[e]`; `[N, D]`, `[E, D, K]` and `[E]` to `[N, K]`. Rows behind the last run are 0."""
+
+    word = r"\operatorname{groups}"
+
+    def infer(self, same, x, w, ends):
+        if not same(x[1], w[1]) or not same(w[0], ends[0]):
+            raise ShapeError(f"{x} by groups that end at {ends} times {w}: the sizes don't fit")
+        return (x[0], w[2])
+
+    def run(self, size, x, w, ends):
+        import torch
+
+        made, start = torch.zeros(len(x), w.shape[-1], dtype=x.dtype), 0
+        for matrix, end in zip(w, ends.tolist(), strict=True):
+            made[start:end] = x[start:end] @ matrix
+            start = end
+        return made

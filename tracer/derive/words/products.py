@@ -7,7 +7,7 @@ from collections import Counter
 from tracer.derive.given import Given
 from tracer.derive.numbers import plus, scaled
 from tracer.derive.words import of
-from tracer.equations import Dot, Einsum, Node, Outer, Plus, Product, RowProduct
+from tracer.equations import ByGroups, Dot, Einsum, Node, Outer, Plus, Product, RowProduct
 from tracer.equations.sums import LETTERS
 
 
@@ -41,6 +41,15 @@ def add_product(given: Given) -> Node:
 @of("outer", "ger", heavy=True)
 def outer(given: Given) -> Node:
     return Outer(given["self"], given["vec2"])
+
+
+@of("_grouped_mm", heavy=True)
+def grouped(given: Given) -> Node | None:
+    ranks = given.rank("self"), given.rank("mat2")
+    if ranks != (2, 3) or not given.has("offs"):
+        return None
+    made = ByGroups(given["self"], given["mat2"], given["offs"])
+    return plus(made, given["bias"]) if given.has("bias") else made
 
 
 @of("einsum", heavy=True)
