@@ -1,6 +1,7 @@
 """Words of ops: what a call's node computes, its shape, and what it prints, at two sets of sizes."""
 
 import math
+import pickle
 
 import latex2mathml.converter
 import numpy as np
@@ -169,6 +170,18 @@ def test_it_is_drawn(written):
     text = latex(written.node)
     assert "<math" in latex2mathml.converter.convert(text)
     assert text.count("{") == text.count("}") and text.count(r"\left") == text.count(r"\right")
+
+
+def test_it_can_be_made_again_with_other_names(written):
+    """What a line is drawn by can be renamed, and is the same once it is named back."""
+    node = written.node
+    assert node.func(*node.args) == node and pickle.loads(pickle.dumps(node)) == node
+    others = {
+        tensor: Tensor(rf"{tensor.name}'", tensor.shape, tensor.key, tensor.transposed) for tensor in node.atoms(Tensor)
+    }
+    renamed = node.xreplace(others)
+    assert not others or latex(renamed) != latex(node)
+    assert renamed.xreplace({new: old for old, new in others.items()}) == node
 
 
 def test_every_word_has_a_case():

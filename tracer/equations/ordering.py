@@ -21,14 +21,12 @@ class Sorted(_Scan):
         return x.gather(-1, self.order(x))
 
     def order(self, x):
-        """Places by counting: how many come before each number, those that are equal from left to right."""
+        """Where the numbers of each row stand, in their order; those that are equal from left to right."""
         import torch
 
-        places = torch.arange(x.shape[-1])
-        row, other = x[..., :, None], x[..., None, :]
-        before = (other > row) if self.get("down") else (other < row)
-        rank = (before | ((other == row) & (places < places[:, None]))).sum(-1)
-        return torch.zeros_like(rank).scatter(-1, rank, places.expand_as(rank))
+        rows = x.reshape(-1, x.shape[-1]).tolist()
+        places = [sorted(range(len(row)), key=row.__getitem__, reverse=bool(self.get("down"))) for row in rows]
+        return torch.tensor(places, dtype=torch.int64).reshape(x.shape)
 
 
 class SortingOrder(Sorted):

@@ -143,13 +143,7 @@ class Replaced(_Places):
         if not self.get("add"):
             made[where] = values
             return made
-        import torch
-
-        numbers = torch.arange(made.numel()).reshape(made.shape)[where]
-        flat = made.flatten()
-        for number, value in zip(numbers.flatten().tolist(), values.expand(numbers.shape).flatten(), strict=True):
-            flat[number] += value
-        return flat.reshape(made.shape)
+        return made + _totals(made, where, values)
 
 
 class _Along(_Call):
@@ -161,6 +155,15 @@ class _Along(_Call):
     @property
     def axis(self) -> int:
         return self.get("axes")[0]
+
+
+def _totals(like, where, values):
+    """What comes to each cell of a tensor like that if `values` are added at these places, one by one."""
+    import torch
+
+    cells = torch.arange(like.numel()).reshape(like.shape)[where]
+    values = values.expand(cells.shape).flatten().double()
+    return torch.bincount(cells.flatten(), values, like.numel()).reshape(like.shape).to(like.dtype)
 
 
 def _grid(index, axis: int):
@@ -207,10 +210,16 @@ class Scattered(_Along):
 
         made, how = x.clone(), self.get("how")
         values = values.expand(index.shape) if not values.dim() else values[tuple(slice(0, n) for n in index.shape)]
-        where = [place.expand(index.shape).flatten().tolist() for place in _grid(index, self.axis)]
-        join = {"add": torch.add, "prod": torch.mul, "amax": torch.maximum, "amin": torch.minimum}.get(how)
-        for *place, value in zip(*where, values.to(made.dtype).flatten(), strict=True):
-            made[tuple(place)] = join(made[tuple(place)], value) if join else value
+        where, values = _grid(index, self.axis), values.to(made.dtype)
+        if not how:
+            made[where] = values
+            return made
+        if how == "add":
+            return made + _totals(made, where, values)
+        join = {"prod": torch.mul, "amax": torch.maximum, "amin": torch.minimum}[how]
+        places = [place.expand(index.shape).flatten().tolist() for place in where]
+        for *place, value in zip(*places, values.flatten(), strict=True):
+            made[tuple(place)] = join(made[tuple(place)], value)
         return made
 
 
