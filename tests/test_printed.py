@@ -13,7 +13,19 @@ from equations import choices, printed
 import tracer
 from pages.shared.texts import in_the_code
 from tracer import models, sources, verify
-from tracer.checks import evaluating, operations, reading, signs
+from tracer.checks import (
+    bracketed,
+    choosing,
+    evaluating,
+    operations,
+    phrases,
+    pictures,
+    placing,
+    reading,
+    recurrent,
+    signs,
+    words,
+)
 from tracer.checks.evaluating import evaluate
 from tracer.checks.printed import differences, elsewhere, names, problems
 from tracer.checks.reading import read
@@ -53,17 +65,21 @@ def test_every_example_with_steps_is_read():
     }
 
 
-@pytest.mark.parametrize("module", [signs, reading, operations, evaluating])
+READER = (placing, recurrent, signs, phrases, bracketed, reading, operations, pictures, words, choosing, evaluating)
+
+
+@pytest.mark.parametrize("module", READER)
 def test_the_reader_shares_nothing_with_what_it_checks(module):
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
     asked = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     asked |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    known = {"tracer.quoting", "tracer.checks.signs", "tracer.checks.reading", "tracer.checks.operations"}
+    known = {"tracer.quoting", *(part.__name__ for part in READER)}
     assert asked <= known | {
         "__future__",
         "collections.abc",
         "dataclasses",
         "functools",
+        "itertools",
         "math",
         "numpy",
         "re",

@@ -7,6 +7,9 @@ What the notation leaves out is this much, and no more:
 - μ, σ², mean, the length of a vector and the softmax are of the last axis. `X[n]` are rows by their numbers, from 0:
   the axes of X in front of its matrices are the first ones of n.
 - `x_{ij}` are the last two axes, `x_j` the last. On the left, i and j run over the axes of the shape beside the line.
+- Below a word stand the axes that it is of, by their sizes: from the last that is named to the first, each is the last
+  axis of that size before the one named after it. In a sum that begins with a convolution, and in `(…)_{by channel}`,
+  vectors lie along the axis behind the batch.
 - A photo is `[C, H, W]`. `\mathcal{U}^{\mathrm{chw}}_P` and `^{\mathrm{hwc}}` say in which order a patch's numbers lie.
 """
 
@@ -18,9 +21,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tracer.checks.choosing import laid_out, places, put, summed
 from tracer.checks.operations import LAYOUTS, OPERATIONS, RELATIONS, matrix, unfold
+from tracer.checks.phrases import known
+from tracer.checks.pictures import convolve
 from tracer.checks.reading import Line, Tree
 from tracer.checks.signs import Unread
+from tracer.checks.words import WORDS, Below, Setting
 
 Value = Callable[[str], np.ndarray]
 
@@ -34,6 +41,7 @@ class Scope:
     indices: Mapping[str, np.ndarray] = field(default_factory=dict)
     axes: int = 0
     vectors: bool = False
+    behind: int = 0
 
     def running(self, index: str, numbers: np.ndarray) -> Scope:
         """With one more index, which runs over these numbers along an axis of its own, the last."""
@@ -82,7 +90,8 @@ def _of(tree: Tree, scope: Scope) -> np.ndarray:
     kind, *rest = tree
     match kind:
         case "name":
-            return np.asarray(scope.value(rest[0]))
+            found = np.asarray(scope.value(rest[0]))
+            return found.reshape(-1, *(1,) * scope.behind) if scope.behind and found.ndim == 1 else found
         case "number":
             return np.asarray(rest[0])
         case "index":
@@ -124,12 +133,50 @@ def _of(tree: Tree, scope: Scope) -> np.ndarray:
             return made.swapaxes(0, 1)
         case "counting":
             return np.arange(_size(rest[0], scope) + 1)
+        case "iverson":
+            return _holds(rest[0], scope) * 1.0
+        case "word":
+            name, below, operands = rest
+            return np.asarray(WORDS[known(name, WORDS)](_below(below, scope), *(_of(one, scope) for one in operands)))
+        case "joined":
+            axis = int(_below(rest[0], scope).get("axis", 0)[0])
+            return np.concatenate([_of(one, scope) for one in rest[1:]], axis)
+        case "convolve":
+            back, below, kernels, x = rest
+            return convolve(_below(below, scope), back, _of(kernels, scope), _of(x, scope))
+        case "by channel":
+            behind = _ranks(rest[0], scope) - 2
+            return _of(rest[0], replace(scope, behind=behind))
+        case "pick":
+            whole = _of(rest[0], scope)
+            return whole[places(rest[1], whole, lambda tree: _of(tree, scope))]
+        case "put":
+            whole, entries, add, values = _of(rest[0], scope), *rest[1:]
+            return put(whole, places(entries, whole, lambda tree: _of(tree, scope)), bool(add), _of(values, scope))
+        case "layout":
+            return laid_out(_of(rest[0], scope), *rest[1:], lambda tree: _size(tree, scope))
+        case "named":
+            return summed(*rest, lambda tree: _of(tree, scope))
     return OPERATIONS[kind](*(_of(operand, scope) for operand in rest))
 
 
 def _whole(tree: Tree, scope: Scope) -> np.ndarray:
     """A tensor, of which indices then choose cells."""
     return _of(tree, replace(scope, indices={}, axes=0))
+
+
+def _below(settings: tuple[Tree, ...], scope: Scope) -> Below:
+    """What stands below a word, in numbers."""
+    return Below(
+        Setting(sign, tuple(float(_of(one, scope)) for one in values), stays) for sign, values, stays in settings
+    )
+
+
+def _ranks(tree: Tree, scope: Scope) -> int:
+    """How many axes the tensor of a tree has of those that have most."""
+    if tree[0] == "name":
+        return np.asarray(scope.value(tree[1])).ndim
+    return max((_ranks(inner, scope) for inner in _inside(tree)), default=0)
 
 
 def _size(tree: Tree, scope: Scope) -> int:
@@ -168,6 +215,7 @@ def _sliced(whole: Tree, axis: str, start: Tree | None, stop: Tree | None, scope
     length = made.shape[-2 if axis == "rows" else -1]
     first = 0 if start is None else _size(start, scope)
     last = length if stop is None else _size(stop, scope)
+    first, last = (place + length if place < 0 else place for place in (first, last))
     if not 0 <= first <= last <= length:
         raise Unread(f"{axis} {first} to {last} of {length}")
     return made[..., first:last, :] if axis == "rows" else made[..., first:last]
@@ -207,6 +255,8 @@ def _holds(said: Tree, scope: Scope) -> np.ndarray:
 
 def _indices(tree: Tree) -> Iterator[str]:
     """The indices in a tree that run outside of it."""
+    if tree[0] == "named":
+        return
     if tree[0] == "index":
         yield tree[1]
     for inner in _inside(tree):
@@ -217,7 +267,7 @@ def _inside(tree: Tree) -> Iterator[Tree]:
     """The trees that a tree is made of."""
     for inner in tree[1:]:
         if isinstance(inner, tuple) and inner:
-            yield from (inner,) if isinstance(inner[0], str) else inner
+            yield from (inner,) if isinstance(inner[0], str) else filter(None, inner)
 
 
 def _extent(index: str, tree: Tree, scope: Scope) -> np.ndarray:

@@ -37,6 +37,11 @@ def _power(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
     return x**exponent
 
 
+def _dot(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The sum over the last axis."""
+    return (x * y).sum(axis=-1)
+
+
 def _softmax(x: np.ndarray) -> np.ndarray:
     powers = np.exp(x - x.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)
@@ -115,6 +120,17 @@ OPERATIONS = {
     "over": np.divide,
     "root": np.sqrt,
     "power": _power,
+    "cell power": lambda x, exponent: x**exponent,
+    "remainder": lambda x, y: x - y * np.floor(x / y),
+    "and": lambda x, y: ((x != 0) & (y != 0)) * 1.0,
+    "or": lambda x, y: ((x != 0) | (y != 0)) * 1.0,
+    "either": lambda x, y: ((x != 0) ^ (y != 0)) * 1.0,
+    "not": lambda x: (x == 0) * 1.0,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "abs": np.abs,
+    "log": np.log,
+    "dot": _dot,
     "exp": np.exp,
     "transposed": lambda x: matrix(x).swapaxes(-2, -1),
     "mean": lambda x: x.mean(axis=-1, keepdims=True),
@@ -126,7 +142,11 @@ OPERATIONS = {
     "max": np.maximum,
     "sin": np.sin,
     "cos": np.cos,
+    "tan": np.tan,
     "tanh": np.tanh,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "arctan": np.arctan,
     "softmax": _softmax,
     "ReLU": lambda x: np.maximum(x, 0),
     "SiLU": lambda x: x / (1 + np.exp(-x)),
@@ -144,4 +164,5 @@ RELATIONS = {
     ">": np.greater,
     "≤": np.less_equal,
     "≥": np.greater_equal,
+    "≠": np.not_equal,
 }

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from tracer.checks.signs import Signs, Unread
-from tracer.quoting import quoted
+from tracer.checks.bracketed import PAIRS, Brackets
+from tracer.checks.phrases import FUNCTIONS, Phrases
+from tracer.checks.signs import Unread
 
 Tree = tuple
 
@@ -30,14 +31,12 @@ class Line(NamedTuple):
     since: tuple[Tree, Tree] | None
 
 
-RELATIONS = {"=": "=", "<": "<", ">": ">", r"\le": "≤", r"\ge": "≥"}
-FUNCTIONS = {r"\min": "min", r"\max": "max", r"\sin": "sin", r"\cos": "cos", r"\tanh": "tanh"}
-BEGIN = ("{", r"\frac", r"\sqrt", r"\infty", r"\sum", r"\begin", r"\mathcal", r"\mu", r"\sigma")
+BEGIN = ("{", r"\frac", r"\sqrt", r"\infty", r"\sum", r"\begin", r"\mathcal", r"\mu", r"\sigma", r"\lnot")
 """Signs that a factor begins with, besides names, numbers, letters, words and brackets."""
-SIZED = ("heads", "concat", "split", "unflatten", "repeat", "fold")
-"""Words that a size stands below."""
-PLAIN = ("softmax", "GELU", "ReLU", "SiLU", "mean", "unroll", "flatten", "turn")
-"""Words that nothing stands below."""
+OPENED = ("(", "[", r"\lVert", r"\langle", *PAIRS)
+"""What an opening bracket may be."""
+INFIX = {r"\odot": "times", "/": "over", r"\bmod": "remainder", r"\land": "and", r"\lor": "or", r"\oplus": "either"}
+"""Signs between two factors."""
 
 
 def read(latex: str, names: Collection[str]) -> Line:
@@ -45,7 +44,7 @@ def read(latex: str, names: Collection[str]) -> Line:
     return _Reader(latex, names).line()
 
 
-class _Reader(Signs):
+class _Reader(Phrases, Brackets):
     """Reads one line from left to right, with one method for each rule of the grammar."""
 
     def line(self) -> Line:
@@ -81,21 +80,24 @@ class _Reader(Signs):
         return made[1]
 
     def sum(self) -> Tree:
-        """`("+", a, b, …)`; a difference is a sum with `("-", b)`."""
+        """`("+", a, b, …)`; a difference is a sum with `("-", b)`. In one that begins with a convolution vectors lie
+        along the channels: `("by channel", sum)`."""
         terms = [("-", self.term()) if self.take("-") else self.term()]
         while sign := self.take("+", "-"):
             terms.append(self.term() if sign == "+" else ("-", self.term()))
-        return terms[0] if len(terms) == 1 else ("+", *terms)
+        if len(terms) == 1:
+            return terms[0]
+        return ("by channel", ("+", *terms)) if terms[0][0] == "convolve" else ("+", *terms)
 
     def term(self) -> Tree:
-        r"""`("product", a, b)` of what stands side by side, `("times", a, b)` of `a \odot b`, `("over", a, b)` of
-        `a / b`, from left to right."""
+        r"""`("product", a, b)` of what stands side by side, `("times", a, b)` of `a \odot b`, and so on with the other
+        signs between factors, from left to right."""
         made = self.factor()
         while True:
-            if self.take(r"\odot"):
-                made = ("times", made, self.factor())
-            elif self.take("/"):
-                made = ("over", made, self.factor())
+            if sign := self.take(*INFIX):
+                made = (INFIX[sign], made, self.factor())
+            elif self.take(r"\star"):
+                made = self.star(made)
             elif self.take(r"\cdot") or self.begins():
                 made = ("product", made, self.factor())
             else:
@@ -105,24 +107,24 @@ class _Reader(Signs):
         """Whether a factor comes next."""
         sign = self.next
         if sign == r"\left":
-            return self.signs[self.at + 1] in ("(", "[", r"\lVert")
+            return self.signs[self.at + 1] in OPENED
         known = sign in self.names or sign in FUNCTIONS or sign in BEGIN
-        return known or sign.isalnum() or sign.startswith(r"\operatorname")
+        return known or sign[:1].isalnum() or sign.startswith(r"\operatorname")
 
     def factor(self) -> Tree:
         r"""A primary with what stands above and below it: `("transposed", x)`, `("power", x, n)`,
-        `("swapped", x, a, b)`, `("rows", x, n)`, `("slice", x, "rows" or "columns", from, to)`,
-        `("cells", x, (i, j))`."""
+        `("swapped", x, a, b)`, `("by channel", x)`, `("cells", x, (i, j))`, and what `part` makes."""
         made = self.primary()
         while True:
             if self.follows("^", "{", r"\top", "}"):
                 made = ("transposed", made)
             elif self.take("^"):
-                exponent = self.group()
-                made = ("swapped", made, *exponent[1:]) if exponent[0] == "swap" else ("power", made, exponent)
+                kind, exponent = "cell power" if self.next == "{" else "power", self.group()
+                made = ("swapped", made, *exponent[1:]) if exponent[0] == "swap" else (kind, made, exponent)
             elif self.follows("_", "{", "["):
                 made = self.part(made)
-                self.expect("]", "}")
+            elif self.follows("_", "{", r"\text{by channel}", "}"):
+                made = ("by channel", made)
             elif self.take("_"):
                 made = ("cells", made, self.indices())
             elif self.follows(r"\left", "["):
@@ -140,18 +142,6 @@ class _Reader(Signs):
             made = ("swap", made, self.sum())
         self.expect("}")
         return made
-
-    def part(self, whole: Tree) -> Tree:
-        """`[n]` is one row or several, `[:n]` and `[n:]` are rows up to and from n, `[…, a:b]` are columns."""
-        axis = "rows"
-        if self.follows(r"\ldots", ","):
-            axis = "columns"
-        start = None if self.next == ":" else self.sum()
-        if not self.take(":"):
-            if axis == "columns":
-                self.fail(":")
-            return ("rows", whole, start)
-        return ("slice", whole, axis, start, None if self.next == "]" else self.sum())
 
     def indices(self) -> tuple[Tree, ...]:
         """What stands below a tensor to say which cell: letters side by side, or sums with commas between them."""
@@ -190,8 +180,9 @@ class _Reader(Signs):
             r"\infty": lambda: ("number", float("inf")),
             r"\frac": self.fraction,
             r"\sqrt": lambda: ("root", self.group()),
-            r"\mu": lambda: ("mean", self.round()),
-            r"\sigma": self.variance,
+            r"\lnot": lambda: ("not", self.factor()),
+            r"\mu": self.average,
+            r"\sigma": self.deviation,
             r"\mathcal": self.unfold,
             r"\begin": self.cases,
             r"\sum": self.sum_over,
@@ -202,149 +193,8 @@ class _Reader(Signs):
             self.fail("a tensor or a size that the page names")
         return known[sign]()
 
-    def braces(self) -> Tree:
-        made = self.sum()
-        self.expect("}")
-        return made
-
     def fraction(self) -> Tree:
         self.expect("{")
         above = self.braces()
         self.expect("{")
         return ("over", above, self.braces())
-
-    def variance(self) -> Tree:
-        self.expect("^", "2")
-        return ("variance", self.round())
-
-    def round(self) -> Tree:
-        """Something in round brackets."""
-        large = self.take(r"\left")
-        self.expect("(")
-        made = self.sum()
-        if large:
-            self.expect(r"\right")
-        self.expect(")")
-        return made
-
-    def function(self, name: str) -> Tree:
-        r"""`("min", a, b)`, `("cos", x)`; `\min\left\{ j : a = b \right\}` is `("first", j, relation)`."""
-        if name == "min" and self.follows(r"\left", r"\{"):
-            index = self.index()
-            self.expect(":")
-            said = self.relation()
-            self.expect(r"\right", r"\}")
-            return ("first", index, said)
-        if name in ("min", "max"):
-            self.expect(r"\left", "(")
-            first = self.sum()
-            self.expect(",")
-            made = (name, first, self.sum())
-            self.expect(r"\right", ")")
-            return made
-        return (name, self.round() if self.signs[self.at : self.at + 2] == (r"\left", "(") else self.factor())
-
-    def word(self, name: str) -> Tree:
-        """`("softmax", x)`; what stands below a word comes after it: `("heads", h, x)`."""
-        if name == "GELU" and self.follows("_", "{", r"\tanh", "}"):
-            return ("GELU by tanh", self.round())
-        if name == "part":
-            self.expect("_", "{", "[")
-            index = self.sum()
-            self.expect("]", "}")
-            return ("part", index, self.round())
-        if name == "grid":
-            self.expect("_", "{")
-            rows = self.sum()
-            self.expect(r"\times")
-            columns = self.braces()
-            return ("grid", rows, columns, self.round())
-        if name in SIZED:
-            self.expect("_", "{")
-            return (name, self.braces(), self.round())
-        if name not in PLAIN:
-            raise Unread(f"expected a function that the grammar has, got {quoted(name)}")
-        return (name, self.round())
-
-    def unfold(self) -> Tree:
-        r"""`("unfold", order, side, image)` of `\mathcal{U}^{\mathrm{hwc}}_{P}\left(image\right)`."""
-        self.expect("{", "U", "}", "^", "{", r"\mathrm", "{")
-        order = ""
-        while len(order) < 3 and self.next.isalpha():
-            order += self.take(self.next)
-        self.expect("}", "}", "_", "{")
-        return ("unfold", order, self.braces(), self.round())
-
-    def cases(self) -> Tree:
-        """`("cases", (value, condition), …)`; a condition is a tuple of relations, one of which holds; () is else."""
-        self.expect("{", *"cases", "}")
-        rows = []
-        while True:
-            value = self.sum()
-            self.expect("&")
-            rows.append((value, self.condition()))
-            if not self.take(r"\\"):
-                break
-        self.expect(r"\end", "{", *"cases", "}")
-        return ("cases", *rows)
-
-    def condition(self) -> tuple[Tree, ...]:
-        if self.take(r"\text{else}"):
-            return ()
-        made = [self.relation()]
-        while self.take(r"\text{ or }"):
-            made.append(self.relation())
-        return tuple(made)
-
-    def relation(self) -> Tree:
-        """`("≤", a, b)`."""
-        left, sign = self.sum(), self.take(*RELATIONS)
-        if not sign:
-            self.fail("a comparison")
-        return (RELATIONS[sign], left, self.sum())
-
-    def sum_over(self) -> Tree:
-        """`("sum over", j, relation, term)`."""
-        self.expect("_", "{")
-        index = self.index()
-        self.expect(":")
-        said = self.relation()
-        self.expect("}")
-        return ("sum over", index, said, self.term())
-
-    def brackets(self) -> Tree:
-        r"""`("counting", last)` of `(0, 1, …, last)`, `("norm", x)`, or what stands in square brackets."""
-        if self.take(r"\lVert"):
-            made = self.sum()
-            self.expect(r"\right", r"\rVert", "_", "2")
-            return ("norm", made)
-        if self.take("["):
-            return self.square()
-        self.expect("(")
-        counts = self.follows("0", ",", "1", ",", r"\ldots", ",")
-        made = ("counting", self.sum()) if counts else self.sum()
-        self.expect(r"\right", ")")
-        return made
-
-    def square(self) -> Tree:
-        """`("below", a, b)` of `[a ; b]`, `("beside", a, b)` of `[a , b]`, `("all alike", x, n)` of `[x ; … ; x]_n`,
-        and `("for all", j, relation)` of `[a = b for all j]`, which is 1 or 0."""
-        first = self.sum()
-        if sign := self.take(*RELATIONS):
-            said = (RELATIONS[sign], first, self.sum())
-            self.expect(r"\text{ for all }")
-            index = self.index()
-            self.expect(r"\right", "]")
-            return ("for all", index, said)
-        if self.follows(";", r"\dots", ";"):
-            last = self.sum()
-            self.expect(r"\right", "]", "_", "{")
-            if last != first:
-                raise Unread("expected the same on both sides of the dots")
-            return ("all alike", first, self.braces())
-        sign, made = self.take(";", ","), [first]
-        made.append(self.sum())
-        while sign and self.take(sign):
-            made.append(self.sum())
-        self.expect(r"\right", "]")
-        return ("below" if sign == ";" else "beside", *made)

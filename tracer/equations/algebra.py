@@ -7,13 +7,23 @@ import sympy
 from tracer.equations.node import Node, ShapeError, broadcast
 
 
+def beside(factors, printer) -> str:
+    """Factors side by side: `a ⊙ b` in brackets, and what has square ones, which behind a name would be its rows."""
+    texts = []
+    for factor in factors:
+        text = factor.inside(printer)
+        apart = isinstance(factor, Times) or (texts and text.startswith(r"\left["))
+        texts.append(rf"\left({text}\right)" if apart else text)
+    return r"\,".join(texts)
+
+
 class Plus(Node):
     """`a + b`, element by element, broadcast from the last axis."""
 
     loose = True
 
     def _latex(self, printer):
-        return " + ".join(printer._print(argument) for argument in self.args)
+        return " + ".join(argument.summand(printer, place == 0) for place, argument in enumerate(self.args))
 
     def infer(self, same, *shapes):
         return broadcast(same, *shapes)
@@ -27,8 +37,10 @@ class Plus(Node):
 class Product(Node):
     """Matrix product of the last two axes; axes in front ride along."""
 
+    open = True
+
     def _latex(self, printer):
-        return r"\,".join(argument.inside(printer) for argument in self.args)
+        return beside(self.args, printer)
 
     def infer(self, same, left, right):
         if not same(left[-1], right[-2]):
@@ -41,6 +53,8 @@ class Product(Node):
 
 class Over(Node):
     r"""A tensor over a number made of sizes: `QKᵀ / √d_k`."""
+
+    open = True
 
     def _latex(self, printer):
         return rf"\frac{{{printer._print(self.args[0])}}}{{{printer._print(self.args[1])}}}"
@@ -84,8 +98,17 @@ class Row(Node):
 class Times(Node):
     """`a ⊙ b`, element by element."""
 
+    open = True
+
     def _latex(self, printer):
-        return r" \odot ".join(argument.inside(printer) for argument in self.args)
+        first, *rest = self.args
+        return r" \odot ".join([first.inside(printer), *(self._factor(argument, printer) for argument in rest)])
+
+    def _factor(self, argument, printer):
+        """A product behind the sign in brackets: `a ⊙ (b c)` is not `(a ⊙ b) c`."""
+        text = printer._print(argument)
+        closed = not argument.loose and (isinstance(argument, Times) or not argument.open or text.startswith(r"\frac"))
+        return text if closed else rf"\left({text}\right)"
 
     def infer(self, same, *shapes):
         return broadcast(same, *shapes)

@@ -29,6 +29,10 @@ class Node(sympy.Expr):
     is_commutative = False
     loose = False
     """Whether the node needs brackets inside a product."""
+    open = False
+    """Whether it needs brackets where something is set above or below it, as all that is loose does."""
+    by_channel = False
+    """Whether it is written as a sum in which vectors lie along channels, not along the last axis."""
     cells = ""
     """What stands below the name of what the equation makes where it says one cell or one row: "ij", or "[j]"."""
 
@@ -49,6 +53,11 @@ class Node(sympy.Expr):
         """This node's LaTeX as a factor."""
         text = printer._print(self)
         return rf"\left({text}\right)" if self.loose else text
+
+    def summand(self, printer, first: bool) -> str:
+        """This node's LaTeX as a term of a sum."""
+        text = printer._print(self)
+        return rf"\left({text}\right)" if self.by_channel or (not first and text.startswith("-")) else text
 
     def __add__(self, other):
         from tracer.equations.algebra import Plus

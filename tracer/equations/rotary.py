@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sympy
 
+from tracer.equations.call import tight
 from tracer.equations.node import Node, ShapeError, broadcast
 
 
@@ -31,7 +32,7 @@ class Cosine(Node):
     """`cos x`, element by element."""
 
     def _latex(self, printer):
-        return rf"\cos {self.args[0].inside(printer)}"
+        return rf"\cos {tight(self.args[0], printer)}"
 
     def infer(self, same, shape):
         return shape
@@ -44,7 +45,7 @@ class Sine(Node):
     """`sin x`, element by element."""
 
     def _latex(self, printer):
-        return rf"\sin {self.args[0].inside(printer)}"
+        return rf"\sin {tight(self.args[0], printer)}"
 
     def infer(self, same, shape):
         return shape

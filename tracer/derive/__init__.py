@@ -1,0 +1,1 @@
+"""Equations derived from a run: calls, as PyTorch was asked for them, become nodes."""

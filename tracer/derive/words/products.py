@@ -1,0 +1,76 @@
+"""Products: matrices, vectors, and sums of products with named axes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tracer.derive.given import Given
+from tracer.derive.numbers import plus, scaled
+from tracer.derive.words import of
+from tracer.equations import ByGroups, Dot, Einsum, Node, Outer, Plus, Product, RowProduct
+from tracer.equations.sums import LETTERS
+
+
+@of("linear", heavy=True)
+def linear(given: Given) -> Node | None:
+    if given.rank("weight") != 2:
+        return None
+    weight = given.weight("weight")
+    made = (Product if given.rank("input") > 1 else RowProduct)(given["input"], weight)
+    return Plus(made, given["bias"]) if given.has("bias") else made
+
+
+@of("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner", heavy=True)
+def matmul(given: Given) -> Node | None:
+    left, right = (argument.name for argument in given.func._schema.arguments[:2])
+    ranks = given.rank(left), given.rank(right)
+    if given.func._schema.name == "aten::inner" and ranks != (1, 1):
+        return None
+    node = Product if min(ranks) > 1 else Dot if ranks[1] == 1 else RowProduct
+    return node(given[left], given[right])
+
+
+@of("addmm", "addmv", "baddbmm", heavy=True)
+def add_product(given: Given) -> Node:
+    added, left, right = (argument.name for argument in given.func._schema.arguments[:3])
+    product = (Product if given.rank(right) > 1 else Dot)(given[left], given[right])
+    made = scaled(given, product, given["alpha"])
+    return made if given["beta"] == 0 else plus(made, scaled(given, given[added], given["beta"]))
+
+
+@of("outer", "ger", heavy=True)
+def outer(given: Given) -> Node:
+    return Outer(given["self"], given["vec2"])
+
+
+@of("_grouped_mm", heavy=True)
+def grouped(given: Given) -> Node | None:
+    ranks = given.rank("self"), given.rank("mat2")
+    if ranks != (2, 3) or not given.has("offs"):
+        return None
+    made = ByGroups(given["self"], given["mat2"], given["offs"])
+    return plus(made, given["bias"]) if given.has("bias") else made
+
+
+@of("einsum", heavy=True)
+def einsum(given: Given) -> Node | None:
+    """The letters of the code become i, j, k … in the order of the result's axes, then of those that are summed."""
+    left, arrow, made = given["equation"].replace(" ", "").partition("->")
+    parts, ranks = left.split(","), [len(shape) for shape in given.numeric("tensors")]
+    free = max((rank - len(part) + 3 for part, rank in zip(parts, ranks, strict=True) if "..." in part), default=0)
+    dots = "0123456789"[:free]
+    parts = [
+        part.replace("...", dots[free - (rank - len(part) + 3) :] if rank - len(part) + 3 else "")
+        for part, rank in zip(parts, ranks, strict=True)
+    ]
+    if not arrow:
+        once = Counter("".join(parts))
+        made = "..." * bool(free) + "".join(
+            sorted(letter for letter, count in once.items() if count == 1 and letter.isalpha())
+        )
+    made = made.replace("...", dots)
+    letters = list(dict.fromkeys(made + "".join(parts)))
+    if len(letters) > len(LETTERS):
+        return None
+    new = str.maketrans(dict(zip(letters, LETTERS, strict=False)))
+    return Einsum(*given["tensors"], axes=f"{','.join(parts)}->{made}".translate(new))

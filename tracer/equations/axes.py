@@ -1,0 +1,274 @@
+"""Functions along named axes: sums, means, extremes, lengths, running sums, softmax along any axis."""
+
+from __future__ import annotations
+
+import sympy
+
+from tracer.equations.call import COMMA, _Call, decimal, written
+
+
+def along(labels, axes, printer) -> list[str]:
+    r"""Axes by their sizes, `H` and `W`; where that would not tell one from another, `\text{axis }1`, from 0."""
+    if labels:
+        return [written(label, printer) for label in labels]
+    return [rf"\text{{axis }}{axis}" for axis in axes]
+
+
+class _Reduced(_Call):
+    """Some axes become one number: they go, or stay as axes of size 1, which is printed as `D → 1`."""
+
+    fields = ("axes", "labels", "keep")
+
+    def below(self, printer):
+        *first, last = along(self.get("labels"), self.get("axes"), printer) or [""]
+        return [*first, rf"{last} \to 1"] if self.get("keep") else [*first, last] if last else []
+
+    def infer(self, same, shape):
+        axes = self.get("axes")
+        if self.get("keep"):
+            return tuple(sympy.Integer(1) if i in axes else size for i, size in enumerate(shape))
+        return tuple(size for i, size in enumerate(shape) if i not in axes)
+
+    def run(self, size, x):
+        axes = self.get("axes")
+        stay = [i for i in range(x.dim()) if i not in axes]
+        made = self.over(x.permute(*stay, *axes).reshape(*(x.shape[i] for i in stay), -1))
+        return made.reshape([1 if i in axes else n for i, n in enumerate(x.shape)]) if self.get("keep") else made
+
+    def over(self, x):
+        """What the last axis becomes."""
+        raise NotImplementedError
+
+
+class Mean(_Reduced):
+    """The mean."""
+
+    word = r"\operatorname{mean}"
+
+    def over(self, x):
+        return x.sum(-1) / x.shape[-1]
+
+
+class Total(_Reduced):
+    """The sum."""
+
+    word = r"\operatorname{sum}"
+
+    def over(self, x):
+        return x.sum(-1)
+
+
+class ProductOf(_Reduced):
+    """The product of all numbers."""
+
+    word = r"\operatorname{prod}"
+
+    def over(self, x):
+        made = x[..., 0]
+        for i in range(1, x.shape[-1]):
+            made = made * x[..., i]
+        return made
+
+
+class Largest(_Reduced):
+    """The largest number."""
+
+    word = r"\max"
+
+    def over(self, x):
+        return x.sort(-1).values[..., -1]
+
+
+class Smallest(_Reduced):
+    """The smallest number."""
+
+    word = r"\min"
+
+    def over(self, x):
+        return x.sort(-1).values[..., 0]
+
+
+class LogSumExp(_Reduced):
+    """`log Σ eˣ`."""
+
+    word = r"\operatorname{logsumexp}"
+
+    def over(self, x):
+        largest = x.amax(-1, keepdim=True)
+        return (x - largest).exp().sum(-1).log() + largest[..., 0]
+
+
+class ArgLargest(_Reduced):
+    """Where the largest number is, from 0; the first of several."""
+
+    word = r"\operatorname{argmax}"
+
+    def over(self, x):
+        return (x == x.amax(-1, keepdim=True)).double().argmax(-1)
+
+
+class ArgSmallest(_Reduced):
+    """Where the smallest number is, from 0; the first of several."""
+
+    word = r"\operatorname{argmin}"
+
+    def over(self, x):
+        return (x == x.amin(-1, keepdim=True)).double().argmax(-1)
+
+
+class AnyOf(_Reduced):
+    """1 where any number is not 0."""
+
+    word = r"\operatorname{any}"
+
+    def over(self, x):
+        return ((x != 0).sum(-1) > 0).double()
+
+
+class AllOf(_Reduced):
+    """1 where no number is 0."""
+
+    word = r"\operatorname{all}"
+
+    def over(self, x):
+        return ((x == 0).sum(-1) == 0).double()
+
+
+class HowMany(_Reduced):
+    """How many numbers are not 0."""
+
+    word = r"\operatorname{count}"
+
+    def over(self, x):
+        return (x != 0).sum(-1)
+
+
+class Variance(_Reduced):
+    """The mean of `(x - μ)²`; with `less` (1: unbiased) the sum is divided by n - less."""
+
+    word = r"\operatorname{var}"
+    fields = ("less", "axes", "labels", "keep")
+
+    def below(self, printer):
+        less = self.get("less")
+        said = [] if not less else [r"\text{unbiased}"] if less == 1 else [rf"\text{{less }}{decimal(less)}"]
+        return [*said, *super().below(printer)]
+
+    def over(self, x):
+        centred = x - x.sum(-1, keepdim=True) / x.shape[-1]
+        return (centred * centred).sum(-1) / max(x.shape[-1] - (self.get("less") or 0), 0)
+
+
+class Deviation(Variance):
+    """The root of the variance."""
+
+    word = r"\operatorname{std}"
+
+    def over(self, x):
+        return super().over(x).sqrt()
+
+
+class Length(_Reduced):
+    """`‖x‖_p = (Σ |x|^p)^{1/p}`; p may be infinite."""
+
+    fields = ("p", "usual", "axes", "labels", "keep")
+
+    def _latex(self, printer):
+        below = [written(self.get("p"), printer), *([] if self.get("usual") else self.below(printer))]
+        return rf"\left\lVert {printer._print(self.args[0])} \right\rVert_{{{COMMA.join(below)}}}".replace("_{2}", "_2")
+
+    def over(self, x):
+        p = self.get("p")
+        if p == float("inf"):
+            return x.abs().amax(-1)
+        if p == 0:
+            return (x != 0).double().sum(-1)
+        return (x.abs() ** p).sum(-1) ** (1 / p)
+
+
+class _Scan(_Call):
+    """Along one axis, which stays as it is; nothing is said of the last axis."""
+
+    fields = ("axes", "labels")
+
+    def below(self, printer):
+        return along(self.get("labels"), self.get("axes") or (), printer)
+
+    def infer(self, same, shape):
+        return shape
+
+    def run(self, size, x):
+        if not x.dim():
+            return self.over(x[None])[0]
+        axis = self.get("axes")[0] if self.get("axes") else -1
+        return self.over(x.movedim(axis, -1)).movedim(-1, axis)
+
+    def over(self, x):
+        """What the last axis becomes."""
+        raise NotImplementedError
+
+
+class SoftmaxAlong(_Scan):
+    """`eˣ / Σ eˣ` along an axis that is not the last."""
+
+    word = r"\operatorname{softmax}"
+
+    def over(self, x):
+        powers = (x - x.amax(-1, keepdim=True)).exp()
+        return powers / powers.sum(-1, keepdim=True)
+
+
+class LogSoftmax(_Scan):
+    """`x - log Σ eˣ`."""
+
+    word = r"\log\operatorname{softmax}"
+
+    def over(self, x):
+        x = x - x.amax(-1, keepdim=True)
+        return x - x.exp().sum(-1, keepdim=True).log()
+
+
+class RunningSum(_Scan):
+    """The sum of all numbers up to each, itself too."""
+
+    word = r"\operatorname{cumsum}"
+
+    def over(self, x):
+        made, total = [], 0
+        for one in x.unbind(-1):
+            total = total + one * 1
+            made.append(total)
+        return self.stacked(made, x)
+
+    @staticmethod
+    def stacked(made, x):
+        import torch
+
+        return torch.stack(made, -1) if made else x
+
+
+class RunningProduct(RunningSum):
+    """The product of all numbers up to each, itself too."""
+
+    word = r"\operatorname{cumprod}"
+
+    def over(self, x):
+        made, total = [], 1
+        for one in x.unbind(-1):
+            total = total * one
+            made.append(total)
+        return self.stacked(made, x)
+
+
+class GLU(_Scan):
+    """`a ⊙ σ(b)` of the two halves of an axis (Dauphin et al. 2017)."""
+
+    word = r"\operatorname{GLU}"
+
+    def infer(self, same, shape):
+        axis = self.get("axes")[0] if self.get("axes") else len(shape) - 1
+        return tuple(sympy.cancel(n / 2) if i == axis else n for i, n in enumerate(shape))
+
+    def over(self, x):
+        half = x.shape[-1] // 2
+        return x[..., :half] / (1 + (-x[..., half:]).exp())

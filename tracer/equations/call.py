@@ -1,0 +1,197 @@
+r"""A word with settings below it and operands in brackets, `\operatorname{mean}_{H,\,W}\left(\mathbf{X}\right)`.
+
+Most functions of tensors are printed that way; a class says its word, the names of its settings and what it computes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+
+import sympy
+from sympy.core.symbol import Str
+from sympy.logic.boolalg import BooleanAtom
+
+from tracer.equations.node import Node, broadcast
+
+COMMA = r",\,"
+
+
+def encoded(value) -> sympy.Basic:
+    """A setting as something that sympy can hold: numbers, truth, text, None, sizes, and tuples of these."""
+    if value is None or isinstance(value, str):
+        return Str(value or "")
+    if isinstance(value, (tuple, list)):
+        return sympy.Tuple(*map(encoded, value))
+    return sympy.sympify(value)
+
+
+def decoded(value: sympy.Basic):
+    """The Python value of a setting; a size stays a sympy expression."""
+    if isinstance(value, Str):
+        return value.name or None
+    if isinstance(value, BooleanAtom):
+        return bool(value)
+    if isinstance(value, sympy.Tuple):
+        return tuple(map(decoded, value))
+    if isinstance(value, sympy.Integer):
+        return int(value)
+    return float(value) if value.is_number and not value.is_Rational else value
+
+
+def decimal(value: float) -> str:
+    r"""A number as LaTeX, with all its digits: `0.5`, `10^{-5}`, `3 \cdot 10^{-6}`, `-\infty`."""
+    if value < 0:
+        return f"-{decimal(-value)}"
+    if math.isinf(value):
+        return r"\infty"
+    if value == int(value) < 1e16:
+        return str(int(value))
+    digits, _, power = repr(float(value)).partition("e")
+    if not power:
+        return digits
+    power = f"10^{{{int(power)}}}"
+    return power if digits in ("1", "1.0") else rf"{digits} \cdot {power}"
+
+
+def written(value, printer) -> str:
+    """A setting as LaTeX; several numbers with a sign between them, or one if they are the same."""
+    if isinstance(value, tuple):
+        same = len(set(value)) == 1
+        return written(value[0], printer) if same else r" \times ".join(written(one, printer) for one in value)
+    return decimal(value) if isinstance(value, (int, float)) else printer._print(value)
+
+
+def worded(word: str, settings, operands) -> str:
+    r"""`\operatorname{word}_{settings}\left(operands\right)`."""
+    below = rf"_{{{COMMA.join(settings)}}}" if settings else ""
+    return rf"{word}{below}\left({COMMA.join(operands)}\right)"
+
+
+def tight(node: Node, printer) -> str:
+    """A node's LaTeX where something is set above or below it: in brackets unless it is closed in itself."""
+    text = printer._print(node)
+    return rf"\left({text}\right)" if node.loose or node.open else text
+
+
+class _Held(Node):
+    """A node with settings behind its operands: those of `fields`, by name, None where one is not given."""
+
+    fields: tuple[str, ...] = ()
+
+    def __new__(cls, *args, **settings):
+        if unknown := settings.keys() - set(cls.fields):
+            raise TypeError(f"{cls.__name__} has no setting {unknown.pop()!r}, but {', '.join(cls.fields) or 'none'}")
+        if cls.fields and (settings or not args or isinstance(args[-1], Node)):
+            args = (*args, *(encoded(settings.get(field)) for field in cls.fields))
+        return super().__new__(cls, *args)
+
+    def __getnewargs__(self):
+        return self.args
+
+    def get(self, field: str):
+        """A setting's value."""
+        return decoded(self.args[len(self.args) - len(self.fields) + self.fields.index(field)])
+
+
+class _Call(_Held):
+    """A function that is printed as its word."""
+
+    word = ""
+
+    def below(self, printer) -> list[str]:
+        """What stands below the word, one after the other."""
+        return []
+
+    def _latex(self, printer):
+        return worded(self.word, self.below(printer), [printer._print(operand) for operand in self.operands])
+
+    def infer(self, same, *shapes):
+        return broadcast(same, *shapes)
+
+
+class Scalar(Node):
+    r"""A number, or a size: `Scalar(0.5)`, `Scalar(sqrt(D))`; no axes."""
+
+    def __new__(cls, value):
+        return super().__new__(cls, sympy.sympify(value))
+
+    @property
+    def loose(self):
+        return self.value.is_Add or bool(self.value.is_number and self.value < 0)
+
+    @property
+    def value(self) -> sympy.Expr:
+        return self.args[0]
+
+    def _latex(self, printer):
+        return decimal(float(self.value)) if self.value.is_number else printer._print(self.value)
+
+    def infer(self, same):
+        return ()
+
+    def run(self, size):
+        import torch
+
+        value = float(self.value if self.value.is_number else size(self.value))
+        whole = self.value.is_integer and abs(value) < 2**53
+        return torch.tensor(int(value)) if whole else torch.tensor(value, dtype=torch.float64)
+
+
+class Kernel(_Held):
+    """What has no formula here: PyTorch's own op, by its name, on the operands and with its other arguments as they
+    were. `Kernel.of(func, arguments, position, result)`; an equation that holds one proves less, and says so."""
+
+    fields = ("name", "arguments", "position", "result")
+
+    @classmethod
+    def of(cls, func, arguments: dict, position: int, result: tuple) -> Kernel:
+        """`arguments` by their names: a node, a list of nodes, or any plain value; `result` the shape that is made."""
+        operands: list[Node] = []
+
+        def plain(value):
+            if isinstance(value, Node):
+                operands.append(value)
+                return {"operand": len(operands) - 1}
+            if isinstance(value, (tuple, list)):
+                return [plain(one) for one in value]
+            if value is None or isinstance(value, (bool, int, float, str)):
+                return value
+            return {"torch": str(value).removeprefix("torch.")}
+
+        text = json.dumps({name: plain(value) for name, value in arguments.items()})
+        return cls(*operands, name=str(func), arguments=text, position=position, result=tuple(result))
+
+    def _latex(self, printer):
+        name = self.get("name").split(".")[1].strip("_").replace("_", r"\_")
+        return worded(rf"\operatorname{{{name}}}", [], [printer._print(operand) for operand in self.operands])
+
+    def infer(self, same, *shapes):
+        return tuple(map(sympy.sympify, self.get("result")))
+
+    def run(self, size, *tensors):
+        import torch
+
+        space, name, overload = self.get("name").split(".")
+        func = getattr(getattr(getattr(torch.ops, space), name), overload)
+
+        def real(value):
+            if isinstance(value, list):
+                return [real(one) for one in value]
+            if not isinstance(value, dict):
+                return value
+            if "operand" in value:
+                return tensors[value["operand"]]
+            if value["torch"] in ("float16", "bfloat16", "float32"):
+                return torch.float64
+            found = getattr(torch, value["torch"], None)
+            return torch.device(value["torch"]) if found is None else found
+
+        arguments = {name: real(value) for name, value in json.loads(self.get("arguments")).items()}
+        positional = []
+        for argument in func._schema.arguments:  # some may not be named: `self` is a name in Python too
+            if argument.kwarg_only or argument.name not in arguments:
+                break
+            positional.append(arguments.pop(argument.name))
+        made = func(*positional, **arguments)
+        return made[self.get("position")] if isinstance(made, (tuple, list)) else made

@@ -1,0 +1,149 @@
+r"""Convolutions over one, two or three axes, tap by tap: `W ⋆ X + b`, with stride, padding and the like below ⋆."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import sympy
+
+from tracer.equations.call import COMMA, _Held, tight, written
+from tracer.equations.node import ShapeError
+
+
+class _Convolved(_Held):
+    """`…(x, w, b)`: x is `[B, C, …]`, or without B; b, if it is there, has one number for each output channel."""
+
+    loose = True
+    by_channel = True
+    star = r"\star"
+
+    def _latex(self, printer):
+        x, w, *b = self.operands
+        below = self.below(printer)
+        star = self.star + (rf"_{{{COMMA.join(below)}}}" if below else "")
+        made = rf"{tight(w, printer)} {star} {tight(x, printer)}"
+        return f"{made} + {b[0].inside(printer)}" if b else made
+
+    def said(self, printer, usual: dict[str, int], words: dict[str, str]) -> list[str]:
+        """The settings that are not as usual, each with its word."""
+        found = []
+        for field, word in words.items():
+            value = self.get(field)
+            if any(one != usual[field] for one in (value if isinstance(value, tuple) else (value,))):
+                found.append(f"{word}{written(value, printer)}")
+        return found
+
+    @staticmethod
+    def batched(x, w):
+        return x if x.dim() == w.dim() else x[None]
+
+
+class Convolution(_Convolved):
+    """Each output cell is the sum of a window's numbers times a kernel's (Dumoulin and Visin 2016).
+
+    `Convolution(x, w, b, stride=…, before=…, after=…, dilation=…, groups=…)`; w is `[K, C/groups, …]`, `before` and
+    `after` are how many zeros stand around x along each axis.
+    """
+
+    fields = ("stride", "before", "after", "dilation", "groups")
+
+    def below(self, printer):
+        usual = {"stride": 1, "before": 0, "after": 0, "dilation": 1, "groups": 1}
+        words = {
+            "stride": r"\downarrow ",
+            "before": r"\text{pad }",
+            "dilation": r"\text{dilation }",
+            "groups": r"\text{groups }",
+        }
+        if self.get("before") != self.get("after"):
+            del words["before"]
+            words |= {"before": r"\text{before }", "after": r"\text{after }"}
+        return self.said(printer, usual, words)
+
+    def infer(self, same, x, w, b=()):
+        if not same(x[1 - len(w)], w[1] * self.get("groups")):
+            raise ShapeError(f"kernels {w} in {self.get('groups')} groups don't fit {x}")
+        made = []
+        for size, kernel, s, p, q, d in zip(x[2 - len(w) :], w[2:], *map(self.get, self.fields[:4]), strict=True):
+            made.append(sympy.floor((size + p + q - d * (kernel - 1) - 1) / sympy.Integer(s)) + 1)
+        return (*x[: 1 - len(w)], w[0], *made)
+
+    def run(self, size, x, w, b=None):
+        import torch
+
+        given, x = x, self.batched(x, w)
+        stride, before, after, dilation = map(self.get, self.fields[:4])
+        groups = self.get("groups")
+        groups = groups if isinstance(groups, int) else int(size(groups))
+        batch, channels, *sizes = x.shape
+        wide = torch.zeros(
+            batch, channels, *(p + n + q for p, n, q in zip(before, sizes, after, strict=True)), dtype=x.dtype
+        )
+        wide[(..., *(slice(p, p + n) for p, n in zip(before, sizes, strict=True)))] = x
+        kernel = w.shape[2:]
+        made = [
+            (n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(wide.shape[2:], dilation, kernel, stride, strict=True)
+        ]
+        total = torch.zeros((), dtype=x.dtype)
+        for tap in product(*map(range, kernel)):
+            places = [
+                slice(d * i, d * i + s * (n - 1) + 1, s) for d, i, s, n in zip(dilation, tap, stride, made, strict=True)
+            ]
+            part = wide[(..., *places)].reshape(batch, groups, channels // groups, -1)
+            weights = w[(..., *tap)].reshape(groups, -1, channels // groups)
+            total = total + torch.einsum("bgcn,gkc->bgkn", part, weights)
+        total = total.reshape(batch, len(w), *made)
+        if b is not None:
+            total = total + b.reshape(-1, *(1,) * len(kernel))
+        return total if given.dim() == w.dim() else total[0]
+
+
+class TransposedConvolution(_Convolved):
+    """Each number of x spread over a window by a kernel, and summed where windows overlap: a convolution's gradient.
+
+    `TransposedConvolution(x, w, b, stride=…, padding=…, extra=…, dilation=…, groups=…)`; w is `[C, K/groups, …]`,
+    `padding` cells are cut off on both sides, `extra` of them stay at the end.
+    """
+
+    star = r"\star^{\top}"
+    fields = ("stride", "padding", "extra", "dilation", "groups")
+
+    def below(self, printer):
+        usual = {"stride": 1, "padding": 0, "extra": 0, "dilation": 1, "groups": 1}
+        words = {"stride": r"\uparrow ", "padding": r"\text{pad }", "extra": r"\text{extra }"}
+        words |= {"dilation": r"\text{dilation }", "groups": r"\text{groups }"}
+        return self.said(printer, usual, words)
+
+    def infer(self, same, x, w, b=()):
+        if not same(x[1 - len(w)], w[0]):
+            raise ShapeError(f"transposed kernels {w} don't fit {x}")
+        made = []
+        for size, kernel, s, p, extra, d in zip(x[2 - len(w) :], w[2:], *map(self.get, self.fields[:4]), strict=True):
+            made.append((size - 1) * s - 2 * p + d * (kernel - 1) + extra + 1)
+        return (*x[: 1 - len(w)], w[1] * self.get("groups"), *made)
+
+    def run(self, size, x, w, b=None):
+        import torch
+
+        given, x = x, self.batched(x, w)
+        stride, padding, extra, dilation = map(self.get, self.fields[:4])
+        groups = self.get("groups")
+        groups = groups if isinstance(groups, int) else int(size(groups))
+        batch, channels, *sizes = x.shape
+        kernel, channels_made = w.shape[2:], w.shape[1] * groups
+        every = zip(sizes, stride, dilation, kernel, extra, strict=True)
+        wide = [(n - 1) * s + d * (k - 1) + 1 + e for n, s, d, k, e in every]
+        total = torch.zeros(batch, channels_made, *wide, dtype=x.dtype)
+        parts = x.reshape(batch, groups, channels // groups, -1)
+        for tap in product(*map(range, kernel)):
+            weights = w[(..., *tap)].reshape(groups, channels // groups, -1)
+            part = torch.einsum("bgcn,gck->bgkn", parts, weights).reshape(batch, channels_made, *sizes)
+            places = [
+                slice(d * i, d * i + s * (n - 1) + 1, s)
+                for d, i, s, n in zip(dilation, tap, stride, sizes, strict=True)
+            ]
+            total[(..., *places)] += part
+        total = total[(..., *(slice(p, n - p) for p, n in zip(padding, wide, strict=True)))]
+        if b is not None:
+            total = total + b.reshape(-1, *(1,) * len(kernel))
+        return total if given.dim() == w.dim() else total[0]

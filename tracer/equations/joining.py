@@ -1,0 +1,193 @@
+"""Tensors side by side, stacked, padded, turned and cut to triangles."""
+
+from __future__ import annotations
+
+import sympy
+
+from tracer.equations.axes import along
+from tracer.equations.call import _Call, _Held, decimal, written
+from tracer.equations.node import ShapeError
+
+
+class Joint(_Held):
+    r"""Tensors of one rank one after the other along an axis: `[a , b]` along the last, `[a ; b]` along the one before
+    it, and `[a ; b]_{\text{axis }1}` along any other, counted from 0. `Joint(*tensors, axis=1, rank=4)`."""
+
+    fields = ("axis", "rank")
+
+    def _latex(self, printer):
+        axis, rank = self.get("axis"), self.get("rank")
+        sign = r"\ ,\ " if axis == rank - 1 else r"\ ;\ "
+        below = rf"_{{\text{{axis }}{axis}}}" if axis < rank - 2 else ""
+        return r"\left[" + sign.join(printer._print(operand) for operand in self.operands) + rf"\right]{below}"
+
+    def infer(self, same, *shapes):
+        axis = self.get("axis")
+        for shape in shapes[1:]:
+            if len(shape) != len(shapes[0]) or not all(
+                i == axis or same(a, b) for i, (a, b) in enumerate(zip(shapes[0], shape, strict=True))
+            ):
+                raise ShapeError(f"{shapes[0]} and {shape} can't be joined along axis {axis}")
+        return tuple(sum(s[i] for s in shapes) if i == axis else n for i, n in enumerate(shapes[0]))
+
+    def run(self, size, *tensors):
+        import torch
+
+        axis = self.get("axis")
+        shape = list(tensors[0].shape)
+        shape[axis] = sum(tensor.shape[axis] for tensor in tensors)
+        made = torch.empty(shape, dtype=torch.result_type(tensors[0], tensors[-1]))
+        start = 0
+        for tensor in tensors:
+            stop = start + tensor.shape[axis]
+            made.movedim(axis, 0)[start:stop] = tensor.movedim(axis, 0)
+            start = stop
+        return made
+
+
+class Stack(_Call):
+    """Tensors of one shape along a new axis, counted from 0: `Stack(a, b, axis=0)`."""
+
+    word = r"\operatorname{stack}"
+    fields = ("axis",)
+
+    def below(self, printer):
+        return [rf"\text{{axis }}{self.get('axis')}"] if self.get("axis") else []
+
+    def infer(self, same, *shapes):
+        axis = self.get("axis")
+        for shape in shapes[1:]:
+            if len(shape) != len(shapes[0]) or not all(map(same, shapes[0], shape)):
+                raise ShapeError(f"{shapes[0]} and {shape} can't be stacked")
+        return (*shapes[0][:axis], sympy.Integer(len(shapes)), *shapes[0][axis:])
+
+    def run(self, size, *tensors):
+        import torch
+
+        made = torch.empty(len(tensors), *tensors[0].shape, dtype=torch.result_type(tensors[0], tensors[-1]))
+        for place, tensor in enumerate(tensors):
+            made[place] = tensor
+        return made.movedim(0, self.get("axis"))
+
+
+class Pad(_Call):
+    """Numbers before and after the last axes: `pads` is (before, after) of the last, then of the one before it …;
+    negative ones cut off. `mode`: None for `value`, "reflect", "replicate" or "circular"."""
+
+    word = r"\operatorname{pad}"
+    fields = ("pads", "mode", "value")
+
+    def below(self, printer):
+        mode, value = self.get("mode"), self.get("value")
+        said = [rf"\text{{{mode}}}"] if mode else [rf"\text{{with }}{decimal(value)}"] if value else []
+        return [*(decimal(n) for n in self.get("pads")), *said]
+
+    def infer(self, same, shape):
+        pads, made = self.get("pads"), list(shape)
+        for i in range(len(pads) // 2):
+            made[-1 - i] = made[-1 - i] + pads[2 * i] + pads[2 * i + 1]
+        return tuple(made)
+
+    def run(self, size, x):
+        import torch
+
+        pads, mode = self.get("pads"), self.get("mode")
+        for i in range(len(pads) // 2):
+            n = x.shape[-1 - i]
+            places = torch.arange(-pads[2 * i], n + pads[2 * i + 1])
+            inside = ((places >= 0) & (places < n)).reshape(-1, *(1,) * i)
+            if mode == "reflect":
+                places = (n - 1) - (places.abs() - (n - 1)).abs()
+            elif mode == "circular":
+                places = places % n
+            x = x.index_select(-1 - i, places.clamp(0, max(n - 1, 0)))
+            x = x if mode else torch.where(inside, x, self.get("value") or 0)
+        return x
+
+
+class _Triangle(_Call):
+    fields = ("diagonal",)
+
+    def below(self, printer):
+        return [decimal(self.get("diagonal"))] if self.get("diagonal") else []
+
+    def infer(self, same, shape):
+        return shape
+
+    def run(self, size, x):
+        import torch
+
+        i, j = torch.arange(x.shape[-2])[:, None], torch.arange(x.shape[-1])
+        return torch.where(self.stays(j - i - (self.get("diagonal") or 0)), x, 0)
+
+
+class Lower(_Triangle):
+    """0 where j > i + k."""
+
+    word = r"\operatorname{tril}"
+
+    def stays(self, over):
+        return over <= 0
+
+
+class Upper(_Triangle):
+    """0 where j < i + k."""
+
+    word = r"\operatorname{triu}"
+
+    def stays(self, over):
+        return over >= 0
+
+
+class Flipped(_Call):
+    """Some axes read from the end."""
+
+    word = r"\operatorname{flip}"
+    fields = ("axes", "labels")
+
+    def below(self, printer):
+        return along(self.get("labels"), self.get("axes"), printer)
+
+    def infer(self, same, shape):
+        return shape
+
+    def run(self, size, x):
+        import torch
+
+        for axis in self.get("axes"):
+            x = x.index_select(axis, torch.arange(x.shape[axis] - 1, -1, -1))
+        return x
+
+
+class Rolled(Flipped):
+    """Numbers moved on along some axes; what leaves at the end comes in at the start. `shifts`: one for each axis."""
+
+    word = r"\operatorname{roll}"
+    fields = ("shifts", "axes", "labels")
+
+    def below(self, printer):
+        return [r" \times ".join(written(n, printer) for n in self.get("shifts")), *super().below(printer)]
+
+    def run(self, size, x):
+        import torch
+
+        for axis, shift in zip(self.get("axes"), self.get("shifts"), strict=True):
+            n = x.shape[axis]
+            x = x.index_select(axis, (torch.arange(n) - shift) % n)
+        return x
+
+
+class Full(_Call):
+    """A number, or a tensor, for all cells of a shape that it broadcasts to: `Full(x, shape=(B, N))`."""
+
+    word = r"\operatorname{full}"
+    fields = ("shape",)
+
+    def below(self, printer):
+        return [r" \times ".join(written(one, printer) for one in self.get("shape"))]
+
+    def infer(self, same, x):
+        return tuple(map(sympy.sympify, self.get("shape")))
+
+    def run(self, size, x):
+        return x.expand([one if isinstance(one, int) else round(float(size(one))) for one in self.get("shape")])

@@ -1,0 +1,106 @@
+r"""Layouts as patterns of einops: axes split, permuted, merged, repeated, nothing computed (Rogozhnikov 2022)."""
+
+from __future__ import annotations
+
+from math import prod
+
+import sympy
+
+from tracer.equations.call import _Held, encoded, tight
+from tracer.equations.node import ShapeError
+
+
+def atoms(sizes, printer) -> list[str]:
+    """How each atom is written: by its size, in brackets where that is a sum or a product, with a prime for each atom
+    before it that is written alike; an axis of size 1 is always 1."""
+    texts: list[str] = []
+    for size in sizes:
+        text = printer._print(size)
+        texts.append(text if size.is_Symbol or size.is_Integer else rf"\left({text}\right)")
+    return [text + "'" * (texts[:i].count(text) if text != "1" else 0) for i, text in enumerate(texts)]
+
+
+class Rearranged(_Held):
+    r"""`{\mathbf{X}}_{[B\,S\,(h\,d_k) \to B\,h\,S\,d_k]}`.
+
+    `Rearranged(x, sizes, left, right, repeated=())`: `sizes` are the atoms; `left[k]` are the atoms of input axis k,
+    outer to inner, by their places in `sizes`, `right[k]` those of output axis k. An atom of `right` alone is listed
+    in `repeated`: all its cells are the same. Atoms of size 1 may be left out on either side.
+    """
+
+    fields = ("sizes", "left", "right", "repeated")
+
+    def __new__(cls, x, sizes, left, right, repeated=()):
+        return super().__new__(cls, x, *map(encoded, map(_plain, (sizes, left, right, repeated))))
+
+    @property
+    def sizes(self) -> tuple:
+        return tuple(self.args[1])
+
+    def _latex(self, printer):
+        names = atoms(self.sizes, printer)
+
+        def side(axes):
+            return r"\,".join(names[axis[0]] if len(axis) == 1 else _group(names, axis) for axis in axes)
+
+        left, right = side(self.get("left")), side(self.get("right"))
+        return rf"{{{tight(self.args[0], printer)}}}_{{[{left} \to {right}]}}"
+
+    def infer(self, same, shape):
+        left = [sympy.prod(self.sizes[atom] for atom in axis) for axis in self.get("left")]
+        if len(left) != len(shape) or not all(map(same, left, shape)):
+            raise ShapeError(f"{shape} is not laid out as {tuple(left)}")
+        return tuple(sympy.prod(self.sizes[atom] for atom in axis) for axis in self.get("right"))
+
+    def run(self, size, x):
+        import torch
+
+        counts = [round(float(size(one))) if one.free_symbols else int(one) for one in self.sizes]
+        left = [atom for axis in self.get("left") for atom in axis]
+        right = [atom for axis in self.get("right") for atom in axis]
+        x = x.reshape([counts[atom] for atom in left])
+        for place in reversed([i for i, atom in enumerate(left) if atom not in right]):
+            x = x.squeeze(place)
+            del left[place]
+        for atom in right:
+            if atom not in left:
+                x, left = x[None].expand(counts[atom], *x.shape), [atom, *left]
+        x = x.permute([left.index(atom) for atom in right]) if right else x
+        return torch.reshape(x, [prod(counts[atom] for atom in axis) for axis in self.get("right")])
+
+
+def _group(names, axis) -> str:
+    return "(" + r"\,".join(names[atom] for atom in axis) + ")" if axis else "1"
+
+
+def _plain(value):
+    """Tuples of tuples, from lists or from what sympy holds."""
+    return tuple(map(_plain, value)) if isinstance(value, (tuple, list, sympy.Tuple)) else value
+
+
+class Axes(_Held):
+    r"""An operand with axes of size 1 that the rule of last axes would not give: `Axes(b, (K, 1, 1))` is printed
+    `{\mathbf{b}}_{[K \to K\,1\,1]}`."""
+
+    fields = ("shape",)
+
+    def __new__(cls, x, shape):
+        return super().__new__(cls, x, encoded(_plain(shape)))
+
+    def _latex(self, printer):
+        wide = [sympy.sympify(one) for one in self.args[1]]
+        kept = [one for one in wide if one != 1]
+        names = atoms(kept, printer)
+        left, rest = r"\,".join(names), iter(names)
+        right = r"\,".join("1" if one == 1 else next(rest) for one in wide)
+        return rf"{{{tight(self.args[0], printer)}}}_{{[{left or '1'} \to {right}]}}"
+
+    def infer(self, same, shape):
+        wide = tuple(map(sympy.sympify, self.args[1]))
+        given, made = ([one for one in sizes if one != 1] for sizes in (shape, wide))
+        if len(given) != len(made) or not all(map(same, given, made)):
+            raise ShapeError(f"{shape} can't have the axes {wide}")
+        return wide
+
+    def run(self, size, x):
+        return x.reshape([round(float(size(one))) if one.free_symbols else int(one) for one in self.args[1]])

@@ -1,0 +1,174 @@
+r"""Normalisation over named axes, over groups of channels, and by running statistics.
+
+In `\left(…\right)_{\text{by channel}}` a vector lies along the channels, the axis behind the batch.
+"""
+
+from __future__ import annotations
+
+import sympy
+
+from tracer.equations.axes import along
+from tracer.equations.call import _Held, decimal, tight
+from tracer.equations.node import broadcast
+
+
+def _affine(text: str, given: str | None, operands, printer) -> str:
+    r"""`… \odot \gamma + \beta`, with those that are given: "weight bias", "weight", "bias" or nothing."""
+    operands = list(operands)
+    if "weight" in (given or ""):
+        text = rf"{text} \odot {operands.pop(0).inside(printer)}"
+    return f"{text} + {operands[0].inside(printer)}" if operands else text
+
+
+def _by_channel(x, vector):
+    """A vector along the axis behind the batch."""
+    return vector.reshape(-1, *(1,) * (x.dim() - 2))
+
+
+def _applied(x, given: str | None, vectors):
+    vectors = list(vectors)
+    if "weight" in (given or ""):
+        x = x * vectors.pop(0)
+    return x + vectors[0] if vectors else x
+
+
+class _Normed(_Held):
+    @property
+    def loose(self):
+        return bool(self.get("given")) and not self.marked
+
+    @property
+    def open(self):
+        return not self.marked
+
+    @property
+    def marked(self) -> bool:
+        """Whether vectors lie along channels, and that has to be said."""
+        return False
+
+    def around(self, text: str) -> str:
+        return rf"\left({text}\right)_{{\text{{by channel}}}}" if self.marked else text
+
+    def infer(self, same, x, *vectors):
+        return x
+
+
+class BatchNorm(_Normed):
+    """`(x - μ) / √(σ² + ε) ⊙ γ + β` for each channel, with the running mean and variance (Ioffe and Szegedy 2015).
+
+    `BatchNorm(x, mean, variance, γ, β, eps=…, given="weight bias", wide=True)`; `wide` if there are axes behind the
+    channels.
+    """
+
+    fields = ("eps", "given", "wide")
+
+    @property
+    def marked(self):
+        return bool(self.get("wide"))
+
+    def _latex(self, printer):
+        x, mean, variance = (operand.inside(printer) for operand in self.operands[:3])
+        text = rf"\frac{{{x} - {mean}}}{{\sqrt{{{variance} + {decimal(self.get('eps'))}}}}}"
+        return self.around(_affine(text, self.get("given"), self.operands[3:], printer))
+
+    def run(self, size, x, *vectors):
+        mean, variance, *rest = (_by_channel(x, vector) for vector in vectors)
+        return _applied((x - mean) / (variance + self.get("eps")).sqrt(), self.get("given"), rest)
+
+
+class _Statistics(_Normed):
+    """`(x - μ) / √(σ² + ε) ⊙ γ + β` with μ and the biased σ² of x itself."""
+
+    def over(self, printer) -> str:
+        raise NotImplementedError
+
+    def _latex(self, printer):
+        x, below = self.operands[0].inside(printer), self.over(printer)
+        below = rf"_{{{below}}}" if below else ""
+        deviation = rf"\sqrt{{\sigma^2{below}({x}) + {decimal(self.get('eps'))}}}"
+        text = rf"\frac{{{x} - \mu{below}({x})}}{{{deviation}}}"
+        return self.around(_affine(text, self.get("given"), self.operands[1:], printer))
+
+    def normed(self, x):
+        """Over the last axis."""
+        centred = x - x.mean(-1, keepdim=True)
+        return centred / ((centred * centred).mean(-1, keepdim=True) + self.get("eps")).sqrt()
+
+
+class GroupNorm(_Statistics):
+    """Over groups of channels, of each input alone (Wu and He 2018). `GroupNorm(x, γ, β, eps=…, given=…, groups=…)`."""
+
+    fields = ("eps", "given", "groups")
+
+    @property
+    def marked(self):
+        return bool(self.get("given"))
+
+    def over(self, printer):
+        return rf"\text{{groups }}{self.get('groups')}"
+
+    def run(self, size, x, *vectors):
+        made = self.normed(x.reshape(x.shape[0], self.get("groups"), -1)).reshape(x.shape)
+        return _applied(made, self.get("given"), [_by_channel(x, vector) for vector in vectors])
+
+
+class ChannelNorm(_Statistics):
+    """Over named axes, with one γ and β for each channel: over those of the picture an instance norm (Ulyanov et al.
+    2016), over the batch's too a batch norm that trains. `ChannelNorm(x, γ, β, eps=…, given=…, axes=…, labels=…)`."""
+
+    fields = ("eps", "given", "axes", "labels")
+
+    @property
+    def marked(self):
+        return bool(self.get("given"))
+
+    def over(self, printer):
+        return r",\,".join(along(self.get("labels"), self.get("axes"), printer))
+
+    def run(self, size, x, *vectors):
+        axes = self.get("axes")
+        centred = x - x.mean(axes, keepdim=True)
+        made = centred / ((centred * centred).mean(axes, keepdim=True) + self.get("eps")).sqrt()
+        return _applied(made, self.get("given"), [_by_channel(x, vector) for vector in vectors])
+
+
+class LayerNormOver(_Statistics):
+    """A layer norm over the last axes, with or without γ and β (Ba et al. 2016). `LayerNormOver(x, γ, β, eps=…,
+    given=…, axes=…, labels=…)`; axes are None where it is the last one."""
+
+    fields = ("eps", "given", "axes", "labels")
+
+    def over(self, printer):
+        return r",\,".join(along(self.get("labels"), self.get("axes") or (), printer))
+
+    def infer(self, same, *shapes):
+        return broadcast(same, *shapes)
+
+    def run(self, size, x, *vectors):
+        lead = x.shape[: -len(self.get("axes") or (1,))]
+        return _applied(self.normed(x.reshape(*lead, -1)).reshape(x.shape), self.get("given"), vectors)
+
+
+class RMSNormOver(_Normed):
+    """`x / √(mean x² + ε)` over the last axes (Zhang and Sennrich 2019). `RMSNormOver(x, γ, eps=…, given=…, axes=…,
+    labels=…)`; axes are None where it is the last one."""
+
+    fields = ("eps", "given", "axes", "labels")
+
+    def _latex(self, printer):
+        x, base = self.operands[0].inside(printer), tight(self.operands[0], printer)
+        below = r",\,".join(along(self.get("labels"), self.get("axes") or (), printer))
+        below = rf"_{{{below} \to 1}}" if below else ""
+        eps = self.get("eps")
+        mean = rf"\operatorname{{mean}}{below}\left({{{base}}}^2\right)" + (f" + {decimal(eps)}" if eps else "")
+        return _affine(rf"\frac{{{x}}}{{\sqrt{{{mean}}}}}", self.get("given"), self.operands[1:], printer)
+
+    def infer(self, same, *shapes):
+        return broadcast(same, *shapes)
+
+    def run(self, size, x, *vectors):
+        axes = tuple(range(-len(self.get("axes") or (1,)), 0))
+        made = (
+            x / ((x * x).sum(axes, keepdim=True) / sympy.prod(x.shape[axis] for axis in axes) + self.get("eps")).sqrt()
+        )
+        return _applied(made, self.get("given"), vectors)

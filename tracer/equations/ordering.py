@@ -1,0 +1,71 @@
+"""Numbers in order: sorted, the largest of each row, and where they stood."""
+
+from __future__ import annotations
+
+import sympy
+
+from tracer.equations.axes import _Scan
+from tracer.equations.call import written
+
+
+class Sorted(_Scan):
+    """The numbers of each row in order; `down` has the largest first."""
+
+    word = r"\operatorname{sort}"
+    fields = ("down", "axes", "labels")
+
+    def below(self, printer):
+        return [r"\downarrow"] * bool(self.get("down")) + super().below(printer)
+
+    def over(self, x):
+        return x.gather(-1, self.order(x))
+
+    def order(self, x):
+        """Where the numbers of each row stand, in their order; those that are equal from left to right."""
+        import torch
+
+        rows = x.reshape(-1, x.shape[-1]).tolist()
+        places = [sorted(range(len(row)), key=row.__getitem__, reverse=bool(self.get("down"))) for row in rows]
+        return torch.tensor(places, dtype=torch.int64).reshape(x.shape)
+
+
+class SortingOrder(Sorted):
+    """Where the numbers of a row stand that come first, second …; from 0."""
+
+    word = r"\operatorname{argsort}"
+
+    def over(self, x):
+        return self.order(x)
+
+
+class TopK(Sorted):
+    """The k largest numbers of each row, the largest first; the smallest, if not `down`."""
+
+    word = r"\operatorname{top}"
+    fields = ("k", "down", "axes", "labels")
+
+    def below(self, printer):
+        return [
+            written(self.get("k"), printer),
+            *([] if self.get("down") else [r"\uparrow"]),
+            *_Scan.below(self, printer),
+        ]
+
+    def infer(self, same, shape):
+        axis = self.get("axes")[0] if self.get("axes") else len(shape) - 1
+        return tuple(sympy.sympify(self.get("k")) if i == axis else n for i, n in enumerate(shape))
+
+    def run(self, size, x):
+        axis = self.get("axes")[0] if self.get("axes") else -1
+        k = self.get("k")
+        made = self.over(x.movedim(axis, -1))[..., : k if isinstance(k, int) else int(size(k))]
+        return made.movedim(-1, axis)
+
+
+class ArgTopK(TopK):
+    """Where the k largest numbers of each row are, from 0."""
+
+    word = r"\operatorname{argtop}"
+
+    def over(self, x):
+        return self.order(x)

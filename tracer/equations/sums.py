@@ -1,0 +1,122 @@
+r"""Sums of products with named axes, as `einsum` says them: `\left[\sum_{k} A_{ik}\,B_{jk}\right]_{ij}`."""
+
+from __future__ import annotations
+
+import sympy
+
+from tracer.equations.algebra import Transposed, beside
+from tracer.equations.call import _Call, _Held, tight
+from tracer.equations.node import Node, ShapeError
+
+SPACE = r"\,"
+LETTERS = "ijklmnpqrstuv"
+"""Letters of axes: none that sizes or constants have."""
+
+
+class Einsum(_Held):
+    """`Einsum(A, B, axes="ik,jk->ij")`: cell ij is the sum over k of A_ik B_jk; letters of `LETTERS`."""
+
+    fields = ("axes",)
+
+    @property
+    def parts(self) -> tuple[list[str], str]:
+        given, made = self.get("axes").split("->")
+        return given.split(","), made
+
+    def _latex(self, printer):
+        given, made = self.parts
+        summed = "".join(dict.fromkeys(letter for letters in given for letter in letters if letter not in made))
+        cells = [
+            rf"{{{tight(x, printer)}}}_{{{letters}}}" if letters else tight(x, printer)
+            for x, letters in zip(self.operands, given, strict=True)
+        ]
+        total = rf"\sum_{{{summed}}} " if summed else ""
+        return rf"\left[\,{total}{SPACE.join(cells)}\,\right]" + (rf"_{{{made}}}" if made else r"_{\,}")
+
+    def infer(self, same, *shapes):
+        sizes: dict[str, sympy.Expr] = {}
+        for shape, letters in zip(shapes, self.parts[0], strict=True):
+            for n, letter in zip(shape, letters, strict=True):
+                if sizes.get(letter, sympy.Integer(1)) == 1:
+                    sizes[letter] = n
+                elif n != 1 and not same(sizes[letter], n):
+                    raise ShapeError(f"{' and '.join(map(str, shapes))}: the index {letter} is {sizes[letter]} and {n}")
+        return tuple(sizes[letter] for letter in self.parts[1])
+
+    def run(self, size, *tensors):
+        import torch
+
+        return torch.einsum(self.get("axes"), *(x.double() if x.dtype == torch.bool else x for x in tensors))
+
+
+class Outer(Node):
+    """`a bᵀ` of two vectors: each number of one times each of the other."""
+
+    open = True
+
+    def _latex(self, printer):
+        left, right = self.operands
+        return beside((Transposed(left), right), printer)
+
+    def infer(self, same, left, right):
+        return (*left, *right)
+
+    def run(self, size, left, right):
+        return left[:, None] * right
+
+
+class RowProduct(Node):
+    """A vector, as one row, times a matrix."""
+
+    open = True
+
+    def _latex(self, printer):
+        left, right = self.operands
+        return beside((left, right), printer)
+
+    def infer(self, same, left, right):
+        if len(left) != 1 or not same(left[0], right[-2]):
+            raise ShapeError(f"{left} times {right}: the inner sizes differ")
+        return (*right[:-2], right[-1])
+
+    def run(self, size, left, right):
+        return (left[:, None] * right).sum(-2)
+
+
+class Dot(Node):
+    """`⟨x, y⟩`: the sum over the last axis of two vectors, or of a matrix and a vector."""
+
+    open = True
+
+    def _latex(self, printer):
+        left, right = self.operands
+        return rf"\left\langle {printer._print(left)},\, {printer._print(right)} \right\rangle"
+
+    def infer(self, same, left, right):
+        if len(right) != 1 or not same(left[-1], right[0]):
+            raise ShapeError(f"{left} times {right}: the inner sizes differ")
+        return left[:-1]
+
+    def run(self, size, left, right):
+        return (left * right).sum(-1)
+
+
+class ByGroups(_Call):
+    """Each run of rows times a matrix of its own, as experts have them: rows from `ends[e - 1]` up to `ends[e]` of x
+    times `w[e]`; `[N, D]`, `[E, D, K]` and `[E]` to `[N, K]`. Rows behind the last run are 0."""
+
+    word = r"\operatorname{groups}"
+
+    def infer(self, same, x, w, ends):
+        if not same(x[1], w[1]) or not same(w[0], ends[0]):
+            raise ShapeError(f"{x} by groups that end at {ends} times {w}: the sizes don't fit")
+        return (x[0], w[2])
+
+    def run(self, size, x, w, ends):
+        import torch
+
+        made, start = torch.zeros(len(x), w.shape[-1], dtype=x.dtype), 0
+        for matrix, end in zip(w, ends.tolist(), strict=True):
+            made[start:end] = x[start:end] @ matrix
+            start = end
+        return made
