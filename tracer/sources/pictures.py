@@ -123,3 +123,18 @@ def answer(model, inputs, output) -> dict:
     if isinstance(output, torch.Tensor) and output.shape == (inputs.sizes["B"], model.sizes.get("K")):
         return class_probabilities(model, inputs, output)
     return tensors_by_name(model, inputs, output)
+
+
+class Plain:
+    """What `photo_input` asks of a model that has its sizes with the photo."""
+
+    def __init__(self, card: dict | None):
+        self.card, self.sizes, self.vocabulary, self.spec = card, {}, self, self
+
+    def complete(self, sizes: dict) -> dict:
+        """The sizes as they are."""
+        return sizes
+
+    def segments(self, sizes: dict) -> tuple:
+        """No stretches of the sequence are known."""
+        return ()

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from tracer.notation import parse
 from tracer.probe import Vocabulary
 from tracer.probe.align import COPIES, align
 from tracer.recorder import Recording
@@ -37,6 +38,10 @@ class Group(NamedTuple):
         first, *others = zip(self.symbols, self.choices[choice], strict=True)
         return [(symbol, first[0]) for symbol, column in others if column == first[1]]
 
+    def varied(self, choice: int) -> list[str]:
+        """The symbols that are not the same in all rows of a choice."""
+        return [symbol for symbol, column in zip(self.symbols, self.choices[choice], strict=True) if len({*column}) > 1]
+
 
 def group(symbol: str, *choices: tuple[int, ...]) -> Group:
     """A size that is changed alone."""
@@ -52,13 +57,13 @@ def tried(
     """Ways to solve `run`: at the first choices where the model runs the same ops there, else each group at the first
     choice at which it does while all else is as at `base`.
 
-    A group that runs at none of its choices stays at `base`, and its symbols are no names any more. Where the ops differ
-    at all choices, those that do stay open.
+    A group that runs at none of its choices stays at `base`, and its symbols are no names any more. Where the ops
+    differ at all choices, those that do stay open.
     """
     first = dict.fromkeys(range(len(groups)), 0)
     joint = {**_probes(base, groups, first)[0], **{name: base[name] for name in ("B",) if name in base}}
     if _same(run, vocabulary, joint) is True:
-        yield vocabulary, _probes(base, groups, first)
+        yield _over(vocabulary, groups, first), _probes(base, groups, first)
     found, partly, reasons = {}, False, {}
     for number, one in enumerate(groups):
         runs = None
@@ -80,13 +85,18 @@ def tried(
         return
     said = next((reasons[number] for number in reasons if number not in found), "")
     sentence = f"no symbols for {', '.join(held)}: the model did not run at the other sizes tried ({said})"
-    equal = dict(pair for number, choice in found.items() for pair in groups[number].equal(choice))
-    names = tuple(name for name in vocabulary.names if not {*held, *equal} & _letters(name, vocabulary.derived))
-    derived = vocabulary.derived | equal
-    left = replace(vocabulary, names=names, derived=derived, held=sentence if held else "", partly=partly)
+    left = replace(_over(vocabulary, groups, found), held=sentence if held else "", partly=partly)
     yield left, _probes(base, groups, found)
     if not partly:
         yield replace(left, partly=True), _probes(base, groups, found)
+
+
+def _over(vocabulary: Vocabulary, groups: list[Group], chosen: dict[int, int]) -> Vocabulary:
+    """The vocabulary over the sizes that the choices change; one that equals another is derived from it."""
+    equal = dict(pair for number, choice in chosen.items() for pair in groups[number].equal(choice))
+    varied = {name for number, choice in chosen.items() for name in groups[number].varied(choice)} - equal.keys()
+    names = tuple(name for name in vocabulary.names if _letters(name, vocabulary.derived) <= varied)
+    return replace(vocabulary, names=names, derived=vocabulary.derived | equal)
 
 
 def _same(run: Recording, vocabulary: Vocabulary, at: dict[str, int]) -> bool | str:
@@ -100,11 +110,9 @@ def _same(run: Recording, vocabulary: Vocabulary, at: dict[str, int]) -> bool | 
 
 
 def _letters(name: str, derived: dict[str, str]) -> set[str]:
-    """The sizes that an expression is made of."""
-    from tracer.notation import parse
-
+    """The sizes that an expression is made of, derived ones opened."""
     found = {str(letter) for letter in parse(name).free_symbols}
-    return found | {other for letter in found & derived.keys() for other in _letters(derived[letter], derived)}
+    return (found - derived.keys()).union(*(_letters(derived[letter], derived) for letter in found & derived.keys()))
 
 
 def _probes(base: dict[str, int], groups: list[Group], chosen: dict[int, int]) -> list[dict[str, int]]:

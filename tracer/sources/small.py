@@ -1,0 +1,124 @@
+"""A small configuration of any model of transformers: its own, with widths divided and few blocks."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from math import prod
+
+HEAD = 8
+"""Width of a head that is aimed at: models turn pairs and quarters of it."""
+BLOCKS, VOCABULARY, LONGEST, EXPERTS, GRID = 2, 320, 128, 4, 4
+"""Blocks, tokens of the vocabulary, tokens of the longest text, experts, and patches along a photo's side."""
+
+DEPTHS = re.compile(
+    r"(num|n|encoder|decoder|text|vision)?_?(num_)?(hidden|encoder|decoder|text|vision|entity|attention)?_?"
+    r"(layers?|blocks|depth)"
+)
+WIDTHS = re.compile(
+    r"(.*_)?(hidden_size|intermediate_size|d_model|d_ff|d_kv|d_inner|n_embd|n_inner|ffn_dim|embed_dim|dim|size|width|"
+    r"channels|rank|features|head_dim|ffn|hidden|sizes|dims|channel_list|section|planes|filters)(_per_.*)?"
+)
+KEPT = re.compile(
+    r".*(image|patch|vocab|kernel|window|chunk|block|codebook|grid|pool|stride|batch|group|tile|tubelet|crop|merge|"
+    r"spectrogram|fft|sampling|context|input|num_channels|in_channels|in_chans|audio_channels|memory_size|type_).*"
+)
+"""What is no width, though its name ends like one."""
+WIDE = 32
+"""Smaller numbers are no widths that are worth dividing."""
+
+
+def parts(config) -> Iterator:
+    """A configuration and those within it."""
+    yield config
+    for name, value in list(vars(config).items()):
+        if not name.startswith("_") and hasattr(value, "to_dict") and hasattr(value, "model_type"):
+            yield from parts(value)
+
+
+def small(config, level: int = 0):
+    """A copy of a configuration of which a net opens in a second on a laptop. Level 0 divides what can be divided;
+    higher ones leave more as it is, for models whose sizes depend on each other: 1 divides by less, 2 leaves photos as
+    they are, 3 all but the number of blocks."""
+    made = copy.deepcopy(config)
+    divisor = 1 if level == 3 else max(map(_divisor, parts(made)))
+    for part in parts(made):
+        _shrink(part, min(divisor, 4) if level else divisor, photos=level < 2)
+    bounded(made)
+    return made
+
+
+def bounded(config) -> None:
+    """Brings the numbers of special tokens below the size of the vocabulary, in place."""
+    counts = [part.vocab_size for part in parts(config) if isinstance(getattr(part, "vocab_size", None), int)]
+    least, place = min(counts, default=0), 0
+    for part in parts(config) if least > 1 else ():
+        for name, value in list(vars(part).items()):
+            if not re.fullmatch(r".*_(token|tok)_?(id|index|ids)|.*token_id", name):
+                continue
+            if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+                place += 1
+                setattr(part, name, max(0, least - 1 - place % max(1, least // 2)))
+            elif isinstance(value, list) and any(isinstance(one, int) and one >= least for one in value):
+                setattr(part, name, [min(one, least - 1) for one in value])
+
+
+def _divisor(config) -> int:
+    """What widths are divided by: the power of two that leaves a head `HEAD` numbers, or 1."""
+    try:
+        width, heads = getattr(config, "hidden_size", None), getattr(config, "num_attention_heads", None)
+    except Exception:  # a configuration that has them by layers only
+        return 1
+    if isinstance(width, int) and isinstance(heads, int) and heads:
+        head = getattr(config, "head_dim", None)
+        head = head if isinstance(head, int) else width // heads
+        return 1 << max(0, (head // HEAD).bit_length() - 1)
+    return 1
+
+
+def _shrink(config, divisor: int, photos: bool) -> None:
+    """Makes one configuration small, in place."""
+    known = dict(vars(config))
+    depth = next((value for name, value in known.items() if DEPTHS.fullmatch(name) and type(value) is int), 0)
+    for name, value in known.items():
+        if name.startswith("_") or isinstance(value, bool) or value is None:
+            continue
+        new = _small(name, value, divisor, depth, photos, known)
+        if new != value:
+            try:
+                setattr(config, name, new)
+            except Exception:  # a property, or a check of the configuration: it stays as it was
+                continue
+
+
+def _small(name: str, value, divisor: int, depth: int, photos: bool, known: dict):
+    if isinstance(value, int):
+        if DEPTHS.fullmatch(name):
+            return min(value, BLOCKS)
+        if name.endswith("vocab_size"):
+            return min(value, VOCABULARY)
+        if re.fullmatch(r".*(max_position_embeddings|n_positions|max_length|max_seq_len.*)", name):
+            return min(value, LONGEST)
+        if re.fullmatch(r".*(num_experts|num_local_experts|n_routed_experts|moe_num_experts)", name):
+            return min(value, EXPERTS)
+        if re.fullmatch(r".*(experts_per_tok.*|topk_group|n_group|moe_k|moe_topk|num_expert_group)", name):
+            return min(value, 1 if "group" in name else 2)
+        if name == "image_size" and photos and isinstance(known.get("patch_size"), int) and known["patch_size"] > 7:
+            return min(value, GRID * known["patch_size"])
+        if WIDTHS.fullmatch(name) and not KEPT.fullmatch(name) and value >= WIDE and value % divisor == 0:
+            return value // divisor
+        return value
+    if isinstance(value, (list, tuple)) and value:
+        whole = all(type(one) is int for one in value)
+        if whole and name == "depths":
+            return type(value)(min(one, 1) for one in value)
+        if len(value) == depth and (isinstance(value[0], str) or "layer" in name):
+            return type(value)(value[:BLOCKS])
+        if whole and WIDTHS.fullmatch(name) and not KEPT.fullmatch(name):
+            fits = min(value) >= 2 * divisor and all(one % divisor == 0 for one in value)
+            return type(value)(one // divisor for one in value) if fits else value
+    if isinstance(value, dict) and "mrope_section" in value:
+        section = value["mrope_section"]
+        return {**value, "mrope_section": [one // divisor for one in section]} if prod(section) else value
+    return value
