@@ -136,6 +136,13 @@ def _parameters(made: type, config) -> int:
         return sum(prod(tensor.shape) for tensor in _net(made, config).parameters())
 
 
+SIBLINGS = {
+    "h": ("encoder_attention_heads", "decoder_attention_heads", "num_decoder_attention_heads"),
+    "d_ff": ("encoder_ffn_dim", "decoder_ffn_dim"),
+}
+"""What a configuration says twice, of encoder and decoder: changed together where both are the same."""
+
+
 def attributes(config, made: type) -> dict[str, str]:
     """Which of our sizes a configuration has, and under which path."""
     paths = {}
@@ -143,8 +150,9 @@ def attributes(config, made: type) -> dict[str, str]:
     for symbol, names in NAMES.items():
         for prefix, part in inner:
             name = next((name for name in names if part is not None and _number(part, name)), None)
-            if name:
-                paths[symbol] = prefix + name
+            path = prefix + getattr(part, "attribute_map", {}).get(name, name or "")
+            if name and path not in paths.values():
+                paths[symbol] = path
                 break
     if made.__name__.endswith("Classification"):
         paths["K"] = "num_labels"
@@ -171,8 +179,10 @@ def changed(config, paths: dict[str, str], sizes: dict[str, int]):
     made = copy.deepcopy(config)
     for symbol, value in sizes.items():
         part, name = _at(made, paths[symbol])
-        if getattr(part, name) != value:
-            setattr(part, name, value)
+        before = getattr(part, name)
+        for other in (name, *SIBLINGS.get(symbol, ())):
+            if before != value and _number(part, other) == before:
+                setattr(part, other, value)
     small.bounded(made)
     return made
 

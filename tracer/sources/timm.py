@@ -129,10 +129,8 @@ def _fits(spec: Spec) -> bool:
 def _measured(id: str) -> torch.nn.Module:
     """The model itself on `meta`, where it costs no memory."""
     if not imported().is_model(id):
-        near = get_close_matches(id, imported().list_models(), n=1, cutoff=0.4)
-        raise ValueError(
-            f"there is no model {quoted(f'timm:{id}')}; did you mean 'timm:{near[0] if near else next(iter(EXAMPLES))}'?"
-        )
+        near = get_close_matches(id, names(), n=1, cutoff=0.4) or list(EXAMPLES)
+        raise ValueError(f"there is no model {quoted(f'timm:{id}')}; did you mean {quoted(f'timm:{near[0]}')}?")
     with torch.device("meta"):
         made = imported().create_model(id, pretrained=False)
     return made

@@ -64,16 +64,25 @@ def tried(
     joint = {**_probes(base, groups, first)[0], **{name: base[name] for name in ("B",) if name in base}}
     if _same(run, vocabulary, joint) is True:
         yield _over(vocabulary, groups, first), _probes(base, groups, first)
+    for rows in ((0,), tuple(range(PROBES))):
+        ways = list(_chosen(run, vocabulary, base, groups, rows))
+        yield from ways
+        if not ways:
+            return
+
+
+def _chosen(run: Recording, vocabulary: Vocabulary, base: dict[str, int], groups: list[Group], rows: tuple[int, ...]):
+    """The way in which each group has the first choice that runs, looked at in these rows."""
     found, partly, reasons = {}, False, {}
     for number, one in enumerate(groups):
         runs = None
         for choice in range(len(one.choices)):
-            same = _same(run, vocabulary, {**base, **one.row(choice, 0)})
-            if isinstance(same, str):
-                reasons[number] = same
+            tries = [_same(run, vocabulary, {**base, **one.row(choice, row)}) for row in rows]
+            if (failed := next((said for said in tries if isinstance(said, str)), None)) is not None:
+                reasons[number] = failed
                 continue
             runs = choice if runs is None else runs
-            if same or one.symbols == ("B",):
+            if all(tries) or one.symbols == ("B",):
                 runs = choice
                 break
         else:
