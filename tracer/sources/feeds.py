@@ -250,6 +250,10 @@ MAKERS: dict[str, tuple[tuple[Callable, tuple[str, ...]], ...]] = {
         (spectrum_by_time, ()),
         (spectrum_by_bin, ()),
     ),
+    "input_features_mask": ((lambda config, at: torch.ones(at["B"], at["T_a"] // 40, dtype=torch.long), ()),),
+    "feature_attention_mask": ((lambda config, at: torch.ones(at["B"], at["T_a"] // 40, dtype=torch.long), ()),),
+    "feature_lens": ((lambda config, at: torch.tensor([at["T_a"] // 40] * at["B"]), ()),),
+    "padding_mask": ((lambda config, at: torch.ones(at["B"], at["T_a"], dtype=torch.long), ()),),
     "audio_values": ((sound_of_one_channel, SOUND), (chirp_, SOUND)),
     "spectrogram": (
         (lambda config, at: waves(at["B"], at["T"], size(config, "model_in_dim", "num_mel_bins", default=80)), TEXT),

@@ -26,11 +26,11 @@ from tracer.sources.heads import each_place, following, labels
 from tracer.sources.network import reason
 from tracer.sources.trials import Group, group, tried, valueless
 
-LARGEST = 80_000_000
+LARGEST = 150_000_000
 """Parameters of a net that is built to see what its forward takes."""
 LIGHT = 20_000_000
 """Parameters up to which a net is run at other sizes as it is; larger ones are run without values."""
-LEVELS = 4
+LEVELS = 5
 
 NAMES = {
     "D": ("hidden_size", "d_model", "n_embd", "embed_dim", "dim"),

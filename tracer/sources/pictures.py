@@ -13,7 +13,7 @@ from tracer.probe import Vocabulary
 from tracer.probe.axes import named_axes
 from tracer.probe.twin import valueless_mode
 from tracer.results import class_probabilities, tensors_by_name
-from tracer.sources.trials import Group, group, tried, valueless
+from tracer.sources.trials import Group, group, same_ops, tried, valueless
 
 MOVES = 3
 """Pixels by which a photo is moved from one frame of a video to the next."""
@@ -83,12 +83,18 @@ def spec(
         names = tuple(name for name in ("B", "K", "T_f", "H", "W") if name in base)
         mode = valueless_mode()
 
-        def built(at: dict) -> tuple:
+        def on_meta(at: dict) -> tuple:
             with _disable_current_modes(), torch.device("meta"):
-                made = net(**{name: at[name] for name in ("K", "H", "W") if name in at}).eval()
-            return valueless(made, mode), example(at)
+                return net(**{name: at[name] for name in ("K", "H", "W") if name in at}).eval(), example(at)
 
-        yield from tried(recording, Vocabulary(names, {}, built, lambda: mode), base, [*symbols, sides(*side)])
+        def on_no_cpu(at: dict) -> tuple:
+            return valueless(on_meta(at)[0], mode), example(at)
+
+        groups = [*symbols, sides(*side)]
+        plain = Vocabulary(names, {}, on_meta)  # the cheaper one: attention runs other ops there
+        if same_ops(recording, plain, base) is True:
+            yield from tried(recording, plain, base, groups)
+        yield from tried(recording, Vocabulary(names, {}, on_no_cpu, lambda: mode), base, groups)
         named = {"B": 0, **({"T_f": 2} if frames else {}), "H": -2, "W": -1}
         yield from named_axes(model.net, tuple(inputs), {}, recording, named, None)[1]  # one that reads values
 

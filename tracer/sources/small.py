@@ -18,13 +18,15 @@ DEPTHS = re.compile(
 )
 WIDTHS = re.compile(
     r"(.*_)?(hidden_size|intermediate_size|d_model|d_ff|d_kv|d_inner|n_embd|n_inner|ffn_dim|embed_dim|dim|size|width|"
-    r"channels|rank|features|head_dim|ffn|hidden|sizes|dims|channel_list|section|planes|filters)(_per_.*)?"
+    r"channels|rank|features|head_dim|ffn|hidden|sizes|dims|channel_list|section|d_head|dim_head|planes|filters)(_per_.*)?"
 )
 KEPT = re.compile(
     r".*(image|patch|vocab|kernel|window|chunk|block|codebook|grid|pool|stride|batch|group|tile|tubelet|crop|merge|"
     r"spectrogram|fft|sampling|context|input|num_channels|in_channels|in_chans|audio_channels|memory_size|type_).*"
 )
 """What is no width, though its name ends like one."""
+SIDE = 64
+"""Side of a photo that is cut into no patches, or a whole multiple of it."""
 WIDE = 32
 """Smaller numbers are no widths that are worth dividing."""
 
@@ -39,12 +41,14 @@ def parts(config) -> Iterator:
 
 def small(config, level: int = 0):
     """A copy of a configuration of which a net opens in a second on a laptop. Level 0 divides what can be divided;
-    higher ones leave more as it is, for models whose sizes depend on each other: 1 divides by less, 2 leaves photos as
-    they are, 3 all but the number of blocks."""
+    higher ones leave more as it is, for models whose sizes depend on each other: 1 divides by less, 2 leaves widths as
+    they are, 3 all but the number of blocks, 4 those too."""
     made = copy.deepcopy(config)
-    divisor = 1 if level == 3 else max(map(_divisor, parts(made)))
+    if level == 4:
+        return made
+    divisor = 1 if level > 1 else max(map(_divisor, parts(made)))
     for part in parts(made):
-        _shrink(part, min(divisor, 4) if level else divisor, photos=level < 2)
+        _shrink(part, min(divisor, 4) if level else divisor, photos=level < 3)
     bounded(made)
     return made
 
@@ -67,14 +71,17 @@ def bounded(config) -> None:
 def _divisor(config) -> int:
     """What widths are divided by: the power of two that leaves a head `HEAD` numbers, or 1."""
     try:
-        width, heads = getattr(config, "hidden_size", None), getattr(config, "num_attention_heads", None)
+        width, heads, head = (
+            getattr(config, name, None) for name in ("hidden_size", "num_attention_heads", "head_dim")
+        )
+        turned = (getattr(config, "rope_parameters", None) or {}).get("mrope_section") or ()
     except Exception:  # a configuration that has them by layers only
         return 1
-    if isinstance(width, int) and isinstance(heads, int) and heads:
-        head = getattr(config, "head_dim", None)
-        head = head if isinstance(head, int) else width // heads
-        return 1 << max(0, (head // HEAD).bit_length() - 1)
-    return 1
+    if not (isinstance(width, int) and isinstance(heads, int) and heads):
+        return 1
+    head = head if isinstance(head, int) else width // heads
+    divisor = 1 << max(0, (head // HEAD).bit_length() - 1)
+    return min(divisor, *(one & -one for one in turned)) if turned else divisor
 
 
 def _shrink(config, divisor: int, photos: bool) -> None:
@@ -82,6 +89,8 @@ def _shrink(config, divisor: int, photos: bool) -> None:
     known = dict(vars(config))
     depth = next((value for name, value in known.items() if DEPTHS.fullmatch(name) and type(value) is int), 0)
     for name, value in known.items():
+        if name == "vocab_size" and value is None:  # a configuration that waits for its tokenizer
+            config.vocab_size = VOCABULARY
         if name.startswith("_") or isinstance(value, bool) or value is None:
             continue
         new = _small(name, value, divisor, depth, photos, known)
@@ -106,6 +115,8 @@ def _small(name: str, value, divisor: int, depth: int, photos: bool, known: dict
             return min(value, 1 if "group" in name else 2)
         if name == "image_size" and photos and isinstance(known.get("patch_size"), int) and known["patch_size"] > 7:
             return min(value, GRID * known["patch_size"])
+        if name == "image_size" and photos and value > 2 * SIDE:
+            return max(SIDE, value // 4 // SIDE * SIDE)
         if WIDTHS.fullmatch(name) and not KEPT.fullmatch(name) and value >= WIDE and value % divisor == 0:
             return value // divisor
         return value

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from tracer.notation import parse
 from tracer.probe import Vocabulary
@@ -62,7 +63,7 @@ def tried(
     """
     first = dict.fromkeys(range(len(groups)), 0)
     joint = {**_probes(base, groups, first)[0], **{name: base[name] for name in ("B",) if name in base}}
-    if _same(run, vocabulary, joint) is True:
+    if same_ops(run, vocabulary, joint) is True:
         yield _over(vocabulary, groups, first), _probes(base, groups, first)
     for rows in ((0,), tuple(range(PROBES))):
         ways = list(_chosen(run, vocabulary, base, groups, rows))
@@ -77,7 +78,7 @@ def _chosen(run: Recording, vocabulary: Vocabulary, base: dict[str, int], groups
     for number, one in enumerate(groups):
         runs = None
         for choice in range(len(one.choices)):
-            tries = [_same(run, vocabulary, {**base, **one.row(choice, row)}) for row in rows]
+            tries = [same_ops(run, vocabulary, {**base, **one.row(choice, row)}) for row in rows]
             if (failed := next((said for said in tries if isinstance(said, str)), None)) is not None:
                 reasons[number] = failed
                 continue
@@ -108,7 +109,7 @@ def _over(vocabulary: Vocabulary, groups: list[Group], chosen: dict[int, int]) -
     return replace(vocabulary, names=names, derived=vocabulary.derived | equal)
 
 
-def _same(run: Recording, vocabulary: Vocabulary, at: dict[str, int]) -> bool | str:
+def same_ops(run: Recording, vocabulary: Vocabulary, at: dict[str, int]) -> bool | str:
     """Whether the model runs the ops of `run` at these sizes; why not, where it does not run at all."""
     try:
         other = vocabulary.probe(at, primitives=False)
@@ -138,14 +139,15 @@ def valueless(net: torch.nn.Module, mode: FakeTensorMode) -> torch.nn.Module:
 
     def stand_in(tensor: torch.Tensor) -> torch.Tensor:
         if id(tensor) not in known:
-            known[id(tensor)] = FakeTensor(mode, tensor.detach().to("meta"), torch.device("cpu"))
+            known[id(tensor)] = FakeTensor(mode, tensor.detach(), torch.device("cpu"))
         return known[id(tensor)]
 
-    for part in net.modules():
-        for name, tensor in part._parameters.items():
-            if tensor is not None:
-                part._parameters[name] = torch.nn.Parameter(stand_in(tensor), requires_grad=False)
-        for name, tensor in part._buffers.items():
-            if tensor is not None:
-                part._buffers[name] = stand_in(tensor)
+    with _disable_current_modes():
+        for part in net.modules():
+            for name, tensor in part._parameters.items():
+                if tensor is not None:
+                    part._parameters[name] = torch.nn.Parameter(stand_in(tensor), requires_grad=False)
+            for name, tensor in part._buffers.items():
+                if tensor is not None:
+                    part._buffers[name] = stand_in(tensor)
     return net
