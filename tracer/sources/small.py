@@ -20,6 +20,8 @@ WIDTHS = re.compile(
     r"(.*_)?(hidden_size|intermediate_size|d_model|d_ff|d_kv|d_inner|n_embd|n_inner|ffn_dim|embed_dim|dim|size|width|"
     r"channels|rank|features|head_dim|ffn|hidden|sizes|dims|channel_list|section|d_head|dim_head|planes|filters)(_per_.*)?"
 )
+HEADS = re.compile(r".*(heads?|num_key_value_heads)")
+HEAD_WIDTHS = re.compile(r".*(head_dim|d_kv|d_head|dim_head|head_size)|kv_lora_rank|q_lora_rank")
 KEPT = re.compile(
     r".*(image|patch|vocab|kernel|window|chunk|block|codebook|grid|pool|stride|batch|group|tile|tubelet|crop|merge|"
     r"spectrogram|fft|sampling|context|input|num_channels|in_channels|in_chans|audio_channels|memory_size|type_).*"
@@ -40,15 +42,17 @@ def parts(config) -> Iterator:
 
 
 def small(config, level: int = 0):
-    """A copy of a configuration of which a net opens in a second on a laptop. Level 0 divides what can be divided;
-    higher ones leave more as it is, for models whose sizes depend on each other: 1 divides by less, 2 leaves widths as
-    they are, 3 all but the number of blocks, 4 those too."""
+    """A copy of a configuration of which a net opens in a second on a laptop, the smallest at level 0.
+
+    Higher levels are for models whose sizes depend on each other in other ways: 1 has fewer heads instead of narrower
+    ones, 2 keeps the number of blocks and the photo, 3 keeps all but the number of blocks, 4 everything.
+    """
     made = copy.deepcopy(config)
     if level == 4:
         return made
-    divisor = 1 if level > 1 else max(map(_divisor, parts(made)))
+    divisor = 1 if level == 3 else max(map(_divisor, parts(made)))
     for part in parts(made):
-        _shrink(part, min(divisor, 4) if level else divisor, photos=level < 3)
+        _shrink(part, divisor, level)
     bounded(made)
     return made
 
@@ -84,7 +88,7 @@ def _divisor(config) -> int:
     return min(divisor, *(one & -one for one in turned)) if turned else divisor
 
 
-def _shrink(config, divisor: int, photos: bool) -> None:
+def _shrink(config, divisor: int, level: int) -> None:
     """Makes one configuration small, in place."""
     known = dict(vars(config))
     depth = next((value for name, value in known.items() if DEPTHS.fullmatch(name) and type(value) is int), 0)
@@ -93,7 +97,7 @@ def _shrink(config, divisor: int, photos: bool) -> None:
             config.vocab_size = VOCABULARY
         if name.startswith("_") or isinstance(value, bool) or value is None:
             continue
-        new = _small(name, value, divisor, depth, photos, known)
+        new = _small(name, value, divisor, depth, level, known)
         if new != value:
             try:
                 setattr(config, name, new)
@@ -101,10 +105,15 @@ def _shrink(config, divisor: int, photos: bool) -> None:
                 continue
 
 
-def _small(name: str, value, divisor: int, depth: int, photos: bool, known: dict):
+def _small(name: str, value, divisor: int, depth: int, level: int, known: dict):
+    photos = level < 2
     if isinstance(value, int):
         if DEPTHS.fullmatch(name):
-            return min(value, BLOCKS)
+            return min(value, BLOCKS) if level != 2 else value
+        if level == 1 and HEADS.fullmatch(name):
+            return max(1, value // divisor)
+        if level == 1 and HEAD_WIDTHS.fullmatch(name):
+            return value
         if name.endswith("vocab_size"):
             return min(value, VOCABULARY)
         if re.fullmatch(r".*(max_position_embeddings|n_positions|max_length|max_seq_len.*)", name):
@@ -122,14 +131,14 @@ def _small(name: str, value, divisor: int, depth: int, photos: bool, known: dict
         return value
     if isinstance(value, (list, tuple)) and value:
         whole = all(type(one) is int for one in value)
-        if whole and name == "depths":
+        if whole and name == "depths" and level != 2:
             return type(value)(min(one, 1) for one in value)
-        if len(value) == depth and (isinstance(value[0], str) or "layer" in name):
+        if len(value) == depth and level != 2 and (isinstance(value[0], str) or "layer" in name):
             return type(value)(value[:BLOCKS])
         if whole and WIDTHS.fullmatch(name) and not KEPT.fullmatch(name):
             fits = min(value) >= 2 * divisor and all(one % divisor == 0 for one in value)
             return type(value)(one // divisor for one in value) if fits else value
-    if isinstance(value, dict) and "mrope_section" in value:
+    if isinstance(value, dict) and "mrope_section" in value and level != 1:
         section = value["mrope_section"]
         return {**value, "mrope_section": [one // divisor for one in section]} if prod(section) else value
     return value
