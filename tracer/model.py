@@ -132,9 +132,8 @@ class Model:
         """
         for kind, given in (("image", image), ("text", text)):
             if given is not None and kind not in self.takes:
-                raise ValueError(
-                    f"{quoted(self.name)} takes {' and '.join(self.takes)}, but was given {_article(kind)}"
-                )
+                known = " and ".join(self.takes) or "its own sample alone"
+                raise ValueError(f"{quoted(self.name)} takes {known}, but was given {_article(kind)}")
         for kind, given, wanted in (("image", image, Image), ("text", text, str)):
             if given is not None and not isinstance(given, wanted):
                 what = "a PIL image" if kind == "image" else "a string"
