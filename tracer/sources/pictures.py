@@ -13,7 +13,7 @@ from tracer.probe import Vocabulary
 from tracer.probe.axes import named_axes
 from tracer.probe.twin import valueless_mode
 from tracer.results import class_probabilities, tensors_by_name
-from tracer.sources.trials import Group, group, same_ops, tried, valueless
+from tracer.sources.trials import Group, group, same_shapes, tried, valueless
 
 MOVES = 3
 """Pixels by which a photo is moved from one frame of a video to the next."""
@@ -91,8 +91,8 @@ def spec(
             return valueless(on_meta(at)[0], mode), example(at)
 
         groups = [*symbols, sides(*side)]
-        plain = Vocabulary(names, {}, on_meta)  # the cheaper one: attention runs other ops there
-        if same_ops(recording, plain, base) is True:
+        plain = Vocabulary(names, {}, on_meta)  # the cheaper one, but some ops are others there
+        if same_shapes(recording, plain, base):
             yield from tried(recording, plain, base, groups)
         yield from tried(recording, Vocabulary(names, {}, on_no_cpu, lambda: mode), base, groups)
         named = {"B": 0, **({"T_f": 2} if frames else {}), "H": -2, "W": -1}

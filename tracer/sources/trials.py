@@ -125,6 +125,17 @@ def _letters(name: str, derived: dict[str, str]) -> set[str]:
     return (found - derived.keys()).union(*(_letters(derived[letter], derived) for letter in found & derived.keys()))
 
 
+def same_shapes(run: Recording, vocabulary: Vocabulary, base: dict[str, int]) -> bool:
+    """Whether the model runs the ops of `run` at its own sizes, and each gives tensors of the same shapes."""
+    if same_ops(run, vocabulary, base) is not True:
+        return False
+    other = vocabulary.probe(base, primitives=False).ops
+    return len(other) == len(run.ops) and all(
+        [shape for shape, *_ in one.outputs] == [shape for shape, *_ in two.outputs]
+        for one, two in zip(run.ops, other, strict=True)
+    )
+
+
 def _probes(base: dict[str, int], groups: list[Group], chosen: dict[int, int]) -> list[dict[str, int]]:
     rows = []
     for number in range(PROBES):
