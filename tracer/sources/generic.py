@@ -84,8 +84,12 @@ def family(config) -> Found:
         raise ValueError(f"transformers has no model for {quoted(config.model_type)}, only its configuration")
     for level in range(LEVELS):
         for made in known[:3]:
-            fitted = config if isinstance(config, made.config_class) else config.get_text_config()
-            less = small.small(fitted, level)
+            try:
+                fitted = config if isinstance(config, made.config_class) else config.get_text_config()
+                less = small.small(fitted, level)
+            except Exception as error:  # a configuration of several texts, or one that has its sizes by layers
+                said = said or reason(error)
+                continue
             found = _fed(made, less)
             if isinstance(found, feeds.Feed):
                 return Found(made, less, found, small=True)

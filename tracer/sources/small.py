@@ -81,8 +81,10 @@ def _divisor(config) -> int:
         turned = (getattr(config, "rope_parameters", None) or {}).get("mrope_section") or ()
     except Exception:  # a configuration that has them by layers only
         return 1
-    if not (isinstance(width, int) and isinstance(heads, int) and heads):
+    if not isinstance(width, int):
         return 1
+    if not (isinstance(heads, int) and heads):
+        return 8 if width >= 512 else 1
     head = head if isinstance(head, int) else width // heads
     divisor = 1 << max(0, (head // HEAD).bit_length() - 1)
     return min(divisor, *(one & -one for one in turned)) if turned else divisor
