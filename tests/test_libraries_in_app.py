@@ -286,3 +286,15 @@ def test_the_hub_is_asked_for_the_weights_alone(monkeypatch):
     assert transformers.download("someone/model").folder.endswith("models--someone--model")
     monkeypatch.setattr(Hub, "model_info", lambda *given, **asked: 1 / 0)
     assert transformers.download("someone/model") == download.Download(None)
+
+
+@pytest.mark.parametrize("name", ["torchvision:squeezenet1_1", "hf:wav2vec2", "hf:beit"])
+def test_a_model_that_nobody_described_opens_on_every_page(name, monkeypatch):
+    """A net without attention, one of sound, which no visitor gives, and one whose patches lie nowhere on the photo."""
+    monkeypatch.setattr(libraries, "suggestions", lambda: ["vit", name])  # AppTest knows only names in the list
+    at = press(typed(opened(), name), "Load it")
+    assert at.sidebar.selectbox[0].value == name and not at.error, [one.value for one in at.error]
+    for page in PAGES:
+        at.switch_page(page).run()
+        assert not at.exception and not at.error, (page, [one.value for one in at.error])
+        assert "seeded random weights" in text(at), page

@@ -20,6 +20,7 @@ from tracer.quoting import quoted, shortened
 from tracer.record import Picture, Segment, Trace
 from tracer.recorder import Recording
 from tracer.seeding import seeded_draws
+from tracer.sources.network import reason
 from tracer.steps import Line
 from tracer.tracing import WHOLE, assemble, record_or_explain, solved
 
@@ -42,7 +43,8 @@ class Spec:
     in a layout of others into ours, with the sizes that they tell, or gives None for any other layout. `parts` names
     the towers of a model of several by their modules' paths, each with the symbol of its number of blocks.
     `idle(options)` names the sizes that a net with these options does not have. `whole`
-    says that the lines cover every computing op, and `tiny` are sizes at which a large model is verified.
+    says that the lines cover every computing op, and `tiny` are sizes at which a large model is verified. A model that
+    nobody described has `ways(model, inputs, recording)` instead of `probes`: see `tracer.sources.trials`.
     """
 
     net: Callable[..., torch.nn.Module]
@@ -66,6 +68,7 @@ class Spec:
     idle: Callable[[dict], tuple[str, ...]] = lambda options: ()
     whole: bool = True
     tiny: dict[str, int] = field(default_factory=dict)
+    ways: Callable | None = None
 
 
 class Inputs(tuple):
@@ -129,9 +132,8 @@ class Model:
         """
         for kind, given in (("image", image), ("text", text)):
             if given is not None and kind not in self.takes:
-                raise ValueError(
-                    f"{quoted(self.name)} takes {' and '.join(self.takes)}, but was given {_article(kind)}"
-                )
+                known = " and ".join(self.takes) or "its own sample alone"
+                raise ValueError(f"{quoted(self.name)} takes {known}, but was given {_article(kind)}")
         for kind, given, wanted in (("image", image, Image), ("text", text, str)):
             if given is not None and not isinstance(given, wanted):
                 what = "a PIL image" if kind == "image" else "a string"
@@ -165,9 +167,9 @@ class Model:
         """
         inputs = self.inputs(image, text, **sizes)
         with torch.no_grad():
-            recording = record_or_explain(self.net, tuple(inputs), inputs.named, keep, prove, primitives)
+            recording = self._recorded(inputs, keep, prove, primitives)
         full = self.vocabulary.complete({**inputs.sizes, **self.sizes})
-        solution, notes = self._solved(recording, {**inputs.sizes, **self.sizes})
+        solution, notes = self._solved(recording, {**inputs.sizes, **self.sizes}, inputs)
         picture, values = None, {}
         if inputs.crop is not None:
             rows, columns = full["H"] // full["P"], full["W"] // full["P"]
@@ -195,7 +197,18 @@ class Model:
         idle = self.spec.idle(self.options)
         return replace(trace, symbols=tuple(size for size in trace.symbols if size.name not in idle))
 
-    def _solved(self, recording: Recording, sizes):
+    def _recorded(self, inputs: Inputs, keep, prove, primitives) -> Recording:
+        """The run. ValueError in one sentence where a model that nobody described does not run on these inputs."""
+        try:
+            return record_or_explain(self.net, tuple(inputs), inputs.named, keep, prove, primitives)
+        except Exception as error:
+            if self.spec.ways is None or isinstance(error, MemoryError) or "alloc" in str(error):
+                raise
+            at = ", ".join(f"{symbol}={size}" for symbol, size in inputs.sizes.items())
+            said = f"{quoted(self.name)} does not run at {at}: {reason(error)}"
+            raise ValueError(said) from error
+
+    def _solved(self, recording: Recording, sizes, inputs: Inputs):
         """The solution of this op list at these sizes; it does not depend on values, so it is solved once."""
         ops = hash(tuple((op.name, op.module, op.line) for op in recording.ops))
         parts = hash(tuple(part.name for op in recording.opened for part in op.parts))
@@ -203,8 +216,11 @@ class Model:
         if key not in self._solutions:
             if len(self._solutions) >= 16:
                 self._solutions.clear()
-            probes = [{**self.sizes, **probe} for probe in self.spec.probes]
-            self._solutions[key] = solved(recording, sizes, [(self.vocabulary, probes)])
+            if self.spec.ways:
+                ways = self.spec.ways(self, inputs, recording)
+            else:
+                ways = [(self.vocabulary, [{**self.sizes, **probe} for probe in self.spec.probes])]
+            self._solutions[key] = solved(recording, sizes, ways)
         return self._solutions[key]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from tracer.recorder.nested import named
+
 
 def class_probabilities(model, inputs, logits: torch.Tensor) -> dict:
     """The classes and their probabilities, `softmax(Z)` of logits `[B, K]`, for the first input of the batch."""
@@ -82,3 +84,8 @@ def embedding(model, inputs, output) -> dict:
     model without a head has no answer of its own."""
     hidden = output if isinstance(output, torch.Tensor) else output["last_hidden_state"]
     return {"kind": "embedding", "shape": list(hidden.shape), "norm": float(hidden[0].norm(dim=-1).mean())}
+
+
+def tensors_by_name(model, inputs, output) -> dict:
+    """What a model gives that has no form of its own here: the names of its tensors, and their shapes."""
+    return {"kind": "tensors", "shapes": {name: list(tensor.shape) for name, tensor in named("output", output)}}

@@ -105,7 +105,9 @@ def solved(
     reason = ""
     for vocabulary, probes in ways:
         try:
-            return solve(recording.ops, sizes, vocabulary, probes, recording.opened), ()
+            return solve(recording.ops, sizes, vocabulary, probes, recording.opened), tuple(
+                filter(None, [vocabulary.held])
+            )
         except Exception as error:  # the model's own error at another size: its shapes stay numbers, with the reason
             said = str(error).splitlines()[0] if str(error) else type(error).__name__
             reason = reason if vocabulary.inside else reason or said

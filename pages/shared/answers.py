@@ -294,6 +294,15 @@ def _none(result, trace, below) -> None:
     )
 
 
+def _tensors(result, trace, below) -> None:
+    shapes = list(result["shapes"].items())
+    st.subheader("What comes out")
+    said = "".join(f"\n- {shortened(str(name))}: {shortened(str(shape))}" for name, shape in shapes[:12])
+    st.markdown(plain(f"Tensors, for which this page has no picture, and their shapes:{said}"))
+    if len(shapes) > 12:
+        st.caption(f"and {len(shapes) - 12} others")
+
+
 FORMS: dict[str, Callable] = {
     "none": _none,
     "classes": _classes,
@@ -304,4 +313,5 @@ FORMS: dict[str, Callable] = {
     "labels": _labels,
     "reconstruction": _reconstruction,
     "embedding": _embedding,
+    "tensors": _tensors,
 }

@@ -59,7 +59,7 @@ def in_the_code(names: Sequence[Name]) -> str:
 
 def title(model: str) -> str:
     """What goes in and what comes out, as a headline."""
-    takes = models.takes(model)
+    takes = models.takes(model) or ("its own sample",)
     return "From pixels to the answer" if takes == ("image",) else f"From {' and '.join(takes)} to the answer"
 
 

@@ -102,7 +102,8 @@ def _traced(options: argparse.Namespace, photo) -> Trace:
     for kind in ("image", "text"):
         if getattr(options, kind) is not None and kind not in model.takes:
             wrong = f"--{kind} {quoted(getattr(options, kind))}"
-            raise ValueError(f"{wrong}: {quoted(options.name)} takes no {kind}, expected {' and '.join(model.takes)}")
+            known = " and ".join(model.takes) or "its own sample"
+            raise ValueError(f"{wrong}: {quoted(options.name)} takes no {kind}, expected {known}")
     if sources.is_foreign(options.name):
         print(f"{options.name}: {model.weights}", file=sys.stderr)
     elif sizes and options.weights is None and model.weights != models.origin(options.name):

@@ -2,12 +2,19 @@
 
 Exit status 1 if any proof fails. With --mutate: puts small mistakes into copies of the program, one at a time, and says
 which check caught each; exit status 1 if one that is listed survived, or more than a tenth of those that are drawn.
+With --names: builds and traces every name of the libraries, and says how many opened and why the rest did not; exit
+status 1 if fewer than 95 % of a library's did.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+
+from tracer.cli import options as shared
+
+ENOUGH = 0.95
+"""Share of a library's names that have to open."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +25,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--mutate", action="store_true", help="try mistakes instead; NAMEs are those of mistakes, files or FILE:LINE"
     )
     parser.add_argument(
+        "--names", dest="libraries", metavar="LIBRARY", nargs="*", help="open all names of hf, timm, torchvision"
+    )
+    parser.add_argument("--sample", type=shared.whole(1), metavar="N", help="with --names: N names of each, drawn")
+    parser.add_argument(
         "--seed", type=int, default=0, help="which mistakes are drawn besides the listed ones (default: 0)"
     )
 
@@ -26,12 +37,33 @@ def run(options: argparse.Namespace) -> int:
     """Verifies the models and prints the reports."""
     if options.mutate:
         return _mutated(options)
+    if options.libraries is not None:
+        return _named(options)
     from tracer import models, sources
     from tracer.verify import failures, text, verify
 
     reports = [verify(name) for name in options.names or (*models.names(), *sources.examples())]
     print(json.dumps(reports, indent=1) if options.json else text(reports))
     return 1 if any(failures(report) for report in reports) else 0
+
+
+def _named(options: argparse.Namespace) -> int:
+    """Opens names and prints what came of them: those that did not open as they come, then the figures."""
+    from tracer import names, sources
+
+    everything, enough, reports = [], True, {}
+    for library in options.libraries or [name for name in sources.libraries() if sources.available(name)]:
+        given = names.sample(names.listed(library), options.sample, options.seed)
+        found = []
+        for one in names.survey(given):
+            found.append(one)
+            if one.reason and not options.json:
+                print(f"{one.name}: {one.reason}", flush=True)
+        everything += ["", *names.summary(library, found)]
+        reports[library] = [one._asdict() for one in found]
+        enough = enough and sum(not one.reason for one in found) >= ENOUGH * len(found)
+    print(json.dumps(reports, indent=1) if options.json else "\n".join(everything))
+    return 0 if enough else 1
 
 
 def _mutated(options: argparse.Namespace) -> int:

@@ -39,13 +39,16 @@ class Vocabulary:
     """The sizes of a model: `names` that a dimension may be, in order of preference, what `derived` ones equal,
     and `build(sizes)`, which gives `(module, args)` or `(module, args, kwargs)` at other sizes.
 
-    `inside` gives the mode that tensors without values are run in, if these are.
+    `inside` gives the mode that tensors without values are run in, if these are; `held` says which sizes are no symbols
+    here, and why; `partly` leaves ops open that do not run at the sizes of the probes.
     """
 
     names: tuple[str, ...]
     derived: dict[str, str]
     build: Callable[[dict[str, int]], tuple]
     inside: Callable[[], AbstractContextManager] | None = None
+    held: str = ""
+    partly: bool = False
     ran: dict[tuple, Recording] = field(default_factory=dict, repr=False, compare=False)
 
     def complete(self, sizes: dict[str, int]) -> dict[str, int]:
@@ -110,7 +113,7 @@ def solve(
         found.carry()
         for i in missing:
             held[i] = f"this op runs only at some batch sizes: solved with B held at {sizes['B']}"
-    if found.missing() and vocabulary.inside:
+    if found.missing() and vocabulary.inside and not vocabulary.partly:
         raise Unlike(f"without values it does not run {run[found.missing()[0]].name}")
     for i in found.missing():
         held[i] = "this op does not run at all sizes, so its dimensions have no symbols"

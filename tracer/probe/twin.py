@@ -39,12 +39,17 @@ def without_values(module: torch.nn.Module) -> tuple[dict[int, torch.Tensor], Ab
     """Stand-ins for the parameters and buffers of a module that have shapes and no values, and the mode in which they
     are run (it has `from_tensor`): ops then cost next to nothing, and are those of the device that tensors say they are
     on."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    getLogger(FakeTensorMode.__module__).addFilter(_at_other_sizes)
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode = valueless_mode()
     tensors = [*module.parameters(), *module.buffers()]
     return {id(tensor): mode.from_tensor(tensor) for tensor in tensors}, mode
+
+
+def valueless_mode():
+    """A mode in which tensors have shapes and no values; where a size does not fit, it raises and logs nothing."""
+    from torch._subclasses.fake_tensor import FakeTensorMode  # loads a part of PyTorch that takes a second
+
+    getLogger(FakeTensorMode.__module__).addFilter(_at_other_sizes)
+    return FakeTensorMode(allow_non_fake_inputs=True)
 
 
 def _at_other_sizes(said: LogRecord) -> bool:

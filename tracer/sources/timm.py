@@ -1,4 +1,4 @@
-"""timm's Vision Transformers: `timm:vit_base_patch16_224` and its relatives, with registers or rotary positions."""
+"""timm's models: `timm:vit_base_patch16_224`, `timm:resnet50` and all others that `timm.list_models()` lists."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ from functools import lru_cache
 
 import torch
 
-from tracer.inputs.tensors import photo_input
 from tracer.model import Spec
-from tracer.record import Segment
-from tracer.results import class_probabilities, embedding
+from tracer.quoting import quoted
+from tracer.sources import pictures, timm_vit
 from tracer.sources.download import Download, on_the_hub
 from tracer.sources.network import offline, reason, why
-from tracer.sources.textbook import Table, classified, photo_tokens
 from tracer.sources.torchvision import imported as torchvision
-from tracer.steps import Place
-from tracer.textbook import Page
 
 PREFIX = "timm"
 PACKAGE = "timm"
@@ -26,39 +22,6 @@ EXAMPLES = {
     "vit_base_patch16_reg4_gap_256": "ViT-B/16 of timm with four register tokens and no CLS (Darcet et al. 2024).",
     "vit_base_patch16_rope_224": "ViT-B/16 of timm with rotary positions (Heo et al. 2024).",
 }
-PROBES = (
-    {"B": 19, "H": 35, "P": 5, "D": 72, "h": 6, "K": 17, "d_ff": 62},
-    {"B": 13, "H": 33, "P": 3, "D": 80, "h": 4, "K": 23, "d_ff": 74},
-    {"B": 7, "H": 14, "P": 2, "D": 24, "h": 2, "K": 29, "d_ff": 86},
-    {"B": 9, "H": 42, "P": 7, "D": 100, "h": 5, "K": 31, "d_ff": 98},
-)
-
-
-BLOCK = Table(
-    places={
-        "norm1": Place("norm1"),
-        "packed": Place("attn.qkv"),
-        "query": Place("attn", op="unbind", output=0),
-        "key": Place("attn", op="unbind", output=1),
-        "value": Place("attn", op="unbind", output=2),
-        "context": Place("attn", "reshape", -1),
-        "output": Place("attn.proj"),
-        "residual1": Place("", "add", 0),
-        "norm2": Place("norm2"),
-        "hidden": Place("mlp.fc1"),
-        "activation": Place("mlp.act"),
-        "contract": Place("mlp.fc2"),
-        "residual2": Place("", "add", 1),
-    },
-    parameters={
-        "norm1": "norm1",
-        "packed": "attn.qkv",
-        "output": "attn.proj",
-        "norm2": "norm2",
-        "hidden": "mlp.fc1",
-        "contract": "mlp.fc2",
-    },
-)
 
 
 @lru_cache(maxsize=1)
@@ -70,70 +33,20 @@ def imported():
     return timm
 
 
-def plain(made: torch.nn.Module) -> bool:
-    """Whether a model is the Vision Transformer of the textbook: CLS, learned positions, no more norms or scales."""
-    block, nothing = made.blocks[0], torch.nn.Identity
-    return (
-        type(made).__name__ == "VisionTransformer"
-        and (made.num_prefix_tokens, made.num_reg_tokens, made.global_pool) == (1, 0, "token")
-        and not (made.no_embed_class or made.norm_pre.__class__ is not nothing)
-        and all(type(part) is nothing for part in (made.fc_norm, block.ls1, block.attn.q_norm, block.attn.norm))
-        and isinstance(block.mlp.act, torch.nn.GELU)
-        and block.attn.qkv.bias is not None
-        and block.norm1.eps == made.norm.eps == BLOCK.eps
-    )
-
-
-def lines(config: dict):
-    """The textbook of a plain ViT, over the ops that timm runs."""
-    page = Page()
-    places = {"embedding": Place("patch_embed"), "sequence": Place("", "cat"), "position": Place("", "add")}
-    x = photo_tokens(page, "x", "patch_embed.proj", "cls_token", "pos_embed", places)
-    return classified(page, x, BLOCK, [f"blocks.{layer}" for layer in range(config["L"])], "norm", "head")
-
-
 @lru_cache(maxsize=16)
 def spec(id: str) -> Spec:
-    """What is known of one of timm's models, measured on the model itself. ValueError for one that is no ViT."""
+    """What is known of one of timm's models, measured on the model itself. ValueError for an unknown one."""
     made = _measured(id)
-    prefix, block = made.num_prefix_tokens, made.blocks[0]
-    registers = getattr(made, "num_reg_tokens", 0)
-    classes = {"K": made.num_classes} if made.num_classes else {}  # without a head it gives features
-    derived = {"W": "H", "C": str(made.patch_embed.proj.in_channels), "N": "H**2/P**2", "d_k": "D/h"}
-    S = "S" if prefix else "N"
-    if prefix:
-        derived["S"] = f"N + {prefix}"
-    names = ["B", "D", "N", S, "P", "H", "H/P", "h", "d_k", "d_k/2", "d_ff", "2*d_ff", *classes]
-    probes = tuple({name: size for name, size in probe.items() if name != "K" or classes} for probe in PROBES)
+    if timm_vit.is_one(made) and (found := timm_vit.spec(made, lambda **sizes: _created(id, **sizes))) and _fits(found):
+        return found
+    channels, height, width = _size(id)
+    shaped = _takes_size(id)
 
-    def segments(sizes) -> tuple[Segment, ...]:
-        first = (Segment("CLS", 0, prefix - registers),) if prefix > registers else ()
-        held = (Segment("registers", prefix - registers, prefix),) if registers else ()
-        return (*first, *held, Segment("image", prefix, prefix + sizes["N"]))
+    def build(H: int, W: int, K: int | None = None) -> torch.nn.Module:
+        return _created(id, **({"num_classes": K} if K else {}), **({"img_size": (H, W)} if shaped else {}))
 
-    return Spec(
-        net=lambda **sizes: _built(id, **sizes),
-        lines=lines if plain(made) else lambda sizes: [],
-        whole=plain(made),
-        takes=("image",),
-        samples="photos",
-        sizes={
-            "H": made.patch_embed.img_size[0],
-            "P": made.patch_embed.patch_size[0],
-            "D": made.embed_dim,
-            "h": block.attn.num_heads,
-            "L": len(made.blocks),
-            **classes,
-            "d_ff": _hidden(made),
-        },
-        derived=derived,
-        names=tuple(dict.fromkeys(names)),
-        probes=probes,
-        example=lambda sizes: (torch.randn(sizes["B"], made.patch_embed.proj.in_channels, sizes["H"], sizes["H"]),),
-        prepare=photo_input,
-        result=class_probabilities if classes else embedding,
-        segments=segments,
-        tiny={**probes[0], "L": 2},
+    return pictures.spec(
+        build, side=(height, width), channels=channels, classes=made.num_classes or None, shaped=shaped
     )
 
 
@@ -175,34 +88,49 @@ def download(id: str) -> Download:
     return on_the_hub(known.hf_hub_id)
 
 
-def _built(id: str, *, H: int, P: int, D: int, h: int, L: int, d_ff: int, K: int = 0) -> torch.nn.Module:
-    sizes = {"img_size": H, "patch_size": P, "embed_dim": D, "num_heads": h, "depth": L, "num_classes": K}
-    for halves in (1, 2):  # of a gated MLP (SwiGLU, Shazeer 2020) some models count both halves
-        ratio = (halves * d_ff + 0.5) / D  # which is rounded down
-        made = imported().create_model(id, **sizes, mlp_ratio=ratio, pretrained=False)
-        if _hidden(made) == d_ff:
-            break
-    return made
+def names() -> list[str]:
+    """All models that timm lists."""
+    return imported().list_models()
 
 
-def _hidden(made: torch.nn.Module) -> int:
-    """The hidden width of the MLPs."""
-    return made.blocks[0].mlp.fc2.in_features
+def _created(id: str, **settings) -> torch.nn.Module:
+    return imported().create_model(id, pretrained=False, **settings)
+
+
+def _size(id: str) -> tuple[int, int, int]:
+    """Channels, height and width of the photos that a model was made for."""
+    known = imported().get_pretrained_cfg(id)
+    return tuple(known.input_size) if known else (3, 224, 224)
+
+
+@lru_cache(maxsize=64)
+def _takes_size(id: str) -> bool:
+    """Whether a net is built for photos of one size, and can be built for another."""
+    with torch.device("meta"):
+        try:
+            _created(id, img_size=_size(id)[1:])
+        except Exception:  # whatever a net makes of a setting that it does not know
+            return False
+    return True
+
+
+def _fits(spec: Spec) -> bool:
+    """Whether a Vision Transformer can be built at the sizes of its first probe."""
+    sizes = {symbol: size for symbol, size in spec.tiny.items() if symbol not in spec.runs}
+    try:
+        with torch.device("meta"):
+            spec.net(**sizes)
+    except Exception:  # whatever a relative makes of a size that it was not written for
+        return False
+    return True
 
 
 @lru_cache(maxsize=16)
 def _measured(id: str) -> torch.nn.Module:
     """The model itself on `meta`, where it costs no memory."""
     if not imported().is_model(id):
-        near = get_close_matches(id, imported().list_models(), n=1, cutoff=0.4)
-        raise ValueError(
-            f"there is no model 'timm:{id}'; did you mean 'timm:{near[0] if near else next(iter(EXAMPLES))}'?"
-        )
+        near = get_close_matches(id, names(), n=1, cutoff=0.4) or list(EXAMPLES)
+        raise ValueError(f"there is no model {quoted(f'timm:{id}')}; did you mean {quoted(f'timm:{near[0]}')}?")
     with torch.device("meta"):
         made = imported().create_model(id, pretrained=False)
-    if not all(hasattr(made, name) for name in ("patch_embed", "blocks", "num_prefix_tokens")):
-        raise ValueError(
-            f"'timm:{id}' is no Vision Transformer ({type(made).__name__}), which is what has symbols here; "
-            "tracer.trace(module, …) records it all the same"
-        )
     return made

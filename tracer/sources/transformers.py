@@ -20,7 +20,7 @@ import torch
 from tracer.model import Spec
 from tracer.quoting import quoted
 from tracer.seeding import seeded_draws
-from tracer.sources import families
+from tracer.sources import families, generic
 from tracer.sources.configured import without_cache
 from tracer.sources.download import Download, on_the_hub
 from tracer.sources.network import offline, reason, why
@@ -52,6 +52,8 @@ def imported():
 def spec(id: str) -> Spec:
     """What is known of a checkpoint, from its configuration. ValueError in one sentence where it can't be had."""
     family, config = _found(id)
+    if family is None:
+        return generic.spec(_opened(id), Files(id))
     with _readable(f"the configuration of {quoted(f'hf:{id}')}"):
         return family.spec(config, Files(id))
 
@@ -64,16 +66,18 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
         said = (
             f"seeded random weights: {id} is the name of a family, and no checkpoint was given; trained ones have the "
         )
+        if family is None and _opened(id).small:
+            said = f"a small configuration of the family with {said}"
         return None, None, said + "name of one on the hub, such as hf:openai-community/gpt2"
     options = {option: sizes[option] for option in spec.options}
     what = f"the weights of {quoted(f'hf:{id}')}"
     with _readable(what, "; safetensors were expected"), seeded_draws(0):  # for what the files lack
-        made, said = family.architecture(config).from_pretrained(
+        made, said = (family.architecture(config) if family else _opened(id).made).from_pretrained(
             id,
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=offline(),
-            attn_implementation=options.get("attention", "sdpa"),
+            attn_implementation=options.get("attention"),
             output_loading_info=True,
         )
     without_cache(made.config)
@@ -119,7 +123,7 @@ def check_no_folder(id: str) -> None:
         raise ValueError(
             f"{quoted(f'hf:{id}')} is no name of the model hub: one such as hf:openai-community/gpt2 was expected"
         )
-    if id not in _families() and isdir(id):
+    if id not in {*_families(), *names()} and isdir(id):
         if not offline():
             on_the_hub(id)
         raise ValueError(_unknown(id))
@@ -148,7 +152,7 @@ class Files:
 
     def path(self, name: str, local: bool = False) -> Path | None:
         """One of the checkpoint's files, or None where it has none or can't be reached; `local` asks nobody."""
-        if self.id in _families():  # a family, and no checkpoint: nobody is asked for it
+        if self.id in _families() or self.id in names():  # a family, and no checkpoint: nobody is asked for it
             return None
         try:
             return _file(self.id, name, local or offline())
@@ -210,6 +214,8 @@ def _found(id: str):
         if id in known:
             family = import_module(known[id])
             return family, family.config()
+        if id in names():
+            return None, _default(id)
         if isdir(id) or id.startswith((".", "/", "~")):
             said = "is no folder with a config.json, which is where a checkpoint says what it is"
             raise ValueError(f"{quoted(f'hf:{id}')} {said}")
@@ -217,7 +223,28 @@ def _found(id: str):
     with _readable(f"the configuration of {quoted(f'hf:{id}')}"):
         config = imported().AutoConfig.from_pretrained(id, trust_remote_code=False, local_files_only=offline())
     name = config.model_type.replace("-", "_")
-    if name not in known:
-        said = f"is of the family {quoted(config.model_type)}, which has no steps here; known are {', '.join(known)}"
-        raise ValueError(f"{quoted(f'hf:{id}')} {said}. tracer.trace(module, …) records it all the same")
-    return import_module(known[name]), config
+    return import_module(known[name]) if name in known else None, config
+
+
+def _default(id: str):
+    """The configuration that a family has without anybody's wish. ValueError where it has none."""
+    try:
+        return imported().AutoConfig.for_model(id)
+    except Exception as error:  # whatever its own checks find wrong with it
+        raise ValueError(f"{quoted(f'hf:{id}')} has no configuration of its own: {reason(error)}") from error
+
+
+@lru_cache(maxsize=32)
+def _opened(id: str) -> generic.Found:
+    """How a model without a file of its own is opened. ValueError in one sentence where it can't be."""
+    _, config = _found(id)
+    try:
+        return (generic.checkpoint if Files(id).exist else generic.family)(config)
+    except Exception as error:
+        raise ValueError(f"{quoted(f'hf:{id}')} can't be opened: {reason(error)}") from error
+
+
+def names() -> list[str]:
+    """All families: those of transformers, by their `model_type`."""
+    imported()
+    return list(generic.model_types())

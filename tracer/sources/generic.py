@@ -1,0 +1,359 @@
+"""A model of transformers that has no file of its own: what goes in, its sizes and its answer, found by trying."""
+
+from __future__ import annotations
+
+import copy
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tracer.inputs.tensors import photo_input
+from tracer.model import Inputs, Spec, seeded
+from tracer.notation import parse
+from tracer.probe import Vocabulary
+from tracer.probe.axes import named_axes
+from tracer.probe.twin import valueless_mode
+from tracer.quoting import quoted
+from tracer.record import Segment
+from tracer.results import class_probabilities, tensors_by_name
+from tracer.seeding import seeded_draws
+from tracer.sources import autos, feeds, pictures, small
+from tracer.sources.configured import example, said, without_cache
+from tracer.sources.heads import each_place, following, labels
+from tracer.sources.network import reason
+from tracer.sources.trials import Group, group, tried, valueless
+
+LARGEST = 150_000_000
+"""Parameters of a net that is built to see what its forward takes."""
+LIGHT = 20_000_000
+"""Parameters up to which a net is run at other sizes as it is; larger ones are run without values."""
+LEVELS = 5
+
+NAMES = {
+    "D": ("hidden_size", "d_model", "n_embd", "embed_dim", "dim"),
+    "h": ("num_attention_heads", "n_head", "num_heads", "encoder_attention_heads"),
+    "h_kv": ("num_key_value_heads",),
+    "L": ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "depth"),
+    "d_ff": ("intermediate_size", "ffn_dim", "n_inner", "encoder_ffn_dim", "d_ff"),
+    "d_k": ("head_dim",),
+    "V": ("vocab_size",),
+    "T_max": ("max_position_embeddings", "n_positions"),
+    "H": ("image_size",),
+    "P": ("patch_size",),
+    "C": ("num_channels",),
+}
+"""What transformers calls our sizes."""
+WIDTHS = Group(
+    ("D", "h", "h_kv"),
+    (
+        ((72, 80, 112, 140, 96), (6, 4, 8, 10, 12), (3, 2, 2, 5, 4)),
+        ((72, 80, 112, 140, 96), (6, 4, 8, 10, 12), (6, 4, 8, 10, 12)),
+    ),
+)
+ALONE = (
+    group("B", (3, 5, 2, 7, 4), (1, 1, 1, 1, 1)),
+    group("T", (11, 17, 23, 29, 19), (16, 32, 48, 64, 24)),
+    group("T_d", (13, 9, 21, 15, 27)),
+    group("T_a", (3000, 5500, 4321, 6400, 7003)),
+    group("d_ff", (31, 37, 43, 53, 62), (64, 96, 128, 160, 192)),
+    group("V", (83, 89, 97, 101, 107)),
+    group("T_max", (59, 47, 53, 61, 67)),
+    group("d_k", (12, 20, 14, 22, 10), (16, 32, 48, 64, 24)),
+    group("C", (2, 5, 4, 6, 7)),
+    group("K", (14, 18, 26, 34, 38)),
+)
+
+
+class Found(NamedTuple):
+    """How a configuration is opened: the class, the configuration as it is built, and what forward is fed with."""
+
+    made: type
+    config: object
+    feed: feeds.Feed
+    small: bool = False
+
+
+def family(config) -> Found:
+    """A small model of a family. ValueError in one sentence where none was found that runs."""
+    said = ""
+    known = autos.classes(config)
+    if not known:
+        raise ValueError(f"transformers has no model for {quoted(config.model_type)}, only its configuration")
+    for level in range(LEVELS):
+        for made in known[:3]:
+            try:
+                fitted = config if isinstance(config, made.config_class) else config.get_text_config()
+                less = small.small(fitted, level)
+            except Exception as error:  # a configuration of several texts, or one that has its sizes by layers
+                said = said or reason(error)
+                continue
+            found = _fed(made, less)
+            if isinstance(found, feeds.Feed):
+                return Found(made, less, found, small=True)
+            said = said or found
+    raise ValueError(f"no {known[0].__name__} of a small configuration runs here: {said}")
+
+
+def checkpoint(config) -> Found:
+    """The model of a checkpoint's configuration, whose inputs are found out on a small copy of it."""
+    said = ""
+    for made in autos.classes(config)[:3]:
+        for level in range(LEVELS):
+            found = _fed(made, small.small(config, level))
+            if isinstance(found, feeds.Feed):
+                return Found(made, config, found)
+            said = said or found
+    raise ValueError(f"what its forward takes was not found: {said or 'it has no class'}")
+
+
+def _fed(made: type, config) -> feeds.Feed | str:
+    """The first feed with which a net of this configuration runs; what was wrong with the first, where none does."""
+    try:
+        if (count := _parameters(made, config)) > LARGEST:
+            return f"its smallest configuration found has {count:,} parameters"
+        net = _net(made, config)
+    except Exception as error:  # whatever a library makes of a configuration that it was not written for
+        return f"{made.__name__} can't be built: {reason(error)}"
+    said = ""
+    for feed in feeds.feeds(made):
+        try:
+            with torch.no_grad(), seeded_draws(0):
+                net(**feed.make(config, feeds.SIZES))
+            return feed
+        except Exception as error:  # as above, of inputs
+            said = said or reason(error)
+    return said or f"{made.__name__} takes what cannot be made here"
+
+
+def _net(made: type, config, attention: str | None = None) -> torch.nn.Module:
+    config = copy.deepcopy(config)
+    without_cache(config)
+    with seeded_draws(0):
+        return made._from_config(config, **({"attn_implementation": attention} if attention else {})).eval()
+
+
+def _parameters(made: type, config) -> int:
+    with torch.device("meta"):
+        return sum(prod(tensor.shape) for tensor in _net(made, config).parameters())
+
+
+SIBLINGS = {
+    "h": ("encoder_attention_heads", "decoder_attention_heads", "num_decoder_attention_heads"),
+    "d_ff": ("encoder_ffn_dim", "decoder_ffn_dim"),
+}
+"""What a configuration says twice, of encoder and decoder: changed together where both are the same."""
+
+
+def attributes(config, made: type) -> dict[str, str]:
+    """Which of our sizes a configuration has, and under which path."""
+    paths = {}
+    inner = [("", config), *((f"{name}.", getattr(config, name, None)) for name in ("text_config", "vision_config"))]
+    for symbol, names in NAMES.items():
+        for prefix, part in inner:
+            name = next((name for name in names if part is not None and _number(part, name)), None)
+            path = prefix + getattr(part, "attribute_map", {}).get(name, name or "")
+            if name and path not in paths.values():
+                paths[symbol] = path
+                break
+    if made.__name__.endswith("Classification"):
+        paths["K"] = "num_labels"
+    return paths
+
+
+def _number(part, name: str) -> int | None:
+    try:
+        value = getattr(part, name, None)
+    except Exception:  # an attribute that a configuration has by layers only
+        return None
+    return value if type(value) is int and value > 0 else None
+
+
+def _at(config, path: str):
+    *inner, name = path.split(".")
+    for one in inner:
+        config = getattr(config, one)
+    return config, name
+
+
+def changed(config, paths: dict[str, str], sizes: dict[str, int]):
+    """A copy of a configuration with these sizes."""
+    made = copy.deepcopy(config)
+    for symbol, value in sizes.items():
+        part, name = _at(made, paths[symbol])
+        before = getattr(part, name)
+        for other in (name, *SIBLINGS.get(symbol, ())):
+            if before != value and _number(part, other) == before:
+                setattr(part, other, value)
+    small.bounded(made)
+    return made
+
+
+def spec(found: Found, files) -> Spec:
+    """All that is known of a model that nobody described."""
+    made, config, feed = found.made, found.config, found.feed
+    paths = attributes(config, made)
+    sizes = {symbol: getattr(*_at(config, path)) for symbol, path in paths.items()}
+    shaped = "H" in paths
+    height, width = feeds.side(config, {})
+    sides = {"H": height, "W": width} if "H" in feed.symbols and not shaped else {}
+    runs = tuple(symbol for symbol in feed.symbols if symbol not in ("H", "W") or not shaped)
+    known = {"W": "H"} if shaped and "W" not in sides else {}
+    known |= {"N": "H**2/P**2"} if shaped and "P" in paths and not sizes["H"] % sizes["P"] else {}
+    known |= {"d_k": "D/h"} if "d_k" not in paths and {"D", "h"} <= paths.keys() and not sizes["D"] % sizes["h"] else {}
+    takes = tuple(kind for kind, names in KINDS.items() if set(names) & set(feed.names))
+
+    def net(*, attention: str | None = None, **at: int) -> torch.nn.Module:
+        return _net(made, changed(config, paths, at), attention)
+
+    def inputs_at(at: dict) -> Inputs:
+        known = changed(config, paths, {symbol: at[symbol] for symbol in paths if symbol in at})
+        return example(**feed.make(known, {**feeds.SIZES, **at}))
+
+    def prepare(model, image, text, given) -> Inputs:
+        at = {**{symbol: {**feeds.SIZES, **sides}[symbol] for symbol in runs}, **given}
+        numbers, words = None, ()
+        if "text" in takes:
+            model = _readable(model)
+            numbers, words = said(files.tokenizer, model, text, given)
+            at["T"] = len(numbers)
+        inputs = inputs_at({**model.sizes, **at})
+        if numbers and inputs.named["input_ids"].dim() == 2:
+            inputs.named["input_ids"] = torch.tensor(numbers).expand(at["B"], -1).contiguous()
+        if "image" in takes and (drawn := _drawn(model, image, inputs.named, at)) is not None:
+            inputs.named |= drawn
+        inputs.sizes, inputs.words = at, words
+        inputs.segments = segments({**model.sizes, **inputs.sizes})
+        return inputs
+
+    def segments(at: dict) -> tuple[Segment, ...]:
+        return (Segment("text", 0, at["T"]),) if takes == ("text",) and "decoder_input_ids" not in feed.names else ()
+
+    def ways(model, inputs, recording):
+        base = {**model.sizes, **inputs.sizes}
+        light = sum(parameter.numel() for parameter in model.net.parameters()) <= LIGHT
+        mode = None if light else valueless_mode()
+
+        def build(at: dict) -> tuple:
+            own = {symbol: at[symbol] for symbol in paths}
+            if light:
+                return seeded(net, {**own, **model.options}), (), inputs_at(at).named
+            with _disable_current_modes(), torch.device("meta"):
+                empty = net(**own, **model.options)
+            return valueless(empty, mode), (), inputs_at(at).named
+
+        groups = [one for one in ALONE if one.symbols[0] in base]
+        wide = [symbol for symbol in WIDTHS.symbols if symbol in base]
+        choices = dict.fromkeys(one[: len(wide)] for one in WIDTHS.choices)
+        if wide == list(WIDTHS.symbols[: len(wide)]) and len(wide) > 1:
+            groups.append(Group(tuple(wide), tuple(choices)))
+        if shaped and "P" in base:
+            whole = tuple(base["P"] * times for times in (2, 3, 5, 6, 7))
+            square = ((35, 33, 14, 42, 44), (5, 3, 2, 7, 4))
+            groups.append(Group(("H", "P"), (square, (whole, (base["P"],) * 5))))
+        elif shaped:
+            groups.append(group("H", (64, 160, 96, 256, 128), tuple(base["H"] * times for times in (2, 3, 4, 6, 5))))
+        elif sides:
+            groups.append(pictures.sides(base["H"], base["W"]))
+        derived = {name: text for name, text in known.items() if name in model.spec.derived}
+        names = tuple(name for name in ORDER if name in {**base, **derived} or "/" in name or "+" in name)
+        names = tuple(name for name in names if {*map(str, parse(name).free_symbols)} <= {*base, *derived})
+        vocabulary = Vocabulary(names, derived, build, (lambda: mode) if mode else None)
+        yield from tried(recording, vocabulary, base, groups)
+        axes = {"B": 0}
+        if "T" in runs and inputs.named["input_ids" if "input_ids" in inputs.named else feed.names[0]].dim() == 2:
+            axes["T"] = ("input_ids" if "input_ids" in inputs.named else feed.names[0], 1)
+        try:
+            yield from named_axes(model.net, (), inputs.named, recording, axes, None)[1]
+        except ValueError:  # inputs of several batches, such as patches of all photos one under the other
+            return
+
+    return Spec(
+        net=net,
+        lines=lambda sizes: [],
+        whole=False,
+        takes=takes,
+        samples="photos" if "image" in takes else "",
+        sizes=sizes,
+        runs=runs,
+        options={"attention": _attentions(made)} if _attentions(made) else {},
+        derived=known,
+        names=(),
+        probes=(),
+        example=inputs_at,
+        prepare=prepare,
+        result=_answers(made, files.tokenizer),
+        segments=segments,
+        ways=ways,
+    )
+
+
+ORDER = tuple("B T T_d T_a D N N+1 H W H/P h h_kv h/h_kv d_k d_k/2 d_ff V T_max P C K".split())
+"""What a dimension may be, in order of preference."""
+KINDS = {"image": ("pixel_values", "pixel_values_videos"), "text": ("input_ids",)}
+
+
+def _attentions(made: type) -> tuple[str, ...]:
+    """How attention can be run, the library's own choice first."""
+    return ("sdpa", "eager") if getattr(made, "_supports_sdpa", False) else ()
+
+
+def _readable(model):
+    """The model with a vocabulary that texts can be cut for."""
+    if "V" in model.sizes:
+        return model
+    made = copy.copy(model)
+    made.sizes = {**model.sizes, "V": 256}
+    return made
+
+
+def _drawn(model, image, named: dict, at: dict) -> dict | None:
+    """The photo in the place of `pixel_values`; the same one in every frame, a little further on each time. None for
+    inputs of another form, whose numbers stay."""
+    name = next(name for name in KINDS["image"] if name in named)
+    like = named[name]
+    if like.dim() < 4:
+        return None
+    channels = like.shape[1] if like.dim() == 4 else min(like.shape[1:3])
+    sizes = {**at, "H": like.shape[-2], "W": like.shape[-1], "C": channels}
+    pixels = photo_input(pictures.Plain(model.card), image, None, sizes)[0]
+    if like.dim() == 5:
+        first = like.shape[2] == channels  # frames before channels
+        pixels = pictures.moved(pixels, like.shape[1] if first else like.shape[2], axis=1 if first else 2)
+    return {name: pixels} if pixels.shape == like.shape else None
+
+
+def _answers(made: type, tokenizer):
+    """`result` by the name of the class and the form of its logits."""
+    name = made.__name__
+
+    def result(model, inputs, output) -> dict:
+        logits = output.get("logits") if hasattr(output, "get") else None
+        lacks = list((model.card or {}).get("lacks", ()))
+        if lacks:
+            return {"kind": "none", "lacks": lacks}
+        first = next((x for x in output.values() if isinstance(x, torch.Tensor)), None) if logits is not None else None
+        if logits is None or logits is not first:
+            return tensors_by_name(model, inputs, output)
+        if logits.dim() == 2 and name.endswith("Classification") and logits.shape[-1] == model.sizes.get("K"):
+            return class_probabilities(model, inputs, logits)
+        if logits.dim() == 3 and inputs.words and logits.shape[1] == len(inputs.words):
+            if name.endswith(("CausalLM", "LMHeadModel", "ConditionalGeneration")):
+                return following(model, inputs, output, tokenizer)
+            if name.endswith("MaskedLM"):
+                return each_place(model, inputs, output, tokenizer)
+            if name.endswith("TokenClassification") and (model.card or {}).get("classes"):
+                return labels(model, inputs, output, tokenizer)
+        return tensors_by_name(model, inputs, output)
+
+    return result
+
+
+@lru_cache(maxsize=1)
+def model_types() -> tuple[str, ...]:
+    """The families that transformers knows."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES  # after `imported` has helped it
+
+    return tuple(CONFIG_MAPPING_NAMES)

@@ -1,0 +1,146 @@
+"""A small configuration of any model of transformers: its own, with widths divided and few blocks."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from math import prod
+
+HEAD = 8
+"""Width of a head that is aimed at: models turn pairs and quarters of it."""
+BLOCKS, VOCABULARY, LONGEST, EXPERTS, GRID = 2, 320, 128, 4, 4
+"""Blocks, tokens of the vocabulary, tokens of the longest text, experts, and patches along a photo's side."""
+
+DEPTHS = re.compile(
+    r"(num|n|encoder|decoder|text|vision)?_?(num_)?(hidden|encoder|decoder|text|vision|entity|attention)?_?"
+    r"(layers?|blocks|depth)"
+)
+WIDTHS = re.compile(
+    r"(.*_)?(hidden_size|intermediate_size|d_model|d_ff|d_kv|d_inner|n_embd|n_inner|ffn_dim|embed_dim|dim|size|width|"
+    r"channels|rank|features|head_dim|ffn|hidden|sizes|dims|channel_list|section|d_head|dim_head|planes|filters)(_per_.*)?"
+)
+HEADS = re.compile(r".*(heads?|num_key_value_heads)")
+HEAD_WIDTHS = re.compile(r".*(head_dim|d_kv|d_head|dim_head|head_size)|kv_lora_rank|q_lora_rank")
+KEPT = re.compile(
+    r".*(image|patch|vocab|kernel|window|chunk|block|codebook|grid|pool|stride|batch|group|tile|tubelet|crop|merge|"
+    r"spectrogram|fft|sampling|context|input|num_channels|in_channels|in_chans|audio_channels|memory_size|type_).*"
+)
+"""What is no width, though its name ends like one."""
+SIDE = 64
+"""Side of a photo that is cut into no patches, or a whole multiple of it."""
+WIDE = 32
+"""Smaller numbers are no widths that are worth dividing."""
+
+
+def parts(config) -> Iterator:
+    """A configuration and those within it."""
+    yield config
+    for name, value in list(vars(config).items()):
+        if not name.startswith("_") and hasattr(value, "to_dict") and hasattr(value, "model_type"):
+            yield from parts(value)
+
+
+def small(config, level: int = 0):
+    """A copy of a configuration of which a net opens in a second on a laptop, the smallest at level 0.
+
+    Higher levels are for models whose sizes depend on each other in other ways: 1 has fewer heads instead of narrower
+    ones, 2 keeps the number of blocks and the photo, 3 keeps all but the number of blocks, 4 everything.
+    """
+    made = copy.deepcopy(config)
+    if level == 4:
+        return made
+    divisor = 1 if level == 3 else max(map(_divisor, parts(made)))
+    for part in parts(made):
+        _shrink(part, divisor, level)
+    bounded(made)
+    return made
+
+
+def bounded(config) -> None:
+    """Brings the numbers of special tokens below the size of the vocabulary, in place."""
+    counts = [part.vocab_size for part in parts(config) if isinstance(getattr(part, "vocab_size", None), int)]
+    least, place = min(counts, default=0), 0
+    for part in parts(config) if least > 1 else ():
+        for name, value in list(vars(part).items()):
+            if not re.fullmatch(r".*_(token|tok)_?(id|index|ids)|.*token_id", name):
+                continue
+            if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+                place += 1
+                setattr(part, name, max(0, least - 1 - place % max(1, least // 2)))
+            elif isinstance(value, list) and any(isinstance(one, int) and one >= least for one in value):
+                setattr(part, name, [min(one, least - 1) for one in value])
+
+
+def _divisor(config) -> int:
+    """What widths are divided by: the power of two that leaves a head `HEAD` numbers, or 1."""
+    try:
+        width, heads, head = (
+            getattr(config, name, None) for name in ("hidden_size", "num_attention_heads", "head_dim")
+        )
+        turned = (getattr(config, "rope_parameters", None) or {}).get("mrope_section") or ()
+    except Exception:  # a configuration that has them by layers only
+        return 1
+    if not isinstance(width, int):
+        return 1
+    if not (isinstance(heads, int) and heads):
+        return 8 if width >= 512 else 1
+    head = head if isinstance(head, int) else width // heads
+    divisor = 1 << max(0, (head // HEAD).bit_length() - 1)
+    return min(divisor, *(one & -one for one in turned)) if turned else divisor
+
+
+def _shrink(config, divisor: int, level: int) -> None:
+    """Makes one configuration small, in place."""
+    known = dict(vars(config))
+    depth = next((value for name, value in known.items() if DEPTHS.fullmatch(name) and type(value) is int), 0)
+    for name, value in known.items():
+        if name == "vocab_size" and value is None:  # a configuration that waits for its tokenizer
+            config.vocab_size = VOCABULARY
+        if name.startswith("_") or isinstance(value, bool) or value is None:
+            continue
+        new = _small(name, value, divisor, depth, level, known)
+        if new != value:
+            try:
+                setattr(config, name, new)
+            except Exception:  # a property, or a check of the configuration: it stays as it was
+                continue
+
+
+def _small(name: str, value, divisor: int, depth: int, level: int, known: dict):
+    photos = level < 2
+    if isinstance(value, int):
+        if DEPTHS.fullmatch(name):
+            return min(value, BLOCKS) if level != 2 else value
+        if level == 1 and HEADS.fullmatch(name):
+            return max(1, value // divisor)
+        if level == 1 and HEAD_WIDTHS.fullmatch(name):
+            return value
+        if name.endswith("vocab_size"):
+            return min(value, VOCABULARY)
+        if re.fullmatch(r".*(max_position_embeddings|n_positions|max_length|max_seq_len.*)", name):
+            return min(value, LONGEST)
+        if re.fullmatch(r".*(num_experts|num_local_experts|n_routed_experts|moe_num_experts)", name):
+            return min(value, EXPERTS)
+        if re.fullmatch(r".*(experts_per_tok.*|topk_group|n_group|moe_k|moe_topk|num_expert_group)", name):
+            return min(value, 1 if "group" in name else 2)
+        if name == "image_size" and photos and isinstance(known.get("patch_size"), int) and known["patch_size"] > 7:
+            return min(value, GRID * known["patch_size"])
+        if name == "image_size" and photos and value > 2 * SIDE:
+            return max(SIDE, value // 4 // SIDE * SIDE)
+        if WIDTHS.fullmatch(name) and not KEPT.fullmatch(name) and value >= WIDE and value % divisor == 0:
+            return value // divisor
+        return value
+    if isinstance(value, (list, tuple)) and value:
+        whole = all(type(one) is int for one in value)
+        if whole and name == "depths" and level != 2:
+            return type(value)(min(one, 1) for one in value)
+        if len(value) == depth and level != 2 and (isinstance(value[0], str) or "layer" in name):
+            return type(value)(value[:BLOCKS])
+        if whole and WIDTHS.fullmatch(name) and not KEPT.fullmatch(name):
+            fits = min(value) >= 2 * divisor and all(one % divisor == 0 for one in value)
+            return type(value)(one // divisor for one in value) if fits else value
+    if isinstance(value, dict) and "mrope_section" in value and level != 1:
+        section = value["mrope_section"]
+        return {**value, "mrope_section": [one // divisor for one in section]} if prod(section) else value
+    return value
