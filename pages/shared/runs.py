@@ -49,7 +49,7 @@ _samples = Kept(160 * 2**20, _bytes)
 _opened = Kept(64 * 2**20, _size)
 _given = Kept(96 * 2**20, _bytes)
 _contents: WeakValueDictionary[Hashable, "Content"] = WeakValueDictionary()
-_too = {"masked": Kept(256), "moved": Kept(1024), "streams": Kept(32), "closed": Kept(256)}
+_too = {"masked": Kept(256), "moved": Kept(1024), "closed": Kept(256)}
 _tasks: dict[Hashable, Task] = {}
 
 
@@ -68,7 +68,9 @@ def _our_model(name: str, options: Options):
             from tracer import cores
 
             cores.share()
-            _models.put(key, made := tracer.load(name, **dict(options)))
+            made = tracer.load(name, **dict(options))
+            made.fixed = True
+            _models.put(key, made)
         return made
 
 
@@ -166,7 +168,7 @@ def opened_sample(name: str, options: Options, sample: str) -> tuple[Decompositi
 
 
 def of_sample_too(what: str, key: Hashable, make: Callable[[], object], doing: str, known: object = None, rank=VISITOR):
-    """What else is made of a sample, once for all visitors; `what` says of which kind it is, such as "streams". What is
+    """What else is made of a sample, once for all visitors; `what` says of which kind it is, such as "moved". What is
     `known` already is kept without being made."""
     store = _too[what]
     if known is not None:
