@@ -26,7 +26,7 @@ MAX_WEBP = 16_000_000
 """Pixels of a WebP file, whose decoder holds four copies of 4 bytes each."""
 MAX_BUFFER = 200 * 10**6
 """Bytes that the decoder of JPEG may need for a picture whose parts are not stored one after the other."""
-LARGEST = 1024
+LARGEST = 960
 """Pixels of the longer side of a photo that was opened; a larger one is shrunk. Screens and models take less."""
 _STRIP = 1 << 20  # pixels that are converted at once
 
