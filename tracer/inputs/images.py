@@ -143,7 +143,7 @@ def _shrunk(image: Image.Image) -> Image.Image:
         image.draft(None, (-(-image.width // by), -(-image.height // by)))
         by = max(1, max(image.size) // LARGEST)
     if by == 1:
-        photo = _to_rgb(image)
+        photo = image if image.mode == "RGB" and max(image.size) > LARGEST else _to_rgb(image)
     else:
         image.load()
         width, height = image.size
