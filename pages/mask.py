@@ -5,7 +5,7 @@ from functools import partial
 import streamlit as st
 
 from pages.shared import frame, influence, session, texts, tokens
-from pages.shared.pictures import chart
+from pages.shared.pictures import chart, figure
 from tracer.attention import layers, parts, segments
 from tracer.figures import masks as pictures
 from tracer.figures.budget import drawn
@@ -69,10 +69,10 @@ def picture(cells, kind: str, labels: list[str]) -> None:
             format_func=lambda place: labels[place],
         )
         with st.container(key="mask"):
-            key = "mask", part, layer, window, query
-            alt = pictures.describe(cells, kind)
-            drawn = partial(pictures.matrix, cells, named, labels, query)
-            chart(trace, key, drawn, alt=alt, config=PLAIN, height="stretch")
+            key, alt = ("mask", part, layer, window), pictures.describe(cells, kind)
+            whole = figure(trace, key, partial(pictures.matrix, cells, named, labels))
+            drawn = whole.under(lambda layout: pictures.marked(layout, query, cells.shape[1]))
+            st.plotly_chart(drawn, alt=alt, config=PLAIN, height="stretch")
         parted = "; grey lines part the segments" if len(named) > 1 else ""
         st.caption(
             "Read from the scores of this run, cell by cell: filled where the row’s token may look at the column’s. "

@@ -204,18 +204,18 @@ def test_patches_are_the_pixels_that_the_model_sees():
     pixels = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
     svg = photos.patches(Image.fromarray(pixels), rows=2, columns=3)
     sheet = np.asarray(decoded(svg))
-    # patches of 2 × 2 at 24 times their size: 48 wide, 6 apart, with 19 above for the number
-    assert sheet.shape == (2 * 67, 3 * 54 - 6, 4)
+    # patches of 2 × 2 at 8 times their size: 16 wide, 2 apart, with 6 above for the number
+    assert sheet.shape == (2 * 22, 3 * 18 - 2, 4)
     for row in range(2):
         for column in range(3):
-            top, left = row * 67 + 19, column * 54
-            shown = sheet[top : top + 48 : 24, left : left + 48 : 24]
+            top, left = row * 22 + 6, column * 18
+            shown = sheet[top : top + 16 : 8, left : left + 16 : 8]
             assert (shown[..., :3] == pixels[2 * row : 2 * row + 2, 2 * column : 2 * column + 2]).all()
             assert (shown[..., 3] == 255).all()
-    assert (sheet[..., 3].mean(1)[:19] == 0).all()
+    assert (sheet[..., 3].mean(1)[:6] == 0).all()
     assert re.findall(r">(\d+)</text>", svg) == ["0", "1", "2", "3", "4", "5"]
     cell = re.search(r'data-patch="5" x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"', svg)
-    assert [int(value) for value in cell.groups()] == [108, 86, 48, 48]
+    assert [int(value) for value in cell.groups()] == [36, 28, 16, 16]
 
 
 def operands(rows: int, inner: int, columns: int) -> tuple[Operand, Operand, Operand]:

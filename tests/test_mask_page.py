@@ -209,13 +209,13 @@ def test_what_was_run_for_a_sample_is_not_run_again(monkeypatch):
     for store in runs._too.values():
         store.clear()
     ran = []
-    for name in ("influence", "streams", "said"):
+    for name in ("influence", "said"):
         real = getattr(tracer.masks, name)
         monkeypatch.setattr(
             tracer.masks, name, lambda *a, _real=real, _name=name, **k: ran.append(_name) or _real(*a, **k)
         )
     at = chosen("nanogpt", "pages/mask.py")
-    assert sorted(ran) == ["influence", "said", "streams"]
+    assert sorted(ran) == ["influence", "said"]
     ran.clear()
     at.main.select_slider[0].set_value(3).run()  # another query
     chosen("nanogpt", "pages/mask.py")  # another visitor

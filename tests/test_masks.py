@@ -21,6 +21,7 @@ from tracer.masks import (
     rows,
     said,
     streams,
+    traced_streams,
     visible,
 )
 from tracer.record import Segment
@@ -125,6 +126,14 @@ def test_the_run_before_the_change_may_be_given():
     inputs, other = model.inputs(text="to be or"), model.inputs(text="to he or")
     assert influence(model, inputs, 5, before=streams(model, inputs)) == influence(model, inputs, 5)
     assert influence(model, inputs, 5, before=streams(model, other)).entering == (3, 5)  # it is what is compared with
+
+
+def test_the_run_before_the_change_may_be_read_from_a_trace():
+    model = tracer.load("nanogpt", D=16, h=2, d_ff=24, L=2)
+    trace, inputs = model.trace(text="to be or", prove=False, keep=2**20), model.inputs(text="to be or")
+    for found, ran in zip(traced_streams(model, trace), streams(model, inputs), strict=True):
+        assert torch.equal(found, ran)
+    assert traced_streams(model, model.trace(text="to be or", prove=False)) is None, "nothing was kept"
 
 
 def test_influence_agrees_with_no_mask():

@@ -1,12 +1,14 @@
 """Many visitors and many photos on one server: memory levels off, and models run in turns."""
 
 import gc
+import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from PIL import Image
 from test_app import picture
 
 from pages.shared import runs, session, warm
@@ -21,11 +23,11 @@ class Forgetful:
     def __init__(self):
         self.alive = weakref.WeakSet()
 
-    name, takes = "vit", ("image",)
+    name, takes, captions = "vit", ("image",), {}
 
     def trace(self, image):
         run = type("Run", (), {})()
-        run.values, run.ops = {"photo": np.asarray(image)}, ()
+        run.values, run.ops, run.picture = {"photo": np.asarray(image)}, (), None
         self.alive.add(run)
         return run
 
@@ -131,6 +133,29 @@ def test_a_run_that_fails_is_told_to_all_who_wait_for_it_and_tried_again():
 )
 def test_a_place_in_the_line_is_said_in_words(place, words):
     assert said(place) == words
+
+
+def test_runs_on_one_photo_share_it_and_models_forget_it_with_them():
+    photo = Image.effect_noise((40, 30), 60).convert("RGB")
+    what = runs.content(("a photo of a test", None))
+    made = {name: runs.of_given(name, (), what, {"image": photo}) for name in ("vit", "segmenter", "vit-text")}
+    photos = {trace.values[trace.picture.value].data_ptr() for trace in made.values()}
+    assert len(photos) == 1 and made["vit"].values["photo"].shape == (30, 40, 3)
+    assert what.shared(made["vit"]).values["photo"] is made["vit"].values["photo"]
+    assert runs.load("vit-text").captions and ("vit", (), what.digest) in runs._given._values
+    del what
+    gc.collect()
+    assert not runs.load("vit-text").captions and ("vit", (), ("a photo of a test", None)) not in runs._given._values
+
+
+def test_runs_hand_over_to_pages_before_python_would(monkeypatch):
+    monkeypatch.setattr(warm, "_keep", lambda over: None)
+    before = sys.getswitchinterval()
+    try:
+        with warm.keeping():
+            assert sys.getswitchinterval() == pytest.approx(warm.TURN) and warm.TURN < 0.005
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_all_samples_can_be_run_ahead():

@@ -8,7 +8,7 @@ from proven import assert_comments, assert_golden, assert_learns, assert_proven
 import tracer
 from tracer import blocks, models, training
 from tracer.inputs import scenes
-from tracer.inputs.captions import greedy
+from tracer.inputs.captions import LAST, greedy, written
 from tracer.models import vit_text
 from tracer.training.vit_text import NONE, captions, exact
 
@@ -191,6 +191,21 @@ def test_the_result_is_the_caption_and_the_next_word(model, trace, tmp_path):
     trace.save(tmp_path / "run.safetensors")
     again = tracer.open(tmp_path / "run.safetensors")
     assert again.result == result and again.words == trace.words and again.segments == trace.segments
+
+
+def test_only_a_model_that_stays_as_it_is_remembers_what_it_wrote(monkeypatch):
+    model, wrote = tracer.load("vit-text", **SMALL), []
+    monkeypatch.setattr("tracer.inputs.captions.greedy", lambda *given: wrote.append(1) or greedy(*given))
+    pictures = torch.rand(LAST + 5, 1, 3, 64, 64)
+    model.trace(image=scenes.sample_scene().image(), prove=False)
+    assert len(wrote) == 2, "once for the words that go in, once for what it says"
+    model.fixed = True
+    model.trace(image=scenes.sample_scene().image(), prove=False)
+    assert len(wrote) == 3
+    for picture in pictures:
+        assert written(model, picture) == greedy(model.net, picture, model.sizes["T_max"])[0]
+    assert len(wrote) == 3 + len(pictures) and len(model.captions) == LAST
+    assert written(model, pictures[-1]) is model.captions[list(model.captions)[-1]] and len(wrote) == 3 + len(pictures)
 
 
 def test_the_caption_is_the_most_probable_word_each_time(model):

@@ -86,7 +86,11 @@ class Inputs(tuple):
 
 @dataclass
 class Model:
-    """A model that is ready to run; made by `tracer.load`."""
+    """A model that is ready to run; made by `tracer.load`.
+
+    `fixed` says that nobody changes the net any more, as in the app: what it wrote may then be remembered, in
+    `captions`.
+    """
 
     name: str
     net: torch.nn.Module
@@ -95,6 +99,8 @@ class Model:
     options: dict
     weights: str
     card: dict | None = None
+    fixed: bool = False
+    captions: dict[bytes, list[int]] = field(default_factory=dict, repr=False, compare=False)
     _solutions: dict = field(default_factory=dict, repr=False)
 
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import isnan
 from typing import NamedTuple
 
 import sympy
@@ -42,13 +43,12 @@ def prove(step: Found, value: Values, sizes: dict[str, int]) -> Proof:
         if value(tensor.key) is None:
             return Proof(None, f"not executed: {value.why(tensor.key)}")
     computed, traced = _executed(line.equation, value, sizes), value(line.tensor.key)
-    undefined = computed.isnan() & traced.isnan() if computed.shape == traced.shape else None
-    note = ""
-    if undefined is not None and undefined.any():
+    error, note = relative_error(computed, traced), ""
+    if isnan(error) and (undefined := computed.isnan() & traced.isnan()).any():
         cells = int(undefined.sum())
         note = f"{cells:,} of {undefined.numel():,} cells are NaN, in the equation and in the run alike."
         computed, traced = computed.masked_fill(undefined, 0), traced.masked_fill(undefined, 0)
-    error = relative_error(computed, traced)
+        error = relative_error(computed, traced)
     allowed = tolerance(dtype_name(traced.dtype))
     return Proof(error, note, None if error <= allowed else first_beyond(computed, traced, allowed))
 

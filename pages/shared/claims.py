@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from pages.shared import session
+from pages.shared.pictures import of
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.notes import spelled
@@ -25,7 +26,7 @@ def show(trace: Trace) -> None:
     from tracer import claims
 
     try:
-        found = claims.measured(session.model(), trace)
+        found = of(trace, "claims", lambda: claims.measured(session.model(), trace))
     except ValueError:
         return
     st.subheader("What the texts say of attention, and whether it holds here")

@@ -163,7 +163,7 @@ def ahead(model: str, sample: str, photo) -> None:
     for mask in choices if len(choices) > 1 else ():
         _under(asked, mask, (cells, trace.result) if mask == now else None)
     if tokens := changeable(segments(trace, part)):
-        _moved(asked, middle(tokens, cells), part)
+        _moved(asked, trace, middle(tokens, cells), part)
 
 
 @st.fragment
@@ -179,7 +179,7 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
         return
     first = middle(tokens, cells)
     token = st.select_slider("Change this token", tokens, value=first, format_func=lambda token: labels[token])
-    found = _moved(Asked.now(), token, part)
+    found = _moved(Asked.now(), trace, token, part)
     if isinstance(found, str):  # a model of a library, whose blocks or patches are not laid out like this
         st.info(texts.plain(f"This proof can’t be made here: {found}."))
         return
@@ -203,22 +203,17 @@ def middle(tokens: Sequence[int], cells) -> int:
     return min(tokens, key=lambda token: abs(token - start(cells)))
 
 
-def _moved(asked: Asked, token: int, part: str):
-    """The positions that moved, or why that can't be said."""
-
-    def before():
-        from tracer.masks import streams
-
-        return asked.of(streams, part=part)
+def _moved(asked: Asked, trace: Trace, token: int, part: str):
+    """The positions that moved, compared with the run on screen, or why that can't be said."""
 
     def moved():
-        from tracer.masks import influence
+        from tracer.masks import influence, traced_streams
 
-        return asked.of(influence, token, part=part, before=known)
+        made = runs.load(asked.model, asked.options)
+        return asked.of(influence, token, part=part, before=traced_streams(made, trace, part=part))
 
-    doing = "Running the model on both inputs"
-    known = once("streams", asked, (part,), lambda: _or_why(before), doing)
-    return known if isinstance(known, str) else once("moved", asked, (part, token), lambda: _or_why(moved), doing)
+    doing = "Running the model on the changed input"
+    return once("moved", asked, (part, token), lambda: _or_why(moved), doing)
 
 
 def _or_why(make: Callable[[], object]):

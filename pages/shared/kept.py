@@ -25,6 +25,11 @@ class Kept:
             self._values.move_to_end(key)
             return self._values[key][0]
 
+    def values(self) -> list:
+        """All values that are kept."""
+        with self._lock:
+            return [value for value, _ in self._values.values()]
+
     def put(self, key: Hashable, value) -> None:
         """Keeps a value, and lets go of others where all are too heavy with it."""
         weight = self._weigh(value)

@@ -1,10 +1,14 @@
 """What is drawn of a run or a photo: made once for all who look at it, within bounds, and gone with what it is of."""
 
+from __future__ import annotations
+
 import json
 import weakref
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
+import numpy as np
+import orjson
 import plotly.graph_objects as go
 import streamlit as st
 from plotly.basedatatypes import BaseFigure
@@ -12,25 +16,52 @@ from plotly.basedatatypes import BaseFigure
 from pages.shared.kept import Kept
 
 Made = TypeVar("Made")
-MOST = 48 * 2**20
+MOST = 32 * 2**20
 """Bytes that all of them take together, about."""
+LAYOUT = 16_384
+"""Bytes that the layout of a figure takes, about."""
 
 
 class Drawn(BaseFigure):
-    """A figure that was checked once, as plain data: `st.plotly_chart` asks a figure for nothing else."""
+    """A figure that was checked once, as plain data: `st.plotly_chart` asks a figure for nothing else.
 
-    def __init__(self, figure: go.Figure):
-        self._plain = figure.to_dict()
-        self._bytes = len(figure.to_json())
+    What it draws is JSON already, written once, and takes little memory as such; its `plan`, the layout, can be read.
+    """
+
+    def __init__(self, traces: list[dict], plan: dict, size: int):
+        self._traces, self._plan, self._size = traces, plan, size
+
+    @classmethod
+    def of(cls, figure: go.Figure) -> Drawn:
+        """A figure of plotly's."""
+        plain, traces, size = figure.to_dict(), [], 0
+        for trace in plain["data"]:
+            written = {name: orjson.dumps(_listed(value)) for name, value in trace.items()}
+            traces.append({name: orjson.Fragment(value) for name, value in written.items()})
+            size += sum(map(len, written.values()))
+        return cls(traces, plain["layout"], size)
+
+    def under(self, change: Callable[[dict], dict]) -> Drawn:
+        """The same with other entries of its layout, `change(layout)`; what it draws is shared."""
+        return Drawn(self._traces, self._plan | change(self._plan), 0)
 
     def to_dict(self) -> dict:
-        return self._plain
+        return {"data": self._traces, "layout": self._plan}
+
+    def weight(self) -> int:
+        """Bytes that it takes, about."""
+        return self._size + LAYOUT
+
+
+def _listed(value):
+    """A value that JSON has: names stand in arrays, which plotly checks faster than lists."""
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _weight(kept: tuple[weakref.ref, object]) -> float:
     made = kept[1]
     if isinstance(made, Drawn):
-        return 4 * made._bytes
+        return made.weight()
     return len(made) if isinstance(made, (bytes, str)) else len(json.dumps(made, default=str))
 
 
@@ -47,6 +78,11 @@ def of(owner: object, key: Hashable, make: Callable[[], Made]) -> Made:
     return kept[1]
 
 
+def figure(owner: object, key: Hashable, make: Callable[[], go.Figure]) -> Drawn:
+    """A figure of an `owner`, made once."""
+    return of(owner, key, lambda: Drawn.of(make()))
+
+
 def chart(owner: object, key: Hashable, make: Callable[[], go.Figure], **more) -> None:
     """A figure of an `owner`, on the page; `more` goes to `st.plotly_chart`."""
-    st.plotly_chart(of(owner, key, lambda: Drawn(make())), **more)
+    st.plotly_chart(figure(owner, key, make), **more)

@@ -8,6 +8,7 @@ before a model is asked for.
 import os
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
+from dataclasses import replace
 from threading import Lock
 from weakref import WeakValueDictionary, finalize
 
@@ -36,8 +37,13 @@ Options = tuple[tuple[str, object], ...]
 """Options of a model by name, sorted, as a key of caches."""
 
 
+def _tensors(trace: Trace) -> int:
+    """Runs of one model on its samples share the records of their ops."""
+    return sum(value.nbytes for value in trace.values.values())
+
+
 def _bytes(trace: Trace) -> int:
-    return sum(value.nbytes for value in trace.values.values()) + EACH_OP * len(trace.ops)
+    return _tensors(trace) + EACH_OP * len(trace.ops)
 
 
 def _size(opened: tuple[Decomposition, ...]) -> int:
@@ -45,11 +51,12 @@ def _size(opened: tuple[Decomposition, ...]) -> int:
 
 
 _models = Kept(24)
-_samples = Kept(160 * 2**20, _bytes)
+_samples = Kept(176 * 2**20, _tensors)
+"""All samples of our models, which take 164 MB: a bound below would have them run again and again."""
 _opened = Kept(64 * 2**20, _size)
 _given = Kept(96 * 2**20, _bytes)
 _contents: WeakValueDictionary[Hashable, "Content"] = WeakValueDictionary()
-_too = {"masked": Kept(256), "moved": Kept(1024), "streams": Kept(32), "closed": Kept(256)}
+_too = {"masked": Kept(256), "moved": Kept(1024), "closed": Kept(256)}
 _tasks: dict[Hashable, Task] = {}
 
 
@@ -68,7 +75,9 @@ def _our_model(name: str, options: Options):
             from tracer import cores
 
             cores.share()
-            _models.put(key, made := tracer.load(name, **dict(options)))
+            made = tracer.load(name, **dict(options))
+            made.fixed = True
+            _models.put(key, made)
         return made
 
 
@@ -106,6 +115,16 @@ class Content:
 
     def __init__(self, digest: Hashable):
         self.digest = digest
+        self._photo = None
+
+    def shared(self, trace: Trace) -> Trace:
+        """A run of it that shares the photo with its other runs: each records the whole of it."""
+        if trace.picture is None:
+            return trace
+        photo = trace.values[trace.picture.value]
+        if self._photo is None or not self._photo.equal(photo):
+            self._photo = photo
+        return replace(trace, values={**trace.values, trace.picture.value: self._photo})
 
 
 def content(digest: Hashable) -> Content:
@@ -113,8 +132,15 @@ def content(digest: Hashable) -> Content:
     with _asking:
         if (found := _contents.get(digest)) is None:
             found = _contents[digest] = Content(digest)
-            finalize(found, _given.forget, lambda key: key[2] == digest).atexit = False
+            finalize(found, _forget, digest).atexit = False
         return found
+
+
+def _forget(digest: Hashable) -> None:
+    """Lets go of all that was made of a content, and of what models wrote for pictures, whosever they are."""
+    _given.forget(lambda key: key[2] == digest)
+    for made in _models.values():
+        made.captions.clear()
 
 
 def of_given(name: str, options: Options, what: Content, given: dict) -> Trace:
@@ -123,7 +149,7 @@ def of_given(name: str, options: Options, what: Content, given: dict) -> Trace:
     key = name, options, what.digest
 
     def make(held: Content = what) -> Trace:  # holds it until the run is kept: one who left meanwhile takes it along
-        return _proven(load(name, options), **given)
+        return held.shared(_proven(load(name, options), **given))
 
     return _once(_given.get, _given.put, key, make, PROVING)
 
@@ -166,7 +192,7 @@ def opened_sample(name: str, options: Options, sample: str) -> tuple[Decompositi
 
 
 def of_sample_too(what: str, key: Hashable, make: Callable[[], object], doing: str, known: object = None, rank=VISITOR):
-    """What else is made of a sample, once for all visitors; `what` says of which kind it is, such as "streams". What is
+    """What else is made of a sample, once for all visitors; `what` says of which kind it is, such as "moved". What is
     `known` already is kept without being made."""
     store = _too[what]
     if known is not None:

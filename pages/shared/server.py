@@ -15,8 +15,10 @@ from starlette.routing import Route
 from streamlit import config, runtime
 from streamlit.proto.NewSession_pb2 import CustomThemeConfig
 from streamlit.runtime import app_session
+from streamlit.runtime.pages_manager import PagesManager
 
 from pages.shared import crowd, gate, logs, warm
+from tracer import sources
 from tracer.limits import limits, memory
 
 INDEX = Path(st.__file__).parent / "static" / "index.html"
@@ -36,6 +38,8 @@ def around(pages: list[str]) -> dict:
         os.environ["HF_HUB_OFFLINE"] = "1"  # libraries go by it too
         logs.contentless()
     _remember_the_theme()
+    PagesManager.uses_pages_directory = False  # its pages are those of `app.py`, for the first visitors too
+    sources.examples()  # read once, and not by each of those who come first
     document = INDEX.read_text(encoding="utf-8").replace("<head>", f"<head>{HERE}", 1)
     addresses = ("/", *(f"/{name}" for name in pages))
     return {

@@ -7,6 +7,7 @@ timer (`runner.postScriptGC` in `.streamlit/config.toml` turns Streamlit's own o
 
 import gc
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
@@ -20,6 +21,9 @@ EVERY = 15.0
 """Seconds between two collections."""
 ENOUGH = 10.0
 """Seconds in which a run that is begun is done."""
+TURN = 0.001
+"""Seconds that a thread keeps Python's lock while another waits for it, a fifth of Python's own. A run lets go of the
+lock at each of its thousand operations, and waited so long for it each time that somebody's page was being drawn."""
 YOUNG = (20_000, 20, 1_000)
 """Python's own thresholds between them: a page makes thousands of objects and drops them without its help."""
 
@@ -33,6 +37,7 @@ def keeping() -> Iterator[None]:
     """Does all that in a thread of its own, from the server's start to its end."""
     over = Event()
     memory.few_arenas()
+    sys.setswitchinterval(TURN)
     beside = Thread(target=_keep, args=(over,), name="warm", daemon=True)
     beside.start()
     try:

@@ -20,16 +20,17 @@ def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP,
     """
     ranked = ranking(classes, probabilities)[:top]
     names, shares = [name for name, _ in ranked], [share for _, share in ranked]
-    bar = go.Bar(
-        x=shares,
-        y=names,
-        orientation="h",
-        text=[percent(share) for share in shares],
-        textposition="outside",
-        cliponaxis=False,
-        marker={"color": [stage_colour("head")] + [OTHER] * (len(ranked) - 1), "cornerradius": 3},
-        hovertemplate="%{y}: %{x:.4f}<extra></extra>",
-    )
+    bar = {
+        "type": "bar",
+        "x": shares,
+        "y": names,
+        "orientation": "h",
+        "text": [percent(share) for share in shares],
+        "textposition": "outside",
+        "cliponaxis": False,
+        "marker": {"color": [stage_colour("head")] + [OTHER] * (len(ranked) - 1), "cornerradius": 3},
+        "hovertemplate": "%{y}: %{x:.4f}<extra></extra>",
+    }
     largest = max(shares, default=0)
     if largest < SMALL:
         ticks = {"range": [0, 1.25 * (largest or SMALL)], "nticks": 4, "tickformat": ".2~%"}

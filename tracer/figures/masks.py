@@ -1,6 +1,6 @@
 """Pictures of a mask: which query may look at which key, in named segments, and what it does to one query's row."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
@@ -14,6 +14,7 @@ from tracer.figures.tensors import as_array
 from tracer.record import Segment, Trace
 
 VISIBLE, HIDDEN, MARK, EDGE = "#2589c7", "rgba(122,132,148,0.22)", "#e8710a", "#7a8494"
+SHUT = "rgba(122,132,148,0.6)"
 ACROSS = 40
 """Characters of tick labels that fit below the keys, also on a phone."""
 STEPS = (1, 2, 3, 4, 5, 10, 15, 20, 25, 50)
@@ -73,46 +74,48 @@ def matrix(cells, segments: Sequence[Segment], labels: Sequence[str] = (), query
     text, hover = None, "query %{y}, key %{x}: %{z} (1 is open, 0 is closed)"
     if seen.size <= NAMED:
         looks, hover = ("may not look at", "may look at"), "%{text}"
-        text = [[f"{of} {looks[cell]} {at}" for at, cell in zip(labels, line, strict=False)]
-                for of, line in zip(labels, seen.tolist(), strict=False)]  # fmt: skip
+        text = np.array([[f"{of} {looks[cell]} {at}" for at, cell in zip(labels, line, strict=False)]
+                         for of, line in zip(labels, seen.tolist(), strict=False)])  # fmt: skip
     thin = 1 if max(seen.shape) <= 80 else 0
-    heat = go.Heatmap(
-        z=seen,
-        zmin=0,
-        zmax=1,
-        colorscale=SCALE,
-        showscale=False,
-        text=text,
-        hovertemplate=f"{hover}<extra></extra>",
-        xgap=thin,
-        ygap=thin,
-    )
-    shapes, arrows = [], []
+    heat = {
+        "type": "heatmap",
+        "z": seen,
+        "zmin": 0,
+        "zmax": 1,
+        "colorscale": SCALE,
+        "showscale": False,
+        "text": text,
+        "hovertemplate": f"{hover}<extra></extra>",
+        "xgap": thin,
+        "ygap": thin,
+    }
+    shapes = []
     for segment in segments[1:]:
         for line in (_across(segment.start - 0.5), _down(segment.start - 0.5)):
             shapes.append(line | {"line": {"color": EDGE, "width": 1.5}})
-    if query is not None:
-        box = {"x0": -0.5, "x1": seen.shape[1] - 0.5, "y0": query - 0.5, "y1": query + 0.5}
-        shapes.append({"type": "rect", **box, "line": {"color": MARK, "width": 1.5}})
-        arrow = {"text": "", "ax": 18, "ay": 0, "arrowhead": 2, "arrowwidth": 2.5, "arrowcolor": MARK}
-        arrows.append({"x": 1, "xref": "x domain", "y": query, "yref": "y", **arrow})
     ticks = {"ticks": "", "tickfont": {"size": 15}, "constrain": "domain", **PLAIN}
     if segments:
         ticks["tickvals"] = [(segment.start + segment.stop - 1) / 2 for segment in segments]
         ticks["ticktext"] = spans(segments)
     square = {"autorange": "reversed", "scaleanchor": "x", "constraintoward": "top"}
-    return go.Figure(
-        heat,
-        {
-            "xaxis": {"title": title("key: who is looked at"), **ticks},
-            "yaxis": {"title": title("query: who looks"), **square, **ticks},
-            "shapes": shapes,
-            "annotations": arrows,
-            "margin": {"l": 8, "r": 20, "t": 14, "b": 8},
-            "font": {"size": 15},
-            **CLEAR,
-        },
-    )
+    layout = {
+        "xaxis": {"title": title("key: who is looked at"), **ticks},
+        "yaxis": {"title": title("query: who looks"), **square, **ticks},
+        "shapes": shapes,
+        "margin": {"l": 8, "r": 20, "t": 14, "b": 8},
+        "font": {"size": 15},
+        **CLEAR,
+    }
+    return go.Figure(heat, layout if query is None else layout | marked(layout, query, seen.shape[1]))
+
+
+def marked(layout: Mapping, query: int, keys: int) -> dict:
+    """What the layout of a `matrix` of so many keys says where the row of a query has an outline and an arrow."""
+    box = {"x0": -0.5, "x1": keys - 0.5, "y0": query - 0.5, "y1": query + 0.5}
+    outline = {"type": "rect", **box, "line": {"color": MARK, "width": 1.5}}
+    arrow = {"text": "", "ax": 18, "ay": 0, "arrowhead": 2, "arrowwidth": 2.5, "arrowcolor": MARK}
+    place = {"x": 1, "xref": "x domain", "y": query, "yref": "y"}
+    return {"shapes": [*layout.get("shapes", ()), outline], "annotations": [{**place, **arrow}]}
 
 
 def _down(x: float, plot: str = "") -> dict:
@@ -130,30 +133,33 @@ def row(before, mask, weights, segments: Sequence[Segment], labels: Sequence[str
     The highest weight has its key's name, and lines part the segments, as in `matrix`.
     """
     before, mask, weights = map(as_array, (before, mask, weights))
-    keys = list(range(len(before)))
+    keys = np.arange(len(before))
     labels = list(labels or names(len(keys), segments, (), numbered=True))[: len(keys)]
     open_keys = mask == 0
     above = ("scores before the mask", "the mask: 0 where open, −∞ where closed", "attention weights after it")
     if open_keys.all():
         above = ("scores", "every key is open to this query", "attention weights")
-    colour = np.where(open_keys, VISIBLE, "rgba(122,132,148,0.6)")
+    colour = {"color": open_keys.astype(float), "cmin": 0, "cmax": 1, "colorscale": [[0, SHUT], [1, VISIBLE]]}
     hover = "%{customdata}: %{y:.3f}<extra></extra>"
-    named = {"x": keys, "customdata": labels, "hovertemplate": hover}
+    named = {"x": keys, "customdata": np.array(labels), "hovertemplate": hover}
     traces = [
-        go.Bar(y=before, marker={"color": colour}, xaxis="x", yaxis="y", **named),
-        go.Heatmap(
-            z=[open_keys.astype(float)],
-            x=keys,
-            zmin=0,
-            zmax=1,
-            colorscale=SCALE,
-            showscale=False,
-            text=[[f"{label}: {'0' if shown else '−∞'}" for label, shown in zip(labels, open_keys, strict=True)]],
-            hovertemplate="%{text}<extra></extra>",
-            xaxis="x2",
-            yaxis="y2",
-        ),
-        go.Bar(y=weights, marker={"color": stage_colour("attention")}, xaxis="x3", yaxis="y3", **named),
+        dict(type="bar", y=before, marker=colour, xaxis="x", yaxis="y", **named),
+        {
+            "type": "heatmap",
+            "z": [open_keys.astype(float)],
+            "x": keys,
+            "zmin": 0,
+            "zmax": 1,
+            "colorscale": SCALE,
+            "showscale": False,
+            "text": np.array(
+                [[f"{label}: {'0' if shown else '−∞'}" for label, shown in zip(labels, open_keys, strict=True)]]
+            ),
+            "hovertemplate": "%{text}<extra></extra>",
+            "xaxis": "x2",
+            "yaxis": "y2",
+        },
+        dict(type="bar", y=weights, marker={"color": stage_colour("attention")}, xaxis="x3", yaxis="y3", **named),
     ]
     third, second, first = bands(3, 0.11, [0.48, 0.1, 0.42])
     bare = {"domain": [0, 1], "ticks": "", **PLAIN}

@@ -96,7 +96,7 @@ def patches(image: Image.Image, rows: int, columns: int) -> str:
     pixels = np.asarray(image.convert("RGB"))
     high, wide = pixels.shape[0] // rows, pixels.shape[1] // columns
     numbered = rows * columns <= MOST_NUMBERED
-    zoom = max(1, 48 // max(high, wide))
+    zoom = max(1, 16 // max(high, wide))  # the screen enlarges it further, as it is: this much is for the gaps
     side_x, side_y = wide * zoom, high * zoom
     gap, head = max(2, side_x // 8), 2 * side_y // 5 if numbered else max(2, side_y // 8)
     pitch_x, pitch_y = side_x + gap, side_y + head

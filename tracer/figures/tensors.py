@@ -67,7 +67,8 @@ def heatmap(
     else:
         scale = {"colorscale": colours.SEQUENTIAL, "zmin": low, "zmax": high if high > low else low + 1}
     rows, columns = ([index * step for index in range(size)] for size, step in zip(cells.shape, box, strict=True))
-    heat = go.Heatmap(
+    heat = dict(
+        type="heatmap",
         z=cells,
         x=list(ticks) if ticks and box[1] == 1 else columns,
         y=rows,

@@ -26,7 +26,7 @@ MAX_WEBP = 16_000_000
 """Pixels of a WebP file, whose decoder holds four copies of 4 bytes each."""
 MAX_BUFFER = 200 * 10**6
 """Bytes that the decoder of JPEG may need for a picture whose parts are not stored one after the other."""
-LARGEST = 1024
+LARGEST = 960
 """Pixels of the longer side of a photo that was opened; a larger one is shrunk. Screens and models take less."""
 _STRIP = 1 << 20  # pixels that are converted at once
 
@@ -143,7 +143,7 @@ def _shrunk(image: Image.Image) -> Image.Image:
         image.draft(None, (-(-image.width // by), -(-image.height // by)))
         by = max(1, max(image.size) // LARGEST)
     if by == 1:
-        photo = _to_rgb(image)
+        photo = image if image.mode == "RGB" and max(image.size) > LARGEST else _to_rgb(image)
     else:
         image.load()
         width, height = image.size

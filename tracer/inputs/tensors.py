@@ -22,7 +22,7 @@ def photo_input(model: Model, image, text, given: dict[str, int], *, sample=samp
     from tracer.model import Inputs
 
     sizes, card = model.vocabulary.complete({**given, **model.sizes}), model.card or {}
-    photo = sample() if image is None else image.convert("RGB")
+    photo = sample() if image is None else image if image.mode == "RGB" else image.convert("RGB")
     cut, crop = centre_crop(photo, sizes["H"], sizes["W"], share=card.get("crop", 1.0))
     pixels = torch.from_numpy(to_array(cut, card.get("mean", MEAN), card.get("std", STD)))
     channels = pixels[torch.arange(sizes["C"]) % pixels.shape[0]]  # [C, H, W]

@@ -8,7 +8,7 @@ what it says of each word with the picture closed to the words in some blocks.
 
 from tracer.masks.alternatives import Said, said
 from tracer.masks.closing import Closed, closed
-from tracer.masks.influence import Moved, Streams, influence, streams
+from tracer.masks.influence import Moved, Streams, influence, streams, traced_streams
 from tracer.masks.kinds import causal, padded, prefix
 from tracer.masks.reading import Block, Row, Rows, attended, blocks, kind, reach, row, rows, visible
 
@@ -33,5 +33,6 @@ __all__ = [
     "rows",
     "said",
     "streams",
+    "traced_streams",
     "visible",
 ]

@@ -12,8 +12,11 @@ from tracer.recorder import record
 from tracer.steps import match
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from tracer.model import Inputs, Model
-    from tracer.record import Segment
+    from tracer.record import Segment, Trace
+    from tracer.steps import Line
 
 LARGE = 2**30
 """Bytes that a run may keep here, until the two streams that are compared are taken from it."""
@@ -108,17 +111,31 @@ def streams(model: Model, inputs: Inputs, *, part: str | None = None) -> Streams
 
     ValueError for a model whose steps don't say where its blocks begin and end, or one that is too large.
     """
-    part = next(iter(model.spec.parts)) if part is None else part
     with torch.no_grad():
         recording = record(model.net, tuple(inputs), inputs.named, cap=LARGE, attention=False)
     found = match(model.lines, recording.ops)
     places = {step.line.id: f"{step.op}.0" for step in found}
-    inside = [step.line for step in found if step.line.layer is not None and step.line.place]
+    ends = _ends(model, [step.line for step in found], places, recording.kept.get, part)
+    if ends is None:
+        raise ValueError(f"{model.name!r} at these sizes is too large for the influence proof: choose smaller ones")
+    return ends
+
+
+def traced_streams(model: Model, trace: Trace, *, part: str | None = None) -> Streams | None:
+    """The same out of a run of the model that is there already; None where it did not keep them."""
+    lines = {line.id: line for line in model.lines}
+    places = {step.id: step.value for step in trace.steps if step.value}
+    return _ends(model, [lines[step.id] for step in trace.steps], places, trace.values.get, part)
+
+
+def _ends(
+    model: Model, ran: Sequence[Line], places: Mapping[str, str], value: Callable, part: str | None
+) -> Streams | None:
+    part = next(iter(model.spec.parts)) if part is None else part
+    inside = [line for line in ran if line.layer is not None and line.place]
     blocks = [line for line in inside if part_of(line.place.module, (part,)) == part]
     if not blocks:
         raise ValueError(f"no step of {model.name!r} says where its blocks begin and end, so this proof has no place")
     first = next(tensor.key for tensor in tensors(blocks[0].equation) if tensor.key in places)
-    ends = tuple(recording.kept.get(places[id]) for id in (first, blocks[-1].id))
-    if any(stream is None for stream in ends):
-        raise ValueError(f"{model.name!r} at these sizes is too large for the influence proof: choose smaller ones")
-    return Streams(*ends)
+    ends = tuple(value(places[id]) for id in (first, blocks[-1].id))
+    return None if any(stream is None for stream in ends) else Streams(*ends)
