@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from tracer.quoting import quoted
+from tracer.recorder.calls import CallRecorder, Calls, above
 from tracer.recorder.capture import Attentions
 from tracer.recorder.higher import written_out
 from tracer.recorder.kept import Kept, Untouched
@@ -49,7 +50,8 @@ class Seen(NamedTuple):
 @dataclass
 class Recording:
     """What one run left: ops as seen, attentions, kept tensors, named inputs, output; where primitives were asked for,
-    `opened` has those of each op. `notes` are sentences on what of the run is not in it;
+    `opened` has those of each op, and where calls were, `calls` has those. `notes` are sentences on what of the run is
+    not in it;
     `opened_error` is the relative difference to a fast path that was opened."""
 
     ops: list[Seen] = field(default_factory=list)
@@ -61,6 +63,7 @@ class Recording:
     opened: list = field(default_factory=list)
     notes: tuple[str, ...] = ()
     opened_error: float | None = None
+    calls: Calls | None = None
 
     def own(self) -> None:
         """Makes the tensors of the output its own."""
@@ -68,12 +71,20 @@ class Recording:
 
 
 def record(
-    module: torch.nn.Module, args=(), kwargs=None, *, cap: int = 0, attention: bool = True, primitives: bool = False
+    module: torch.nn.Module,
+    args=(),
+    kwargs=None,
+    *,
+    cap: int = 0,
+    attention: bool = True,
+    primitives: bool = False,
+    calls: bool = False,
 ) -> Recording:
     """Runs `module(*args, **kwargs)` in the caller's grad mode and records every op.
 
     `cap` bounds the bytes kept of ordinary values; queries, keys and masks are kept besides. `primitives` also opens
-    every op into what PyTorch makes it of. The module, what it is given, the RNG and the process are as before
+    every op into what PyTorch makes it of; `calls` records the composite ops above them, and the calls of modules. The
+    module, what it is given, the RNG and the process are as before
     afterwards. An error of the forward is raised as it is, with the recording so far as its attribute `recording` and a
     note that says how far the run got. ValueError for parameters that have no shape yet.
     """
@@ -102,18 +113,27 @@ def record(
         if attention:
             recording.attentions = Attentions(recording.ops, recording.kept, recording.inputs)
             stack.callback(recording.attentions.over)
-        calls = stack.enter_context(CallMode())
+        names = stack.enter_context(CallMode())
         untouched = Untouched(theirs, recording.kept)
         stack.callback(untouched.restore)
         stack.callback(recording.own)  # before anything that the output may share memory with is put back
-        observer = _observer(recording, makers, modules, calls, untouched, cap > 0)
+        observer = _observer(recording, makers, modules, names, untouched, cap > 0)
         if primitives:
             from tracer.recorder.primitives import opening
 
             observer = opening(observer, recording)
+        asked = None
+        if calls:
+            asked = CallRecorder(recording, _by_key(module, inputs), modules)
+            recording.calls, observer = asked.calls, asked.observer(observer)
+            modules.told = asked
+            stack.callback(asked.over)
+            stack.enter_context(above())
         stack.enter_context(observed(observer))
         try:
             recording.output = module(*args, **kwargs)
+            if asked:
+                asked.returned(recording.output)
         except Exception as error:
             error.recording = recording
             error.add_note(_how_far(recording))
@@ -121,6 +141,12 @@ def record(
         finally:
             recording.notes = tuple(_missing(modules.threads))
     return recording
+
+
+def _by_key(module: torch.nn.Module, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What the run is given, by the keys of equations: inputs, parameters and buffers."""
+    given = dict(module.named_parameters()) | dict(module.named_buffers())
+    return {f"parameter {name}": tensor for name, tensor in given.items()} | inputs
 
 
 def _observer(recording, makers, modules, calls, untouched, keeping):

@@ -23,7 +23,7 @@ def active() -> ModuleStack | None:
 
 class ModuleStack:
     """The modules that run now, the innermost last: (module, path, how often it was called before); `threads`
-    says that the forward started one, or handed work to one."""
+    says that the forward started one, or handed work to one. `told` is told of each call, where there is one."""
 
     def __init__(self, root: nn.Module):
         self._paths: dict[int, list[str]] = {}
@@ -31,6 +31,7 @@ class ModuleStack:
             self._paths.setdefault(id(module), []).append(path)
         self._calls: dict[str, int] = {}
         self.threads = False
+        self.told = None
         self.stack: list[tuple[nn.Module | None, str, int]] = [(None, "", 0)]
 
     def enter(self, module: nn.Module) -> None:
@@ -56,11 +57,15 @@ def _enter(module, args):
     stack = active()
     if stack is not None:
         stack.enter(module)
+        if stack.told is not None:
+            stack.told.entered(type(module).__name__, args)
 
 
 def _leave(module, args, output):
     stack = active()
     if stack is not None:
+        if stack.told is not None:
+            stack.told.left(output)
         stack.leave(module)
 
 

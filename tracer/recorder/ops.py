@@ -13,7 +13,8 @@ LAYOUT = frozenset(
     narrow split split_with_sizes chunk unbind unflatten flatten clone contiguous detach alias lift_fresh lift
     _to_copy to empty empty_like new_empty empty_strided as_strided unfold view_as movedim diagonal unsafe_split
     unsafe_chunk _local_scalar_dense is_nonzero scalar_tensor resize_ set_ detach_ copy copy_ _conj
-    lift_fresh_copy arange zeros ones full eye unsqueeze_ squeeze_ transpose_ t_""".split()
+    lift_fresh_copy arange zeros ones full eye unsqueeze_ squeeze_ transpose_ t_ zeros_like ones_like
+    full_like new_zeros new_ones new_full""".split()
 )
 """Ops that lay data out anew, or make constants out of nothing: they compute nothing from the data."""
 
