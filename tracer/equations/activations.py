@@ -5,9 +5,10 @@ from __future__ import annotations
 from math import pi, sqrt
 
 from tracer.equations.node import Node
+from tracer.equations.ways import AlongLast, ByCell, Shares
 
 
-class _Function(Node):
+class _Function(ByCell, Node):
     word = ""
 
     def _latex(self, printer):
@@ -17,7 +18,7 @@ class _Function(Node):
         return shape
 
 
-class Softmax(_Function):
+class Softmax(Shares, AlongLast, _Function):
     """Row-wise `exp(s_ij) / Σ_k exp(s_ik)` (Bridle 1990), with the row's maximum subtracted."""
 
     word = r"\operatorname{softmax}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sympy
 
+from tracer.equations.cells import Cells, aligned, listed, shape_of
 from tracer.equations.node import Node, ShapeError, broadcast
+from tracer.equations.ways import Layout, Multiplied, Picking, Summed, paired
 
 
 def beside(factors, printer) -> str:
@@ -17,7 +19,7 @@ def beside(factors, printer) -> str:
     return r"\,".join(texts)
 
 
-class Plus(Node):
+class Plus(Summed, Node):
     """`a + b`, element by element, broadcast from the last axis."""
 
     loose = True
@@ -50,8 +52,26 @@ class Product(Node):
     def run(self, size, left, right):
         return left @ right
 
+    def reads(self, size, cells, left, right):
+        left, right = shape_of(left), shape_of(right)
+        if cells.axes is None:
+            return Cells.none(left), Cells.none(right)
+        *lead, row, column = cells.axes
+        return (
+            Cells.of(left, (*aligned(lead, left[:-2]), row, None)),
+            Cells.of(right, (*aligned(lead, right[:-2]), None, column)),
+        )
 
-class Over(Node):
+    def terms(self, size, cell, left, right):
+        read = self.reads(size, Cells.one([i + 1 for i in cell], cell), left, right)
+        found = listed(read, (left, right))
+        half = len(found) // 2
+        return paired(
+            [((x.index, x.value), (y.index, y.value)) for x, y in zip(found[:half], found[half:], strict=True)]
+        )
+
+
+class Over(Summed, Node):
     r"""A tensor over a number made of sizes: `QKᵀ / √d_k`."""
 
     open = True
@@ -65,8 +85,11 @@ class Over(Node):
     def run(self, size, tensor):
         return tensor / float(size(self.args[1]))
 
+    def factors(self, size, number):
+        return [1 / float(size(self.args[1]))]
 
-class Transposed(Node):
+
+class Transposed(Layout, Node):
     """The last two axes exchanged."""
 
     def _latex(self, printer):
@@ -78,8 +101,11 @@ class Transposed(Node):
     def run(self, size, tensor):
         return tensor.transpose(-2, -1)
 
+    def pattern(self, size, shape):
+        return "... i j -> ... j i", {}
 
-class Row(Node):
+
+class Row(Picking, Node):
     """One token of the sequence: `Row(X, 0)` is the CLS token, without the sequence axis."""
 
     def __new__(cls, tensor, position):
@@ -94,8 +120,11 @@ class Row(Node):
     def run(self, size, tensor):
         return tensor[..., int(size(self.args[1])), :]
 
+    def places(self, size, shape):
+        return (*[slice(None)] * (len(shape) - 2), int(size(self.args[1])), slice(None))
 
-class Times(Node):
+
+class Times(Multiplied, Node):
     """`a ⊙ b`, element by element."""
 
     open = True

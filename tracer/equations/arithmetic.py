@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from tracer.equations.algebra import beside
 from tracer.equations.call import _Call, _Held, decimal, tight, worded
+from tracer.equations.cells import plain
 from tracer.equations.node import broadcast
+from tracer.equations.ways import ByCell, Chosen, Summed
 
 
-class _Cellwise(_Held):
+class _Cellwise(ByCell, _Held):
     def infer(self, same, *shapes):
         return broadcast(same, *shapes)
 
 
-class Minus(_Cellwise):
+class Minus(Summed, _Cellwise):
     """`a - b`."""
 
     loose = True
@@ -24,8 +26,11 @@ class Minus(_Cellwise):
     def run(self, size, left, right):
         return left * 1 - right * 1  # bool tensors have no difference
 
+    def factors(self, size, *numbers):
+        return [1.0, -1.0]
 
-class Negative(_Cellwise):
+
+class Negative(Summed, _Cellwise):
     """`-x`."""
 
     loose = True
@@ -35,6 +40,9 @@ class Negative(_Cellwise):
 
     def run(self, size, x):
         return -x
+
+    def factors(self, size, *numbers):
+        return [-1.0]
 
 
 class Ratio(_Cellwise):
@@ -49,6 +57,10 @@ class Ratio(_Cellwise):
     def run(self, size, above, below):
         return above / below
 
+    def shares(self, size, above, below):
+        made = plain(above / below)
+        return [(made, plain(1 / below)), (made, None, False)]
+
 
 class Scaled(_Cellwise):
     """A number times a tensor: `Scaled(Scalar(2), X)`."""
@@ -60,6 +72,10 @@ class Scaled(_Cellwise):
 
     def run(self, size, factor, x):
         return factor * x
+
+    def shares(self, size, factor, x):
+        made = plain(factor * x)
+        return [(made, plain(x), False), (made, plain(factor))]
 
 
 class Power(_Cellwise):
@@ -88,7 +104,7 @@ class Remainder(_Cellwise):
         return left - right * (left / right).floor()
 
 
-class _Extreme(_Call):
+class _Extreme(Chosen, _Call):
     pass
 
 
@@ -102,6 +118,9 @@ class Least(_Extreme):
 
         return torch.where(left < right, left, right)
 
+    def which(self, left, right):
+        return 0 if left < right else 1
+
 
 class Greatest(_Extreme):
     """The larger of two numbers."""
@@ -113,8 +132,11 @@ class Greatest(_Extreme):
 
         return torch.where(left > right, left, right)
 
+    def which(self, left, right):
+        return 0 if left > right else 1
 
-class ArcTangent2(_Call):
+
+class ArcTangent2(ByCell, _Call):
     """The angle of the point (x, y), `ArcTangent2(y, x)`."""
 
     word = r"\operatorname{atan2}"
@@ -137,6 +159,10 @@ class Between(_Cellwise):
 
     def run(self, size, start, end, share):
         return start + share * (end - start)
+
+    def shares(self, size, start, end, share):
+        first, last, t = map(plain, (start, end, share))
+        return [(first * (1 - t), 1 - t), (last * t, t), (last * t, None, False)]
 
 
 class Finite(_Held):

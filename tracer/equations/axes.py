@@ -1,10 +1,12 @@
-"""Functions along named axes: sums, means, extremes, lengths, running sums, softmax along any axis."""
+"""Functions along named axes that become one number: sums, means, extremes, lengths."""
 
 from __future__ import annotations
 
 import sympy
 
 from tracer.equations.call import COMMA, _Call, decimal, written
+from tracer.equations.cells import Cells, changed, shape_of
+from tracer.equations.ways import OfAll, OneOf, weighed
 
 
 def along(labels, axes, printer) -> list[str]:
@@ -14,7 +16,7 @@ def along(labels, axes, printer) -> list[str]:
     return [rf"\text{{axis }}{axis}" for axis in axes]
 
 
-class _Reduced(_Call):
+class _Reduced(OfAll, _Call):
     """Some axes become one number: they go, or stay as axes of size 1, which is printed as `D → 1`."""
 
     fields = ("axes", "labels", "keep")
@@ -32,12 +34,21 @@ class _Reduced(_Call):
     def run(self, size, x):
         axes = self.get("axes")
         stay = [i for i in range(x.dim()) if i not in axes]
-        made = self.over(x.permute(*stay, *axes).reshape(*(x.shape[i] for i in stay), -1))
+        made = self.over(x.permute([*stay, *axes]).reshape(*(x.shape[i] for i in stay), -1))
         return made.reshape([1 if i in axes else n for i, n in enumerate(x.shape)]) if self.get("keep") else made
 
     def over(self, x):
         """What the last axis becomes."""
         raise NotImplementedError
+
+    def reads(self, size, cells, x):
+        shape = shape_of(x)
+        if cells.axes is None:
+            return (Cells.none(shape),)
+        axes, made = self.get("axes"), iter(cells.axes)
+        if self.get("keep"):
+            return (changed(cells, shape, dict.fromkeys(axes)),)
+        return (Cells.of(shape, (None if i in axes else next(made) for i in range(len(shape)))),)
 
 
 class Mean(_Reduced):
@@ -48,6 +59,9 @@ class Mean(_Reduced):
     def over(self, x):
         return x.sum(-1) / x.shape[-1]
 
+    def parts(self, cell, indices, numbers):
+        return weighed([1 / len(numbers)] * len(numbers), numbers)
+
 
 class Total(_Reduced):
     """The sum."""
@@ -56,6 +70,9 @@ class Total(_Reduced):
 
     def over(self, x):
         return x.sum(-1)
+
+    def parts(self, cell, indices, numbers):
+        return weighed([1.0] * len(numbers), numbers)
 
 
 class ProductOf(_Reduced):
@@ -70,7 +87,7 @@ class ProductOf(_Reduced):
         return made
 
 
-class Largest(_Reduced):
+class Largest(OneOf, _Reduced):
     """The largest number."""
 
     word = r"\max"
@@ -78,14 +95,20 @@ class Largest(_Reduced):
     def over(self, x):
         return x.sort(-1).values[..., -1]
 
+    def one(self, cell, numbers):
+        return max(numbers)
 
-class Smallest(_Reduced):
+
+class Smallest(OneOf, _Reduced):
     """The smallest number."""
 
     word = r"\min"
 
     def over(self, x):
         return x.sort(-1).values[..., 0]
+
+    def one(self, cell, numbers):
+        return min(numbers)
 
 
 class LogSumExp(_Reduced):
@@ -184,91 +207,3 @@ class Length(_Reduced):
         if p == 0:
             return (x != 0).double().sum(-1)
         return (x.abs() ** p).sum(-1) ** (1 / p)
-
-
-class _Scan(_Call):
-    """Along one axis, which stays as it is; nothing is said of the last axis."""
-
-    fields = ("axes", "labels")
-
-    def below(self, printer):
-        return along(self.get("labels"), self.get("axes") or (), printer)
-
-    def infer(self, same, shape):
-        return shape
-
-    def run(self, size, x):
-        if not x.dim():
-            return self.over(x[None])[0]
-        axis = self.get("axes")[0] if self.get("axes") else -1
-        return self.over(x.movedim(axis, -1)).movedim(-1, axis)
-
-    def over(self, x):
-        """What the last axis becomes."""
-        raise NotImplementedError
-
-
-class SoftmaxAlong(_Scan):
-    """`eˣ / Σ eˣ` along an axis that is not the last."""
-
-    word = r"\operatorname{softmax}"
-
-    def over(self, x):
-        powers = (x - x.amax(-1, keepdim=True)).exp()
-        return powers / powers.sum(-1, keepdim=True)
-
-
-class LogSoftmax(_Scan):
-    """`x - log Σ eˣ`."""
-
-    word = r"\log\operatorname{softmax}"
-
-    def over(self, x):
-        x = x - x.amax(-1, keepdim=True)
-        return x - x.exp().sum(-1, keepdim=True).log()
-
-
-class RunningSum(_Scan):
-    """The sum of all numbers up to each, itself too."""
-
-    word = r"\operatorname{cumsum}"
-
-    def over(self, x):
-        made, total = [], 0
-        for one in x.unbind(-1):
-            total = total + one * 1
-            made.append(total)
-        return self.stacked(made, x)
-
-    @staticmethod
-    def stacked(made, x):
-        import torch
-
-        return torch.stack(made, -1) if made else x
-
-
-class RunningProduct(RunningSum):
-    """The product of all numbers up to each, itself too."""
-
-    word = r"\operatorname{cumprod}"
-
-    def over(self, x):
-        made, total = [], 1
-        for one in x.unbind(-1):
-            total = total * one
-            made.append(total)
-        return self.stacked(made, x)
-
-
-class GLU(_Scan):
-    """`a ⊙ σ(b)` of the two halves of an axis (Dauphin et al. 2017)."""
-
-    word = r"\operatorname{GLU}"
-
-    def infer(self, same, shape):
-        axis = self.get("axes")[0] if self.get("axes") else len(shape) - 1
-        return tuple(sympy.cancel(n / 2) if i == axis else n for i, n in enumerate(shape))
-
-    def over(self, x):
-        half = x.shape[-1] // 2
-        return x[..., :half] / (1 + (-x[..., half:]).exp())

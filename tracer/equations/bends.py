@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tracer.equations.call import _Call, written
+from tracer.equations.cells import by_channel, shape_of, spread
 from tracer.equations.elementwise import _Of
+from tracer.equations.ways import ByCell
 
 
 class ReLU6(_Of):
@@ -120,7 +122,7 @@ class HardShrink(_Set):
         return x * (x.abs() > self.get("edge"))
 
 
-class PReLU(_Call):
+class PReLU(ByCell, _Call):
     """x where it is above 0, else x times a learned number, of each channel or of all (He et al. 2015)."""
 
     word = r"\operatorname{PReLU}"
@@ -132,3 +134,6 @@ class PReLU(_Call):
         if slopes.numel() > 1:
             slopes = slopes.reshape(-1, *(1,) * (x.dim() - 2))
         return x.clamp(min=0) + slopes * x.clamp(max=0)
+
+    def reads(self, size, cells, x, slopes):
+        return spread(cells, shape_of(x)), by_channel(cells, shape_of(slopes))

@@ -138,6 +138,17 @@ class Scalar(Node):
         return torch.tensor(int(value)) if whole else torch.tensor(value, dtype=torch.float64)
 
 
+def _single(value):
+    """The same in float32."""
+    import torch
+
+    if isinstance(value, dict):
+        return {name: _single(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_single(one) for one in value]
+    return value.float() if isinstance(value, torch.Tensor) and value.dtype == torch.float64 else value
+
+
 class Kernel(_Held):
     """What has no formula here: PyTorch's own op, by its name, on the operands and with its other arguments as they
     were. `Kernel.of(func, arguments, position, result)`; an equation that holds one proves less, and says so."""
@@ -174,6 +185,8 @@ class Kernel(_Held):
 
         space, name, overload = self.get("name").split(".")
         func = getattr(getattr(getattr(torch.ops, space), name), overload)
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise ValueError("its numbers are random, so it is not run a second time")
 
         def real(value):
             if isinstance(value, list):
@@ -185,7 +198,7 @@ class Kernel(_Held):
             if value["torch"] in ("float16", "bfloat16", "float32"):
                 return torch.float64
             found = getattr(torch, value["torch"], None)
-            return torch.device(value["torch"]) if found is None else found
+            return found if isinstance(found, (torch.dtype, torch.layout, torch.memory_format)) else None
 
         arguments = {name: real(value) for name, value in json.loads(self.get("arguments")).items()}
         positional = []
@@ -193,5 +206,9 @@ class Kernel(_Held):
             if argument.kwarg_only or argument.name not in arguments:
                 break
             positional.append(arguments.pop(argument.name))
-        made = func(*positional, **arguments)
+        try:
+            made = func(*positional, **arguments)
+        except RuntimeError:  # some kernels don't take float64
+            positional, arguments = (_single(value) for value in (positional, arguments))
+            made = func(*positional, **arguments)
         return made[self.get("position")] if isinstance(made, (tuple, list)) else made

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sympy
 
 from tracer.equations.call import _Call
+from tracer.equations.cells import Cells, shape_of
 from tracer.equations.node import broadcast
+from tracer.equations.ways import ByCell
 
 
 class Pairs(_Call):
@@ -18,6 +20,10 @@ class Pairs(_Call):
 
     def run(self, size, x):
         return x[..., 0] + 1j * x[..., 1]
+
+    def reads(self, size, cells, x):
+        shape = shape_of(x)
+        return (Cells.none(shape) if cells.axes is None else Cells.of(shape, (*cells.axes, None)),)
 
 
 class Parts(_Call):
@@ -33,8 +39,12 @@ class Parts(_Call):
 
         return torch.stack([x.real, x.imag], -1)
 
+    def reads(self, size, cells, x):
+        shape = shape_of(x)
+        return (Cells.none(shape) if cells.axes is None else Cells.of(shape, cells.axes[:-1]),)
 
-class Polar(_Call):
+
+class Polar(ByCell, _Call):
     """`r e^{iθ}`: the complex number of a length and an angle; `Polar(r, θ)`."""
 
     word = r"\operatorname{polar}"
@@ -46,7 +56,7 @@ class Polar(_Call):
         return length * angle.cos() + 1j * (length * angle.sin())
 
 
-class Real(_Call):
+class Real(ByCell, _Call):
     """The real part."""
 
     word = r"\operatorname{Re}"
@@ -58,7 +68,7 @@ class Real(_Call):
         return x.real if x.is_complex() else x
 
 
-class Imaginary(_Call):
+class Imaginary(ByCell, _Call):
     """The imaginary part."""
 
     word = r"\operatorname{Im}"
@@ -70,7 +80,7 @@ class Imaginary(_Call):
         return x.imag
 
 
-class Conjugate(_Call):
+class Conjugate(ByCell, _Call):
     """The complex number with the other sign of its imaginary part."""
 
     word = r"\operatorname{conj}"

@@ -7,6 +7,7 @@ from itertools import product
 import sympy
 
 from tracer.equations.call import COMMA, _Held, tight, written
+from tracer.equations.cells import Cells, Term, listed, plain, shape_of, windows
 from tracer.equations.node import ShapeError
 
 
@@ -37,12 +38,55 @@ class _Convolved(_Held):
     def batched(x, w):
         return x if x.dim() == w.dim() else x[None]
 
+    def spatial(self, made, sizes, kernel) -> list[tuple[list[int], list[int]]]:
+        """Along each axis of the picture: the places that are read, and the taps that read them."""
+        raise NotImplementedError
+
+    def channels(self, size, made, inputs, w) -> tuple:
+        """The channels of x that are read, and the places along the first two axes of w."""
+        raise NotImplementedError
+
+    def split(self, size, outputs: int, made) -> tuple[list[int], int]:
+        """The groups of these output channels, and how many of these channels a group has."""
+        groups = self.get("groups")
+        each = outputs // (groups if isinstance(groups, int) else int(size(groups)))
+        return sorted({k // each for k in made}), each
+
+    def reads(self, size, cells, x, w, *b):
+        x, w, *b = map(shape_of, (x, w, *b))
+        if cells.axes is None:
+            return tuple(map(Cells.none, (x, w, *b)))
+        made = cells.axes[1 - len(w)]
+        batch = cells.axes[: len(x) + 1 - len(w)]
+        channels, kernels = self.channels(size, made, x[1 - len(w)], w)
+        spatial = self.spatial(cells.axes[2 - len(w) :], x[2 - len(w) :], w[2:])
+        places, taps = zip(*spatial, strict=True)
+        return (
+            Cells.of(x, (*batch, channels, *places)),
+            Cells.of(w, (*kernels, *taps)),
+            *(Cells.of(shape, [made]) for shape in b),
+        )
+
+    def terms(self, size, cell, x, w, *b):
+        found = self.reads(size, Cells.one([i + 1 for i in cell], cell), x, w, *b)
+        kernel = w.dim() - 2
+        made, pairs = cell[-1 - kernel], []
+        for at in listed(found[:1], (x,)):
+            tap = self.tap(size, made, cell[-kernel:], at.index[-1 - kernel :], shape_of(x)[-1 - kernel], shape_of(w))
+            pairs.append((at, tap, plain(w[tap])))
+        return [
+            *(at._replace(share=at.value * weight, factor=weight) for at, _, weight in pairs),
+            *(Term(1, tap, weight, at.value * weight, at.value, False) for at, tap, weight in pairs),
+            *(term._replace(share=term.value, factor=1.0) for term in listed(found[2:], b, 2)),
+        ]
+
 
 class Convolution(_Convolved):
     """Each output cell is the sum of a window's numbers times a kernel's (Dumoulin and Visin 2016).
 
     `Convolution(x, w, b, stride=…, before=…, after=…, dilation=…, groups=…)`; w is `[K, C/groups, …]`, `before` and
-    `after` are how many zeros stand around x along each axis.
+    `after` are how many zeros stand around x along each axis. A stride may be a size: that of a kernel which cuts x
+    into patches, `[…, H]` to `[…, H/P]`.
     """
 
     fields = ("stride", "before", "after", "dilation", "groups")
@@ -65,7 +109,9 @@ class Convolution(_Convolved):
             raise ShapeError(f"kernels {w} in {self.get('groups')} groups don't fit {x}")
         made = []
         for size, kernel, s, p, q, d in zip(x[2 - len(w) :], w[2:], *map(self.get, self.fields[:4]), strict=True):
-            made.append(sympy.floor((size + p + q - d * (kernel - 1) - 1) / sympy.Integer(s)) + 1)
+            whole = not isinstance(s, int)  # it cuts the axis into pieces
+            length = (size + p + q - d * (kernel - 1) - 1) / sympy.sympify(s)
+            made.append(size / kernel if whole else sympy.floor(length) + 1)
         return (*x[: 1 - len(w)], w[0], *made)
 
     def run(self, size, x, w, b=None):
@@ -73,6 +119,7 @@ class Convolution(_Convolved):
 
         given, x = x, self.batched(x, w)
         stride, before, after, dilation = map(self.get, self.fields[:4])
+        stride = [one if isinstance(one, int) else int(size(one)) for one in stride]
         groups = self.get("groups")
         groups = groups if isinstance(groups, int) else int(size(groups))
         batch, channels, *sizes = x.shape
@@ -96,6 +143,21 @@ class Convolution(_Convolved):
         if b is not None:
             total = total + b.reshape(-1, *(1,) * len(kernel))
         return total if given.dim() == w.dim() else total[0]
+
+    def channels(self, size, made, inputs, w):
+        groups, _ = self.split(size, w[0], made)
+        return [g * w[1] + c for g in groups for c in range(w[1])], (made, None)
+
+    def spatial(self, made, sizes, kernel):
+        stride, before, _, dilation = map(self.get, self.fields[:4])
+        every = zip(made, sizes, kernel, stride, before, dilation, strict=True)
+        return [windows(o, lambda i, s=s, p=p: i * s - p, [d * t for t in range(k)], n) for o, n, k, s, p, d in every]
+
+    def tap(self, size, made, cell, place, inputs, w):
+        """The cell of w that stands over a number of x."""
+        stride, before, _, dilation = map(self.get, self.fields[:4])
+        every = zip(cell, place[1:], stride, before, dilation, strict=True)
+        return (made, place[0] % w[1], *((i - (o * s - p)) // d for o, i, s, p, d in every))
 
 
 class TransposedConvolution(_Convolved):
@@ -147,3 +209,25 @@ class TransposedConvolution(_Convolved):
         if b is not None:
             total = total + b.reshape(-1, *(1,) * len(kernel))
         return total if given.dim() == w.dim() else total[0]
+
+    def channels(self, size, made, inputs, w):
+        groups = self.get("groups")
+        groups = groups if isinstance(groups, int) else int(size(groups))
+        found, each = self.split(size, w[1] * groups, made)
+        channels = [g * (inputs // groups) + c for g in found for c in range(inputs // groups)]
+        return channels, (channels, [k % each for k in made])
+
+    def spatial(self, made, sizes, kernel):
+        stride, padding, _, dilation = map(self.get, self.fields[:4])
+        found = []
+        for cells, n, k, s, p, d in zip(made, sizes, kernel, stride, padding, dilation, strict=True):
+            pairs = [((o + p - d * t) // s, t) for o in cells for t in range(k) if (o + p - d * t) % s == 0]
+            pairs = [(i, t) for i, t in pairs if 0 <= i < n]
+            found.append(([i for i, _ in pairs], [t for _, t in pairs]))
+        return found
+
+    def tap(self, size, made, cell, place, inputs, w):
+        """The cell of w that spreads a number of x to here."""
+        stride, padding, _, dilation = map(self.get, self.fields[:4])
+        every = zip(cell, place[1:], stride, padding, dilation, strict=True)
+        return (place[0], made % w[1], *((o + p - i * s) // d for o, i, s, p, d in every))

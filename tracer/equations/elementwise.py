@@ -5,9 +5,10 @@ from __future__ import annotations
 from math import log
 
 from tracer.equations.call import _Call
+from tracer.equations.ways import ByCell
 
 
-class _Of(_Call):
+class _Of(ByCell, _Call):
     """A function of one operand, cell by cell."""
 
     def infer(self, same, shape):
@@ -141,12 +142,12 @@ class Round(_Of):
 
 
 class Truncated(_Of):
-    """Without what stands behind the point."""
+    """Without what stands behind the point; what is no number, or infinite, is the lowest whole number of 64 bits."""
 
     word = r"\operatorname{trunc}"
 
     def run(self, size, x):
-        return x.sign() * x.abs().floor()
+        return (x.sign() * x.abs().floor()).masked_fill(~x.isfinite(), -(2.0**63))
 
 
 class Sign(_Of):

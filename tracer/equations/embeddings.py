@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sympy
 
+from tracer.equations.cells import Cells, plain, said, shape_of
 from tracer.equations.node import Node, ShapeError, below
+from tracer.equations.ways import AlongLast, ByCell, Copied, Standardised
 
 
 class FirstOf(Node):
@@ -27,8 +29,12 @@ class FirstOf(Node):
         found = [row.index(wanted) if wanted in row else 0 for row in tokens.tolist()]
         return torch.tensor(found, dtype=tokens.dtype)
 
+    def reads(self, size, cells, tokens):
+        shape = shape_of(tokens)
+        return (Cells.none(shape) if cells.axes is None else Cells.of(shape, (*cells.axes, None)),)
 
-class RowsAt(Node):
+
+class RowsAt(Copied, Node):
     """One token of each sequence: `[K, T, D]` at places `[K]` is `[K, D]`."""
 
     def _latex(self, printer):
@@ -45,8 +51,16 @@ class RowsAt(Node):
 
         return torch.stack([row[place] for row, place in zip(tokens, places.tolist(), strict=True)])
 
+    def reads(self, size, cells, tokens, places):
+        shape, asked = shape_of(tokens), shape_of(places)
+        if cells.axes is None:
+            return Cells.none(shape), Cells.none(asked)
+        batch, width = cells.axes
+        where = Cells.of(asked, (batch,))
+        return Cells.of(shape, (batch, said(where, places, shape[1]), width)), where
 
-class UnitLength(Node):
+
+class UnitLength(Standardised, AlongLast, Node):
     """`x / ‖x‖₂`, each vector on its own."""
 
     def _latex(self, printer):
@@ -59,8 +73,11 @@ class UnitLength(Node):
     def run(self, size, x):
         return x / (x * x).sum(dim=-1, keepdim=True).sqrt()
 
+    def unit(self, x):
+        return x / (x * x).sum().sqrt()
 
-class ScaledBy(Node):
+
+class ScaledBy(ByCell, Node):
     """`e^τ X`: a tensor times the power of a learned number; `ScaledBy(τ, X)`."""
 
     def _latex(self, printer):
@@ -74,3 +91,7 @@ class ScaledBy(Node):
 
     def run(self, size, power, x):
         return power.exp() * x
+
+    def shares(self, size, power, x):
+        factor = plain(power.exp())
+        return [(factor * plain(x), None, False), (factor * plain(x), factor)]

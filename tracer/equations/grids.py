@@ -5,9 +5,10 @@ from __future__ import annotations
 import sympy
 
 from tracer.equations.node import Node, ShapeError
+from tracer.equations.ways import Layout, Picking
 
 
-class Unfold(Node):
+class Unfold(Layout, Node):
     """The unfold operator: `[B, C, H, W]` to `[B, N, CP²]`, patches in raster order, each flattened channels-first.
 
     `Unfold(image, P)` is what `torch.nn.functional.unfold` gives, transposed. It is printed with the order of a patch's
@@ -34,8 +35,12 @@ class Unfold(Node):
         side = int(size(self.args[1]))
         return unfold(image, side, stride=side).transpose(-2, -1)
 
+    def pattern(self, size, shape):
+        side = int(size(self.args[1]))
+        return "... c (n p) (m q) -> ... (n m) (c p q)", {"p": side, "q": side}
 
-class RowsFrom(Node):
+
+class RowsFrom(Picking, Node):
     """The rows of a sequence from row n on, counted from 0: `RowsFrom(X, n)` is `X[:, n:]`."""
 
     def __new__(cls, sequence, start):
@@ -50,8 +55,11 @@ class RowsFrom(Node):
     def run(self, size, sequence):
         return sequence[..., int(size(self.args[1])) :, :]
 
+    def places(self, size, shape):
+        return (*[slice(None)] * (len(shape) - 2), slice(int(size(self.args[1])), None), slice(None))
 
-class Grid(Node):
+
+class Grid(Layout, Node):
     """Tokens laid out in rows of the picture: `[B, N, D]` to `[B, n, m, D]` with N = n·m, in raster order."""
 
     def __new__(cls, tokens, rows, columns):
@@ -70,8 +78,11 @@ class Grid(Node):
     def run(self, size, tokens):
         return tokens.unflatten(-2, tuple(round(size(argument)) for argument in self.args[1:]))
 
+    def pattern(self, size, shape):
+        return "... (n m) d -> ... n m d", {"n": round(size(self.args[1]))}
 
-class Fold(Node):
+
+class Fold(Layout, Node):
     """The inverse of cutting to patches: `[B, H/P, W/P, P²K]`, each cell channels-last, to `[B, H, W, K]`."""
 
     def __new__(cls, cells, side):
@@ -94,3 +105,7 @@ class Fold(Node):
             for row in cells.unbind(-3)
         ]
         return torch.cat(rows, dim=-3)
+
+    def pattern(self, size, shape):
+        side = int(size(self.args[1]))
+        return "... n m (p q k) -> ... (n p) (m q) k", {"p": side, "q": side}

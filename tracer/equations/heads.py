@@ -5,9 +5,11 @@ from __future__ import annotations
 import sympy
 
 from tracer.equations.node import Node, ShapeError
+from tracer.equations.ways import Layout
+from tracer.notation import symbol
 
 
-class Heads(Node):
+class Heads(Layout, Node):
     """`[B, S, h·d_k]` to `[B, h, S, d_k]`: head i takes columns i·d_k to (i+1)·d_k."""
 
     def __new__(cls, tensor, heads):
@@ -24,15 +26,25 @@ class Heads(Node):
     def run(self, size, tensor):
         return tensor.unflatten(-1, (int(size(self.args[1])), -1)).transpose(-3, -2)
 
+    def pattern(self, size, shape):
+        return "... s (h d) -> ... h s d", {"h": int(size(self.args[1]))}
 
-class Joined(Node):
-    """`[B, h, S, d_k]` to `[B, S, h·d_k]`: the heads side by side."""
+
+class Joined(Layout, Node):
+    """`[B, h, S, d_k]` to `[B, S, h·d_k]`: the heads side by side, h of them or as many as `heads` says."""
+
+    def __new__(cls, tensor, heads="h"):
+        return super().__new__(cls, tensor, symbol(heads) if isinstance(heads, str) else sympy.sympify(heads))
 
     def _latex(self, printer):
-        return rf"\operatorname{{concat}}_{{h}}\left({printer._print(self.args[0])}\right)"
+        heads = printer._print(self.args[1])
+        return rf"\operatorname{{concat}}_{{{heads}}}\left({printer._print(self.args[0])}\right)"
 
     def infer(self, same, shape):
         return (*shape[:-3], shape[-2], shape[-3] * shape[-1])
 
     def run(self, size, tensor):
         return tensor.transpose(-3, -2).flatten(-2)
+
+    def pattern(self, size, shape):
+        return "... h s d -> ... s (h d)", {}

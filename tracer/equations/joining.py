@@ -6,10 +6,12 @@ import sympy
 
 from tracer.equations.axes import along
 from tracer.equations.call import _Call, _Held, decimal, written
+from tracer.equations.cells import Cells, changed, shape_of, spread, within
 from tracer.equations.node import ShapeError
+from tracer.equations.ways import Copied
 
 
-class Joint(_Held):
+class Joint(Copied, _Held):
     r"""Tensors of one rank one after the other along an axis: `[a , b]` along the last, `[a ; b]` along the one before
     it, and `[a ; b]_{\text{axis }1}` along any other, counted from 0. `Joint(*tensors, axis=1, rank=4)`."""
 
@@ -44,8 +46,19 @@ class Joint(_Held):
             start = stop
         return made
 
+    @property
+    def sources(self):
+        return len(self.operands)
 
-class Stack(_Call):
+    def reads(self, size, cells, *operands):
+        axis, found, start = self.get("axis"), [], 0
+        for shape in map(shape_of, operands):
+            found.append(Cells.none(shape) if cells.axes is None else within(cells, axis, start, shape[axis]))
+            start += shape[axis]
+        return tuple(Cells(shape_of(one), part.axes) for one, part in zip(operands, found, strict=True))
+
+
+class Stack(Copied, _Call):
     """Tensors of one shape along a new axis, counted from 0: `Stack(a, b, axis=0)`."""
 
     word = r"\operatorname{stack}"
@@ -69,8 +82,21 @@ class Stack(_Call):
             made[place] = tensor
         return made.movedim(0, self.get("axis"))
 
+    @property
+    def sources(self):
+        return len(self.operands)
 
-class Pad(_Call):
+    def reads(self, size, cells, *operands):
+        axis, shapes = self.get("axis"), [shape_of(operand) for operand in operands]
+        if cells.axes is None:
+            return tuple(map(Cells.none, shapes))
+        rest = (*cells.axes[:axis], *cells.axes[axis + 1 :])
+        return tuple(
+            Cells.of(shape, rest) if i in cells.axes[axis] else Cells.none(shape) for i, shape in enumerate(shapes)
+        )
+
+
+class Pad(Copied, _Call):
     """Numbers before and after the last axes: `pads` is (before, after) of the last, then of the one before it …;
     negative ones cut off. `mode`: None for `value`, "reflect", "replicate" or "circular"."""
 
@@ -104,8 +130,25 @@ class Pad(_Call):
             x = x if mode else torch.where(inside, x, self.get("value") or 0)
         return x
 
+    def reads(self, size, cells, x):
+        shape = shape_of(x)
+        if cells.axes is None:
+            return (Cells.none(shape),)
+        pads, mode, axes = self.get("pads"), self.get("mode"), {}
+        for i in range(len(pads) // 2):
+            axis, before = len(shape) - 1 - i, pads[2 * i]
+            n, places = shape[axis], [place - before for place in cells.axes[axis]]
+            if mode == "reflect":
+                places = [(n - 1) - abs(abs(place) - (n - 1)) for place in places]
+            elif mode == "circular":
+                places = [place % n for place in places]
+            elif mode:
+                places = [min(max(place, 0), n - 1) for place in places]
+            axes[axis] = [place for place in places if 0 <= place < n]
+        return (changed(cells, shape, axes),)
 
-class _Triangle(_Call):
+
+class _Triangle(Copied, _Call):
     fields = ("diagonal",)
 
     def below(self, printer):
@@ -119,6 +162,15 @@ class _Triangle(_Call):
 
         i, j = torch.arange(x.shape[-2])[:, None], torch.arange(x.shape[-1])
         return torch.where(self.stays(j - i - (self.get("diagonal") or 0)), x, 0)
+
+    def reads(self, size, cells, x):
+        shape, diagonal = shape_of(x), self.get("diagonal") or 0
+        if cells.axes is None:
+            return (Cells.none(shape),)
+        *_, rows, columns = cells.axes
+        i = [row for row in rows if any(self.stays(column - row - diagonal) for column in columns)]
+        j = [column for column in columns if any(self.stays(column - row - diagonal) for row in rows)]
+        return (changed(cells, shape, {len(shape) - 2: i, len(shape) - 1: j}),)
 
 
 class Lower(_Triangle):
@@ -139,7 +191,7 @@ class Upper(_Triangle):
         return over >= 0
 
 
-class Flipped(_Call):
+class Flipped(Copied, _Call):
     """Some axes read from the end."""
 
     word = r"\operatorname{flip}"
@@ -157,6 +209,12 @@ class Flipped(_Call):
         for axis in self.get("axes"):
             x = x.index_select(axis, torch.arange(x.shape[axis] - 1, -1, -1))
         return x
+
+    def reads(self, size, cells, x):
+        shape, axes = shape_of(x), self.get("axes")
+        if cells.axes is None:
+            return (Cells.none(shape),)
+        return (changed(cells, shape, {axis: [shape[axis] - 1 - i for i in cells.axes[axis]] for axis in axes}),)
 
 
 class Rolled(Flipped):
@@ -176,8 +234,17 @@ class Rolled(Flipped):
             x = x.index_select(axis, (torch.arange(n) - shift) % n)
         return x
 
+    def reads(self, size, cells, x):
+        shape = shape_of(x)
+        if cells.axes is None:
+            return (Cells.none(shape),)
+        axes = dict.fromkeys(self.get("axes"), 0)
+        for axis, shift in zip(self.get("axes"), self.get("shifts"), strict=True):
+            axes[axis] += shift
+        return (changed(cells, shape, {a: [(i - s) % shape[a] for i in cells.axes[a]] for a, s in axes.items()}),)
 
-class Full(_Call):
+
+class Full(Copied, _Call):
     """A number, or a tensor, for all cells of a shape that it broadcasts to: `Full(x, shape=(B, N))`."""
 
     word = r"\operatorname{full}"
@@ -191,3 +258,6 @@ class Full(_Call):
 
     def run(self, size, x):
         return x.expand([one if isinstance(one, int) else round(float(size(one))) for one in self.get("shape")])
+
+    def reads(self, size, cells, x):
+        return (spread(cells, shape_of(x)),)

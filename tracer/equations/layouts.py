@@ -7,7 +7,9 @@ from math import prod
 import sympy
 
 from tracer.equations.call import _Held, encoded, tight
+from tracer.equations.cells import Cells, moved, shape_of
 from tracer.equations.node import ShapeError
+from tracer.equations.ways import Copied
 
 
 def atoms(sizes, printer) -> list[str]:
@@ -20,7 +22,7 @@ def atoms(sizes, printer) -> list[str]:
     return [text + "'" * (texts[:i].count(text) if text != "1" else 0) for i, text in enumerate(texts)]
 
 
-class Rearranged(_Held):
+class Rearranged(Copied, _Held):
     r"""`{\mathbf{X}}_{[B\,S\,(h\,d_k) \to B\,h\,S\,d_k]}`.
 
     `Rearranged(x, sizes, left, right, repeated=())`: `sizes` are the atoms; `left[k]` are the atoms of input axis k,
@@ -55,7 +57,7 @@ class Rearranged(_Held):
     def run(self, size, x):
         import torch
 
-        counts = [round(float(size(one))) if one.free_symbols else int(one) for one in self.sizes]
+        counts = self.counts(size)
         left = [atom for axis in self.get("left") for atom in axis]
         right = [atom for axis in self.get("right") for atom in axis]
         x = x.reshape([counts[atom] for atom in left])
@@ -68,6 +70,13 @@ class Rearranged(_Held):
         x = x.permute([left.index(atom) for atom in right]) if right else x
         return torch.reshape(x, [prod(counts[atom] for atom in axis) for axis in self.get("right")])
 
+    def counts(self, size) -> list[int]:
+        """How long the atoms are."""
+        return [round(float(size(one))) if one.free_symbols else int(one) for one in self.sizes]
+
+    def reads(self, size, cells, x):
+        return (moved(cells, self.counts(size), self.get("left"), self.get("right")),)
+
 
 def _group(names, axis) -> str:
     return "(" + r"\,".join(names[atom] for atom in axis) + ")" if axis else "1"
@@ -78,7 +87,7 @@ def _plain(value):
     return tuple(map(_plain, value)) if isinstance(value, (tuple, list, sympy.Tuple)) else value
 
 
-class Axes(_Held):
+class Axes(Copied, _Held):
     r"""An operand with axes of size 1 that the rule of last axes would not give: `Axes(b, (K, 1, 1))` is printed
     `{\mathbf{b}}_{[K \to K\,1\,1]}`."""
 
@@ -104,3 +113,10 @@ class Axes(_Held):
 
     def run(self, size, x):
         return x.reshape([round(float(size(one))) if one.free_symbols else int(one) for one in self.args[1]])
+
+    def reads(self, size, cells, x):
+        shape = shape_of(x)
+        if cells.axes is None:
+            return (Cells.none(shape),)
+        kept = iter(axis for axis, one in zip(cells.axes, self.args[1], strict=True) if sympy.sympify(one) != 1)
+        return (Cells.of(shape, (range(1) if n == 1 else next(kept) for n in shape)),)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sympy
 
+from tracer.equations.cells import Cells, said, shape_of
 from tracer.equations.node import Node, ShapeError, below
+from tracer.equations.ways import Copied, Leading
 
 
-class Take(Node):
+class Take(Copied, Node):
     """Chosen tokens of each sequence: `X[π]`, `[B, N, D]` and numbers `[B, n]` to `[B, n, D]`."""
 
     def _latex(self, printer):
@@ -24,8 +26,16 @@ class Take(Node):
 
         return torch.stack([row[chosen] for row, chosen in zip(tokens, numbers, strict=True)])
 
+    def reads(self, size, cells, tokens, numbers):
+        shape, asked = shape_of(tokens), shape_of(numbers)
+        if cells.axes is None:
+            return Cells.none(shape), Cells.none(asked)
+        batch, rows, width = cells.axes
+        where = Cells.of(asked, (batch, rows))
+        return Cells.of(shape, (batch, said(where, numbers, shape[1]), width)), where
 
-class Repeat(Node):
+
+class Repeat(Leading, Node):
     """One vector as every token: `Repeat(x, B, N)` is `[B, N, D]`."""
 
     def __new__(cls, token, batch, count):
@@ -45,7 +55,7 @@ class Repeat(Node):
         return torch.stack([torch.stack([token] * count)] * batch)
 
 
-class Put(Node):
+class Put(Copied, Node):
     """Tokens at their places, others elsewhere: `Put(M, π, X)` has row i of X at place π_i, and M's rows else."""
 
     cells = "[j]"
@@ -62,6 +72,28 @@ class Put(Node):
 
     def run(self, size, others, numbers, tokens):
         made = others.clone()
-        for row, places, values in zip(made, numbers, tokens, strict=True):
-            row[places] = values
+        for i, (places, values) in enumerate(zip(numbers, tokens, strict=True)):
+            made[i, places] = values
         return made
+
+    sources = 3
+
+    def reads(self, size, cells, others, numbers, tokens):
+        """The numbers of a sequence's places are read as a whole: any of them may say the cell's."""
+        shapes = [shape_of(operand) for operand in (others, numbers, tokens)]
+        if cells.axes is None:
+            return tuple(map(Cells.none, shapes))
+        batch, rows, width = cells.axes
+        where = Cells.of(shapes[1], (batch, None))
+        if not hasattr(numbers, "tolist"):
+            return Cells.of(shapes[0], cells.axes), where, Cells.of(shapes[2], (batch, None, width))
+        placed = [numbers[b].tolist() for b in batch]
+        found = {i for row in placed for i, place in enumerate(row) if place in rows}
+        stays = [j for j in rows if any(j not in row for row in placed)]
+        return Cells.of(shapes[0], (batch, stays, width)), where, Cells.of(shapes[2], (batch, found, width))
+
+    def terms(self, size, cell, *tensors):
+        return [
+            term._replace(share=None, factor=None, counted=False) if term.operand == 1 else term
+            for term in super().terms(size, cell, *tensors)
+        ]

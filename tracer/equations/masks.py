@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sympy
 
+from tracer.equations.cells import Cells, shape_of, spread
 from tracer.equations.node import Node, ShapeError
+from tracer.equations.ways import Copied
 from tracer.notation import number
 
 
@@ -35,7 +37,7 @@ class CausalMask(Node):
         return torch.zeros(length, length, dtype=torch.float64).masked_fill(j > i, lowest)
 
 
-class Provided(Node):
+class Provided(Copied, Node):
     """A mask that the code takes only where a number it looked at is 1; without that nothing is known of it."""
 
     @property
@@ -53,6 +55,10 @@ class Provided(Node):
 
     def run(self, size, mask, condition):
         return mask if condition == 1 else mask * float("nan")
+
+    def reads(self, size, cells, mask, condition):
+        shape = shape_of(condition)
+        return spread(cells, shape_of(mask)), Cells.none(shape) if cells.axes is None else Cells.all(shape)
 
 
 class PrefixMask(Node):

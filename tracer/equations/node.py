@@ -1,8 +1,9 @@
 """What an equation is made of: sympy objects that print themselves, infer their shape, and run on tensors.
 
 A node is a sympy `Expr` whose arguments are nodes and sizes. Three methods say all about it: `_latex` (how it
-reads), `infer` (its shape, from those of its arguments) and `run` (its value, from theirs). sympy's own sums and
-products reorder their terms and accept shapes that don't fit; these nodes keep reading order and refuse them.
+reads), `infer` (its shape, from those of its arguments) and `run` (its value, from theirs). Two more follow its cells:
+`reads` (which of its operands' cells they are made of) and `terms` (what each of these contributes). sympy's own sums
+and products reorder their terms and accept shapes that don't fit; these nodes keep reading order and refuse them.
 Batch and head axes ride along in front of the last two.
 """
 
@@ -13,6 +14,7 @@ from functools import lru_cache
 import sympy
 from sympy.core.symbol import Str
 
+from tracer.equations.cells import Cells, Term, listed, shape_of
 from tracer.notation import SizePrinter
 
 
@@ -48,6 +50,20 @@ class Node(sympy.Expr):
 
     def run(self, size, *tensors):
         raise NotImplementedError
+
+    def reads(self, size, cells: Cells, *operands) -> tuple[Cells, ...]:
+        """Which cells of each operand these cells of the result are made of, never fewer than that.
+
+        `operands` are tensors, or shapes where the numbers don't matter or are not at hand. All of them, unless a node
+        knows better.
+        """
+        made = Cells.none if cells.axes is None else Cells.all
+        return tuple(made(shape_of(operand)) for operand in operands)
+
+    def terms(self, size, cell: tuple[int, ...], *tensors) -> list[Term]:
+        """The numbers that one cell is made of, and what each contributes: the cells that it reads, without shares,
+        unless a node knows better. TooMany where these are more than are listed."""
+        return listed(self.reads(size, Cells.one([i + 1 for i in cell], cell), *tensors), tensors)
 
     def inside(self, printer) -> str:
         """This node's LaTeX as a factor."""

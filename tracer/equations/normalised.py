@@ -9,7 +9,9 @@ import sympy
 
 from tracer.equations.axes import along
 from tracer.equations.call import _Held, decimal, tight
+from tracer.equations.cells import Cells, by_channel, changed, divided, joined, listed, shape_of, spread
 from tracer.equations.node import broadcast
+from tracer.equations.ways import Standardised
 
 
 def _affine(text: str, given: str | None, operands, printer) -> str:
@@ -52,6 +54,16 @@ class _Normed(_Held):
     def infer(self, same, x, *vectors):
         return x
 
+    @property
+    def weighted(self) -> bool:
+        return "weight" in (self.get("given") or "")
+
+    def last_axes(self, cells, x, vectors):
+        """What a norm over the last axes reads."""
+        shape = shape_of(x)
+        over = range(len(shape) - len(self.get("axes") or (1,)), len(shape))
+        return (changed(cells, shape, dict.fromkeys(over)), *(spread(cells, shape_of(vector)) for vector in vectors))
+
 
 class BatchNorm(_Normed):
     """`(x - μ) / √(σ² + ε) ⊙ γ + β` for each channel, with the running mean and variance (Ioffe and Szegedy 2015).
@@ -75,8 +87,29 @@ class BatchNorm(_Normed):
         mean, variance, *rest = (_by_channel(x, vector) for vector in vectors)
         return _applied((x - mean) / (variance + self.get("eps")).sqrt(), self.get("given"), rest)
 
+    def reads(self, size, cells, x, *vectors):
+        return spread(cells, shape_of(x)), *(by_channel(cells, shape_of(vector)) for vector in vectors)
 
-class _Statistics(_Normed):
+    def terms(self, size, cell, x, *vectors):
+        read = self.reads(size, Cells.one([i + 1 for i in cell], cell), x, *vectors)
+        at, mean, variance, *rest = listed(read, (x, *vectors))
+        scale = variance.value + self.get("eps")
+        if scale <= 0:  # a root of nothing: the run has no number there either
+            return [at, mean, variance, *rest]
+        unit = 1 / scale**0.5
+        gamma = rest[0].value if self.weighted else 1.0
+        factor, share = unit * gamma, (at.value - mean.value) * unit * gamma
+        found = [at._replace(share=at.value * factor, factor=factor)]
+        found += [
+            mean._replace(share=-mean.value * factor, factor=-factor),
+            variance._replace(share=share, counted=False),
+        ]
+        if self.weighted:
+            found.append(rest.pop(0)._replace(share=share, counted=False))
+        return found + [term._replace(share=term.value, factor=1.0) for term in rest]
+
+
+class _Statistics(Standardised, _Normed):
     """`(x - μ) / √(σ² + ε) ⊙ γ + β` with μ and the biased σ² of x itself."""
 
     def over(self, printer) -> str:
@@ -94,6 +127,9 @@ class _Statistics(_Normed):
         centred = x - x.mean(-1, keepdim=True)
         return centred / ((centred * centred).mean(-1, keepdim=True) + self.get("eps")).sqrt()
 
+    def unit(self, x):
+        return (x - x.mean()) / (x.var(correction=0) + self.get("eps")).sqrt()
+
 
 class GroupNorm(_Statistics):
     """Over groups of channels, of each input alone (Wu and He 2018). `GroupNorm(x, γ, β, eps=…, given=…, groups=…)`."""
@@ -110,6 +146,15 @@ class GroupNorm(_Statistics):
     def run(self, size, x, *vectors):
         made = self.normed(x.reshape(x.shape[0], self.get("groups"), -1)).reshape(x.shape)
         return _applied(made, self.get("given"), [_by_channel(x, vector) for vector in vectors])
+
+    def reads(self, size, cells, x, *vectors):
+        shape = shape_of(x)
+        if cells.axes is None:
+            return tuple(map(Cells.none, map(shape_of, (x, *vectors))))
+        counts = (self.get("groups"), shape[1] // self.get("groups"))
+        channels = joined([divided(cells.axes[1], counts)[0], range(counts[1])], counts)
+        rows = changed(cells, shape, {1: channels, **dict.fromkeys(range(2, len(shape)))})
+        return rows, *(by_channel(cells, shape_of(vector)) for vector in vectors)
 
 
 class ChannelNorm(_Statistics):
@@ -131,6 +176,11 @@ class ChannelNorm(_Statistics):
         made = centred / ((centred * centred).mean(axes, keepdim=True) + self.get("eps")).sqrt()
         return _applied(made, self.get("given"), [_by_channel(x, vector) for vector in vectors])
 
+    def reads(self, size, cells, x, *vectors):
+        shape = shape_of(x)
+        rows = changed(cells, shape, {axis % len(shape): None for axis in self.get("axes")})
+        return rows, *(by_channel(cells, shape_of(vector)) for vector in vectors)
+
 
 class LayerNormOver(_Statistics):
     """A layer norm over the last axes, with or without γ and β (Ba et al. 2016). `LayerNormOver(x, γ, β, eps=…,
@@ -148,8 +198,11 @@ class LayerNormOver(_Statistics):
         lead = x.shape[: -len(self.get("axes") or (1,))]
         return _applied(self.normed(x.reshape(*lead, -1)).reshape(x.shape), self.get("given"), vectors)
 
+    def reads(self, size, cells, x, *vectors):
+        return self.last_axes(cells, x, vectors)
 
-class RMSNormOver(_Normed):
+
+class RMSNormOver(Standardised, _Normed):
     """`x / √(mean x² + ε)` over the last axes (Zhang and Sennrich 2019). `RMSNormOver(x, γ, eps=…, given=…, axes=…,
     labels=…)`; axes are None where it is the last one."""
 
@@ -172,3 +225,9 @@ class RMSNormOver(_Normed):
             x / ((x * x).sum(axes, keepdim=True) / sympy.prod(x.shape[axis] for axis in axes) + self.get("eps")).sqrt()
         )
         return _applied(made, self.get("given"), vectors)
+
+    def reads(self, size, cells, x, *vectors):
+        return self.last_axes(cells, x, vectors)
+
+    def unit(self, x):
+        return x / ((x * x).mean() + self.get("eps")).sqrt()

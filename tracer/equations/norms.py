@@ -5,10 +5,11 @@ from __future__ import annotations
 import sympy
 
 from tracer.equations.node import Node, broadcast
+from tracer.equations.ways import AlongLast, Standardised
 from tracer.notation import number
 
 
-class LayerNorm(Node):
+class LayerNorm(Standardised, AlongLast, Node):
     """`(x - μ) / √(σ² + ε) ⊙ γ + β` over the last axis, with the biased variance (Ba et al. 2016, section 3).
 
     `LayerNorm(eps, x, gamma, beta)`; without β in models without biases.
@@ -33,8 +34,11 @@ class LayerNorm(Node):
         normed = centred / (variance + float(self.args[0])).sqrt() * gamma
         return normed + beta[0] if beta else normed
 
+    def unit(self, x):
+        return (x - x.mean()) / (x.var(correction=0) + float(self.args[0])).sqrt()
 
-class RMSNorm(Node):
+
+class RMSNorm(Standardised, AlongLast, Node):
     """`x / √(mean x² + ε) ⊙ γ` over the last axis (Zhang and Sennrich 2019, equation 4). `RMSNorm(eps, x, gamma)`."""
 
     loose = True
@@ -52,3 +56,6 @@ class RMSNorm(Node):
 
     def run(self, size, x, gamma):
         return x / ((x * x).mean(dim=-1, keepdim=True) + float(self.args[0])).sqrt() * gamma
+
+    def unit(self, x):
+        return x / ((x * x).mean() + float(self.args[0])).sqrt()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sympy
 
-from tracer.equations.axes import _Scan
 from tracer.equations.call import written
+from tracer.equations.scans import _Scan
+from tracer.equations.ways import OfAll, OneOf
 
 
-class Sorted(_Scan):
+class Sorted(OneOf, _Scan):
     """The numbers of each row in order; `down` has the largest first."""
 
     word = r"\operatorname{sort}"
@@ -28,6 +29,10 @@ class Sorted(_Scan):
         places = [sorted(range(len(row)), key=row.__getitem__, reverse=bool(self.get("down"))) for row in rows]
         return torch.tensor(places, dtype=torch.int64).reshape(x.shape)
 
+    def one(self, cell, numbers):
+        place = cell[self.axis_of(len(cell))] if cell else 0
+        return sorted(numbers, reverse=bool(self.get("down")))[place]
+
 
 class SortingOrder(Sorted):
     """Where the numbers of a row stand that come first, second …; from 0."""
@@ -36,6 +41,8 @@ class SortingOrder(Sorted):
 
     def over(self, x):
         return self.order(x)
+
+    terms = OfAll.terms
 
 
 class TopK(Sorted):
@@ -69,3 +76,5 @@ class ArgTopK(TopK):
 
     def over(self, x):
         return self.order(x)
+
+    terms = OfAll.terms

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sympy
 
 from tracer.equations.node import Node, ShapeError, below
+from tracer.equations.ways import Layout, Leading, Picking
 
 
-class Unrolled(Node):
+class Unrolled(Layout, Node):
     """The kernels of a strided convolution as the matrix that patches are multiplied by: `[D, C, P, P]` to
     `[CP², D]`, in the order of `Unfold`."""
 
@@ -22,8 +23,11 @@ class Unrolled(Node):
     def run(self, size, kernels):
         return kernels.flatten(1).T
 
+    def pattern(self, size, shape):
+        return "k c p q -> (c p q) k", {}
 
-class Columns(Node):
+
+class Columns(Picking, Node):
     """Columns from `start` up to `stop` of the last axis, counted from 0: the part Q of a packed `QKV`."""
 
     def __new__(cls, tensor, start, stop):
@@ -39,8 +43,11 @@ class Columns(Node):
     def run(self, size, tensor):
         return tensor[..., int(size(self.args[1])) : int(size(self.args[2]))]
 
+    def places(self, size, shape):
+        return (*[slice(None)] * (len(shape) - 1), slice(*(int(size(end)) for end in self.args[1:])))
 
-class Split(Node):
+
+class Split(Layout, Node):
     """The last axis cut into n equal parts, stacked in front: `[S, B, n·D]` to `[n, S, B, D]`."""
 
     def __new__(cls, tensor, parts):
@@ -55,8 +62,11 @@ class Split(Node):
     def run(self, size, tensor):
         return tensor.unflatten(-1, (int(size(self.args[1])), -1)).movedim(-2, 0)
 
+    def pattern(self, size, shape):
+        return "... (n d) -> n ... d", {"n": int(size(self.args[1]))}
 
-class Flattened(Node):
+
+class Flattened(Layout, Node):
     """The first two axes as one: `[S, B, D]` to `[S·B, D]`, the tokens of all inputs one under the other."""
 
     def _latex(self, printer):
@@ -68,8 +78,11 @@ class Flattened(Node):
     def run(self, size, tensor):
         return tensor.flatten(0, 1)
 
+    def pattern(self, size, shape):
+        return "a b ... -> (a b) ...", {}
 
-class Unflattened(Node):
+
+class Unflattened(Layout, Node):
     """The first axis as two, the first of them `length` long: `[S·B, D]` to `[S, B, D]`."""
 
     def __new__(cls, tensor, length):
@@ -85,8 +98,11 @@ class Unflattened(Node):
     def run(self, size, tensor):
         return tensor.unflatten(0, (int(size(self.args[1])), -1))
 
+    def pattern(self, size, shape):
+        return "(a b) ... -> a b ...", {"a": int(size(self.args[1]))}
 
-class Part(Node):
+
+class Part(Picking, Node):
     """One of the tensors stacked along the first axis, counted from 0: `Part(QKV, 0)` is `[S, B, D]`."""
 
     def __new__(cls, tensor, index):
@@ -101,8 +117,11 @@ class Part(Node):
     def run(self, size, tensor):
         return tensor[int(size(self.args[1]))]
 
+    def places(self, size, shape):
+        return (int(size(self.args[1])), *[slice(None)] * (len(shape) - 1))
 
-class Swapped(Node):
+
+class Swapped(Layout, Node):
     """The first two axes exchanged: `Swapped(X, B, S)` makes `[B, S, D]` to `[S, B, D]`, the layout inside
     `nn.MultiheadAttention`."""
 
@@ -121,8 +140,11 @@ class Swapped(Node):
     def run(self, size, tensor):
         return tensor.transpose(0, 1)
 
+    def pattern(self, size, shape):
+        return "a b ... -> b a ...", {}
 
-class Squeezed(Node):
+
+class Squeezed(Picking, Node):
     """A parameter without its axes of size 1 in front: `[1, 1, D]` to `[D]`."""
 
     def __new__(cls, tensor, axes):
@@ -139,8 +161,12 @@ class Squeezed(Node):
             tensor = tensor.squeeze(0)
         return tensor
 
+    def places(self, size, shape):
+        axes = int(self.args[1])
+        return (*[0] * axes, *[slice(None)] * (len(shape) - axes))
 
-class Stacked(Node):
+
+class Stacked(Leading, Node):
     """The same tensor for each of a batch: `Stacked(x, B, 1)` makes `[T, T]` to `[B, 1, T, T]`."""
 
     def __new__(cls, tensor, *sizes):

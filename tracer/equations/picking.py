@@ -6,8 +6,10 @@ import sympy
 
 from tracer.equations.axes import along
 from tracer.equations.call import _Call, _Held, encoded, tight, written
-from tracer.equations.node import ShapeError, broadcast
+from tracer.equations.cells import Cells, aligned, changed, said, shape_of
+from tracer.equations.node import Node, ShapeError, broadcast
 from tracer.equations.relations import condition, holds
+from tracer.equations.ways import Copied, Picking
 
 FULL = (None, None, None)
 
@@ -40,7 +42,7 @@ def _length(n, start, stop, step):
     return sympy.sympify(last - first) if step in (None, 1) else sympy.ceiling(sympy.sympify(last - first) / step)
 
 
-class Picked(_Held):
+class Picked(Picking, _Held):
     r"""Some cells of each axis: `Picked(X, ((None, None, None), 0, (a, b, None)))` is `X[:, 0, a:b]`.
 
     One entry for each axis: a place, which takes the axis away, or (start, stop, step), None where nothing is said.
@@ -65,10 +67,13 @@ class Picked(_Held):
         return tuple(n if entry == FULL else _length(n, *entry) for n, entry in picked if isinstance(entry, tuple))
 
     def run(self, size, x):
-        def place(entry):
-            return slice(*(_int(one, size) for one in entry)) if isinstance(entry, tuple) else _int(entry, size)
+        return x[tuple(self.places(size, x.shape))]
 
-        return x[tuple(map(place, self.entries))]
+    def places(self, size, shape):
+        return [
+            slice(*(_int(one, size) for one in entry)) if isinstance(entry, tuple) else _int(entry, size)
+            for entry in self.entries
+        ]
 
 
 class _Places(_Held):
@@ -99,7 +104,7 @@ class _Places(_Held):
         return tuple(found)
 
 
-class At(_Places):
+class At(Copied, _Places):
     """The cells at places that tensors say: `At(X, t, entries=(None, "t", None))` is `X[:, t]`; several tensors of
     places run together. `result` is the shape that is made, where masks choose."""
 
@@ -120,6 +125,36 @@ class At(_Places):
 
     def run(self, size, x, *places):
         return x[self.where(size, places)]
+
+    def terms(self, size, cell, x, *places):
+        copied = Copied if "m" not in self.get("entries") else Node
+        return copied.terms(self, size, cell, x, *places)
+
+    def reads(self, size, cells, x, *places):
+        """All of it where a mask chooses: the cells say nothing of where they were."""
+        entries = self.get("entries")
+        if cells.axes is None or "m" in entries:
+            return super().reads(size, cells, x, *places)
+        shape, asked = shape_of(x), [shape_of(place) for place in places]
+        said_by = [entry for entry in entries if entry is None or entry == "t" or isinstance(entry, tuple)]
+        kinds = [entry == "t" for entry in said_by]
+        first, count = kinds.index(True), sum(kinds)
+        rank = max(map(len, asked))
+        start = first if all(kinds[first : first + count]) else 0
+        run = cells.axes[start : start + rank]
+        rest = iter((*cells.axes[:start], *cells.axes[start + rank :]))
+        where = [Cells.of(n, aligned(run, n)) for n in asked]
+        found, numbers = [], iter(zip(where, places, strict=True))
+        for entry, n in zip(entries, shape, strict=True):
+            if entry == "t":
+                one, place = next(numbers)
+                found.append(said(one, place, n))
+            elif isinstance(entry, tuple):
+                begin, _, step = slice(*(_int(one, size) for one in entry)).indices(n)
+                found.append([begin + step * i for i in next(rest)])
+            else:
+                found.append(next(rest) if entry is None else (_int(entry, size) % n,))
+        return Cells.of(shape, found), *where
 
 
 class Replaced(_Places):
@@ -175,7 +210,7 @@ def _grid(index, axis: int):
     return tuple(places)
 
 
-class Gathered(_Along):
+class Gathered(Copied, _Along):
     """Cell by cell, the number of x at the place along one axis that an index says; `Gathered(x, index, …)`."""
 
     word = r"\operatorname{gather}"
@@ -187,6 +222,13 @@ class Gathered(_Along):
         if index.dim() == 0:
             return x[index.long()] if x.dim() else x
         return x[_grid(index, self.axis)]
+
+    def reads(self, size, cells, x, index):
+        shape, asked = shape_of(x), shape_of(index)
+        if cells.axes is None or not shape or not asked:
+            return super().reads(size, cells, x, index)
+        where = Cells.of(asked, cells.axes)
+        return changed(cells, shape, {self.axis: said(where, index, shape[self.axis])}), where
 
 
 class Scattered(_Along):
@@ -255,3 +297,7 @@ class OneHot(_Call):
         import torch
 
         return (x[..., None] == torch.arange(_int(self.get("classes"), size))).long()
+
+    def reads(self, size, cells, x):
+        shape = shape_of(x)
+        return (Cells.none(shape) if cells.axes is None else Cells.of(shape, cells.axes[:-1]),)

@@ -3,13 +3,16 @@ r"""Pooling, the mean or the largest number of each window: `\operatorname{maxpo
 from __future__ import annotations
 
 from itertools import product
+from math import prod
 
 import sympy
 
 from tracer.equations.call import _Call, written
+from tracer.equations.cells import Cells, shape_of, windows
+from tracer.equations.ways import OfAll, OneOf, weighed
 
 
-class _Pooled(_Call):
+class _Pooled(OfAll, _Call):
     """Windows of the last axes; `window`, `stride`, `padding` (and `dilation`) are tuples, one number for each axis.
 
     `up`: a last window that begins in the picture counts, though it ends outside.
@@ -63,8 +66,21 @@ class _Pooled(_Call):
     def pooled(self, taps, ends, counts):
         raise NotImplementedError
 
+    def reads(self, size, cells, x):
+        shape, window = shape_of(x), self.get("window")
+        if cells.axes is None:
+            return (Cells.none(shape),)
+        rank = len(window)
+        every = zip(
+            cells.axes[-rank:], shape[-rank:], window, *map(self.get, ("stride", "padding", "dilation")), strict=True
+        )
+        found = [
+            windows(o, lambda i, s=s, p=p: i * s - p, [d * t for t in range(k)], n)[0] for o, n, k, s, p, d in every
+        ]
+        return (Cells.of(shape, (*cells.axes[:-rank], *found)),)
 
-class MaxPool(_Pooled):
+
+class MaxPool(OneOf, _Pooled):
     """The largest number of each window."""
 
     word = r"\operatorname{maxpool}"
@@ -74,6 +90,9 @@ class MaxPool(_Pooled):
 
         made = [torch.where(inside, x, -float("inf")) for x, inside in taps]
         return torch.stack(made).amax(0)
+
+    def one(self, cell, numbers):
+        return max(numbers)
 
 
 class AveragePool(_Pooled):
@@ -104,8 +123,18 @@ class AveragePool(_Pooled):
             number = number * wide.reshape(-1, *(1,) * (len(counts) - 1 - axis))
         return total / number
 
+    def terms(self, size, cell, x):
+        found, rank = super().terms(size, cell, x), len(self.get("window"))
+        count = self.get("divisor") or len(found)
+        if not self.get("divisor") and not self.get("bare"):
+            fields = zip(cell[-rank:], x.shape[-rank:], *map(self.get, ("window", "stride", "padding")), strict=True)
+            count = prod(min(i * s - p + k, n + p) - (i * s - p) for i, n, k, s, p in fields)
+        factors = [1 / count] * len(found)
+        parts = weighed(factors, [term.value for term in found])
+        return [term._replace(**part) for term, part in zip(found, parts, strict=True)]
 
-class _Adaptive(_Call):
+
+class _Adaptive(OfAll, _Call):
     """As many windows as are asked for, from ⌊i n / m⌋ up to ⌈(i + 1) n / m⌉ along each axis; `sizes` are the m."""
 
     fields = ("sizes",)
@@ -129,6 +158,17 @@ class _Adaptive(_Call):
         n = x.shape[-1]
         return torch.stack([self.of(x[..., i * n // m : -(-(i + 1) * n // m)]) for i in range(m)], -1)
 
+    def reads(self, size, cells, x):
+        shape, rank = shape_of(x), len(self.get("sizes"))
+        if cells.axes is None:
+            return (Cells.none(shape),)
+        sizes = [one if isinstance(one, int) else int(size(one)) for one in self.get("sizes")]
+        found = [
+            {place for i in made for place in range(i * n // m, -(-(i + 1) * n // m))}
+            for made, n, m in zip(cells.axes[-rank:], shape[-rank:], sizes, strict=True)
+        ]
+        return (Cells.of(shape, (*cells.axes[:-rank], *found)),)
+
 
 class AdaptiveAverage(_Adaptive):
     """The mean of each window."""
@@ -138,11 +178,17 @@ class AdaptiveAverage(_Adaptive):
     def of(self, x):
         return x.sum(-1) / x.shape[-1]
 
+    def parts(self, cell, indices, numbers):
+        return weighed([1 / len(numbers)] * len(numbers), numbers)
 
-class AdaptiveMax(_Adaptive):
+
+class AdaptiveMax(OneOf, _Adaptive):
     """The largest number of each window."""
 
     word = r"\operatorname{maxpool}"
 
     def of(self, x):
         return x.amax(-1)
+
+    def one(self, cell, numbers):
+        return max(numbers)

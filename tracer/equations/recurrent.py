@@ -6,6 +6,7 @@ x is `[T, B, D]`; W `[n·H, D]` and U `[n·H, H]` hold the matrices of n gates o
 from __future__ import annotations
 
 from tracer.equations.call import _Call
+from tracer.equations.cells import Cells, shape_of
 from tracer.equations.node import ShapeError
 
 
@@ -30,6 +31,7 @@ class _Recurrent(_Call):
     def run(self, size, x, *rest):
         import torch
 
+        rest = [one.to(x.dtype) for one in rest]
         states, weights, made = rest[: self.states], rest[self.states :], []
         steps = list(x.unbind(0))
         for one in reversed(steps) if self.get("back") else steps:
@@ -42,6 +44,18 @@ class _Recurrent(_Call):
     @staticmethod
     def gates(x, h, w, u, b=0, d=0):
         return x @ w.T + b, h @ u.T + d
+
+    def reads(self, size, cells, x, *rest):
+        """A state is read at its place in the batch, x at all steps up to the cell's, and the weights as a whole."""
+        x, *shapes = map(shape_of, (x, *rest))
+        if cells.axes is None:
+            return tuple(map(Cells.none, (x, *shapes)))
+        batch, times = cells.axes[-2], None
+        if self.get("last") is None:
+            made = cells.axes[0]
+            times = range(made[0], x[0]) if self.get("back") else range(made[-1] + 1)
+        states = (Cells.of(shape, (*(None,) * (len(shape) - 2), batch, None)) for shape in shapes[: self.states])
+        return Cells.of(x, (times, batch, None)), *states, *map(Cells.all, shapes[self.states :])
 
 
 class LSTM(_Recurrent):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tracer.equations.call import _Held, tight
+from tracer.equations.cells import plain
 from tracer.equations.node import Node, broadcast
+from tracer.equations.ways import ByCell
 
 
 def holds(x):
@@ -16,7 +18,7 @@ def condition(node: Node, printer) -> str:
     return node.relation(printer) if isinstance(node, Compared) else f"{tight(node, printer)} = 1"
 
 
-class Compared(_Held):
+class Compared(ByCell, _Held):
     r"""`[a ≤ b]`; `Compared(a, b, sign=r"\le")`."""
 
     fields = ("sign",)
@@ -46,7 +48,7 @@ class Compared(_Held):
         return (left >= right).double()
 
 
-class _Logic(Node):
+class _Logic(ByCell, Node):
     loose = True
     sign = ""
 
@@ -84,7 +86,7 @@ class Either(_Logic):
         return (holds(left) ^ holds(right)).double()
 
 
-class Not(Node):
+class Not(ByCell, Node):
     """1 where the operand is 0, else 0."""
 
     open = True
@@ -99,7 +101,7 @@ class Not(Node):
         return (~holds(x)).double()
 
 
-class Where(Node):
+class Where(ByCell, Node):
     """a where a condition holds, b elsewhere: `Where(m, a, b)`."""
 
     def _latex(self, printer):
@@ -114,3 +116,8 @@ class Where(Node):
         import torch
 
         return torch.where(holds(said), then, other)
+
+    def shares(self, size, said, then, other):
+        chosen = bool(holds(said))
+        made = [(plain(x), 1.0) if chosen is first else (0.0, None) for x, first in ((then, True), (other, False))]
+        return [(None, None, False), *made]

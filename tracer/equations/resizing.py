@@ -2,9 +2,13 @@ r"""Pictures at another size: `\operatorname{resize}_{H \times W,\,\text{bilinea
 
 from __future__ import annotations
 
+from math import prod
+
 import sympy
 
 from tracer.equations.call import _Call, decimal, written
+from tracer.equations.cells import Cells, shape_of
+from tracer.equations.ways import weighed
 
 
 class Resized(_Call):
@@ -65,3 +69,30 @@ class Resized(_Call):
         near = (a + 2) * away**3 - (a + 3) * away**2 + 1
         far = a * (away**3 - 5 * away**2 + 8 * away - 4)
         return torch.where(away <= 1, near, far)
+
+    def along(self, size, shape):
+        """For each of the last axes how much its cells count in each that is made."""
+        sizes = [one if isinstance(one, int) else round(float(size(one))) for one in self.get("sizes")]
+        ratios = self.get("ratios") or [n / m for n, m in zip(shape[-len(sizes) :], sizes, strict=True)]
+        return [self.weights(n, m, r) for n, m, r in zip(shape[-len(sizes) :], sizes, ratios, strict=True)]
+
+    def reads(self, size, cells, x):
+        shape = shape_of(x)
+        if cells.axes is None:
+            return (Cells.none(shape),)
+        weights = self.along(size, shape)
+        found = [
+            (weight[:, list(made)] != 0).any(1).nonzero().flatten().tolist()
+            for made, weight in zip(cells.axes[-len(weights) :], weights, strict=True)
+        ]
+        return (Cells.of(shape, (*cells.axes[: -len(weights)], *found)),)
+
+    def terms(self, size, cell, x):
+        weights, found = self.along(size, shape_of(x)), super().terms(size, cell, x)
+        rank = len(weights)
+        factors = [
+            prod(float(w[i, o]) for w, i, o in zip(weights, term.index[-rank:], cell[-rank:], strict=True))
+            for term in found
+        ]
+        parts = weighed(factors, [term.value for term in found])
+        return [term._replace(**part) for term, part in zip(found, parts, strict=True)]

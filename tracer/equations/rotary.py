@@ -5,7 +5,9 @@ from __future__ import annotations
 import sympy
 
 from tracer.equations.call import tight
+from tracer.equations.cells import Cells, aligned, shape_of
 from tracer.equations.node import Node, ShapeError, broadcast
+from tracer.equations.ways import ByCell, Layout, paired
 
 
 class Angles(Node):
@@ -27,8 +29,18 @@ class Angles(Node):
         angles = places.double()[..., None] * frequencies
         return torch.cat([angles, angles], dim=-1)
 
+    def reads(self, size, cells, places, frequencies):
+        asked, shape = shape_of(places), shape_of(frequencies)
+        if cells.axes is None:
+            return Cells.none(asked), Cells.none(shape)
+        return Cells.of(asked, cells.axes[:-1]), Cells.of(shape, [{i % shape[0] for i in cells.axes[-1]}])
 
-class Cosine(Node):
+    def terms(self, size, cell, places, frequencies):
+        place, frequency = super().terms(size, cell, places, frequencies)
+        return paired([((place.index, place.value), (frequency.index, frequency.value))])
+
+
+class Cosine(ByCell, Node):
     """`cos x`, element by element."""
 
     def _latex(self, printer):
@@ -41,7 +53,7 @@ class Cosine(Node):
         return x.cos()
 
 
-class Sine(Node):
+class Sine(ByCell, Node):
     """`sin x`, element by element."""
 
     def _latex(self, printer):
@@ -73,8 +85,33 @@ class Rotated(Node):
         first, second = x.chunk(2, dim=-1)
         return x * cosine.unsqueeze(1) + torch.cat([-second, first], dim=-1) * sine.unsqueeze(1)
 
+    def reads(self, size, cells, x, cosine, sine):
+        shape, wide, tall = map(shape_of, (x, cosine, sine))
+        if cells.axes is None:
+            return Cells.none(shape), Cells.none(wide), Cells.none(tall)
+        half = shape[-1] // 2
+        both = {i % half + half * side for i in cells.axes[-1] for side in (0, 1)}
+        batch, _, rows, columns = cells.axes
+        angles = batch, rows, columns
+        return (
+            Cells.of(shape, (*cells.axes[:-1], both)),
+            Cells.of(wide, aligned(angles, wide)),
+            Cells.of(tall, aligned(angles, tall)),
+        )
 
-class Grouped(Node):
+    def terms(self, size, cell, x, cosine, sine):
+        first, second, cos, sin = super().terms(size, cell, x, cosine, sine)
+        own, other = (first, second) if first.index[-1] == cell[-1] else (second, first)
+        turn = -sin.value if own is first else sin.value
+        return [
+            own._replace(share=own.value * cos.value, factor=cos.value),
+            other._replace(share=other.value * turn, factor=turn),
+            cos._replace(share=own.value * cos.value, factor=own.value, counted=False),
+            sin._replace(share=other.value * turn, factor=other.value * turn / (sin.value or 1.0), counted=False),
+        ]
+
+
+class Grouped(Layout, Node):
     """Each head repeated for the queries that share it: `[B, h_kv, T, d_k]` to `[B, h, T, d_k]` (Ainslie et al. 2023).
 
     `Grouped(K, h)`.
@@ -91,3 +128,6 @@ class Grouped(Node):
 
     def run(self, size, tensor):
         return tensor.repeat_interleave(int(size(self.args[1])) // tensor.shape[-3], dim=-3)
+
+    def pattern(self, size, shape):
+        return "... k t d -> ... (k r) t d", {"r": int(size(self.args[1])) // shape[-3]}

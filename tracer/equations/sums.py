@@ -2,11 +2,15 @@ r"""Sums of products with named axes, as `einsum` says them: `\left[\sum_{k} A_{
 
 from __future__ import annotations
 
+from itertools import product
+
 import sympy
 
 from tracer.equations.algebra import Transposed, beside
 from tracer.equations.call import _Call, _Held, tight
+from tracer.equations.cells import Cells, limited, plain, shape_of
 from tracer.equations.node import Node, ShapeError
+from tracer.equations.ways import paired
 
 SPACE = r"\,"
 LETTERS = "ijklmnpqrstuv"
@@ -48,6 +52,36 @@ class Einsum(_Held):
 
         return torch.einsum(self.get("axes"), *(x.double() if x.dtype == torch.bool else x for x in tensors))
 
+    def reads(self, size, cells, *operands):
+        shapes = [shape_of(operand) for operand in operands]
+        if cells.axes is None:
+            return tuple(map(Cells.none, shapes))
+        given, made = self.parts
+        axes = dict(zip(made, cells.axes, strict=True))
+        return tuple(
+            Cells.of(
+                shape, (range(1) if n == 1 else axes.get(letter) for letter, n in zip(letters, shape, strict=True))
+            )
+            for letters, shape in zip(given, shapes, strict=True)
+        )
+
+    def terms(self, size, cell, *tensors):
+        given, made = self.parts
+        fixed = dict(zip(made, cell, strict=True))
+        rest = [one for one in dict.fromkeys("".join(given)) if one not in fixed]
+        counts: dict[str, int] = {}
+        for letters, x in zip(given, tensors, strict=True):
+            counts |= {one: n for one, n in zip(letters, x.shape, strict=True) if n > counts.get(one, 0)}
+        found = []
+        for place in limited(product(*(range(counts[one]) for one in rest))):
+            at = fixed | dict(zip(rest, place, strict=True))
+            where = [
+                tuple(0 if n == 1 else at[one] for one, n in zip(letters, x.shape, strict=True))
+                for letters, x in zip(given, tensors, strict=True)
+            ]
+            found.append([(index, plain(x[index])) for index, x in zip(where, tensors, strict=True)])
+        return paired(found)
+
 
 class Outer(Node):
     """`a bᵀ` of two vectors: each number of one times each of the other."""
@@ -63,6 +97,16 @@ class Outer(Node):
 
     def run(self, size, left, right):
         return left[:, None] * right
+
+    def reads(self, size, cells, left, right):
+        left, right = shape_of(left), shape_of(right)
+        if cells.axes is None:
+            return Cells.none(left), Cells.none(right)
+        return Cells.of(left, cells.axes[:1]), Cells.of(right, cells.axes[1:])
+
+    def terms(self, size, cell, left, right):
+        i, j = cell
+        return paired([(((i,), plain(left[i])), ((j,), plain(right[j])))])
 
 
 class RowProduct(Node):
@@ -82,6 +126,19 @@ class RowProduct(Node):
     def run(self, size, left, right):
         return (left[:, None] * right).sum(-2)
 
+    def reads(self, size, cells, left, right):
+        left, right = shape_of(left), shape_of(right)
+        if cells.axes is None:
+            return Cells.none(left), Cells.none(right)
+        return Cells.all(left), Cells.of(right, (*cells.axes[:-1], None, cells.axes[-1]))
+
+    def terms(self, size, cell, left, right):
+        found = super().terms(size, cell, left, right)
+        half = len(found) // 2
+        return paired(
+            [((x.index, x.value), (y.index, y.value)) for x, y in zip(found[:half], found[half:], strict=True)]
+        )
+
 
 class Dot(Node):
     """`⟨x, y⟩`: the sum over the last axis of two vectors, or of a matrix and a vector."""
@@ -99,6 +156,19 @@ class Dot(Node):
 
     def run(self, size, left, right):
         return (left * right).sum(-1)
+
+    def reads(self, size, cells, left, right):
+        left, right = shape_of(left), shape_of(right)
+        if cells.axes is None:
+            return Cells.none(left), Cells.none(right)
+        return Cells.of(left, (*cells.axes, None)), Cells.all(right)
+
+    def terms(self, size, cell, left, right):
+        found = super().terms(size, cell, left, right)
+        half = len(found) // 2
+        return paired(
+            [((x.index, x.value), (y.index, y.value)) for x, y in zip(found[:half], found[half:], strict=True)]
+        )
 
 
 class ByGroups(_Call):
@@ -120,3 +190,23 @@ class ByGroups(_Call):
             made[start:end] = x[start:end] @ matrix
             start = end
         return made
+
+    def reads(self, size, cells, x, w, ends):
+        x, w, count = shape_of(x), shape_of(w), shape_of(ends)
+        if cells.axes is None:
+            return tuple(map(Cells.none, (x, w, count)))
+        rows, columns = cells.axes
+        last = None
+        if hasattr(ends, "tolist"):
+            after = [sum(end <= row for end in ends.tolist()) for row in rows]
+            last = {expert for expert in after if expert < w[0]}
+            rows = [row for row, expert in zip(rows, after, strict=True) if expert < w[0]]
+        return Cells.of(x, (rows, None)), Cells.of(w, (last, None, columns)), Cells.all(count)
+
+    def terms(self, size, cell, x, w, ends):
+        found = super().terms(size, cell, x, w, ends)
+        pairs = [[(term.index, term.value) for term in found if term.operand == i] for i in (0, 1)]
+        return [
+            *paired(zip(*pairs, strict=True)),
+            *(term._replace(counted=False) for term in found if term.operand == 2),
+        ]

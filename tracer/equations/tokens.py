@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sympy
 
+from tracer.equations.cells import Cells, aligned, said, shape_of, within
 from tracer.equations.node import Node, ShapeError, broadcast
+from tracer.equations.ways import Copied, Layout, Picking
 
 
-class Patches(Node):
+class Patches(Layout, Node):
     """The unfold operator: `[B, C, H, W]` to `[B, N, P²C]`, patches in raster order, each flattened channels-last.
 
     It is printed with the order of a patch's numbers, hwc: row, column, channel.
@@ -34,8 +36,12 @@ class Patches(Node):
         rows = image.unfold(-2, side, side).unfold(-2, side, side)  # [B, C, H/P, W/P, P, P]
         return rows.movedim(-5, -1).flatten(-3).flatten(-3, -2)
 
+    def pattern(self, size, shape):
+        side = int(size(self.args[1]))
+        return "... c (n p) (m q) -> ... (n m) (p q c)", {"p": side, "q": side}
 
-class Lookup(Node):
+
+class Lookup(Copied, Node):
     """Rows of a matrix by their numbers: `E[t]`, `[V, D]` and `[B, T]` to `[B, T, D]`."""
 
     def _latex(self, printer):
@@ -48,8 +54,15 @@ class Lookup(Node):
     def run(self, size, matrix, numbers):
         return matrix[numbers]
 
+    def reads(self, size, cells, matrix, numbers):
+        shape, asked = shape_of(matrix), shape_of(numbers)
+        if cells.axes is None:
+            return Cells.none(shape), Cells.none(asked)
+        where = Cells.of(asked, cells.axes[:-1])
+        return Cells.of(shape, (said(where, numbers, shape[0]), cells.axes[-1])), where
 
-class Rows(Node):
+
+class Rows(Picking, Node):
     """The first rows of a longer table: `Rows(P, T)` is `P[:T]`."""
 
     def __new__(cls, table, count):
@@ -66,8 +79,11 @@ class Rows(Node):
     def run(self, size, table):
         return table[..., : int(size(self.args[1])), :]
 
+    def places(self, size, shape):
+        return (*[slice(None)] * (len(shape) - 2), slice(0, int(size(self.args[1]))), slice(None))
 
-class Concat(Node):
+
+class Concat(Copied, Node):
     """Two sequences, one after the other: `[B, n, D]` and `[B, m, D]` to `[B, n+m, D]`; a vector is one token."""
 
     def _latex(self, printer):
@@ -85,3 +101,17 @@ class Concat(Node):
         tensors = [tensor if tensor.dim() > 1 else tensor[None] for tensor in tensors]
         lead = torch.broadcast_shapes(*(tensor.shape[:-2] for tensor in tensors))
         return torch.cat([tensor.expand(*lead, *tensor.shape[-2:]) for tensor in tensors], dim=-2)
+
+    sources = 2
+
+    def reads(self, size, cells, *operands):
+        found, start = [], 0
+        for shape in map(shape_of, operands):
+            wide = shape if len(shape) > 1 else (1, *shape)
+            part = within(cells, len(cells.axes or wide) - 2, start, wide[-2])
+            start += wide[-2]
+            if part.axes is None:
+                found.append(Cells.none(shape))
+            else:
+                found.append(Cells.of(shape, aligned(part.axes, wide)[len(wide) - len(shape) :]))
+        return tuple(found)

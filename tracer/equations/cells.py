@@ -1,0 +1,280 @@
+"""Sets of cells of a tensor, axis by axis, and how they move through layouts; the numbers that one cell is made of.
+
+A set is the product of one set per axis: nothing here lists the cells of a tensor. What is no such product, such as a
+union of two cells on a diagonal, or the places `{(0, 1), (1, 0)}` of a row of joined heads, is widened to the smallest
+product that holds it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from math import prod
+from typing import NamedTuple
+
+Axis = range | tuple[int, ...]
+"""Places along one axis: a range, `range(n)` for all of it, or ascending numbers that are none."""
+
+
+class Term(NamedTuple):
+    """One number that a cell is made of: that at `index` of operand `operand`, from 0.
+
+    `share` is what it contributes to the cell; the shares of all terms that are `counted` add up to the cell. Those of
+    the other factor of a product, or of the rest of a softmax's row, are said but not counted. None: it has a part in
+    the cell, but which can't be said in one number. `factor` is share / value where the cell goes straight with it.
+    """
+
+    operand: int
+    index: tuple[int, ...]
+    value: float | complex
+    share: float | complex | None = None
+    factor: float | complex | None = None
+    counted: bool = True
+
+
+class TooMany(ValueError):
+    """More terms than are listed."""
+
+
+MOST = 2**16
+"""Terms of one cell that are listed at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Some cells of a tensor of this shape: those whose place along each axis is in `axes`; None for no cell."""
+
+    shape: tuple[int, ...]
+    axes: tuple[Axis, ...] | None
+
+    @classmethod
+    def of(cls, shape: Sequence[int], axes: Iterable[Iterable[int] | None]) -> Cells:
+        """`axes`: the places along each axis, in any order, None for all of them."""
+        shape = tuple(int(n) for n in shape)
+        found = tuple(range(n) if axis is None else tidy(axis) for axis, n in zip(axes, shape, strict=True))
+        return cls(shape, None if any(not len(axis) for axis in found) else found)
+
+    @classmethod
+    def all(cls, shape: Sequence[int]) -> Cells:
+        return cls.of(shape, [None] * len(shape))
+
+    @classmethod
+    def none(cls, shape: Sequence[int]) -> Cells:
+        return cls(tuple(int(n) for n in shape), None)
+
+    @classmethod
+    def one(cls, shape: Sequence[int], index: Sequence[int]) -> Cells:
+        return cls.of(shape, [(i,) for i in index])
+
+    @property
+    def count(self) -> int:
+        return 0 if self.axes is None else prod(map(len, self.axes))
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        """The indices of the cells, the last axis fastest."""
+        return iter(()) if self.axes is None else product(*self.axes)
+
+    def __contains__(self, index) -> bool:
+        return self.axes is not None and all(i in axis for i, axis in zip(index, self.axes, strict=True))
+
+    def __or__(self, other: Cells) -> Cells:
+        """The smallest product of sets along axes that holds both."""
+        if self.axes is None or other.axes is None:
+            return other if self.axes is None else self
+        return Cells.of(self.shape, ({*a, *b} for a, b in zip(self.axes, other.axes, strict=True)))
+
+    def taken(self, tensor):
+        """The numbers of a tensor in these cells, in its order, with an axis of its own for each axis."""
+        import torch
+
+        if self.axes is None:
+            return tensor.flatten()[:0]
+        for axis, places in enumerate(self.axes):
+            if len(places) < self.shape[axis]:
+                tensor = tensor.index_select(axis, torch.tensor(list(places)))
+        return tensor
+
+
+def tidy(places: Iterable[int]) -> Axis:
+    """Places along an axis as a range where they are one, else ascending."""
+    if isinstance(places, range) and places.step > 0:
+        return places
+    found = sorted(set(places))
+    step = found[1] - found[0] if len(found) > 1 else 1
+    whole = found and len(found) == (found[-1] - found[0]) // step + 1
+    whole = whole and all(b - a == step for a, b in pairwise(found))
+    return range(found[0], found[-1] + 1, step) if whole else tuple(found)
+
+
+def shape_of(operand) -> tuple[int, ...]:
+    """The shape of a tensor, or the shape that was given in its place."""
+    return tuple(int(n) for n in getattr(operand, "shape", operand))
+
+
+def spread(cells: Cells, shape: Sequence[int]) -> Cells:
+    """The cells of an operand of that shape that an element-wise operation reads, aligned at the last axis."""
+    if cells.axes is None:
+        return Cells.none(shape)
+    return Cells.of(shape, aligned(cells.axes, shape))
+
+
+def aligned(axes: Sequence[Axis], shape: Sequence[int]) -> list[Axis]:
+    """Places along the axes of an operand of that shape, from those of what it is broadcast to."""
+    axes = axes[len(axes) - len(shape) :]
+    return [range(1) if n == 1 else axis for axis, n in zip(axes, shape, strict=True)]
+
+
+def by_channel(cells: Cells, shape: Sequence[int]) -> Cells:
+    """The cells of a vector of that shape along the channels, the axis behind the batch; one number is of all."""
+    if cells.axes is None:
+        return Cells.none(shape)
+    return Cells.of(shape, [cells.axes[1] if shape[0] > 1 else None] if shape else [])
+
+
+def changed(cells: Cells, shape: Sequence[int], axes: dict[int, Iterable[int] | None]) -> Cells:
+    """The same cells in a tensor of that shape and rank, other places along some axes; None for all of these."""
+    if cells.axes is None:
+        return Cells.none(shape)
+    found: list = list(cells.axes)
+    for axis, places in axes.items():
+        found[axis] = places
+    return Cells.of(shape, found)
+
+
+def picked(cells: Cells, shape: Sequence[int], entries: Sequence[int | slice]) -> Cells:
+    """The cells of x that cells of `x[entries]` are, with one entry for each axis."""
+    if cells.axes is None:
+        return Cells.none(shape)
+    made, found = iter(cells.axes), []
+    for n, entry in zip(shape, entries, strict=True):
+        if isinstance(entry, slice):
+            start, _, step = entry.indices(n)
+            places = next(made)
+            if isinstance(places, range):
+                found.append(range(start + step * places.start, start + step * places.stop, step * places.step))
+            else:
+                found.append([start + step * i for i in places])
+        else:
+            found.append((entry % n,))
+    return Cells.of(shape, found)
+
+
+def divided(axis: Axis, counts: Sequence[int]) -> list[Axis]:
+    """The places along an axis, by those of the axes that it is made of, outer to inner."""
+    found, inner, whole = [], prod(counts), len(axis) == prod(counts)
+    for count in counts:
+        inner //= count
+        if whole or count == 1:
+            found.append(range(count))
+        elif isinstance(axis, range) and axis.step == 1:
+            first, last = axis.start // inner, axis[-1] // inner
+            found.append(range(count) if last - first + 1 >= count else tidy(i % count for i in range(first, last + 1)))
+        else:
+            found.append(tidy(i // inner % count for i in axis))
+    return found
+
+
+def joined(axes: Sequence[Axis], counts: Sequence[int]) -> Axis:
+    """The places along an axis that is made of these, outer to inner."""
+    made: Axis = range(1)
+    for axis, count in zip(axes, counts, strict=True):
+        if len(axis) == count and isinstance(made, range) and made.step == 1:
+            made = range(made.start * count, made.stop * count)
+        else:
+            made = tidy([i * count + j for i in made for j in axis])
+    return made
+
+
+def moved(cells: Cells, counts: Sequence[int], left, right) -> Cells:
+    """The cells that a layout read: `left[k]` and `right[k]` list the atoms of axis k before and after it, outer to
+    inner, and `counts` how long the atoms are. An atom of `right` alone is repeated, one of `left` alone is 1 long."""
+    shape = [prod(counts[atom] for atom in axis) for axis in left]
+    if cells.axes is None:
+        return Cells.none(shape)
+    found: dict[int, Axis] = {}
+    for axis, atoms in zip(cells.axes, right, strict=True):
+        found |= zip(atoms, divided(axis, [counts[atom] for atom in atoms]), strict=True)
+    whole = [[found.get(atom, range(counts[atom])) for atom in axis] for axis in left]
+    return Cells.of(shape, (joined(w, [counts[a] for a in axis]) for w, axis in zip(whole, left, strict=True)))
+
+
+def laid(cells: Cells, pattern: str, shape: Sequence[int], sizes: dict[str, int]) -> Cells:
+    """The cells of an x of that shape that a layout read: `laid(cells, "... s (h d) -> ... h s d", x.shape, {"h": 2})`.
+
+    `sizes` are those of the atoms that the shape does not tell.
+    """
+    sides = [re.findall(r"\([^)]*\)|\S+", side) for side in pattern.split("->")]
+    rest = [f"_{i}" for i in range(len(shape) - len(sides[0]) + 1)]
+    left, right = (
+        [
+            atoms
+            for token in side
+            for atoms in ([[one] for one in rest] if token == "..." else [token.strip("()").split()])
+        ]
+        for side in sides
+    )
+    sizes = dict(sizes)
+    for n, atoms in zip(shape, left, strict=True):
+        known = prod(sizes[atom] for atom in atoms if atom in sizes)
+        sizes |= {atom: n // known for atom in atoms if atom not in sizes}
+    names = list(sizes)
+
+    def numbered(side):
+        return [[names.index(atom) for atom in atoms] for atoms in side]
+
+    return moved(cells, [sizes[name] for name in names], numbered(left), numbered(right))
+
+
+def within(cells: Cells, axis: int, start: int, count: int) -> Cells:
+    """The cells that stand at `count` places from `start` on along an axis, counted from there."""
+    if cells.axes is None:
+        return cells
+    places = cells.axes[axis]
+    if isinstance(places, range) and places.step == 1:
+        inside = range(max(places.start - start, 0), min(places.stop - start, count))
+    else:
+        inside = [i - start for i in places if start <= i < start + count]
+    shape = (*cells.shape[:axis], count, *cells.shape[axis + 1 :])
+    return changed(cells, shape, {axis: inside})
+
+
+def windows(made: Axis, starts: Callable[[int], int], taps: Sequence[int], n: int) -> tuple[list[int], list[int]]:
+    """Along one axis of n places: those in the windows of these cells, `starts(cell) + tap` each, and which taps
+    fall on a place at all."""
+    found = [(start + tap, i) for start in map(starts, made) for i, tap in enumerate(taps) if 0 <= start + tap < n]
+    return sorted({place for place, _ in found}), sorted({i for _, i in found})
+
+
+def said(where: Cells, numbers, count: int) -> list[int] | None:
+    """The places along an axis of `count` that these cells of a tensor of numbers say; all where only its shape is
+    given."""
+    if not hasattr(numbers, "flatten"):
+        return None
+    return [int(i) % count for i in where.taken(numbers).flatten().tolist()]
+
+
+def plain(number) -> float | complex:
+    """A tensor of one number as a Python one."""
+    found = number.item() if hasattr(number, "item") else number
+    return found if isinstance(found, complex) else float(found)
+
+
+def limited(items: Iterable) -> Iterator:
+    """The items, one after the other. TooMany after `MOST`."""
+    for i, item in enumerate(items):
+        if i >= MOST:
+            raise TooMany(f"more than {MOST:,} cells are read")
+        yield item
+
+
+def listed(cells: Sequence[Cells], tensors, first: int = 0) -> list[Term]:
+    """A term without a share for each of these cells of each operand. TooMany for more than `MOST`."""
+    if sum(one.count for one in cells) > MOST:
+        raise TooMany(f"more than {MOST:,} cells are read")
+    return [
+        Term(operand, index, plain(value))
+        for operand, (one, tensor) in enumerate(zip(cells, tensors, strict=True), first)
+        for index, value in zip(one, one.taken(tensor).flatten().tolist(), strict=True)
+    ]

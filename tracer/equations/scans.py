@@ -1,0 +1,132 @@
+"""Functions along one axis that stays: running sums, softmax along any axis, gates."""
+
+from __future__ import annotations
+
+from math import exp
+
+import sympy
+
+from tracer.equations.axes import along
+from tracer.equations.call import _Call
+from tracer.equations.cells import Cells, changed, shape_of
+from tracer.equations.ways import OfAll, Shares, weighed
+
+
+class _Scan(OfAll, _Call):
+    """Along one axis, which stays as it is; nothing is said of the last axis."""
+
+    fields = ("axes", "labels")
+
+    def below(self, printer):
+        return along(self.get("labels"), self.get("axes") or (), printer)
+
+    def infer(self, same, shape):
+        return shape
+
+    def run(self, size, x):
+        if not x.dim():
+            return self.over(x[None])[0]
+        axis = self.get("axes")[0] if self.get("axes") else -1
+        return self.over(x.movedim(axis, -1)).movedim(-1, axis)
+
+    def over(self, x):
+        """What the last axis becomes."""
+        raise NotImplementedError
+
+    def axis_of(self, rank: int) -> int:
+        """The axis, from 0."""
+        return self.get("axes")[0] % rank if self.get("axes") else rank - 1
+
+    def places(self, made, n: int):
+        """The places along the axis, of n, that these are made of."""
+        return None
+
+    def reads(self, size, cells, x):
+        shape = shape_of(x)
+        if cells.axes is None or not shape:
+            return (cells,) if shape == cells.shape else (Cells.none(shape),)
+        axis = self.axis_of(len(shape))
+        return (changed(cells, shape, {axis: self.places(cells.axes[axis], shape[axis])}),)
+
+
+class SoftmaxAlong(Shares, _Scan):
+    """`eˣ / Σ eˣ` along an axis that is not the last."""
+
+    word = r"\operatorname{softmax}"
+
+    def over(self, x):
+        powers = (x - x.amax(-1, keepdim=True)).exp()
+        return powers / powers.sum(-1, keepdim=True)
+
+
+class LogSoftmax(_Scan):
+    """`x - log Σ eˣ`."""
+
+    word = r"\log\operatorname{softmax}"
+
+    def over(self, x):
+        x = x - x.amax(-1, keepdim=True)
+        return x - x.exp().sum(-1, keepdim=True).log()
+
+
+class RunningSum(_Scan):
+    """The sum of all numbers up to each, itself too."""
+
+    word = r"\operatorname{cumsum}"
+
+    def over(self, x):
+        made, total = [], 0
+        for one in x.unbind(-1):
+            total = total + one * 1
+            made.append(total)
+        return self.stacked(made, x)
+
+    @staticmethod
+    def stacked(made, x):
+        import torch
+
+        return torch.stack(made, -1) if made else x
+
+    def places(self, made, n):
+        return range(max(made) + 1)
+
+    def parts(self, cell, indices, numbers):
+        return weighed([1.0] * len(numbers), numbers)
+
+
+class RunningProduct(RunningSum):
+    """The product of all numbers up to each, itself too."""
+
+    word = r"\operatorname{cumprod}"
+
+    def over(self, x):
+        made, total = [], 1
+        for one in x.unbind(-1):
+            total = total * one
+            made.append(total)
+        return self.stacked(made, x)
+
+    def parts(self, cell, indices, numbers):
+        return [{} for _ in numbers]
+
+
+class GLU(_Scan):
+    """`a ⊙ σ(b)` of the two halves of an axis (Dauphin et al. 2017)."""
+
+    word = r"\operatorname{GLU}"
+
+    def infer(self, same, shape):
+        axis = self.get("axes")[0] if self.get("axes") else len(shape) - 1
+        return tuple(sympy.cancel(n / 2) if i == axis else n for i, n in enumerate(shape))
+
+    def over(self, x):
+        half = x.shape[-1] // 2
+        return x[..., :half] / (1 + (-x[..., half:]).exp())
+
+    def places(self, made, n):
+        return [*made, *(i + n // 2 for i in made)]
+
+    def parts(self, cell, indices, numbers):
+        gate = 1 / (1 + exp(min(-numbers[1], 700.0)))  # beyond that e is no float, and the gate is 0
+        share = numbers[0] * gate
+        return [{"share": share, "factor": gate}, {"share": share, "counted": False}]

@@ -1,0 +1,207 @@
+"""How a cell comes of its operands' cells: the rules that many nodes share, beside their `run`.
+
+A class takes one of these before its own base: `class Plus(Summed, Node)`. Each gives `Node.reads` and `Node.terms`.
+"""
+
+from __future__ import annotations
+
+from math import exp, inf, nan, prod
+
+from tracer.equations.cells import Cells, Term, changed, laid, listed, picked, plain, shape_of, spread
+
+
+class ByCell:
+    """Each cell comes of the operands' cells at its place, broadcast from the last axis.
+
+    The first operand is counted with all of the cell, and the others are said with it, unless `shares` knows better.
+    """
+
+    def reads(self, size, cells, *operands):
+        return tuple(spread(cells, shape_of(operand)) for operand in operands)
+
+    def terms(self, size, cell, *tensors):
+        places = [next(iter(one)) for one in _read(self, size, cell, tensors)]
+        numbers = [tensor[place] for tensor, place in zip(tensors, places, strict=True)]
+        shares = self.shares(size, *numbers)
+        return [
+            Term(i, place, plain(number), *share)
+            for i, (place, number, share) in enumerate(zip(places, numbers, shares, strict=True))
+        ]
+
+    def shares(self, size, *numbers) -> list[tuple]:
+        """(share, factor, counted) of each operand's number."""
+        made = plain(self.run(size, *numbers))
+        return [(made, None, i == 0) for i in range(len(numbers))]
+
+
+class Summed(ByCell):
+    """A sum, each operand's number times a factor that does not depend on it."""
+
+    def factors(self, size, *numbers) -> list[float]:
+        return [1.0] * len(numbers)
+
+    def shares(self, size, *numbers):
+        factors = self.factors(size, *numbers)
+        return [(f * plain(x), f) for f, x in zip(factors, numbers, strict=True)]
+
+
+class Multiplied(ByCell):
+    """A product of two: the first is counted, the second is said with the same share."""
+
+    def shares(self, size, left, right):
+        made = plain(self.run(size, left, right))
+        return [(made, plain(right)), (made, plain(left), False)]
+
+
+class Chosen(ByCell):
+    """One of the operands' numbers, whichever `which` says; the others have no share."""
+
+    def which(self, *numbers) -> int:
+        raise NotImplementedError
+
+    def shares(self, size, *numbers):
+        chosen = self.which(*numbers)
+        return [(plain(x), 1.0) if i == chosen else (0.0, None) for i, x in enumerate(numbers)]
+
+
+class Copied:
+    """Each cell is a copy of one number: of the first operand that it reads; what else it reads says which one."""
+
+    sources = 1
+    """How many operands numbers are copied from; those behind them say which."""
+
+    def terms(self, size, cell, *tensors):
+        found = listed(_read(self, size, cell, tensors), tensors)
+        return [
+            term._replace(share=term.value, factor=1.0) if term.operand < self.sources else term._replace(counted=False)
+            for term in found
+        ]
+
+
+class Layout(Copied):
+    """Cells laid out anew, as `pattern(size, shape)` says: the text of a pattern, and sizes of its atoms."""
+
+    def reads(self, size, cells, operand):
+        shape = shape_of(operand)
+        text, sizes = self.pattern(size, shape)
+        return (laid(cells, text, shape, sizes),)
+
+
+class Picking(Copied):
+    """Some cells of each axis: `places(size, shape)` has a place, which takes the axis away, or a slice for each."""
+
+    def reads(self, size, cells, operand):
+        shape = shape_of(operand)
+        return (picked(cells, shape, self.places(size, shape)),)
+
+
+class Leading(Copied):
+    """The operand again and again along new axes in front."""
+
+    def reads(self, size, cells, operand):
+        shape = shape_of(operand)
+        if cells.axes is None:
+            return (Cells.none(shape),)
+        return (Cells.of(shape, cells.axes[len(cells.axes) - len(shape) :]),)
+
+
+class AlongLast:
+    """Each row of the first operand as a whole; vectors behind it are read at the cell's place."""
+
+    def reads(self, size, cells, x, *vectors):
+        shape = shape_of(x)
+        rows = changed(spread(cells, shape), shape, {len(shape) - 1: None})
+        return (rows, *(spread(cells, shape_of(vector)) for vector in vectors))
+
+
+class Standardised:
+    """`unit ⊙ γ + β`, with `unit` made of all that is read of x: the number at the cell's own place counts with
+    `unit · γ`, and γ is said with the same share; the others of x have a part in μ and σ only, and a share of 0."""
+
+    weighted = True
+    """Whether the first of the vectors is γ; one without is β."""
+
+    def unit(self, x):
+        """All numbers of x, normalised together."""
+        raise NotImplementedError
+
+    def terms(self, size, cell, x, *vectors):
+        read, *places = _read(self, size, cell, (x, *vectors))
+        block = read.taken(x)
+        unit = plain(self.unit(block)[tuple(axis.index(i) for axis, i in zip(read.axes, cell, strict=True))])
+        numbers = [plain(one.taken(vector)) for one, vector in zip(places, vectors, strict=True)]
+        gamma = numbers[0] if numbers and self.weighted else 1.0
+        found = [
+            term._replace(share=unit * gamma if term.index == tuple(cell) else 0.0) for term in listed([read], [x])
+        ]
+        for operand, (one, number) in enumerate(zip(places, numbers, strict=True), 1):
+            share = (unit * gamma, unit, False) if self.weighted and operand == 1 else (number, 1.0)
+            found.append(Term(operand, next(iter(one)), number, *share))
+        return found
+
+
+class OfAll:
+    """A function of all numbers that are read of one operand. `parts(cell, indices, numbers)` says what is known of
+    their shares."""
+
+    def terms(self, size, cell, x):
+        found = listed(_read(self, size, cell, (x,)), (x,))
+        parts = self.parts(cell, [term.index for term in found], [term.value for term in found])
+        return [term._replace(**part) for term, part in zip(found, parts, strict=True)]
+
+    def parts(self, cell, indices, numbers) -> list[dict]:
+        return [{} for _ in numbers]
+
+
+class Shares(OfAll):
+    """The shares `eˣ / Σ eˣ` of a row, of which the cell is one."""
+
+    def parts(self, cell, indices, numbers):
+        largest = max(numbers)
+        powers = [exp(x - largest) if x > -inf else 0.0 for x in numbers]
+        total = sum(powers) or nan
+        own = tuple(cell)
+        return [{"share": p / total, "counted": i == own} for i, p in zip(indices, powers, strict=True)]
+
+
+class OneOf(OfAll):
+    """One of the numbers that are read, the first that is equal to it."""
+
+    def terms(self, size, cell, x):
+        found = super().terms(size, cell, x)
+        numbers = [term.value for term in found]
+        made = self.one(cell, numbers)
+        if made not in numbers or any(x != x for x in numbers):  # not a number among them: none can be singled out
+            return found
+        chosen = numbers.index(made)
+        return [
+            term._replace(share=made, factor=1.0) if i == chosen else term._replace(share=0.0)
+            for i, term in enumerate(found)
+        ]
+
+    def one(self, cell, numbers) -> float:
+        raise NotImplementedError
+
+
+def _read(node, size, cell, tensors) -> tuple[Cells, ...]:
+    """What one cell reads; how large its tensor is does not matter for that."""
+    return node.reads(size, Cells.one([i + 1 for i in cell], cell), *tensors)
+
+
+def weighed(factors, numbers) -> list[dict]:
+    """Shares where the cell is a sum of the numbers, each times its factor."""
+    return [{"share": f * x, "factor": f} for f, x in zip(factors, numbers, strict=True)]
+
+
+def paired(products) -> list[Term]:
+    """The terms of a sum of products, each given as an (index, number) of each operand, in their order: those of the
+    first operand are counted, the others are said with the same shares."""
+    shares: dict[tuple, float] = {}
+    factors, values = dict(shares), dict(shares)
+    for cells in products:
+        for operand, (index, value) in enumerate(cells):
+            key, rest = (operand, index), prod(other for i, (_, other) in enumerate(cells) if i != operand)
+            shares[key] = shares.get(key, 0) + value * rest
+            factors[key] = factors.get(key, 0) + rest
+            values[key] = value
+    return [Term(*key, values[key], share, factors[key], not key[0]) for key, share in sorted(shares.items())]
