@@ -41,7 +41,7 @@ def test_all_of_it_is_what_is_proven_at_once(model, trace):
     assert [(s.id, s.verdict, s.error, s.note) for s in proven.steps] == [
         (s.id, s.verdict, s.error, s.note) for s in model.trace().steps
     ]
-    assert proven.later is None and proven.prove() is proven
+    assert proven.prove() is proven
 
 
 def test_an_unknown_step_is_quoted(trace):

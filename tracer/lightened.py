@@ -24,4 +24,4 @@ def lightened(trace: Trace, cap: int) -> Trace:
         total += value.nbytes
         if total > cap:
             del kept[step.value]
-    return replace(trace, values=kept)
+    return replace(trace, values=kept, later=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import isnan
@@ -13,7 +13,7 @@ import torch
 
 from tracer.difference import first_beyond, relative_difference
 from tracer.equations import Node, ShapeError, Tensor, execute, infer, tensors
-from tracer.notation import parse
+from tracer.notation import parse, symbol
 from tracer.probe import UNKNOWN, base_form, value_of
 from tracer.record import Step, dtype_name, tolerance
 from tracer.recorder.kept import Kept
@@ -42,7 +42,13 @@ def prove(step: Found, value: Values, sizes: dict[str, int]) -> Proof:
     for tensor in (line.tensor, *tensors(line.equation)):
         if value(tensor.key) is None:
             return Proof(None, f"not executed: {value.why(tensor.key)}")
-    computed, traced = _executed(line.equation, value, sizes), value(line.tensor.key)
+    try:
+        computed, traced = _executed(line.equation, value, sizes), value(line.tensor.key)
+    except ShapeError:
+        raise
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:  # a derived equation that the kernel refuses
+        return Proof(None, f"not executed: {(str(error).splitlines() or [type(error).__name__])[0]}")
+    computed, traced = (made.double() if made.dtype == torch.bool else made for made in (computed, traced))
     error, note = relative_error(computed, traced), ""
     if isnan(error) and (undefined := computed.isnan() & traced.isnan()).any():
         cells = int(undefined.sum())
@@ -54,9 +60,10 @@ def prove(step: Found, value: Values, sizes: dict[str, int]) -> Proof:
 
 
 class Later:
-    """The proofs of a run that are still to come: the model and the tensors that they need, held while a trace has it.
+    """What can still be asked of a run: proofs that are to come, and what its cells were made of.
 
-    `kept` has the traced tensors, and the inputs as `input NAME`, by their keys; nothing rewrites these.
+    It holds the model, the equations and the tensors that these need, while a trace has it. `kept` has the traced
+    tensors, the inputs as `input NAME` and what nothing of the run made as `constant N`; nothing rewrites these.
     """
 
     def __init__(self, module: torch.nn.Module, kept: Mapping[str, torch.Tensor], found: list[Found], lines, sizes):
@@ -66,10 +73,17 @@ class Later:
 
     def __call__(self, steps: Iterable[Step]) -> dict[str, Step]:
         """These steps with their proofs, by id."""
-        value, module, sizes = Values(*self._run), self._run[0], self._run[-1]
-        now = {name: _state(tensor) for name, tensor in weights(module).items()}
-        changed = {f"parameter {name}" for name, state in self._ran.items() if now.get(name) != state}
+        value, sizes, changed = self.values(), self._run[-1], self.rewritten()
         return {step.id: self._proven(step, value, sizes, changed) for step in steps}
+
+    def values(self, kind: Callable | None = None) -> Values:
+        """The tensors of the run by their keys, as `Values` or another `kind` has them."""
+        return (kind or Values)(*self._run)
+
+    def rewritten(self) -> set[str]:
+        """The keys of parameters and buffers that have changed since the run."""
+        now = {name: _state(tensor) for name, tensor in weights(self._run[0]).items()}
+        return {f"parameter {name}" for name, state in self._ran.items() if now.get(name) != state}
 
     def _proven(self, step: Step, value: Values, sizes, changed: set[str]) -> Step:
         found = self._found[step.id]
@@ -110,7 +124,7 @@ class Values:
     def __call__(self, key: str) -> torch.Tensor | None:
         if key in self._fused:
             return self._inside(key)
-        if key in self._places or key.startswith("input "):
+        if key in self._places or key.startswith(("input ", "constant ")):
             return self._kept.get(self._places.get(key, key))
         weight = self._weights.get(key.removeprefix("parameter "))
         return None if weight is None else weight.detach()
@@ -118,7 +132,12 @@ class Values:
     def why(self, key: str) -> str:
         """Why there is no tensor of that key."""
         name = key.removeprefix("parameter ")
-        if key in self._places or key in self._fused or key.startswith("input ") or name in self._weights:
+        if (
+            key in self._places
+            or key in self._fused
+            or key.startswith(("input ", "constant "))
+            or name in self._weights
+        ):
             return f"{key!r} was not kept (the cap on kept values was reached)"
         return f"the model has no such parameter: {name!r}"
 
@@ -159,6 +178,38 @@ def same_size(derived: tuple[tuple[str, str], ...]):
         return a == b or sympy.simplify(base_form(str(a), pairs) - base_form(str(b), pairs)) == 0
 
     return same
+
+
+@lru_cache(maxsize=64)
+def alike(same, sizes: tuple[tuple[str, int], ...]):
+    """The same for derived lines. A size without a symbol is a number, and one that is rounded can be said in many
+    ways: these fit what has their value at this run."""
+    values = {symbol(name): value for name, value in sizes}
+    rounding = sympy.Min, sympy.Max, sympy.floor, sympy.ceiling
+
+    @lru_cache(maxsize=4096)
+    def fits(a, b) -> bool:
+        a, b = sympy.sympify(a), sympy.sympify(b)
+        if a == b:
+            return True
+        rounded = a.has(*rounding) or b.has(*rounding)
+        if not rounded and same(a, b):
+            return True
+        return (rounded or a.is_Integer or b.is_Integer) and a.subs(values) == b.subs(values)
+
+    return fits
+
+
+@lru_cache(maxsize=64)
+def alike_here(sizes: tuple[tuple[str, int], ...]):
+    """Whether two sizes have the same value at this run."""
+    values = {symbol(name): value for name, value in sizes}
+
+    @lru_cache(maxsize=4096)
+    def fits(a, b) -> bool:
+        return a == b or sympy.sympify(a).subs(values) == sympy.sympify(b).subs(values)
+
+    return fits
 
 
 @lru_cache(maxsize=8192)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas
     import torch
 
+    from tracer.cell import Cell
     from tracer.prove import Later
 
 
@@ -268,8 +269,8 @@ class Trace:
     `decompositions` has one entry for each op, in order, where the trace was made with `primitives=True`; else it is
     empty. `opened_error` is the relative difference of the output to that of PyTorch's fast path, where a plain forward
     takes one; a note says more.
-    `later` proves the steps that are pending; it holds the model, and is no part of the data: nothing saves,
-    copies or compares it.
+    `later` proves the steps that are pending, and has the equations that cells are followed by; it holds the model, and
+    is no part of the data: nothing saves, copies or compares it.
     """
 
     model: str
@@ -327,7 +328,7 @@ class Trace:
             raise ValueError(f"step {quoted(waiting[0].id)} can't be proven: the model that ran is no longer there")
         proven = self.later(waiting)
         steps = tuple(proven.get(step.id, step) for step in self.steps)
-        return replace(self, steps=steps, later=self.later if any(step.pending for step in steps) else None)
+        return replace(self, steps=steps)
 
     def __getstate__(self) -> dict:
         """What is pickled and copied: plain data, all of it proven."""
@@ -337,6 +338,16 @@ class Trace:
         """The traced tensor of a step, or None where it was not kept."""
         step = self.step(step) if isinstance(step, str) else step
         return self.values.get(step.value)
+
+    def cell(self, id: str, index) -> Cell:
+        """One cell of a step's tensor: its number, the numbers that it was made of, and what each contributed.
+
+        KeyError quotes an unknown id, ValueError an index that the tensor does not have, or says that the equations are
+        not at hand, as in a trace that was opened from a file.
+        """
+        from tracer.cell import cell
+
+        return cell(self, id, index)
 
     def attention(self, layer: int, head: int | None = None, query: int | None = None, *, part: str | None = None):
         """Attention weights from the queries, keys and mask that ran.

@@ -54,11 +54,17 @@ class Found(NamedTuple):
     """A line laid over a run: the op that makes its tensor, and all ops that it covers, in order.
 
     A line without a place covers none; its op is the fused one that went through its tensor: the last that computes.
+    A derived line brings the key of its traced tensor, with shape, dtype and solved shape, since a write may have made
+    it that gives another one back.
     """
 
     line: Line
     op: int
     ops: tuple[int, ...]
+    key: str = ""
+    shape: tuple[int, ...] = ()
+    dtype: object = None
+    solved: tuple[str, ...] | None = None
 
     @property
     def output(self) -> int:
@@ -68,7 +74,7 @@ class Found(NamedTuple):
     @property
     def value(self) -> str:
         """The key of its traced tensor."""
-        return f"{self.op}.{self.output}"
+        return self.key or f"{self.op}.{self.output}"
 
 
 def match(lines: Sequence[Line], seen: Sequence) -> list[Found]:

@@ -11,14 +11,15 @@ import torch
 
 from tracer.account import Run, part_of
 from tracer.account import account as account_of
+from tracer.derive import derive
 from tracer.equations import latex, statement, tensors
 from tracer.equations.algebra import Product
 from tracer.equations.node import Node, infer
 from tracer.notation import MEANINGS
 from tracer.probe import Solution, Vocabulary, solve, value_of
-from tracer.prove import Later, Proof, Values, prove, proven_shape, same_size
+from tracer.prove import Later, Proof, Values, alike, alike_here, prove, proven_shape, same_size
 from tracer.quoting import quoted
-from tracer.record import AttentionRecord, Decomposition, Name, Operand, Step, Symbol, Trace
+from tracer.record import AttentionRecord, Decomposition, Name, Operand, Step, Symbol, Trace, dtype_name
 from tracer.recorder import Recording, record
 from tracer.recorder.fast import opened
 from tracer.recorder.function import as_module, name_of
@@ -73,7 +74,7 @@ def trace(
     torch.Size([1, 5, 5])
     """
     module = as_module(module)
-    recording = record_or_explain(module, args, kwargs, keep, prove, primitives)
+    recording = record_or_explain(module, args, kwargs, keep, prove, primitives, calls=True)
     from tracer.probe.axes import named_axes
 
     sizes, ways = named_axes(module, args, kwargs, recording, symbols or {}, build)
@@ -81,12 +82,12 @@ def trace(
     return assemble(module, recording, model=name_of(module), sizes=sizes, derived={}, solution=solution, notes=notes)
 
 
-def record_or_explain(module, args, kwargs, keep, prove, primitives=False) -> Recording:
+def record_or_explain(module, args, kwargs, keep, prove, primitives=False, calls=False) -> Recording:
     if prove not in (True, False, LATER):
         raise ValueError(f"prove={quoted(prove)} was given, expected True, False or {LATER!r}")
     cap = (KEEP if prove else 0) if keep is None else keep
     try:
-        recording = record(module, args, kwargs, cap=cap, primitives=primitives)
+        recording = record(module, args, kwargs, cap=cap, primitives=primitives, calls=calls)
     except Exception as error:
         if hasattr(error, "recording"):
             recording = error.__dict__.pop("recording")
@@ -135,7 +136,15 @@ def assemble(
     `parts` names the towers by their modules' paths, each with the symbol of its number of blocks.
     """
     seen = recording.ops
-    found = match(lines, seen)
+    same = same_size(tuple(derived.items()))
+    if lines or recording.calls is None:
+        found = match(lines, seen)
+    else:
+        at = tuple(sizes.items())
+        book = derive(recording, solution, sizes, same, alike(same, at), alike_here(at))
+        same = alike_here(at)
+        found, lines = book.found, [step.line for step in book.found]
+        notes = (*notes, *book.problems)
     layers = {line.id: line.layer for line in lines}
     depths = tuple((part, name, sizes[name]) for part, name in parts.items() if name in sizes)
     account = account_of(
@@ -147,11 +156,16 @@ def assemble(
         depths,
     )
     value = Values(module, recording.kept, found, lines, sizes) if prove and prove != LATER and found else None
-    same = same_size(tuple(derived.items()))
     steps = tuple(_step(step, account.ops, solution, sizes, same, value, prove == LATER) for step in found)
     keys = [step.value for step in steps if step.value] + recording.attentions.keys() if recording.attentions else []
-    given = [f"input {name}" for name in recording.inputs] if prove == LATER else []
+    follow = prove and found
+    outside = (tensor.key for line in lines for tensor in tensors(line.equation)) if follow else ()
+    given = [key for key in dict.fromkeys(outside) if key.startswith(("input ", "constant "))]
+    keys += [key for key in given if key.startswith("constant ")]
     kept = recording.kept.owned([*keys, *given])
+    for key in given:  # the cap does not hold for inputs: what was not kept is computed again from them
+        if key not in kept and (one := recording.inputs.get(key.removeprefix("input "))) is not None:
+            kept[key] = one.detach().clone()
     return Trace(
         model=model,
         ops=account.ops,
@@ -167,7 +181,7 @@ def assemble(
         notes=(*recording.notes, *notes),
         opened_error=recording.opened_error,
         decompositions=_decompositions(recording, solution),
-        later=Later(module, kept, found, lines, sizes) if any(step.pending for step in steps) else None,
+        later=Later(module, kept, found, lines, sizes) if follow else None,
         **more,
     )
 
@@ -193,9 +207,10 @@ def _of_parts(records, parts: dict[str, str]) -> tuple[AttentionRecord, ...]:
 def _step(found: Found, ops, solution: Solution | None, sizes, same, value, later: bool) -> Step:
     line, op = found.line, ops[found.op]
     fused = line.place is None
-    symbolic, note = proven_shape(
-        line, solution.outputs[found.op][found.output] if solution and not fused else None, same
-    )
+    solved = None
+    if solution and not fused:
+        solved = found.solved or solution.outputs[found.op][found.output]
+    symbolic, note = proven_shape(line, solved, same)
     if fused:
         proof, note = Proof(None, FUSED.format(op=op.op)), ""
     else:
@@ -208,7 +223,9 @@ def _step(found: Found, ops, solution: Solution | None, sizes, same, value, late
         symbol=line.tensor.name,
         latex=statement(line.tensor, line.equation),
         symbolic=symbolic,
-        shape=tuple(int(value_of(size, sizes)) for size in symbolic) if fused else op.outputs[found.output].shape,
+        shape=tuple(int(value_of(size, sizes)) for size in symbolic)
+        if fused
+        else found.shape or op.outputs[found.output].shape,
         error=proof.error,
         recomputed=fused,
         source=op.source,
@@ -216,8 +233,8 @@ def _step(found: Found, ops, solution: Solution | None, sizes, same, value, late
         why=line.why,
         note=" ".join(filter(None, (line.note, note, proof.note))),
         value="" if fused else found.value,
-        product=_product(line, sizes),
-        dtype=op.outputs[found.output].dtype,
+        product=_product(line, sizes, same),
+        dtype=dtype_name(found.dtype) if found.dtype else op.outputs[found.output].dtype,
         wrong=proof.wrong,
         names=_names(line),
         pending=later and not fused,
@@ -227,23 +244,23 @@ def _step(found: Found, ops, solution: Solution | None, sizes, same, value, late
 @lru_cache(maxsize=4096)
 def _names(line: Line) -> tuple[Name, ...]:
     """The inputs and parameters that the equation names."""
-    outside = (one for one in tensors(line.equation) if one.key.startswith(("input ", "parameter ")))
+    outside = (one for one in tensors(line.equation) if one.key.startswith(("input ", "parameter ", "constant ")))
     return tuple(Name(one.name, one.key, one.transposed) for one in outside)
 
 
-def _product(line: Line, sizes) -> tuple[Operand, Operand, Operand] | None:
+def _product(line: Line, sizes, same) -> tuple[Operand, Operand, Operand] | None:
     """The first matrix product of the equation, to be drawn to scale."""
     return (
         tuple(
             Operand(symbol, names, tuple(int(value_of(name, sizes)) for name in names))
-            for symbol, names in _factors(line)
+            for symbol, names in _factors(line, same)
         )
         or None
     )
 
 
 @lru_cache(maxsize=4096)
-def _factors(line: Line) -> tuple[tuple[str, tuple[str, str]], ...]:
+def _factors(line: Line, same) -> tuple[tuple[str, tuple[str, str]], ...]:
     """Symbols and last two sizes of left, right and result of the equation's first matrix product."""
 
     def find(node: Node) -> Product | None:
@@ -252,11 +269,11 @@ def _factors(line: Line) -> tuple[tuple[str, tuple[str, str]], ...]:
         return next((inner for operand in node.operands if (inner := find(operand))), None)
 
     product = find(line.equation)
-    if product is None or min(len(infer(node)) for node in (product, *product.operands)) < 2:
+    if product is None or min(len(infer(node, same)) for node in (product, *product.operands)) < 2:
         return ()
     names = [latex(operand) for operand in product.operands]
     names.append(line.tensor.name if line.equation is product else latex(product))
-    shapes = [infer(node)[-2:] for node in (*product.operands, product)]
+    shapes = [infer(node, same)[-2:] for node in (*product.operands, product)]
     return tuple((name, tuple(map(str, shape))) for name, shape in zip(names, shapes, strict=True))
 
 

@@ -1,1 +1,217 @@
-"""Equations derived from a run: calls, as PyTorch was asked for them, become nodes."""
+"""The textbook of any model, derived from a run: its calls become equations, in the notation of the papers.
+
+`graph` is what came of what, `plan` which values are lines, `roles` what they are, `names` what they are called, and
+`writing` their equations. What is found is laid over the ops of the run, and executed and proven like any other line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import Lock
+
+from tracer.derive import texts
+from tracer.derive.attention import fused_lines
+from tracer.derive.graph import ATTENTION, Graph
+from tracer.derive.names import Names
+from tracer.derive.places import Places
+from tracer.derive.plan import Plan
+from tracer.derive.roles import Roles
+from tracer.derive.shapes import Shapes
+from tracer.derive.words import kernels, known
+from tracer.derive.writing import Unwritten, Writer
+from tracer.equations import Node, ShapeError, infer
+from tracer.equations.call import Scalar
+from tracer.equations.relations import Compared
+from tracer.probe import Solution
+from tracer.recorder import Recording
+from tracer.steps import Found, Line, Place
+
+KERNEL = "PyTorch's own kernel is run again here, for lack of a formula: a weaker proof."
+
+
+HERE = "It holds at the sizes of this run"
+
+HELD = 16
+"""How many books are held."""
+
+
+@dataclass
+class Book:
+    """The lines of a run in order, laid over its ops, and what could not be written, each in a sentence."""
+
+    found: list[Found] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+_books: dict[tuple, tuple[Solution | None, Book]] = {}
+"""The books of the last runs: a run of the same model on other values has the same one."""
+_lock = Lock()
+
+
+def derive(recording: Recording, solution: Solution | None, sizes: dict[str, int], same, fits, here) -> Book:
+    """The book of a run whose calls were recorded; `same(a, b)` says whether two sizes are one, `fits(a, b)` whether
+    they may be, where one of them has no symbol, and `here(a, b)` whether they are at this run."""
+    key = recording.calls.signature(), id(solution), tuple(sizes.items()), same
+    with _lock:
+        found = _books.get(key)
+    if found is not None and found[0] is solution:
+        return found[1]
+    book = _derived(recording, solution, sizes, same, fits, here)
+    with _lock:
+        while len(_books) >= HELD:
+            del _books[next(iter(_books))]
+        _books[key] = solution, book
+    return book
+
+
+def _derived(recording: Recording, solution: Solution | None, sizes: dict[str, int], same, fits, here) -> Book:
+    graph = Graph(recording.calls, known)
+    plan = Plan(graph)
+    places = Places(graph)
+    roles = Roles(plan, places)
+    names = Names(roles)
+    shapes = Shapes(graph, recording.calls, solution, sizes, same)
+    writer = Writer(graph, plan, names, shapes, fits)
+    ids = _ids(plan, roles, places)
+    writer.ids = ids
+    book, owned = Book(), set()
+    for key in plan.lines:
+        role, module = roles.of.get(key, ""), roles.module(key)
+        ops = _ops(graph, plan, key, owned)
+        owned.update(ops)
+        call = roles.call(key)
+        shapes.plain = False
+        fused = call is not None and call.name == ATTENTION
+        try:
+            before, equation = fused_lines(writer, key) if fused else ((), writer.equation(key))
+            note = _fit(equation, shapes.of(key), fits, here) or _bound(graph, plan, shapes, key, equation)
+        except (Unwritten, ShapeError) as error:
+            book.problems.append(f"{ids[key]}: {error}")
+            continue
+        stage = texts.stage(role, module, roles.name(key))
+        if role.rstrip("'") in ("X", "Y", "R"):
+            stage = _stage_of_sum(roles, key)
+        layer = places.layer(module)
+        for line in before:
+            book.found.append(Found(Line(stage="attention", layer=layer, place=None, **line), _op(key), ()))
+        title = texts.title(role, call.name if call else "")
+        note = " ".join(filter(None, (KERNEL if kernels(equation) else "", note)))
+        place = Place(module, output=int(key.partition(".")[2].partition("w")[0] or 0))
+        line = Line(
+            ids[key],
+            stage,
+            title,
+            writer.tensor(key),
+            equation,
+            place,
+            texts.WHYS.get(role, ""),
+            layer=layer,
+            note=note,
+        )
+        made = graph.ref[key]
+        book.found.append(Found(line, _op(key), ops, key, made.shape, made.dtype, _solved(shapes, key)))
+    return book
+
+
+def _op(key: str) -> int:
+    """The op that made a value."""
+    return int(key.partition(".")[0])
+
+
+def _solved(shapes: Shapes, key: str) -> tuple[str, ...] | None:
+    return shapes.solved.get(key)
+
+
+def _fit(equation: Node, stated: tuple, fits, here) -> str:
+    """A note where an equation gives the shape of what it makes at the sizes of this run only; ShapeError where it
+    does not give it at all."""
+    try:
+        _same_shape(infer(equation, fits), stated, fits)
+    except ShapeError as error:
+        _same_shape(infer(equation, here), stated, here)
+        return f"{HERE}: {error}."
+    return ""
+
+
+def _bound(graph: Graph, plan: Plan, shapes: Shapes, key: str, equation: Node) -> str:
+    """A note where a line may be another one at other sizes."""
+    raw = plan.raw(key)
+    taken = {ref.key for index in plan.inside.get(raw, ()) for ref in graph.inputs[index]}
+    if taken & shapes.differ:
+        return f"{HERE}: at others, the code takes another way to it."
+    if shapes.plain:
+        return f"{HERE}: its layout is not known in symbols."
+    compared = (node for node in equation.atoms(Compared) if node.get("sign") in ("=", r"\ne"))
+    numbers = (one.value for node in compared for one in node.operands if isinstance(one, Scalar))
+    if any(number.is_Integer and number > 1 for number in numbers):
+        return f"{HERE}: the code compares with a number, which may be another one there."
+    return ""
+
+
+def _same_shape(made: tuple, stated: tuple, same) -> None:
+    if len(made) != len(stated) or not all(map(same, made, stated)):
+        raise ShapeError(f"the equation gives {made}, the run {stated}")
+
+
+def _ops(graph: Graph, plan: Plan, key: str, owned: set[int]) -> tuple[int, ...]:
+    """The ops that lead from other lines to this one, without those that another line has already."""
+    found: set[int] = set()
+
+    def cover(index: int) -> None:
+        call = graph.calls[index]
+        found.update(range(call.first, call.last))
+
+    def layouts(at: str) -> None:
+        while at not in plan.named and graph.source(at) is not None:
+            cover(graph.maker[at])
+            at = graph.source(at)
+
+    raw = plan.raw(key)
+    if raw is None:
+        cover(graph.maker[key])
+        layouts(graph.source(key))
+    else:
+        for step in graph.chain(key, raw):
+            cover(graph.maker[step])
+        for index in plan.inside[raw]:
+            cover(index)
+            for ref in graph.inputs[index]:
+                layouts(ref.key)
+    return tuple(sorted(found - owned))
+
+
+def _ids(plan: Plan, roles: Roles, places: Places) -> dict[str, str]:
+    """An id for each line: the path of its block and what it is there, or its module's path and its call."""
+    found, taken = {}, set()
+    for key in plan.lines:
+        role, module = roles.of.get(key, ""), roles.module(key)
+        end = texts.IDS.get(role)
+        if end:
+            id = ".".join(filter(None, (places.prefix(module), end)))
+        else:
+            end = (
+                "residual"
+                if role.rstrip("'") == "X" and roles.name(key) != "add"
+                else texts.word(role, roles.name(key))
+            )
+            if role.rstrip("'") in ("X", "Y"):
+                module = ".".join(filter(None, (places.prefix(module), _stage_of_sum(roles, key))))
+            id = ".".join(filter(None, (module, end))) or role
+        number, whole = 1, id
+        while whole in taken:
+            number += 1
+            whole = f"{id}{number}"
+        taken.add(whole)
+        found[key] = whole
+    return found
+
+
+def _stage_of_sum(roles: Roles, key: str) -> str:
+    """A sum of the residual stream belongs to what it adds."""
+    for operand in reversed(roles.operands[key]):
+        role = roles.of.get(operand, "").rstrip("'")
+        if role == "O":
+            return "attention"
+        if role == "F":
+            return "mlp"
+    return texts.stage("", roles.module(key))

@@ -35,6 +35,8 @@ class Given:
         sizes: Mapping[str, int] | None = None,
     ):
         self.func, self.position = func, position
+        self.tied: frozenset[Tensor] = frozenset()
+        """Parameters that are read as they are elsewhere, and so have their name for that."""
         self.result, self.result_numeric = tuple(map(sympy.sympify, result)), tuple(result_numeric)
         self.arguments = dict(arguments)
         self._worth = {symbol(name): value for name, value in (sizes or {}).items()}
@@ -129,6 +131,8 @@ class Given:
         """The matrix `[in, out]` of a weight that PyTorch keeps as `[out, in]`: a parameter by its own name, anything
         else transposed."""
         node = self[name]
+        if isinstance(node, Tensor) and node in self.tied:
+            return node.T
         if isinstance(node, Tensor) and node.key.startswith("parameter ") and len(node.shape) == 2:
             if not node.transposed:
                 return Tensor(node.name, node.shape[::-1], node.key, transposed=True)

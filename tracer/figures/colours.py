@@ -15,6 +15,9 @@ STAGES = {
     "norm": "#7a8494",
     "head": "#a3820f",
     "decoder": "#159a9c",
+    "convolution": "#2589c7",
+    "recurrence": "#c9741d",
+    "experts": "#2a9461",
 }
 OTHER = "#7a8494"
 
@@ -27,6 +30,9 @@ STREAMLIT = {  # the same stages in the colour names of Streamlit's markdown and
     "norm": "gray",
     "head": "yellow",
     "decoder": "primary",
+    "convolution": "blue",
+    "recurrence": "orange",
+    "experts": "green",
 }
 
 SEQUENTIAL = "viridis"

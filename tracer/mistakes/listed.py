@@ -105,12 +105,17 @@ LISTED = [
             r"\frac{{{printer._print(self.args[0])}}}{{{printer._print(self.args[1])}}}",
             r"\frac{{{printer._print(self.args[1])}}}{{{printer._print(self.args[0])}}}",
         ),
-        ("a sum printed as a difference", "equations/algebra.py", '" + ".join(printer', '" - ".join(printer'),
+        (
+            "a sum printed as a difference",
+            "equations/algebra.py",
+            '" + ".join(argument.summand',
+            '" - ".join(argument.summand',
+        ),
         (
             "factors printed in reverse",
             "equations/algebra.py",
-            r'return r"\,".join(argument.inside(printer) for argument in self.args)',
-            r'return r"\,".join(argument.inside(printer) for argument in self.args[::-1])',
+            "return beside(self.args, printer)",
+            "return beside(self.args[::-1], printer)",
         ),
         (
             "another token printed",

@@ -18,7 +18,7 @@ from tracer.storage.bounds import AXES, CELLS, DEEP, IN_A_PART, LINKS, MODEL_PIX
 from tracer.storage.formulas import UNKNOWN, Formulas, mathematics
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-OUTSIDE = re.compile(r"(input|parameter) [\w.-]+")
+OUTSIDE = re.compile(r"(input|parameter|constant) [\w.-]+")
 """What a letter may be that no step makes."""
 
 
@@ -112,7 +112,7 @@ def _steps(trace: Trace, formulas: Formulas) -> None:
         mathematics(step.latex, where)
         for name in step.names:
             mathematics(name.symbol, where)
-            _expect(OUTSIDE.fullmatch(name.of), where, "names of inputs and parameters")
+            _expect(OUTSIDE.fullmatch(name.of), where, "names of inputs, parameters and constants")
         _source(step.source, where)
         for operand in step.product or ():
             _expect(min(operand.shape) > 0, where, "factors of at least 1 × 1")

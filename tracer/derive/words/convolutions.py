@@ -35,7 +35,10 @@ def convolution(given: Given) -> Node:
     else:
         before = after = each(0 if given["padding"] == "valid" else given["padding"], count)
     channels = given.numeric("weight")[1] * given["groups"]
-    settings = {"stride": each(given["stride"], count), "before": before, "after": after, "dilation": dilation}
+    stride = each(given["stride"], count)
+    if stride == tuple(kernel) and not any(before) and set(dilation) <= {1}:
+        stride = given.shape("weight")[2:]
+    settings = {"stride": stride, "before": before, "after": after, "dilation": dilation}
     return Convolution(*_operands(given), groups=_groups(given, channels), **settings)
 
 

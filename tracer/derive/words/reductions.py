@@ -43,6 +43,8 @@ PLAIN = {
     "argmin": ArgSmallest,
     "any": AnyOf,
     "all": AllOf,
+    "_is_any_true": AnyOf,
+    "_is_all_true": AllOf,
     "count_nonzero": HowMany,
 }
 
@@ -130,13 +132,18 @@ def topk(given: Given) -> Node:
 
 
 @of("sort", heavy=True)
-def sort(given: Given) -> Node:
+def sort(given: Given) -> Node | None:
+    """Which of equal numbers comes first is the kernel's own, unless it was asked to keep their order."""
+    if given.position and not given.get("stable"):
+        return None
     node = SortingOrder if given.position else Sorted
     return node(given["self"], down=given["descending"], **_last_unsaid(given))
 
 
 @of("argsort", heavy=True)
-def argsort(given: Given) -> Node:
+def argsort(given: Given) -> Node | None:
+    if not given.get("stable"):
+        return None
     return SortingOrder(given["self"], down=given["descending"], **_last_unsaid(given))
 
 

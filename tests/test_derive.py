@@ -1,0 +1,196 @@
+"""Textbooks that are derived from a run: complete, proven, and in the notation of the papers."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tracer
+from tracer import zoo
+from tracer.checks import printed
+from tracer.derive.layouts import factor, rebuilt
+from tracer.model import Inputs
+from tracer.recorder import record
+from tracer.recorder.ops import is_layout
+
+
+class Written(nn.Module):
+    """Parts of a tensor are written one after the other, through views, before it is read."""
+
+    def forward(self, x):
+        made = torch.empty(x.shape[0], 4)
+        made[:, :2] = x
+        made[:, 2:] = x.flip(-1)
+        made[1:] += 1
+        return made * 2
+
+
+class Chosen(nn.Module):
+    """Experts of which each token takes the best."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.table = nn.Linear(6, 3), nn.Parameter(torch.randn(3, 6, 5))
+
+    def forward(self, x):
+        best = self.gate(x).softmax(-1).max(-1)
+        return best.values[..., None] * torch.einsum("btd,btde->bte", x, self.table[best.indices])
+
+
+def images(*shape):
+    return (torch.rand(2, 3, *shape),)
+
+
+def sequence(*width):
+    return (torch.randn(2, 7, *width),)
+
+
+MODULES = {
+    "encoder layer": (lambda: nn.TransformerEncoderLayer(24, 6, 26, batch_first=True), sequence(24)),
+    "pre-norm encoder": (
+        lambda: nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(24, 6, 26, batch_first=True, norm_first=True), 2, enable_nested_tensor=False
+        ),
+        sequence(24),
+    ),
+    "decoder layer": (lambda: nn.TransformerDecoderLayer(24, 6, 26, batch_first=True), sequence(24) * 2),
+    "attention": (lambda: nn.MultiheadAttention(24, 6, batch_first=True), sequence(24) * 3),
+    "lstm": (lambda: nn.LSTM(5, 4, 2, batch_first=True), sequence(5)),
+    "convolutions": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 4, 3, stride=2, padding=1),
+            nn.BatchNorm2d(4),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(2),
+            nn.Conv2d(4, 6, 3, groups=2),
+            nn.GroupNorm(3, 6),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(6, 5),
+        ),
+        images(17, 13),
+    ),
+    "written": (Written, (torch.randn(3, 2),)),
+    "chosen": (Chosen, sequence(6)),
+}
+
+
+@pytest.fixture(scope="module", params=MODULES)
+def derived(request):
+    make, given = MODULES[request.param]
+    torch.manual_seed(0)
+    net = make().eval()
+    zoo.moved(net)
+    with torch.no_grad():
+        return net, given, tracer.trace(net, *given, symbols={"B": 0})
+
+
+def test_every_op_that_computes_is_in_a_step_that_is_proven(derived):
+    _, _, run = derived
+    assert run.steps and all(op.step for op in run.ops if not is_layout(op.op))
+    shown = [step for step in run.steps if not step.recomputed]
+    assert {step.verdict for step in shown} == {"proven"}
+    assert max(step.error for step in shown) < 1e-5
+    assert not [note for note in run.notes if "equation" in note]
+
+
+def test_what_is_printed_is_what_ran(derived):
+    net, given, run = derived
+
+    given = Inputs(given)
+    given.named = {}
+    assert dict(printed.differences(run, net, given)) == {}
+
+
+def test_no_two_letters_are_alike(derived):
+    _, _, run = derived
+    for name, things in printed.names(run).items():
+        assert len(things) == 1, (name, things)
+    assert len({step.id for step in run.steps}) == len(run.steps)
+
+
+def test_attention_has_the_letters_of_the_papers():
+    torch.manual_seed(0)
+    net = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(24, 6, 26, batch_first=True, norm_first=True), 2, enable_nested_tensor=False
+    ).eval()
+    with torch.no_grad():
+        run = tracer.trace(net, torch.randn(2, 7, 24), symbols={"B": 0, "T": 1})
+    said = {step.symbol: step.latex for step in run.steps}
+    assert said[r"\mathbf{A}^{(1)}"] == r"\mathbf{A}^{(1)} = \operatorname{softmax}\left(\mathbf{S}^{(1)}\right)"
+    assert said[r"\mathbf{S}^{(2)}"] == (r"\mathbf{S}^{(2)} = \frac{\mathbf{Q}^{(2)}\,{\mathbf{K}^{(2)}}^{\top}}{2}")
+    assert said[r"\mathbf{X}^{(2)}"] == r"\mathbf{X}^{(2)} = \mathbf{X}'^{(2)} + \mathbf{F}^{(2)}"
+    assert run.step("layers.0.mlp.activation").symbolic == ("B", "T", "26")
+    assert run.step("layers.1.attention.query").stage == "attention" and run.step("layers.1.attention.query").layer == 1
+
+
+def test_a_wrong_equation_would_be_disproven(monkeypatch):
+    """The proof is of the equation: another one of the same shape fails."""
+    from tracer.equations.activations import ReLU, Tanh
+
+    monkeypatch.setattr(ReLU, "run", Tanh.run)
+    run = tracer.trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(2, 4))
+    assert [step.verdict for step in run.steps] == ["proven", "disproven"]
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_recording_calls_changes_neither_ops_nor_gradients(grad):
+    torch.manual_seed(0)
+    net, x = nn.TransformerEncoderLayer(24, 6, 26, batch_first=True).eval(), torch.randn(2, 7, 24)
+    with torch.set_grad_enabled(grad):
+        plain, both = record(net, (x,)), record(net, (x,), calls=True)
+    assert [(op.name, op.module, op.inputs, op.outputs) for op in plain.ops] == [
+        (op.name, op.module, op.inputs, op.outputs) for op in both.ops
+    ]
+    assert torch.equal(plain.output, both.output)
+    names = [call.name for call in both.calls.made]
+    assert "linear" in names and "layer_norm" in names and "addmm" not in names
+    assert [module.path for module in both.calls.modules][:3] == ["", "self_attn", "self_attn.out_proj"] or len(
+        both.calls.modules
+    ) > 3
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda x: x.transpose(1, 2),
+        lambda x: x.unflatten(-1, (2, 3)).transpose(1, 2),
+        lambda x: x[:, 1:].flatten(1),
+        lambda x: x[..., ::2],
+        lambda x: x.unsqueeze(1).expand(-1, 3, -1, -1).reshape(-1, 4, 6),
+        lambda x: x.unflatten(1, (2, 2)).permute(0, 1, 3, 2).flatten(2),
+        lambda x: x[:, 0],
+    ],
+)
+def test_a_pattern_rebuilds_its_index_map(move):
+    shape = (5, 4, 6)
+    places = move(torch.arange(120).reshape(shape)).numpy()
+    pattern = factor(places, shape)
+    assert pattern is not None and (rebuilt(pattern, shape, places.shape) == places).all()
+
+
+def test_what_is_no_pattern_has_none():
+    assert factor(np.roll(np.arange(12), 1), (12,)) is None
+    assert factor(torch.arange(12).unfold(0, 4, 2).numpy(), (12,)) is None
+
+
+@pytest.mark.parametrize("name", ["hf:mistral", "hf:t5", "timm:convnext_atto"])
+def test_textbooks_of_the_zoo_are_complete(name):
+    found = zoo.book(name)
+    assert not found.reason and not found.unproven
+    assert found.covered == found.computing > 0 and found.steps == found.proven > 0
+    assert found.kernels <= 0.05 * found.steps
+
+
+def test_random_numbers_are_not_drawn_again():
+    class Noisy(nn.Module):
+        def forward(self, x):
+            return x + torch.randn(3)
+
+    torch.manual_seed(0)
+    run = tracer.trace(Noisy(), torch.zeros(3))
+    after = torch.rand(1)
+    torch.manual_seed(0)  # a trace leaves the generator as it was
+    assert torch.equal(after, torch.rand(1))
+    noisy = next(step for step in run.steps if "randn" in step.id)
+    assert noisy.verdict == "not executed" and "random" in noisy.note

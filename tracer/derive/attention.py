@@ -1,0 +1,67 @@
+"""Fused attention as the three lines that it computes: scores, weights, context (Vaswani et al. 2017, equation 1)."""
+
+from __future__ import annotations
+
+import sympy
+
+from tracer.equations import Node, Tensor
+from tracer.equations.activations import Softmax
+from tracer.equations.algebra import Over, Plus
+from tracer.equations.arithmetic import Scaled
+from tracer.equations.call import Scalar
+from tracer.equations.masks import CausalMask
+from tracer.equations.relations import Where
+from tracer.equations.rotary import Grouped
+from tracer.sources.why import WHY
+
+TITLES = {"mask": "Causal mask", "scores": "Scores", "weights": "Attention weights"}
+
+
+def fused_lines(writer, key: str) -> tuple[tuple[dict, ...], Node]:
+    """The lines of scores and weights, which the kernel never holds, as arguments of `Line`; and the equation of the
+    result."""
+    given, laid = writer.attention(key)
+    call = writer.graph.made(writer.plan.raw(key))
+    q, k, v = given["query"], given["key"], given["value"]
+    shapes = {name: writer.shapes.of(call.arguments[name].key) for name in ("query", "key", "value")}
+    heads, shared = shapes["query"][-3:-2], shapes["key"][-3:-2]
+    if given.get("enable_gqa") and heads != shared:
+        k, v = Grouped(k, heads[0]), Grouped(v, heads[0])
+    made, lines = writer.tensor(key), []
+    base = made.key.removesuffix(".context")
+    scores = _scaled(q @ k.T, given.get("scale"), shapes["query"][-1], writer)
+    S_q, S_k = shapes["query"][-2], shapes["key"][-2]
+    mask = given.get("attn_mask")
+    if given.get("is_causal"):
+        hidden = Tensor(_letter(made, "M"), (S_q, S_k), f"{base}.mask")
+        lines.append(_line("mask", hidden, CausalMask(S_q), WHY["flag"]))
+        scores = Plus(scores, hidden)
+    elif mask is not None:
+        given_mask = call.arguments["attn_mask"]
+        shown = str(given_mask.dtype) == "torch.bool"
+        scores = Where(mask, scores, Scalar(-sympy.oo)) if shown else Plus(scores, mask)
+    shape = (*shapes["query"][:-2], S_q, S_k)
+    said = Tensor(_letter(made, "S"), shape, f"{base}.scores")
+    weights = Tensor(_letter(made, "A"), shape, f"{base}.weights")
+    lines += [_line("scores", said, scores, ""), _line("weights", weights, Softmax(said), WHY["weights"])]
+    return tuple(lines), laid(weights @ v)
+
+
+def _letter(made: Tensor, letter: str) -> str:
+    """The letter of what comes before the result, with the same above and below it."""
+    name = made.name.replace(r"\mathbf{H}", rf"\mathbf{{{letter}}}")
+    return name if name != made.name else rf"\mathbf{{{letter}}}_{{\text{{{made.key.replace('_', ' ')}}}}}"
+
+
+def _line(step: str, made: Tensor, equation: Node, why: str) -> dict:
+    return {"id": made.key, "title": TITLES[step], "tensor": made, "equation": equation, "why": why}
+
+
+def _scaled(product: Node, scale: float | None, width: sympy.Expr, writer) -> Node:
+    """The product over √d_k, or times the scale that was given."""
+    if scale is None:
+        return Over(product, sympy.sqrt(width))
+    value = writer.shapes.value(width)
+    if abs(scale - value**-0.5) <= 1e-6 * value**-0.5:
+        return Over(product, sympy.sqrt(width))
+    return product if scale == 1 else Scaled(product, scale)

@@ -1,0 +1,217 @@
+"""The graph of a run: which value came of which, through which calls."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from math import prod
+
+from tracer.recorder.calls import Call, Calls, Ref
+
+LAYOUT = frozenset(
+    """view reshape permute transpose t numpy_T mT adjoint expand expand_as slice select unbind chunk split
+    split_with_sizes squeeze unsqueeze flatten unflatten movedim moveaxis repeat repeat_interleave narrow diagonal
+    view_as reshape_as tensor_split broadcast_to swapaxes swapdims pixel_shuffle pixel_unshuffle channel_shuffle tile
+    ravel hsplit vsplit dsplit _unsafe_view _reshape_alias unsafe_split unsafe_chunk squeeze_ unsqueeze_ transpose_ t_
+    select_copy slice_copy view_copy permute_copy expand_copy unsqueeze_copy matrix_H unsafe_split_with_sizes""".split()
+)
+"""Calls that only move numbers, as one pattern of axes."""
+
+SAME = frozenset(
+    """contiguous clone alias detach detach_ lift_fresh lift lift_fresh_copy to _to_copy type_as requires_grad_ positive
+    resolve_conj resolve_neg dropout dropout_ feature_dropout feature_dropout_ alpha_dropout native_dropout copy
+    copy_ expand_as""".split()
+)
+"""Calls that give the numbers they are given, perhaps in another dtype."""
+
+EMPTY = frozenset(("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"))
+"""Calls that take memory, whatever it holds: it is written into before anything is made of it."""
+
+ATTENTION = "scaled_dot_product_attention"
+
+
+def refs(value) -> Iterator[Ref]:
+    """The tensors in a call's arguments, in order."""
+    if isinstance(value, Ref):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from refs(item)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from refs(item)
+
+
+def base(name: str) -> str:
+    """The name of what an op computes, whether it does so in place or not."""
+    return name if name in LAYOUT or name in SAME else name.rstrip("_")
+
+
+class Graph:
+    """The calls of a run that lead to its outputs, those without a word of their own opened into what they ran.
+
+    Values go by the keys of their `Ref`s. A call is a "layout", the "same" numbers again, or it computes.
+    """
+
+    def __init__(self, calls: Calls, known: Callable[[str], bool]):
+        self.calls = tuple(self._opened(calls.made, known))
+        self.given, self.outputs = calls.inputs, calls.outputs
+        self.ref: dict[str, Ref] = {ref.key: ref for ref in calls.inputs}
+        self.maker: dict[str, int] = {}
+        self.inputs: list[tuple[Ref, ...]] = []
+        self.kind: list[str] = []
+        for index, call in enumerate(self.calls):
+            inputs = tuple(dict.fromkeys(refs(call.arguments)))
+            self.inputs.append(inputs)
+            for ref in inputs:
+                self.ref.setdefault(ref.key, ref)
+            for ref in call.outputs:
+                if ref.key not in self.ref or ref.key not in {one.key for one in inputs}:
+                    self.ref[ref.key] = ref
+                    self.maker[ref.key] = index
+            self.kind.append(self._kind(call, inputs))
+        self._depend()
+        self._live()
+        self._consume()
+        self.instance = {}
+        around = defaultdict(int)
+        for module in calls.modules:
+            around[module.around] += 1
+        for number, module in enumerate(calls.modules):
+            self.instance[module.path, module.call] = number, around[number]
+        self.modules = calls.modules
+
+    @staticmethod
+    def _opened(made, known) -> Iterator[Call]:
+        for call in made:
+            returned = {ref.key for ref in call.outputs} & {ref.key for ref in refs(call.arguments)}
+            if returned and (call.name.endswith("_") or not call.inner):
+                continue  # it gave what it was given
+            name = base(call.name)
+            if call.inner and not (known(name) or name in LAYOUT or name in SAME or name == ATTENTION):
+                yield from Graph._opened(call.inner, known)
+            else:
+                yield call
+
+    def _kind(self, call: Call, inputs) -> str:
+        if call.name == "overwrite" or not inputs or not call.outputs:
+            return "compute"
+        before, after = inputs[0], call.outputs[0]
+        if base(call.name) in ("cat", "concat"):
+            full = [ref for ref in inputs if 0 not in ref.shape]
+            return "same" if len(full) == 1 and full[0].shape == after.shape else "compute"
+        if call.name in ("copy_", "copy"):
+            before = call.arguments["src"]
+        if call.name not in SAME and call.name not in LAYOUT:
+            return "compute"
+        if (
+            before.dtype.is_floating_point != after.dtype.is_floating_point
+            or before.dtype.is_complex != after.dtype.is_complex
+        ):
+            return "compute"
+        if before.dtype != after.dtype and not after.dtype.is_floating_point:
+            return "compute" if str(after.dtype) in ("torch.bool", "torch.uint8", "torch.int8") else "same"
+        if call.name in SAME:
+            drops = call.arguments.get("train") and call.arguments.get("p")
+            return "compute" if drops else "same"
+        return "layout" if call.name != "repeat_interleave" or len(inputs) == 1 else "compute"
+
+    def computes(self, index: int) -> bool:
+        return self.kind[index] == "compute"
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        return self.ref[key].shape
+
+    def count(self, key: str) -> int:
+        return prod(self.shape(key))
+
+    def made(self, key: str) -> Call | None:
+        """The call that made a value, or None for what the run was given."""
+        return self.calls[self.maker[key]] if key in self.maker else None
+
+    def source(self, key: str) -> str | None:
+        """The value that this one is a rearrangement of; None where it was computed or given."""
+        index = self.maker.get(key)
+        if index is None or self.kind[index] == "compute":
+            return None
+        call = self.calls[index]
+        if call.name in ("copy_", "copy"):
+            return call.arguments["src"].key
+        if base(call.name) in ("cat", "concat"):  # all but one of what it joins is empty
+            return next(ref.key for ref in self.inputs[index] if 0 not in ref.shape)
+        return self.inputs[index][0].key
+
+    def root(self, key: str) -> str:
+        """The value at the start of the chain of layouts that this one ends."""
+        while (before := self.source(key)) is not None:
+            key = before
+        return key
+
+    def chain(self, key: str, start: str) -> list[str]:
+        """The values from after `start` to `key`."""
+        found = []
+        while key != start:
+            found.append(key)
+            key = self.source(key)
+        return found[::-1]
+
+    def _depend(self) -> None:
+        """What each value depends on: "x" the inputs, "p" parameters alone, "c" nothing."""
+        self.depends: dict[str, str] = {}
+        given = {ref.key for ref in self.given}
+        for key in self.ref:
+            if key not in self.maker:
+                self.depends[key] = "x" if key in given else "p" if key.startswith("parameter ") else "c"
+        shapes_only = ("_like", "new_")
+        for index, call in enumerate(self.calls):
+            of = {self.depends.get(ref.key, "c") for ref in self.inputs[index]}
+            if any(part in call.name for part in shapes_only):
+                of = set()
+            found = "x" if "x" in of else "p" if "p" in of else "c"
+            for ref in call.outputs:
+                if self.maker.get(ref.key) == index:
+                    self.depends[ref.key] = found
+
+    def _live(self) -> None:
+        """What is made of a value at all: outputs, all that leads to them, and what a call made that nobody takes."""
+        self.live: set[str] = set()
+        taken = {ref.key for call, given in zip(self.calls, self.inputs, strict=True) if call.outputs for ref in given}
+        waiting = [ref.key for ref in self.outputs]
+        for index, call in enumerate(self.calls):
+            own = [ref.key for ref in call.outputs if self.maker.get(ref.key) == index]
+            if self.kind[index] == "compute" and own and not any(key in taken for key in own):
+                waiting.append(own[0])
+        while waiting:
+            key = waiting.pop()
+            if key in self.live:
+                continue
+            self.live.add(key)
+            if key in self.maker:
+                waiting += [ref.key for ref in self.inputs[self.maker[key]]]
+
+    def lives(self, index: int) -> bool:
+        return any(ref.key in self.live for ref in self.calls[index].outputs)
+
+    def _consume(self) -> None:
+        """Who takes a value: directly, and through layouts."""
+        self.takers: dict[str, list[int]] = defaultdict(list)
+        self.consumers: dict[str, list[int]] = defaultdict(list)
+        for index in range(len(self.calls)):
+            if not self.lives(index):
+                continue
+            for ref in self.inputs[index]:
+                self.takers[ref.key].append(index)
+                if self.computes(index):
+                    root = self.root(ref.key)
+                    if index not in self.consumers[root]:
+                        self.consumers[root].append(index)
+
+    def within(self, index: int) -> int:
+        """The number of the module call that a call was made in; -1 outside of all."""
+        call = self.calls[index]
+        return self.instance.get((call.module, call.call), (-1, 0))[0]
+
+    def children(self, index: int) -> int:
+        """How many modules the module of a call calls."""
+        call = self.calls[index]
+        return self.instance.get((call.module, call.call), (-1, 1))[1]

@@ -1,0 +1,298 @@
+"""Which values of a run are lines of its textbook, and what stands within a line.
+
+One line for each computing call, except where a call does so little that it reads better inside the line of its only
+consumer: a scale, a mask that is added, the parts of a norm. At most one heavy call stands in a line.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+from tracer.derive.graph import ATTENTION, EMPTY, Graph, base
+from tracer.derive.words import heavy as is_heavy
+from tracer.derive.words import known
+
+ARITHMETIC = frozenset(("mul", "div", "add", "sub", "rsub", "masked_fill", "where", "true_divide"))
+ACTIVATIONS = frozenset("gelu silu relu tanh sigmoid hardswish relu6 elu mish glu softplus leaky_relu".split())
+PRODUCTS = frozenset(("matmul", "bmm", "einsum", "baddbmm", "mm"))
+PROJECTIONS = frozenset(("linear", "addmm", "conv2d", "conv1d", "einsum", "mm"))
+TURNS = frozenset(("transpose", "permute", "t", "mT", "adjoint", "swapaxes"))
+
+IN_LEAF, ELSEWHERE, WITH_HEAVY, HEAVY_IN_LEAF = 14, 6, 5, 10
+"""How many calls one line holds: in a module without children and outside of them, without a heavy one and with."""
+
+
+class Site(NamedTuple):
+    """One attention: the values of queries, keys and values, of the weights where they were made, and of the result;
+    `call` is the fused call, or the product of queries and keys."""
+
+    q: str
+    k: str
+    v: str
+    weights: str | None
+    result: str
+    call: int
+    fused: bool
+
+
+class Plan:
+    """`lines` are the keys of the values that have a line, in order; `ends[raw]` is where the name of a computed value
+    stands, at the end of a chain of layouts that all its consumers take; `inside[key]` are the calls in a line."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.named: dict[str, str] = {}
+        self.ends: dict[str, str] = {}
+        self._cost: dict[str, int] = {}
+        self._heavy: dict[str, int] = {}
+        self.inside: dict[str, tuple[int, ...]] = {}
+        self._batch = next((ref.shape[0] for ref in graph.given if ref.shape), None)
+        self._per_instance: dict[int, int] = {}
+        for index in self._computing():
+            module = graph.within(index)
+            self._per_instance[module] = self._per_instance.get(module, 0) + 1
+        for index in self._computing():
+            self._place(index)
+        self.sites = tuple(self._sites())
+        self._operands_of_attention()
+        self._cuts()
+        order = {key: (graph.maker[key], key) for key in self.named}
+        self.lines = tuple(sorted(self.named, key=order.__getitem__))
+
+    def _computing(self) -> list[int]:
+        graph = self.graph
+        return [i for i in range(len(graph.calls)) if graph.computes(i) and graph.lives(i)]
+
+    def leaf(self, index: int) -> bool:
+        """Whether a call was made in a module that calls no other, and does not do much."""
+        return self.graph.children(index) == 0 and self._per_instance.get(self.graph.within(index), 0) <= IN_LEAF
+
+    def named_root(self, key: str) -> str:
+        """The nearest value with a line at or above this one, along the chain of layouts, else the chain's start."""
+        while key not in self.named and (before := self.graph.source(key)) is not None:
+            key = before
+        return key
+
+    def _place(self, index: int) -> None:
+        graph, call = self.graph, self.graph.calls[index]
+        cost, heavy, inside = 1, int(self._is_heavy(index)), [index]
+        for ref in graph.inputs[index]:
+            root = graph.root(ref.key)
+            if root in self._cost and root not in self.named and root not in self.ends:
+                cost += self._cost[root]
+                heavy += self._heavy[root]
+                inside += self.inside[root]
+        for ref in call.outputs:
+            self._cost[ref.key], self._heavy[ref.key] = cost, heavy
+            self.inside[ref.key] = tuple(dict.fromkeys(inside))
+        if not self._joins(index):
+            for ref in call.outputs:
+                if ref.key in graph.live and graph.maker.get(ref.key) == index:
+                    self._name(ref.key)
+
+    def _is_heavy(self, index: int) -> bool:
+        name = base(self.graph.calls[index].name)
+        return name == ATTENTION or is_heavy(name)
+
+    def _name(self, key: str) -> None:
+        """A computed value has its line; the name goes to the end of a chain that all consumers take, while the batch
+        stays in front."""
+        graph, path, end = self.graph, [key], key
+        outputs = {ref.key for ref in graph.outputs}
+        while len(graph.takers[end]) == 1 and end not in outputs:
+            taker = graph.takers[end][0]
+            following = [ref.key for ref in graph.calls[taker].outputs if ref.key in graph.live]
+            if graph.kind[taker] == "compute" or len(following) != 1 or graph.source(following[0]) != end:
+                break
+            if graph.count(following[0]) != graph.count(end) or self._turned(end, following[0]):
+                break
+            end = following[0]
+            path.append(end)
+        first = [key for key in path if graph.shape(key) and graph.shape(key)[0] == self._batch]
+        end = first[-1] if first else path[-1]
+        self.named[end] = "step"
+        if end != key:
+            self.ends[key] = end
+
+    def _turned(self, key: str, after: str) -> bool:
+        """Whether a layout exchanges the last two axes for a product, which is a transpose of its equation."""
+        shape, turned = self.graph.shape(key), self.graph.shape(after)
+        name = self.graph.calls[self.graph.maker[after]].name
+        if name not in TURNS or turned != (*shape[:-2], *shape[:-3:-1]):
+            return False
+        takers = [base(self.graph.calls[index].name) for index in self.graph.takers[after]]
+        return len(takers) == 1 and takers[0] in PRODUCTS
+
+    def _joins(self, index: int) -> bool:
+        """Whether a call's value stands inside the line of what consumes it."""
+        graph, call = self.graph, self.graph.calls[index]
+        live = [ref.key for ref in call.outputs if ref.key in graph.live]
+        name = base(call.name)
+        if len(live) != 1 or not (known(name) or name == "overwrite") or name == ATTENTION:
+            return False
+        key = live[0]
+        consumers = graph.consumers[key]
+        if name in EMPTY or (name == "overwrite" and self._written_over(key, consumers)):
+            return True
+        if not consumers or key in {graph.root(ref.key) for ref in graph.outputs}:
+            return False
+        if any(graph.within(other) != graph.within(index) for other in consumers):
+            return False
+        leaf = self.leaf(index)
+        if name in ("cat", "concat") and graph.depends[key] == "x" and not leaf:
+            rank = len(graph.shape(key))
+            if call.arguments.get("dim", 0) % rank != rank - 1:
+                return False  # a sequence that is made of parts
+        cost, heavy = self._cost[key], self._heavy[key]
+        if len(consumers) > 1:
+            return leaf and len(consumers) == 2 and cost <= 2 and not heavy
+        other = graph.calls[consumers[0]]
+        other_name = base(other.name)
+        if not known(other_name) and other_name not in (ATTENTION, "overwrite"):
+            return False
+        beside = [root for ref in graph.inputs[consumers[0]] if (root := graph.root(ref.key)) != key]
+        if not heavy:
+            if self._is_heavy(consumers[0]):
+                return cost <= 2
+            more = sum(self._cost[root] for root in beside if root in self._cost and not self._has_line(root))
+            return cost + more <= (IN_LEAF if leaf else ELSEWHERE)
+        if self._is_heavy(consumers[0]):
+            return False
+        still = all(graph.depends[root] != "x" or graph.count(root) < graph.count(key) for root in beside)
+        if leaf:
+            return cost <= HEAVY_IN_LEAF and still and (other_name in ARITHMETIC or other_name not in ACTIVATIONS)
+        return cost <= WITH_HEAVY and still and other_name in ARITHMETIC
+
+    def _written_over(self, key: str, consumers: list[int]) -> bool:
+        """Whether all that becomes of a value is that something else is written into it."""
+        calls = [self.graph.calls[index] for index in consumers]
+        return all(call.name == "overwrite" and self.graph.root(call.arguments["old"].key) == key for call in calls)
+
+    def _has_line(self, root: str) -> bool:
+        return root in self.named or root in self.ends
+
+    def _sites(self):
+        """The attentions of the run: fused calls, and each softmax between a product and a product that takes it."""
+        graph = self.graph
+        for index in self._computing():
+            call = graph.calls[index]
+            if call.name == ATTENTION:
+                q, k, v = (call.arguments[name].key for name in ("query", "key", "value"))
+                yield Site(q, k, v, None, call.outputs[0].key, index, True)
+            elif call.name in ("softmax", "_softmax", "_safe_softmax"):
+                weights = call.outputs[0].key
+                after = self._after(weights)
+                before = self._before(call)
+                if after is None or before is None:
+                    continue
+                pair = [ref.key for ref in graph.inputs[before]][-2:]
+                values = [ref.key for ref in graph.inputs[after] if graph.root(ref.key) != weights][:1]
+                if len(pair) == 2 and values:
+                    yield Site(*pair, values[0], weights, graph.calls[after].outputs[0].key, before, False)
+
+    def _after(self, weights: str, steps: int = 3) -> int | None:
+        """The product that takes values by these weights."""
+        for index in self.graph.consumers[weights]:
+            call = self.graph.calls[index]
+            if base(call.name) in PRODUCTS:
+                return index
+            if steps and call.outputs and not self._is_heavy(index):
+                found = self._after(call.outputs[0].key, steps - 1)
+                if found is not None:
+                    return found
+        return None
+
+    def _before(self, call) -> int | None:
+        """The product that the scores of a softmax were made by."""
+        graph, waiting, seen = self.graph, [next(iter(call.arguments.values())).key], 0
+        while waiting and seen < 40:
+            key, seen = graph.root(waiting.pop(0)), seen + 1
+            index = graph.maker.get(key)
+            if index is None:
+                continue
+            if base(graph.calls[index].name) in PRODUCTS and graph.depends[key] == "x":
+                return index
+            if not self._is_heavy(index):
+                waiting += [ref.key for ref in graph.inputs[index]][:2]
+        return None
+
+    def _operands_of_attention(self) -> None:
+        """Queries, keys and values that are parts of a larger value have lines of their own."""
+        graph = self.graph
+        for site in self.sites:
+            for key in (site.q, site.k, site.v):
+                root = self.named_root(key)
+                if root != key and root in self.named and graph.count(key) < graph.count(root):
+                    self.named[key] = "layout"
+
+    def _cuts(self) -> None:
+        """So has what a model's input is cut into, and some of a value's places that another module takes."""
+        graph = self.graph
+        given = {ref.key for ref in graph.given}
+        for index in self._computing():
+            for ref in graph.inputs[index]:
+                root = self.named_root(ref.key)
+                if root == ref.key or ref.key in self.named or graph.depends[ref.key] != "x":
+                    continue
+                fewer = prod(ref.shape) < graph.count(root)
+                if root in given:
+                    if ref.dtype.is_floating_point and graph.count(root) > 1 and self._moves(ref.key, root):
+                        self.named[ref.key] = "layout"
+                elif root in self.named and fewer and len(ref.shape) < len(graph.shape(root)):
+                    maker = graph.maker[root]
+                    if graph.within(maker) != graph.within(index):
+                        self.named[ref.key] = "layout"
+
+    def _moves(self, key: str, root: str) -> bool:
+        """Whether a layout does more than put in or leave out axes of size 1."""
+        shapes = [tuple(n for n in self.graph.shape(k) if n != 1) for k in (key, root)]
+        names = {self.graph.calls[self.graph.maker[k]].name for k in self.graph.chain(key, root)}
+        return shapes[0] != shapes[1] or bool(names & {"permute", "transpose", "t"})
+
+    def operands(self, key: str) -> tuple[str, ...]:
+        """The lines that a line is made of."""
+        graph, found = self.graph, []
+
+        def walk(at: str) -> None:
+            near = self.named_root(at)
+            root = graph.root(near)
+            if near in self.named:
+                found.append(near)
+            elif root in self.ends:
+                found.append(self.ends[root])
+            elif root in graph.maker and root not in self.named:
+                for ref in graph.inputs[graph.maker[root]]:
+                    walk(ref.key)
+
+        raw = self.raw(key)
+        if raw is None:
+            walk(graph.source(key))
+        else:
+            for ref in graph.inputs[graph.maker[raw]]:
+                walk(ref.key)
+        return tuple(dict.fromkeys(found))
+
+    def raw(self, key: str) -> str | None:
+        """The computed value whose name stands at `key`; None for a line that is a layout."""
+        if self.named[key] == "layout":
+            return None
+        root = self.graph.root(key)
+        return root if self.ends.get(root, root) == key else key
+
+    def upstream(self, key: str) -> str | None:
+        """The nearest line at or above a value, on the way of its first operand that depends on the inputs."""
+        graph = self.graph
+        for _ in range(60):
+            near = self.named_root(key)
+            if near in self.named:
+                return near
+            root = graph.root(near)
+            if root in self.ends:
+                return self.ends[root]
+            if root not in graph.maker:
+                return None
+            key = next((r.key for r in graph.inputs[graph.maker[root]] if graph.depends[r.key] == "x"), None)
+            if key is None:
+                return None
+        return None

@@ -1,0 +1,163 @@
+"""A rearrangement as textbooks print it: heads, joined heads, transposed, rows, columns, patches, else its pattern."""
+
+from __future__ import annotations
+
+import sympy
+
+from tracer.derive.layouts import Pattern
+from tracer.derive.shapes import Shapes
+from tracer.equations import Node
+from tracer.equations.algebra import Row, Transposed
+from tracer.equations.grids import Unfold
+from tracer.equations.heads import Heads, Joined
+from tracer.equations.layouts import Rearranged
+from tracer.equations.packed import Columns
+from tracer.equations.picking import Picked
+from tracer.equations.tokens import Patches
+
+
+class Layouts:
+    """Nodes of patterns, with sizes in symbols."""
+
+    def __init__(self, shapes: Shapes):
+        self._shapes = shapes
+
+    def node(self, made: Node, pattern: Pattern, chain, before: tuple, after: tuple, loose: bool) -> Node:
+        """`made`, of the shape `before`, laid out by the pattern, to the shape `after`; `chain` are the values between.
+        With `loose`, axes of size 1 in front are left out."""
+        made, pattern, before = self._picked(made, pattern, before, after)
+        return self._split(made, pattern, chain, before, after, loose)
+
+    def _picked(self, made: Node, pattern: Pattern, before: tuple, result: tuple) -> tuple[Node, Pattern, tuple]:
+        """What the pattern takes of each axis; an axis of which it takes one place is gone where no other of size 1 is
+        in the result."""
+        if not any(pattern.picked):
+            return made, pattern, before
+        ones = sum(not side for side in pattern.right)
+        ranges, after, left = [], [], []
+        for size, taken, side in zip(before, pattern.picked, pattern.left, strict=True):
+            if taken is None:
+                ranges.append((None, None, None))
+            elif not side and not ones:
+                ranges.append(taken[0])
+                continue
+            else:
+                start, stop, step = taken
+                lengths = self._lengths(pattern, side, result)
+                if step != 1 and stop + step > self._shapes.value(size):  # every so many of all from the first on
+                    ranges.append((start or None, None, step))
+                    count = len(range(start, stop, step))
+                    known = (one for one in lengths if self._shapes.value(one) == count)
+                    size = next(known, sympy.Integer(count))
+                else:
+                    first, last = self.edges(start, stop, size, lengths, step)
+                    ranges.append((first, last, step))
+                    size = sympy.ceiling((last - first) / step) if step != 1 else last - first
+            after.append(size)
+            left.append(side)
+        said = [k for k, one in enumerate(pattern.picked) if one]
+        if said == [len(before) - 1] and len(before) > 1 and isinstance(ranges[-1], tuple) and ranges[-1][2] == 1:
+            made = Columns(made, ranges[-1][0], ranges[-1][1])
+        elif said == [len(before) - 2] and isinstance(ranges[-2], int):
+            made = Row(made, ranges[-2])
+        else:
+            made = Picked(made, tuple(ranges))
+        return made, pattern._replace(left=tuple(left), picked=(None,) * len(left)), tuple(after)
+
+    @staticmethod
+    def _lengths(pattern: Pattern, side: tuple, result: tuple) -> list[sympy.Expr]:
+        """Sizes of the result that the parts of one axis may have together."""
+        own = [size for size, parts in zip(result, pattern.right, strict=True) if parts and set(parts) <= set(side)]
+        return [*own, *([sympy.prod(own)] if len(own) > 1 else [])]
+
+    def edges(
+        self, start: int, stop: int, size: sympy.Expr, lengths: list[sympy.Expr], step: int
+    ) -> tuple[sympy.Expr, sympy.Expr]:
+        """Where a part of an axis begins and ends, in sizes where the part is one of them."""
+        whole = self._shapes.value(size)
+        length = stop - start
+        if length == 1 and stop == whole and start:
+            return size - 1, size
+        if stop == whole and start < 4:
+            return sympy.Integer(start), size
+        own = [one for one in lengths if not one.is_Integer]
+        for one in own:
+            one = sympy.cancel(one)
+            if one.is_Integer or step != 1 or not one.free_symbols:
+                continue
+            try:
+                value = self._shapes.value(one)
+            except ValueError:
+                continue
+            if value == length and value > 1 and start % value == 0:
+                return sympy.Integer(start // value) * one, sympy.Integer(start // value + 1) * one
+            if value == length and value > 1 and stop == whole:
+                return size - one, size
+        if stop == whole and not size.is_Integer:
+            return size - length, size
+        return sympy.Integer(start), sympy.Integer(stop)
+
+    def _split(self, made: Node, pattern: Pattern, chain, before: tuple, after: tuple, loose: bool) -> Node:
+        """Axes split, exchanged and joined."""
+        sizes, left, right, repeated = self._shapes.parts(pattern, chain, before, after)
+        if repeated and loose and (shorter := _broadcast(left, right, repeated, sizes)) is not None:
+            right, repeated = shorter
+        if loose:
+            while right and not right[0] and len(right) > 1:
+                right = right[1:]
+        if left == right and not repeated:
+            return made
+        if not repeated:
+            trimmed = tuple(side for side in left if side)
+            whole = all(left[len(left) - len(right) :])
+            if loose and len(left) <= len(after) and trimmed == tuple(right) and whole:
+                return made
+            turned = len(left) > 1 and right == (*left[:-2], left[-1], left[-2])
+            if turned and all(len(side) < 2 for side in left[-2:]):
+                return Transposed(made)
+            known = _heads(made, sizes, left, right) or _patches(made, sizes, left, right)
+            if known is not None:
+                return known
+        return Rearranged(made, sizes, left, right, repeated)
+
+
+def _heads(made: Node, sizes, left, right) -> Node | None:
+    """The width dealt out to heads, heads joined, or None."""
+    if len(left) == len(right) - 1 and len(left[-1]) == 2 and len(left) >= 2:
+        h, d = left[-1]
+        if right == (*left[:-2], (h,), left[-2], (d,)):
+            return Heads(made, sizes[h])
+        if right == (*left[:-2], (h,), (d,), left[-2]):
+            return Transposed(Heads(made, sizes[h]))
+    if len(left) == len(right) + 1 and len(right[-1]) == 2 and len(left) >= 3:
+        h, d = right[-1]
+        if left == (*right[:-2], (h,), right[-2], (d,)):
+            return Joined(made, sizes[h])
+    return None
+
+
+def _patches(made: Node, sizes, left, right) -> Node | None:
+    """A picture `[B, C, H, W]` cut into square patches, the numbers of each in one of two orders, or None."""
+    if len(left) != 4 or len(right) != 3 or [len(side) for side in left] != [1, 1, 2, 2] or right[0] != left[0]:
+        return None
+    (channel,), (row, y), (column, x) = left[1:]
+    if right[1] != (row, column) or sizes[y] != sizes[x]:
+        return None
+    kinds = {(channel, y, x): Unfold, (y, x, channel): Patches}
+    return kinds[right[2]](made, sizes[y]) if right[2] in kinds else None
+
+
+def _broadcast(left, right, repeated, sizes):
+    """The result without its repeated axes where broadcasting at the last axis repeats them; None where it does not."""
+    right = list(right)
+    while right and right[0] and all(part in repeated for part in right[0]):
+        right.pop(0)
+    shown = []
+    for side in right:
+        if any(part in repeated for part in side):
+            if not all(part in repeated for part in side):
+                return None
+            shown.append(())
+        else:
+            shown.append(side)
+    return tuple(shown), ()

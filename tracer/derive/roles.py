@@ -1,0 +1,208 @@
+"""What a line is in the language of the papers, from the structure of the run: queries, scores, a residual sum, a norm.
+
+Attention is found by its products and its softmax, a residual sum by what it adds, an MLP by its activation; names of
+modules only help where structure leaves a choice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from tracer.derive.graph import base
+from tracer.derive.places import Places
+from tracer.derive.plan import ACTIVATIONS, PROJECTIONS, Plan, Site
+
+NORMS = frozenset("layer_norm batch_norm group_norm rms_norm native_layer_norm instance_norm native_group_norm".split())
+MAPS = PROJECTIONS - {"conv1d", "conv2d"}
+"""Linear maps of a token alone."""
+
+HALF = 2
+"""A value with fewer numbers than this share of what it is made of is a part, and not followed as the same thing."""
+
+
+class Roles:
+    """`of[key]` is the role of a line, such as "Q", "X'" or "norm", with as many primes as there are others before it;
+    lines without one are not in it."""
+
+    def __init__(self, plan: Plan, places: Places):
+        self.plan, self.graph, self.places = plan, plan.graph, places
+        self.of: dict[str, str] = {}
+        self.operands = {key: plan.operands(key) for key in plan.lines}
+        self.users: dict[str, list[str]] = defaultdict(list)
+        for key in plan.lines:
+            for operand in self.operands[key]:
+                self.users[operand].append(key)
+        for site in plan.sites:
+            self._attention(site)
+        self._beginning()
+        self._sums_and_norms()
+        self._mlps()
+        self._ends()
+
+    def call(self, key: str):
+        """The call whose value a line is, or None for a layout."""
+        raw = self.plan.raw(key)
+        return None if raw is None else self.graph.made(raw)
+
+    def name(self, key: str) -> str:
+        """The name of that call, "" for a layout."""
+        call = self.call(key)
+        return "" if call is None else base(call.name)
+
+    def module(self, key: str) -> str:
+        return self.graph.made(key).module if self.call(key) is None else self.call(key).module
+
+    def kind(self, key: str) -> str:
+        """The class of the module that a line stands in."""
+        call = self.call(key) or self.graph.made(key)
+        number, _ = self.graph.instance.get((call.module, call.call), (-1, 0))
+        return self.graph.modules[number].kind if number >= 0 else ""
+
+    def trail(self, key: str) -> list[str]:
+        """The lines from a value up to the projection that made it, which is last; as far as they are as large."""
+        found, at = [], self.plan.upstream(key)
+        while at is not None and len(found) < 6:
+            found.append(at)
+            if self.name(at) in PROJECTIONS:
+                break
+            above = [one for one in self.operands[at] if self.graph.count(one) * HALF >= self.graph.count(at)]
+            at = above[0] if above else None
+        return found
+
+    def _attention(self, site: Site) -> None:
+        trails = {letter: self.trail(key) for letter, key in zip("QKV", (site.q, site.k, site.v), strict=True)}
+        shared = Counter(trail[-1] for trail in trails.values() if trail)
+        for letter, trail in trails.items():
+            if not trail:
+                continue
+            projected = self.name(trail[-1]) in PROJECTIONS
+            packed = projected and shared[trail[-1]] > 1
+            if packed:
+                self.of.setdefault(
+                    trail[-1], "".join(one for one, other in trails.items() if other and other[-1] == trail[-1])
+                )
+            own = trail[: -1 if packed else None][::-1] if projected else trail[:1]
+            for primes, key in enumerate(own):
+                self.of.setdefault(key, letter + "'" * primes)
+        if site.weights is not None and (weights := self.plan.upstream(site.weights)) is not None:
+            self.of.setdefault(weights, "A")
+            for key in self.operands[weights]:
+                self.of.setdefault(key, "S")
+        made = self.plan.ends.get(site.result, site.result)
+        if made not in self.plan.named:
+            made = self.plan.upstream(site.result)
+        if made is not None:
+            self.of.setdefault(made, "H")
+            for key in self.users[made]:
+                if self.name(key) in PROJECTIONS:
+                    self.of.setdefault(key, "O")
+
+    def _beginning(self) -> None:
+        """Patches and their embedding, what is joined to a sequence, angles of rotary positions."""
+        graph = self.graph
+        photos = {ref.key for ref in graph.given if len(ref.shape) == 4 and ref.dtype.is_floating_point}
+        for key in self.plan.lines:
+            call, name = self.call(key), self.name(key)
+            if call is None:
+                root = graph.root(key)
+                if root in photos and len(graph.shape(key)) == 3:
+                    self.of.setdefault(key, "patches")
+                continue
+            if key in self.of or self.places.numbers(call.module):
+                continue
+            given = {graph.root(ref.key) for ref in graph.inputs[graph.maker[self.plan.raw(key)]]}
+            patches = any(self.of.get(operand) == "patches" for operand in self.operands[key])
+            cut = name == "conv2d" and given & photos and call.arguments["weight"].shape[2:] == call.arguments["stride"]
+            if (name in MAPS and patches) or cut:
+                self.of[key] = "I"
+            elif name in ("cat", "concat") and any(self.of.get(operand) == "I" for operand in self.operands[key]):
+                self.of[key] = "sequence"
+            elif name in ("cos", "sin") or ({"cos", "sin"} & self._inside(key) and name == "mul"):
+                self.of[key] = "cosine" if "cos" in self._inside(key) else "sine"
+                for operand in self.operands[key]:
+                    self.of.setdefault(operand, "angles")
+
+    def _inside(self, key: str) -> set[str]:
+        raw = self.plan.raw(key)
+        return {base(self.graph.calls[i].name) for i in self.plan.inside[raw]} if raw is not None else set()
+
+    def _sums_and_norms(self) -> None:
+        graph, sums = self.graph, defaultdict(list)
+        for key in self.plan.lines:
+            call = self.call(key)
+            if call is None or key in self.of:
+                continue
+            inside = {base(graph.calls[i].name) for i in self.plan.inside[self.plan.raw(key)]}
+            index = graph.maker[self.plan.raw(key)]
+            given = graph.inputs[index]
+            computed = all(graph.depends[ref.key] == "x" for ref in given)
+            two = len(given) == 2 and given[0].shape == given[1].shape and len(given[0].shape) > 1
+            if self.name(key) == "add" and computed and two and len(self.operands[key]) > 1:
+                sums[self.places.tower(call.module), self.places.numbers(call.module)].append(key)
+            elif inside & NORMS or "norm" in self.kind(key).lower():
+                self.of[key] = "norm"
+            elif self.name(key) in ACTIVATIONS and self._between_maps(key):
+                self.of[key] = "G"
+            elif self.name(key) == "embedding":
+                self.of[key] = "E" if any(ref.key in {g.key for g in graph.given} for ref in given) else "P"
+            elif self.name(key) == "mul" and computed and len(given) == 2 and "G" in self._of_operands(key):
+                self.of[key] = "G'"
+        for (_, block), keys in sums.items():
+            for primes, key in enumerate(keys):
+                last = primes == len(keys) - 1
+                marks = "" if last else "'" * (primes + 1)
+                after = self.users[key]
+                if block and len(after) == 1 and self.of.get(after[0]) == "norm" and self._in_block(after[0], key):
+                    self.of[key], self.of[after[0]] = f"Y{marks}", f"X{marks}"  # the norm comes after the sum
+                else:
+                    self.of[key] = f"X{marks}" if block else "R"
+
+    def _of_operands(self, key: str) -> set[str | None]:
+        """The roles of what a line is made of."""
+        return {self.of.get(operand) for operand in self.operands[key]}
+
+    def _in_block(self, key: str, other: str) -> bool:
+        return self.places.prefix(self.module(key)) == self.places.prefix(self.module(other))
+
+    def _between_maps(self, key: str) -> bool:
+        """Whether an activation has a linear map before it and, perhaps after a gate, one behind it: an MLP's."""
+        if not any(self.name(operand) in MAPS for operand in self.operands[key]):
+            return False
+        after = [
+            user for one in self.users[key] for user in ([one, *self.users[one]] if self.name(one) == "mul" else [one])
+        ]
+        inside = self.places.numbers(self.module(key)) or "mlp" in self.module(key).lower()
+        return bool(inside) and any(self.name(user) in MAPS for user in after)
+
+    def _mlps(self) -> None:
+        for key in self.plan.lines:
+            if key in self.of or self.name(key) not in MAPS:
+                continue
+            used = {self.of.get(user) for user in self.users[key]}
+            if "G" in used:
+                self.of[key] = "U"
+            elif "G'" in used:
+                self.of[key] = "U'"
+            elif {self.of.get(operand) for operand in self.operands[key]} & {"G", "G'"}:
+                self.of[key] = "F"
+
+    def _ends(self) -> None:
+        """The logits, what goes into the first block, and the token that a head reads."""
+        if self.graph.outputs:
+            first = self.plan.upstream(self.graph.outputs[0].key)
+            if first is not None and self.of.get(first) in (None, "F", "O"):
+                self.of[first] = "Z"
+        for key in self.plan.lines:
+            layout = self.call(key) is None and key not in self.of
+            if layout and len(self.graph.shape(key)) == 2 and "norm" in self._of_operands(key):
+                self.of[key] = "first"
+        inner = [key for key in self.plan.lines if self.places.numbers(self.module(key))]
+        for key in inner:
+            if self.of.get(key, "").rstrip("'") == "X":
+                for operand in self.operands[key]:
+                    outside = not self.places.numbers(self.module(operand))
+                    if outside and self.of.get(operand) in (None, "R", "E", "norm", "sequence", "I"):
+                        self.of[operand] = "X0"
+                tower = self.places.tower(self.module(key))
+                inner = [one for one in inner if self.places.tower(self.module(one)) != tower]
+                break

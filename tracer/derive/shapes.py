@@ -1,0 +1,146 @@
+"""Symbolic shapes of the values of a run, and sizes of the parts that layouts split axes into."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import product
+from math import prod
+
+import sympy
+
+from tracer.derive.graph import Graph, refs
+from tracer.derive.layouts import Pattern
+from tracer.notation import parse
+from tracer.probe import UNKNOWN, Solution, value_of
+from tracer.recorder.calls import Calls
+
+TRIES = 400
+"""Readings of the parts of one pattern that are compared with the shapes."""
+
+
+def solved_shapes(calls: Calls, solution: Solution | None) -> tuple[dict[str, tuple[str, ...]], set[str]]:
+    """The solved shape of every value that an op made or took, by its key; and the values that have another one where
+    they are taken: at other sizes the code does something between."""
+    found: dict[str, tuple[str, ...]] = {}
+    differ: set[str] = set()
+    if solution is None:
+        return found, differ
+    for index, shapes in enumerate(solution.outputs):
+        for position, shape in enumerate(shapes):
+            found[f"{index}.{position}"] = shape
+    for call in calls.made:
+        for op in call.inner or (call,):
+            if op.first >= len(solution.inputs) or op.func is None:
+                continue
+            for ref, shape in zip(refs(op.arguments), solution.inputs[op.first], strict=False):
+                if len(shape) == len(ref.shape) and found.setdefault(ref.key, shape) != shape:
+                    differ.add(ref.key)
+        if call.name == "overwrite" and call.arguments["old"].key in found:
+            found[call.outputs[0].key] = found[call.arguments["old"].key]
+    return found, differ
+
+
+@lru_cache(maxsize=4096)
+def _quotient(whole: sympy.Expr, made: sympy.Expr) -> sympy.Expr:
+    return sympy.cancel(whole / made)
+
+
+class Shapes:
+    """`of(key)` is the shape of a value in sizes; a size without a symbol is its number."""
+
+    def __init__(self, graph: Graph, calls: Calls, solution: Solution | None, sizes: dict[str, int], same):
+        self._graph, self.sizes, self.same = graph, sizes, same
+        self._values: dict[sympy.Expr, int] = {}
+        self.solved, self.differ = solved_shapes(calls, solution)
+        self.plain = False
+        """Whether a layout had to be said in numbers since this was set."""
+        self._made: dict[str, tuple[sympy.Expr, ...]] = {}
+
+    def of(self, key: str) -> tuple[sympy.Expr, ...]:
+        if key not in self._made:
+            numbers = self._graph.shape(key)
+            solved = self.solved.get(key)
+            if solved is None or len(solved) != len(numbers):
+                self._made[key] = tuple(map(sympy.Integer, numbers))
+            else:
+                self._made[key] = tuple(
+                    sympy.Integer(number) if size == UNKNOWN else parse(size)
+                    for size, number in zip(solved, numbers, strict=True)
+                )
+        return self._made[key]
+
+    def parts(self, pattern: Pattern, chain: list[str], before: tuple, after: tuple):
+        """The pattern's sizes in symbols, with parts of size 1 that only symbols show, such as a batch of one:
+        (sizes, left, right, repeated); `before` and `after` are the shapes around it."""
+        known: dict[int, list[sympy.Expr]] = {}
+        for shape in (before, after, *map(self.of, chain)):
+            for size in shape:
+                if not size.is_Integer:
+                    found = known.setdefault(self.value(size), [])
+                    if size not in found:
+                        found.append(size)
+        choices = [[*known.get(size, ()), sympy.Integer(size)] for size in pattern.sizes]
+        for tried, sizes in enumerate(product(*choices)):
+            if tried > TRIES:
+                break
+            if (made := self._completed(pattern, sizes, before, after)) is not None:
+                return made
+        self.plain = self.plain or any(size.free_symbols for size in (*before, *after))
+        left, right = (tuple(map(tuple, sides)) for sides in (pattern.left, pattern.right))
+        return tuple(map(sympy.Integer, pattern.sizes)), left, right, pattern.repeated
+
+    def value(self, size: sympy.Expr) -> int:
+        """A size at this run."""
+        if size not in self._values:
+            self._values[size] = int(value_of(str(size), self.sizes))
+        return self._values[size]
+
+    def _completed(self, pattern: Pattern, sizes: tuple, before: tuple, after: tuple):
+        """The parts with these sizes, or None if they don't give the shapes."""
+        sizes = list(sizes)
+        left, right, repeated = [list(side) for side in pattern.left], [], list(pattern.repeated)
+        ones = []
+        for whole, side in zip(before, left, strict=True):
+            missing = self._missing(whole, sizes, side)
+            if missing is None:
+                return None
+            if missing != 1:
+                ones.append(len(sizes))
+                side.insert(0, len(sizes))
+                sizes.append(missing)
+        for whole, side in zip(after, pattern.right, strict=True):
+            side = list(side)
+            missing = self._missing(whole, sizes, side)
+            if missing is None:
+                return None
+            front = []
+            while missing != 1:
+                match = next((one for one in ones if self.same(sizes[one], missing)), None)
+                if match is None:
+                    match = next((one for one in ones if missing.has(*sizes[one].free_symbols)), None)
+                    if match is not None and sympy.cancel(missing / sizes[match]).is_polynomial():
+                        ones.remove(match)
+                        front.append(match)
+                        missing = sympy.cancel(missing / sizes[match])
+                        continue
+                    front.append(len(sizes))
+                    repeated.append(len(sizes))
+                    sizes.append(missing)
+                    break
+                ones.remove(match)
+                front.append(match)
+                missing = sympy.Integer(1)
+            right.append((*front, *side))
+        if ones:
+            return None
+        return tuple(sizes), tuple(map(tuple, left)), tuple(right), tuple(repeated)
+
+    def _missing(self, whole: sympy.Expr, sizes, side) -> sympy.Expr | None:
+        """What an axis has besides its parts: 1, or sizes that are 1 at this run; None where they don't fit."""
+        made = prod((sizes[part] for part in side), start=sympy.Integer(1))
+        if self.same(whole, made):
+            return sympy.Integer(1)
+        rest = _quotient(whole, made)
+        if rest.is_Integer or sympy.fraction(rest)[1] != 1 or not rest.free_symbols:
+            return None
+        return rest if self.value(rest) == 1 else None

@@ -1,0 +1,222 @@
+"""The equation of each line: a node for every call in it, with layouts between them as textbooks print them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracer.derive.given import Given
+from tracer.derive.graph import Graph, base
+from tracer.derive.layouts import factor, index_map, rebuilt
+from tracer.derive.names import Names
+from tracer.derive.plan import Plan
+from tracer.derive.rearranging import Layouts
+from tracer.derive.recognised import recognised
+from tracer.derive.shapes import Shapes
+from tracer.derive.words import node
+from tracer.equations import Node, ShapeError, Tensor, infer
+from tracer.equations.call import Kernel
+from tracer.equations.picking import Replaced
+from tracer.recorder.calls import Call, Layout, Ref
+
+BROADCASTING = frozenset(
+    """add sub rsub mul div true_divide pow maximum minimum where masked_fill eq ne lt le gt ge logical_and logical_or
+    bitwise_and bitwise_or addcmul addcdiv lerp matmul bmm mm baddbmm""".split()
+)
+"""Calls whose operands are aligned at their last axes, so that axes of size 1 in front may be left out."""
+
+
+class Unwritten(Exception):
+    """A layout that no pattern says."""
+
+
+def _lies(layout: Layout) -> np.ndarray:
+    """The place of each number in memory."""
+    places = np.full((), layout.offset)
+    for size, step in zip(layout.shape, layout.stride, strict=True):
+        places = places[..., None] + step * np.arange(size)
+    return places
+
+
+class Writer:
+    """Writes equations; every named value of the run is a `Tensor` in them."""
+
+    def __init__(self, graph: Graph, plan: Plan, names: Names, shapes: Shapes, fits):
+        self.graph, self.plan, self.names, self.shapes, self.fits = graph, plan, names, shapes, fits
+        self.ids: dict[str, str] = {}
+        self._constants: dict[str, str] = {}
+        self._layouts = Layouts(shapes)
+        self._maps: dict[tuple[str, str], np.ndarray] = {}
+
+    def tensor(self, key: str) -> Tensor:
+        """A line's tensor, or what the run was given."""
+        shape = self.shapes.of(key)
+        if key in self.plan.named:
+            return Tensor(self.names.of[key], shape, self.ids[key])
+        if key.startswith("parameter "):
+            return Tensor(self.names.parameter(key), shape, key)
+        if key.startswith("input "):
+            return Tensor(self.names.given(key), shape, key)
+        if key not in self._constants:
+            self._constants[key] = rf"\mathbf{{C}}_{{{len(self._constants) + 1}}}"
+        return Tensor(self._constants[key], shape, key)
+
+    def equation(self, key: str) -> Node:
+        """The right side of a line."""
+        raw = self.plan.raw(key)
+        if raw is None:
+            source = self.graph.source(key)
+            start = self.plan.named_root(source)
+            return self._laid(self._start(start), start, key)
+        made = self._body(raw)
+        return made if raw == key else self._laid(made, raw, key)
+
+    def attention(self, key: str):
+        """The parts of a line whose call is fused attention: (scores' operands by name, what is done to the result)."""
+        raw = self.plan.raw(key)
+        call = self.graph.made(raw)
+        given = {name: self._value(ref.key) if hasattr(ref, "key") else ref for name, ref in call.arguments.items()}
+        return given, lambda made: made if raw == key else self._laid(made, raw, key)
+
+    def _start(self, key: str) -> Node:
+        """The value at the start of a chain."""
+        if key in self.plan.named:
+            return self.tensor(key)
+        root = self.graph.root(key)
+        return self._body(root) if root in self.graph.maker else self.tensor(root)
+
+    def _value(self, key: str, loose: bool = False) -> Node:
+        """An operand; with `loose`, axes of size 1 in front are left out."""
+        graph, plan = self.graph, self.plan
+        near = plan.named_root(key)
+        if near in plan.named:
+            return self._laid(self.tensor(near), near, key, loose=loose)
+        root = graph.root(near)
+        if root in plan.ends:
+            return self._back(plan.ends[root], root, key, loose)
+        return self._laid(self._start(root), root, key, loose=loose)
+
+    def _body(self, key: str) -> Node:
+        """What the call that made a value computes."""
+        index = self.graph.maker[key]
+        call = self.graph.calls[index]
+        name = base(call.name)
+        position = next(i for i, ref in enumerate(call.outputs) if ref.key == key)
+        if call.name == "overwrite":
+            return self._overwritten(call)
+        made = node(self._given(call, position, name in BROADCASTING))
+        if name in BROADCASTING and not self._as_stated(made, key):
+            return recognised(node(self._given(call, position, False)))
+        return recognised(made)
+
+    def _as_stated(self, made: Node, key: str) -> bool:
+        """Whether operands without axes of size 1 in front still give the shape that the call gave."""
+        try:
+            found = infer(made, self.fits)
+        except ShapeError:
+            return False
+        stated = self.shapes.of(key)
+        return len(found) == len(stated) and all(map(self.fits, found, stated))
+
+    def _given(self, call: Call, position: int, loose: bool) -> Given:
+        arguments, shapes, numerics, dtypes = {}, {}, {}, {}
+        for name, value in call.arguments.items():
+            if isinstance(value, Ref):
+                arguments[name] = self._value(value.key, loose)
+                shapes[name], numerics[name], dtypes[name] = self.shapes.of(value.key), value.shape, value.dtype
+            elif isinstance(value, tuple) and any(isinstance(one, Ref) for one in value):
+                several = [one if isinstance(one, Ref) else None for one in value]
+                arguments[name] = [self._value(one.key) if isinstance(one, Ref) else one for one in value]
+                shapes[name] = [one and self.shapes.of(one.key) for one in several]
+                numerics[name] = [one and one.shape for one in several]
+                dtypes[name] = [one and one.dtype for one in several]
+            else:
+                arguments[name] = list(value) if isinstance(value, tuple) else value
+        made = call.outputs[position]
+        shape, sizes = self.shapes.of(made.key), self.shapes.sizes
+        given = Given(call.func, arguments, shapes, numerics, dtypes, position, shape, made.shape, sizes)
+        weight = arguments.get("weight")
+        if isinstance(weight, Tensor) and self.names.tied(weight.key):
+            given.tied = frozenset((weight,))
+        return given
+
+    def _overwritten(self, call: Call) -> Node:
+        """A tensor with other numbers in a part of it, where the part is a range of each axis."""
+        old, new, into, part = (call.arguments[name] for name in ("old", "new", "into", "part"))
+        lies = _lies(into)
+        where = {place: number for number, place in enumerate(lies.flatten().tolist())}
+        places = np.array([where.get(place, -1) for place in _lies(part).flatten().tolist()]).reshape(part.shape)
+        if (places < 0).all():
+            return self._value(old.key)
+        if (places < 0).any():
+            raise Unwritten(f"a write into {into} through {part}")
+        if places.shape == into.shape and (places.flatten() == np.arange(places.size)).all():
+            return self._value(new.key)
+        pattern = factor(places, into.shape)
+        if pattern is None or (rebuilt(pattern, into.shape, places.shape) != places).any():
+            raise Unwritten(f"a write into {into} through {part}")
+        ranges, shape = [], self.shapes.of(old.key)
+        gone = [not side for side in pattern.left]
+        for size, taken, single in zip(shape, pattern.picked, gone, strict=True):
+            if taken is None:
+                ranges.append((None, None, None))
+            elif single and len(places.shape) < len(into.shape):
+                ranges.append(taken[0])
+            else:
+                first, last = self._layouts.edges(*taken[:2], size, list(self.shapes.of(new.key)), taken[2])
+                ranges.append((first, last, taken[2]))
+        return Replaced(self._value(old.key), self._value(new.key), entries=tuple(ranges))
+
+    def _map(self, start: str, end: str) -> np.ndarray:
+        if (start, end) not in self._maps:
+            chain = []
+            for key in self.graph.chain(end, start):
+                call = self.graph.made(key)
+                chain.append((call, next(i for i, ref in enumerate(call.outputs) if ref.key == key)))
+            self._maps[start, end] = index_map(self.graph.shape(start), chain)
+        return self._maps[start, end]
+
+    def _laid(self, made: Node, start: str, end: str, *, loose: bool = False) -> Node:
+        """`made`, the value `start`, laid out as the value `end` of the same chain."""
+        if start == end:
+            return made
+        chain = self.graph.chain(end, start)
+        if all(self.graph.kind[self.graph.maker[key]] == "same" for key in chain) and (
+            self.graph.shape(start) == self.graph.shape(end)
+        ):
+            return made
+        found = self._rearranged(made, self._map(start, end), chain, start, end, loose)
+        if found is not None:
+            return found
+        if len(chain) == 1:
+            return self._kernel(made, end)
+        middle = chain[-2]
+        return self._laid(self._laid(made, start, middle), middle, end, loose=loose)
+
+    def _kernel(self, made: Node, end: str) -> Node:
+        """A layout that is no pattern, by PyTorch's own op."""
+        call = self.graph.made(end)
+        others = {name: list(value) if isinstance(value, tuple) else value for name, value in call.arguments.items()}
+        first = next(name for name, value in call.arguments.items() if isinstance(value, Ref))
+        if any(isinstance(value, Ref) for name, value in others.items() if name != first):
+            raise Unwritten(f"{call.name} of {call.arguments[first].shape}")
+        position = next(i for i, ref in enumerate(call.outputs) if ref.key == end)
+        return Kernel.of(call.func, {**others, first: made}, position, self.shapes.of(end))
+
+    def _back(self, end: str, root: str, key: str, loose: bool) -> Node:
+        """The value `key` by the name that stands at `end`, both rearranged from the same computed one."""
+        there = self._map(root, end).reshape(-1)
+        inverse = np.empty_like(there)
+        inverse[there] = np.arange(len(there))
+        wanted = inverse[self._map(root, key)] if key != root else inverse.reshape(self.graph.shape(root))
+        chain = [*self.graph.chain(end, root), *self.graph.chain(key, root), root]
+        found = self._rearranged(self.tensor(end), wanted, chain, end, key, loose)
+        if found is None:
+            raise Unwritten(f"the layout between {end} and {key}")
+        return found
+
+    def _rearranged(self, made: Node, places, chain, start: str, end: str, loose: bool) -> Node | None:
+        shape = self.graph.shape(start)
+        pattern = factor(places, shape)
+        if pattern is None or (rebuilt(pattern, shape, places.shape) != places).any():
+            return None
+        return self._layouts.node(made, pattern, chain, self.shapes.of(start), self.shapes.of(end), loose)
