@@ -170,7 +170,7 @@ def test_the_fast_path_is_compared_with_the_opened_one():
     model = SimpleNamespace(
         name="fused",
         net=net,
-        spec=SimpleNamespace(whole=False),
+        spec=SimpleNamespace(whole=False, probes=()),
         inputs=lambda: Inputs((x,)),
         trace=lambda **asked: tracer.trace(net, x, symbols={"B": 0, "T": 1}, **asked),
     )

@@ -335,10 +335,16 @@ case(_aten.cumprod.default, X, -1)
 for _position in (0, 1):
     case(_aten.topk.default, X, 2, position=_position)
     case(_aten.topk.default, X, 3, 1, False, position=_position)
-    case(_aten.sort.default, X, position=_position)
-    case(_aten.sort.default, X, 1, True, position=_position)
-case(_aten.argsort.default, X)
-case(_aten.argsort.default, X, 0, True)
+for _position in (0, 1):
+    case(_aten.sort.stable, X, stable=True, dim=1, position=_position)
+case(_aten._is_all_true.default, T("B N", "truth"))
+case(_aten._is_any_true.default, T("B N", "truth"))
+case(_aten.arange.default, size("N"))
+case(_aten.zeros.default, [size("B"), size("N")])
+case(_aten.ones.default, [size("N")])
+case(_aten.full.default, [size("B"), 2], 0.5)
+case(_aten.argsort.stable, X, stable=True)
+case(_aten.argsort.stable, X, stable=True, dim=0, descending=True)
 case(_aten.one_hot.default, T("B N", "places K"), size("K"))
 
 # ---- windows and sizes of pictures
