@@ -2,6 +2,7 @@
 
 Exit status 1 if any proof fails. With --mutate: puts small mistakes into copies of the program, one at a time, and says
 which check caught each; exit status 1 if one that is listed survived, or more than a tenth of those that are drawn.
+With --zoo: derives and proves the textbooks of many small models with random weights.
 With --names: builds and traces every name of the libraries, and says how many opened and why the rest did not; exit
 status 1 if fewer than 95 % of a library's did.
 """
@@ -27,6 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--names", dest="libraries", metavar="LIBRARY", nargs="*", help="open all names of hf, timm, torchvision"
     )
+    parser.add_argument("--zoo", action="store_true", help="derive the textbooks of many models (or of NAMEs)")
     parser.add_argument("--sample", type=shared.whole(1), metavar="N", help="with --names: N names of each, drawn")
     parser.add_argument(
         "--seed", type=int, default=0, help="which mistakes are drawn besides the listed ones (default: 0)"
@@ -39,6 +41,8 @@ def run(options: argparse.Namespace) -> int:
         return _mutated(options)
     if options.libraries is not None:
         return _named(options)
+    if options.zoo:
+        return _zoo(options)
     from tracer import models, sources
     from tracer.verify import failures, text, verify
 
@@ -63,6 +67,20 @@ def _named(options: argparse.Namespace) -> int:
         reports[library] = [one._asdict() for one in found]
         enough = enough and sum(not one.reason for one in found) >= ENOUGH * len(found)
     print(json.dumps(reports, indent=1) if options.json else "\n".join(everything))
+    return 0 if enough else 1
+
+
+def _zoo(options: argparse.Namespace) -> int:
+    """Derives textbooks and prints what came of each, as they end."""
+    from tracer import zoo
+
+    found = []
+    for one in zoo.books(options.names or zoo.NAMES):
+        found.append(one)
+        if not options.json:
+            print(zoo.line(one), flush=True)
+    said, enough = zoo.summary(found)
+    print(json.dumps([one._asdict() for one in found], indent=1) if options.json else "\n".join(["", *said]))
     return 0 if enough else 1
 
 
