@@ -96,7 +96,7 @@ def prove(trace: Trace) -> None:
 def way(trace: Trace) -> None:
     """Every step of the run as a box, or that there are none."""
     if not trace.steps:
-        st.info("Nobody has written this model’s equations down, so there are no steps. All else was recorded:")
+        st.info("This run was saved without steps. All else was recorded:")
         st.page_link("pages/operations.py", label="See its operations", icon=":material/account_tree:")
         return
     st.caption(

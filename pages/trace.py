@@ -12,7 +12,7 @@ frame.enter()
 trace = session.trace()
 st.title("Step by step")
 if not trace.steps:
-    st.info("This run has no steps: a trace of a module without equations shows its operations only.")
+    st.info("This run was saved without steps: it shows its operations only.")
     steps.operations(trace.ops)
     frame.leave()
 

@@ -245,4 +245,7 @@ def test_bench_finds_that_traces_grow_linearly(monkeypatch):
 
     monkeypatch.setattr(bench, "LENGTHS", (33, 257))
     *held, growth = bench._growth()
-    assert growth["ok"] is True and [row["value"] for row in held] == [2304, 2304]  # q, k of 4 layers, and the output
+    assert growth["ok"] is True and [row["value"] for row in held] == [
+        11520,
+        11520,
+    ]  # what the steps of 4 layers made, and the output

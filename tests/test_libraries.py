@@ -17,14 +17,6 @@ from tracer.figures import flow, pipeline
 from tracer.figures.masks import labels
 from tracer.sources import network
 
-WITH_STEPS = {
-    "hf:vit",
-    "hf:gpt2",
-    "hf:bert",
-    "hf:llama",
-    "timm:vit_tiny_patch16_224",
-    *(name for name in sources.examples() if name.startswith("torchvision:")),
-}
 FAMILIES = [name for name in sources.examples() if name.startswith("hf:")]
 REQUIRED = {"torchvision:vit_b_16", "timm:vit_base_patch16_rope_224", "hf:llama", "hf:paligemma"}
 
@@ -47,9 +39,7 @@ def test_every_example_is_proven_at_tiny_sizes(name):
     report = verify.verify(name)
     assert verify.failures(report) == []
     assert report["solved"] == report["dims"] > 0 and report["identical"]
-    assert (report["coverage"] == 1) == (name in WITH_STEPS)
-    if name in WITH_STEPS:
-        assert report["proven"] == report["equations"] > 20
+    assert report["coverage"] == 1 and report["proven"] == report["equations"] > 20
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -81,22 +71,22 @@ def test_attention_written_out_is_covered_too(name):
     assert verify.failures(report) == [] and report["coverage"] == 1
 
 
-RELATIVES = {
-    "vit_small_patch32_224": True,
-    "deit_tiny_patch16_224": True,
-    "vit_base_patch16_clip_224": False,
-    "vit_small_patch14_dinov2": False,
-    "vit_small_patch14_reg4_dinov2": False,
-    "vit_small_patch16_dinov3": False,
-    "vit_so150m_patch16_reg4_gap_256": False,
-    "eva02_tiny_patch14_224": False,
-}
+RELATIVES = (
+    "vit_small_patch32_224",
+    "deit_tiny_patch16_224",
+    "vit_base_patch16_clip_224",
+    "vit_small_patch14_dinov2",
+    "vit_small_patch14_reg4_dinov2",
+    "vit_small_patch16_dinov3",
+    "vit_so150m_patch16_reg4_gap_256",
+    "eva02_tiny_patch14_224",
+)
 
 
-@pytest.mark.parametrize(("name", "steps"), RELATIVES.items())
-def test_relatives_open_too_and_only_plain_ones_have_steps(name, steps):
+@pytest.mark.parametrize("name", RELATIVES)
+def test_relatives_open_too_and_have_all_their_steps(name):
     report = verify.report(tiny(f"timm:{name}"))
-    assert verify.failures(report) == [] and (report["coverage"] == 1) == steps
+    assert verify.failures(report) == [] and report["coverage"] == 1
 
 
 def test_fused_attention_has_its_scores_and_weights_recomputed():

@@ -131,7 +131,7 @@ def said(trace) -> None:
     if trace.weights and (sources.is_foreign(trace.model) or session.given().kind == "trace"):
         st.caption(plain(f"Weights: {trace.weights}."))
     if not trace.steps:
-        st.caption("No equations are known for this model: its operations, shapes and attention are shown.")
+        st.caption("This run was saved without steps: its operations, shapes and attention are shown.")
     elif trace.coverage < 1:
         share = f"{100 * trace.coverage:.0f} %" if trace.coverage < 0.995 else "more than 99 %"
         st.caption(

@@ -53,7 +53,9 @@ def prose(text: str) -> str:
 
 def in_the_code(names: Sequence[Name]) -> str:
     """What the code calls the letters of an equation that no step makes; `.T` is a matrix read transposed."""
-    said = [f"${name.symbol}$ is `{name.of.partition(' ')[2]}{'.T' * name.transposed}`" for name in names]
+    known = [name for name in names if not name.of.startswith("constant ")]
+    said = [f"${name.symbol}$ is `{name.of.partition(' ')[2]}{'.T' * name.transposed}`" for name in known]
+    said += [f"${name.symbol}$ is a constant" for name in names if name not in known]
     return f"In the code, {', '.join(said)}."
 
 
