@@ -13,7 +13,7 @@ APP_READY := $(VENV)/.app-ready
 TESTS_READY := $(VENV)/.tests-ready
 
 .DELETE_ON_ERROR:
-.PHONY: run test load fuzz faults mutate lint audit replicas ready browser clean
+.PHONY: run test sweep load fuzz faults mutate lint audit replicas ready browser clean
 
 run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
 	@echo "Tensor tracer: http://$(HOST):$(PORT) (TRACER_FOLDERS=1 lets its visitors open checkpoints in folders here.)"
@@ -21,6 +21,9 @@ run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
 
 test: ready  ## run every test
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
+
+sweep: ready  ## the tests that try the same on many more models
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m sweep
 
 load: $(TESTS_READY)  ## a class opens the app: LOAD=lesson, cold or photos; SESSIONS and SECONDS
 	@PYTHONPATH=tests $(BIN)/python -m load $(LOAD) --sessions $(SESSIONS) --seconds $(SECONDS)

@@ -174,7 +174,9 @@ def test_what_is_no_pattern_has_none():
     assert factor(torch.arange(12).unfold(0, 4, 2).numpy(), (12,)) is None
 
 
-@pytest.mark.parametrize("name", ["hf:mistral", "hf:t5", "timm:convnext_atto"])
+@pytest.mark.parametrize(
+    "name", ["hf:t5", *(pytest.param(one, marks=pytest.mark.sweep) for one in ("hf:mistral", "timm:convnext_atto"))]
+)
 def test_textbooks_of_the_zoo_are_complete(name):
     found = zoo.book(name)
     assert not found.reason and not found.unproven

@@ -83,7 +83,9 @@ RELATIVES = (
 )
 
 
-@pytest.mark.parametrize("name", RELATIVES)
+@pytest.mark.parametrize(
+    "name", [*RELATIVES[:2], *(pytest.param(one, marks=pytest.mark.sweep) for one in RELATIVES[2:])]
+)
 def test_relatives_open_too_and_have_all_their_steps(name):
     report = verify.report(tiny(f"timm:{name}"))
     assert verify.failures(report) == [] and report["coverage"] == 1

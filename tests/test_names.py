@@ -44,6 +44,7 @@ def test_a_name_opens_and_its_answer_has_symbols(name, given, shape):
         assert shape_of_the_answer(trace) == shape
 
 
+@pytest.mark.sweep
 def test_what_is_solved_of_a_net_that_nobody_described_holds_at_sizes_that_no_probe_had():
     model = tracer.load("torchvision:squeezenet1_1")
     first, other = (model.trace(prove=False, B=2, H=H, W=W) for H, W in ((96, 64), (105, 73)))
