@@ -14,14 +14,14 @@ from pages.shared import runs, server
 from tracer import files
 
 FAST = (
-    commands.full_disk_under_a_save,
-    commands.no_home,
+    pytest.param(commands.full_disk_under_a_save, marks=pytest.mark.sweep),
+    pytest.param(commands.no_home, marks=pytest.mark.sweep),
     commands.read_only_install,
     commands.weights_missing_or_damaged,
 )
 
 
-@pytest.mark.parametrize("fault", FAST, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("fault", FAST, ids=lambda fault: getattr(fault, "__name__", None))
 def test_a_fault_is_said_in_a_line_and_nothing_is_lost(fault, tmp_path):
     assert fault(tmp_path)
 

@@ -114,6 +114,7 @@ def test_the_report_names_survivors_and_the_bar():
         reports.chosen(["soap"], 0)
 
 
+@pytest.mark.sweep
 def test_a_place_has_all_that_can_be_drawn_there():
     mistake = drawn()[0]
     _, found = reports.chosen([f"{mistake.file}:{mistake.line}"], 0)
@@ -134,6 +135,7 @@ def test_a_survivor_that_is_harmless_says_why(monkeypatch):
     assert "harmless" not in reports.line(Trial(LISTED[0]))
 
 
+@pytest.mark.sweep
 def test_what_is_called_harmless_can_be_drawn():
     for file, name, part in reports.HARMLESS:
         assert any((one.file, one.name) == (file, name) and part in _line(one) for one in every()), (file, name, part)
