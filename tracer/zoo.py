@@ -11,8 +11,10 @@ from typing import NamedTuple
 import torch
 
 import tracer
+from tracer import sources
 from tracer.derive import KERNEL
 from tracer.probe import UNKNOWN
+from tracer.recorder.ops import is_layout
 from tracer.sources.network import reason
 from tracer.tracing import AT_HAND
 
@@ -70,10 +72,8 @@ def moved(net: torch.nn.Module) -> None:
 
 def book(name: str) -> Book:
     """Derives and proves the textbook of one model."""
-    from tracer.recorder.ops import is_layout
-
     try:
-        model = tracer.load(name, **_tiny(name))
+        model = tracer.load(name, **(sources.tiny(name) if name in sources.examples() else {}))
         moved(model.net)
         trace = model.trace(keep=AT_HAND)
     except Exception as error:  # whatever a library says of its own model
@@ -94,12 +94,6 @@ def book(name: str) -> Book:
         max((step.error for step in shown if step.error is not None), default=0.0),
         tuple(unproven),
     )
-
-
-def _tiny(name: str) -> dict[str, int]:
-    from tracer import sources
-
-    return sources.tiny(name) if name in sources.examples() else {}
 
 
 def books(names: Iterable[str]) -> Iterator[Book]:

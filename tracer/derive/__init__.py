@@ -109,17 +109,13 @@ def _derived(recording: Recording, solution: Solution | None, sizes: dict[str, i
             note=note,
         )
         made = graph.ref[key]
-        book.found.append(Found(line, _op(key), ops, key, made.shape, made.dtype, _solved(shapes, key)))
+        book.found.append(Found(line, _op(key), ops, key, made.shape, made.dtype, shapes.solved.get(key)))
     return book
 
 
 def _op(key: str) -> int:
     """The op that made a value."""
     return int(key.partition(".")[0])
-
-
-def _solved(shapes: Shapes, key: str) -> tuple[str, ...] | None:
-    return shapes.solved.get(key)
 
 
 def _fit(equation: Node, stated: tuple, fits, here) -> str:

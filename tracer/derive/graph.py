@@ -20,7 +20,7 @@ LAYOUT = frozenset(
 SAME = frozenset(
     """contiguous clone alias detach detach_ lift_fresh lift lift_fresh_copy to _to_copy type_as requires_grad_ positive
     resolve_conj resolve_neg dropout dropout_ feature_dropout feature_dropout_ alpha_dropout native_dropout copy
-    copy_ expand_as""".split()
+    copy_""".split()
 )
 """Calls that give the numbers they are given, perhaps in another dtype."""
 

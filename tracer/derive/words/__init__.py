@@ -17,24 +17,23 @@ from tracer.equations import Kernel, Node
 
 class Word(NamedTuple):
     """How a call is written; `heavy`: a product, a convolution, a norm, a softmax, a pooling or a table, of which a
-    line has one at most; `copies`: makes what it was given, so that it needs no line."""
+    line has one at most."""
 
     write: Callable[[Given], Node | None]
     heavy: bool
-    copies: bool
 
 
 _WORDS: dict[str, Word] = {}
 
 
-def of(*names: str, heavy: bool = False, copies: bool = False):
+def of(*names: str, heavy: bool = False):
     """Registers a function for ops of these names. It may return None: that call has no formula."""
 
     def register(write):
         for name in names:
             if name in _WORDS:
                 raise ValueError(f"the op {name!r} has two words")
-            _WORDS[name] = Word(write, heavy, copies)
+            _WORDS[name] = Word(write, heavy)
         return write
 
     return register
@@ -59,11 +58,6 @@ def word(name: str) -> Word | None:
 def heavy(name: str) -> bool:
     """Whether a line has one such op at most."""
     return known(name) and _WORDS[base(name)].heavy
-
-
-def copies(name: str) -> bool:
-    """Whether an op makes what it was given."""
-    return known(name) and _WORDS[base(name)].copies
 
 
 def names() -> tuple[str, ...]:

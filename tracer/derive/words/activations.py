@@ -257,7 +257,6 @@ def cast(given: Given) -> Node:
     "positive",
     "resolve_conj",
     "resolve_neg",
-    copies=True,
 )
 def copied(given: Given) -> Node:
     return given["self"]
