@@ -52,7 +52,7 @@ def _window(trace, layer: int, part: str) -> int:
 @st.fragment
 def picture(cells, kind: str, labels: list[str]) -> None:
     """The mask and the row of a chosen query beside it; another query draws these again and nothing else."""
-    from tracer import masks
+    from tracer.attention import masks
 
     left, right = st.columns(2, gap="medium")
     with left:
@@ -107,7 +107,7 @@ if not trace.attentions:
 part = tokens.tower(trace)
 named = segments(trace, part)
 
-from tracer import masks  # noqa: E402  (the title is drawn before torch is imported)
+from tracer.attention import masks  # noqa: E402  (the title is drawn before torch is imported)
 
 layer = _layer(layers(trace, part))
 if not drawn(trace, layers(trace, part)[layer]):

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from tracer import models, sources
 from tracer.equations import statement
-from tracer.model import Spec
+from tracer.models.shared.model import Spec
 
 
 def choices(spec: Spec) -> Iterator[dict]:

@@ -8,9 +8,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from tracer import training, verify
-from tracer.notation import parse
-from tracer.prove import same_size
+from tracer import verify
+from tracer.models import training
+from tracer.symbols.notation import parse
+from tracer.tracing.prove import same_size
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import tracer
-from tracer.masks import kind, visible
+from tracer.attention.masks import kind, visible
 
 RAN: dict[int, torch.Tensor] = {}
 """What modules computed, by their number: a trace puts their own attributes back."""

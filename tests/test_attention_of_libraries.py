@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import tracer
-from tracer.masks import kind, visible
+from tracer.attention.masks import kind, visible
 from tracer.sources import timm as of_timm
 from tracer.sources import torchvision as of_torchvision
 from tracer.sources import transformers as of_transformers

@@ -8,7 +8,7 @@ from test_maps import unpacked
 from test_models_in_app import chosen
 
 from pages.shared import claims as words
-from tracer.claims import SHARPNESS, Measured
+from tracer.attention.claims import SHARPNESS, Measured
 from tracer.figures import maps
 
 HEADING = "What the texts say of attention, and whether it holds here"

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import tracer
-from tracer import following
 from tracer.equations import execute, tensors
+from tracer.tracing import following
 
 SCORES = "block1.attention.scores"
 VIT = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}

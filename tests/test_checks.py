@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import tracer
-from tracer import checks
-from tracer.checks import moves, weights
 from tracer.inputs.images import Crop
+from tracer.verify import checks
+from tracer.verify.checks import moves, weights
 
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 2, "K": 3}
 
@@ -84,7 +84,7 @@ def test_a_crop_that_is_one_pixel_off(model, trace, monkeypatch):
     left, *rest = trace.picture.crop
     assert only("places", said(model, replace(trace, picture=replace(trace.picture, crop=(left + 1, *rest)))))
     monkeypatch.setattr(Crop, "box", property(lambda crop: (crop.left, crop.top, crop.right, crop.bottom)))
-    monkeypatch.setattr("tracer.checks.places.patch_boxes", shifted)
+    monkeypatch.setattr("tracer.verify.checks.places.patch_boxes", shifted)
     assert any("pixels off their place" in problem for problem in said(model, trace))
 
 
@@ -185,7 +185,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_check_of_small_modules_finds_what_is_wrong(name, monkeypatch):
-    check = import_module(f"tracer.checks.{name}")
+    check = import_module(f"tracer.verify.checks.{name}")
     assert check._found() == ()
     monkeypatch.setattr(check, *WRONG[name])
     assert check._found.__wrapped__()
@@ -197,7 +197,7 @@ def test_a_summary_that_is_not_the_files(model, trace, monkeypatch):
 
 
 def test_a_picture_that_is_not_closed(monkeypatch):
-    from tracer.checks import closing
+    from tracer.verify.checks import closing
 
     model = tracer.load("vit-text", H=12, W=8, P=4, D=6, h=2, d_ff=10, L=2, V=19)
     trace = model.trace()

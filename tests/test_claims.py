@@ -7,10 +7,11 @@ import pytest
 import torch
 
 import tracer
-from tracer import claims, models
-from tracer.anomaly import anomaly_map
+from tracer import models
+from tracer.attention import claims
 from tracer.attention.terms import terms
 from tracer.inputs import surfaces
+from tracer.models.shared.anomaly import anomaly_map
 
 BOOK = {"circle": 1.0, "square": 2.0, "triangle": 3.0, "diamond": 4.0}
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from handmade import sample
 
-from tracer import cli, storage, views
+from tracer import cli, storage
+from tracer.storage import views
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ["--set", "H=12", "W=8", "P=4", "D=6", "h=2", "d_ff=10", "L=1", "K=3"]
@@ -183,7 +184,7 @@ def test_the_module_runs_and_gives_its_exit_status(saved):
 
 
 def test_score_prints_figures(capsys, monkeypatch):
-    from tracer import training
+    from tracer.models import training
 
     monkeypatch.setattr(training, "score", lambda name, *, data, weights: {"model": name, "accuracy": 0.5, "images": 7})
     assert run(capsys, "score", "vit", "--json") == (0, '{"model": "vit", "accuracy": 0.5, "images": 7}\n', "")
@@ -191,7 +192,7 @@ def test_score_prints_figures(capsys, monkeypatch):
 
 
 def test_train_passes_its_options_on(capsys, monkeypatch):
-    from tracer import training
+    from tracer.models import training
 
     monkeypatch.setattr(training, "train", lambda name, **options: (name, options))
     given = {"data": "d", "out": "o", "epochs": 3, "seed": 7}
@@ -223,7 +224,7 @@ def test_verify_fails_with_status_1(capsys, monkeypatch):
 
 
 def test_bench_prints_figures_and_never_fails(capsys, monkeypatch):
-    from tracer import bench
+    from tracer.verify import bench
 
     row = {"name": "tracing", "value": 1.25, "low": 1.2, "high": 1.5, "unit": "× time", "target": 1.1, "ok": False}
     monkeypatch.setattr(bench, "bench", lambda: [row])
@@ -241,7 +242,7 @@ def test_bench_prints_figures_and_never_fails(capsys, monkeypatch):
 
 
 def test_bench_finds_that_traces_grow_linearly(monkeypatch):
-    from tracer import bench
+    from tracer.verify import bench
 
     monkeypatch.setattr(bench, "LENGTHS", (33, 257))
     *held, growth = bench._growth()

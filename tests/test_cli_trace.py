@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from test_cli import SMALL, refused, run
 
-from tracer import cli, storage, views
-from tracer.views import to_html
+from tracer import cli, storage
+from tracer.storage import views
+from tracer.storage.views import to_html
 
 
 @pytest.fixture(scope="module")

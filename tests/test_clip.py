@@ -7,11 +7,11 @@ import torch.nn.functional as F
 from proven import assert_comments, assert_golden, assert_proven
 
 import tracer
-from tracer import models, training
+from tracer import models
 from tracer.attention import segments
 from tracer.inputs import scenes, sentences
-from tracer.models import clip
-from tracer.training import clip as recipe_of
+from tracer.models import clip, training
+from tracer.models.training import clip as recipe_of
 
 DERIVED = {"N": "H*W/P**2", "d_k": "D/h"}
 SMALL = {"H": 12, "W": 20, "P": 4, "D": 16, "h": 2, "d_ff": 24, "L": 1, "D_e": 10}

@@ -6,8 +6,8 @@ from test_app import text
 from test_models_in_app import chosen
 
 import tracer
+from tracer.attention.masks import closed
 from tracer.inputs.samples import samples
-from tracer.masks import closed
 
 SMALL = {"H": 8, "W": 12, "P": 4, "V": 17, "T_max": 9, "D": 12, "h": 2, "d_ff": 10, "L": 3}
 

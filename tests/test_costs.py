@@ -9,10 +9,11 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import tracer
-from tracer import cost, views
 from tracer.figures import operations_table
 from tracer.figures.operations import arithmetic
 from tracer.probe import value_of
+from tracer.storage import views
+from tracer.symbols import cost
 
 
 class Recurrent(nn.Module):

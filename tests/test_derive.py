@@ -6,12 +6,12 @@ import torch
 from torch import nn
 
 import tracer
-from tracer import zoo
-from tracer.checks import printed
 from tracer.derive.layouts import factor, rebuilt
-from tracer.model import Inputs
+from tracer.models.shared.model import Inputs
 from tracer.recorder import record
 from tracer.recorder.ops import is_layout
+from tracer.verify import zoo
+from tracer.verify.checks import printed
 
 
 class Written(nn.Module):

@@ -5,6 +5,7 @@ import sympy
 import torch
 import torch.nn.functional as F
 
+from tracer.derive.steps import Found, Line, Place, match, owners
 from tracer.equations import (
     GELU,
     Concat,
@@ -24,9 +25,8 @@ from tracer.equations import (
     tensors,
     weight,
 )
-from tracer.notation import symbol
-from tracer.prove import relative_error
-from tracer.steps import Found, Line, Place, match, owners
+from tracer.symbols.notation import symbol
+from tracer.tracing.prove import relative_error
 
 B, S, D, h, d_k, P, C, H, W = map(symbol, ("B", "S", "D", "h", "d_k", "P", "C", "H", "W"))
 SIZES = {"B": 2, "S": 5, "D": 12, "h": 3, "d_k": 4, "P": 2, "C": 3, "H": 4, "W": 6}

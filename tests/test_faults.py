@@ -11,7 +11,7 @@ from test_load import finished
 
 import app
 from pages.shared import runs, server
-from tracer import files
+from tracer.common import files
 
 FAST = (
     pytest.param(commands.full_disk_under_a_save, marks=pytest.mark.sweep),

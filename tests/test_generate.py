@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import tracer
-from tracer.generate import choose, generate, joined, room, words_of, write
 from tracer.models import nanogpt
+from tracer.models.shared.generate import choose, generate, joined, room, words_of, write
 
 
 @pytest.fixture(scope="module")

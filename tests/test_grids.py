@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tracer.equations import Fold, Grid, Patches, Rows, RowsFrom, ShapeError, Tensor, Unfold, execute, infer, latex
-from tracer.notation import symbol
 from tracer.probe import value_of
+from tracer.symbols.notation import symbol
 
 B, C, H, W, P, N, T, D, K = map(symbol, "BCHWPNTDK")
 SIZES = {"B": 2, "C": 3, "H": 4, "W": 6, "P": 2, "N": 6, "T": 5, "D": 7, "K": 9}

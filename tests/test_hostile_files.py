@@ -7,7 +7,8 @@ import pytest
 from handmade import sample
 from test_storage import refused, rewritten
 
-from tracer import storage, views
+from tracer import storage
+from tracer.storage import views
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import pytest
 from handmade import sample
 from test_views import hostile
 
-from tracer import views
-from tracer.views import to_html
+from tracer.storage import views
+from tracer.storage.views import to_html
 
 
 class Tags(HTMLParser):

@@ -7,10 +7,6 @@ import pytest
 import sympy
 import torch
 
-from tracer import notation
-from tracer.checks.evaluating import evaluate
-from tracer.checks.reading import read
-from tracer.checks.signs import Unread
 from tracer.equations import (
     GELU,
     Absolute,
@@ -56,7 +52,11 @@ from tracer.equations import (
     infer,
     latex,
 )
-from tracer.notation import symbol
+from tracer.symbols import notation
+from tracer.symbols.notation import symbol
+from tracer.verify.checks.evaluating import evaluate
+from tracer.verify.checks.reading import read
+from tracer.verify.checks.signs import Unread
 
 B, S, h, d_k, N, C, H, W = map(symbol, ("B", "S", "h", "d_k", "N", "C", "H", "W"))
 SIZES = {"B": 2, "S": 5, "h": 3, "d_k": 4, "N": 6, "C": 7, "H": 8, "W": 9}

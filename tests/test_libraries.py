@@ -11,8 +11,8 @@ import torch
 from test_cli import refused
 
 import tracer
-from tracer import masks, models, sources, verify
-from tracer.attention import parts
+from tracer import models, sources, verify
+from tracer.attention import masks, parts
 from tracer.figures import flow, pipeline
 from tracer.figures.masks import labels
 from tracer.sources import network

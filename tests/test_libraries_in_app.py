@@ -15,8 +15,8 @@ from test_app import PAGES, opened, text, upload
 import tracer
 from pages.shared import libraries, runs
 from tracer import sources
-from tracer.lightened import lightened
 from tracer.sources import download, torchvision, transformers
+from tracer.tracing.lightened import lightened
 
 
 def typed(at: AppTest, name: str) -> AppTest:

@@ -11,7 +11,7 @@ import tracer
 from pages.shared import crowd, runs, session
 from pages.shared.line import Line
 from tracer import models, sources
-from tracer.limits import BOUNDS, limits
+from tracer.common.limits import BOUNDS, limits
 
 
 def test_at_home_bounds_are_wide_and_hosted_they_are_narrow(monkeypatch):

@@ -6,11 +6,12 @@ import torch.nn.functional as F
 from proven import assert_comments, assert_golden, assert_proven
 
 import tracer
-from tracer import anomaly, models, training
+from tracer import models
 from tracer.attention import segments
 from tracer.inputs import surfaces
-from tracer.models import mae
-from tracer.training.mae import auroc, normalise
+from tracer.models import mae, training
+from tracer.models.shared import anomaly
+from tracer.models.training.mae import auroc, normalise
 
 DERIVED = {"N": "H*W/P**2", "d_k": "D/h"}
 SMALL = {"H": 12, "W": 20, "P": 4, "D": 16, "h": 2, "d_ff": 24, "L": 2, "L_dec": 1}

@@ -5,7 +5,7 @@ import torch
 
 import tracer
 from tracer import models, verify
-from tracer.masks import influence, kind, reach, visible
+from tracer.attention.masks import influence, kind, reach, visible
 
 CHOICES = [(name, mask) for name in models.names() for mask in models.spec_of(name).options.get("mask", ())]
 

@@ -6,9 +6,10 @@ from streamlit.testing.v1 import AppTest
 from test_app import text
 from test_models_in_app import chosen
 
-import tracer.masks
+import tracer.attention.masks
 from pages.shared import influence, runs
-from tracer import masks, models
+from tracer import models
+from tracer.attention import masks
 from tracer.figures.labels import scientific
 
 OPEN = "No pair of tokens is closed, so every output may move, and every one did."
@@ -72,7 +73,7 @@ def test_why_tokens_stood_still_is_measured_in_the_run(monkeypatch):
     weights = trace.attention(0)[0]  # of the one block: before it, only the token itself has moved
     assert f"at most {scientific(float(weights[:, still, token].max()))} of their attention" in said
     assert said.endswith("In 32 bits, 1 plus that is 1.")
-    monkeypatch.setattr(tracer.masks, "attended", lambda *a, **k: 1e-6)  # enough to be seen
+    monkeypatch.setattr(tracer.attention.masks, "attended", lambda *a, **k: 1e-6)  # enough to be seen
     (said,) = verdicts(chosen("transformer", "pages/mask.py"))
     assert said.endswith("could move too, and did not.")
 
@@ -210,9 +211,9 @@ def test_what_was_run_for_a_sample_is_not_run_again(monkeypatch):
         store.clear()
     ran = []
     for name in ("influence", "said"):
-        real = getattr(tracer.masks, name)
+        real = getattr(tracer.attention.masks, name)
         monkeypatch.setattr(
-            tracer.masks, name, lambda *a, _real=real, _name=name, **k: ran.append(_name) or _real(*a, **k)
+            tracer.attention.masks, name, lambda *a, _real=real, _name=name, **k: ran.append(_name) or _real(*a, **k)
         )
     at = chosen("nanogpt", "pages/mask.py")
     assert sorted(ran) == ["influence", "said"]
@@ -228,8 +229,8 @@ def test_what_was_run_for_a_sample_is_not_run_again(monkeypatch):
 
 
 def test_a_visitors_own_text_is_run_once_and_kept_from_others(monkeypatch):
-    ran, real = [], tracer.masks.said
-    monkeypatch.setattr(tracer.masks, "said", lambda *a: ran.append(1) or real(*a))
+    ran, real = [], tracer.attention.masks.said
+    monkeypatch.setattr(tracer.attention.masks, "said", lambda *a: ran.append(1) or real(*a))
     at = chosen("nanogpt", "pages/mask.py")
     ran.clear()
     at.text_area[0].set_value("To be, or not").run()

@@ -6,8 +6,7 @@ from hazards import ExplicitAttention, FusedAttention
 
 import tracer
 from tracer.attention import layers
-from tracer.attention.chain import hides
-from tracer.masks import (
+from tracer.attention.masks import (
     Moved,
     attended,
     blocks,
@@ -25,6 +24,7 @@ from tracer.masks import (
     visible,
 )
 from tracer.record import Segment
+from tracer.recorder.softmaxes import hides
 
 SEGMENTS = (Segment("image", 0, 2), Segment("text", 2, 7))
 

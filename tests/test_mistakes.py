@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from tracer.mistakes import ROOT, Mistake
-from tracer.mistakes import report as reports
-from tracer.mistakes.drawn import drawn, every
-from tracer.mistakes.harness import Model, Trial, _copied
-from tracer.mistakes.listed import LISTED
+from tracer.verify.mistakes import ROOT, Mistake
+from tracer.verify.mistakes import report as reports
+from tracer.verify.mistakes.drawn import drawn, every
+from tracer.verify.mistakes.harness import Model, Trial, _copied
+from tracer.verify.mistakes.listed import LISTED
 
 SAMPLE = """
 import json, sys
-from tracer.mistakes import Mistake, harness
-from tracer.mistakes.listed import LISTED
+from tracer.verify.mistakes import Mistake, harness
+from tracer.verify.mistakes.listed import LISTED
 
 names = json.loads(sys.argv[1])
 mistakes = [mistake for mistake in LISTED if mistake.name in names]
-mistakes.append(Mistake("no mistake", "results.py", "result", "result", 40))
-mistakes.append(Mistake("no end", "results.py", "def class_", "import os\\nos._exit(7)\\ndef class_"))
+mistakes.append(Mistake("no mistake", "models/shared/results.py", "result", "result", 40))
+mistakes.append(Mistake("no end", "models/shared/results.py", "def class_", "import os\\nos._exit(7)\\ndef class_"))
 mistakes.append(Mistake("no such line", "vit.py", "", ""))
 models = harness.prepared(models=[("vit", {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 2, "K": 3})])
 found = {trial.mistake.name: trial.caught for trial in harness.tried(mistakes[:-1], models)}
@@ -82,22 +82,22 @@ def test_what_does_not_stand_there_is_an_error():
             ValueError,
             match=f"'x': {old!r} stands {count} in results.py, expected once".replace("(", r"\(").replace(")", r"\)"),
         ):
-            Mistake("x", "results.py", old, "y").applied()
+            Mistake("x", "models/shared/results.py", old, "y").applied()
 
 
 def test_the_copy_differs_in_one_file(tmp_path):
-    mistake = next(mistake for mistake in LISTED if mistake.file == "attention/chain.py")
+    mistake = next(mistake for mistake in LISTED if mistake.file == "recorder/softmaxes.py")
     _copied(tmp_path, mistake)
     other = [
         p for p in Path(ROOT).rglob("*.py") if (tmp_path / "tracer" / p.relative_to(ROOT)).read_text() != p.read_text()
     ]
-    assert [path.relative_to(ROOT).as_posix() for path in other] == ["attention/chain.py"]
+    assert [path.relative_to(ROOT).as_posix() for path in other] == ["recorder/softmaxes.py"]
 
 
 def test_only_models_that_run_its_line_are_asked():
-    mistake = next(mistake for mistake in LISTED if mistake.file == "anomaly.py")
-    assert Model("mae", {}, lines={"anomaly.py": {mistake.line}}).runs(mistake)
-    assert not Model("vit", {}, lines={"anomaly.py": {1}}).runs(mistake)
+    mistake = next(mistake for mistake in LISTED if mistake.file == "models/shared/anomaly.py")
+    assert Model("mae", {}, lines={"models/shared/anomaly.py": {mistake.line}}).runs(mistake)
+    assert not Model("vit", {}, lines={"models/shared/anomaly.py": {1}}).runs(mistake)
     card = next(mistake for mistake in LISTED if mistake.file == "models/weights/vit.json")
     assert [Model("vit", {}).runs(card), Model("vit", {"D": 6}).runs(card), Model("mae", {}).runs(card)] == [1, 0, 0]
 

@@ -7,9 +7,9 @@ import torch
 from test_cli import refused, run
 
 import tracer
-from tracer import names
 from tracer.probe import UNKNOWN
 from tracer.sources import missing_ops, small, torchvision, trials
+from tracer.verify import names
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,11 @@ from proven import assert_comments, assert_golden, assert_proven
 from safetensors.torch import load_file
 
 import tracer
-from tracer import blocks, models, training
-from tracer.generate import generate
-from tracer.models import nanogpt
-from tracer.training.nanogpt import Recipe
+from tracer import models
+from tracer.models import nanogpt, training
+from tracer.models.shared import blocks
+from tracer.models.shared.generate import generate
+from tracer.models.training.nanogpt import Recipe
 
 SMALL = {"T_max": 11, "D": 12, "h": 3, "d_ff": 20, "L": 2}
 CHOICES = [{}, {"bias": False}, {"tied": False}, {"tied": False, "bias": False}, {"gelu": "tanh"}, {"h": 1}]

@@ -19,9 +19,9 @@ from note_checks import (
 )
 
 import tracer
-from tracer import paths
-from tracer.categories import COMPUTING, category
 from tracer.recorder.ops import is_layout
+from tracer.symbols.categories import COMPUTING, category
+from tracer.tracing import paths
 
 ATTENTION = "encoder.layers.encoder_layer_0.self_attention"
 FUSED = "_scaled_dot_product_flash_attention_for_cpu"

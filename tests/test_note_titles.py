@@ -1,6 +1,6 @@
 """The names of the texts behind the project."""
 
-from tracer.notes import spelled
+from tracer.common.notes import spelled
 
 
 def test_a_note_is_called_by_its_title():

@@ -10,7 +10,8 @@ import test_note_003
 import torch
 from note_checks import CHECKS, run
 
-from tracer import models, notation
+from tracer import models
+from tracer.symbols import notation
 
 ROWS = notes.rows()
 COUNTS = {"000": 111, "001": 58, "002": 43, "003": 92, "004": 84}

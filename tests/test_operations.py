@@ -13,9 +13,10 @@ from test_app import opened, text, upload
 
 import tracer
 from pages.shared import steps
-from tracer import categories, models
+from tracer import models
 from tracer.figures import operations, operations_table
 from tracer.recorder.ops import LAYOUT
+from tracer.symbols import categories
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +185,7 @@ def test_a_step_shows_every_line_of_code_that_it_ran():
     run = tracer.load("nanogpt", D=12, h=3, d_ff=20, L=1).trace()
     step = run.step("block1.attention.scores")
     ((file, lines),) = steps.source_lines(run, step).items()
-    assert file == "tracer/blocks.py" == step.source.file and step.source.line in lines
+    assert file == "tracer/models/shared/blocks.py" == step.source.file and step.source.line in lines
     assert [line.split("#")[0].strip() for line in lines.values()] == [
         "scores = q @ k.transpose(-2, -1) / sqrt(d_k)",
         "scores = scores + mask",

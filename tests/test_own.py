@@ -8,7 +8,8 @@ import torch
 from test_cli import refused
 
 import tracer
-from tracer import cli, own
+from tracer import cli
+from tracer.sources import own
 
 CODE = """
 import torch

@@ -12,9 +12,10 @@ from test_layers import APP, LIBRARY, named
 
 import app
 from pages.shared import contents
-from tracer import parsing
+from tracer.common import parsing
+from tracer.symbols import notation
 
-SOURCE = Path(parsing.__file__).with_name("notation.py").read_text(encoding="utf-8")
+SOURCE = Path(notation.__file__).read_text(encoding="utf-8")
 
 
 def test_threads_that_parse_at_once_all_get_their_tree():
@@ -33,7 +34,7 @@ def test_threads_that_parse_at_once_all_get_their_tree():
 
 def test_all_that_is_parsed_is_parsed_in_one_place():
     where = [named(path) for path in (*LIBRARY, *APP) if "ast.parse(" in path.read_text(encoding="utf-8")]
-    assert where == ["tracer/parsing.py"]
+    assert where == ["tracer/common/parsing.py"]
 
 
 def test_no_source_is_parsed_and_no_folder_listed_at_a_rerun(monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tracer import paths
+from tracer.tracing import paths
 
 FAST = "_native_multi_head_attention"
 

@@ -11,8 +11,8 @@ from streamlit.testing.v1 import AppTest
 
 import tracer
 from tracer import verify
-from tracer.lightened import lightened
-from tracer.views import render
+from tracer.storage.views import render
+from tracer.tracing.lightened import lightened
 
 SCORES = "block1.attention.scores"
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}

@@ -8,7 +8,7 @@ from tracer import models
 from tracer.attention.regions import region
 from tracer.inputs import scenes
 from tracer.inputs.shapes import SHAPES
-from tracer.training.pointing import pointing
+from tracer.models.training.pointing import pointing
 
 
 class Pointing(torch.nn.Module):

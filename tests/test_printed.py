@@ -13,7 +13,9 @@ from equations import choices, printed
 import tracer
 from pages.shared.texts import in_the_code
 from tracer import models, sources, verify
-from tracer.checks import (
+from tracer.equations import statement
+from tracer.storage.views import to_html
+from tracer.verify.checks import (
     bracketed,
     choosing,
     evaluating,
@@ -26,12 +28,10 @@ from tracer.checks import (
     signs,
     words,
 )
-from tracer.checks.evaluating import evaluate
-from tracer.checks.printed import differences, elsewhere, names, problems
-from tracer.checks.reading import read
-from tracer.checks.signs import Unread
-from tracer.equations import statement
-from tracer.views import to_html
+from tracer.verify.checks.evaluating import evaluate
+from tracer.verify.checks.printed import differences, elsewhere, names, problems
+from tracer.verify.checks.reading import read
+from tracer.verify.checks.signs import Unread
 
 FOREIGN = ("torchvision:vit_b_16", "timm:vit_tiny_patch16_224", "hf:bert", "hf:gpt2", "hf:llama", "hf:vit")
 CASES = [(name, options) for name in (*models.names(), *FOREIGN) for options in choices(models.spec_of(name))]
@@ -73,7 +73,7 @@ def test_the_reader_shares_nothing_with_what_it_checks(module):
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
     asked = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     asked |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    known = {"tracer.quoting", *(part.__name__ for part in READER)}
+    known = {"tracer.common.quoting", *(part.__name__ for part in READER)}
     assert asked <= known | {
         "__future__",
         "collections.abc",

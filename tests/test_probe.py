@@ -10,13 +10,14 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import tracer
-from tracer import models, views
-from tracer.model import seeded
+from tracer import models
+from tracer.models.shared.model import seeded
 from tracer.models.vit import SPEC
-from tracer.notation import latex, parse, text
 from tracer.probe import Solver, Vocabulary, solve, value_of
 from tracer.probe.rounding import floors
 from tracer.probe.sizes import SIZES
+from tracer.storage import views
+from tracer.symbols.notation import latex, parse, text
 
 CONFIGURATIONS = [
     {"B": 2, "N": 15, "D": 7, "h": 3},

@@ -6,10 +6,12 @@ import re
 import pytest
 
 import tracer
-from tracer import cli, models, own, sources, storage, views
+from tracer import cli, models, sources, storage
+from tracer.common.quoting import MOST, quoted, shortened
 from tracer.inputs.images import open_photo
-from tracer.notation import parse
-from tracer.quoting import MOST, quoted, shortened
+from tracer.sources import own
+from tracer.storage import views
+from tracer.symbols.notation import parse
 
 LONG = "x" * 5000
 

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 import tracer
-from tracer.model import seeded
-from tracer.seeding import seeded_draws
+from tracer.common.seeding import seeded_draws
+from tracer.models.shared.model import seeded
 
 SMALL = {"D": 12, "d_k": 4, "d_ff": 16, "H": 32, "W": 32, "P": 16}
 

@@ -6,9 +6,10 @@ import torch.nn.functional as F
 from proven import assert_comments, assert_golden, assert_learns, assert_proven
 
 import tracer
-from tracer import blocks, models, training
+from tracer import models
 from tracer.inputs.scenes import CLASSES, sample_scene, scene
-from tracer.models import segmenter
+from tracer.models import segmenter, training
+from tracer.models.shared import blocks
 
 TINY = {"P": 16, "D": 12, "h": 2, "d_ff": 20, "L": 1}
 

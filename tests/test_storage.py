@@ -13,10 +13,11 @@ import safetensors.torch
 import torch
 from handmade import sample
 
-from tracer import notation, storage
+from tracer import storage
 from tracer.attention import places, unseen
 from tracer.record import Segment, Symbol, Trace
 from tracer.storage import formulas
+from tracer.symbols import notation
 
 
 def same(a, b) -> bool:

@@ -11,9 +11,9 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import tracer
-from tracer import training
+from tracer.models import training
+from tracer.models.training import cifar10, hiding, loop, vit
 from tracer.models.vit import ViT
-from tracer.training import cifar10, hiding, loop, vit
 
 TINY = {
     "sizes": {"H": 8, "W": 8, "C": 3, "P": 4, "D": 12, "h": 2, "d_ff": 20, "L": 2, "K": 10},

@@ -9,10 +9,10 @@ from proven import assert_comments, assert_golden, assert_proven
 from safetensors.torch import load_file
 
 import tracer
-from tracer import models, training
+from tracer import models
 from tracer.attention.terms import TERMS, terms
-from tracer.models import transformer
-from tracer.training.transformer import HELD_OUT, Recipe
+from tracer.models import training, transformer
+from tracer.models.training.transformer import HELD_OUT, Recipe
 
 POSITIONS, MASKS = ("sinusoidal", "learned", "relative"), ("bidirectional", "causal")
 SMALL = {"V": 96, "T_max": 12, "D": 24, "h": 3, "d_ff": 20, "L": 2, "R": 4}

@@ -10,12 +10,12 @@ from streamlit.testing.v1 import AppTest
 import tracer
 from pages.shared import contents
 from tracer import verify
-from tracer.difference import first_beyond, relative_difference
+from tracer.common.difference import first_beyond, relative_difference
+from tracer.derive.steps import Found, Line, Place
 from tracer.equations import Tensor
-from tracer.prove import Values, prove
 from tracer.recorder.kept import Kept
-from tracer.steps import Found, Line, Place
-from tracer.views import render
+from tracer.storage.views import render
+from tracer.tracing.prove import Values, prove
 
 SCORES = "block1.attention.scores"
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}

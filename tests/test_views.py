@@ -11,9 +11,9 @@ import pandas
 import pytest
 from handmade import sample
 
-from tracer import views
 from tracer.record import Trace
-from tracer.views import rows, to_latex, to_markdown, to_table
+from tracer.storage import views
+from tracer.storage.views import rows, to_latex, to_markdown, to_table
 
 HOSTILE = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>\x1b[2J \\input{/etc/passwd} $x$ | `a`"
 
@@ -165,7 +165,7 @@ def test_json_keeps_the_contract():
         "wrong": None,
         "recomputed": False,
         "source": {
-            "file": "tracer/blocks.py",
+            "file": "tracer/models/shared/blocks.py",
             "line": 38,
             "text": "scores = q @ k.transpose(-2, -1) / sqrt(d_k)  # [B, h, S, S]",
         },
@@ -249,7 +249,7 @@ def test_latex_of_steps_is_aligned_at_the_equals_sign():
 def test_tables_as_data_frames():
     ops, steps = views.table(sample()), sample().table("steps")
     assert isinstance(ops, pandas.DataFrame) and list(ops["flops"]) == [300, 48]
-    assert ops["outputs"][0] == "[B, h, N+1, N+1]" and ops["source"][0] == "tracer/blocks.py:38"
+    assert ops["outputs"][0] == "[B, h, N+1, N+1]" and ops["source"][0] == "tracer/models/shared/blocks.py:38"
     assert list(steps["id"]) == ["block1.attention.scores", "head.logits"]
     assert steps["error"][0] == 1.5e-7 and pandas.isna(steps["error"][1]) and pandas.isna(steps["layer"][1])
     assert steps["layer"][0] == 0 and str(steps["layer"].dtype) == "Int64"

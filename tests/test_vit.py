@@ -10,11 +10,12 @@ import torch
 import torch.nn.functional as F
 
 import tracer
-from tracer import blocks, models
+from tracer import models
 from tracer.inputs.images import SAMPLES, sample_photo
 from tracer.models import vit
-from tracer.notation import parse
-from tracer.prove import same_size
+from tracer.models.shared import blocks
+from tracer.symbols.notation import parse
+from tracer.tracing.prove import same_size
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -6,11 +6,12 @@ import torch.nn.functional as F
 from proven import assert_comments, assert_golden, assert_learns, assert_proven
 
 import tracer
-from tracer import blocks, models, training
+from tracer import models
 from tracer.inputs import scenes
 from tracer.inputs.captions import LAST, greedy, written
-from tracer.models import vit_text
-from tracer.training.vit_text import NONE, captions, exact
+from tracer.models import training, vit_text
+from tracer.models.shared import blocks
+from tracer.models.training.vit_text import NONE, captions, exact
 
 SMALL = {"P": 16, "D": 12, "h": 2, "d_ff": 20, "L": 1}
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import tracer
-from tracer import textbook
 from tracer.models import clip, nanogpt, segmenter, transformer, vit, vit_text
+from tracer.models.shared import textbook
 from tracer.sources import why
 
 BENT = {"GELU": torch.nn.GELU(), "GELUTanh": torch.nn.GELU(approximate="tanh"), "SiLU": torch.nn.SiLU()}

@@ -10,14 +10,14 @@ import sympy
 import torch
 from word_cases import CASES, KERNELS, SIZES, Case, Size, T, value
 
-from tracer import notation
-from tracer.checks.evaluating import evaluate
-from tracer.checks.reading import read
 from tracer.derive import words
 from tracer.derive.given import Given
 from tracer.derive.graph import EMPTY
 from tracer.equations import Kernel, Tensor, execute, infer, latex
-from tracer.notation import symbol
+from tracer.symbols import notation
+from tracer.symbols.notation import symbol
+from tracer.verify.checks.evaluating import evaluate
+from tracer.verify.checks.reading import read
 
 EXACT, READ = 1e-10, 1e-9
 NAMES = [rf"\mathbf{{{letter}}}" for letter in "XYUVGFQRPMOTSEIJLAHKWBCDN"]

@@ -4,7 +4,7 @@ from test_app import text
 from test_models_in_app import chosen
 
 import tracer
-from tracer.generate import generate
+from tracer.models.shared.generate import generate
 
 
 def write(at, count):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from tracer.notation import parse
+from tracer.symbols.notation import parse
 
 SIZES = (
     {"B": 2, "C": 6, "H": 11, "W": 13, "N": 5, "D": 8, "K": 3, "h": 4, "d_k": 7},

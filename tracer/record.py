@@ -2,7 +2,7 @@
 
 Everything that is shown, saved, compared or printed is read from a `Trace`. Shapes are tuples of
 integers; symbolic shapes are tuples of strings (sympy's `str` of each dimension, `"?"` where none was
-proven), read back with `tracer.notation.parse`.
+proven), read back with `tracer.symbols.notation.parse`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
-from tracer.quoting import quoted
+from tracer.common.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import pandas
     import torch
 
-    from tracer.cell import Cell
-    from tracer.prove import Later
+    from tracer.tracing.cell import Cell
+    from tracer.tracing.prove import Later
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ class Trace:
     @cached_property
     def coverage(self) -> float:
         """Share of the computing ops that belong to a step, 0 to 1."""
-        from tracer.steps import coverage
+        from tracer.derive.steps import coverage
 
         return coverage(self.ops)
 
@@ -345,7 +345,7 @@ class Trace:
         KeyError quotes an unknown id, ValueError an index that the tensor does not have, or says that the equations are
         not at hand, as in a trace that was opened from a file.
         """
-        from tracer.cell import cell
+        from tracer.tracing.cell import cell
 
         return cell(self, id, index)
 
@@ -365,7 +365,7 @@ class Trace:
 
         ValueError for the primitives of a trace that was made without.
         """
-        from tracer.views import table
+        from tracer.storage.views import table
 
         return table(self, level)
 
@@ -379,6 +379,6 @@ class Trace:
         save(self, path)
 
     def _repr_html_(self) -> str:
-        from tracer.views import html
+        from tracer.storage.views import html
 
         return html(self)

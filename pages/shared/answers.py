@@ -10,11 +10,11 @@ import streamlit as st
 from pages.shared import closing, components, session, writing
 from pages.shared.pictures import chart
 from pages.shared.texts import literal, plain, unlearned
+from tracer.common.quoting import shortened
 from tracer.figures import answers, classes, photos
 from tracer.figures.budget import ROWS
 from tracer.inputs import images
 from tracer.inputs.scenes import VOCABULARY
-from tracer.quoting import shortened
 from tracer.record import Trace
 
 PLAIN = {"displayModeBar": False}

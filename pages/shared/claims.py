@@ -9,13 +9,13 @@ import streamlit as st
 
 from pages.shared import session
 from pages.shared.pictures import of
+from tracer.common.notes import spelled
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
-from tracer.notes import spelled
 from tracer.record import Trace
 
 if TYPE_CHECKING:
-    from tracer.claims import Measured
+    from tracer.attention.claims import Measured
 
 
 def show(trace: Trace) -> None:
@@ -23,7 +23,7 @@ def show(trace: Trace) -> None:
     they don't hold as they stand."""
     if session.given().kind == "trace":
         return
-    from tracer import claims
+    from tracer.attention import claims
 
     try:
         found = of(trace, "claims", lambda: claims.measured(session.model(), trace))

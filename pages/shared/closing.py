@@ -24,7 +24,7 @@ def show(place: int, names: Sequence[str], layer: int, blocks: int) -> None:
     asked = influence.Asked.now()
 
     def run():
-        from tracer.masks import closed
+        from tracer.attention.masks import closed
 
         return asked.of(closed, tuple(sorted(layers)))
 

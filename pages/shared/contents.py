@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from tracer.parsing import stated
+from tracer.common.parsing import stated
 
 PAGES = Path(__file__).parent.parent
 

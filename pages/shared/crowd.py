@@ -12,7 +12,7 @@ from threading import Lock
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from tracer.limits import limits
+from tracer.common.limits import limits
 
 COOKIE = "visitor"
 _runs: Counter[str] = Counter()

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config, runtime
 from streamlit.web.server.server_util import is_allowed_origin
 
-from tracer.limits import limits
+from tracer.common.limits import limits
 
 UPLOAD = re.compile(r"/_stcore/upload_file/(?P<session>[^/]+)/[^/]+")
 CLOSED = ("/_stcore/metrics", "/_stcore/agent")

@@ -16,7 +16,7 @@ from tracer.figures.labels import scientific
 from tracer.record import Segment, Trace
 
 if TYPE_CHECKING:
-    from tracer.masks import Moved
+    from tracer.attention.masks import Moved
 
 
 def allowed() -> tuple[str, ...]:
@@ -128,7 +128,7 @@ def _under(asked: Asked, mask: str, known: object = None):
     """A mask, bool `[S, S]`, and what the model says under it: known of the run on screen, else by running."""
 
     def run():
-        from tracer.masks import said
+        from tracer.attention.masks import said
 
         return other.of(said)
 
@@ -152,8 +152,7 @@ def once(what: str, asked: Asked, more: tuple, make: Callable[[], object], doing
 
 def ahead(model: str, sample: str, photo) -> None:
     """Runs what the page of masks asks of a sample, before anybody asks."""
-    from tracer import masks
-    from tracer.attention import parts, segments
+    from tracer.attention import masks, parts, segments
 
     asked = Asked(model, (), session.Given("sample", sample, photo), BACKGROUND)
     trace, made = runs.of_sample(model, (), sample, BACKGROUND), runs.load(model)
@@ -207,7 +206,7 @@ def _moved(asked: Asked, trace: Trace, token: int, part: str):
     """The positions that moved, compared with the run on screen, or why that can't be said."""
 
     def moved():
-        from tracer.masks import influence, traced_streams
+        from tracer.attention.masks import influence, traced_streams
 
         made = runs.load(asked.model, asked.options)
         return asked.of(influence, token, part=part, before=traced_streams(made, trace, part=part))
@@ -227,7 +226,7 @@ def _or_why(make: Callable[[], object]):
 def _verdict(trace: Trace, cells, found: Moved, part: str) -> None:
     """Whether what moved is what the mask predicts."""
     from tracer.attention import layers
-    from tracer.masks import reach
+    from tracer.attention.masks import reach
 
     entering, moved = found
     expected = reach(cells, entering, len(layers(trace, part)))
@@ -249,7 +248,7 @@ def _verdict(trace: Trace, cells, found: Moved, part: str) -> None:
 
 def _why(trace: Trace, still: Sequence[int], moved: Moved, part: str) -> str:
     """Why tokens stood still that could move, where their attention on what moved is so small that it tells why."""
-    from tracer.masks import attended
+    from tracer.attention.masks import attended
 
     try:
         share = attended(trace, still, moved, part=part)

@@ -14,9 +14,9 @@ from pages.shared import runs, session
 from pages.shared.progress import following
 from pages.shared.texts import plain
 from tracer import models, sources
+from tracer.common.limits import limits
+from tracer.common.quoting import quoted, shortened
 from tracer.figures.labels import amount
-from tracer.limits import limits
-from tracer.quoting import quoted, shortened
 
 LONGEST = 120
 """Characters of a name; the longest on the hub are shorter."""

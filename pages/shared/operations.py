@@ -8,14 +8,14 @@ import streamlit as st
 
 from pages.shared import address, components, session, texts, verdicts
 from pages.shared.pictures import chart, of
-from tracer import notation
-from tracer.categories import COMPUTING, category
+from tracer.common.quoting import quoted, shortened
 from tracer.figures import operations as bars
 from tracer.figures import operations_table
 from tracer.figures.budget import ROWS
 from tracer.figures.labels import amount, scientific, shape_numbers
-from tracer.quoting import quoted, shortened
 from tracer.record import Decomposition, Op, TensorRecord, Trace, verdict
+from tracer.symbols import notation
+from tracer.symbols.categories import COMPUTING, category
 
 PLAIN = {"displayModeBar": False}
 LINKED = 4

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import streamlit as st
 
 from pages.shared import runs, session, texts
-from tracer.categories import category
 from tracer.figures.labels import scientific
 from tracer.figures.operations_table import shapes
 from tracer.record import Op, Trace
+from tracer.symbols.categories import category
 
 
 class Paths(NamedTuple):
@@ -55,7 +55,7 @@ def _run(trace: Trace, module: str) -> Paths:
     given = made.inputs(**session.inputs(made, session.given()))
     if "attention" in made.spec.options:
         return _settings(trace, made, module)
-    from tracer.paths import compare
+    from tracer.tracing.paths import compare
 
     found = compare(made.net, *given, module=module, **given.named)
     return Paths(found.module, {way.name: way.ops for way in found.ways}, found.outputs, found.weights)
@@ -63,7 +63,7 @@ def _run(trace: Trace, module: str) -> Paths:
 
 def _settings(trace: Trace, made, module: str) -> Paths:
     """Both settings of a library that lets one choose: the same weights, loaded with the other one."""
-    from tracer.difference import relative_difference
+    from tracer.common.difference import relative_difference
 
     names = {"standard": "eager", "fused": "sdpa"}
     found = []

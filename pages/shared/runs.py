@@ -72,7 +72,7 @@ def _our_model(name: str, options: Options):
     with _loading:
         if (made := _models.get(key)) is None:
             import tracer
-            from tracer import cores
+            from tracer.common import cores
 
             cores.share()
             made = tracer.load(name, **dict(options))
@@ -165,8 +165,8 @@ def _proven(made, image=None, **given) -> Trace:
     given |= {} if image is None else {"image": image}
     if not sources.is_foreign(made.name):
         return made.trace(**given)
-    from tracer.lightened import lightened
     from tracer.tracing import AT_HAND, KEEP
+    from tracer.tracing.lightened import lightened
 
     with _one_at_a_time:
         return lightened(made.trace(**given, keep=AT_HAND), KEEP)

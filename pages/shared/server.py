@@ -19,7 +19,7 @@ from streamlit.runtime.pages_manager import PagesManager
 
 from pages.shared import crowd, gate, logs, warm
 from tracer import sources
-from tracer.limits import limits, memory
+from tracer.common.limits import limits, memory
 
 INDEX = Path(st.__file__).parent / "static" / "index.html"
 HERE = "<script>window.__streamlit = { BACKEND_BASE_URL: new URL('.', location).href };</script>"
@@ -30,7 +30,7 @@ SWEEP = 5
 
 
 def around(pages: list[str]) -> dict:
-    """What `st.App` is given for an app of the pages with these addresses, within the bounds of `tracer.limits`."""
+    """What `st.App` is given for an app of the pages with these addresses, within the bounds of `limits`."""
     bounds = limits()
     config.set_option("server.maxUploadSize", bounds.upload_mb)
     MultiPartParser.spool_max_size = bounds.upload_mb << 20  # files of visitors stay in memory, off any disk

@@ -15,9 +15,9 @@ from PIL import Image
 
 from pages.shared import frame, runs
 from tracer import models, sources
+from tracer.common.limits import limits
 from tracer.inputs import images
 from tracer.inputs.samples import samples
-from tracer.limits import limits
 from tracer.record import Decomposition, Trace
 
 FIRST_MODEL = "vit"

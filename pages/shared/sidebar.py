@@ -10,9 +10,10 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from pages.shared import address, components, libraries, session
 from pages.shared.texts import plain, quoted
-from tracer import models, notation
-from tracer.limits import limits
+from tracer import models
+from tracer.common.limits import limits
 from tracer.record import Trace
+from tracer.symbols import notation
 
 STYLE = Path(__file__).with_name("style.css")
 

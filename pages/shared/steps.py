@@ -10,16 +10,16 @@ import streamlit as st
 from pages.shared import address, session, texts, verdicts
 from pages.shared.components import copy_button, drawing
 from pages.shared.pictures import chart
-from tracer import notation
+from tracer.common.quoting import quoted
 from tracer.figures import products, tensors
 from tracer.figures import terms as pictures
 from tracer.figures.budget import ROWS, VALUES
 from tracer.figures.classes import answer
 from tracer.figures.colours import STREAMLIT
 from tracer.figures.labels import scientific, shape_numbers, symbol_text
-from tracer.quoting import quoted
 from tracer.record import Op, Step, Trace
-from tracer.views.rows import flops
+from tracer.storage.views.rows import flops
+from tracer.symbols import notation
 
 
 def parts(trace: Trace) -> dict[str, list[Step]]:

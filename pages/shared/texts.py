@@ -4,12 +4,14 @@ import re
 from collections.abc import Mapping, Sequence
 
 from pages.shared.session import View
-from tracer import models, notation, notes
+from tracer import models
 from tracer.attention import windows
+from tracer.common import notes
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.record import AttentionRecord, Name, Step, Trace
-from tracer.views import rows
+from tracer.storage.views import rows
+from tracer.symbols import notation
 
 AFTER = 4
 """Ops between softmax and values that a page names, and layers that differ in them."""

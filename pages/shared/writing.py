@@ -49,7 +49,7 @@ def show(trace: Trace, unit: str, again: str = "", end: str = "") -> None:
 
 def _count(now: str, unit: str) -> int:
     """How many tokens to write: no more than the model has room for."""
-    from tracer.generate import room
+    from tracer.models.shared.generate import room
 
     left = room(session.model(), now)
     most = MOST if left is None else min(MOST, left)
@@ -66,7 +66,7 @@ def _of() -> tuple:
 
 def _write(start: str, count: int, settings: dict, place) -> None:
     """Writes, and shows each token at `place` as soon as it is there; a run is traced where one is asked for."""
-    from tracer.generate import joined, read_of, words_of, write
+    from tracer.models.shared.generate import joined, read_of, words_of, write
 
     made, given, tokens = session.model(), session.given(), []
     more = {"image": given.photo} if "image" in made.takes else {}

@@ -14,9 +14,9 @@ from fuzz import mutate
 from fuzz.pages import drawn
 
 import tracer
-from tracer import storage, views
+from tracer import storage
 from tracer.record import AttentionRecord, Op, Picture, Segment, Symbol, TensorRecord, Trace
-from tracer.storage import plain
+from tracer.storage import plain, views
 
 SAID = (
     "model",

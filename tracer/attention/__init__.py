@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracer.quoting import quoted
+from tracer.common.quoting import quoted
 from tracer.record import AttentionRecord, Segment, Trace
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def unseen(trace: Trace) -> tuple[str, tuple[int, ...]]:
 
 def weights(trace: Trace, layer: int, head: int | None = None, query: int | None = None, *, part: str | None = None):
     """See `Trace.attention`."""
-    from tracer.attention.chain import softmax_rows  # here, since a page is drawn before torch is imported
+    from tracer.recorder.softmaxes import softmax_rows  # here, since a page is drawn before torch is imported
 
     records = layers(trace, part)
     record = records[_within(layer, len(records), "layer")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tracer.attention import segments, weights
-from tracer.quoting import quoted
+from tracer.common.quoting import quoted
 from tracer.record import Trace
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tracer.common.quoting import quoted
 from tracer.equations import tensors
-from tracer.quoting import quoted
 
 if TYPE_CHECKING:
-    from tracer.model import Model
+    from tracer.models.shared.model import Model
     from tracer.record import Trace
 
 TERMS = ("content–content", "content–position", "position–content", "position–position")

@@ -14,7 +14,7 @@ import sys
 from importlib import import_module
 from pkgutil import iter_modules
 
-from tracer.quoting import quoted
+from tracer.common.quoting import quoted
 
 PREFIX = "command_"
 INTERRUPTED, BROKEN_PIPE = 130, 141

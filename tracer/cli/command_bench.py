@@ -13,7 +13,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measures and prints; a missed target is said, and is no failure."""
-    from tracer.bench import bench, text
+    from tracer.verify.bench import bench, text
 
     rows = bench()
     print(json.dumps(rows, indent=1) if options.json else text(rows))

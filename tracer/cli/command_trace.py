@@ -14,7 +14,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tracer.cli import options as shared
-from tracer.quoting import quoted, shortened
+from tracer.common.quoting import quoted, shortened
 from tracer.record import Trace
 
 WANTED = "expected SYMBOL=INT with a whole number from 1, such as D=64"
@@ -89,7 +89,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _traced(options: argparse.Namespace, photo) -> Trace:
     import tracer
-    from tracer import models, own, sources
+    from tracer import models, sources
+    from tracer.sources import own
 
     primitives = options.level == "primitives"
     if options.module:

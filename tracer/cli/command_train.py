@@ -20,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Trains and prints the file of the weights."""
-    from tracer.training import train
+    from tracer.models.training import train
 
     print(train(options.name, data=options.data, out=options.out, epochs=options.epochs, seed=options.seed))
     return 0

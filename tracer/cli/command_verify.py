@@ -53,7 +53,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _named(options: argparse.Namespace) -> int:
     """Opens names and prints what came of them: those that did not open as they come, then the figures."""
-    from tracer import names, sources
+    from tracer import sources
+    from tracer.verify import names
 
     everything, enough, reports = [], True, {}
     for library in options.libraries or [name for name in sources.libraries() if sources.available(name)]:
@@ -72,7 +73,7 @@ def _named(options: argparse.Namespace) -> int:
 
 def _zoo(options: argparse.Namespace) -> int:
     """Derives textbooks and prints what came of each, as they end."""
-    from tracer import zoo
+    from tracer.verify import zoo
 
     found = []
     for one in zoo.books(options.names or zoo.NAMES):
@@ -86,7 +87,7 @@ def _zoo(options: argparse.Namespace) -> int:
 
 def _mutated(options: argparse.Namespace) -> int:
     """Tries mistakes and prints what caught each, as they end."""
-    from tracer.mistakes import report
+    from tracer.verify.mistakes import report
 
     found = []
     for kind, trial in report.trials(options.names, seed=options.seed):

@@ -7,9 +7,10 @@ import re
 import sys
 from collections.abc import Callable
 
-from tracer import files, views
-from tracer.quoting import quoted
+from tracer.common import files
+from tracer.common.quoting import quoted
 from tracer.record import Trace
+from tracer.storage import views
 
 SAVED = ".safetensors"
 WHOLE = re.compile("[0-9]{1,9}")

@@ -17,6 +17,7 @@ from tracer.derive.places import Places
 from tracer.derive.plan import Plan
 from tracer.derive.roles import Roles
 from tracer.derive.shapes import Shapes
+from tracer.derive.steps import Found, Line, Place
 from tracer.derive.words import kernels, known
 from tracer.derive.writing import Unwritten, Writer
 from tracer.equations import Node, ShapeError, infer
@@ -24,7 +25,6 @@ from tracer.equations.call import Scalar
 from tracer.equations.relations import Compared
 from tracer.probe import Solution
 from tracer.recorder import Recording
-from tracer.steps import Found, Line, Place
 
 KERNEL = "PyTorch's own kernel is run again here, for lack of a formula: a weaker proof."
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import sympy
 
 from tracer.equations import Node, Tensor, tensors
-from tracer.notation import symbol
+from tracer.symbols.notation import symbol
 
 NEAR = 1e-6
 """How far a number may be from the root that it is taken for, as a share of it: some are rounded to float32."""

@@ -10,9 +10,9 @@ import sympy
 
 from tracer.derive.graph import Graph, refs
 from tracer.derive.layouts import Pattern
-from tracer.notation import parse
 from tracer.probe import UNKNOWN, Solution, value_of
 from tracer.recorder.calls import Calls
+from tracer.symbols.notation import parse
 
 TRIES = 400
 """Readings of the parts of one pattern that are compared with the shapes."""

@@ -6,7 +6,7 @@ import sympy
 
 from tracer.equations.node import Node, ShapeError
 from tracer.equations.ways import Layout
-from tracer.notation import symbol
+from tracer.symbols.notation import symbol
 
 
 class Heads(Layout, Node):

@@ -7,7 +7,7 @@ import sympy
 from tracer.equations.cells import Cells, shape_of, spread
 from tracer.equations.node import Node, ShapeError
 from tracer.equations.ways import Copied
-from tracer.notation import number
+from tracer.symbols.notation import number
 
 
 class CausalMask(Node):

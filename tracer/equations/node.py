@@ -15,7 +15,7 @@ import sympy
 from sympy.core.symbol import Str
 
 from tracer.equations.cells import Cells, Term, listed, shape_of
-from tracer.notation import SizePrinter
+from tracer.symbols.notation import SizePrinter
 
 
 class ShapeError(ValueError):

@@ -6,7 +6,7 @@ import sympy
 
 from tracer.equations.node import Node, broadcast
 from tracer.equations.ways import AlongLast, Standardised
-from tracer.notation import number
+from tracer.symbols.notation import number
 
 
 class LayerNorm(Standardised, AlongLast, Node):

@@ -6,10 +6,10 @@ import numpy as np
 import plotly.graph_objects as go
 from PIL import Image
 
+from tracer.common.quoting import shortened
 from tracer.figures.classes import percent, ranking
 from tracer.figures.colours import MASK, SEQUENTIAL, STAGES
 from tracer.figures.layout import CLEAR, PLAIN
-from tracer.quoting import shortened
 
 SIDE, CLASSES, LETTERS, NAMED = 400, 256, 100, 100_000
 """Of what is drawn: cells on a side, classes, letters of a class, and cells that each say their class."""

@@ -6,7 +6,7 @@ The HTML is the subset that plotly, SVG in a page and `st.html` share: b, i, sub
 import html
 import re
 
-from tracer import notation
+from tracer.symbols import notation
 
 _TOKEN = re.compile(r"\\([a-zA-Z]+|.)|([{}^_'])|\s+|([^\\{}^_'\s])")
 _FONTS = {"mathbf": "b", "boldsymbol": "b", "mathit": "i", "mathrm": "", "text": "", "operatorname": "", "mathbb": "b"}

@@ -178,7 +178,7 @@ def _photo(trace: Trace, part: str | None) -> tuple[dict[str, object], bytes]:
 
 def masks(trace: Trace, chosen: Sequence[int], part: str | None = None) -> tuple[np.ndarray, str]:
     """The closed cells of these layers as they ran, uint8 `[0, 1 or layers, S_q, S_k]`, and the kind of the first."""
-    from tracer.masks import kind, visible  # here, since a page is drawn before torch is imported
+    from tracer.attention.masks import kind, visible  # here, since a page is drawn before torch is imported
 
     cells = [visible(trace, layer, part=part) for layer in chosen]
     closed = np.stack([~each.numpy() for each in cells]).astype(np.uint8)

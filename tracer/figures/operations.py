@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from tracer.categories import COMPUTING, ORDER, category
 from tracer.figures.colours import OTHER, stage_colour
 from tracer.figures.labels import amount
 from tracer.figures.layout import CLEAR, title
 from tracer.record import Op, Trace
+from tracer.symbols.categories import COMPUTING, ORDER, category
 
 TOP = "(top)"
 """What the ops are filed under that ran in no module but the model itself."""
@@ -19,7 +19,7 @@ LAYOUT = "#9aa3ad"
 
 
 def counts(names: Sequence[str]) -> dict[str, int]:
-    """How many operations there are of each category, in the order of `tracer.categories`."""
+    """How many operations there are of each category, in the order of `tracer.symbols.categories`."""
     found = Counter(map(category, names))
     return {name: found[name] for name in ORDER if found[name]}
 

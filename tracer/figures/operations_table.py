@@ -6,10 +6,10 @@ where the table is drawn, from the rows under it.
 
 from collections.abc import Sequence
 
-from tracer import notation
-from tracer.categories import category
 from tracer.figures.labels import scientific, shape_numbers, symbol_text
 from tracer.record import Decomposition, Op, Step, TensorRecord, Trace
+from tracer.symbols import notation
+from tracer.symbols.categories import category
 
 LEVELS = ("steps", "ops", "primitives")
 

@@ -12,7 +12,7 @@ from tracer.inputs.tensors import photo_input
 from tracer.inputs.text import Words
 
 if TYPE_CHECKING:
-    from tracer.model import Inputs, Model
+    from tracer.models.shared.model import Inputs, Model
 
 BEGIN, END = 0, 1
 """The numbers of the tokens that begin and end a caption."""
@@ -68,7 +68,7 @@ def captioned_input(model: Model, image, text: str | None, given: dict[str, int]
     With a picture alone the words are those that the model writes for it; without either, the sample scene and its
     caption. A given T cuts or repeats the words to T tokens. ValueError for a text that is longer than T_max.
     """
-    from tracer.model import Inputs
+    from tracer.models.shared.model import Inputs
 
     longest, known = model.sizes["T_max"], Words(names(model))
     seen = photo_input(model, image, None, {"T": 1, **given}, sample=lambda: sample_scene().image())

@@ -15,8 +15,8 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
+from tracer.common.quoting import quoted
 from tracer.inputs.headers import jpeg_buffer, picture_format, picture_size
-from tracer.quoting import quoted
 
 MAX_BYTES = 10 * 2**20
 MAX_PIXELS = 50_000_000

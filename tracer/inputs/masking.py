@@ -14,7 +14,7 @@ from tracer.inputs.surfaces import sample
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracer.model import Inputs, Model
+    from tracer.models.shared.model import Inputs, Model
     from tracer.record import Segment
 
 MEAN, STD = (0.5,), (0.2,)
@@ -35,7 +35,7 @@ def surface_input(model: Model, image, text, given: dict[str, int]) -> Inputs:
     `seed` decides which patches are visible; half of them are where N_v is not given. In models of one channel the
     picture is made grey.
     """
-    from tracer.model import Inputs
+    from tracer.models.shared.model import Inputs
 
     given = dict(given)
     generator = torch.Generator().manual_seed(given.pop("seed"))

@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from PIL import Image
 
+from tracer.common.quoting import quoted
 from tracer.inputs.shapes import SHAPES
-from tracer.quoting import quoted
 
 SIDE = 64
 """Height and width of a scene in pixels."""

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from tracer.common.quoting import quoted
 from tracer.inputs.images import centre_crop, to_array
 from tracer.inputs.scenes import sample_scene
 from tracer.inputs.tensors import MEAN, STD
 from tracer.inputs.text import Words
-from tracer.quoting import quoted
 
 if TYPE_CHECKING:
-    from tracer.model import Inputs, Model
+    from tracer.models.shared.model import Inputs, Model
 
 SAMPLE = "a red circle; a blue circle; a red square; a green star"
 """The sentences that are compared where none are given."""
@@ -52,7 +52,7 @@ def sentences_input(vocabulary: Sequence[str], sample: str):
     """
 
     def prepare(model: Model, image, text: str | None, given: dict[str, int]) -> Inputs:
-        from tracer.model import Inputs
+        from tracer.models.shared.model import Inputs
 
         sizes, card = model.vocabulary.complete({**given, **model.sizes}), model.card or {}
         sentences, words = listed(sample if text is None else text), card.get("vocabulary", vocabulary)

@@ -14,7 +14,7 @@ from math import pi
 import numpy as np
 from PIL import Image
 
-from tracer.quoting import quoted
+from tracer.common.quoting import quoted
 
 KINDS = ("stripes", "checks", "dots", "weave")
 """What a drawn surface can be."""

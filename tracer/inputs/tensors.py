@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from tracer.common.quoting import quoted
 from tracer.inputs.images import centre_crop, sample_photo, to_array
-from tracer.quoting import quoted
 
 if TYPE_CHECKING:
-    from tracer.model import Inputs, Model
+    from tracer.models.shared.model import Inputs, Model
 
 MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 """How pixels are normalised where no card says otherwise."""
@@ -19,7 +19,7 @@ MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 
 def photo_input(model: Model, image, text, given: dict[str, int], *, sample=sample_photo) -> Inputs:
     """A photo, cut and resized as in training, normalised: `[B, C, H, W]` float32. `sample` gives one without."""
-    from tracer.model import Inputs
+    from tracer.models.shared.model import Inputs
 
     sizes, card = model.vocabulary.complete({**given, **model.sizes}), model.card or {}
     photo = sample() if image is None else image if image.mode == "RGB" else image.convert("RGB")
@@ -40,7 +40,7 @@ def text_input(tokenizer: type, vocabulary, sample: str, pad: str = ""):
     """
 
     def prepare(model: Model, image, text: str | None, given: dict[str, int]) -> Inputs:
-        from tracer.model import Inputs
+        from tracer.models.shared.model import Inputs
 
         known = tokenizer((model.card or {}).get("vocabulary", vocabulary)[: model.sizes["V"]])
         own, most, text = text is None, model.sizes["T_max"], sample if text is None else text

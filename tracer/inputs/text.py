@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracer.quoting import quoted
+from tracer.common.quoting import quoted
 
 
 class Characters:

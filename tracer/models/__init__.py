@@ -15,11 +15,11 @@ from pkgutil import iter_modules
 from typing import NamedTuple
 
 from tracer import sources
-from tracer.parsing import parsed
-from tracer.quoting import quoted
+from tracer.common.parsing import parsed
+from tracer.common.quoting import quoted
 
 WEIGHTS = files(__name__) / "weights"
-_FOUND = tuple(sorted(module.name.replace("_", "-") for module in iter_modules(__path__)))
+_FOUND = tuple(sorted(module.name.replace("_", "-") for module in iter_modules(__path__) if not module.ispkg))
 
 COURSE = {
     "vit": "a photo → the class of what it shows",
@@ -143,13 +143,13 @@ def load(name: str, *, weights=None, **config):
     """
     if sources.is_foreign(name):
         return sources.load(name, weights=weights, **config)
-    from tracer.model import Model, check_config, check_count, check_memory, seeded, shapes
+    from tracer.models.shared.model import Model, check_config, check_count, check_memory, seeded, shapes
 
     spec = spec_of(name)
     check_config(spec, name, config)
     found, own, tensors = card(name), None, None
     if weights is not None:
-        from tracer.weights import card_beside, converted
+        from tracer.models.shared.weights import card_beside, converted
 
         own = card_beside(weights)
         if own:
@@ -166,12 +166,12 @@ def load(name: str, *, weights=None, **config):
         check_count(name, sum(parameter.numel() for parameter in net.parameters()))
     same_sizes = all(full[symbol] == shipped[symbol] for symbol in spec.sizes)
     if tensors is not None:
-        from tracer.weights import place
+        from tracer.models.shared.weights import place
 
         origin_text = place(net, weights, tensors)
         found = own or _facts(found, "mean", "std", "vocabulary")
     elif found and same_sizes and (full == shipped or shapes(spec, full) == shapes(spec, shipped)):
-        from tracer.weights import place
+        from tracer.models.shared.weights import place
 
         place(net, WEIGHTS / f"{name}.safetensors")
         origin_text = origin(name)

@@ -5,7 +5,8 @@ from math import log
 import torch
 from torch import nn
 
-from tracer.blocks import Block
+from tracer.attention.masks import causal
+from tracer.derive.steps import Line, Place
 from tracer.equations import (
     CausalMask,
     Concat,
@@ -21,13 +22,12 @@ from tracer.equations import (
 )
 from tracer.inputs.scenes import VOCABULARY
 from tracer.inputs.sentences import SAMPLE, sentences_input
-from tracer.masks import causal
-from tracer.model import Spec
-from tracer.notation import symbol
+from tracer.models.shared.blocks import Block
+from tracer.models.shared.model import Spec
+from tracer.models.shared.results import sentence_probabilities
+from tracer.models.shared.textbook import Page, block_lines
 from tracer.record import Segment
-from tracer.results import sentence_probabilities
-from tracer.steps import Line, Place
-from tracer.textbook import Page, block_lines
+from tracer.symbols.notation import symbol
 
 END = 1
 """The number of the token that ends a sentence; its place is read in the end."""

@@ -3,15 +3,15 @@
 import torch
 from torch import nn
 
-from tracer.anomaly import reconstruction
-from tracer.blocks import Block
+from tracer.derive.steps import Line, Place
 from tracer.equations import Patches, Put, Repeat, Take, Tensor
 from tracer.inputs.masking import placed, surface_input
-from tracer.model import Spec
-from tracer.notation import symbol
+from tracer.models.shared.anomaly import reconstruction
+from tracer.models.shared.blocks import Block
+from tracer.models.shared.model import Spec
+from tracer.models.shared.textbook import Page, block_lines
 from tracer.record import Segment
-from tracer.steps import Line, Place
-from tracer.textbook import Page, block_lines
+from tracer.symbols.notation import symbol
 
 
 class Tower(nn.Module):

@@ -4,18 +4,18 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tracer.blocks import Block
+from tracer.attention.masks.kinds import causal
+from tracer.derive.steps import Line, Place
 from tracer.equations import GELU, CausalMask, GELUTanh, Lookup, Rows, Tensor
-from tracer.gpt2 import from_gpt2
 from tracer.inputs.tensors import text_input
 from tracer.inputs.text import Characters
-from tracer.masks.kinds import causal
-from tracer.model import Spec
-from tracer.notation import symbol
+from tracer.models.shared.blocks import Block
+from tracer.models.shared.gpt2 import from_gpt2
+from tracer.models.shared.model import Spec
+from tracer.models.shared.results import next_tokens
+from tracer.models.shared.textbook import Page, block_lines, noted
 from tracer.record import Segment
-from tracer.results import next_tokens
-from tracer.steps import Line, Place
-from tracer.textbook import Page, block_lines, noted
+from tracer.symbols.notation import symbol
 
 
 class NanoGPT(nn.Module):

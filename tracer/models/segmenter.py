@@ -5,17 +5,17 @@ from functools import partial
 import torch
 from torch import nn
 
-from tracer.blocks import Block
+from tracer.derive.steps import Line, Place
 from tracer.equations import Fold, Grid, RowsFrom
 from tracer.inputs.scenes import sample_scene
 from tracer.inputs.tensors import photo_input
-from tracer.model import Spec
 from tracer.models import vit
-from tracer.notation import symbol
+from tracer.models.shared.blocks import Block
+from tracer.models.shared.model import Spec
+from tracer.models.shared.results import pixel_classes
+from tracer.models.shared.textbook import Page
 from tracer.record import Segment
-from tracer.results import pixel_classes
-from tracer.steps import Line, Place
-from tracer.textbook import Page
+from tracer.symbols.notation import symbol
 
 
 class Segmenter(nn.Module):

@@ -6,7 +6,8 @@ import sympy
 import torch
 from torch import nn
 
-from tracer.blocks import Attention
+from tracer.attention.masks import causal
+from tracer.derive.steps import Line, Place
 from tracer.equations import (
     AtDistance,
     CausalMask,
@@ -22,14 +23,13 @@ from tracer.equations import (
 )
 from tracer.inputs.tensors import text_input
 from tracer.inputs.text import Characters
-from tracer.masks import causal
-from tracer.model import Spec
-from tracer.notation import symbol
+from tracer.models.shared.blocks import Attention
+from tracer.models.shared.model import Spec
+from tracer.models.shared.results import token_at_each_place
+from tracer.models.shared.textbook import WHY as BLOCK_WHY
+from tracer.models.shared.textbook import Page, attention, heads, mlp, noted
 from tracer.record import Segment
-from tracer.results import token_at_each_place
-from tracer.steps import Line, Place
-from tracer.textbook import WHY as BLOCK_WHY
-from tracer.textbook import Page, attention, heads, mlp, noted
+from tracer.symbols.notation import symbol
 
 
 class Transformer(nn.Module):

@@ -3,15 +3,15 @@
 import torch
 from torch import nn
 
-from tracer.blocks import Block
+from tracer.derive.steps import Line, Place
 from tracer.equations import Concat, Patches, Row, Tensor
 from tracer.inputs.tensors import photo_input
-from tracer.model import Spec
-from tracer.notation import symbol
+from tracer.models.shared.blocks import Block
+from tracer.models.shared.model import Spec
+from tracer.models.shared.results import class_probabilities
+from tracer.models.shared.textbook import Page, block_lines
 from tracer.record import Segment
-from tracer.results import class_probabilities
-from tracer.steps import Line, Place
-from tracer.textbook import Page, block_lines
+from tracer.symbols.notation import symbol
 
 
 class ViT(nn.Module):

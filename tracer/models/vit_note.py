@@ -6,18 +6,18 @@ import sympy
 import torch
 from torch import nn
 
-from tracer.blocks import MLP
+from tracer.derive.steps import Line, Place
 from tracer.equations import Node, Row, Softmax, Tensor
 from tracer.inputs.tensors import photo_input
-from tracer.model import Spec
+from tracer.models.shared.blocks import MLP
+from tracer.models.shared.model import Spec
+from tracer.models.shared.results import class_probabilities
+from tracer.models.shared.textbook import WHY as BLOCK_WHY
+from tracer.models.shared.textbook import Page, mlp, noted
 from tracer.models.vit import WHY as VIT_WHY
 from tracer.models.vit import sequence
-from tracer.notation import symbol
 from tracer.record import Segment
-from tracer.results import class_probabilities
-from tracer.steps import Line, Place
-from tracer.textbook import WHY as BLOCK_WHY
-from tracer.textbook import Page, mlp, noted
+from tracer.symbols.notation import symbol
 
 
 class ViTNote(nn.Module):

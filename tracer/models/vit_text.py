@@ -4,17 +4,17 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tracer import masks
-from tracer.blocks import Block
+from tracer.attention import masks
+from tracer.derive.steps import Line, Place
 from tracer.equations import CausalMask, Concat, Lookup, PrefixMask, Rows, RowsFrom, Tensor, Unfold
 from tracer.inputs.captions import captioned_input
 from tracer.inputs.scenes import LONGEST, VOCABULARY
-from tracer.model import Spec
-from tracer.notation import symbol
+from tracer.models.shared.blocks import Block
+from tracer.models.shared.model import Spec
+from tracer.models.shared.results import picture_caption
+from tracer.models.shared.textbook import Page, block_lines, noted
 from tracer.record import Segment
-from tracer.results import picture_caption
-from tracer.steps import Line, Place
-from tracer.textbook import Page, block_lines, noted
+from tracer.symbols.notation import symbol
 
 
 class ViTText(nn.Module):

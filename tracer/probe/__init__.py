@@ -12,11 +12,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
+from tracer.common.seeding import seeded_draws
 from tracer.probe.align import COPIES, align, spelled
 from tracer.probe.solve import UNKNOWN, Solver, base_form, value_of
 from tracer.probe.windows import own_sizes
 from tracer.recorder import Recording, Seen, record
-from tracer.seeding import seeded_draws
 
 __all__ = ["UNKNOWN", "Solution", "Unlike", "Vocabulary", "base_form", "solve", "value_of"]
 

@@ -8,13 +8,13 @@ from math import prod
 
 import torch
 
-from tracer import cost
+from tracer.common.quoting import quoted
 from tracer.probe import Vocabulary
 from tracer.probe.sizes import chosen, tried
 from tracer.probe.twin import parameters, twin, without_values
-from tracer.quoting import quoted
 from tracer.recorder import Recording
 from tracer.recorder.function import Function
+from tracer.symbols import cost
 
 HEAVY = 2**35
 """FLOPs of a probe from which on the module is first run on tensors without values."""

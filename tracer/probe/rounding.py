@@ -7,7 +7,7 @@ from math import lcm
 
 import sympy
 
-from tracer.notation import parse
+from tracer.symbols.notation import parse
 
 
 def divided(size: str, offset: int, by: int) -> str:

@@ -9,10 +9,10 @@ from itertools import combinations_with_replacement
 
 import sympy
 
-from tracer import formula
-from tracer.notation import parse
 from tracer.probe.beyond import beyond
 from tracer.probe.rounding import floors, rounded
+from tracer.symbols import formula
+from tracer.symbols.notation import parse
 
 UNKNOWN = "?"
 FACTORS = (1, 2, 3, 4)

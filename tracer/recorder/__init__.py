@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from tracer.quoting import quoted
+from tracer.common.quoting import quoted
 from tracer.recorder.calls import CallRecorder, Calls, above
 from tracer.recorder.capture import Attentions
 from tracer.recorder.higher import written_out

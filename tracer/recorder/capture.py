@@ -13,7 +13,6 @@ from math import sqrt
 
 import torch
 
-from tracer.attention.chain import SCORES, picked, softmax_columns
 from tracer.record import TOLERANCES, AttentionRecord
 from tracer.recorder.axes import arranged, axes_of, leaves
 from tracer.recorder.chains import Chains
@@ -21,6 +20,7 @@ from tracer.recorder.kept import Kept
 from tracer.recorder.ops import OpKind
 from tracer.recorder.pieces import Pieces
 from tracer.recorder.scores import Reader
+from tracer.recorder.softmaxes import SCORES, picked, softmax_columns
 from tracer.recorder.way import Call, Lost
 from tracer.recorder.weights import Followed, Taken, Weights
 

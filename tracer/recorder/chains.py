@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from tracer.attention.chain import HIDDEN, SCORES, closes, hides, windowed
 from tracer.recorder.kept import Kept
+from tracer.recorder.softmaxes import HIDDEN, SCORES, closes, hides, windowed
 
 
 class Chains:

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from tracer.difference import relative_difference
+from tracer.common.difference import relative_difference
 from tracer.recorder.kept import Kept, Untouched
 from tracer.recorder.modes import observed
 from tracer.recorder.nested import named

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from torch import Tensor, nn
 
-from tracer.quoting import quoted
+from tracer.common.quoting import quoted
 
 
 class Function(nn.Module):

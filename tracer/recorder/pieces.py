@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import torch
 
-from tracer.attention.chain import SCORES
 from tracer.record import AttentionRecord
 from tracer.recorder.axes import Atom, Axes, laid, leaves
 from tracer.recorder.chains import Chains
+from tracer.recorder.softmaxes import SCORES
 
 APART = "its attention ran in {count} pieces that don't make up one matrix of queries and keys"
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tracer.difference import relative_difference
+from tracer.common.difference import relative_difference
 from tracer.recorder.decompose import ELEMENTARY, Part, Refused, decompose
 from tracer.recorder.ops import kind, tensors
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from tracer.attention.chain import SCORES
 from tracer.recorder.axes import Atom, Axes, arranged, axes_of, laid, leaves, size_of, viewed
 from tracer.recorder.ops import EDITS, PROJECTIONS
+from tracer.recorder.softmaxes import SCORES
 
 if TYPE_CHECKING:
     from tracer.recorder.scores import Reader

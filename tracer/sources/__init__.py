@@ -15,9 +15,9 @@ from importlib.resources import files
 from pkgutil import iter_modules
 from typing import NamedTuple
 
-from tracer.limits import limits
-from tracer.parsing import parsed, stated
-from tracer.quoting import quoted
+from tracer.common.limits import limits
+from tracer.common.parsing import parsed, stated
+from tracer.common.quoting import quoted
 
 
 class Library(NamedTuple):
@@ -120,7 +120,7 @@ def load(name: str, *, weights=None, **config):
     With the library's own weights where those are on this machine or can be downloaded, else with seeded random
     ones; `model.weights` says which, and why. At other sizes always with seeded random weights.
     """
-    from tracer.model import Model, TooLarge, check_config, check_memory, seeded
+    from tracer.models.shared.model import Model, TooLarge, check_config, check_memory, seeded
     from tracer.sources.network import reason
 
     source, id = source_of(name)
@@ -140,7 +140,7 @@ def load(name: str, *, weights=None, **config):
     if net is None:
         net = seeded(spec.net, full)
     if weights is not None:
-        from tracer.weights import place
+        from tracer.models.shared.weights import place
 
         origin = place(net, weights)
     return Model.of(name, spec, net, full, weights=origin, card=card)

@@ -8,9 +8,9 @@ from functools import reduce
 
 import torch
 
+from tracer.common.quoting import quoted
 from tracer.inputs.tensors import photo_input
-from tracer.model import Inputs
-from tracer.quoting import quoted
+from tracer.models.shared.model import Inputs
 from tracer.record import Segment
 
 ATTENTION = ("sdpa", "eager")

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 
 from tracer.inputs.tensors import photo_input
-from tracer.model import Inputs, Spec
+from tracer.models.shared.model import Inputs, Spec
+from tracer.models.shared.results import tensors_by_name
 from tracer.probe import Vocabulary
 from tracer.probe.twin import parameters, twin
-from tracer.results import tensors_by_name
 from tracer.sources.pictures import SIDES
 
 SIDE = 320

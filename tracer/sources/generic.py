@@ -10,21 +10,21 @@ from typing import NamedTuple
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tracer.common.quoting import quoted
+from tracer.common.seeding import seeded_draws
 from tracer.inputs.tensors import photo_input
-from tracer.model import Inputs, Spec, seeded
-from tracer.notation import parse
+from tracer.models.shared.model import Inputs, Spec, seeded
+from tracer.models.shared.results import class_probabilities, tensors_by_name
 from tracer.probe import Vocabulary
 from tracer.probe.axes import named_axes
 from tracer.probe.twin import valueless_mode
-from tracer.quoting import quoted
 from tracer.record import Segment
-from tracer.results import class_probabilities, tensors_by_name
-from tracer.seeding import seeded_draws
 from tracer.sources import autos, feeds, pictures, small
 from tracer.sources.configured import example, said, without_cache
 from tracer.sources.heads import each_place, following, labels
 from tracer.sources.network import reason
 from tracer.sources.trials import Group, group, tried, valueless
+from tracer.symbols.notation import parse
 
 LARGEST = 150_000_000
 """Parameters of a net that is built to see what its forward takes."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tracer.quoting import quoted
-from tracer.results import class_probabilities, embedding, next_tokens, token_at_each_place
+from tracer.common.quoting import quoted
+from tracer.models.shared.results import class_probabilities, embedding, next_tokens, token_at_each_place
 
 UNUSED = "pooler."
 """What vectors of tokens don't depend on, in the names of parameters."""

@@ -9,7 +9,7 @@ from functools import lru_cache
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
-from tracer.quoting import shortened
+from tracer.common.quoting import shortened
 
 WAIT = 3.0
 """Seconds that the model hub is given to answer; its own client tries for half a minute."""

@@ -8,11 +8,11 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tracer.inputs.tensors import photo_input
-from tracer.model import Inputs, Spec
+from tracer.models.shared.model import Inputs, Spec
+from tracer.models.shared.results import class_probabilities, tensors_by_name
 from tracer.probe import Vocabulary
 from tracer.probe.axes import named_axes
 from tracer.probe.twin import valueless_mode
-from tracer.results import class_probabilities, tensors_by_name
 from tracer.sources.trials import Group, group, same_shapes, tried, valueless
 
 MOVES = 3

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import sympy
 import torch
 
+from tracer.derive.steps import Line, Place
 from tracer.equations import (
     GELU,
     CausalMask,
@@ -34,11 +35,10 @@ from tracer.equations import (
     Unfold,
     Unrolled,
 )
+from tracer.models.shared.textbook import Page
 from tracer.models.vit import WHY as READ
-from tracer.notation import symbol
 from tracer.sources.why import WHY
-from tracer.steps import Line, Place
-from tracer.textbook import Page
+from tracer.symbols.notation import symbol
 
 B, D, h, d_k, d_ff = map(symbol, ("B", "D", "h", "d_k", "d_ff"))
 PACK = r"\mathbf{QKV}"

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import torch
 
-from tracer.model import Spec
-from tracer.quoting import quoted
+from tracer.common.quoting import quoted
+from tracer.models.shared.model import Spec
 from tracer.sources import pictures, timm_vit
 from tracer.sources.download import Download, on_the_hub
 from tracer.sources.network import offline, reason, why

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import torch
 
+from tracer.derive.steps import Place
 from tracer.inputs.tensors import photo_input
-from tracer.model import Spec
+from tracer.models.shared.model import Spec
+from tracer.models.shared.results import class_probabilities, embedding
+from tracer.models.shared.textbook import Page
 from tracer.record import Segment
-from tracer.results import class_probabilities, embedding
 from tracer.sources.textbook import Table, classified, photo_tokens
-from tracer.steps import Place
-from tracer.textbook import Page
 
 PROBES = (
     {"B": 19, "H": 35, "P": 5, "D": 72, "h": 6, "K": 17, "d_ff": 62},

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from tracer.model import Spec
-from tracer.quoting import quoted
+from tracer.common.quoting import quoted
+from tracer.models.shared.model import Spec
 from tracer.sources import detectors, missing_ops, pictures, torchvision_vit
 from tracer.sources.download import Download
 from tracer.sources.network import forbidden, reason

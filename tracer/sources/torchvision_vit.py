@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from tracer.derive.steps import Place
 from tracer.inputs.tensors import photo_input
-from tracer.model import Spec
+from tracer.models.shared.model import Spec
+from tracer.models.shared.results import class_probabilities
+from tracer.models.shared.textbook import Page
 from tracer.record import Segment
-from tracer.results import class_probabilities
 from tracer.sources.textbook import Table, classified, photo_tokens
-from tracer.steps import Place
-from tracer.textbook import Page
 
 SIZES = {
     "vit_b_16": {"H": 224, "P": 16, "D": 768, "h": 12, "d_ff": 3072, "L": 12},

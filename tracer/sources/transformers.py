@@ -17,9 +17,9 @@ from pkgutil import iter_modules
 
 import torch
 
-from tracer.model import Spec
-from tracer.quoting import quoted
-from tracer.seeding import seeded_draws
+from tracer.common.quoting import quoted
+from tracer.common.seeding import seeded_draws
+from tracer.models.shared.model import Spec
 from tracer.sources import families, generic
 from tracer.sources.configured import without_cache
 from tracer.sources.download import Download, on_the_hub

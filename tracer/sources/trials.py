@@ -14,11 +14,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tracer.notation import parse
 from tracer.probe import Vocabulary
 from tracer.probe.align import COPIES, align
 from tracer.recorder import Recording
 from tracer.sources.network import reason
+from tracer.symbols.notation import parse
 
 PROBES = 5
 """Runs at other sizes: four that solve, and one that is predicted."""

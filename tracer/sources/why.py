@@ -1,6 +1,6 @@
 """Why the steps of library models are there, in two or three sentences for a student."""
 
-from tracer.textbook import WHY as BLOCK
+from tracer.models.shared.textbook import WHY as BLOCK
 
 WHY = {
     **BLOCK,

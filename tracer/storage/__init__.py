@@ -1,7 +1,7 @@
 """A trace as one safetensors file: its tensors, and everything else as JSON in the header.
 
 Opening needs neither the model nor its code, and executes nothing: no pickle, no import by name, formulas
-only in the grammar of `tracer.notation`. Format of the file: https://github.com/huggingface/safetensors.
+only in the grammar of `tracer.symbols.notation`. Format of the file: https://github.com/huggingface/safetensors.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 import safetensors.torch
 from safetensors import SafetensorError
 
-from tracer import files
-from tracer.quoting import quoted, shortened
+from tracer.common import files
+from tracer.common.quoting import quoted, shortened
 from tracer.record import Trace
 from tracer.storage import checks, plain
 from tracer.storage.bounds import HEADER, ITEMS

@@ -12,7 +12,7 @@ from math import isfinite
 import torch
 
 from tracer.attention import weights
-from tracer.quoting import quoted
+from tracer.common.quoting import quoted
 from tracer.record import AttentionRecord, Trace
 from tracer.storage.bounds import AXES, CELLS, DEEP, IN_A_PART, LINKS, MODEL_PIXELS, MOST, PATCHES
 from tracer.storage.formulas import UNKNOWN, Formulas, mathematics

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from tracer import formula
-from tracer.quoting import quoted
+from tracer.common.quoting import quoted
 from tracer.record import Symbol
+from tracer.symbols import formula
 
 UNKNOWN = "?"
 IN_ALL = 8000
@@ -26,7 +26,7 @@ FORBIDDEN = re.compile(
 class Formulas:
     """The formulas of one file: each is read and computed once, and all together are no longer than `IN_ALL`.
 
-    Nothing here asks sympy: a formula is a value to compare first, which `tracer.formula` bounds before it computes it.
+    Nothing here asks sympy: a formula is a value to compare first, which `formula` bounds before it computes it.
     What passed is then shown, and sympy brings no form of it to numbers of more than `formula.BITS` bits.
     """
 

@@ -16,7 +16,7 @@ from typing import Union, get_args, get_origin, get_type_hints
 
 import torch
 
-from tracer.quoting import quoted
+from tracer.common.quoting import quoted
 from tracer.record import Source, TensorRecord, Trace
 from tracer.storage.bounds import FREE_TEXT, ITEMS, ITEMS_OF_A_RECORD, SHORT, TEXT
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from tracer.derive.steps import Place
 from tracer.equations import GELU, Lookup, ReLU, Row, Rows, Tanh, Tensor
-from tracer.model import Spec
-from tracer.notation import symbol
+from tracer.models.shared.model import Spec
+from tracer.models.shared.textbook import Page
 from tracer.sources.configured import builder, text_facts
 from tracer.sources.heads import answers, class_of, classes, each_place, labels, vectors
 from tracer.sources.textbook import Table, Writer, pooled
 from tracer.sources.transformers import imported
 from tracer.sources.why import WHY
-from tracer.steps import Place
-from tracer.textbook import Page
+from tracer.symbols.notation import symbol
 
 ATTRIBUTES = {
     "V": "vocab_size",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from tracer.common.quoting import quoted
 from tracer.inputs.tensors import photo_input
-from tracer.model import Inputs, Spec
-from tracer.quoting import quoted
+from tracer.models.shared.model import Inputs, Spec
 from tracer.record import Segment
 from tracer.sources.configured import ATTENTION, builder, sizes_of, tokens
 from tracer.sources.heads import answers, class_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tracer.model import Spec
+from tracer.models.shared.model import Spec
 from tracer.sources.configured import builder, example
 from tracer.sources.families.llava import SMALL
 from tracer.sources.heads import class_of, following

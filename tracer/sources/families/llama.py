@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sympy
 
+from tracer.derive.steps import Place
 from tracer.equations import (
     Angles,
     Cosine,
@@ -21,15 +22,14 @@ from tracer.equations import (
     Times,
     weight,
 )
-from tracer.model import Spec
-from tracer.notation import symbol
+from tracer.models.shared.model import Spec
+from tracer.models.shared.textbook import Page
 from tracer.sources.configured import builder, own_width, text_facts
 from tracer.sources.heads import answers, class_of, classes, following, vectors
 from tracer.sources.textbook import causal_mask
 from tracer.sources.transformers import imported
 from tracer.sources.why import WHY
-from tracer.steps import Place
-from tracer.textbook import Page
+from tracer.symbols.notation import symbol
 
 ATTRIBUTES = {
     "V": "vocab_size",

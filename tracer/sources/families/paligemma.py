@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tracer.model import Spec
+from tracer.models.shared.model import Spec
 from tracer.record import Segment
 from tracer.sources import single_stream
 from tracer.sources.configured import builder, own_width

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import torch
 
+from tracer.derive.steps import Place
 from tracer.equations import GELU, Tanh
-from tracer.model import Spec
+from tracer.models.shared.model import Spec
+from tracer.models.shared.textbook import Page
 from tracer.models.vit import WHY as READ
 from tracer.record import Segment
 from tracer.sources.configured import ATTENTION, builder, photo, sizes_of
 from tracer.sources.heads import answers, class_of, classes, vectors
 from tracer.sources.textbook import Table, classified, encoded, photo_tokens, pooled
 from tracer.sources.transformers import imported
-from tracer.steps import Place
-from tracer.textbook import Page
 
 ATTRIBUTES = {
     "H": "image_size",

@@ -6,7 +6,7 @@ import torch
 
 from tracer.inputs.masking import placed
 from tracer.inputs.tensors import photo_input
-from tracer.model import Inputs, Spec
+from tracer.models.shared.model import Inputs, Spec
 from tracer.record import Segment
 from tracer.sources.configured import ATTENTION, builder, sizes_of
 from tracer.sources.heads import answers, class_of

@@ -1,0 +1,118 @@
+"""What a server allows, for one visitor and for all of them together: each bound, its default, and who sets it.
+
+On one's own machine the bounds are wide. With `TRACER_HOSTED=1` they are those of a server that strangers reach: our
+own models only, nothing downloaded, smaller texts and files, logs that hold nothing of what was given. The code is the
+same, only the numbers differ. `TRACER_` and the name of a bound in capitals sets that bound alone.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf
+from pathlib import Path
+
+from tracer.common.quoting import quoted
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The bounds of this server; a model that `models` lacks is refused where it is not None."""
+
+    hosted: bool
+    models: tuple[str, ...] | None
+    text: int  # characters of a visitor's text
+    tokens: float  # tokens of a visitor's text, as its model counts them
+    photo_mb: float  # megabytes of a photo's file; `tracer.inputs.images` bounds its pixels
+    upload_mb: int  # megabytes of a saved run's file, and of all files of one visitor that wait to be read
+    visitors: int  # open pages at once, of all visitors together
+    visitor_runs: int  # runs of one visitor that go on or wait at once
+    runs: int  # runs of all visitors that go on or wait at once
+    model_gb: float  # gigabytes of float32 weights of one model
+    memory_gb: float  # gigabytes of the server's process from which on no run and no file is taken
+
+    def check_model(self, name: str) -> None:
+        """ValueError in one sentence for a model that is not on this server."""
+        if self.models is not None and name not in self.models:
+            raise ValueError(f"{quoted(name)} is not on this server; expected one of {', '.join(self.models)}")
+
+    def check_text(self, text: str) -> None:
+        """ValueError in one sentence for a text that is too long."""
+        if len(text) > self.text:
+            raise ValueError(f"Your text has {len(text):,} characters; this server takes {self.text:,} at most")
+
+    def check_tokens(self, count: int) -> None:
+        """ValueError in one sentence for a text of too many tokens."""
+        if count > self.tokens:
+            raise ValueError(f"it has {count:,} tokens, and this server takes {self.tokens:,} at most")
+
+    def check_file(self, size: int, saved_run: bool) -> None:
+        """ValueError in one sentence for a file of that many bytes that is too large for what it is."""
+        what, most = ("saved runs", self.upload_mb) if saved_run else ("photos", self.photo_mb)
+        if size > most * 2**20:
+            raise ValueError(f"This file has {size:,} bytes; this server takes {what} of {most:g} MB at most")
+
+    def memory_full(self) -> str:
+        """One sentence while the server's memory is full, else nothing."""
+        if self.memory_gb == inf or (used := memory() / 2**30) <= self.memory_gb:
+            return ""
+        return f"The server’s memory is full, {used:.1f} of {self.memory_gb:g} GB: try again in a few minutes."
+
+
+BOUNDS = {  # on one's own machine, hosted
+    "text": (20_000, 2_000),
+    "tokens": (inf, 512),
+    "photo_mb": (10, 10),
+    "upload_mb": (200, 25),
+    "visitors": (1_000, 100),
+    "visitor_runs": (8, 3),
+    "runs": (200, 40),
+    "model_gb": (8, 1),
+    "memory_gb": (inf, 3),
+}
+VARIABLES = ("TRACER_HOSTED", "TRACER_MODELS", *(f"TRACER_{name.upper()}" for name in BOUNDS))
+
+
+def limits() -> Limits:
+    """The bounds that hold now. ValueError in one sentence for a variable that can't be read."""
+    return _read(tuple(os.environ.get(name, "").strip() for name in VARIABLES))
+
+
+@lru_cache(maxsize=8)
+def _read(stated: tuple[str, ...]) -> Limits:
+    """Read once, and again only where the environment changed, as it does in tests."""
+    given = dict(zip(VARIABLES, stated, strict=True))
+    if given["TRACER_HOSTED"] not in ("", "0", "1"):
+        raise ValueError(f"TRACER_HOSTED={quoted(given['TRACER_HOSTED'])} was given, expected 1 or 0")
+    hosted, more = given["TRACER_HOSTED"] == "1", given["TRACER_MODELS"].replace(",", " ").split()
+    bounds = {name: _bound(f"TRACER_{name.upper()}", given, pair[hosted]) for name, pair in BOUNDS.items()}
+    return Limits(hosted=hosted, models=_models(more) if hosted or more else None, **bounds)
+
+
+def _bound(variable: str, given: dict[str, str], default: float) -> float:
+    text = given[variable]
+    if not text:
+        return default
+    whole = variable not in ("TRACER_PHOTO_MB", "TRACER_MODEL_GB", "TRACER_MEMORY_GB")
+    try:
+        value = int(text) if whole else float(text)
+    except ValueError:
+        value = 0
+    if not value > 0:
+        raise ValueError(f"{variable}={quoted(text)} was given, expected a {'whole ' * whole}number above 0")
+    return value
+
+
+def _models(more: list[str]) -> tuple[str, ...]:
+    from tracer import models
+
+    return (*models.names(), *(name for name in more if name not in models.names()))
+
+
+def memory() -> int:
+    """Bytes of memory that this process holds now; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

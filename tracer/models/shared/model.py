@@ -1,0 +1,328 @@
+"""A model of ours: a net, its sizes, its textbook, and how a photo or a sentence becomes its input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+import torch
+from PIL.Image import Image
+
+from tracer.common.limits import limits
+from tracer.common.quoting import quoted, shortened
+from tracer.common.seeding import seeded_draws
+from tracer.derive.steps import Line
+from tracer.inputs.images import Crop
+from tracer.probe import Vocabulary
+from tracer.record import Picture, Segment, Trace
+from tracer.recorder import Recording
+from tracer.sources.network import reason
+from tracer.symbols.notation import MEANINGS
+from tracer.tracing import WHOLE, assemble, record_or_explain, solved
+
+DEEPEST = 256
+"""The most blocks that a net is built with: building takes time even where it takes no memory."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """All that a model's file says about it besides the net.
+
+    `sizes` are the sizes that the weights depend on and their defaults, `runs` those that the input decides (B, T),
+    `options` other choices and their allowed values, the default first; `derived` is what other sizes equal, `names`
+    what a dimension may be, in order of preference, and `probes` the tiny sizes at which dimensions are solved, all
+    distinct. `lines(config)` gives the equations; `example(sizes)` the args of a probe, or its `Inputs`;
+    `prepare(model, image, text, given)` the `Inputs`, with the sizes that the caller gave for this run;
+    `result(model, inputs, output)` what the model says, as plain data; `segments(sizes)` the named stretches of the
+    sequence. `samples` is the kind of samples that suit it (`tracer.inputs.samples`). `settings` are other
+    whole numbers that `prepare` is given, and their defaults, such as a seed. `convert(tensors, given)` turns weights
+    in a layout of others into ours, with the sizes that they tell, or gives None for any other layout. `parts` names
+    the towers of a model of several by their modules' paths, each with the symbol of its number of blocks.
+    `idle(options)` names the sizes that a net with these options does not have. `whole`
+    says that the lines cover every computing op, and `tiny` are sizes at which a large model is verified. A model that
+    nobody described has `ways(model, inputs, recording)` instead of `probes`: see `tracer.sources.trials`.
+    """
+
+    net: Callable[..., torch.nn.Module]
+    lines: Callable[[dict], list[Line]]
+    takes: tuple[str, ...]
+    sizes: dict[str, int]
+    derived: dict[str, str]
+    names: tuple[str, ...]
+    probes: tuple[dict[str, int], ...]
+    example: Callable
+    prepare: Callable
+    result: Callable
+    segments: Callable
+    runs: tuple[str, ...] = ("B",)
+    options: dict[str, tuple] = field(default_factory=dict)
+    vocabulary: Sequence[str] = ()
+    samples: str = ""
+    settings: dict[str, int] = field(default_factory=dict)
+    convert: Callable | None = None
+    parts: dict[str, str] = field(default_factory=lambda: dict(WHOLE))
+    idle: Callable[[dict], tuple[str, ...]] = lambda options: ()
+    whole: bool = True
+    tiny: dict[str, int] = field(default_factory=dict)
+    ways: Callable | None = None
+
+
+class Inputs(tuple):
+    """The tensors that forward takes, in its order; also knows the sizes that it decides, the photo, its crop, the
+    words, the sentences and the segments, and the tensors that forward takes by name."""
+
+    sizes: ClassVar[dict[str, int]] = {}
+    named: ClassVar[dict[str, torch.Tensor]] = {}
+    photo: np.ndarray | None = None
+    crop: Crop | None = None
+    words: tuple[str, ...] = ()
+    sentences: tuple[str, ...] = ()
+    segments: tuple[Segment, ...] = ()
+
+
+@dataclass
+class Model:
+    """A model that is ready to run; made by `tracer.load`.
+
+    `fixed` says that nobody changes the net any more, as in the app: what it wrote may then be remembered, in
+    `captions`.
+    """
+
+    name: str
+    net: torch.nn.Module
+    spec: Spec
+    sizes: dict[str, int]
+    options: dict
+    weights: str
+    card: dict | None = None
+    fixed: bool = False
+    captions: dict[bytes, list[int]] = field(default_factory=dict, repr=False, compare=False)
+    _solutions: dict = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, name: str, spec: Spec, net: torch.nn.Module, config: dict, **more) -> Model:
+        """The model of a net that was built with `config`, its sizes and options."""
+        sizes, options = ({key: config[key] for key in keys} for keys in (spec.sizes, spec.options))
+        return cls(name=name, net=net, spec=spec, sizes=sizes, options=options, **more)
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """What `inputs` and `trace` may be given: "image", "text" or both."""
+        return self.spec.takes
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """The model's textbook at these sizes."""
+        return self.spec.lines({**self.sizes, **self.options})
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """What dimensions are solved over, and how the net is built at other sizes."""
+
+        def build(sizes):
+            own = {name: value for name, value in sizes.items() if name not in self.spec.runs}
+            made = self.spec.example(sizes)
+            return seeded(self.spec.net, {**own, **self.options}), tuple(made), getattr(made, "named", {})
+
+        return Vocabulary(self.spec.names, self.spec.derived, build)
+
+    def inputs(self, image=None, text: str | None = None, **sizes: int) -> Inputs:
+        """The tensors that forward takes, from a PIL photo or a text; `batch=4` (or `B=4`) repeats them.
+
+        Without either: the model's own sample. Other sizes that the input decides, such as `T`, cut or repeat the
+        sample. ValueError for an input that the model does not take.
+        """
+        for kind, given in (("image", image), ("text", text)):
+            if given is not None and kind not in self.takes:
+                known = " and ".join(self.takes) or "its own sample alone"
+                raise ValueError(f"{quoted(self.name)} takes {known}, but was given {_article(kind)}")
+        for kind, given, wanted in (("image", image, Image), ("text", text, str)):
+            if given is not None and not isinstance(given, wanted):
+                what = "a PIL image" if kind == "image" else "a string"
+                raise ValueError(f"{kind}={_short(given)} was given to {quoted(self.name)}, expected {what}")
+        if "batch" in sizes:
+            sizes["B"] = sizes.pop("batch")
+        known = (*self.spec.runs, *self.spec.settings)
+        for symbol, value in sizes.items():
+            least = 0 if symbol in self.spec.settings else 1
+            if symbol not in known:
+                raise ValueError(f"{_set(symbol, value)} is no size of this input; {' and '.join(known)} can be given")
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{_set(symbol, value)} can't run: a whole number from {least} up was expected")
+        made = self.spec.prepare(self, image, text, {"B": 1, **self.spec.settings, **sizes})
+        limits().check_tokens(made.sizes.get("T", 0))
+        return made
+
+    def trace(
+        self,
+        image=None,
+        text: str | None = None,
+        *,
+        keep=None,
+        prove: bool | str = True,
+        primitives=False,
+        **sizes: int,
+    ) -> Trace:
+        """Runs the model once and proves what it shows.
+
+        See `inputs`, and `tracer.trace` for `keep`, `prove` and `primitives`.
+        """
+        inputs = self.inputs(image, text, **sizes)
+        with torch.no_grad():
+            recording = self._recorded(inputs, keep, prove, primitives)
+        full = self.vocabulary.complete({**inputs.sizes, **self.sizes})
+        solution, notes = self._solved(recording, {**inputs.sizes, **self.sizes}, inputs)
+        picture, values = None, {}
+        if inputs.crop is not None:
+            rows, columns = full["H"] // full["P"], full["W"] // full["P"]
+            first = next(segment.start for segment in inputs.segments if segment.name == "image")
+            picture = Picture("photo", inputs.crop.box, rows, columns, first)
+            values["photo"] = torch.from_numpy(inputs.photo)
+        trace = assemble(
+            self.net,
+            recording,
+            model=self.name,
+            sizes=full,
+            derived=self.spec.derived,
+            solution=solution,
+            lines=self.lines,
+            prove=prove,
+            notes=notes,
+            picture=picture,
+            values=values,
+            parts=self.spec.parts,
+            words=inputs.words,
+            segments=inputs.segments,
+            result=self.spec.result(self, inputs, recording.output),
+            weights=self.weights,
+        )
+        idle = self.spec.idle(self.options)
+        return replace(trace, symbols=tuple(size for size in trace.symbols if size.name not in idle))
+
+    def _recorded(self, inputs: Inputs, keep, prove, primitives) -> Recording:
+        """The run. ValueError in one sentence where a model that nobody described does not run on these inputs."""
+        try:
+            calls = not self.lines
+            return record_or_explain(self.net, tuple(inputs), inputs.named, keep, prove, primitives, calls)
+        except Exception as error:
+            if self.spec.ways is None or isinstance(error, MemoryError) or "alloc" in str(error):
+                raise
+            at = ", ".join(f"{symbol}={size}" for symbol, size in inputs.sizes.items())
+            said = f"{quoted(self.name)} does not run at {at}: {reason(error)}"
+            raise ValueError(said) from error
+
+    def _solved(self, recording: Recording, sizes, inputs: Inputs):
+        """The solution of this op list at these sizes; it does not depend on values, so it is solved once."""
+        ops = hash(tuple((op.name, op.module, op.line) for op in recording.ops))
+        parts = hash(tuple(part.name for op in recording.opened for part in op.parts))
+        key = (tuple(sorted(sizes.items())), ops, parts)
+        if key not in self._solutions:
+            if len(self._solutions) >= 16:
+                self._solutions.clear()
+            if self.spec.ways:
+                ways = self.spec.ways(self, inputs, recording)
+            else:
+                ways = [(self.vocabulary, [{**self.sizes, **probe} for probe in self.spec.probes])]
+            self._solutions[key] = solved(recording, sizes, ways)
+        return self._solutions[key]
+
+
+def seeded(net: Callable[..., torch.nn.Module], config: dict, seed: int = 0) -> torch.nn.Module:
+    """The net at these sizes and options with seeded random weights, in eval mode: the same ones whatever else draws.
+
+    Parameters that start as zeros get small random values, so that no proof on them is empty.
+    """
+    with seeded_draws(seed):
+        module = net(**config).eval()
+        for parameter in module.parameters():
+            if not parameter.any():
+                torch.nn.init.normal_(parameter, std=0.02)
+    return module
+
+
+def check_config(spec: Spec, name: str, given: dict) -> None:
+    """ValueError with one sentence for a size that the model lacks, that is derived or of the input's, for a value
+    that is no positive integer, and for an option that is not allowed."""
+    for symbol, value in given.items():
+        if symbol in spec.options:
+            if value not in spec.options[symbol]:
+                allowed = " or ".join(map(repr, spec.options[symbol]))
+                raise ValueError(f"{_set(symbol, value)} is no choice of {quoted(name)}: {allowed} was expected")
+        elif symbol in spec.runs:
+            raise ValueError(f"{symbol} is no size of the weights but of the input: give it to inputs or trace")
+        elif symbol in spec.derived or symbol == "S":
+            equals = spec.derived.get(symbol)
+            of = [other for other in spec.sizes if equals and other in _names(equals)]
+            how = f" ({symbol} = {equals.replace('**', '^')}): set {' or '.join(of)} instead" if equals else ""
+            raise ValueError(
+                f"{_set(symbol, value)} can't be set, since {symbol} is derived{how or ' from the others'}"
+            )
+        elif symbol not in spec.sizes:
+            known = MEANINGS.get(symbol)
+            what = f"has no size {quoted(symbol)} ({known})" if known else f"has no size {quoted(symbol)}"
+            raise ValueError(f"{quoted(name)} {what}; its sizes are {', '.join(spec.sizes)}")
+        elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{_set(symbol, value)} is no size: a whole number from 1 up was expected")
+        elif symbol.startswith("L") and value > DEEPEST:
+            raise ValueError(f"{symbol}={value:,} blocks are too many: at most {DEEPEST} are built")
+
+
+class TooLarge(ValueError):
+    """A model of more blocks or parameters than are built, said in one sentence."""
+
+
+def check_memory(spec: Spec, name: str, config: dict) -> None:
+    """`TooLarge` in one sentence, before anything is built or downloaded, for a model of too many blocks, and for one
+    whose float32 weights are larger than the operator allows (`TRACER_MODEL_GB`)."""
+    for symbol, size in config.items():
+        if symbol.startswith("L") and size > DEEPEST:
+            raise TooLarge(f"{quoted(name)} has {symbol}={size:,} blocks; at most {DEEPEST} are built")
+    try:
+        count = sum(map(prod, shapes(spec, config).values()))
+    except (RuntimeError, TypeError) as error:
+        if "overflow" not in str(error).lower():
+            raise
+        raise TooLarge(f"{quoted(name)} at these sizes has more parameters than can be counted") from None
+    check_count(name, count)
+
+
+def check_count(name: str, count: int) -> None:
+    """`TooLarge` for more float32 parameters than the operator allows (`TRACER_MODEL_GB`)."""
+    limit = limits().model_gb
+    if count * 4 > limit * 2**30:
+        raise TooLarge(
+            f"{quoted(name)} at these sizes has {count:,} parameters, {count * 4 / 2**30:,.0f} GB; at most {limit:g} "
+            "GB are allowed (TRACER_MODEL_GB sets the limit)"
+        )
+
+
+def shapes(spec: Spec, config: dict) -> dict[str, tuple[int, ...]]:
+    """The shapes of the net's parameters at these sizes and options, built on `meta`, where they cost no memory."""
+    with seeded_draws(0), torch.device("meta"):
+        return {name: tuple(parameter.shape) for name, parameter in spec.net(**config).named_parameters()}
+
+
+def _set(symbol: str, value: object) -> str:
+    """A size as it was given, for a sentence that refuses it."""
+    return shortened(f"{symbol}={quoted(value)}")
+
+
+def _names(text: str) -> set[str]:
+    from tracer.symbols.notation import parse
+
+    return {str(found) for found in parse(text).free_symbols}
+
+
+def _short(given) -> str:
+    """What was given, in a few words: the type, and the shape and dtype where it has them."""
+    facts = [str(list(given.shape))] if hasattr(given, "shape") else []
+    facts += [str(given.dtype).removeprefix("torch.")] if hasattr(given, "dtype") else []
+    return " ".join([type(given).__name__, *facts])
+
+
+def _article(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"

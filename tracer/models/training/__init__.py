@@ -1,0 +1,195 @@
+"""Makes the shipped weights and measures them: `train(name)` and `score(name)`.
+
+A recipe is one file here, named like its model ("-" as "_"), with a frozen dataclass `Recipe`; `vit.py` shows what
+it gives: settings (`sizes`, `epochs`, `batch`, `warmup`, `bf16` among them), `read`, `build`, `optimizers`,
+`batch_of`, `loss`, `score`, `rank` and `card`. A recipe with `drawn = True` draws its examples: it reads no data.
+Weights are chosen by what they score on the part "validation"; the card has what they score on the part "test".
+"""
+
+import copy
+import dataclasses
+import importlib
+import json
+import pickle
+import pkgutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import nn
+
+from tracer.common import files
+from tracer.common.quoting import quoted
+from tracer.models.shared.weights import card_beside
+from tracer.models.training import loop
+
+ROOT = Path(__file__).resolve().parents[3]
+SHIPPED = ROOT / "tracer" / "models" / "weights"
+EVERY = 3
+PARTS = ("train", "validation", "test")
+CHOICE = "moving average of the weights; of every third epoch and the last, the best on validation data"
+
+
+def names() -> list[str]:
+    """Names of the models that have a recipe."""
+    return sorted(_recipes())
+
+
+def recipe(name: str, **settings: Any) -> Any:
+    """The recipe of a model with some of its settings changed; ValueError where there is no such recipe or setting."""
+    recipes = _recipes()
+    if name not in recipes:
+        raise ValueError(f"no recipe for {quoted(name)}: expected {' or '.join(sorted(recipes))}")
+    known = [field.name for field in dataclasses.fields(recipes[name])]
+    for setting in settings:
+        if setting not in known:
+            raise ValueError(
+                f"no setting {quoted(setting)} in the recipe for {quoted(name)}: expected one of {', '.join(known)}"
+            )
+    return recipes[name](**settings)
+
+
+def train(
+    name: str,
+    *,
+    data: str | Path | None = None,
+    out: str | Path | None = None,
+    epochs: int | None = None,
+    seed: int = 0,
+    **settings: Any,
+) -> Path:
+    """Trains a model and returns the file of its weights, with a card (`.json`) beside it.
+
+    A run that was stopped goes on from its checkpoint, towards `epochs` where given; else the weights in `out`
+    (default: the shipped file) are trained on for `epochs`; else they are made from nothing. `data` is the folder or
+    zip file with the data (default: `../shared/data` beside the repository). Weights are written when they score
+    better on validation data than those in `out`, every third epoch and at the end; the checkpoint, after each epoch,
+    in the folder `out/` of the repository, or beside `out` where that is given. `settings` are fields of the recipe.
+
+    ValueError for an unknown name or setting and for data, weights or a checkpoint that don't fit;
+    FileNotFoundError where the data is missing.
+    """
+    if epochs is not None and epochs < 1:
+        raise ValueError(f"epochs={epochs}: expected a whole number from 1")
+    if not 0 <= seed < 2**31:
+        raise ValueError(f"seed={seed}: expected a whole number from 0 to {2**31 - 1}")
+    recipe(name)  # an unknown name is refused before it is a file's
+    file = Path(out) if out else _shipped(name)
+    if file.suffix != ".safetensors":
+        raise ValueError(f"can't write weights to {quoted(file)}: expected a name that ends in .safetensors")
+    before = _read_card(file) if file.exists() else {}
+    made = recipe(name, **({"sizes": before["sizes"]} if before else {}) | settings)
+    kept = {key: value for key, value in dataclasses.asdict(made).items() if key not in ("sizes", "epochs")}
+    run = {"seed": seed, "epochs": epochs or made.epochs, "sizes": made.sizes, "settings": kept}
+    run["origin"] = {key: before.get(key, 0) for key in ("epochs", "steps", "seconds")}
+    checkpoint = (file if out else ROOT / "out" / file.name).with_suffix(".checkpoint")
+    state = _read_checkpoint(checkpoint, run) if checkpoint.exists() else {}
+    if state:
+        run |= {"origin": state["origin"], "epochs": epochs or state["epochs"]}
+    source = _source(data, made)
+    examples, held_out, tests = (made.read(source, part) for part in PARTS)
+    net = made.build(seed)
+    best = None
+    if before:
+        _load(net, file)
+        best = made.rank(made.score(net, held_out))
+
+    def report(average: nn.Module, step: int, seconds: float) -> None:
+        nonlocal best
+        epoch = step // (len(examples) // made.batch)
+        if epoch % EVERY and epoch < run["epochs"]:
+            return
+        average = copy.deepcopy(average).cpu()
+        figures = made.score(average, held_out)
+        loop.say(f"epoch {epoch}: " + ", ".join(f"{key} {value}" for key, value in figures.items()))
+        if best is not None and made.rank(figures) <= best:
+            return
+        best = made.rank(figures)
+        counts = {"epochs": epoch, "steps": step, "seconds": round(seconds)}
+        card = {"model": name, "sizes": made.sizes} | made.card(examples) | {"choice": CHOICE}
+        card |= made.score(average, tests)
+        card |= {key: value + run["origin"][key] for key, value in counts.items()}
+        card |= {"seed": seed, "settings": kept}
+        card |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "command": f"python -m tracer train {name}"}
+        _write(file, average, card)
+
+    loop.fit(made, net, examples, run=run, state=state, checkpoint=checkpoint, report=report)
+    return file
+
+
+def score(name: str, *, data: str | Path | None = None, weights: str | Path | None = None) -> dict:
+    """Measures weights (default: the shipped ones) again, in float32 on the CPU, on all of the test data.
+
+    Returns the model's name and its figures, e.g. `{"model": "vit", "accuracy": 0.75, "images": 10000}`.
+    ValueError for an unknown name or weights that don't fit, FileNotFoundError where weights, card or data are missing.
+    """
+    recipe(name)
+    file = Path(weights) if weights else _shipped(name)
+    if not file.exists():
+        raise FileNotFoundError(
+            f"no weights in {quoted(file)}: make them with python -m tracer train {name} --out {file}"
+        )
+    made = recipe(name, sizes=_read_card(file)["sizes"])
+    net = made.build(0)
+    _load(net, file)
+    return {"model": name} | made.score(net, made.read(_source(data, made), "test"))
+
+
+def _recipes() -> dict[str, type]:
+    found = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
+    return {
+        file.__name__.rpartition(".")[2].replace("_", "-"): file.Recipe for file in found if hasattr(file, "Recipe")
+    }
+
+
+def _shipped(name: str) -> Path:
+    return SHIPPED / f"{name}.safetensors"
+
+
+def _source(data: str | Path | None, made: Any) -> Path | None:
+    if getattr(made, "drawn", False):
+        return None
+    source = Path(data) if data else ROOT.parent / "shared" / "data"
+    if not source.exists():
+        raise FileNotFoundError(f"no data in {quoted(source)}: pass the folder or zip file that holds it (--data)")
+    return source
+
+
+def _read_card(file: Path) -> dict:
+    card = card_beside(file)
+    if card is None:
+        name = file.with_suffix(".json")
+        raise FileNotFoundError(
+            f"no card {quoted(name)} beside the weights {quoted(file)}: expected one with their sizes"
+        )
+    return card
+
+
+def _read_checkpoint(file: Path, run: dict) -> dict:
+    try:
+        state = torch.load(file, map_location=loop.device(), weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise ValueError(f"can't read the checkpoint {quoted(file)}: remove it to start anew") from error
+    for key in ("seed", "sizes", "settings"):
+        if state[key] != run[key]:
+            raise ValueError(
+                f"{quoted(file)} is of a run with {key} {state[key]}, not {run[key]}: remove it to start anew"
+            )
+    return state
+
+
+def _write(file: Path, net: nn.Module, card: dict) -> None:
+    text = json.dumps(card, ensure_ascii=False, indent=2) + "\n"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    files.write(file, save(net.state_dict()))
+    files.write(file.with_suffix(".json"), text.encode())
+
+
+def _load(net: nn.Module, file: Path) -> None:
+    try:
+        net.load_state_dict(load_file(file))
+    except (RuntimeError, SafetensorError) as error:
+        raise ValueError(f"the weights in {quoted(file)} don't fit the sizes on their card") from error

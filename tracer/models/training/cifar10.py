@@ -1,0 +1,114 @@
+"""CIFAR-10 as JPEG files in one folder per class, read from zip files in place (Krizhevsky 2009).
+
+A part, "train" or "test", is `cifar10-<part>.zip` with `<part>/<class>/<number>.jpg`, or a folder `<part>/`.
+"""
+
+import io
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+from torch.nn import functional as F
+
+from tracer.common.quoting import quoted
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+MEAN = (0.4914, 0.4822, 0.4465)
+STD = (0.2470, 0.2435, 0.2616)
+
+
+@dataclass(frozen=True)
+class Images:
+    """Labelled images: `pixels` uint8 `[M, C, H, W]` and `labels` int64 `[M]`, the place in `CLASSES`."""
+
+    pixels: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def where(self, chosen: Tensor) -> "Images":
+        """Those of the images that bool `chosen`, `[M]`, marks."""
+        return Images(self.pixels[chosen], self.labels[chosen])
+
+
+def read(data: Path, part: str) -> Images:
+    """Reads all images of a part from `data`, a folder that holds the parts or the zip file of either.
+
+    FileNotFoundError where there is no such part, ValueError where what it holds isn't such images of one size.
+    """
+    source = _find(data, part)
+    files = _files_of_zip(source, part) if source.is_file() else _files_of_folder(source)
+    if not files:
+        raise ValueError(f"no images in {quoted(source)}: expected {part}/<class>/<number>.jpg")
+    images, labels = [], []
+    for label, content in files:
+        if label not in CLASSES:
+            raise ValueError(f"unknown class {quoted(label)} in {quoted(source)}: expected one of {', '.join(CLASSES)}")
+        try:
+            images.append(np.asarray(Image.open(io.BytesIO(content)).convert("RGB")))
+        except (UnidentifiedImageError, OSError) as error:
+            raise ValueError(
+                f"can't read an image of class {quoted(label)} in {quoted(source)}: expected JPEG files"
+            ) from error
+        labels.append(CLASSES.index(label))
+    shapes = {image.shape for image in images}
+    if len(shapes) > 1:
+        raise ValueError(f"images of several shapes in {quoted(source)}, {sorted(shapes)}: expected one")
+    return Images(torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous(), torch.tensor(labels))
+
+
+def normalise(pixels: Tensor) -> Tensor:
+    """uint8 `[B, C, H, W]` to float32 of about zero mean and unit variance, by the training set's mean and std."""
+    return (pixels.float() / 255 - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
+
+
+def augment(pixels: Tensor, *, pad: int, hole: int, generator: torch.Generator) -> Tensor:
+    """Random crop after reflection by `pad` pixels, horizontal flip, and a grey square of side `hole`.
+
+    Takes and returns uint8 `[B, C, H, W]`; each image has its own draw. The square is Cutout (DeVries and
+    Taylor 2017, section 3.2), cut off where it leaves the image.
+    """
+    B, _, H, W = pixels.shape
+
+    def draw(low: int, high: int) -> Tensor:
+        return torch.randint(low, high, (B, 1), generator=generator)
+
+    row, column = torch.arange(H), torch.arange(W)
+    rows = row + draw(0, 2 * pad + 1)  # [B, H]
+    columns = torch.where(draw(0, 2) == 1, column.flip(0), column) + draw(0, 2 * pad + 1)  # [B, W]
+    padded = F.pad(pixels.float(), (pad, pad, pad, pad), mode="reflect").to(torch.uint8)  # [B, C, H+2·pad, W+2·pad]
+    images = torch.arange(B).view(B, 1, 1)
+    crops = padded.permute(0, 2, 3, 1)[images, rows[:, :, None], columns[:, None, :]]  # [B, H, W, C]
+    top, left = draw(1 - hole, H), draw(1 - hole, W)
+    high, wide = (row >= top) & (row < top + hole), (column >= left) & (column < left + hole)
+    inside = (high[:, :, None] & wide[:, None, :])[..., None]  # [B, H, W, 1]
+    grey = torch.tensor(MEAN).mul(255).to(torch.uint8)
+    return torch.where(inside, grey, crops).permute(0, 3, 1, 2).contiguous()
+
+
+def _find(data: Path, part: str) -> Path:
+    archive = data / f"cifar10-{part}.zip"
+    if data.is_file():
+        archive = data.with_name(data.name.replace("train", part).replace("test", part))
+    for source in (archive, data / part):
+        if source.exists():
+            return source
+    raise FileNotFoundError(f"no CIFAR-10 {part} images in {quoted(data)}: expected {archive.name} or a folder {part}/")
+
+
+def _files_of_zip(source: Path, part: str) -> list[tuple[str, bytes]]:
+    try:
+        with zipfile.ZipFile(source) as archive:
+            paths = [name.split("/") for name in sorted(archive.namelist()) if name.endswith(".jpg")]
+            return [(path[1], archive.read("/".join(path))) for path in paths if len(path) == 3 and path[0] == part]
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"can't read {quoted(source)}: expected a zip file") from error
+
+
+def _files_of_folder(source: Path) -> list[tuple[str, bytes]]:
+    return [(path.parent.name, path.read_bytes()) for path in sorted(source.glob("*/*.jpg"))]

@@ -1,0 +1,74 @@
+"""A trace as text: one format per file `to_*.py`, found by itself.
+
+Such a file is named after its format, says which `SUFFIXES` its files have, and has one function
+`render(trace, level) -> str`. Levels: `"steps"` (the lines of the textbook), `"ops"` (what PyTorch ran) and
+`"primitives"` (what those ops are made of).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING
+
+from tracer.common.quoting import quoted
+
+if TYPE_CHECKING:
+    import pandas
+
+    from tracer.record import Trace
+
+LEVELS = ("steps", "ops", "primitives")
+FORMATS = tuple(module.name.removeprefix("to_") for module in iter_modules(__path__) if module.name.startswith("to_"))
+
+
+def render(trace: Trace, level: str = "steps", format: str = "table") -> str:
+    """The trace in one of `FORMATS`, as text that ends with a newline.
+
+    ValueError for an unknown level or format, and for the primitives of a trace that was made without.
+    """
+    check_level(level, trace)
+    if format not in FORMATS:
+        raise ValueError(f"{quoted(format)} is not a format, expected one of {', '.join(FORMATS)}")
+    return _format(format).render(trace, level).rstrip("\n") + "\n"
+
+
+def table(trace: Trace, level: str = "ops") -> pandas.DataFrame:
+    """The trace as a data frame, one row per step, op or primitive; a missing layer or error is a missing value."""
+    import pandas
+
+    from tracer.storage.views import rows
+
+    check_level(level, trace)
+    frame = pandas.DataFrame(rows.rows(trace, level), columns=rows.columns(level))
+    return frame.astype({"layer": "Int64"}) if level == "steps" else frame
+
+
+def html(trace: Trace) -> str:
+    """The steps as one piece of HTML, for notebooks and files: no scripts, nothing loaded from elsewhere."""
+    return render(trace, "steps", "html")
+
+
+def format_of(path: str) -> str | None:
+    """The format that a file's suffix asks for, or None."""
+    return next((name for name in FORMATS if path.lower().endswith(_format(name).SUFFIXES)), None)
+
+
+def suffixes() -> str:
+    """The suffixes that say a format, for a message."""
+    return ", ".join(suffix for name in FORMATS for suffix in _format(name).SUFFIXES)
+
+
+def _format(name: str):
+    return import_module(f"{__name__}.to_{name}")
+
+
+def check_level(level: str, trace: Trace | None = None) -> None:
+    """ValueError for an unknown level, or one that the trace does not have."""
+    if level not in LEVELS:
+        raise ValueError(f"{quoted(level)} is not a level, expected one of {', '.join(LEVELS)}")
+    if level == "primitives" and trace is not None and trace.ops and not trace.decompositions:
+        raise ValueError(
+            f"this trace of {quoted(trace.model)} was made without primitives: `python -m tracer trace NAME --level "
+            "primitives --out FILE`, or primitives=True in Python, makes one that has them"
+        )

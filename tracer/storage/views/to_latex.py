@@ -1,0 +1,92 @@
+"""LaTeX: a fragment to `\\input` into a document that loads amsmath and longtable."""
+
+from __future__ import annotations
+
+import re
+
+from tracer.record import Op, Primitive, Step, Trace
+from tracer.storage.views import rows
+from tracer.symbols import notation
+
+SUFFIXES = (".tex",)
+ESCAPES = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
+    ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}", "→": r"$\to$", "·": r"$\cdot$", "²": r"$^2$",
+    "³": r"$^3$", "−": "$-$", "×": r"$\times$", "ℓ": r"$\ell$", "–": "--", "…": r"\dots{}", "≤": r"$\le$",
+    "≥": r"$\ge$",
+}  # fmt: skip
+
+
+def render(trace: Trace, level: str) -> str:
+    """The symbols, then the steps as aligned equations with their shapes, or the ops or primitives as a long table."""
+    head = ["% needs \\usepackage{amsmath,longtable}", rf"\subsection*{{{text(trace.model)}}}", text(trace.weights)]
+    sizes = ", ".join(f"${notation.latex(s.name)} = {s.value}$" for s in trace.symbols)
+    cost = [
+        f"{number:,} {what}"
+        + (f": ${notation.latex(formula)}$." if formula != "?" else f"{text(rows.unknown(trace, number))}.")
+        for number, what, formula in (
+            (trace.params, "parameters", trace.params_symbolic),
+            (trace.flops, "FLOPs", trace.flops_symbolic),
+        )
+    ]
+    cost += [f"{rows.uncounted(trace)}."] if trace.uncounted else []
+    body = {"steps": _steps, "ops": _ops, "primitives": _primitives}[level](trace)
+    return "\n\n".join(part for part in [*head, sizes, *cost, *map(text, trace.notes), body] if part)
+
+
+def _steps(trace: Trace) -> str:
+    if not trace.steps:
+        return ""
+    lines = [f"  {_equation(step)} && {notation.shape_latex(step.symbolic)} && {_check(step)}" for step in trace.steps]
+    return "{\\footnotesize\\allowdisplaybreaks\n\\begin{align*}\n" + " \\\\\n".join(lines) + "\n\\end{align*}}"
+
+
+def _equation(step: Step) -> str:
+    left, sign, right = rows.cell(step.latex).partition(" = ")
+    if sign and left.count("{") == left.count("}"):
+        return f"{left} &= {right}"
+    return rf"{rows.cell(step.symbol)} &\colon\ {left}{sign}{right}"
+
+
+def _check(step: Step) -> str:
+    shape = r" \times ".join(map(str, step.shape))
+    error = text(rows.proof(step))
+    return rf"{shape} && \text{{{error}}}"
+
+
+def _ops(trace: Trace) -> str:
+    names = ("index", "module", "op", "outputs", "params", "FLOPs")
+    lines = [
+        (str(op.index), text(op.module), text(op.op), _shapes(op), f"{op.params:,}", rows.flops(op)) for op in trace.ops
+    ]
+    return _long("rlllrr", [names, *lines])
+
+
+def _primitives(trace: Trace) -> str:
+    lines = [("index", "module", "op", "primitive", "within", "outputs", "error")]
+    for opened in trace.decompositions:
+        op = trace.ops[opened.op]
+        for number, one in enumerate(opened.primitives):
+            whose = (str(op.index), text(op.module), text(op.op)) if number == 0 else ("", "", "")
+            error = text(rows.error(opened.error)) if opened.error is not None and number == 0 else ""
+            lines.append((*whose, text(one.name), text(one.within), _shapes(one), error))
+    return _long("rllllll", lines)
+
+
+def _long(columns: str, lines: list[tuple[str, ...]]) -> str:
+    body = "\n".join("  " + " & ".join(line) + r" \\" for line in lines)
+    start = f"{{\\scriptsize\\setlength{{\\tabcolsep}}{{3pt}}\n\\begin{{longtable}}{{{columns}}}\n"
+    return start + body + "\n\\end{longtable}}"
+
+
+def _shapes(op: Op | Primitive) -> str:
+    shapes = (
+        text(rows.numbers(x.shape)) if x.symbolic is None else f"${notation.shape_latex(x.symbolic)}$"
+        for x in op.outputs
+    )
+    return ", ".join(shapes)
+
+
+def text(value: object) -> str:
+    """Text with TeX's own characters escaped."""
+    return re.sub(r".", lambda match: ESCAPES.get(match.group(), match.group()), rows.cell(value))

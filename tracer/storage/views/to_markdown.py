@@ -1,0 +1,69 @@
+"""Markdown with LaTeX between dollar signs, as GitHub, Jupyter and most editors render it."""
+
+from __future__ import annotations
+
+import re
+
+from tracer.record import Trace
+from tracer.storage.views import rows
+from tracer.symbols import notation
+
+SUFFIXES = (".md", ".markdown")
+
+
+def render(trace: Trace, level: str) -> str:
+    """A heading, the symbols, then a table of the steps, ops or primitives."""
+    sizes = ", ".join(f"${notation.latex(s.name)}$ = {s.value} ({text(s.meaning)})" for s in trace.symbols)
+    head = [f"## {text(trace.model)}", text(trace.weights), sizes, text(rows.totals(trace)), *map(text, trace.notes)]
+    table = {"steps": _steps, "ops": _ops, "primitives": _primitives}[level](trace)
+    return "\n\n".join([*(part for part in head if part), table])
+
+
+def _steps(trace: Trace) -> str:
+    body = [
+        (
+            f"`{step.id}`" if "`" not in step.id else text(step.id),
+            math(step.latex),
+            math(notation.shape_latex(step.symbolic)),
+            rows.numbers(step.shape),
+            rows.proof(step),
+            text(step.why),
+            text(step.note),
+        )
+        for step in trace.steps
+    ]
+    return _table(("step", "equation", "shape", "here", "error", "why", "note"), body)
+
+
+def _ops(trace: Trace) -> str:
+    names = ("index", "module", "op", "inputs", "outputs", "shapes", "dtype", "params", "flops", "step", "source")
+    return _table(names, [tuple(text(row[name]) for name in names) for row in rows.rows(trace, "ops")])
+
+
+def _primitives(trace: Trace) -> str:
+    names = ("index", "module", "op", "number", "primitive", "within", "inputs", "outputs", "shapes", "dtype")
+    body = [
+        (*(text(row[name]) for name in names), _error(row["error"]), text(row["note"]))
+        for row in rows.primitives(trace)
+    ]
+    return _table((*names, "error", "note"), body)
+
+
+def _error(value: float | None) -> str:
+    return "" if value is None else rows.error(value)
+
+
+def _table(names: tuple[str, ...], body: list[tuple[str, ...]]) -> str:
+    lines = [names, ("---",) * len(names), *body]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def math(latex: str) -> str:
+    """LaTeX inside a table cell, where a bare bar would end the cell and a dollar sign the equation."""
+    latex = latex.replace(r"\|", r"\Vert ").replace("|", r"\vert ").replace(r"\$", "").replace("$", "")
+    return f"${rows.cell(latex)}$"
+
+
+def text(value: object) -> str:
+    """Text with Markdown's and HTML's own characters escaped."""
+    return re.sub(r"([\\`*_\[\]<>|#$~&])", r"\\\1", rows.cell(value))

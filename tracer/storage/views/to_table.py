@@ -1,0 +1,95 @@
+"""Aligned plain text, for the terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from tracer.record import Trace
+from tracer.storage.views import rows
+
+SUFFIXES = (".txt",)
+RIGHT = {"index", "number", "error", "params", "flops"}
+
+
+def render(trace: Trace, level: str) -> str:
+    """A header, then one line per step, op or primitive."""
+    head = [
+        trace.model + (f": {trace.weights}" if trace.weights else ""),
+        rows.sizes(trace),
+        rows.totals(trace),
+        *trace.notes,
+    ]
+    body = {"steps": _steps, "ops": _ops, "primitives": _primitives}[level](trace)
+    return "\n".join([*(rows.cell(line) for line in head if line), "", align(body)])
+
+
+def _steps(trace: Trace) -> list[dict[str, str]]:
+    return [
+        {
+            "step": row["id"],
+            "symbol": rows.letters(row["symbol"]),
+            "shape": row["symbolic"],
+            "here": row["shape"],
+            "error": rows.proof(step),
+            "equation": row["latex"],
+        }
+        for step, row in zip(trace.steps, rows.rows(trace, "steps"), strict=True)
+    ]
+
+
+def _ops(trace: Trace) -> list[dict[str, str]]:
+    return [
+        {
+            "index": str(row["index"]),
+            "module": row["module"],
+            "op": row["op"],
+            "shape": f"{row['inputs']} → {row['outputs']}",
+            "here": row["shapes"],
+            "dtype": row["dtype"],
+            "params": f"{row['params']:,}",
+            "flops": rows.flops(op),
+            "step": row["step"] or "",
+            "source": row["source"],
+        }
+        for op, row in zip(trace.ops, rows.rows(trace, "ops"), strict=True)
+    ]
+
+
+def _primitives(trace: Trace) -> list[dict[str, str]]:
+    return [
+        {
+            "index": str(row["index"]) if row["number"] == 0 else "",
+            "module": row["module"] if row["number"] == 0 else "",
+            "op": row["op"] if row["number"] == 0 else "",
+            "number": str(row["number"]),
+            "primitive": row["primitive"],
+            "within": row["within"],
+            "shape": f"{row['inputs']} → {row['outputs']}",
+            "here": row["shapes"],
+            "dtype": row["dtype"],
+            "error": "" if row["error"] is None else rows.error(row["error"]),
+            "note": row["note"],
+        }
+        for row in rows.primitives(trace)
+    ]
+
+
+def align(lines: list[dict[str, str]]) -> str:
+    """Rows of one set of columns as text: columns as wide as their longest cell, numbers to the right."""
+    if not lines:
+        return "(nothing)"
+    names = list(lines[0])
+    grid = [names, *([rows.cell(line[name]) for name in names] for line in lines)]
+    widths = [max(map(_width, column)) for column in zip(*grid, strict=True)]
+    return "\n".join(
+        "  ".join(
+            " " * (width - _width(cell)) + cell if name in RIGHT else cell + " " * (width - _width(cell))
+            for name, cell, width in zip(names, line, widths, strict=True)
+        ).rstrip()
+        for line in grid
+    )
+
+
+def _width(cell: str) -> int:
+    """Columns that a cell takes: accents stand over the letter before."""
+    return sum(not unicodedata.combining(letter) for letter in cell)

@@ -1,0 +1,248 @@
+"""One vocabulary for all models: what each size and each tensor is called, and how it is written.
+
+Sizes are italic, tensors bold (the notes' table in `design.md`), so that the length S and the scores **S**
+don't collide. A model lists which sizes it has; the meanings are defined here, once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+import sympy
+from sympy.printing.latex import LatexPrinter
+from sympy.printing.str import StrPrinter
+
+from tracer.symbols import formula
+
+MEANINGS = {
+    "B": "batch: how many inputs run at once",
+    "H": "height of the picture that the model sees, in pixels",
+    "W": "width of the picture that the model sees, in pixels",
+    "C": "colour channels: 3 for red, green and blue, 1 for grey",
+    "P": "side of a square patch, in pixels",
+    "N": "number of patches",
+    "T": "text length in tokens",
+    "T_max": "the longest text that the model can read, in tokens",
+    "V": "size of the vocabulary: how many different tokens there are",
+    "S": "sequence length: tokens that go through the blocks together",
+    "D": "model width: how many numbers stand for one token",
+    "d_ff": "hidden width of the MLP: numbers per token between its two layers",
+    "h": "number of attention heads",
+    "d_k": "width of one head: numbers in a query, a key or a value",
+    "L": "number of blocks, one after the other",
+    "K": "number of possible answers: classes, or sentences to choose among",
+    "R": "reach: the farthest distance between tokens that relative positions tell apart",
+    "N_v": "number of visible patches: those that the encoder is given",
+    "N_h": "number of hidden patches: those that the decoder predicts",
+    "L_dec": "number of blocks of the decoder",
+    "D_e": "width of the space in which photos and sentences are compared: numbers for each",
+    "h_kv": "number of heads of keys and values, each shared by h/h_kv heads of queries",
+    "D_v": "width of the vision tower: how many numbers stand for one patch in it",
+    "h_v": "number of attention heads of the vision tower",
+    "d_v": "width of one head of the vision tower",
+    "d_ffv": "hidden width of the MLPs of the vision tower",
+    "L_v": "number of blocks of the vision tower",
+    "D_dec": "width of the decoder: how many numbers stand for one token in it",
+    "h_dec": "number of attention heads of the decoder",
+    "d_dec": "width of one head of the decoder",
+    "d_ffdec": "hidden width of the MLPs of the decoder",
+    "R_g": "number of register tokens: extra tokens without pixels",
+}
+"""What each size is, for a reader who meets it for the first time."""
+
+TENSORS = {
+    "B": "scores by distance",
+    "C": "cosines",
+    "H": "context",
+    "K": "keys",
+    "P": "positions",
+    "R": "residual sum",
+    "V": "values",
+    "W": "weights",
+}
+"""What a bold letter is that is a size where it is italic."""
+
+AXES = {
+    "B": "input",
+    **dict.fromkeys(("N", "N_v", "N_h"), "patch"),
+    **dict.fromkeys(("S", "T", "N + 1", "N + T", "T + 1", "N_v + 1", "N + R_g + 1"), "token"),
+    **dict.fromkeys(("D", "D_v", "D_dec", "D_e", "d_k", "d_v", "d_dec", "d_ff", "d_ffv", "d_ffdec"), "feature"),
+    **dict.fromkeys(("h*d_k", "h_kv*d_k", "h_v*d_v", "h_dec*d_dec"), "feature"),
+    "C*P**2": "pixel value",
+    "K": "class",
+    "V": "token of the vocabulary",
+    "C": "channel",
+}
+"""What one place along an axis is, by the axis' size."""
+
+LATEX = {
+    "d_ff": r"d_{\mathrm{ff}}",
+    "d_k": "d_k",
+    "T_max": r"T_{\max}",
+    "N_v": "N_v",
+    "N_h": "N_h",
+    "L_dec": r"L_{\mathrm{dec}}",
+    "h_kv": r"h_{\mathrm{kv}}",
+    "d_ffv": r"d_{\mathrm{ff,v}}",
+    "D_dec": r"D_{\mathrm{dec}}",
+    "h_dec": r"h_{\mathrm{dec}}",
+    "d_dec": r"d_{\mathrm{dec}}",
+    "d_ffdec": r"d_{\mathrm{ff,dec}}",
+}
+
+ORDER = ("B", "L", "L_dec", "N", "N_v", "N_h", "S", "T", "P", "H", "W", "C", "h", "d_k", "D", "d_ff", "V", "K")
+"""The order in which sizes stand in a product: `P²C`, `h·d_k`, `B·N`."""
+
+
+def namesakes(sizes: Iterable[str], equations: Iterable[str]) -> dict[str, str]:
+    r"""Sizes whose letter is bold in an equation too, where it is a tensor, and what that tensor is.
+
+    `["K", "D"]` beside `[r"\mathbf{K} = \mathbf{X}\,\mathbf{W}_K"]` gives `{"K": "keys"}`.
+    """
+    bold = set(re.findall(r"\\mathbf\{([A-Z])\}", " ".join(equations)))
+    return {size: TENSORS[size] for size in sizes if size in bold & TENSORS.keys()}
+
+
+@lru_cache(maxsize=256)
+def symbol(name: str) -> sympy.Symbol:
+    """The sympy symbol of a size: a positive integer, so that quotients and roots simplify."""
+    return sympy.Symbol(name, positive=True, integer=True)
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str) -> sympy.Expr:
+    """A symbolic dimension or formula from sympy's `str`, over our own symbols (`N`, `S`, `E`, `I` are not sympy's).
+
+    Accepts the grammar of `formula` only, so that a formula out of a stranger's file executes nothing, and costs
+    no more than that grammar allows. ValueError quotes anything else.
+    """
+
+    def build(tree: formula.Tree) -> sympy.Expr:
+        if isinstance(tree, int):
+            return sympy.Integer(tree)
+        if isinstance(tree, str):
+            return symbol(tree)
+        if tree[0] == "**":
+            return build(tree[1]) ** tree[2]
+        operands = [build(operand) for operand in tree[1:]]
+        match tree[0]:
+            case "-":
+                return -operands[0]
+            case "sqrt" | "floor" | "ceiling":
+                return getattr(sympy, tree[0])(operands[0])
+            case "+":
+                return sympy.Add(*operands)
+        return sympy.Mul(*operands)
+
+    return build(formula.read(text))
+
+
+def latex(expression: str | sympy.Expr) -> str:
+    """A size or formula as LaTeX; `"?"` stays `?`."""
+    if expression == "?":
+        return "?"
+    if isinstance(expression, str):
+        expression = parse(expression)
+    return _latex(expression)
+
+
+@lru_cache(maxsize=4096)
+def _latex(expression: sympy.Expr) -> str:
+    return SizePrinter().doprint(expression)
+
+
+def number(value: float) -> str:
+    r"""A number as LaTeX, to seven digits: `1e-6` gives `10^{-6}`, `3e-6` gives `3 \cdot 10^{-6}`."""
+    digits, exponent = f"{value:.6e}".split("e")
+    digits, power = digits.rstrip("0").removesuffix("."), f"10^{{{int(exponent)}}}"
+    return power if digits == "1" else rf"{digits} \cdot {power}"
+
+
+def shape_latex(symbolic: tuple[str, ...]) -> str:
+    r"""A symbolic shape as LaTeX: `("B", "N + 1", "D")` gives `[B,\ N + 1,\ D]`."""
+    return "[" + r",\ ".join(latex(size) for size in symbolic) + "]"
+
+
+def shape_text(symbolic: tuple[str, ...]) -> str:
+    """A symbolic shape as plain text, for figures and tables: `("B", "N + 1", "P**2*C")` gives `[B, N+1, P²·C]`, and
+    `()` gives `scalar`."""
+    return "scalar" if not symbolic else "[" + ", ".join(text(size) for size in symbolic) + "]"
+
+
+@lru_cache(maxsize=4096)
+def text(symbolic: str) -> str:
+    """One symbolic dimension as plain text, in the field's order: `"C*P**2"` gives `P²·C`, `"d_k*h"` gives `h·d_k`."""
+    return symbolic if symbolic == "?" else PlainPrinter().doprint(parse(symbolic))
+
+
+def _place(factor: sympy.Expr) -> tuple[int, str]:
+    """Where a factor stands in a product: numbers, then sizes, then sums."""
+    base = str(factor.as_base_exp()[0])
+    return (-1 if factor.is_number else ORDER.index(base) if base in ORDER else len(ORDER)), base
+
+
+def _terms(sum_of: sympy.Add) -> list[sympy.Expr]:
+    """Terms as one says them: `N + 1`, with numbers last, and what is taken away after what it is taken from."""
+    return sorted(
+        sum_of.args,
+        key=lambda term: (term.is_number, term.could_extract_minus_sign(), *_place(sympy.Mul.make_args(term)[-1])),
+    )
+
+
+class SizePrinter(LatexPrinter):
+    """LaTeX of sizes: products in the field's order, numbers last in sums."""
+
+    def __init__(self):
+        super().__init__({"symbol_names": {symbol(name): text for name, text in LATEX.items()}})
+
+    def _print_Mul(self, expr):
+        if expr.as_coeff_Mul()[0] < 0:
+            return f"-{self._print(-expr)}"
+        above, below = sympy.fraction(expr)
+        if below != 1:
+            return rf"\frac{{{self._print(above)}}}{{{self._print(below)}}}"
+        factors = sorted(sympy.Mul.make_args(above), key=_place)
+        return r"\,".join(rf"\left({self._print(f)}\right)" if f.is_Add else self._print(f) for f in factors)
+
+    def _print_Add(self, expr, order=None):
+        return " + ".join(self._print(term) for term in _terms(expr)).replace("+ -", "- ")
+
+    def _print_floor(self, expr, exp=None):
+        return self._rounded(expr, "floor", exp)
+
+    def _print_ceiling(self, expr, exp=None):
+        return self._rounded(expr, "ceil", exp)
+
+    def _rounded(self, expr, name: str, exp: str | None) -> str:
+        inside = self._print(sympy.together(expr.args[0]))
+        text = rf"\left\l{name} {inside} \right\r{name}"
+        return text if exp is None else f"{text}^{{{exp}}}"
+
+
+class PlainPrinter(StrPrinter):
+    """Plain text of sizes, for figures and tables: `P²·C`, `h·d_k`, `N+1`, `H/P`."""
+
+    def _print_Mul(self, expr):
+        if expr.as_coeff_Mul()[0] < 0:
+            return f"-{self._print(-expr)}"
+        above, below = sympy.fraction(expr)
+        factors = sorted(sympy.Mul.make_args(above), key=_place)
+        product = "·".join(f"({self._print(f)})" if f.is_Add else self._print(f) for f in factors)
+        return product if below == 1 else f"{product}/{self._print(below)}"
+
+    def _print_Add(self, expr, order=None):
+        return "+".join(self._print(term) for term in _terms(expr)).replace("+-", "−")
+
+    def _print_floor(self, expr):
+        return f"⌊{self._print(sympy.together(expr.args[0]))}⌋"
+
+    def _print_ceiling(self, expr):
+        return f"⌈{self._print(sympy.together(expr.args[0]))}⌉"
+
+    def _print_Pow(self, expr, rational=False):
+        if expr.exp.is_Integer and expr.exp > 1:
+            base = f"({self._print(expr.base)})" if expr.base.is_Add else self._print(expr.base)
+            return base + str(expr.exp).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+        return super()._print_Pow(expr, rational)

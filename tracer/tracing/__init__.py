@@ -1,0 +1,284 @@
+"""From a module and its inputs to a `Trace`: record, solve, lay the steps over the ops, prove."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+
+from tracer.common.quoting import quoted
+from tracer.derive import derive
+from tracer.derive.steps import Found, Line, match, owners
+from tracer.equations import latex, statement, tensors
+from tracer.equations.algebra import Product
+from tracer.equations.node import Node, infer
+from tracer.probe import Solution, Vocabulary, solve, value_of
+from tracer.record import AttentionRecord, Decomposition, Name, Operand, Step, Symbol, Trace, dtype_name
+from tracer.recorder import Recording, record
+from tracer.recorder.fast import opened
+from tracer.recorder.function import as_module, name_of
+from tracer.symbols.notation import MEANINGS
+from tracer.tracing.account import Run, part_of
+from tracer.tracing.account import account as account_of
+from tracer.tracing.prove import Later, Proof, Values, alike, alike_here, prove, proven_shape, same_size
+
+WHOLE = {"": "L"}
+"""The towers of a model that is one: all its modules, L blocks."""
+
+KEEP = 64 * 2**20
+"""Default cap in bytes on the ordinary values that a trace keeps."""
+
+AT_HAND = 2**30
+"""Cap in bytes where all steps are to be proven, whatever the model's size."""
+
+LATER = "later"
+"""What `prove` is given where equations are to be executed when somebody asks for them."""
+
+UNPROVEN = "not executed: the trace was made with prove=False"
+FUSED = "The fused op {op} never holds this tensor: it is recomputed from the equation, and proven with what follows."
+
+
+def trace(
+    module: torch.nn.Module,
+    *args,
+    symbols: dict | None = None,
+    build: Callable[[dict[str, int]], tuple] | None = None,
+    keep: int | None = None,
+    prove: bool | str = True,
+    primitives: bool = False,
+    **kwargs,
+) -> Trace:
+    """Runs `module(*args, **kwargs)` once, a module or a function, and records every op, as plain data.
+
+    `symbols={"B": 0, "T": ("input_ids", 1)}` names axes of inputs (an axis of every tensor input, or of one by
+    its name): the module is then run again with those axes at other sizes, and every dimension is solved.
+    `build(sizes)` returns `(module, args)` at other sizes, for modules whose own sizes are symbols too, which are then
+    axes of parameters: `symbols={"B": 0, "D": ("proj.weight", 0)}`.
+    `keep` is a cap in bytes on kept values (64 MB, 0 with `prove=False`); queries, keys and masks of attention are
+    kept besides. `prove=False` leaves the equations unexecuted, and `prove="later"` pending, until `Trace.prove` is
+    asked for them. `primitives=True` also opens every op into PyTorch's own decomposition, runs that on the op's own
+    arguments and compares. Runs in the caller's grad mode and changes nothing.
+
+    Raises the forward's own error as it is, with the ops so far as its attribute `trace`; RuntimeError in a trace
+    within a trace.
+
+    >>> import torch, tracer
+    >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    >>> run = tracer.trace(layer, torch.randn(1, 5, 8), symbols={"B": 0, "T": 1})
+    >>> run.ops[-1].op, run.ops[-1].outputs[0].symbolic
+    ('native_layer_norm', ('B', 'T', '8'))
+    >>> run.attention(layer=0, head=1).shape
+    torch.Size([1, 5, 5])
+    """
+    module = as_module(module)
+    recording = record_or_explain(module, args, kwargs, keep, prove, primitives, calls=True)
+    from tracer.probe.axes import named_axes
+
+    sizes, ways = named_axes(module, args, kwargs, recording, symbols or {}, build)
+    solution, notes = solved(recording, sizes, ways)
+    return assemble(module, recording, model=name_of(module), sizes=sizes, derived={}, solution=solution, notes=notes)
+
+
+def record_or_explain(module, args, kwargs, keep, prove, primitives=False, calls=False) -> Recording:
+    if prove not in (True, False, LATER):
+        raise ValueError(f"prove={quoted(prove)} was given, expected True, False or {LATER!r}")
+    cap = (KEEP if prove else 0) if keep is None else keep
+    try:
+        recording = record(module, args, kwargs, cap=cap, primitives=primitives, calls=calls)
+    except Exception as error:
+        if hasattr(error, "recording"):
+            recording = error.__dict__.pop("recording")
+            error.trace = assemble(module, recording, model=name_of(module), sizes={}, derived={}, solution=None)
+        raise
+    recording.opened_error, note = opened(module, args, kwargs, recording.inputs, recording.output)
+    recording.notes += (note,) if note else ()
+    return recording
+
+
+def solved(
+    recording: Recording, sizes: dict[str, int], ways: Iterable[tuple[Vocabulary, list[dict[str, int]]]]
+) -> tuple[Solution | None, tuple[str, ...]]:
+    """Solves the run's dimensions in the first of these ways in which the model runs, each a vocabulary and the sizes
+    of the probes; says in one sentence why that was not possible."""
+    reason = ""
+    for vocabulary, probes in ways:
+        try:
+            return solve(recording.ops, sizes, vocabulary, probes, recording.opened), tuple(
+                filter(None, [vocabulary.held])
+            )
+        except Exception as error:  # the model's own error at another size: its shapes stay numbers, with the reason
+            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = reason if vocabulary.inside else reason or said
+    if not reason:
+        return None, ()
+    return None, (f"the shapes stay numbers: the model did not run at the probed sizes ({reason})",)
+
+
+def assemble(
+    module: torch.nn.Module,
+    recording: Recording,
+    *,
+    model: str,
+    sizes: dict[str, int],
+    derived: dict[str, str],
+    solution: Solution | None,
+    lines: Sequence[Line] = (),
+    prove: bool | str = True,
+    notes: tuple[str, ...] = (),
+    parts: dict[str, str] = WHOLE,
+    **more,
+) -> Trace:
+    """Makes the plain record of a recording; `sizes` holds the values of all symbols, `more` other fields.
+
+    `parts` names the towers by their modules' paths, each with the symbol of its number of blocks.
+    """
+    seen = recording.ops
+    same = same_size(tuple(derived.items()))
+    if lines or recording.calls is None:
+        found = match(lines, seen)
+    else:
+        at = tuple(sizes.items())
+        book = derive(recording, solution, sizes, same, alike(same, at), alike_here(at))
+        same = alike_here(at)
+        found, lines = book.found, [step.line for step in book.found]
+        notes = (*notes, *book.problems)
+    layers = {line.id: line.layer for line in lines}
+    depths = tuple((part, name, sizes[name]) for part, name in parts.items() if name in sizes)
+    account = account_of(
+        Run(seen),
+        tuple((name, tensor.numel()) for name, tensor in recording.parameters.items()),
+        tuple((op, step, layers[step]) for op, step in owners(found, seen).items()),
+        solution,
+        tuple(parts),
+        depths,
+    )
+    value = Values(module, recording.kept, found, lines, sizes) if prove and prove != LATER and found else None
+    steps = tuple(_step(step, account.ops, solution, sizes, same, value, prove == LATER) for step in found)
+    keys = [step.value for step in steps if step.value] + recording.attentions.keys() if recording.attentions else []
+    follow = prove and found
+    outside = (tensor.key for line in lines for tensor in tensors(line.equation)) if follow else ()
+    given = [key for key in dict.fromkeys(outside) if key.startswith(("input ", "constant "))]
+    keys += [key for key in given if key.startswith("constant ")]
+    kept = recording.kept.owned([*keys, *given])
+    for key in given:  # the cap does not hold for inputs: what was not kept is computed again from them
+        if key not in kept and (one := recording.inputs.get(key.removeprefix("input "))) is not None:
+            kept[key] = one.detach().clone()
+    return Trace(
+        model=model,
+        ops=account.ops,
+        steps=steps,
+        symbols=_symbols(sizes, derived),
+        attentions=_of_parts(recording.attentions.records, parts) if recording.attentions else (),
+        values={key: kept[key] for key in keys if key in kept} | more.pop("values", {}),
+        output=recording.output,
+        params=account.params,
+        params_symbolic=account.params_symbolic,
+        flops=account.flops,
+        flops_symbolic=account.flops_symbolic,
+        notes=(*recording.notes, *notes),
+        opened_error=recording.opened_error,
+        decompositions=_decompositions(recording, solution),
+        later=Later(module, kept, found, lines, sizes) if follow else None,
+        **more,
+    )
+
+
+def _decompositions(recording: Recording, solution: Solution | None) -> tuple[Decomposition, ...]:
+    if not recording.opened:
+        return ()
+    from tracer.tracing.primitives import decompositions
+
+    return decompositions(recording.opened, solution)
+
+
+def _of_parts(records, parts: dict[str, str]) -> tuple[AttentionRecord, ...]:
+    """The attention of each tower counted on its own, from 0."""
+    found, count = [], Counter()
+    for attention in records:
+        part = part_of(attention.module, parts)
+        found.append(replace(attention, part=part, layer=count[part]))
+        count[part] += 1
+    return tuple(found)
+
+
+def _step(found: Found, ops, solution: Solution | None, sizes, same, value, later: bool) -> Step:
+    line, op = found.line, ops[found.op]
+    fused = line.place is None
+    solved = None
+    if solution and not fused:
+        solved = found.solved or solution.outputs[found.op][found.output]
+    symbolic, note = proven_shape(line, solved, same)
+    if fused:
+        proof, note = Proof(None, FUSED.format(op=op.op)), ""
+    else:
+        proof = prove(found, value, sizes) if value else Proof(None, "" if later else UNPROVEN)
+    return Step(
+        id=line.id,
+        stage=line.stage,
+        layer=line.layer,
+        title=line.title,
+        symbol=line.tensor.name,
+        latex=statement(line.tensor, line.equation),
+        symbolic=symbolic,
+        shape=tuple(int(value_of(size, sizes)) for size in symbolic)
+        if fused
+        else found.shape or op.outputs[found.output].shape,
+        error=proof.error,
+        recomputed=fused,
+        source=op.source,
+        ops=found.ops,
+        why=line.why,
+        note=" ".join(filter(None, (line.note, note, proof.note))),
+        value="" if fused else found.value,
+        product=_product(line, sizes, same),
+        dtype=dtype_name(found.dtype) if found.dtype else op.outputs[found.output].dtype,
+        wrong=proof.wrong,
+        names=_names(line),
+        pending=later and not fused,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _names(line: Line) -> tuple[Name, ...]:
+    """The inputs and parameters that the equation names."""
+    outside = (one for one in tensors(line.equation) if one.key.startswith(("input ", "parameter ", "constant ")))
+    return tuple(Name(one.name, one.key, one.transposed) for one in outside)
+
+
+def _product(line: Line, sizes, same) -> tuple[Operand, Operand, Operand] | None:
+    """The first matrix product of the equation, to be drawn to scale."""
+    return (
+        tuple(
+            Operand(symbol, names, tuple(int(value_of(name, sizes)) for name in names))
+            for symbol, names in _factors(line, same)
+        )
+        or None
+    )
+
+
+@lru_cache(maxsize=4096)
+def _factors(line: Line, same) -> tuple[tuple[str, tuple[str, str]], ...]:
+    """Symbols and last two sizes of left, right and result of the equation's first matrix product."""
+
+    def find(node: Node) -> Product | None:
+        if isinstance(node, Product):
+            return node
+        return next((inner for operand in node.operands if (inner := find(operand))), None)
+
+    product = find(line.equation)
+    if product is None or min(len(infer(node, same)) for node in (product, *product.operands)) < 2:
+        return ()
+    names = [latex(operand) for operand in product.operands]
+    names.append(line.tensor.name if line.equation is product else latex(product))
+    shapes = [infer(node, same)[-2:] for node in (*product.operands, product)]
+    return tuple((name, tuple(map(str, shape))) for name, shape in zip(names, shapes, strict=True))
+
+
+def _symbols(sizes: dict[str, int], derived: dict[str, str]) -> tuple[Symbol, ...]:
+    return tuple(
+        Symbol(name, MEANINGS.get(name, "an axis that the caller named"), value, derived.get(name, ""))
+        for name, value in sizes.items()
+    )

@@ -1,0 +1,229 @@
+"""The proof of a step: its equation executed on the traced operands, compared with the traced tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from math import isnan
+from typing import NamedTuple
+
+import sympy
+import torch
+
+from tracer.common.difference import first_beyond, relative_difference
+from tracer.derive.steps import Found, Line
+from tracer.equations import Node, ShapeError, Tensor, execute, infer, tensors
+from tracer.probe import UNKNOWN, base_form, value_of
+from tracer.record import Step, dtype_name, tolerance
+from tracer.recorder.kept import Kept
+from tracer.symbols.notation import parse, symbol
+
+
+class Proof(NamedTuple):
+    """What executing an equation gave: the error and the first cell that is wrong, or None and a note on why it was not
+    executed."""
+
+    error: float | None
+    note: str = ""
+    wrong: tuple[int, ...] | None = None
+
+
+def relative_error(computed: torch.Tensor, traced: torch.Tensor) -> float:
+    """max|computed - traced| / max|traced| over finite values; equal infinities count 0, 0 against 0 is 0."""
+    if computed.shape != traced.shape:
+        raise ShapeError(f"the equation gives shape {tuple(computed.shape)}, the run {tuple(traced.shape)}")
+    return relative_difference(computed, traced)
+
+
+def prove(step: Found, value: Values, sizes: dict[str, int]) -> Proof:
+    """Executes the step's equation in float64 on traced operands; `value(key)` gives those, or None if not kept."""
+    line = step.line
+    for tensor in (line.tensor, *tensors(line.equation)):
+        if value(tensor.key) is None:
+            return Proof(None, f"not executed: {value.why(tensor.key)}")
+    try:
+        computed, traced = _executed(line.equation, value, sizes), value(line.tensor.key)
+    except ShapeError:
+        raise
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:  # a derived equation that the kernel refuses
+        return Proof(None, f"not executed: {(str(error).splitlines() or [type(error).__name__])[0]}")
+    computed, traced = (made.double() if made.dtype == torch.bool else made for made in (computed, traced))
+    error, note = relative_error(computed, traced), ""
+    if isnan(error) and (undefined := computed.isnan() & traced.isnan()).any():
+        cells = int(undefined.sum())
+        note = f"{cells:,} of {undefined.numel():,} cells are NaN, in the equation and in the run alike."
+        computed, traced = computed.masked_fill(undefined, 0), traced.masked_fill(undefined, 0)
+        error = relative_error(computed, traced)
+    allowed = tolerance(dtype_name(traced.dtype))
+    return Proof(error, note, None if error <= allowed else first_beyond(computed, traced, allowed))
+
+
+class Later:
+    """What can still be asked of a run: proofs that are to come, and what its cells were made of.
+
+    It holds the model, the equations and the tensors that these need, while a trace has it. `kept` has the traced
+    tensors, the inputs as `input NAME` and what nothing of the run made as `constant N`; nothing rewrites these.
+    """
+
+    def __init__(self, module: torch.nn.Module, kept: Mapping[str, torch.Tensor], found: list[Found], lines, sizes):
+        self._run = module, kept, found, lines, sizes
+        self._found = {step.line.id: step for step in found}
+        self._ran = {name: _state(tensor) for name, tensor in weights(module).items()}
+
+    def __call__(self, steps: Iterable[Step]) -> dict[str, Step]:
+        """These steps with their proofs, by id."""
+        value, sizes, changed = self.values(), self._run[-1], self.rewritten()
+        return {step.id: self._proven(step, value, sizes, changed) for step in steps}
+
+    def values(self, kind: Callable | None = None) -> Values:
+        """The tensors of the run by their keys, as `Values` or another `kind` has them."""
+        return (kind or Values)(*self._run)
+
+    def rewritten(self) -> set[str]:
+        """The keys of parameters and buffers that have changed since the run."""
+        now = {name: _state(tensor) for name, tensor in weights(self._run[0]).items()}
+        return {f"parameter {name}" for name, state in self._ran.items() if now.get(name) != state}
+
+    def _proven(self, step: Step, value: Values, sizes, changed: set[str]) -> Step:
+        found = self._found[step.id]
+        reads = {tensor.key for tensor in tensors(found.line.equation)}
+        reads |= {tensor.key for key in reads if (equation := value.inside(key)) for tensor in tensors(equation)}
+        if rewritten := sorted(reads & changed):
+            proof = Proof(None, f"not executed: {rewritten[0]!r} has changed since the run")
+        else:
+            proof = prove(found, value, sizes)
+        note = " ".join(filter(None, (step.note, proof.note)))
+        return replace(step, error=proof.error, wrong=proof.wrong, note=note, pending=False)
+
+
+def _state(tensor: torch.Tensor) -> tuple[int, int]:
+    """What differs once somebody has written into a tensor, or has put another in its place."""
+    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+
+
+def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of a module by all their paths."""
+    return dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
+
+
+class Values:
+    """The tensors of a run by the keys that equations name them by: `values(key)`, or None where one was not kept.
+
+    What a fused op never held is recomputed from its line's equation, in float64; the last two of those are held, since
+    scores and weights are asked for more than once, and are large.
+    """
+
+    def __init__(self, module: torch.nn.Module, kept: Kept | Mapping, found: list[Found], lines: Sequence[Line], sizes):
+        self._kept, self._sizes = kept, sizes
+        self._places = {step.line.id: step.value for step in found if step.line.place}
+        self._fused = {line.id: line.equation for line in lines if line.place is None}
+        self._recomputed: dict[str, torch.Tensor | None] = {}
+        self._weights = weights(module)
+
+    def __call__(self, key: str) -> torch.Tensor | None:
+        if key in self._fused:
+            return self._inside(key)
+        if key in self._places or key.startswith(("input ", "constant ")):
+            return self._kept.get(self._places.get(key, key))
+        weight = self._weights.get(key.removeprefix("parameter "))
+        return None if weight is None else weight.detach()
+
+    def why(self, key: str) -> str:
+        """Why there is no tensor of that key."""
+        name = key.removeprefix("parameter ")
+        if (
+            key in self._places
+            or key in self._fused
+            or key.startswith(("input ", "constant "))
+            or name in self._weights
+        ):
+            return f"{key!r} was not kept (the cap on kept values was reached)"
+        return f"the model has no such parameter: {name!r}"
+
+    def inside(self, key: str) -> Node | None:
+        """The equation of a tensor that a fused op never held, or None for any other."""
+        return self._fused.get(key)
+
+    def _inside(self, key: str) -> torch.Tensor | None:
+        if key not in self._recomputed:
+            equation = self._fused[key]
+            missing = any(self(tensor.key) is None for tensor in tensors(equation))
+            made = None if missing else _executed(equation, self, self._sizes)
+            while len(self._recomputed) > 1:
+                del self._recomputed[next(iter(self._recomputed))]
+            self._recomputed[key] = made
+        return self._recomputed[key]
+
+
+def _executed(equation: Node, value, sizes: dict[str, int]) -> torch.Tensor:
+    def exact(tensor: Tensor) -> torch.Tensor:
+        found = value(tensor.key)
+        return found.double() if found.is_floating_point() else found
+
+    def size(expression: sympy.Expr) -> float:
+        return value_of(str(expression), sizes)
+
+    with torch.no_grad():
+        return execute(equation, exact, size)
+
+
+@lru_cache(maxsize=64)
+def same_size(derived: tuple[tuple[str, str], ...]):
+    """Whether two symbolic sizes are one, given what derived sizes equal: `same(D, h*d_k)`."""
+    pairs = tuple((parse(name), parse(text)) for name, text in derived)
+
+    @lru_cache(maxsize=4096)
+    def same(a, b) -> bool:
+        return a == b or sympy.simplify(base_form(str(a), pairs) - base_form(str(b), pairs)) == 0
+
+    return same
+
+
+@lru_cache(maxsize=64)
+def alike(same, sizes: tuple[tuple[str, int], ...]):
+    """The same for derived lines. A size without a symbol is a number, and one that is rounded can be said in many
+    ways: these fit what has their value at this run."""
+    values = {symbol(name): value for name, value in sizes}
+    rounding = sympy.Min, sympy.Max, sympy.floor, sympy.ceiling
+
+    @lru_cache(maxsize=4096)
+    def fits(a, b) -> bool:
+        a, b = sympy.sympify(a), sympy.sympify(b)
+        if a == b:
+            return True
+        rounded = a.has(*rounding) or b.has(*rounding)
+        if not rounded and same(a, b):
+            return True
+        return (rounded or a.is_Integer or b.is_Integer) and a.subs(values) == b.subs(values)
+
+    return fits
+
+
+@lru_cache(maxsize=64)
+def alike_here(sizes: tuple[tuple[str, int], ...]):
+    """Whether two sizes have the same value at this run."""
+    values = {symbol(name): value for name, value in sizes}
+
+    @lru_cache(maxsize=4096)
+    def fits(a, b) -> bool:
+        return a == b or sympy.sympify(a).subs(values) == sympy.sympify(b).subs(values)
+
+    return fits
+
+
+@lru_cache(maxsize=8192)
+def proven_shape(line: Line, solved: tuple[str, ...] | None, same) -> tuple[tuple[str, ...], str]:
+    """A step's symbolic shape as its equation names it, each size proven against the probed one.
+
+    Returns the shape and a note. A size that the probes don't confirm is `"?"`.
+    """
+    named, stated = infer(line.equation, same), line.tensor.shape
+    if len(named) != len(stated) or not all(map(same, named, stated)):
+        raise ShapeError(f"step {line.id!r}: the equation gives {named}, its symbol is {stated}")
+    if solved is None:
+        return tuple(map(str, stated)), "the shape's symbols were not probed in this run"
+    if len(solved) != len(stated):
+        raise ShapeError(f"step {line.id!r}: the run's tensor has {len(solved)} axes, the equation {len(stated)}")
+    confirmed = [probed != UNKNOWN and same(size, parse(probed)) for size, probed in zip(stated, solved, strict=True)]
+    return tuple(str(size) if ok else UNKNOWN for size, ok in zip(stated, confirmed, strict=True)), ""

@@ -1,0 +1,254 @@
+"""The promise, put to the test: everything that a trace shows of a model is compared with something independent.
+
+A report has the figures that the command line promises. Checks without a figure of their own (formulas of cost,
+attention rows) add a key `"problems"`, a list of sentences, only where they fail.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.flop_counter import FlopCounterMode
+
+import tracer
+from tracer import sources
+from tracer.models.shared.model import Inputs, Model
+from tracer.probe import UNKNOWN, value_of
+from tracer.record import Op, Step, Trace, verdict
+from tracer.recorder.softmaxes import sinks
+from tracer.storage.views import to_json, to_table
+from tracer.symbols import cost
+from tracer.tracing import AT_HAND
+from tracer.tracing.prove import relative_error
+from tracer.verify import checks
+from tracer.verify.checks.plain import Transparent
+
+OPENED = 1e-4
+"""Largest relative difference between a fast path and the same forward opened, in float32."""
+
+ROWS = 1e-5
+"""Largest difference of the sum of an attention row from 1."""
+
+
+def verify(name: str) -> dict[str, object]:
+    """The report on a model, by name: `{"model", "ops", "dims", "solved", "equations", "proven", "max_error",
+    "coverage", "identical", "opened_error"}`. ValueError for an unknown name.
+
+    `dims` counts the dimensions of all op inputs and outputs, `solved` those with a symbolic size; `equations`
+    the steps that were not recomputed, `proven` those whose verdict is that; `identical` says that the
+    output is bit-equal to the same forward untraced; `opened_error` is its relative difference to the fast path,
+    None where there is none. The examples of libraries are verified at tiny sizes.
+    """
+    return report(tracer.load(name, **(sources.tiny(name) if name in sources.examples() else {})))
+
+
+def report(model: Model) -> dict[str, object]:
+    """The report on a model, run on its own sample without gradients."""
+    with torch.no_grad():
+        inputs = model.inputs()
+        traced = _seeded(model.trace, primitives=True, keep=AT_HAND).prove()
+        with Transparent():
+            closed = _seeded(model.net, *inputs, **inputs.named)
+        fast = _seeded(model.net, *inputs, **inputs.named)
+    sizes = [
+        size for op in traced.ops for x in (*op.inputs, *op.outputs) for size in x.symbolic or (UNKNOWN,) * len(x.shape)
+    ]
+    steps = [step for step in traced.steps if step.latex and not step.recomputed]
+    errors = [step.error for step in steps if step.error is not None]
+    result = {
+        "model": model.name,
+        "ops": len(traced.ops),
+        "dims": len(sizes),
+        "solved": sum(size != UNKNOWN for size in sizes),
+        "equations": len(steps),
+        "proven": sum(step.verdict == "proven" for step in steps),
+        "max_error": max(errors, key=lambda error: (error != error, error), default=None),
+        "coverage": traced.coverage,
+        "identical": _identical(traced.output, closed),
+        "opened_error": None if _identical(closed, fast) else _difference(closed, fast),
+    }
+    problems = [*_open(traced), *_sizes(traced), *_unproven(steps)]
+    problems += [*_cost(traced, model, inputs), *_attention(traced), *_primitives(traced)]
+    problems += checks.problems(model, inputs, traced)
+    if model.spec.whole and traced.coverage < 1:
+        problems.append(f"the steps cover {traced.coverage:.1%} of the computing ops, expected all")
+    return to_json.plain(result | ({"problems": problems} if problems else {}))
+
+
+def failures(report: dict[str, object]) -> list[str]:
+    """What a report shows to be wrong, one sentence each; empty where everything is proven."""
+    name, said = report["model"], []
+    if report["solved"] < report["dims"]:
+        said.append(f"{report['dims'] - report['solved']} of {report['dims']} dimensions are not solved")
+    if report["proven"] < report["equations"]:
+        said.append(f"{report['equations'] - report['proven']} of {report['equations']} equations are not proven")
+    if not report["identical"]:
+        said.append("the traced output is not bit-equal to the untraced one")
+    opened = report["opened_error"]
+    if opened is not None and not (isinstance(opened, float) and opened <= OPENED):
+        said.append(f"the opened fast path differs by {opened}, expected at most {OPENED}")
+    return [f"{name}: {sentence}" for sentence in [*said, *report.get("problems", ())]]
+
+
+def text(reports: list[dict[str, object]]) -> str:
+    """The reports as an aligned table, then one line per failure."""
+    lines = [{name: _cell(value) for name, value in report.items() if name != "problems"} for report in reports]
+    failed = [sentence for report in reports for sentence in failures(report)]
+    partly = [report["model"] for report in reports if report["coverage"] < 1]
+    proven = "Everything is proven" + (f"; steps cover a part of {', '.join(partly)}." if partly else ".")
+    return "\n".join([to_table.align(lines), "", *(failed or [proven])])
+
+
+def _cell(value) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case None:
+            return "–"
+        case float():
+            return f"{value:.3g}"
+    return str(value)
+
+
+def _seeded(run, *args, **named):
+    """One run with the same random numbers each time; the caller's generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return run(*args, **named)
+
+
+def _tensors(output) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+
+
+def _identical(a, b) -> bool:
+    a, b = _tensors(a), _tensors(b)
+    return len(a) == len(b) and all(
+        x.dtype == y.dtype and x.shape == y.shape and torch.equal(_bits(x), _bits(y)) for x, y in zip(a, b, strict=True)
+    )
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().flatten().view(torch.uint8) if tensor.numel() else tensor
+
+
+def _difference(a, b) -> float:
+    return max(relative_error(x.double(), y.double()) for x, y in zip(_tensors(a), _tensors(b), strict=True))
+
+
+def _open(trace: Trace) -> Iterator[str]:
+    """The first op with a size that is not solved."""
+    for op in trace.ops:
+        for tensor in (*op.inputs, *op.outputs):
+            if UNKNOWN in (tensor.symbolic or (UNKNOWN,) * len(tensor.shape)):
+                shape = ", ".join(tensor.symbolic or map(str, tensor.shape))
+                yield f"the first of them is in op {op.index} ({op.op}), at {_line(op)}: [{shape}] is {tensor.shape}"
+                return
+
+
+def _line(op: Op) -> str:
+    return f"{op.source.file}:{op.source.line}" if op.source else f"module {op.module!r}"
+
+
+def _unproven(steps: list[Step]) -> Iterator[str]:
+    """Each step whose equation or shape is not proven, with what is known of why."""
+    for step in steps:
+        if UNKNOWN in step.symbolic:
+            yield f"step {step.id!r} has the shape [{', '.join(step.symbolic)}], expected a symbol for each size"
+        if step.verdict == "disproven":
+            where = f"; the first wrong cell is {list(step.wrong)}" if step.wrong is not None else ""
+            yield f"step {step.id!r} is off by {step.error:.2g}, expected at most {step.tolerance:g}{where}"
+        elif step.verdict != "proven":
+            yield f"step {step.id!r} is not proven: {step.note or step.verdict}"
+
+
+def _sizes(trace: Trace) -> Iterator[str]:
+    """Every solved size and every formula of cost has, at this run's symbols, the value that ran."""
+    sizes = {symbol.name: symbol.value for symbol in trace.symbols}
+    for op in trace.ops:
+        found = [(op.params_symbolic, op.params), (op.flops_symbolic, op.flops)]
+        for tensor in (*op.inputs, *op.outputs):
+            found += zip(tensor.symbolic or (), tensor.shape, strict=tensor.symbolic is not None)
+        for formula, number in found:
+            if formula != UNKNOWN and _value(formula, sizes) != number:
+                yield f"op {op.index} ({op.op}): {formula} is {_value(formula, sizes)} at this run, expected {number}"
+
+
+def _cost(trace: Trace, model: Model, inputs: Inputs) -> Iterator[str]:
+    """The formulas of cost against the module's own parameters and PyTorch's FLOP counter on `meta`."""
+    sizes = {symbol.name: symbol.value for symbol in trace.symbols}
+    everything = sum(parameter.numel() for parameter in model.net.parameters())
+    counted = {"params": everything, "flops": _counted(model.net, inputs)}
+    if not model.spec.whole:  # models of libraries have parameters that a run passes by
+        least = sum(parameter.numel() for parameter in _used(model.net, inputs))
+        counted["params"] = min(max(trace.params, least), everything)
+    for what, expected in counted.items():
+        formula, found = getattr(trace, f"{what}_symbolic"), getattr(trace, what)
+        if found != expected:
+            yield f"{found} {what} counted, expected {expected}"
+        if _value(formula, sizes) != expected:
+            yield f"the formula of {what}, {formula}, gives {_value(formula, sizes)}, expected {expected}"
+
+
+def _used(net: torch.nn.Module, inputs: Inputs) -> list[torch.nn.Parameter]:
+    """The parameters that the output depends on, by its gradient; the run read these at least."""
+    net = copy.deepcopy(net).requires_grad_()
+    parameters = list(net.parameters())
+    with torch.enable_grad():
+        said = _tensors(_seeded(net, *inputs, **inputs.named))
+        total = sum(tensor.sum() for tensor in said if tensor.requires_grad)
+        found = torch.autograd.grad(total, parameters, allow_unused=True)
+    return [parameter for parameter, gradient in zip(parameters, found, strict=True) if gradient is not None]
+
+
+def _counted(net: torch.nn.Module, inputs: Inputs) -> int:
+    """FLOPs by PyTorch's own counter, on `meta`; on the CPU for a forward that asks for values, where the counter needs
+    to be told that the fused attention of the CPU counts as that of other devices."""
+    given = (tuple(inputs), inputs.named)
+    try:
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            args, named = tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), given)
+            _seeded(copy.deepcopy(net).to("meta"), *args, **named)
+    except RuntimeError:
+        fused = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: cost.fused}
+        with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=fused) as counter:
+            _seeded(net, *inputs, **inputs.named)
+    return counter.get_total_flops()
+
+
+def _value(formula: str, sizes: dict[str, int]) -> float | str:
+    if formula == UNKNOWN:
+        return UNKNOWN
+    try:
+        return value_of(formula, sizes)
+    except KeyError as error:
+        return f"unknown for want of {error}"
+
+
+def _attention(trace: Trace) -> Iterator[str]:
+    """Every attention of the run can be recovered, and its rows sum to 1."""
+    layer: dict[str, int] = {}
+    for record in trace.attentions:
+        number = layer[record.part] = layer.get(record.part, -1) + 1
+        where = f"attention of layer {number}" + (f" in {record.part!r}" if record.part else "")
+        if record.problem:
+            yield f"{where}: {record.problem}"
+            continue
+        sums = trace.attention(number, part=record.part).sum(dim=-1)
+        over = sums.max().item() - 1 if sinks(record.chain) else (sums - 1).abs().max().item()
+        if not over <= ROWS:
+            yield f"{where}: its rows sum to 1 only within {over:.1e}"
+
+
+def _primitives(trace: Trace) -> Iterator[str]:
+    """What the decompositions of the ops show to be wrong."""
+    for opened in trace.decompositions:
+        where = f"op {opened.op} ({trace.ops[opened.op].op})"
+        if opened.error is not None and verdict(opened.error, trace.ops[opened.op].outputs[0].dtype) != "proven":
+            yield f"{where}: its primitives differ from it by {opened.error:.1e}"
+        sizes = [size for one in opened.primitives for x in (*one.inputs, *one.outputs) for size in x.symbolic or ()]
+        if UNKNOWN in sizes:
+            yield f"{where}: {sizes.count(UNKNOWN)} dimensions of its primitives are not solved"

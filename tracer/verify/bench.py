@@ -1,0 +1,230 @@
+"""What tracing costs, as ratios measured side by side in one run: A B A B …, the median of the pairs, with their range.
+
+Figures of a busy machine are noise: run it when nothing else runs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+import tracer
+from tracer import sources
+from tracer.models.shared.model import seeded
+from tracer.probe import solve
+from tracer.record import Trace
+from tracer.recorder import record
+from tracer.storage.views import to_table
+from tracer.verify import Transparent
+
+PAIRS = 15
+THREADS = 8
+VIT_B_16 = {"H": 224, "W": 224, "C": 3, "P": 16, "D": 768, "h": 12, "d_ff": 3072, "L": 12, "K": 1000}
+LENGTHS = (257, 1025, 4097)
+MB = 2**20
+
+
+def bench() -> list[dict[str, object]]:
+    """All figures: `{"name", "value", "low", "high", "unit", "target", "ok"}`, `ok` None where there is no target."""
+    with torch.no_grad():
+        return [
+            row
+            for measure in (_overhead, _library, _memory, _solving, _threads, _torchlens, _growth)
+            for row in measure()
+        ]
+
+
+def text(rows: list[dict[str, object]]) -> str:
+    """The figures as an aligned table; a missed target is said in words."""
+    words = {True: "met", False: "missed", None: ""}
+    return to_table.align(
+        [
+            {
+                "figure": row["name"],
+                "value": _number(row["value"]),
+                "range": "" if row["low"] is None else f"{_number(row['low'])} to {_number(row['high'])}",
+                "unit": row["unit"],
+                "target": "" if row["target"] is None else f"at most {_number(row['target'])}",
+                "": words[row["ok"]],
+            }
+            for row in rows
+        ]
+    )
+
+
+def _row(name: str, values: list[float], unit: str, target: float | None = None) -> dict[str, object]:
+    value = statistics.median(values)
+    low, high = (min(values), max(values)) if len(values) > 1 else (None, None)
+    ok = None if target is None else value <= target
+    return {"name": name, "value": value, "low": low, "high": high, "unit": unit, "target": target, "ok": ok}
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def _ratios(one: Callable[[], object], other: Callable[[], object], pairs: int = PAIRS) -> list[float]:
+    """Time of `one` over time of `other`, in interleaved pairs, after one run of each that is not counted."""
+    one(), other()
+    return [_seconds(one) / _seconds(other) for _ in range(pairs)]
+
+
+def _vit_b_16() -> tuple[nn.Module, torch.Tensor]:
+    from tracer.models.vit import ViT
+
+    return ViT(**VIT_B_16).eval(), torch.randn(1, 3, 224, 224)
+
+
+def _overhead() -> Iterator[dict]:
+    net, image = _vit_b_16()
+    ratios = _ratios(lambda: tracer.trace(net, image, prove=False), lambda: net(image))
+    yield _row("tracing ViT-B/16 over the plain forward", ratios, "× time", 1.10)
+
+
+def _library() -> Iterator[dict]:
+    """torchvision's own ViT-B/16, where it is installed: over its fused fast path, and over the same ops opened."""
+    if not sources.available("torchvision"):
+        return
+    spec, image = sources.spec_of("torchvision:vit_b_16"), torch.randn(1, 3, 224, 224)
+    net = seeded(spec.net, spec.sizes)  # what the weights are takes no time
+
+    def opened():
+        with Transparent():
+            net(image)
+
+    for name, plain, target in (("its fast path", lambda: net(image), 1.15), ("the opened path", opened, 1.10)):
+        ratios = _ratios(lambda: tracer.trace(net, image, prove=False), plain)
+        yield _row(f"tracing torchvision's vit_b_16 over {name}", ratios, "× time", target)
+
+
+def _in_a_new_process(function: str) -> float:
+    """The number that a function of this file returns in a process of its own."""
+    command = [sys.executable, "-c", f"from tracer import bench; print(bench.{function}())"]
+    root = Path(__file__).resolve().parents[2]
+    return float(subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout)
+
+
+def _memory() -> Iterator[dict]:
+    """In a process of its own, since the peak of a process never falls."""
+    name = "peak memory of tracing ViT-B/16 above the plain forward"
+    yield _row(name, [_in_a_new_process("peak") / MB], "MB", 150)
+
+
+def peak() -> int:
+    """Bytes by which tracing raises this process' peak memory above that of the same forward untraced."""
+    with torch.no_grad():
+        net, image = _vit_b_16()
+        for _ in range(2):
+            net(image)
+        before = _peak()
+        tracer.trace(net, image, prove=False)
+        return _peak() - before
+
+
+def _peak() -> int:
+    """Peak resident memory of this process in bytes: `VmHWM` where there is one, since Linux hands `ru_maxrss` down
+    from the parent process."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _solving() -> Iterator[dict]:
+    """In processes of their own, since a solution is remembered."""
+    yield _row("solving the symbolic shapes of vit", [_in_a_new_process("solving") for _ in range(3)], "s", 0.5)
+
+
+def solving() -> float:
+    """Seconds that the first solution of a run of vit takes, with the runs at the probed sizes."""
+    model = tracer.load("vit")
+    with torch.no_grad():
+        ops = record(model.net, tuple(model.inputs())).ops
+    sizes = {"B": 1, **model.sizes}
+    probes = [{**model.sizes, **probe} for probe in model.spec.probes]
+    return _seconds(lambda: solve(ops, sizes, model.vocabulary, probes))
+
+
+def _threads() -> Iterator[dict]:
+    """All at once, and two at a time as the app lets them. With one thread inside each op, so that the traces and not
+    the ops share the cores."""
+    model = tracer.load("vit")
+
+    def at_once(threads: int) -> Callable[[], object]:
+        def together():
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(lambda _: model.trace(), range(THREADS)))
+
+        return together
+
+    def in_a_row():
+        for _ in range(THREADS):
+            model.trace()
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        all_at_once, in_turns = _ratios(at_once(THREADS), in_a_row), _ratios(at_once(2), in_a_row)
+    finally:
+        torch.set_num_threads(before)
+    over = f"over {THREADS} in a row"
+    yield _row(f"{THREADS} traces of vit in {THREADS} threads {over}", all_at_once, "× time")
+    yield _row(f"{THREADS} traces of vit, two at a time as in the app, {over}", in_turns, "× time", 1.0)
+
+
+def _torchlens() -> Iterator[dict]:
+    """The nearest other tracer, where it is installed."""
+    if importlib.util.find_spec("torchlens") is None:
+        return
+    import torchlens
+
+    net, image = _vit_b_16()
+    ratios = _ratios(lambda: torchlens.trace(net, image), lambda: net(image), 5)
+    yield _row("TorchLens on the same ViT-B/16 over the plain forward", ratios, "× time")
+
+
+class FusedBlock(nn.Module):
+    """Residual self-attention by PyTorch's fused kernel; `[B, S, D]` in and out."""
+
+    def __init__(self, D: int, h: int):
+        super().__init__()
+        self.h, self.packed, self.output = h, nn.Linear(D, 3 * D), nn.Linear(D, D)
+
+    def forward(self, x):
+        B, S, D = x.shape
+        q, k, v = self.packed(x).view(B, S, 3, self.h, D // self.h).permute(2, 0, 3, 1, 4)
+        return x + self.output(scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(B, S, D))
+
+
+def _growth() -> Iterator[dict]:
+    net = nn.Sequential(*(FusedBlock(D=64, h=4) for _ in range(4))).eval()
+    held = [_bytes(tracer.trace(net, torch.randn(1, length, 64))) / length for length in LENGTHS]
+    for length, value in zip(LENGTHS, held, strict=True):
+        yield _row(f"a trace of fused attention holds, at {length:,} tokens", [value], "bytes/token")
+    name = f"growth of bytes per token, {LENGTHS[0]:,} to {LENGTHS[-1]:,} tokens (linear: 1)"
+    yield _row(name, [held[-1] / held[0]], "×", 1.1)
+
+
+def _bytes(trace: Trace) -> int:
+    """Bytes of the storages that a trace holds, each once."""
+    tensors = [*trace.values.values(), trace.output]
+    return sum({tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}.values())

@@ -1,0 +1,93 @@
+"""Places below a tensor, layouts, and sums with named axes, as printed equations have them: numpy and nothing else."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tracer.verify.checks.signs import Unread
+
+Tree = tuple
+
+
+def places(entries: tuple[Tree, ...], x: np.ndarray, value) -> tuple:
+    """What chooses cells of x: an entry for each axis, those of `\\ldots` whole. `value(tree)` evaluates."""
+    found, axes, rest_at = [], 0, None
+    for kind, *rest in entries:
+        if kind == "rest":
+            rest_at = len(found)
+            found.append(Ellipsis)
+            continue
+        if kind == "mask":
+            mask = value(("iverson", *rest)) != 0
+            axes += mask.ndim
+            found.extend(np.nonzero(mask))
+            continue
+        axes += 1
+        if kind == "span":
+            found.append(slice(*(None if one is None else int(value(one)) for one in rest)))
+            continue
+        place, size = value(rest[0]).astype(int), x.shape[axes - 1] if rest_at is None and axes <= x.ndim else None
+        if size is not None and place.size and not -size <= place.min() <= place.max() < size:
+            raise Unread(f"a place from {place.min()} to {place.max()} of {size}")
+        found.append(place)
+    if axes > x.ndim or (axes < x.ndim and rest_at is None):
+        raise Unread(f"{axes} places for the {x.ndim} axes of {list(x.shape)}")
+    return tuple(found)
+
+
+def put(x: np.ndarray, where: tuple, add: bool, values: np.ndarray) -> np.ndarray:
+    made = x.astype(np.result_type(x, values)) if not np.issubdtype(x.dtype, np.integer) else x.copy()
+    if add:
+        np.add.at(made, where, values)
+    else:
+        made[where] = values
+    return made
+
+
+def laid_out(x: np.ndarray, left, right, value) -> np.ndarray:
+    """Axes split into atoms, in another order, and merged; atoms that only the right side has are repeated."""
+    sizes = {atom: int(value(atom[0])) for axis in (*left, *right) for atom in axis}
+    real = [[atom for atom in axis if atom[0] != ("number", 1.0)] for axis in left]
+    given = [math.prod(sizes[atom] for atom in axis) for axis in real]
+    if given != list(x.shape):
+        raise Unread(f"it lays out {given}, the tensor is {list(x.shape)}")
+    have = [atom for axis in real for atom in axis]
+    want = [atom for axis in right for atom in axis if atom[0] != ("number", 1.0)]
+    if len(set(have)) < len(have) or len(set(want)) < len(want):
+        raise Unread("an axis of a layout stands there twice")
+    if any(sizes[atom] != 1 for atom in have if atom not in want):
+        raise Unread("an axis of a layout is lost")
+    cut = x.reshape([sizes[atom] for atom in have])
+    cut = cut[tuple(0 if atom not in want else slice(None) for atom in have)]
+    have = [atom for atom in have if atom in want]
+    new = [atom for atom in want if atom not in have]
+    cut = np.broadcast_to(cut, [sizes[atom] for atom in new] + list(cut.shape))
+    cut = cut.transpose([[*new, *have].index(atom) for atom in want])
+    return cut.reshape([math.prod(sizes[atom] for atom in axis) for axis in right])
+
+
+def summed(letters: tuple[str, ...], tree: Tree, value) -> np.ndarray:
+    """`[Σ_k A_ik B_kj]_ij`: products of tensors with indices, summed over those that are not on the outside."""
+    below = ()
+    if tree[0] == "sum of":
+        _, below, tree = tree
+    factors = []
+    while tree[0] == "product":
+        factors.insert(0, tree[2])
+        tree = tree[1]
+    factors.insert(0, tree)
+    operands, axes, codes = [], [], {}
+    for factor in factors:
+        indices = factor[2] if factor[0] == "cells" else ()
+        if any(index[0] != "index" for index in indices):
+            raise Unread("expected an index for each axis")
+        operands.append(value(factor[1] if factor[0] == "cells" else factor))
+        axes.append([codes.setdefault(index[1], len(codes)) for index in indices])
+        if len(axes[-1]) != operands[-1].ndim:
+            raise Unread(f"{len(axes[-1])} indices for {operands[-1].ndim} axes")
+    if set(below) | set(letters) != set(codes) or set(below) & set(letters):
+        raise Unread("the indices of a sum are not those of its terms")
+    pairs = [one for operand, axis in zip(operands, axes, strict=True) for one in (operand, axis)]
+    return np.einsum(*pairs, [codes[letter] for letter in letters])

@@ -1,0 +1,177 @@
+r"""Words of printed equations, with what stands below them and in their brackets; cases, comparisons and sums.
+
+Below a word stand settings with commas between them: sizes (the axes that it is of), numbers (several with × between
+them), each perhaps with a sign or a text in front, `\downarrow 2` or `\text{pad }1`, or such a sign alone. `D \to 1`
+says that an axis stays, with size 1.
+"""
+
+from __future__ import annotations
+
+from tracer.common.quoting import quoted
+from tracer.verify.checks.signs import Signs, Unread
+
+Tree = tuple
+
+RELATIONS = {"=": "=", "<": "<", ">": ">", r"\le": "≤", r"\ge": "≥", r"\ne": "≠"}
+FUNCTIONS = {
+    r"\min": "min",
+    r"\max": "max",
+    r"\sin": "sin",
+    r"\cos": "cos",
+    r"\tan": "tan",
+    r"\tanh": "tanh",
+    r"\sinh": "sinh",
+    r"\cosh": "cosh",
+    r"\arctan": "arctan",
+    r"\log": "log",
+}
+SIZED = ("heads", "concat", "split", "unflatten", "repeat", "fold")
+"""Words that a size stands below."""
+PLAIN = ("softmax", "GELU", "ReLU", "SiLU", "mean", "unroll", "flatten", "turn")
+"""Words that nothing needs to stand below."""
+SIGNS = (r"\downarrow", r"\uparrow", r"\to")
+"""Signs that a setting begins with."""
+
+
+class Phrases(Signs):
+    """The rules of words; `sum`, `term`, `factor`, `braces`, `index` and `group` are those of the whole grammar."""
+
+    def function(self, name: str) -> Tree:
+        r"""`("min", a, b)`, `("cos", x)`; `\min\left\{ j : a = b \right\}` is `("first", j, relation)`."""
+        if name == "min" and self.follows(r"\left", r"\{"):
+            index = self.index()
+            self.expect(":")
+            said = self.relation()
+            self.expect(r"\right", r"\}")
+            return ("first", index, said)
+        if self.next == "_":
+            return ("word", name, self.below(), self.rounds() if name != "log" else (self.argument(),))
+        if name in ("min", "max"):
+            operands = self.rounds()
+            if len(operands) != 2:
+                self.fail("two numbers")
+            return (name, *operands)
+        return (name, self.argument())
+
+    def argument(self) -> Tree:
+        """What a function is of: something in brackets, or a factor."""
+        return self.round() if self.signs[self.at : self.at + 2] == (r"\left", "(") else self.factor()
+
+    def word(self, name: str) -> Tree:
+        """`("softmax", x)`; what stands below a word comes after it: `("heads", h, x)`; of words in general
+        `("word", name, settings, operands)`."""
+        if name == "GELU" and self.follows("_", "{", r"\tanh", "}"):
+            return ("GELU by tanh", self.round())
+        if name == "part":
+            self.expect("_", "{", "[")
+            index = self.sum()
+            self.expect("]", "}")
+            return ("part", index, self.round())
+        if name == "grid":
+            self.expect("_", "{")
+            rows = self.sum()
+            self.expect(r"\times")
+            columns = self.braces()
+            return ("grid", rows, columns, self.round())
+        if name in SIZED:
+            self.expect("_", "{")
+            return (name, self.braces(), self.round())
+        if name in PLAIN and self.next != "_":
+            return (name, self.round())
+        return ("word", name, self.below(), self.rounds())
+
+    def below(self) -> tuple[Tree, ...]:
+        """Settings, each `(sign, values, stays)`."""
+        found = []
+        if self.take("_"):
+            if not self.take("{"):
+                return (("", (self.primary(),), False),)
+            found.append(self.setting())
+            while self.take(","):
+                found.append(self.setting())
+            self.expect("}")
+        return tuple(found)
+
+    def setting(self) -> Tree:
+        sign, values = "", []
+        sign = (
+            self.take(self.next)[len(r"\text{") : -1].strip() if self.next.startswith(r"\text{") else self.take(*SIGNS)
+        )
+        if self.next not in (",", "}"):
+            values.append(self.sum())
+            while self.take(r"\times"):
+                values.append(self.sum())
+        return (sign, tuple(values), self.follows(r"\to", "1"))
+
+    def star(self, left: Tree) -> Tree:
+        """`("convolve", transposed, settings, kernels, x)`."""
+        back = self.follows("^", "{", r"\top", "}")
+        return ("convolve", back, self.below(), left, self.factor())
+
+    def deviation(self) -> Tree:
+        r"""`\sigma^2` is the variance, `\sigma` alone the sigmoid."""
+        if not self.follows("^", "2"):
+            return ("word", "sigmoid", (), self.rounds())
+        return ("word", "variance", self.below(), self.rounds()) if self.next == "_" else ("variance", self.round())
+
+    def average(self) -> Tree:
+        return ("word", "mu", self.below(), self.rounds()) if self.next == "_" else ("mean", self.round())
+
+    def unfold(self) -> Tree:
+        r"""`("unfold", order, side, image)` of `\mathcal{U}^{\mathrm{hwc}}_{P}\left(image\right)`."""
+        self.expect("{", "U", "}", "^", "{", r"\mathrm", "{")
+        order = ""
+        while len(order) < 3 and self.next.isalpha():
+            order += self.take(self.next)
+        self.expect("}", "}", "_", "{")
+        return ("unfold", order, self.braces(), self.round())
+
+    def cases(self) -> Tree:
+        """`("cases", (value, condition), …)`; a condition is a tuple of relations, one of which holds; () is else."""
+        self.expect("{", *"cases", "}")
+        rows = []
+        while True:
+            value = self.sum()
+            self.expect("&")
+            rows.append((value, self.condition()))
+            if not self.take(r"\\"):
+                break
+        self.expect(r"\end", "{", *"cases", "}")
+        return ("cases", *rows)
+
+    def condition(self) -> tuple[Tree, ...]:
+        if self.take(r"\text{else}"):
+            return ()
+        made = [self.relation()]
+        while self.take(r"\text{ or }"):
+            made.append(self.relation())
+        return tuple(made)
+
+    def relation(self) -> Tree:
+        """`("≤", a, b)`."""
+        left, sign = self.sum(), self.take(*RELATIONS)
+        if not sign:
+            self.fail("a comparison")
+        return (RELATIONS[sign], left, self.sum())
+
+    def sum_over(self) -> Tree:
+        """`("sum over", j, relation, term)`, or `("sum of", (j, k), term)` where only indices stand below."""
+        self.expect("_", "{")
+        letters = [self.index()]
+        while self.next not in (":", "}"):
+            letters.append(self.index())
+        if self.take("}"):
+            return ("sum of", tuple(letters), self.term())
+        if len(letters) > 1:
+            self.fail("}")
+        self.expect(":")
+        said = self.relation()
+        self.expect("}")
+        return ("sum over", letters[0], said, self.term())
+
+
+def known(name: str, words) -> str:
+    """A word that has a value. Unread quotes any other."""
+    if name not in words:
+        raise Unread(f"expected a function that the grammar has, got {quoted(name)}")
+    return name

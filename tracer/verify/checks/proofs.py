@@ -1,0 +1,126 @@
+"""Whether a proof can fail: an equation is held against a tensor that is wrong by little, in one cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from math import isnan
+
+import numpy as np
+import torch
+
+from tracer.common.difference import first_beyond, relative_difference
+from tracer.derive.steps import coverage
+from tracer.equations import ShapeError, Tensor, infer
+from tracer.record import verdict
+from tracer.recorder.ops import is_layout
+from tracer.symbols.notation import parse, symbol
+from tracer.tracing.prove import same_size
+from tracer.verify.checks.plain import Run, array
+
+LEAST = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1, "int64": 1e-9}
+"""Shares of the largest value that are an error in each dtype, whatever was computed."""
+
+FAR = 1e30
+"""Numbers beyond stand for infinities, as in some masks."""
+
+LARGEST = 100_000
+"""Parameters of a net that is run for two inputs too."""
+
+
+def problems(run: Run) -> Iterator[str]:
+    """Tries the verdicts of each dtype, and the difference of some steps' tensors from slightly wrong ones."""
+    for dtype, share in LEAST.items():
+        if [verdict(error, dtype) for error in (share, 0.0, float("nan"))] != ["disproven", "proven", "disproven"]:
+            yield f"in {dtype} an error of {share:g} is called {verdict(share, dtype)}"
+    if verdict(None, "float32") == "proven":
+        yield "what was not executed is called proven"
+    steps = [step for step in run.trace.steps if run.trace.value(step) is not None]
+    for step in steps[:: max(1, len(steps) // 12)]:
+        value = run.trace.value(step)
+        if value.is_floating_point() and value.numel() and value.isfinite().all() and 0 < value.abs().max() < FAR:
+            yield from _wrong(step, value.double())
+        if step.verdict == "proven" and not (step.error is not None and 0 <= step.error <= LEAST.get(step.dtype, 0.0)):
+            yield f"step {step.id!r} is called proven with an error of {step.error}"
+    for step in run.trace.steps:
+        if step.recomputed and (step.error is not None or not step.note):
+            yield f"step {step.id!r} is recomputed, with an error of {step.error} and the note {step.note!r}"
+    yield from _covered(run)
+    yield from _refused()
+    if getattr(run.model.spec, "whole", False) and getattr(run.model, "lines", None):
+        yield from _doubled(run)
+        yield from _one_size(run)
+        if sum(parameter.numel() for parameter in run.model.net.parameters()) <= LARGEST:
+            yield from _several(run)
+
+
+def _refused() -> Iterator[str]:
+    """Shapes that don't fit are refused, and those that do are not."""
+    B, T, D, V = map(symbol, "BTDV")
+    x, square = Tensor("x", (B, T, D), "x"), Tensor("y", (D, D), "y")
+    for wrong in (x @ Tensor("y", (V, D), "y"), x + Tensor("y", (V,), "y")):
+        with suppress(ShapeError):
+            yield f"{wrong} is said to have the shape {infer(wrong)}"
+    if infer(x @ square + Tensor("b", (D,), "b")) != (B, T, D):
+        yield f"x y + b is said to have the shape {infer(x @ square)}"
+
+
+def _covered(run: Run) -> Iterator[str]:
+    """The share of the ops that belong to a step falls with each that does not."""
+    without = tuple(replace(op, step=None) if op.index % 3 == 0 else op for op in run.trace.ops)
+    computing = [op for op in without if not is_layout(op.op)]
+    expected = len([op for op in computing if op.step is not None]) / max(1, len(computing))
+    if not abs(coverage(without) - expected) < 1e-9:
+        yield f"steps cover {coverage(without)} of ops of which they have {expected:.3f}"
+
+
+def _doubled(run: Run) -> Iterator[str]:
+    """Equations that give twice of what runs are disproven, but for those of nothing but 0 and infinities."""
+    twice = replace(run.model)
+    twice.lines = [replace(line, equation=line.equation + line.equation) for line in run.model.lines]
+    waiting = twice.trace(prove="later", keep=2**30, **run.inputs.sizes)
+    for step in waiting.prove().steps:
+        if not step.recomputed and waiting.step(step.id).verdict != "pending":
+            yield f"step {step.id!r} is called {waiting.step(step.id).verdict} before its proof"
+        value = run.trace.value(step.id) if step.value else None
+        if value is not None and (value != 2 * value).any() and step.verdict != "disproven":
+            yield f"twice the equation of step {step.id!r} is called {step.verdict}"
+
+
+def _several(run: Run) -> Iterator[str]:
+    """The equations of a run of two inputs are proven too."""
+    for step in replace(run.model).trace(**{**run.inputs.sizes, "B": 2}).steps:
+        if step.verdict not in ("proven", "recomputed"):
+            yield f"step {step.id!r} is {step.verdict} for two inputs, off by {step.error}"
+
+
+def _one_size(run: Run) -> Iterator[str]:
+    """Two sizes are one in a shape's proof only if they have one value, also at other sizes."""
+    from tracer.verify.checks.costs import at, elsewhere
+
+    spec, here = run.model.spec, {symbol.name: symbol.value for symbol in run.trace.symbols}
+    names, there = [name for name in spec.names if at(name, here) == at(name, here)], elsewhere(run)
+    same = same_size(tuple(spec.derived.items()))
+    pairs = [*pairwise(names), *spec.derived.items()]
+    for a, b in pairs:
+        expected = at(a, here) == at(b, here) and at(a, there) == at(b, there)
+        if same(parse(a), parse(b)) != expected:
+            yield f"{a} and {b} {'do not count' if expected else 'count'} as one size"
+
+
+def _wrong(step, value: torch.Tensor) -> Iterator[str]:
+    """One cell, neither the first nor the largest, is off by a thousandth of the largest value."""
+    cell = tuple((7 * size) // 11 for size in value.shape)
+    wrong, largest = value.clone(), abs(array(value)).max()
+    wrong[cell] -= 1e-3 * largest
+    expected = 1e-3 * largest / np.abs(array(value)).max()
+    found = relative_difference(wrong, value)
+    if not abs(found - expected) <= 1e-6:
+        yield f"step {step.id!r}, wrong by {expected:.1e} in one cell, differs by {found:.1e}"
+    if first_beyond(wrong, value, 1e-4) != cell or first_beyond(value, value, 0.0) is not None:
+        yield f"step {step.id!r}, wrong in cell {cell}, is first wrong in {first_beyond(wrong, value, 1e-4)}"
+    wrong[cell] = float("nan")
+    if not isnan(found := relative_difference(wrong, value)):
+        yield f"step {step.id!r} with a NaN that the run has not differs by {found}"

@@ -1,0 +1,67 @@
+r"""The signs of a printed line, read from left to right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import lru_cache
+
+from tracer.common.quoting import quoted
+
+_SIGN = re.compile(r"\\(?:text|operatorname)\{[^{}]*\}|\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\S")
+_ROOM = {r"\,", r"\ ", r"\;", r"\quad"}
+
+
+class Unread(ValueError):
+    """An equation that is not of the grammar, or that has no value, said in one sentence."""
+
+
+def signs(latex: str) -> tuple[str, ...]:
+    """The signs of a line of LaTeX, without those that only make room."""
+    return tuple(sign for sign in _SIGN.findall(latex) if sign not in _ROOM)
+
+
+@lru_cache(maxsize=8)
+def by_first(names: frozenset[str]) -> dict[str, list[tuple[tuple[str, ...], str]]]:
+    """Names with their signs, by the first of them, the longest first."""
+    found: dict[str, list] = {}
+    for name in names:
+        found.setdefault(signs(name)[0], []).append((signs(name), name))
+    return {first: sorted(those, key=lambda one: -len(one[0])) for first, those in found.items()}
+
+
+class Signs:
+    """A place in a line: what comes next is looked at and taken. Unread quotes what stands there instead."""
+
+    def __init__(self, latex: str, names: Collection[str]):
+        self.signs, self.names, self.at = (*signs(latex), ""), by_first(frozenset(names)), 0
+
+    @property
+    def next(self) -> str:
+        return self.signs[self.at]
+
+    def take(self, *wanted: str) -> str:
+        """The next sign if it is one of these, else ""."""
+        if self.next not in wanted or not self.next:
+            return ""
+        self.at += 1
+        return self.signs[self.at - 1]
+
+    def name(self) -> str:
+        """The longest name that comes next, or ""."""
+        return next((name for found, name in self.names.get(self.next, ()) if self.follows(*found)), "")
+
+    def follows(self, *wanted: str) -> bool:
+        """Whether these signs come next; they are taken then."""
+        if self.signs[self.at : self.at + len(wanted)] != wanted:
+            return False
+        self.at += len(wanted)
+        return True
+
+    def expect(self, *wanted: str) -> None:
+        if not self.follows(*wanted):
+            self.fail("".join(wanted))
+
+    def fail(self, expected: str):
+        rest = "".join(self.signs[self.at : self.at + 12])
+        raise Unread(f"expected {expected} at {quoted(rest)}" if rest else f"expected {expected} at its end")

@@ -1,0 +1,42 @@
+"""The four terms of the first block's scores, content and position against each other, from the parameters in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import sqrt
+
+import numpy as np
+
+from tracer.attention.terms import TERMS, terms
+from tracer.equations import tensors
+from tracer.verify.checks.plain import Run, array
+
+QUERY = "block1.attention.query"
+"""The step whose equation says whether the first block reads tokens plus positions as they are."""
+
+
+def problems(run: Run) -> Iterator[str]:
+    """Compares each term with that of the parameters, and their sum with the scores before the mask."""
+    reads = [t.key for line in getattr(run.model, "lines", ()) for t in tensors(line.equation) if line.id == QUERY]
+    if "position" not in reads or "block1.attention" not in dict(run.model.net.named_modules()):
+        return
+    shown = terms(run.model, run.trace)
+    block, values = run.model.net.get_submodule("block1.attention"), run.trace.value
+    content, both = array(values("embedding")), array(values("position"))
+
+    def part(linear, tokens: np.ndarray, bias: bool) -> np.ndarray:
+        made = tokens @ array(linear.weight).T
+        if bias and linear.bias is not None:
+            made = made + array(linear.bias)
+        width = made.shape[-1] // block.h
+        return np.stack([made[..., i * width : (i + 1) * width] for i in range(block.h)], axis=1)
+
+    queries = {"content": part(block.query, content, True), "position": part(block.query, both - content, False)}
+    keys = {"content": part(block.key, content, True), "position": part(block.key, both - content, False)}
+    largest = max(abs(array(term)).max() for term in shown.values())
+    for name in TERMS:
+        query, key = name.split("–")
+        products = np.einsum("bhid,bhjd->bhij", queries[query], keys[key])
+        expected = products / sqrt(queries[query].shape[-1])
+        if shown[name].shape != expected.shape or not abs(array(shown[name]) - expected).max() <= 1e-5 * largest:
+            yield f"the term {name} is not what the parameters give"

@@ -1,0 +1,37 @@
+"""Mistakes that can be drawn and survive, and why nothing that is shown is wrong with them. None of them counts as
+caught."""
+
+HARMLESS: dict[tuple[str, str, str], str] = {
+    (
+        "models/shared/anomaly.py",
+        "constant: 0 → 1",
+        ".clamp(0, 255)",
+    ): "a pixel that is black would be 1 of 255, which is within rounding",
+    (
+        "recorder/softmaxes.py",
+        "constant: 1 → 2",
+        "argmax(dim=-1)",
+    ): "the first that sees a token, for the first that it sees: where these groups are the cells, they are symmetric",
+    (
+        "inputs/captions.py",
+        "constant: 32 → 33",
+        "MOST = 32",
+    ): "a bound on captions that is longer than any of our models can write",
+    (
+        "attention/masks/influence.py",
+        "constant: False → True",
+        "attention=False",
+    ): "attention would be recorded too, and let go of",
+    (
+        "models/nanogpt.py",
+        "constant: True → False",
+        "options=",
+    ): "another choice on offer; the shipped weights say what they are run with",
+    ("probe/sizes.py", "constant: 43 → 44", "(17, 47, 61, 24, 43)"): "another size that is tried",
+    (
+        "probe/solve.py",
+        "constant: 1 → 2",
+        "FACTORS[1:]",
+    ): "2 · D is not listed beforehand, and is found as any other multiple is",
+}
+"""By file, by name and by what stands on the line, which tells those of one name apart."""

@@ -1,0 +1,172 @@
+"""Which names of the libraries open: each is built and traced in a process of its own kind, and the rest say why not.
+
+A worker takes one name after the other; one that takes too long, or too much memory, is ended and another goes on.
+Nothing is downloaded: weights are seeded random ones, and above `HEAVY` parameters a net is run on `meta`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tracer import sources
+from tracer.common.quoting import shortened
+
+HEAVY = 300_000_000
+"""Parameters from which on a net is run without values."""
+SECONDS = 120
+"""Time that one name is given."""
+MEMORY = 10 * 2**30
+"""Bytes that a worker may hold."""
+TURNS = 50
+"""Names that one worker takes, so that what libraries keep does not pile up."""
+
+
+class Opened(NamedTuple):
+    """What came of a name: how many operations ran, or why none did."""
+
+    name: str
+    ops: int = 0
+    reason: str = ""
+    seconds: float = 0.0
+
+
+def listed(library: str) -> list[str]:
+    """All names of a library, with its prefix. ValueError for an unknown library."""
+    source, _ = sources.source_of(f"{library}:")
+    return [f"{library}:{id}" for id in source.names()]
+
+
+def sample(names: list[str], count: int | None, seed: int = 0) -> list[str]:
+    """That many of the names, drawn; all where no number is given."""
+    return names if count is None else random.Random(seed).sample(names, min(count, len(names)))
+
+
+def opened(name: str) -> Opened:
+    """Builds a model and traces it on its own sample; whatever is raised on the way is the reason."""
+    import torch
+
+    import tracer
+    from tracer.sources.network import reason
+
+    start = time.monotonic()
+    try:
+        net, inputs = _ready(name)
+        with torch.no_grad():
+            trace = tracer.trace(net, *inputs, prove=False, **inputs.named)
+    except Exception as error:  # a library may raise anything; only what we refuse is of one sentence
+        plain = isinstance(error, ValueError)
+        said = reason(error) if plain else f"{type(error).__name__}: {reason(error)}"
+        return Opened(name, reason=said or type(error).__name__, seconds=time.monotonic() - start)
+    return Opened(name, ops=len(trace.ops), seconds=time.monotonic() - start)
+
+
+def _ready(name: str):
+    """The net and its inputs: on `meta` where the net is heavy."""
+    from math import prod
+
+    import torch
+    from torch.utils._pytree import tree_map_only
+
+    import tracer
+    from tracer.models.shared.model import Inputs, Model, shapes
+
+    spec = sources.spec_of(name)
+    full = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}
+    if sum(map(prod, shapes(spec, full).values())) <= HEAVY:
+        model = tracer.load(name)
+        return model.net, model.inputs()
+    with torch.device("meta"):
+        net = spec.net(**full).eval()
+    made = Model.of(name, spec, net, full, weights="none: on meta").inputs()
+    inputs = Inputs(tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), tuple(made)))
+    inputs.named = tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), made.named)
+    return net, inputs
+
+
+def survey(names: list[str], seconds: float = SECONDS) -> Iterator[Opened]:
+    """What comes of each name, as it comes."""
+    worker = None
+    for number, name in enumerate(names):
+        if worker is None or number % TURNS == 0:
+            _end(worker)
+            worker = _worker()
+        said = _answer(worker, name, seconds)
+        yield said
+        if worker.poll() is not None or said.seconds >= seconds:
+            _end(worker)
+            worker = None
+    _end(worker)
+
+
+def _worker() -> subprocess.Popen:
+    given = {**os.environ, "HF_HUB_OFFLINE": "1", "TRACER_MODEL_GB": "100000", "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-m", "tracer.verify.names"]
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=given
+    )
+
+
+def _answer(worker: subprocess.Popen, name: str, seconds: float) -> Opened:
+    """What the worker says of a name; why it says nothing, where it does not."""
+    start = time.monotonic()
+    worker.stdin.write(f"{name}\n".encode())
+    worker.stdin.flush()
+    ready, _, _ = select.select([worker.stdout], [], [], seconds)
+    line = worker.stdout.readline() if ready else b""
+    if line:
+        return Opened(*json.loads(line))
+    said = "its process ended, out of memory or in a crash" if ready else f"it took more than {seconds:g} s"
+    return Opened(name, reason=said, seconds=time.monotonic() - start if ready else seconds)
+
+
+def _end(worker: subprocess.Popen | None) -> None:
+    if worker is not None:
+        worker.kill()
+        worker.communicate()
+
+
+def summary(library: str, found: list[Opened], most: int = 12) -> list[str]:
+    """How many of a library's names opened, and the commonest reasons of the rest."""
+    ok = sum(not one.reason for one in found)
+    lines = [f"{library}: {ok} of {len(found)} opened ({100 * ok / max(1, len(found)):.1f} %)"]
+    rest = [one for one in found if one.reason]
+    for reason, count in Counter(_kind(one) for one in rest).most_common(most):
+        names = [one.name for one in rest if _kind(one) == reason]
+        more = f" and {len(names) - 4} others" if len(names) > 4 else ""
+        lines.append(f"  {count:4}  {shortened(reason, 160)}  ({', '.join(names[:4])}{more})")
+    return lines
+
+
+def _kind(one: Opened) -> str:
+    """A reason without the name."""
+    return one.reason.replace(one.name.partition(":")[2], "…").replace("'hf:…' ", "")
+
+
+def _work() -> None:
+    """Takes names from standard input and says what came of each, a line of JSON."""
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    except (ImportError, OSError, ValueError):
+        pass  # a system without such limits
+    from tracer.common.cores import share
+
+    share()
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever libraries print is no answer
+    for line in sys.stdin:
+        print(json.dumps(opened(line.strip())), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    _work()
