@@ -10,7 +10,7 @@ import pytest
 from handmade import sample
 
 from tracer import cli, storage
-from tracer.storage import views
+from tracer.figures import views
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ["--set", "H=12", "W=8", "P=4", "D=6", "h=2", "d_ff=10", "L=1", "K=3"]

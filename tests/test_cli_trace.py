@@ -9,8 +9,8 @@ import pytest
 from test_cli import SMALL, refused, run
 
 from tracer import cli, storage
-from tracer.storage import views
-from tracer.storage.views import to_html
+from tracer.figures import views
+from tracer.figures.views import to_html
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,9 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import tracer
-from tracer.figures import operations_table
+from tracer.figures import operations_table, views
 from tracer.figures.operations import arithmetic
 from tracer.probe import value_of
-from tracer.storage import views
 from tracer.symbols import cost
 
 

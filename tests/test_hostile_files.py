@@ -8,7 +8,7 @@ from handmade import sample
 from test_storage import refused, rewritten
 
 from tracer import storage
-from tracer.storage import views
+from tracer.figures import views
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import pytest
 from handmade import sample
 from test_views import hostile
 
-from tracer.storage import views
-from tracer.storage.views import to_html
+from tracer.figures import views
+from tracer.figures.views import to_html
 
 
 class Tags(HTMLParser):

@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 import tracer
 from tracer import verify
-from tracer.storage.views import render
+from tracer.figures.views import render
 from tracer.tracing.lightened import lightened
 
 SCORES = "block1.attention.scores"

@@ -14,7 +14,7 @@ import tracer
 from pages.shared.texts import in_the_code
 from tracer import models, sources, verify
 from tracer.equations import statement
-from tracer.storage.views import to_html
+from tracer.figures.views import to_html
 from tracer.verify.checks import (
     bracketed,
     choosing,

@@ -11,12 +11,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import tracer
 from tracer import models
+from tracer.figures import views
 from tracer.models.shared.model import seeded
 from tracer.models.vit import SPEC
 from tracer.probe import Solver, Vocabulary, solve, value_of
 from tracer.probe.rounding import floors
 from tracer.probe.sizes import SIZES
-from tracer.storage import views
 from tracer.symbols.notation import latex, parse, text
 
 CONFIGURATIONS = [

@@ -8,9 +8,9 @@ import pytest
 import tracer
 from tracer import cli, models, sources, storage
 from tracer.common.quoting import MOST, quoted, shortened
+from tracer.figures import views
 from tracer.inputs.images import open_photo
 from tracer.sources import own
-from tracer.storage import views
 from tracer.symbols.notation import parse
 
 LONG = "x" * 5000

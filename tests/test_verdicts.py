@@ -13,8 +13,8 @@ from tracer import verify
 from tracer.common.difference import first_beyond, relative_difference
 from tracer.derive.steps import Found, Line, Place
 from tracer.equations import Tensor
+from tracer.figures.views import render
 from tracer.recorder.kept import Kept
-from tracer.storage.views import render
 from tracer.tracing.prove import Values, prove
 
 SCORES = "block1.attention.scores"

@@ -11,9 +11,9 @@ import pandas
 import pytest
 from handmade import sample
 
+from tracer.figures import views
+from tracer.figures.views import rows, to_latex, to_markdown, to_table
 from tracer.record import Trace
-from tracer.storage import views
-from tracer.storage.views import rows, to_latex, to_markdown, to_table
 
 HOSTILE = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>\x1b[2J \\input{/etc/passwd} $x$ | `a`"
 

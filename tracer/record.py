@@ -365,7 +365,7 @@ class Trace:
 
         ValueError for the primitives of a trace that was made without.
         """
-        from tracer.storage.views import table
+        from tracer.figures.views import table
 
         return table(self, level)
 
@@ -379,6 +379,6 @@ class Trace:
         save(self, path)
 
     def _repr_html_(self) -> str:
-        from tracer.storage.views import html
+        from tracer.figures.views import html
 
         return html(self)

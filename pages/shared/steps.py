@@ -17,8 +17,8 @@ from tracer.figures.budget import ROWS, VALUES
 from tracer.figures.classes import answer
 from tracer.figures.colours import STREAMLIT
 from tracer.figures.labels import scientific, shape_numbers, symbol_text
+from tracer.figures.views.rows import flops
 from tracer.record import Op, Step, Trace
-from tracer.storage.views.rows import flops
 from tracer.symbols import notation
 
 

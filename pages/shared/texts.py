@@ -9,8 +9,8 @@ from tracer.attention import windows
 from tracer.common import notes
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
+from tracer.figures.views import rows
 from tracer.record import AttentionRecord, Name, Step, Trace
-from tracer.storage.views import rows
 from tracer.symbols import notation
 
 AFTER = 4

@@ -17,7 +17,7 @@ from fuzz import mutate
 
 import tracer
 from tracer import sources
-from tracer.storage import views
+from tracer.figures import views
 
 TINY = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 12}
 PIXELS = {"image_size": 8, "patch_size": 4, "num_labels": 3}

@@ -15,8 +15,9 @@ from fuzz.pages import drawn
 
 import tracer
 from tracer import storage
+from tracer.figures import views
 from tracer.record import AttentionRecord, Op, Picture, Segment, Symbol, TensorRecord, Trace
-from tracer.storage import plain, views
+from tracer.storage import plain
 
 SAID = (
     "model",

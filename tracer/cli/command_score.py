@@ -16,8 +16,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Scores and prints the figures, one per line."""
+    from tracer.figures.views.to_table import align
     from tracer.models.training import score
-    from tracer.storage.views.to_table import align
 
     figures = score(options.name, data=options.data, weights=options.weights)
     if options.json:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from tracer.common import files
 from tracer.common.quoting import quoted
+from tracer.figures import views
 from tracer.record import Trace
-from tracer.storage import views
 
 SAVED = ".safetensors"
 WHOLE = re.compile("[0-9]{1,9}")

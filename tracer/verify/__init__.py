@@ -15,11 +15,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import tracer
 from tracer import sources
+from tracer.figures.views import to_json, to_table
 from tracer.models.shared.model import Inputs, Model
 from tracer.probe import UNKNOWN, value_of
 from tracer.record import Op, Step, Trace, verdict
 from tracer.recorder.softmaxes import sinks
-from tracer.storage.views import to_json, to_table
 from tracer.symbols import cost
 from tracer.tracing import AT_HAND
 from tracer.tracing.prove import relative_error

@@ -20,11 +20,11 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import tracer
 from tracer import sources
+from tracer.figures.views import to_table
 from tracer.models.shared.model import seeded
 from tracer.probe import solve
 from tracer.record import Trace
 from tracer.recorder import record
-from tracer.storage.views import to_table
 from tracer.verify import Transparent
 
 PAIRS = 15

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 
+from tracer.figures.views import rows
 from tracer.record import Trace
-from tracer.storage.views import rows
 
 SUFFIXES = (".txt",)
 RIGHT = {"index", "number", "error", "params", "flops"}

@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 from latex2mathml.converter import convert
 
+from tracer.figures.views import rows
 from tracer.record import Trace
-from tracer.storage.views import rows
 from tracer.symbols import notation
 
 SUFFIXES = (".html", ".htm")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from tracer.figures.views import rows
 from tracer.record import Op, Primitive, Step, Trace
-from tracer.storage.views import rows
 from tracer.symbols import notation
 
 SUFFIXES = (".tex",)

@@ -37,7 +37,7 @@ def table(trace: Trace, level: str = "ops") -> pandas.DataFrame:
     """The trace as a data frame, one row per step, op or primitive; a missing layer or error is a missing value."""
     import pandas
 
-    from tracer.storage.views import rows
+    from tracer.figures.views import rows
 
     check_level(level, trace)
     frame = pandas.DataFrame(rows.rows(trace, level), columns=rows.columns(level))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 
+from tracer.figures.views import rows
 from tracer.record import Trace
-from tracer.storage.views import rows
 
 SUFFIXES = (".csv",)
 
