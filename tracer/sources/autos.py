@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from importlib import import_module
+from pkgutil import iter_modules
 from types import ModuleType
 
 TASKS = (
@@ -53,14 +55,14 @@ def classes(config) -> list[type]:
 
 
 def _own(config) -> list[type]:
-    """The models of the file beside the configuration's, or of any family that it is an inner part of."""
-    base = type(config).__module__.rpartition(".configuration_")
-    folder = base[0]
-    try:
-        module = import_module(f"{folder}.modeling_{base[2]}")
-    except ImportError:
-        return []
-    return [made for _, made in _models(module) if made.config_class is type(config)]
+    """The models of the files beside the configuration's that are made for it."""
+    folder = import_module(type(config).__module__.rpartition(".")[0])
+    found = []
+    for file in iter_modules(folder.__path__):
+        if file.name.startswith("modeling_"):
+            with suppress(ImportError):  # what it needs is not installed
+                found += _models(import_module(f"{folder.__name__}.{file.name}"))
+    return [made for _, made in found if made.config_class is type(config)]
 
 
 def _models(module: ModuleType) -> list[tuple[str, type]]:

@@ -1,39 +1,52 @@
 """What a model of transformers is fed with, by the names of what its forward takes.
 
-Each maker gives one tensor from the configuration and the sizes of the run. A `Feed` is a choice of names, with one way
-to make each; `feeds` lists those that a class may want, the richest first, and the first that runs is taken.
+A `Feed` is a choice of names, with one way to make each; `feeds` lists those that a class may want, the richest first,
+and the first that runs is taken.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
 import torch
 
-from tracer.sources.small import parts
+from tracer.sources.makers import makers, placeholder
 
-RATE = 16_000
-"""Sounds per second, in numbers."""
 SIZES = {"B": 1, "T": 43, "T_d": 7, "T_a": 4000, "T_f": 8}
 """Sizes that the input decides, and how large they are without anybody's wish."""
 
 
 class Feed(NamedTuple):
-    """What forward is given: for each name, which of the ways to make it; and the symbols that it brings."""
+    """What forward is given: for each name, which of the ways to make it; and how many tokens stand before the text, in
+    the places of pictures and sounds, for each kind of these."""
 
     ways: tuple[tuple[str, int], ...]
+    places: tuple[tuple[str, int], ...] = ()
 
     def make(self, config, at: dict[str, int]) -> dict[str, torch.Tensor]:
         """The tensors by their names."""
-        return {name: MAKERS[name][way][0](config, at) for name, way in self.ways}
+        at = {**at, "T": at["T"] + self.before}
+        made = {name: makers(name)[way][0](config, at) for name, way in self.ways}
+        start = 0
+        for number, (kind, count) in enumerate(self.places, 1):
+            made["input_ids"][:, start : start + count] = placeholder(config, kind)
+            for types in {"mm_token_type_ids", "token_type_ids"} & made.keys():
+                made[types][:, start : start + count] = number
+            start += count
+        return made
+
+    @property
+    def before(self) -> int:
+        """Tokens before the text."""
+        return sum(count for _, count in self.places)
 
     @property
     def symbols(self) -> tuple[str, ...]:
         """The sizes that the input decides."""
-        found = [symbol for name, way in self.ways for symbol in MAKERS[name][way][1]]
+        found = [symbol for name, way in self.ways for symbol in makers(name)[way][1]]
         return tuple(dict.fromkeys(["B", *found]))
 
     @property
@@ -41,283 +54,17 @@ class Feed(NamedTuple):
         """The names of what forward is given."""
         return tuple(name for name, _ in self.ways)
 
+    def given(self) -> str:
+        """The names in words."""
+        return " and ".join(filter(None, [", ".join(self.names[:-1]), *self.names[-1:]])) or "nothing"
 
-def size(config, *names: str, default: int) -> int:
-    """The first whole number of these names in a configuration or one within it; of a pair the first."""
-    for part in parts(config):
-        for name in names:
-            value = read(part, name)
-            value = value[0] if isinstance(value, (list, tuple)) and value else value
-            if type(value) is int and value > 0:
-                return value
-    return default
 
-
-def read(config, name: str):
-    """An attribute of a configuration, None where it has none, or has it by layers only."""
-    try:
-        return getattr(config, name, None)
-    except Exception:  # the library's own, of any kind
-        return None
-
-
-def vocabulary(config) -> int:
-    """How many different tokens the least of the vocabularies has."""
-    counts = [read(part, "vocab_size") for part in parts(config) if type(read(part, "vocab_size")) is int]
-    return min((count for count in counts if count > 1), default=256)
-
-
-def chirp(at: dict[str, int]) -> torch.Tensor:
-    """A tone that rises, `[B, T_a]`: a sound that is there wherever the program is."""
-    time = torch.arange(at["T_a"]) / RATE
-    return (torch.sin(2 * torch.pi * (220 + 660 * time) * time) * 0.5).expand(at["B"], -1).contiguous()
-
-
-def waves(*shape: int) -> torch.Tensor:
-    """Numbers of any shape that rise and fall along the last axis, each row in another phase."""
-    count = torch.arange(max(1, torch.Size(shape).numel()), dtype=torch.float32)
-    return torch.sin(count * 0.37).reshape(shape)
-
-
-def tokens(length: str) -> Callable:
-    def make(config, at) -> torch.Tensor:
-        row = (torch.arange(at[length]) * 7 + 5) % (vocabulary(config) - 4) + 2
-        return row.expand(at["B"], -1).contiguous()
-
-    return make
-
-
-def side(config, at) -> tuple[int, int]:
-    """Height and width of the photo that a configuration is made for."""
-    length = at.get("H") or size(config, "image_size", "img_size", "input_size", default=64)
-    for part in parts(config):
-        pair = read(part, "image_size")
-        if isinstance(pair, (list, tuple)) and len(pair) == 2:
-            return at.get("H") or pair[0], at.get("W") or pair[1]
-    return length, at.get("W") or length
-
-
-def _channels(config) -> int:
-    return size(config, "num_channels", "in_channels", "in_chans", default=3)
-
-
-def photo(config, at) -> torch.Tensor:
-    return waves(at["B"], _channels(config), *side(config, at))
-
-
-def video(config, at) -> torch.Tensor:
-    frames = size(config, "num_frames", "frames_per_clip", default=at["T_f"])
-    return waves(at["B"], frames, _channels(config), *side(config, at))
-
-
-def frames_of_channels(config, at) -> torch.Tensor:
-    return video(config, at).transpose(1, 2).contiguous()
-
-
-def _bins(config) -> int:
-    names = ("num_mel_bins", "input_feat_per_channel", "feature_projection_input_dim", "num_mel_channels", "n_mels")
-    return size(config, *names, "feature_size", "input_dim", "mel_bins", "input_size", default=80)
-
-
-def _long(config, at) -> int:
-    positions = size(config, "max_source_positions", default=0)
-    return 2 * positions or at["T_a"] // 40
-
-
-def spectrum_by_bin(config, at) -> torch.Tensor:
-    return waves(at["B"], _bins(config), _long(config, at))
-
-
-def spectrum_by_time(config, at) -> torch.Tensor:
-    return waves(at["B"], size(config, "max_length", default=at["T_a"] // 40), _bins(config))
-
-
-def spectrum_pictures(config, at) -> torch.Tensor:
-    return waves(at["B"], 1, size(config, "spec_size", default=64), _bins(config))
-
-
-def sound_of_one_channel(config, at) -> torch.Tensor:
-    return chirp(at)[:, None].expand(-1, size(config, "audio_channels", default=1), -1).contiguous()
-
-
-def _past(config, at) -> tuple[int, int]:
-    lags = max(read(config, "lags_sequence") or [0])
-    return size(config, "context_length", "history_len", default=64) + lags, size(
-        config, "num_input_channels", default=1
-    )
-
-
-def series(config, at) -> torch.Tensor:
-    return waves(at["B"], _past(config, at)[0])
-
-
-def series_of_channels(config, at) -> torch.Tensor:
-    return waves(at["B"], *_past(config, at))
-
-
-def features(symbol: str, *names: str) -> Callable:
-    """Vectors `[B, length, width]`."""
-
-    def make(config, at) -> torch.Tensor:
-        return waves(at["B"], at[symbol], size(config, *names, default=64))
-
-    return make
-
-
-def series_features(ahead: bool) -> Callable:
-    def make(config, at) -> torch.Tensor:
-        length = size(config, "prediction_length", default=24) if ahead else _past(config, at)[0]
-        return waves(at["B"], length, max(1, size(config, "num_time_features", default=1)))
-
-    return make
-
-
-def _patches(config, at) -> tuple[int, int]:
-    """How many patches a photo that is already cut has, in rows and columns: four of the least that are merged."""
-    merge = size(config, "spatial_merge_size", "merge_size", default=1)
-    return 4 * merge, 4 * merge
-
-
-def cut_photo(config, at) -> torch.Tensor:
-    """Patches one under the other, `[N, C·t·P²]`, as a photo goes into models that take photos of any shape."""
-    rows, columns = _patches(config, at)
-    patch, time = size(config, "patch_size", default=14), size(config, "temporal_patch_size", default=1)
-    return waves(at["B"] * rows * columns, _channels(config) * time * patch * patch)
-
-
-def cut_photo_in_batches(config, at) -> torch.Tensor:
-    return cut_photo(config, {**at, "B": 1}).expand(at["B"], -1, -1).contiguous()
-
-
-def grid(config, at) -> torch.Tensor:
-    return torch.tensor([[1, *_patches(config, at)]] * at["B"])
-
-
-def grid_of_two(config, at) -> torch.Tensor:
-    return torch.tensor([list(_patches(config, at))] * at["B"])
-
-
-def boxes(config, at) -> torch.Tensor:
-    corners = torch.arange(at["T"])[:, None] % 8 + torch.tensor([0, 0, 9, 9])
-    return corners.expand(at["B"], -1, -1).contiguous()
-
-
-def ones(length: str, dtype=torch.long) -> Callable:
-    return lambda config, at: torch.ones(at["B"], at[length], dtype=dtype)
-
-
-def whole_photo(config, at) -> torch.Tensor:
-    return torch.ones(at["B"], *side(config, at), dtype=torch.long)
-
-
-def codes(config, at) -> torch.Tensor:
-    books = size(config, "num_codebooks", "num_quantizers", "n_codes_total", "num_channels", default=4)
-    return torch.ones(at["B"], books, at["T"], dtype=torch.long)
-
-
-def codes_last(config, at) -> torch.Tensor:
-    return codes(config, at).transpose(1, 2).contiguous()
-
-
-def number(value: float | int | bool) -> Callable:
-    return lambda config, at: value
-
-
-TEXT, SOUND, PHOTO = ("T",), ("T_a",), ("H", "W")
-WIDTH = ("hidden_size", "d_model", "dim", "embed_dim")
-MAKERS: dict[str, tuple[tuple[Callable, tuple[str, ...]], ...]] = {
-    "input_ids": ((tokens("T"), TEXT), (codes, TEXT), (codes_last, TEXT)),
-    "decoder_input_ids": ((tokens("T_d"), ("T_d",)),),
-    "attention_mask": ((ones("T"), TEXT),),
-    "pixel_values": (
-        (photo, PHOTO),
-        (video, PHOTO),
-        (cut_photo, ()),
-        (cut_photo_in_batches, ()),
-        (frames_of_channels, PHOTO),
-    ),
-    "pixel_values_videos": ((video, PHOTO), (frames_of_channels, PHOTO)),
-    "pixel_mask": ((whole_photo, PHOTO),),
-    "input_features": (
-        (spectrum_by_bin, ()),
-        (spectrum_by_time, ()),
-        (spectrum_pictures, ()),
-        (features("T", *WIDTH), TEXT),
-    ),
-    "input_values": (
-        (chirp_ := lambda config, at: chirp(at), SOUND),
-        (sound_of_one_channel, SOUND),
-        (spectrum_by_time, ()),
-        (spectrum_by_bin, ()),
-    ),
-    "input_features_mask": ((lambda config, at: torch.ones(at["B"], at["T_a"] // 40, dtype=torch.long), ()),),
-    "feature_attention_mask": ((lambda config, at: torch.ones(at["B"], at["T_a"] // 40, dtype=torch.long), ()),),
-    "feature_lens": ((lambda config, at: torch.tensor([at["T_a"] // 40] * at["B"]), ()),),
-    "padding_mask": ((lambda config, at: torch.ones(at["B"], at["T_a"], dtype=torch.long), ()),),
-    "audio_values": ((sound_of_one_channel, SOUND), (chirp_, SOUND)),
-    "spectrogram": (
-        (lambda config, at: waves(at["B"], at["T"], size(config, "model_in_dim", "num_mel_bins", default=80)), TEXT),
-    ),
-    "past_values": ((series, ()), (series_of_channels, ())),
-    "past_time_features": ((series_features(ahead=False), ()),),
-    "future_time_features": ((series_features(ahead=True), ()),),
-    "past_observed_mask": (
-        (lambda config, at: torch.ones(at["B"], _past(config, at)[0]), ()),
-        (lambda config, at: torch.ones(at["B"], *_past(config, at)), ()),
-    ),
-    "freq": ((lambda config, at: torch.zeros(at["B"], 1, dtype=torch.long), ()),),
-    "inputs_embeds": ((features("T", *WIDTH), TEXT),),
-    "decoder_inputs_embeds": ((features("T_d", *WIDTH), ("T_d",)),),
-    "hidden_states": ((features("T", *WIDTH), TEXT), (cut_photo, ())),
-    "encoder_hidden_states": ((features("T", *WIDTH), TEXT), (features("T", "encoder_hidden_size"), TEXT)),
-    "query_embeds": ((features("T", *WIDTH), TEXT),),
-    "grid_thw": ((grid, ()),),
-    "image_grid_thw": ((grid, ()),),
-    "spatial_shapes": ((grid_of_two, ()),),
-    "pixel_attention_mask": ((whole_photo, PHOTO), (lambda config, at: torch.ones(at["B"], 16, dtype=torch.long), ())),
-    "bbox": ((boxes, TEXT),),
-    "bool_masked_pos": ((lambda config, at: None, ()),),
-    "flattened_patches": (
-        (
-            lambda config, at: waves(at["B"], 16, 2 + _channels(config) * size(config, "patch_size", default=16) ** 2),
-            (),
-        ),
-    ),
-    "inputs": ((tokens("T"), TEXT), (features("T", "d_model"), TEXT)),
-    "token_type_ids": ((lambda config, at: torch.zeros(at["B"], at["T"], dtype=torch.long), TEXT),),
-    "labels": ((tokens("T_d"), ("T_d",)),),
-    "return_loss": ((number(False), ()),),
-    "states": ((lambda config, at: waves(at["B"], at["T"], size(config, "state_dim", default=17)), TEXT),),
-    "actions": ((lambda config, at: waves(at["B"], at["T"], size(config, "act_dim", default=4)), TEXT),),
-    "rewards": ((lambda config, at: waves(at["B"], at["T"], 1), TEXT),),
-    "returns_to_go": ((lambda config, at: waves(at["B"], at["T"], 1), TEXT),),
-    "timesteps": ((lambda config, at: torch.arange(at["T"]).expand(at["B"], -1).contiguous(), TEXT),),
-    "task_inputs": ((tokens("T"), TEXT),),
-    "input_boxes": (
-        (lambda config, at: torch.tensor([[[1.0, 1.0, 9.0, 9.0]]]).expand(at["B"], -1, -1).contiguous(), ()),
-    ),
-    "prompt_pixel_values": ((photo, PHOTO),),
-    "prompt_masks": ((photo, PHOTO),),
-    "qformer_input_ids": ((tokens("T"), TEXT),),
-    "audio_codes": ((codes, TEXT),),
-    "latents": (
-        (
-            lambda config, at: waves(
-                at["B"], size(config, "latent_dim", "decoder_hidden_size", *WIDTH, default=64), at["T"]
-            ),
-            TEXT,
-        ),
-    ),
-    "position_ids": ((lambda config, at: torch.arange(at["T"]).expand(at["B"], -1).contiguous(), TEXT),),
-}
-"""By the name of what forward takes: ways to make it, each with the symbols of the sizes that the input decides."""
-
+BESIDE = ("pixel_values", "pixel_values_images", "input_features", "input_values", "audio_values", "image")
+"""What is shown or played beside a text."""
 TOGETHER = (
     ("input_ids", "pixel_values", "attention_mask"),
-    ("input_ids", "pixel_values"),
-    ("input_ids", "input_features"),
-    ("input_ids", "input_values"),
     ("input_ids", "decoder_input_ids"),
+    *(("input_ids", name) for name in BESIDE),
     ("pixel_values", "decoder_input_ids"),
     ("input_features", "decoder_input_ids"),
     ("input_values", "decoder_input_ids"),
@@ -331,37 +78,45 @@ TOGETHER = (
     ("inputs_embeds",),
 )
 """What goes in side by side, besides what forward can't do without."""
-MOST = 24
-"""Feeds that are tried of one class."""
+
+
+def parameters(made: type) -> dict[str, inspect.Parameter]:
+    """What the forward of a class takes, by name."""
+    return {name: one for name, one in inspect.signature(made.forward).parameters.items() if name != "self"}
 
 
 def feeds(made: type) -> Iterator[Feed]:
-    """What a class may be fed with, the likeliest first: what forward requires and its main input alone, then beside
-    what often goes with it."""
-    parameters = inspect.signature(made.forward).parameters
+    """What a class may be fed with, the likeliest first: a text with what is shown beside it, what forward requires
+    and its main input alone, then beside what often goes with it."""
+    known = parameters(made)
     required = [
         name
-        for name, one in parameters.items()
-        if name != "self" and one.default is one.empty and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
+        for name, one in known.items()
+        if one.default is one.empty and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
     ]
     main = getattr(made, "main_input_name", "input_ids")
     main = [main] if isinstance(main, str) else list(main)
-    mains = [name for name in main if name in parameters]
-    if "input_ids" in parameters and "input_ids" not in mains:
+    mains = [name for name in main if name in known]
+    if "input_ids" in known and "input_ids" not in mains:
         mains = [*mains, "input_ids"]
-    wanted = [tuple(dict.fromkeys([*required, *mains[:1]]))]
-    if "decoder_input_ids" in parameters:
-        wanted.insert(0, tuple(dict.fromkeys([*required, *mains[:1], "decoder_input_ids"])))
-    wanted += [tuple(dict.fromkeys([*required, name])) for name in mains[1:]]
-    wanted += [
-        tuple(dict.fromkeys([*required, *some])) for some in TOGETHER if all(name in parameters for name in some)
-    ]
-    count = 0
-    for names in dict.fromkeys(wanted):
-        if not names or any(name not in MAKERS for name in names):
-            continue
-        for ways in product(*(range(len(MAKERS[name])) for name in names)):
-            count += 1
-            if count > MOST:
-                return
-            yield Feed(tuple(zip(names, ways, strict=True)))
+    if "input_ids" in known:
+        beside = [tuple(dict.fromkeys([*required, "input_ids", name])) for name in BESIDE if name in known]
+        for names in beside[:2]:
+            if all(map(makers, names)):
+                yield from (feed for feed in combined(names) if dict(feed.ways)["input_ids"] == 0)
+    wanted = []
+    if "decoder_input_ids" in known:
+        wanted.append([*required, *mains[:1], "decoder_input_ids"])
+    wanted.append([*required, *mains[:1]])
+    wanted += [[*required, name] for name in mains[1:]]
+    wanted += [[*required, *some] for some in TOGETHER if all(name in known for name in some)]
+    sets = [names for names in dict.fromkeys(tuple(dict.fromkeys(some)) for some in wanted) if names]
+    for names in sets:
+        if all(map(makers, names)):
+            yield from combined(names)
+
+
+def combined(names: tuple[str, ...]) -> list[Feed]:
+    """These names, each made in each of its ways, the likeliest first."""
+    ways = product(*(range(len(makers(name))) for name in names))
+    return [Feed(tuple(zip(names, some, strict=True))) for some in sorted(ways, key=sum)]

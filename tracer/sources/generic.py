@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import copy
 from functools import lru_cache
-from math import prod
-from typing import NamedTuple
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tracer.common.quoting import quoted
-from tracer.common.seeding import seeded_draws
 from tracer.inputs.tensors import photo_input
 from tracer.models.shared.model import Inputs, Spec, seeded
 from tracer.models.shared.results import class_probabilities, tensors_by_name
@@ -19,33 +15,18 @@ from tracer.probe import Vocabulary
 from tracer.probe.axes import named_axes
 from tracer.probe.twin import valueless_mode
 from tracer.record import Segment
-from tracer.sources import autos, feeds, pictures, small
-from tracer.sources.configured import example, said, without_cache
+from tracer.sources import feeds, makers, opening, pictures
+from tracer.sources.attributes import at as placed
+from tracer.sources.attributes import attributes, changed
+from tracer.sources.configured import example, said
 from tracer.sources.heads import each_place, following, labels
-from tracer.sources.network import reason
+from tracer.sources.opening import Found
 from tracer.sources.trials import Group, group, tried, valueless
 from tracer.symbols.notation import parse
 
-LARGEST = 150_000_000
-"""Parameters of a net that is built to see what its forward takes."""
 LIGHT = 20_000_000
 """Parameters up to which a net is run at other sizes as it is; larger ones are run without values."""
-LEVELS = 5
 
-NAMES = {
-    "D": ("hidden_size", "d_model", "n_embd", "embed_dim", "dim"),
-    "h": ("num_attention_heads", "n_head", "num_heads", "encoder_attention_heads"),
-    "h_kv": ("num_key_value_heads",),
-    "L": ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "depth"),
-    "d_ff": ("intermediate_size", "ffn_dim", "n_inner", "encoder_ffn_dim", "d_ff"),
-    "d_k": ("head_dim",),
-    "V": ("vocab_size",),
-    "T_max": ("max_position_embeddings", "n_positions"),
-    "H": ("image_size",),
-    "P": ("patch_size",),
-    "C": ("num_channels",),
-}
-"""What transformers calls our sizes."""
 WIDTHS = Group(
     ("D", "h", "h_kv"),
     (
@@ -67,137 +48,13 @@ ALONE = (
 )
 
 
-class Found(NamedTuple):
-    """How a configuration is opened: the class, the configuration as it is built, and what forward is fed with."""
-
-    made: type
-    config: object
-    feed: feeds.Feed
-    small: bool = False
-
-
-def family(config) -> Found:
-    """A small model of a family. ValueError in one sentence where none was found that runs."""
-    said = ""
-    known = autos.classes(config)
-    if not known:
-        raise ValueError(f"transformers has no model for {quoted(config.model_type)}, only its configuration")
-    for level in range(LEVELS):
-        for made in known[:3]:
-            try:
-                fitted = config if isinstance(config, made.config_class) else config.get_text_config()
-                less = small.small(fitted, level)
-            except Exception as error:  # a configuration of several texts, or one that has its sizes by layers
-                said = said or reason(error)
-                continue
-            found = _fed(made, less)
-            if isinstance(found, feeds.Feed):
-                return Found(made, less, found, small=True)
-            said = said or found
-    raise ValueError(f"no {known[0].__name__} of a small configuration runs here: {said}")
-
-
-def checkpoint(config) -> Found:
-    """The model of a checkpoint's configuration, whose inputs are found out on a small copy of it."""
-    said = ""
-    for made in autos.classes(config)[:3]:
-        for level in range(LEVELS):
-            found = _fed(made, small.small(config, level))
-            if isinstance(found, feeds.Feed):
-                return Found(made, config, found)
-            said = said or found
-    raise ValueError(f"what its forward takes was not found: {said or 'it has no class'}")
-
-
-def _fed(made: type, config) -> feeds.Feed | str:
-    """The first feed with which a net of this configuration runs; what was wrong with the first, where none does."""
-    try:
-        if (count := _parameters(made, config)) > LARGEST:
-            return f"its smallest configuration found has {count:,} parameters"
-        net = _net(made, config)
-    except Exception as error:  # whatever a library makes of a configuration that it was not written for
-        return f"{made.__name__} can't be built: {reason(error)}"
-    said = ""
-    for feed in feeds.feeds(made):
-        try:
-            with torch.no_grad(), seeded_draws(0):
-                net(**feed.make(config, feeds.SIZES))
-            return feed
-        except Exception as error:  # as above, of inputs
-            said = said or reason(error)
-    return said or f"{made.__name__} takes what cannot be made here"
-
-
-def _net(made: type, config, attention: str | None = None) -> torch.nn.Module:
-    config = copy.deepcopy(config)
-    without_cache(config)
-    with seeded_draws(0):
-        return made._from_config(config, **({"attn_implementation": attention} if attention else {})).eval()
-
-
-def _parameters(made: type, config) -> int:
-    with torch.device("meta"):
-        return sum(prod(tensor.shape) for tensor in _net(made, config).parameters())
-
-
-SIBLINGS = {
-    "h": ("encoder_attention_heads", "decoder_attention_heads", "num_decoder_attention_heads"),
-    "d_ff": ("encoder_ffn_dim", "decoder_ffn_dim"),
-}
-"""What a configuration says twice, of encoder and decoder: changed together where both are the same."""
-
-
-def attributes(config, made: type) -> dict[str, str]:
-    """Which of our sizes a configuration has, and under which path."""
-    paths = {}
-    inner = [("", config), *((f"{name}.", getattr(config, name, None)) for name in ("text_config", "vision_config"))]
-    for symbol, names in NAMES.items():
-        for prefix, part in inner:
-            name = next((name for name in names if part is not None and _number(part, name)), None)
-            path = prefix + getattr(part, "attribute_map", {}).get(name, name or "")
-            if name and path not in paths.values():
-                paths[symbol] = path
-                break
-    if made.__name__.endswith("Classification"):
-        paths["K"] = "num_labels"
-    return paths
-
-
-def _number(part, name: str) -> int | None:
-    try:
-        value = getattr(part, name, None)
-    except Exception:  # an attribute that a configuration has by layers only
-        return None
-    return value if type(value) is int and value > 0 else None
-
-
-def _at(config, path: str):
-    *inner, name = path.split(".")
-    for one in inner:
-        config = getattr(config, one)
-    return config, name
-
-
-def changed(config, paths: dict[str, str], sizes: dict[str, int]):
-    """A copy of a configuration with these sizes."""
-    made = copy.deepcopy(config)
-    for symbol, value in sizes.items():
-        part, name = _at(made, paths[symbol])
-        before = getattr(part, name)
-        for other in (name, *SIBLINGS.get(symbol, ())):
-            if before != value and _number(part, other) == before:
-                setattr(part, other, value)
-    small.bounded(made)
-    return made
-
-
 def spec(found: Found, files) -> Spec:
     """All that is known of a model that nobody described."""
     made, config, feed = found.made, found.config, found.feed
     paths = attributes(config, made)
-    sizes = {symbol: getattr(*_at(config, path)) for symbol, path in paths.items()}
+    sizes = {symbol: getattr(*placed(config, path)) for symbol, path in paths.items()}
     shaped = "H" in paths
-    height, width = feeds.side(config, {})
+    height, width = makers.side(config, {})
     sides = {"H": height, "W": width} if "H" in feed.symbols and not shaped else {}
     runs = tuple(symbol for symbol in feed.symbols if symbol not in ("H", "W") or not shaped)
     known = {"W": "H"} if shaped and "W" not in sides else {}
@@ -206,7 +63,7 @@ def spec(found: Found, files) -> Spec:
     takes = tuple(kind for kind, names in KINDS.items() if set(names) & set(feed.names))
 
     def net(*, attention: str | None = None, **at: int) -> torch.nn.Module:
-        return _net(made, changed(config, paths, at), attention)
+        return opening.net(made, changed(config, paths, at), attention)
 
     def inputs_at(at: dict) -> Inputs:
         known = changed(config, paths, {symbol: at[symbol] for symbol in paths if symbol in at})

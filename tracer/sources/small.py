@@ -31,6 +31,10 @@ SIDE = 64
 """Side of a photo that is cut into no patches, or a whole multiple of it."""
 WIDE = 32
 """Smaller numbers are no widths that are worth dividing."""
+WIDTH, COUNT = ("hidden_size", "embed_dim", "d_model"), ("num_attention_heads", "num_heads")
+"""What the width and the number of heads are called."""
+LEVELS = 5
+"""How many ways there are to make a configuration small, the last of which leaves it as it is."""
 
 
 def parts(config) -> Iterator:
@@ -51,6 +55,10 @@ def small(config, level: int = 0):
     if level == 4:
         return made
     divisor = 1 if level == 3 else max(map(_divisor, parts(made)))
+    while (
+        level == 0 and divisor > 1 and any(width % (4 * divisor) for width in map(_head, parts(made)) if width % 4 == 0)
+    ):
+        divisor //= 2
     for part in parts(made):
         _shrink(part, divisor, level)
     bounded(made)
@@ -70,6 +78,17 @@ def bounded(config) -> None:
                 setattr(part, name, max(0, least - 1 - place % max(1, least // 2)))
             elif isinstance(value, list) and any(isinstance(one, int) and one >= least for one in value):
                 setattr(part, name, [min(one, least - 1) for one in value])
+
+
+def _head(config) -> int:
+    """The width of a head; 0 where a configuration does not say it."""
+    try:
+        known = {name: getattr(config, name, None) for name in ("head_dim", *WIDTH, *COUNT)}
+    except Exception:  # a configuration that has them by layers only
+        return 0
+    width = next((known[name] for name in WIDTH if type(known[name]) is int), 0)
+    heads = next((known[name] for name in COUNT if type(known[name]) is int), 0)
+    return known["head_dim"] if type(known["head_dim"]) is int else width // heads if heads else 0
 
 
 def _divisor(config) -> int:

@@ -20,7 +20,7 @@ import torch
 from tracer.common.quoting import quoted
 from tracer.common.seeding import seeded_draws
 from tracer.models.shared.model import Spec
-from tracer.sources import families, generic
+from tracer.sources import families, generic, opening
 from tracer.sources.configured import without_cache
 from tracer.sources.download import Download, on_the_hub
 from tracer.sources.network import offline, reason, why
@@ -235,11 +235,11 @@ def _default(id: str):
 
 
 @lru_cache(maxsize=32)
-def _opened(id: str) -> generic.Found:
+def _opened(id: str) -> opening.Found:
     """How a model without a file of its own is opened. ValueError in one sentence where it can't be."""
     _, config = _found(id)
     try:
-        return (generic.checkpoint if Files(id).exist else generic.family)(config)
+        return (opening.checkpoint if Files(id).exist else opening.family)(config)
     except Exception as error:
         raise ValueError(f"{quoted(f'hf:{id}')} can't be opened: {reason(error)}") from error
 

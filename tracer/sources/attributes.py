@@ -1,0 +1,73 @@
+"""Which attributes of a configuration of transformers are our sizes, and how they are changed."""
+
+from __future__ import annotations
+
+import copy
+
+from tracer.sources import small
+
+NAMES = {
+    "D": ("hidden_size", "d_model", "n_embd", "embed_dim", "dim"),
+    "h": ("num_attention_heads", "n_head", "num_heads", "encoder_attention_heads"),
+    "h_kv": ("num_key_value_heads",),
+    "L": ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "depth"),
+    "d_ff": ("intermediate_size", "ffn_dim", "n_inner", "encoder_ffn_dim", "d_ff"),
+    "d_k": ("head_dim",),
+    "V": ("vocab_size",),
+    "T_max": ("max_position_embeddings", "n_positions"),
+    "H": ("image_size",),
+    "P": ("patch_size",),
+    "C": ("num_channels",),
+}
+"""What transformers calls our sizes."""
+SIBLINGS = {
+    "h": ("encoder_attention_heads", "decoder_attention_heads", "num_decoder_attention_heads"),
+    "d_ff": ("encoder_ffn_dim", "decoder_ffn_dim"),
+}
+"""What a configuration says twice, of encoder and decoder: changed together where both are the same."""
+
+
+def attributes(config, made: type) -> dict[str, str]:
+    """Which of our sizes a configuration has, and under which path."""
+    paths = {}
+    inner = [("", config), *((f"{name}.", getattr(config, name, None)) for name in ("text_config", "vision_config"))]
+    for symbol, names in NAMES.items():
+        for prefix, part in inner:
+            name = next((name for name in names if part is not None and number(part, name)), None)
+            path = prefix + getattr(part, "attribute_map", {}).get(name, name or "")
+            if name and path not in paths.values():
+                paths[symbol] = path
+                break
+    if made.__name__.endswith("Classification"):
+        paths["K"] = "num_labels"
+    return paths
+
+
+def number(part, name: str) -> int | None:
+    """A size that a configuration has; None where it has none of that name, or has it by layers only."""
+    try:
+        value = getattr(part, name, None)
+    except Exception:  # an attribute that a configuration has by layers only
+        return None
+    return value if type(value) is int and value > 0 else None
+
+
+def at(config, path: str):
+    """The configuration that a path leads to, and the name of the attribute there."""
+    *inner, name = path.split(".")
+    for one in inner:
+        config = getattr(config, one)
+    return config, name
+
+
+def changed(config, paths: dict[str, str], sizes: dict[str, int]):
+    """A copy of a configuration with these sizes."""
+    made = copy.deepcopy(config)
+    for symbol, value in sizes.items():
+        part, name = at(made, paths[symbol])
+        before = getattr(part, name)
+        for other in (name, *SIBLINGS.get(symbol, ())):
+            if before != value and number(part, other) == before:
+                setattr(part, other, value)
+    small.bounded(made)
+    return made
