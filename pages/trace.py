@@ -21,7 +21,7 @@ with listing.container(key="listing"):
     step = steps.choose(trace)
 with detail:
     steps.heading(trace, step)
-    steps.equation(step)
+    steps.equation(trace, step)
     steps.reasons(trace, step)
     steps.tensor(trace, step)
     steps.four_terms(trace, step)

@@ -16,8 +16,9 @@ def flowing(*lines: tuple) -> Trace:
         taken = tuple(TensorRecord(maker=at.get(name, name), **shape) for name in takes)
         made = (TensorRecord(maker=at[id], **shape),)
         ops.append(Op(at[id], "", 0, "add", "add", None, taken, made, step=id))
+        what = id.rstrip("01")
         steps.append(
-            Step(id, id, layer, f"<{id}>", symbol, "x", ("B", "C"), (2, 3), 0.0, False, None, (at[id],), "why")
+            Step(id, what, layer, f"<{what}>", symbol, "x", ("B", "C"), (2, 3), 0.0, False, None, (at[id],), "why")
         )
     return Trace("hand", ops=tuple(ops), steps=tuple(steps), symbols=(Symbol("L", "blocks", 2),))
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas
     import torch
 
+    from tracer.figures.views.repeats import Repeat
     from tracer.tracing.cell import Cell
     from tracer.tracing.prove import Later
 
@@ -305,6 +306,13 @@ class Trace:
     def uncounted(self) -> tuple[Op, ...]:
         """The ops whose products `flops` lacks: there is no formula for them."""
         return tuple(op for op in self.ops if op.flops is None)
+
+    @cached_property
+    def repeats(self) -> tuple[Repeat, ...]:
+        """The blocks whose lines are one but for their number, as `tracer.figures.views.repeats` finds them."""
+        from tracer.figures.views.repeats import repeats
+
+        return repeats(self.steps)
 
     def step(self, id: str) -> Step:
         """The step with that id. KeyError quotes an unknown one."""

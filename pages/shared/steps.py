@@ -17,6 +17,7 @@ from tracer.figures.budget import ROWS, VALUES
 from tracer.figures.classes import answer
 from tracer.figures.colours import STREAMLIT
 from tracer.figures.labels import scientific, shape_numbers, symbol_text
+from tracer.figures.views.repeats import repeat_of
 from tracer.figures.views.rows import flops
 from tracer.record import Op, Step, Trace
 from tracer.symbols import notation
@@ -96,8 +97,9 @@ def heading(trace: Trace, step: Step) -> None:
                 st.button(label, icon=f":material/{icon}:", disabled=not there, on_click=go, args=(target,))
 
 
-def equation(step: Step) -> None:
-    """The equation, large, with its copy button and its shape in symbols and numbers."""
+def equation(trace: Trace, step: Step) -> None:
+    """The equation, large, with its copy button and its shape in symbols and numbers, and in which blocks it is the
+    same."""
     with st.container(key="equation"):
         st.latex(step.latex)
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -105,6 +107,8 @@ def equation(step: Step) -> None:
         shape = f"\\in {notation.shape_latex(step.symbolic)} = [{numbers}]" if step.shape else "\\text{ is a scalar}"
         st.markdown(f"${step.symbol} {shape}$", width="content")
         copy_button("Copy LaTeX", step.latex, key="copy")
+    if repeat := repeat_of(trace, step):
+        st.caption(f"The same line in {repeat.times} blocks, ${repeat.numbers}$, but for their numbers.")
     if step.names:
         st.caption(texts.in_the_code(step.names))
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from tracer.figures.colours import stage_colour
 from tracer.figures.flow import INPUT, Lane, groups, lanes, sources, stretches
 from tracer.figures.labels import shape_html, shape_numbers, size_html, symbol_html
+from tracer.figures.views.repeats import at_any
 from tracer.record import Step, Trace
 
 
@@ -33,6 +34,7 @@ class _Drawing:
         self.names = {step.id: step.symbol for step in trace.steps}
         self.taken = sources(trace)
         self.lanes, self.sides = lanes(trace.steps, self.taken)
+        self.repeats = {trace.steps[repeat.start].id: repeat for repeat in trace.repeats}
         self.inputs = {
             taken.maker: (taken.symbolic or tuple(map(str, taken.shape)), taken.shape)
             for op in reversed(trace.ops)
@@ -42,7 +44,28 @@ class _Drawing:
         self.stacks = self._count()
 
     def _count(self) -> int:
-        return sum(each[0].layer is not None for lane in self._every(self.lanes) for each in stretches(lane.steps))
+        return sum(each[0].layer is not None for lane in self._every(self.lanes) for each in self._cut(lane.steps))
+
+    def _cut(self, steps: Sequence[Step]) -> Iterator[list[Step]]:
+        """Steps cut into stretches: what stands outside of blocks, each stack of blocks that are alike, and each block
+        that is like no other."""
+        for found in stretches(steps):
+            cut, at = 0, 0
+            while at < len(found):
+                repeat = self.repeats.get(found[at].id)
+                if repeat:
+                    length = repeat.length * repeat.times
+                    if cut < at:
+                        yield found[cut:at]
+                    yield found[at : at + length]
+                    cut = at = at + length
+                else:
+                    if cut < at and found[at].layer != found[at - 1].layer:
+                        yield found[cut:at]
+                        cut = at
+                    at += 1
+            if cut < at:
+                yield found[cut:]
 
     def _every(self, found: Sequence[Lane]) -> Iterator[Lane]:
         for lane in found:
@@ -63,7 +86,7 @@ class _Drawing:
         """A lane from what meets in it to its last step."""
         out = self._beside([self._lane(part) for part in lane.parts]) if lane.parts else ""
         out += "".join(self._lane(other) for other in lane.apart)
-        found = stretches(lane.steps)
+        found = list(self._cut(lane.steps))
         incoming = [part.last for part in lane.parts]
         for index, steps in enumerate(found):
             last = index == len(found) - 1
@@ -75,7 +98,7 @@ class _Drawing:
                 row += (
                     f'<li class="unit">{_arrows(incoming)}<div class="group"><span class="end">answer</span></div></li>'
                 )
-            kind = "line" if not box else "block" if _layers(steps) > 1 else "block one"
+            kind = "line" if not box else "block" if steps[0].id in self.repeats else "block one"
             out += f'<section class="{kind}"><h4>{title}</h4><ol>{row}</ol></section>'
         return out
 
@@ -90,24 +113,26 @@ class _Drawing:
         return f"From the {_input_name(came[0])}" if came else "Made from nothing"
 
     def _block_title(self, steps: Sequence[Step]) -> str:
-        count, size = _layers(steps), next((size for size in self.trace.symbols if size.name == "L"), None)
+        size = next((size for size in self.trace.symbols if size.name == "L"), None)
+        repeat = self.repeats.get(steps[0].id)
+        count = repeat.times if repeat else 1
         whole = size is not None and self.stacks == 1 and size.value == count
         times = f"{size_html('L')} = {count}" if whole else str(count)
-        if count == 1:
-            return f"The one block{f', {times}' if whole else ''}"
-        return f"One block, run {times} times, each time with weights of its own"
+        if repeat is None:
+            only = self.stacks == 1 and len({step.layer for step in steps}) == 1
+            return f"The one block{f', {times}' if whole else ''}" if only else f"Block {steps[0].layer + 1}"
+        what = "One block" if repeat.period == 1 else f"{repeat.period} blocks in turn"
+        return f"{what}, run {times} times, each time with weights of its own"
 
     def _row(self, steps: Sequence[Step], incoming: Sequence[Step], named: bool) -> str:
         """Steps in a row, each with the arrow that leads to it; of a stack of blocks the first, for all of them."""
-        rows, names, later = list(steps), self.names, {}
-        if steps[0].layer is not None and _layers(steps) > 1:
-            rows, second = (
-                [step for step in steps if step.layer == layer]
-                for layer in list(dict.fromkeys(s.layer for s in steps))[:2]
+        rows, names, later, others = list(steps), self.names, {}, {}
+        if repeat := self.repeats.get(steps[0].id):
+            rows, second = (list(steps[turn * repeat.length : (turn + 1) * repeat.length]) for turn in (0, 1))
+            names, others = (
+                {id: at_any(name, number) for id, name in self.names.items()} for number in repeat.blocks[:2]
             )
-            names = _at_any_layer(self.names, rows[0].layer)
-            if len(rows) == len(second):
-                later = dict(zip((step.id for step in rows), second, strict=True))
+            later = dict(zip((step.id for step in rows), second, strict=True))
         units, before = [], list(incoming)
         for group in groups(rows, self.taken):
             first = group[0]
@@ -116,7 +141,7 @@ class _Drawing:
             takes = [name for name in self.taken[first.id] if name in self.steps]
             side = self.sides.get(first.id, [])
             beside = {step.id for lane in side for step in lane.steps}
-            back = [self._back(name, first, later, names) for name in takes if name not in straight | beside]
+            back = [self._back(name, first, later, names, others) for name in takes if name not in straight | beside]
             start = not before and inputs
             arrow = self._start(inputs[0]) if start else ""
             if straight & set(takes):
@@ -132,19 +157,16 @@ class _Drawing:
             before = group
         return "".join(units)
 
-    def _back(self, name: str, step: Step, later: dict[str, Step], names: dict[str, str]) -> str:
+    def _back(self, name: str, step: Step, later: dict[str, Step], names: dict[str, str], others: dict) -> str:
         """The symbol of a step taken from further back. Where that is from before the stack, the second block tells
-        what block ℓ takes there: what the block before it made."""
+        what block ℓ takes there: what the block before it made, which `others` has."""
         other = later.get(step.id)
-        if other is None or self.steps[name].layer == step.layer:
+        if other is None or name in later:
             return names[name]
-        mine = [id for id in self.taken[step.id] if id in self.steps]
-        theirs = [id for id in self.taken[other.id] if id in self.steps]
-        found = [id for id in theirs if self.steps[id].layer != other.layer]
-        index = [id for id in mine if self.steps[id].layer != step.layer].index(name)
-        if len(found) <= index:
-            return names[name]
-        return _at_any_layer(self.names, other.layer)[found[index]]
+        second = {step.id for step in later.values()}
+        found = [id for id in self.taken[other.id] if id in self.steps and id not in second]
+        index = [id for id in self.taken[step.id] if id in self.steps and id not in later].index(name)
+        return others[found[index]] if index < len(found) else names[name]
 
     def _side(self, lane: Lane) -> str:
         """What comes in from the side: its steps, one under the other, and the arrow down into the step below."""
@@ -165,20 +187,9 @@ class _Drawing:
         return f'<div class="arrows"><span class="end">{_input_name(name)}</span>{_arrow(*self.inputs[name])}</div>'
 
 
-def _layers(steps: Sequence[Step]) -> int:
-    return len({step.layer for step in steps})
-
-
 def _input_name(maker: str) -> str:
     """`"input pixel_values"` as "input pixel values", and `"input input_ids"` as "input ids"; escaped."""
     return html.escape(INPUT + maker.removeprefix(INPUT).replace("_", " ").removeprefix(INPUT))
-
-
-def _at_any_layer(names: dict[str, str], layer: int) -> dict[str, str]:
-    """Symbols of one block as those of block ℓ, and of the one before it as those of block ℓ−1."""
-    return {
-        id: name.replace(f"({layer + 1})", r"(\ell)").replace(f"({layer})", r"(\ell-1)") for id, name in names.items()
-    }
 
 
 def _step(step: Step, names: dict[str, str]) -> str:

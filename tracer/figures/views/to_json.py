@@ -33,6 +33,8 @@ def tree(trace: Trace) -> dict[str, object]:
         "notes": list(trace.notes),
         "opened_error": plain(trace.opened_error),
     }
+    if trace.repeats:
+        found["repeats"] = [repeat._asdict() | {"blocks": list(repeat.blocks)} for repeat in trace.repeats]
     return found | {"decompositions": [_opened(one) for one in trace.decompositions]} if trace.decompositions else found
 
 

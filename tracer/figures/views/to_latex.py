@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tracer.figures.views import rows
+from tracer.figures.views.repeats import Repeat, printed
 from tracer.record import Op, Primitive, Step, Trace
 from tracer.symbols import notation
 
@@ -37,8 +38,19 @@ def render(trace: Trace, level: str) -> str:
 def _steps(trace: Trace) -> str:
     if not trace.steps:
         return ""
-    lines = [f"  {_equation(step)} && {notation.shape_latex(step.symbolic)} && {_check(step)}" for step in trace.steps]
-    return "{\\footnotesize\\allowdisplaybreaks\n\\begin{align*}\n" + " \\\\\n".join(lines) + "\n\\end{align*}}"
+    parts = []
+    for repeat, steps in printed(trace):
+        lines = [f"  {_equation(step)} && {notation.shape_latex(step.symbolic)} && {_check(step)}" for step in steps]
+        said = _times(repeat) if repeat else "Then" if parts else ""
+        parts.append((rf"  \intertext{{{said}}}" + "\n" if said else "") + " \\\\\n".join(lines))
+    body = " \\\\\n".join(parts)
+    return "{\\footnotesize\\allowdisplaybreaks\n\\begin{align*}\n" + body + "\n\\end{align*}}"
+
+
+def _times(repeat: Repeat) -> str:
+    """What stands above the lines of a repeat."""
+    what = "One block" if repeat.period == 1 else f"{repeat.period} blocks in turn"
+    return rf"{what}, $\times\,{repeat.times}$: ${repeat.numbers}$"
 
 
 def _equation(step: Step) -> str:

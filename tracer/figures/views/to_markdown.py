@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tracer.figures.views import rows
+from tracer.figures.views.repeats import printed
 from tracer.record import Trace
 from tracer.symbols import notation
 
@@ -20,9 +21,10 @@ def render(trace: Trace, level: str) -> str:
 
 
 def _steps(trace: Trace) -> str:
+    """Blocks that repeat stand there once, with how often."""
     body = [
         (
-            f"`{step.id}`" if "`" not in step.id else text(step.id),
+            (f"`{step.id}`" if "`" not in step.id else text(step.id)) + (f" × {repeat.times}" if repeat else ""),
             math(step.latex),
             math(notation.shape_latex(step.symbolic)),
             rows.numbers(step.shape),
@@ -30,7 +32,8 @@ def _steps(trace: Trace) -> str:
             text(step.why),
             text(step.note),
         )
-        for step in trace.steps
+        for repeat, steps in printed(trace)
+        for step in steps
     ]
     return _table(("step", "equation", "shape", "here", "error", "why", "note"), body)
 

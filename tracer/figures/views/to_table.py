@@ -5,10 +5,12 @@ from __future__ import annotations
 import unicodedata
 
 from tracer.figures.views import rows
+from tracer.figures.views.repeats import printed
 from tracer.record import Trace
+from tracer.symbols import notation
 
 SUFFIXES = (".txt",)
-RIGHT = {"index", "number", "error", "params", "flops"}
+RIGHT = {"index", "number", "error", "params", "flops", "times"}
 
 
 def render(trace: Trace, level: str) -> str:
@@ -24,16 +26,19 @@ def render(trace: Trace, level: str) -> str:
 
 
 def _steps(trace: Trace) -> list[dict[str, str]]:
+    """Blocks that repeat stand there once, with how often."""
     return [
         {
-            "step": row["id"],
-            "symbol": rows.letters(row["symbol"]),
-            "shape": row["symbolic"],
-            "here": row["shape"],
+            "step": step.id,
+            **({"times": f"× {repeat.times}" if repeat else ""} if trace.repeats else {}),
+            "symbol": rows.letters(step.symbol),
+            "shape": notation.shape_text(step.symbolic),
+            "here": rows.numbers(step.shape),
             "error": rows.proof(step),
-            "equation": row["latex"],
+            "equation": step.latex,
         }
-        for step, row in zip(trace.steps, rows.rows(trace, "steps"), strict=True)
+        for repeat, steps in printed(trace)
+        for step in steps
     ]
 
 

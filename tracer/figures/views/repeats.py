@@ -1,0 +1,179 @@
+r"""Which steps repeat: blocks whose lines are the same but for their number are found, and printed once, × L.
+
+A block's number stands above its letters, `\mathbf{Q}^{(3)}`, `\mathbf{Q}^{(2.3)}` for the third of the second stage.
+With what it counts from put in, `\mathbf{X}^{(\ell-1)}`, blocks that do the same read the same. Two kinds of block that
+take turns (windows and shifted windows) are one repeat of period two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from tracer.record import Step, Trace
+
+NUMBERED = re.compile(r"\((\d+(?:\.\d+)*)\)\}")
+"""The number of a block, at the end of what stands above a letter."""
+PERIODS = 4
+"""Most kinds of blocks that take turns."""
+
+
+class Repeat(NamedTuple):
+    """`times` stretches of `length` steps from step `start` on, whose lines are one but for the numbers of `blocks`, the
+    first block of each; `period` blocks stand in one."""
+
+    start: int
+    length: int
+    times: int
+    period: int
+    blocks: tuple[str, ...]
+
+    @property
+    def numbers(self) -> str:
+        r"""The numbers as LaTeX: `\ell = 1, 2, \ldots, 12`, or `\ell = 3.1, 3.3, 3.5`."""
+        shown = self.blocks if self.times < 4 else (*self.blocks[:2], r"\ldots", self.blocks[-1])
+        return rf"\ell = {', '.join(shown)}"
+
+
+class _Block(NamedTuple):
+    number: str
+    start: int
+    stop: int
+
+
+def repeats(steps: Sequence[Step]) -> tuple[Repeat, ...]:
+    """The repeats of a book, in order; no two share a step."""
+    found, blocks, at = [], _blocks(steps), 0
+    while at < len(blocks):
+        best = max((_repeat(steps, blocks, at, period) for period in range(1, PERIODS + 1)), key=_saved)
+        if best.times > 1:
+            found.append(best)
+            at += best.times * best.period
+        else:
+            at += 1
+    return tuple(found)
+
+
+def _saved(repeat: Repeat) -> tuple[int, int]:
+    """How many steps need not be printed, of the shortest period."""
+    return (repeat.times - 1) * repeat.length, -repeat.period
+
+
+def _blocks(steps: Sequence[Step]) -> list[_Block]:
+    """The stretches of steps that stand in one block each."""
+    found: list[_Block] = []
+    for index, step in enumerate(steps):
+        number = _number(step)
+        if number is None:
+            continue
+        last = found[-1] if found else None
+        if last is not None and last.number == number and last.stop == index and steps[last.start].layer == step.layer:
+            found[-1] = last._replace(stop=index + 1)
+        else:
+            found.append(_Block(number, index, index + 1))
+    return found
+
+
+def _number(step: Step) -> str | None:
+    """The number of the block that a step stands in."""
+    said = NUMBERED.findall(step.symbol)
+    return None if step.layer is None else said[-1] if said else str(step.layer + 1)
+
+
+def _repeat(steps: Sequence[Step], blocks: list[_Block], at: int, period: int) -> Repeat:
+    """What repeats from a block on, if so many kinds of blocks take turns."""
+    first = blocks[at : at + period]
+    times, said = 1, None
+    if _follow(first):
+        said = _lines(steps, first)
+        while (
+            _follow(both := blocks[at + (times - 1) * period : at + (times + 1) * period]) and len(both) == 2 * period
+        ):
+            if _lines(steps, both[period:]) != said:
+                break
+            times += 1
+    numbers = tuple(blocks[at + turn * period].number for turn in range(times))
+    return Repeat(first[0].start, first[-1].stop - first[0].start, times, period, numbers)
+
+
+def _follow(blocks: Sequence[_Block]) -> bool:
+    """Whether blocks stand one right behind the other, and are counted so."""
+    pairs = zip(blocks, blocks[1:], strict=False)
+    return all(one.stop == other.start and _after(one.number, 1) == other.number for one, other in pairs)
+
+
+def _after(number: str, count: int) -> str:
+    """The number of the block so many after this one, in the same stage."""
+    around, point, own = number.rpartition(".")
+    return f"{around}{point}{int(own) + count}"
+
+
+def _lines(steps: Sequence[Step], blocks: Sequence[_Block]) -> list[tuple]:
+    """All that is said of the steps of some blocks, with their numbers counted from the first."""
+    own = blocks[0].number
+    chosen = steps[blocks[0].start : blocks[-1].stop]
+    return [
+        (
+            at_any(step.latex, own),
+            at_any(step.symbol, own),
+            step.title,
+            step.stage,
+            step.symbolic,
+            step.shape,
+            step.note,
+        )
+        for step in chosen
+    ]
+
+
+def at_any(latex: str, number: str) -> str:
+    r"""LaTeX with numbers of blocks in the same stage counted from this one: `\mathbf{X}^{(\ell-1)}`."""
+    around, point, own = number.rpartition(".")
+
+    def counted(match: re.Match) -> str:
+        before, _, last = match[1].rpartition(".")
+        if before != around:
+            return match[0]
+        offset = int(last) - int(own)
+        return rf"({around}{point}\ell{f'{offset:+d}' if offset else ''})}}"
+
+    return NUMBERED.sub(counted, latex)
+
+
+def printed(trace: Trace) -> Iterator[tuple[Repeat | None, list[Step]]]:
+    """The book as it is printed: stretches of steps that stand for themselves, with None, and for each repeat its steps
+    once, at any ℓ, each with the largest error of all that it stands for."""
+    at = 0
+    for repeat in trace.repeats:
+        if at < repeat.start:
+            yield None, list(trace.steps[at : repeat.start])
+        at = repeat.start + repeat.times * repeat.length
+        yield repeat, [_merged(trace.steps, repeat, place) for place in range(repeat.length)]
+    if at < len(trace.steps):
+        yield None, list(trace.steps[at:])
+
+
+def repeat_of(trace: Trace, step: Step) -> Repeat | None:
+    """The repeat that a step stands in."""
+    at = trace.steps.index(step)
+    return next((one for one in trace.repeats if one.start <= at < one.start + one.times * one.length), None)
+
+
+def _merged(steps: Sequence[Step], repeat: Repeat, place: int) -> Step:
+    """One line for all its repeats."""
+    several = steps[repeat.start + place : repeat.start + repeat.times * repeat.length : repeat.length]
+    order = ("disproven", "not executed", "pending", "proven", "recomputed")
+    worst = min(several, key=lambda step: (order.index(step.verdict), -(step.error or 0)))
+    number, first = repeat.blocks[0], several[0]
+    latex, symbol = at_any(first.latex, number), at_any(first.symbol, number)
+    return replace(worst, id=_starred([step.id for step in several]), latex=latex, symbol=symbol, layer=None)
+
+
+def _starred(ids: Sequence[str]) -> str:
+    """Ids that differ in numbers alone as one, with a star where they do: `block*.attention.query`."""
+    parts = [re.split(r"(\d+)", id) for id in ids]
+    if len({len(one) for one in parts}) > 1:
+        return ids[0]
+    return "".join(one[0] if len(set(one)) == 1 else "*" for one in zip(*parts, strict=True))
