@@ -11,6 +11,8 @@ from threading import Lock
 
 from tracer.derive import texts
 from tracer.derive.attention import fused_lines
+from tracer.derive.composed import Made
+from tracer.derive.experts import mixed
 from tracer.derive.graph import ATTENTION, Graph
 from tracer.derive.names import Names
 from tracer.derive.places import Places
@@ -65,7 +67,7 @@ def derive(recording: Recording, solution: Solution | None, sizes: dict[str, int
 
 
 def _derived(recording: Recording, solution: Solution | None, sizes: dict[str, int], same, fits, here) -> Book:
-    graph = Graph(recording.calls, known)
+    graph = Graph(recording.calls, known, mixed)
     plan = Plan(graph)
     places = Places(graph)
     roles = Roles(plan, places)
@@ -155,7 +157,8 @@ def _ops(graph: Graph, plan: Plan, key: str, owned: set[int]) -> tuple[int, ...]
 
     def cover(index: int) -> None:
         call = graph.calls[index]
-        found.update(range(call.first, call.last))
+        for part in call.inner if isinstance(call.func, Made) else (call,):
+            found.update(range(part.first, part.last))
 
     def layouts(at: str) -> None:
         while at not in plan.named and graph.source(at) is not None:

@@ -50,11 +50,13 @@ def base(name: str) -> str:
 class Graph:
     """The calls of a run that lead to its outputs, those without a word of their own opened into what they ran.
 
+    `compose` puts calls that are one thing in a textbook in the place of several.
+
     Values go by the keys of their `Ref`s. A call is a "layout", the "same" numbers again, or it computes.
     """
 
-    def __init__(self, calls: Calls, known: Callable[[str], bool]):
-        self.calls = tuple(self._opened(calls.made, known))
+    def __init__(self, calls: Calls, known: Callable[[str], bool], compose: Callable[[list[Call], Calls], list[Call]]):
+        self.calls = tuple(compose(list(self._opened(calls.made, known)), calls))
         self.given, self.outputs = calls.inputs, calls.outputs
         self.ref: dict[str, Ref] = {ref.key: ref for ref in calls.inputs}
         self.maker: dict[str, int] = {}

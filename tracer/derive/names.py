@@ -19,9 +19,14 @@ LETTERS = {
     "sine": (r"\mathbf{s}", ""),
     "P": (r"\mathbf{P}", ""),
     "E": (r"\mathbf{X}", "E"),
+    "router": (r"\mathbf{r}", ""),
+    "routed": (r"\mathbf{p}", ""),
+    "top": (r"\mathbf{p}", r"\mathrm{top}"),
+    "gates": (r"\mathbf{g}", ""),
+    "chosen": (r"\mathbf{e}", ""),
 }
 """Letters of roles outside of blocks, with what stands below them."""
-WEIGHTS = {"I": "E", "U": "1", "U'": "3", "F": "2", "Z": r"\mathrm{out}"}
+WEIGHTS = {"router": "r", "I": "E", "U": "1", "U'": "3", "F": "2", "Z": r"\mathrm{out}"}
 """What stands below the matrix of a role whose letter does not."""
 
 
@@ -124,6 +129,11 @@ class Names:
         if below in ("", "S", "A"):
             below = text(_own(module) or own)
         calls = {call for _, call in uses}
+        if calls & {"experts"}:
+            weights = [ref.key for ref in self._roles.call(uses[0][0]).arguments["weights"]]
+            rank = len(self._graph.shape(key))
+            number = 1 + [one for one in weights if len(self._graph.shape(one)) == rank].index(key)
+            return r"\mathbf{W}" if rank > 2 else r"\mathbf{b}", str(number), above
         of_norm = calls & NORMS or "norm" in self._kind(lines).lower()
         if of_norm and self._roles.of.get(next(iter(lines), "")) == "norm":
             accent = self._norm_number(next(iter(lines)))

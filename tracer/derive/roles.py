@@ -34,6 +34,7 @@ class Roles:
                 self.users[operand].append(key)
         for site in plan.sites:
             self._attention(site)
+        self._experts()
         self._beginning()
         self._sums_and_norms()
         self._mlps()
@@ -96,6 +97,32 @@ class Roles:
             for key in self.users[made]:
                 if self.name(key) in PROJECTIONS:
                     self.of.setdefault(key, "O")
+
+    def _experts(self) -> None:
+        """Mixtures of experts, with what chose and what weighs them."""
+        graph = self.graph
+        for key in self.plan.lines:
+            call = self.call(key)
+            if call is None or call.name != "experts":
+                continue
+            self.of[key] = "F"
+            x, chosen, gates = (graph.root(call.arguments[name].key) for name in ("x", "chosen", "gates"))
+            lines = {graph.root(line): line for line in self.plan.lines}
+            for name, role in ((chosen, "chosen"), (gates, "gates")):
+                if name in lines:
+                    self.of.setdefault(lines[name], role)
+            waiting = [lines[name] for name in (chosen, gates) if name in lines]
+            while waiting:
+                line = waiting.pop()
+                for operand in self.operands[line]:
+                    if graph.root(operand) == x or operand in self.of:
+                        continue
+                    name = self.name(operand)
+                    role = "router" if name in MAPS else "routed" if name in ("softmax", "sigmoid") else "top"
+                    if role == "top" and graph.shape(operand) != call.arguments["gates"].shape:
+                        continue
+                    self.of[operand] = role
+                    waiting.append(operand)
 
     def _beginning(self) -> None:
         """Patches and their embedding, what is joined to a sequence, angles of rotary positions."""

@@ -11,6 +11,7 @@ STAGES = {
     "patches": "patches",
     **dict.fromkeys(("I", "sequence"), "embedding"),
     **dict.fromkeys(("angles", "cosine", "sine"), "position"),
+    **dict.fromkeys(("router", "routed", "top", "gates", "chosen"), "experts"),
     "first": "head",
     "E": "embedding",
     "X0": "embedding",
@@ -39,6 +40,11 @@ TITLES = {
     "G'": "Gate",
     "F": "Contract",
     "norm": "Normalise",
+    "router": "Scores of the experts",
+    "routed": "Shares of the experts",
+    "top": "Shares of the chosen experts",
+    "chosen": "Chosen experts",
+    "gates": "Gates",
     "patches": "Cut into patches",
     "I": "Embed the patches",
     "sequence": "Make the sequence",
@@ -111,6 +117,8 @@ RECURRENT = frozenset(("lstm", "gru", "rnn_tanh", "rnn_relu"))
 def title(role: str, call: str) -> str:
     """What a line is called: `Scores`; by its call, `Conv2d`, where it has no role."""
     plain = role.rstrip("'")
+    if call == "experts":
+        return "Mixture of experts"
     found = TITLES.get(role) or TITLES.get(plain)
     return found or CALLS.get(call) or call.strip("_").replace("_", " ").capitalize() or "Rearrange"
 

@@ -125,7 +125,10 @@ def _last_unsaid(given: Given) -> dict:
 
 
 @of("topk", heavy=True)
-def topk(given: Given) -> Node:
+def topk(given: Given) -> Node | None:
+    """The order of what need not be sorted is the kernel's own."""
+    if not given["sorted"]:
+        return None
     k = given.result[given["dim"] % given.rank("self")]
     node = ArgTopK if given.position else TopK
     return node(given["self"], k=k, down=given["largest"], **_last_unsaid(given))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from tracer.record import Step, Trace
@@ -21,8 +22,8 @@ PERIODS = 4
 
 
 class Repeat(NamedTuple):
-    """`times` stretches of `length` steps from step `start` on, whose lines are one but for the numbers of `blocks`, the
-    first block of each; `period` blocks stand in one."""
+    """`times` stretches of `length` steps from step `start` on, whose lines are one but for the numbers of `blocks`,
+    the first block of each; `period` blocks stand in one."""
 
     start: int
     length: int
@@ -100,7 +101,7 @@ def _repeat(steps: Sequence[Step], blocks: list[_Block], at: int, period: int) -
 
 def _follow(blocks: Sequence[_Block]) -> bool:
     """Whether blocks stand one right behind the other, and are counted so."""
-    pairs = zip(blocks, blocks[1:], strict=False)
+    pairs = pairwise(blocks)
     return all(one.stop == other.start and _after(one.number, 1) == other.number for one, other in pairs)
 
 

@@ -91,3 +91,20 @@ def summed(letters: tuple[str, ...], tree: Tree, value) -> np.ndarray:
         raise Unread("the indices of a sum are not those of its terms")
     pairs = [one for operand, axis in zip(operands, axes, strict=True) for one in (operand, axis)]
     return np.einsum(*pairs, [codes[letter] for letter in letters])
+
+
+def mixed(letter: str, numbers: Tree, shares: Tree, term: Tree, of) -> np.ndarray:
+    """The sum over the numbers in each token's row, each of what its term makes of all tokens times its share."""
+    chosen, gates, made = of(numbers), of(shares), 0
+    for number in np.unique(chosen):
+        found = of(_put_in(term, ("index", letter), ("number", float(number))))
+        share = np.where(chosen == number, gates, 0).sum(axis=-1)
+        made = made + found * share.reshape(*found.shape[:-1], 1)
+    return made
+
+
+def _put_in(tree, old: Tree, new: Tree):
+    """A tree with another one in the place of an index."""
+    if tree == old:
+        return new
+    return tuple(_put_in(inner, old, new) for inner in tree) if isinstance(tree, tuple) else tree

@@ -10,6 +10,7 @@ What the notation leaves out is this much, and no more:
 - Below a word stand the axes that it is of, by their sizes: from the last that is named to the first, each is the last
   axis of that size before the one named after it. In a sum that begins with a convolution, and in `(…)_{by channel}`,
   vectors lie along the axis behind the batch.
+- `\sum_{e \in n} g_e (…)` is over the numbers in each row of n, a row for each token; g has the share of each.
 - A photo is `[C, H, W]`. `\mathcal{U}^{\mathrm{chw}}_P` and `^{\mathrm{hwc}}` say in which order a patch's numbers lie.
 """
 
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tracer.verify.checks.choosing import laid_out, places, put, summed
+from tracer.verify.checks.choosing import laid_out, mixed, places, put, summed
 from tracer.verify.checks.operations import LAYOUTS, OPERATIONS, RELATIONS, matrix, unfold
 from tracer.verify.checks.phrases import known
 from tracer.verify.checks.pictures import convolve
@@ -155,6 +156,8 @@ def _of(tree: Tree, scope: Scope) -> np.ndarray:
             return put(whole, places(entries, whole, lambda tree: _of(tree, scope)), bool(add), _of(values, scope))
         case "layout":
             return laid_out(_of(rest[0], scope), *rest[1:], lambda tree: _size(tree, scope))
+        case "experts":
+            return mixed(*rest, lambda tree: _of(tree, scope))
         case "named":
             return summed(*rest, lambda tree: _of(tree, scope))
     return OPERATIONS[kind](*(_of(operand, scope) for operand in rest))

@@ -155,9 +155,16 @@ class Phrases(Signs):
         return (RELATIONS[sign], left, self.sum())
 
     def sum_over(self) -> Tree:
-        """`("sum over", j, relation, term)`, or `("sum of", (j, k), term)` where only indices stand below."""
+        """`("sum over", j, relation, term)`, or `("sum of", (j, k), term)` where only indices stand below; with a
+        tensor of numbers below, `("experts", e, numbers, shares, term)` of what has the share of each in front."""
         self.expect("_", "{")
         letters = [self.index()]
+        if self.take(r"\in"):
+            numbers = self.braces()
+            shares = self.factor()
+            if shares[0] != "cells" or shares[2] != (("index", letters[0]),):
+                self.fail("shares")
+            return ("experts", letters[0], numbers, shares[1], self.round())
         while self.next not in (":", "}"):
             letters.append(self.index())
         if self.take("}"):

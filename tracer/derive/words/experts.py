@@ -1,0 +1,68 @@
+"""A mixture of experts, whose body is written as any call is, from a token and an expert's weights."""
+
+from __future__ import annotations
+
+from tracer.derive import expert
+from tracer.derive.given import Given
+from tracer.derive.words import node, of
+from tracer.equations import Columns as Some
+from tracer.equations import Experts, Node, Picked, Plus, Tensor, infer, latex
+from tracer.equations import Product as Matrices
+from tracer.equations.experts import TOKEN, part
+
+
+@of("experts", heavy=True)
+def mixture(given: Given) -> Node:
+    turned = expert.turns(given["body"])
+    weights = [
+        Tensor(one.name, (*one.shape[:-2], *one.shape[:-3:-1]), one.key, transposed=True) if turned.get(number) else one
+        for number, one in enumerate(given["weights"])
+    ]
+    x = given["x"]
+    token = Tensor(x.name if isinstance(x, Tensor) else rf"{{{latex(x)}}}", given.shape("x"), TOKEN)
+    body = _Body(given, token, [part(weight, number) for number, weight in enumerate(weights)])
+    return Experts(body.of(given["body"]), x, given["gates"], given["chosen"], *weights)
+
+
+class _Body:
+    """Writes what one expert does."""
+
+    def __init__(self, given: Given, token: Tensor, parts: list[Tensor]):
+        self.given, self.token, self.parts = given, token, parts
+
+    def of(self, what) -> Node:
+        """The node of a tree of the mixture's body."""
+        match what:
+            case expert.Token():
+                return self.token
+            case expert.Part(number):
+                return self.parts[number]
+            case expert.Product(left, weight, bias):
+                made = Matrices(self.of(left), self.of(weight))
+                return Plus(made, self.of(bias)) if bias is not None else made
+            case expert.Columns(inner, start, stop, step):
+                return self._columns(self.of(inner), start, stop, step)
+            case expert.Applied(call, arguments):
+                return self._applied(call, arguments)
+        raise TypeError(what)
+
+    def _columns(self, inner: Node, start: int, stop: int, step: int) -> Node:
+        size = infer(inner)[-1]
+        whole = self.given.worth(size) or stop
+        first, last = (size * n / whole if (size * n / whole).is_polynomial() else n for n in (start, stop))
+        if step == 1:
+            return Some(inner, first, last)
+        rest = [(None, None, None)] * (len(infer(inner)) - 1)
+        return Picked(inner, (*rest, (start or None, None, step)))
+
+    def _applied(self, call, arguments) -> Node:
+        nodes, shapes, numerics, dtypes = {}, {}, {}, {}
+        for name, value in arguments.items():
+            if isinstance(value, (expert.Token, expert.Part, expert.Product, expert.Columns, expert.Applied)):
+                nodes[name] = self.of(value)
+                shapes[name], dtypes[name] = infer(nodes[name]), call.arguments[name].dtype
+                numerics[name] = call.arguments[name].shape
+            else:
+                nodes[name] = list(value) if isinstance(value, tuple) else value
+        shape = next(iter(shapes.values()))
+        return node(Given(call.func, nodes, shapes, numerics, dtypes, 0, shape, call.outputs[0].shape))

@@ -1,0 +1,84 @@
+r"""A mixture of experts: a sum over the chosen ones, `\sum_{e \in \mathbf{e}} \mathbf{g}_{e}\,\left(…\right)`.
+
+Each token has k experts of its own and a gate for each of them (Shazeer et al. 2017, equation 1). What an expert does
+is an equation of its own, on the token and on the expert's share of the weights, `\mathbf{W}_{[e,\,:,\,:]}`.
+"""
+
+from __future__ import annotations
+
+from tracer.equations.cells import Cells, Term, plain, shape_of
+from tracer.equations.node import Node, ShapeError, Tensor, below, execute, infer
+
+TOKEN = "expert token"
+"""The key of the token in an expert's equation; its weights are `expert 0`, `expert 1` … in order."""
+
+
+class Experts(Node):
+    """`Experts(body, x, gates, chosen, *weights)`: x `[…, D]`, a row for each token; gates and chosen `[N, k]`, a row
+    for each of these tokens, in order; weights `[E, …]`, one part for each expert."""
+
+    loose = True
+
+    def __new__(cls, body: Node, x: Node, gates: Node, chosen: Node, *weights: Node):
+        return super().__new__(cls, body, x, gates, chosen, *weights)
+
+    @property
+    def operands(self):
+        return self.args[1:]
+
+    @property
+    def body(self) -> Node:
+        """What one expert makes of one token."""
+        return self.args[0]
+
+    def _latex(self, printer):
+        gates, chosen = (printer._print(one) for one in self.args[2:4])
+        body = printer._print(self.body)
+        return rf"\sum_{{e \in {chosen}}} {below(gates, 'e')}\,\left({body}\right)"
+
+    def infer(self, same, x, gates, chosen, *weights):
+        if len(gates) != 2 or len(gates) != len(chosen) or not all(map(same, gates, chosen)):
+            raise ShapeError(f"gates {gates} and chosen experts {chosen} don't fit")
+        return infer(self.body, same)
+
+    def run(self, size, x, gates, chosen, *weights):
+        import torch
+
+        rows, made = x.reshape(-1, x.shape[-1]), None
+        for expert in chosen.unique().tolist():
+            tokens, places = (chosen == expert).nonzero(as_tuple=True)
+            given = {TOKEN: rows[tokens]} | {f"expert {n}": one[expert] for n, one in enumerate(weights)}
+            found = execute(self.body, lambda tensor, given=given: given[tensor.key], size)
+            if made is None:
+                made = torch.zeros(len(rows), found.shape[-1], dtype=found.dtype)
+            made.index_add_(0, tokens, found * gates[tokens, places, None])
+        return made.reshape(*x.shape[:-1], made.shape[-1])
+
+    def reads(self, size, cells, x, *rest):
+        """A token is read as a whole, the others not at all."""
+        shapes = [shape_of(one) for one in (x, *rest)]
+        if cells.axes is None:
+            return tuple(map(Cells.none, shapes))
+        return Cells.of(shapes[0], (*cells.axes[:-1], None)), *map(Cells.all, shapes[1:])
+
+    def terms(self, size, cell, x, gates, chosen, *weights):
+        """Each gate with what its expert makes of the token, and the token; weights are too many to be listed."""
+        row = 0
+        for place, count in zip(cell[:-1], x.shape[:-1], strict=True):
+            row = row * count + place
+        found = []
+        for place, expert in enumerate(chosen[row].tolist()):
+            given = {TOKEN: x[cell[:-1]][None]} | {f"expert {n}": one[expert] for n, one in enumerate(weights)}
+            factor = plain(execute(self.body, lambda tensor, given=given: given[tensor.key], size)[0, cell[-1]].item())
+            gate = plain(gates[row, place].item())
+            found.append(Term(1, (row, place), gate, factor * gate, factor))
+            found.append(Term(2, (row, place), expert, counted=False))
+        token = enumerate(x[cell[:-1]].tolist())
+        return [*found, *(Term(0, (*cell[:-1], n), plain(value), counted=False) for n, value in token)]
+
+
+def part(weight: Tensor, number: int) -> Tensor:
+    """An expert's share of the weights: the placeholder for one of the operands, printed as its part number e."""
+    rest = r",\,:" * (len(weight.shape) - 1)
+    name = rf"{{{weight.name}}}_{{[e{rest}]}}"
+    return Tensor(name, weight.shape[1:], f"expert {number}")
