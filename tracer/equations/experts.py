@@ -6,7 +6,7 @@ is an equation of its own, on the token and on the expert's share of the weights
 
 from __future__ import annotations
 
-from tracer.equations.cells import Cells, Term, plain, shape_of
+from tracer.equations.cells import Cells, plain, shape_of
 from tracer.equations.node import Node, ShapeError, Tensor, below, execute, infer
 
 TOKEN = "expert token"
@@ -54,27 +54,33 @@ class Experts(Node):
             made.index_add_(0, tokens, found * gates[tokens, places, None])
         return made.reshape(*x.shape[:-1], made.shape[-1])
 
-    def reads(self, size, cells, x, *rest):
-        """A token is read as a whole, the others not at all."""
-        shapes = [shape_of(one) for one in (x, *rest)]
+    def reads(self, size, cells, x, gates, chosen, *weights):
+        """A token as a whole, the others not at all; of the weights those of its experts."""
+        shapes = [shape_of(one) for one in (x, gates, chosen, *weights)]
         if cells.axes is None:
             return tuple(map(Cells.none, shapes))
-        return Cells.of(shapes[0], (*cells.axes[:-1], None)), *map(Cells.all, shapes[1:])
+        rows, experts = [0], None
+        for places, count in zip(cells.axes[:-1], shapes[0][:-1], strict=True):
+            rows = [row * count + place for row in rows for place in (range(count) if places is None else places)]
+        if hasattr(chosen, "tolist"):
+            experts = sorted({expert for row in rows for expert in chosen[row].tolist()})
+        routes = (Cells.of(shape, (rows, None)) for shape in shapes[1:3])
+        parts = (Cells.of(shape, (experts, *(None,) * (len(shape) - 1))) for shape in shapes[3:])
+        return Cells.of(shapes[0], (*cells.axes[:-1], None)), *routes, *parts
 
     def terms(self, size, cell, x, gates, chosen, *weights):
-        """Each gate with what its expert makes of the token, and the token; weights are too many to be listed."""
-        row = 0
-        for place, count in zip(cell[:-1], x.shape[:-1], strict=True):
-            row = row * count + place
+        """Each gate has what its expert makes of the token as its factor."""
         found = []
-        for place, expert in enumerate(chosen[row].tolist()):
-            given = {TOKEN: x[cell[:-1]][None]} | {f"expert {n}": one[expert] for n, one in enumerate(weights)}
-            factor = plain(execute(self.body, lambda tensor, given=given: given[tensor.key], size)[0, cell[-1]].item())
-            gate = plain(gates[row, place].item())
-            found.append(Term(1, (row, place), gate, factor * gate, factor))
-            found.append(Term(2, (row, place), expert, counted=False))
-        token = enumerate(x[cell[:-1]].tolist())
-        return [*found, *(Term(0, (*cell[:-1], n), plain(value), counted=False) for n, value in token)]
+        for term in super().terms(size, cell, x, gates, chosen, *weights):
+            if term.operand == 1:
+                expert = chosen[term.index].item()
+                given = {TOKEN: x[cell[:-1]][None]} | {f"expert {n}": one[expert] for n, one in enumerate(weights)}
+                made = execute(self.body, lambda tensor, given=given: given[tensor.key], size)
+                factor = plain(made[0, cell[-1]].item())
+                found.append(term._replace(share=factor * term.value, factor=factor))
+            else:
+                found.append(term._replace(counted=False))
+        return found
 
 
 def part(weight: Tensor, number: int) -> Tensor:

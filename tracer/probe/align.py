@@ -6,6 +6,9 @@ from difflib import SequenceMatcher
 
 from tracer.recorder.ops import VIEWS
 
+LONGEST = 2000
+"""Ops in one turn of a loop at most."""
+
 COPIES = frozenset(("clone", "contiguous"))
 
 
@@ -28,11 +31,40 @@ def align(run, probe) -> list[int | None]:
     for a, b, length in blocks:
         for offset in range(length):
             result[left[a + offset]] = right[b + offset]
+    _turns(keys[0], left, result)
     for i, op in enumerate(run):  # a copy belongs to the reshape after it
         if op.name in COPIES and i + 1 < len(run) and result[i + 1]:
             before = result[i + 1] - 1
             result[i] = before if _key(probe[before]) == _key(op) else None
     return [j if j is not None and _fits(run[i], probe[j]) else None for i, j in enumerate(result)]
+
+
+def _turns(keys: list[tuple], left: list[int], result: list[int | None]) -> None:
+    """Fills in the turns of a loop that the probe has fewer of: such an op is that of the turn before it, or behind."""
+    missing = [place for place, i in enumerate(left) if result[i] is None]
+    for places, step in ((missing, -1), (missing[::-1], 1)):
+        start = 0
+        while start < len(places):
+            stop = start + 1
+            while stop < len(places) and places[stop] - places[stop - 1] == -step:
+                stop += 1
+            stretch = places[start:stop]
+            period = _period(keys, stretch, step, lambda place: result[left[place]] is not None)
+            for place in stretch if period else ():
+                result[left[place]] = result[left[place + step * period]]
+            start = stop
+
+
+def _period(keys: list[tuple], stretch: list[int], step: int, known) -> int | None:
+    """How many ops one turn has, of which a stretch holds further ones; the turn beside it is known."""
+    first = stretch[0]
+    for period in range(1, min(len(stretch), LONGEST) + 1):
+        beside = range(first + step, first + step * (period + 1), step)
+        if not 0 <= beside[-1] < len(keys) or not all(map(known, beside)):
+            return None
+        if all(keys[place] == keys[place + step * period] for place in stretch):
+            return period
+    return None
 
 
 def _key(op) -> tuple:
