@@ -16,8 +16,8 @@ TESTS_READY := $(VENV)/.tests-ready
 .PHONY: run test sweep load fuzz faults mutate lint audit replicas ready browser clean
 
 run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
-	@echo "Tensor tracer: http://$(HOST):$(PORT) (TRACER_FOLDERS=1 lets its visitors open checkpoints in folders here.)"
-	@exec $(BIN)/streamlit run app.py --server.address "$(HOST)" --server.port "$(PORT)"
+	@echo "(TRACER_FOLDERS=1 lets its visitors open checkpoints in folders here.)"
+	@exec $(BIN)/python -m tracer app --address "$(HOST)" --port "$(PORT)"
 
 test: ready  ## run every test
 	@$(BIN)/python -m pytest -n 2 --dist loadfile

@@ -268,3 +268,10 @@ def test_suffixes_give_formats_and_clash_nowhere():
     assert views.format_of("a.pdf") is None
     suffixes = sorted(suffix for name in views.FORMATS for suffix in views._format(name).SUFFIXES)
     assert all(one != other for one, other in pairwise(suffixes))
+
+
+def test_a_trace_says_itself_in_one_line():
+    said = repr(sample())
+    assert said.startswith("<Trace of") and ": 2 ops, 2 steps; B=1, " in said
+    assert "\n" not in said and len(said) < 200
+    assert "\n" not in repr(replace(sample(), model="a\nb"))

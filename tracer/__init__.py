@@ -9,6 +9,7 @@
 
 from importlib import import_module
 
+__version__ = "0.1.0"
 _HOME = {"load": "tracer.models", "trace": "tracer.tracing", "open": "tracer.storage", "Trace": "tracer.record"}
 __all__ = [*_HOME, "inputs"]
 

@@ -263,7 +263,7 @@ class Segment:
     places: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trace:
     """One forward pass: ops, steps, proofs, attention. Made by `tracer.trace` or `Model.trace`.
 
@@ -279,8 +279,8 @@ class Trace:
     steps: tuple[Step, ...] = ()
     symbols: tuple[Symbol, ...] = ()
     attentions: tuple[AttentionRecord, ...] = ()
-    values: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False)
-    output: object = field(default=None, repr=False)
+    values: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    output: object = None
     picture: Picture | None = None
     words: tuple[str, ...] = ()
     segments: tuple[Segment, ...] = ()
@@ -293,7 +293,7 @@ class Trace:
     notes: tuple[str, ...] = ()
     decompositions: tuple[Decomposition, ...] = ()
     opened_error: float | None = None
-    later: Later | None = field(default=None, repr=False, compare=False)
+    later: Later | None = field(default=None, compare=False)
 
     @cached_property
     def coverage(self) -> float:
@@ -385,6 +385,10 @@ class Trace:
         from tracer.storage import save
 
         save(self, path)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{symbol.name}={symbol.value}" for symbol in self.symbols[:12])
+        return f"<Trace of {quoted(self.model)}: {len(self.ops)} ops, {len(self.steps)} steps; {sizes}>"
 
     def _repr_html_(self) -> str:
         from tracer.figures.views import html

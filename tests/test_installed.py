@@ -1,0 +1,77 @@
+"""The app out of an installed package: a wheel holds its pages, and no package of theirs lies beside the library."""
+
+import asyncio
+import subprocess
+import sys
+import sysconfig
+import urllib.request
+import venv
+from pathlib import Path
+
+import pytest
+from load.visitor import Answer, Visitor
+from serving import ROOT, App
+
+import tracer
+from pages.shared.server import HERE
+from tracer import cli
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Path:
+    """The folder of the programs of a fresh environment, with the wheel of this tree and the packages that are here."""
+    folder = tmp_path_factory.mktemp("installed")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    alone = ["--no-deps", "--no-index"]
+    # what lies in the folder build/ would be packed too: of a file that is gone since, for instance
+    copied = "app.py pages tracer .streamlit pyproject.toml setup.py README.md LICENSE".split()
+    (tree := folder / "tree").mkdir()
+    for name in copied:
+        (tree / name).symlink_to(ROOT / name)
+    subprocess.run([*pip, "wheel", *alone, "--no-build-isolation", "-w", folder, tree], check=True, timeout=300)
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "env", symlinks=True)
+    (place,) = (folder / "env").glob("lib/*/site-packages")
+    (place / "here.pth").write_text(sysconfig.get_path("purelib"))
+    python = folder / "env" / "bin" / "python"
+    subprocess.run([*pip, "--python", python, "install", *alone, wheel], check=True, timeout=300)
+    assert {path.name for path in place.iterdir()} >= {"tracer"} and not (place / "pages").exists()
+    return python.parent
+
+
+@pytest.mark.sweep
+def test_the_app_starts_from_the_package(installed, tmp_path):
+    server = App(tmp_path / "log", root=tmp_path, HOME=str(tmp_path))
+    server.command = [installed / "tracer", "app", "--port", str(server.port)]
+    with server:
+        with urllib.request.urlopen(f"{server.address}/attention", timeout=60) as answer:
+            assert HERE in answer.read().decode()
+        visitor = Visitor(server.address)
+
+        async def visit() -> Answer:
+            answer = await visitor.open("attention?model=nanogpt")
+            await visitor.close()
+            return answer
+
+        assert asyncio.run(visit()).problems == []
+        assert visitor.all("heading")[0].body == "What does a token attend to?"
+    assert f"Tensor tracer: {server.address}" in server.log() and "Traceback" not in server.log()
+
+
+@pytest.mark.sweep
+def test_the_package_says_its_version(installed):
+    said = subprocess.run(
+        [installed / "python", "-c", "import tracer; print(tracer.__version__, tracer.__file__)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=installed,
+    )
+    version, file = said.stdout.split()
+    assert version == tracer.__version__ and Path(file).is_relative_to(installed.parent)
+
+
+@pytest.mark.parametrize("given", ["0", "65536", "08501", "x", "²"])
+def test_a_port_that_is_none_is_refused(given, capsys):
+    assert cli.main(["app", "--port", given]) == 2
+    assert f"'{given}' is not a port, expected a number from 1 to 65535" in capsys.readouterr().err

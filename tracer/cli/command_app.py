@@ -1,0 +1,45 @@
+"""Starts the app in a browser, from a checkout or an installed package.
+
+Options of Streamlit's own may follow `--`, such as `-- --server.headless=false`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from tracer.quoting import quoted
+
+HERE = Path(__file__).resolve().parents[1]
+PLACES = (HERE / "website" / "app.py", HERE.parent / "app.py")
+"""Where the app is: in an installed package, and in a checkout."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """--address, --port, and what Streamlit is told."""
+    parser.add_argument("--address", default="127.0.0.1", help="the address it listens on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=port, default=8501, help="its port (default: 8501)")
+    parser.add_argument("streamlit", nargs="*", metavar="-- OPTION", help="options of Streamlit's own")
+
+
+def port(text: str) -> int:
+    """A port's number. ArgumentTypeError quotes another text."""
+    if not (re.fullmatch("[1-9][0-9]{0,4}", text) and int(text) < 1 << 16):
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a port, expected a number from 1 to 65535")
+    return int(text)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Becomes the server: this process is then Streamlit's."""
+    if find_spec("streamlit") is None:
+        raise ValueError("the app needs streamlit, which is not installed: pip install 'tensor-tracer[app]'")
+    found = [place for place in PLACES if place.exists()]
+    if not found:
+        raise ValueError(f"there is no app at {quoted(str(PLACES[0]))}, expected one in the package or beside it")
+    print(f"Tensor tracer: http://{options.address}:{options.port}", flush=True)
+    server = ["--server.address", options.address, "--server.port", str(options.port), *options.streamlit]
+    os.execv(sys.executable, [sys.executable, "-m", "streamlit", "run", str(found[0]), *server])
