@@ -6,6 +6,7 @@ import streamlit as st
 
 from pages.shared import address, answers, components, frame, session, texts
 from pages.shared.pictures import of
+from pages.shared.visitor import model_name
 from tracer.figures import photos
 from tracer.figures.labels import amount, scientific
 from tracer.record import Trace
@@ -20,7 +21,7 @@ NOTES = 20
 frame.enter()
 components.style(Path(__file__).with_suffix(".css"))
 saved = session.given().trace
-st.title(texts.plain(f"A run of {saved.model}") if saved else texts.title(session.model_name()))
+st.title(texts.plain(f"A run of {saved.model}") if saved else texts.title(model_name()))
 
 
 def draw(view: session.View):

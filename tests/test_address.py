@@ -23,7 +23,7 @@ def test_an_address_opens_on_its_model_and_its_input(address, sample, said):
     for name, value in address.items():
         at.query_params[name] = value
     at.run()
-    given = at.session_state["given"]
+    given = at.session_state["visitor"].given
     assert not at.exception and not at.error
     assert given.name == sample and said in (given.text or given.name)
     found = {name: value if isinstance(value, str) else value[0] for name, value in at.query_params.items()}

@@ -82,14 +82,14 @@ def test_a_photo_replaces_the_sample_and_holds_on_all_pages():
         at.switch_page(page).run()
         assert "Your photo: mine.jpg" in text(at)
         assert not at.exception
-    assert at.session_state["given"].photo.size == (60, 40)
+    assert at.session_state["visitor"].given.photo.size == (60, 40)
 
 
 def test_one_click_leads_back_to_the_sample():
     at = upload(opened(), picture(), "mine.jpg")
     next(button for button in at.button if button.label == "Back to the sample").click().run()
     assert "mine.jpg" not in text(at)
-    assert at.session_state["given"].kind == "sample"
+    assert at.session_state["visitor"].given.kind == "sample"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_text_that_can_not_be_read_is_refused_and_the_last_one_stays(page):
     at.text_area[0].set_value("To be").run()
     at.text_area[0].set_value("^^").run()
     assert not at.exception and at.title and "'^^' holds '^'" in at.error[0].value
-    assert at.session_state["given"].text == "To be" and at.text_area[0].value == "^^"
+    assert at.session_state["visitor"].given.text == "To be" and at.text_area[0].value == "^^"
     at.switch_page(PAGES[PAGES.index(page) - 1]).run()
     assert at.title and not at.error and at.text_area[0].value == "To be"
 
@@ -138,12 +138,12 @@ def test_an_unreadable_text_in_the_address_leaves_the_sample():
     at.query_params["model"], at.query_params["text"] = "nanogpt", "^^"
     at.run()
     assert not at.exception and at.title and "'^^' holds '^'" in at.error[0].value
-    assert at.session_state["given"].kind == "sample" and at.text_area[0].value == "^^"
+    assert at.session_state["visitor"].given.kind == "sample" and at.text_area[0].value == "^^"
 
 
 def test_the_answer_says_how_many_classes_its_bars_leave_out():
     at = opened()
-    five = sum(sorted(at.session_state["held"][2]().result["probabilities"])[-5:])
+    five = sum(sorted(at.session_state["visitor"].run().result["probabilities"])[-5:])
     assert f"Softmax of the logits; the 5 likeliest of 10 classes, together {100 * five:.1f} %." in text(at)
     at.selectbox[0].set_value("nanogpt").run()
     assert "the 5 likeliest of 65 characters, together" in text(at)
@@ -153,7 +153,7 @@ def test_the_answer_says_how_many_classes_its_bars_leave_out():
 
 def test_a_saved_run_opens_on_all_pages(tmp_path):
     at = upload(opened(), picture(size=(40, 60)), "mine.jpg")
-    at.session_state["held"][2]().save(path := tmp_path / "run.safetensors")
+    at.session_state["visitor"].run().save(path := tmp_path / "run.safetensors")
     other = upload(opened(), path.read_bytes(), "run.safetensors")
     for page in PAGES:
         other.switch_page(page).run()
@@ -182,7 +182,7 @@ def test_any_run_opens_on_all_pages(tmp_path, changes):
 
 
 def session_photo(at: AppTest) -> Image.Image:
-    return session.traced_view(at.session_state["given"].trace).photo
+    return session.traced_view(at.session_state["visitor"].given.trace).photo
 
 
 def test_a_link_leads_to_a_step():
@@ -191,7 +191,7 @@ def test_a_link_leads_to_a_step():
     at.query_params["step"] = "block2.attention.scores"
     at.run()
     assert not at.exception
-    assert at.session_state["step"] == "block2.attention.scores"
+    assert at.session_state["visitor"].step == "block2.attention.scores"
     assert at.main.selectbox[0].value == "Block 2"
     at.query_params["step"] = "no such step"
     at.run()
@@ -200,7 +200,7 @@ def test_a_link_leads_to_a_step():
 
 def test_next_and_previous_walk_all_steps():
     at = opened("pages/trace.py")
-    trace = at.session_state["held"][2]()
+    trace = at.session_state["visitor"].run()
     click = lambda label: next(button for button in at.main.button if button.label == label).click().run()  # noqa: E731
     seen = [at.session_state["listed"]]
     for _ in trace.steps[1:8]:
@@ -246,7 +246,7 @@ def test_a_photo_stays_with_its_visitor():
     upload(opened(), picture(), "mine.jpg")
     other = opened()
     assert "mine.jpg" not in text(other)
-    assert other.session_state["given"].kind == "sample"
+    assert other.session_state["visitor"].given.kind == "sample"
 
 
 def test_the_server_forgets_what_was_uploaded(monkeypatch):

@@ -24,7 +24,7 @@ def test_the_claims_of_the_texts_are_measured_live_for_the_vit():
     lookup, symmetry, order = first = said_of_claims(at)
     assert HEADING in [element.value for element in at.subheader]
     assert "“Vision Transformer - Basics”" in lookup and "note 00" not in "".join(first)
-    largest = at.session_state["held"][2]().attention(0).amax(-1).mean()
+    largest = at.session_state["visitor"].run().attention(0).amax(-1).mean()
     assert f"gets {100 * float(largest):.1f} % of the weight" in lookup and "if all 65 keys got the same" in lookup
     assert lookup.endswith("*Holds here*: **yes**.")
     assert symmetry.endswith("*Holds here*: for the scores, **yes**; for the attention weights, **no**.")
@@ -62,7 +62,7 @@ def drawn(at: AppTest) -> dict:
 
 def test_each_tower_has_its_own_attention_over_the_photo_or_its_tokens():
     at = chosen("mae", "pages/attention.py")
-    visible = list(at.session_state["held"][2]().result["visible"])
+    visible = list(at.session_state["visitor"].run().result["visible"])
     assert at.segmented_control[0].options == ["encoder", "decoder"]
     shown = drawn(at)
     assert (shown["part"], shown["queries"], shown["photo"]) == ("encoder", len(visible), [64, 64])

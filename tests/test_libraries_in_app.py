@@ -148,7 +148,7 @@ def test_bert_opens_on_every_page_and_its_weights_are_named():
         assert not at.exception and not at.error, page
         assert "Weights: seeded random weights" in text(at), page
     at.switch_page("pages/overview.py").run()
-    run = at.session_state["held"][2]()
+    run = at.session_state["visitor"].run()
     assert all(step.error is not None or step.recomputed for step in run.steps)
     assert "has no head and so no answer of its own" in text(at)
     press(at.switch_page("pages/operations.py").run(), "Run both paths")

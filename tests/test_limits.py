@@ -8,8 +8,9 @@ from test_app import opened, picture, text, upload
 from test_libraries_in_app import typed
 
 import tracer
-from pages.shared import crowd, runs, session
+from pages.shared import crowd, runs
 from pages.shared.line import Line
+from pages.shared.visitor import FIRST_MODEL
 from tracer import models, sources
 from tracer.common.limits import BOUNDS, limits
 
@@ -68,7 +69,7 @@ def test_a_text_that_is_too_long_leaves_what_was_there(monkeypatch):
     monkeypatch.setenv("TRACER_TEXT", "20")
     at.sidebar.text_area[0].set_value("To be, or not to be, that").run()
     assert at.error[0].value.startswith("Your text has 25 characters; this server takes 20 at most")
-    assert at.session_state["given"].kind == "sample"
+    assert at.session_state["visitor"].given.kind == "sample"
 
 
 def test_a_text_of_too_many_tokens_is_refused(monkeypatch):
@@ -143,4 +144,4 @@ def test_a_run_is_counted_while_it_goes_on(monkeypatch):
 
 def test_the_default_sample_still_opens(monkeypatch):
     monkeypatch.setenv("TRACER_HOSTED", "1")
-    assert "10 classes" in text(opened()) and session.FIRST_MODEL in limits().models
+    assert "10 classes" in text(opened()) and FIRST_MODEL in limits().models

@@ -54,7 +54,7 @@ def test_both_proofs_agree_on_each_tower(model, tower, kind):
 def test_a_patch_that_the_encoder_never_saw_moves_nothing():
     at = chosen("mae", "pages/mask.py")
     at.segmented_control[0].set_value("decoder").run()
-    seen = set(at.session_state["held"][2]().result["visible"])
+    seen = set(at.session_state["visitor"].run().result["visible"])
     at.main.select_slider[1].set_value(next(patch for patch in range(64) if patch not in seen)).run()
     assert not at.exception and verdicts(at) == ["So nothing may move, and nothing did."]
     assert "that moved: none" in text(at)
@@ -67,7 +67,7 @@ def test_no_verdict_speaks_of_a_mask_where_no_pair_is_closed():
 
 def test_why_tokens_stood_still_is_measured_in_the_run(monkeypatch):
     at = chosen("transformer", "pages/mask.py")
-    trace, token = at.session_state["held"][2](), at.main.select_slider[1].value
+    trace, token = at.session_state["visitor"].run(), at.main.select_slider[1].value
     model, (said,) = models.load("transformer"), verdicts(at)
     still = sorted(set(range(16)) - set(masks.influence(model, model.inputs(), token).leaving))
     weights = trace.attention(0)[0]  # of the one block: before it, only the token itself has moved
@@ -118,9 +118,9 @@ def test_masks_are_compared_on_the_tokens_that_both_have():
 def test_the_notice_claims_no_other_answer():
     at = chosen("transformer", "pages/mask.py")
     at.text_area[0].set_value("a" * 16).run()
-    before = at.session_state["held"][2]().result["tokens"]
+    before = at.session_state["visitor"].run().result["tokens"]
     at.segmented_control[0].set_value("causal").run()
-    assert at.session_state["held"][2]().result["tokens"] == before
+    assert at.session_state["visitor"].run().result["tokens"] == before
     assert at.warning[0].value == (
         "The mask is **causal**, but the weights were trained **bidirectional**: the answer may be a different one."
     )
@@ -129,7 +129,7 @@ def test_the_notice_claims_no_other_answer():
 
 def test_what_rows_of_weights_keep_to_is_measured(monkeypatch):
     at = chosen("nanogpt", "pages/mask.py")
-    off = masks.rows(at.session_state["held"][2]()).off
+    off = masks.rows(at.session_state["visitor"].run()).off
     assert 0 < off < 1e-6 and f"the sum of a row differs from 1 by at most {scientific(off)}, and" in text(at)
     monkeypatch.setattr(masks, "rows", lambda *a, **k: masks.Rows(0.25, 0.5))
     said = text(chosen("nanogpt", "pages/mask.py"))

@@ -11,6 +11,7 @@ from test_app import PAGES, SECONDS, picture, text, upload
 
 import app
 from pages.shared import session, texts
+from pages.shared.visitor import FIRST_MODEL, Visitor
 from tracer import models
 from tracer.figures import colours
 
@@ -29,7 +30,7 @@ def chosen(model: str, page: str = "pages/overview.py") -> AppTest:
 
 def test_models_stand_in_the_order_in_which_they_are_taught():
     assert models.names() == tuple(models.COURSE), "a model that is missing in COURSE, or one in it that is gone"
-    assert models.names()[0] == session.FIRST_MODEL
+    assert models.names()[0] == FIRST_MODEL
     assert chosen("nanogpt").sidebar.selectbox[0].options[: len(models.COURSE)] == list(models.COURSE)
     assert [model["name"] for model in models.describe()][: len(models.COURSE)] == list(models.COURSE)
 
@@ -114,12 +115,12 @@ TEXTS = {"nanogpt": "To be, or not", "transformer": "abc", "vit-text": "a large 
 @pytest.mark.parametrize("first", ["vit", "nanogpt", "vit-text"])
 def test_any_model_can_follow_any_other_and_what_was_given_comes_back(first, kind):
     at = KINDS[kind](chosen(first))
-    given = at.session_state["given"]
+    given = at.session_state["visitor"].given
     for other in (*models.names(), first):
         at.selectbox[0].set_value(other).run()
         assert not at.exception, other
         assert not at.error or (kind == "photo" and "takes no photo" in at.error[0].value), other
-    back = at.session_state["given"]
+    back = at.session_state["visitor"].given
     assert (back.kind, back.name, back.text) == (given.kind, given.name, given.text)
     assert not at.text_area or at.text_area[0].value == (given.text or "")
 
@@ -178,12 +179,12 @@ def test_one_sentence_alone_is_said_to_win_always():
     assert said not in text(at)
     at.text_area[0].set_value("a green star").run()
     assert not at.exception and said in text(at)
-    assert at.session_state["held"][2]().result["probabilities"] == [1]
+    assert at.session_state["visitor"].run().result["probabilities"] == [1]
 
 
 def test_a_saved_caption_has_its_next_word_and_nothing_to_write(tmp_path):
     at = chosen("vit-text")
-    run = at.session_state["held"][2]()
+    run = at.session_state["visitor"].run()
     run.save(path := tmp_path / "run.safetensors")
     upload(at, path.read_bytes(), "run.safetensors")
     assert [tab.label for tab in at.tabs] == ["The whole way", "The next word"]
@@ -193,7 +194,7 @@ def test_a_saved_caption_has_its_next_word_and_nothing_to_write(tmp_path):
 @pytest.mark.parametrize("result", [{"kind": "caption"}, {"kind": "caption", "caption": "a"}, {"kind": ["caption"]}])
 def test_a_saved_caption_that_is_none_is_named(tmp_path, result):
     at = chosen("vit-text")
-    replace(at.session_state["held"][2](), result=result).save(path := tmp_path / "run.safetensors")
+    replace(at.session_state["visitor"].run(), result=result).save(path := tmp_path / "run.safetensors")
     upload(at, path.read_bytes(), "run.safetensors")
     assert ("can’t be read" in text(at)) == (result["kind"] == "caption")
     assert "Each box is a step" in text(at)
@@ -217,7 +218,7 @@ def test_the_label_map_lies_over_the_photo_and_can_be_seen_through():
 
 def test_the_overview_shows_which_patches_the_encoder_saw():
     at = chosen("mae")
-    visible = at.session_state["held"][2]().result["visible"]
+    visible = at.session_state["visitor"].run().result["visible"]
     assert f"the encoder saw {len(visible)} of 64 patches" in text(at)
     titles = [element.value for element in at.main.markdown if element.value.startswith("**")]
     error = "**The prediction error, patch by patch**"
@@ -233,7 +234,7 @@ def test_the_overview_shows_which_patches_the_encoder_saw():
 def test_a_prediction_error_is_shown_on_the_scale_that_is_said(sample):
     at = chosen("mae")
     at.pills[0].set_value(sample).run()
-    result = at.session_state["held"][2]().result
+    result = at.session_state["visitor"].run().result
     most = max(map(max, result["anomaly"]))
     seen, drawn, error = (json.loads(chart.proto.spec)["data"][0] for chart in at.main.get("plotly_chart"))
     assert not at.exception and (error["zmin"], error["zmax"]) == (0, most)
@@ -294,7 +295,7 @@ def test_a_bad_model_in_the_address_is_a_sentence():
 
 def test_the_box_follows_a_saved_run_and_comes_back(tmp_path):
     at = chosen("transformer")
-    at.session_state["held"][2]().save(path := tmp_path / "run.safetensors")
+    at.session_state["visitor"].run().save(path := tmp_path / "run.safetensors")
     other = upload(chosen("segmenter"), path.read_bytes(), "run.safetensors")
     assert other.sidebar.selectbox[0].value == "transformer" and other.sidebar.selectbox[0].disabled
     next(button for button in other.button if button.label == "Back to the sample").click().run()
@@ -323,7 +324,7 @@ def test_another_mask_than_the_trained_one_is_said_on_every_page():
 def test_a_model_of_one_channel_is_shown_a_grey_picture():
     at = upload(chosen("mae"), picture(), "mine.jpg")
     assert "1 for grey" in text(at)
-    seen = session.traced_view(at.session_state["held"][2]())
+    seen = session.traced_view(at.session_state["visitor"].run())
     assert np.asarray(seen.photo).std(axis=-1).max() > 0 and np.asarray(seen.image).std(axis=-1).max() == 0
 
 
@@ -339,8 +340,8 @@ def test_a_card_says_how_good_the_model_is_in_figures_of_its_own(model):
 
 
 def test_with_another_mask_the_measured_figure_is_not_claimed(monkeypatch):
-    state = {"model": "nanogpt", "options": {"nanogpt": (("mask", "bidirectional"),)}}
+    state = {"model": "nanogpt", "visitor": (now := Visitor(options={"nanogpt": (("mask", "bidirectional"),)}))}
     monkeypatch.setattr(session.st, "session_state", state)
     assert "loss" not in texts.card(session.card())
-    state["options"] = {}
+    now.options.clear()
     assert "1.443" in texts.card(session.card())

@@ -128,7 +128,7 @@ def press(at, label: str):
 def test_an_operation_leads_to_its_makers_its_step_and_its_primitives():
     at = opened("pages/operations.py")
     first = at.main.selectbox[0].value
-    trace = at.session_state["held"][2]()
+    trace = at.session_state["visitor"].run()
     assert trace.ops[first].flops
     made = trace.ops[first].inputs[1].maker
     press(at, f"{made}: ")
@@ -138,7 +138,7 @@ def test_an_operation_leads_to_its_makers_its_step_and_its_primitives():
     press(at, "Open it into its primitives")
     assert any("run on the arguments of this operation, gives" in box.value for box in at.success)
     press(at, "Open this step")
-    assert at.title[0].value == "Step by step" and at.session_state["step"] == trace.ops[first].step
+    assert at.title[0].value == "Step by step" and at.session_state["visitor"].step == trace.ops[first].step
 
 
 def test_all_three_zoom_levels_open_and_counts_follow():
@@ -147,7 +147,7 @@ def test_all_three_zoom_levels_open_and_counts_follow():
     assert "What kinds of primitives" in text(zoom(at, "primitives"))
     zoom(at, "steps")
     press(at, "See its operations")
-    trace = at.session_state["held"][2]()
+    trace = at.session_state["visitor"].run()
     assert at.main.selectbox[0].value == trace.steps[0].ops[0]
 
 

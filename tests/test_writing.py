@@ -20,18 +20,18 @@ def steps(at):
 
 def test_a_chosen_character_shows_the_run_that_it_was_read_from_on_all_pages():
     at = write(chosen("nanogpt"), 8)
-    tokens = at.session_state["writing"]["tokens"]
+    tokens = at.session_state["visitor"].writing.tokens
     model = tracer.load("nanogpt")
     start = "".join(model.inputs().words)
     assert tokens == [token for token, _ in generate(model, start, 8, prove=False)]
     assert "".join(tokens).strip() in [element.value.strip() for element in at.code]
     steps(at).set_value(5).run()
     assert not at.exception and "character 6 of 8" in text(at)
-    ran = at.session_state["held"][2]()
+    ran = at.session_state["visitor"].run()
     assert "".join(ran.words) == start + "".join(tokens[:5]) and ran.result["tokens"][0] == tokens[5]
     assert at.sidebar.text_area[0].value == start + "".join(tokens[:5])
     at.switch_page("pages/trace.py").run()
-    assert at.session_state["held"][2]() is ran and ran.steps[3].error is not None
+    assert at.session_state["visitor"].run() is ran and ran.steps[3].error is not None
     at.switch_page("pages/overview.py").run()
     assert steps(at).value == 5
     next(button for button in at.button if button.label == "Back to the sample").click().run()
@@ -44,7 +44,7 @@ def test_drawn_text_follows_the_seed_and_the_temperature():
     found = []
     for seed in (3, 3, 4):
         at.main.number_input[0].set_value(seed).run()
-        found.append(write(at, 12).session_state["writing"]["tokens"])
+        found.append(write(at, 12).session_state["visitor"].writing.tokens)
     assert found[0] == found[1] != found[2]
 
 
@@ -53,13 +53,13 @@ def test_a_caption_is_written_word_by_word_up_to_its_end():
     words = next(slider for slider in at.main.slider if slider.label == "Words")
     assert words.max == 17 and "Write the caption again" in [button.label for button in at.main.button]
     at = write(at, 17)
-    tokens = at.session_state["writing"]["tokens"]
+    tokens = at.session_state["visitor"].writing.tokens
     assert tokens[:4] == ["a", "large", "red", "circle"] and tokens[-1] == "<end>" and len(tokens) == 11
     assert "of 11" not in text(at)  # the run on screen is that of the whole caption
     for place, words in ((0, ("<begin>",)), (3, ("<begin>", "a", "large", "red"))):
         steps(at).set_value(place).run()
         assert not at.exception and f"word {place + 1} of 11" in text(at)
-        ran = at.session_state["held"][2]()
+        ran = at.session_state["visitor"].run()
         assert ran.words == words and ran.result["tokens"][0] == tokens[place]
     words = next(slider for slider in at.main.slider if slider.label == "Words")
     assert words.max == 14 and "Write the next 14 words" in [button.label for button in at.main.button]

@@ -9,6 +9,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.shared import session
+from pages.shared.visitor import FIRST_MODEL, Key, model_name, new, visitor
 from tracer import models
 from tracer.record import Trace
 
@@ -21,21 +22,22 @@ PLACES = {"trace": "step", "operations": "op"}
 def read(page: str) -> None:
     """Takes the model that the address names, at the start of a session and when the visitor goes back or forward in
     the browser's history to the page `page`. Before the model is settled."""
-    state, asked = st.session_state, st.query_params.to_dict()
+    now, asked = visitor(), st.query_params.to_dict()
     if get_script_run_ctx().is_history_navigation and PLACES.get(page) not in asked:
-        state.pop(PLACES.get(page), None)
-    if "model" not in state:
-        state["model"] = session.FIRST_MODEL
+        now.leave(PLACES.get(page))
+    if new():
+        st.session_state[Key.MODEL] = FIRST_MODEL
         session.given()  # what is on screen if the model in the address is refused
     elif not _went_back(asked):
         return
-    state.update(model=asked.get("model", session.FIRST_MODEL), address=_input(asked), asked=None)
+    st.session_state[Key.MODEL], now.wanted = asked.get("model", FIRST_MODEL), _input(asked)
+    now.ask(None)
 
 
 def _went_back(asked: dict[str, str]) -> bool:
     """Whether the visitor went back or forward to an address of another model or input."""
-    written = st.session_state.get("written", asked)
-    other = asked.get("model", session.FIRST_MODEL) != written.get("model", session.FIRST_MODEL)
+    written = asked if (said := visitor().written) is None else said
+    other = asked.get("model", FIRST_MODEL) != written.get("model", FIRST_MODEL)
     return get_script_run_ctx().is_history_navigation and (other or _input(asked) != _input(written))
 
 
@@ -46,33 +48,34 @@ def _input(asked: dict[str, str]) -> dict[str, str]:
 def follow() -> None:
     """Once the model that the address names is there: takes the sample or the text beside it. Of the files that a
     visitor gave only the last photo is held; that another one is gone is said."""
-    state = st.session_state
-    if state.get("asked") is not None or (wanted := state.pop("address", None)) is None:
+    now = visitor()
+    if now.asked is not None or (wanted := now.wanted) is None:
         return
-    known, own = session.sample_names(), state.get("own")
+    now.wanted = None
+    known, own = session.sample_names(), now.own
     if own and wanted.get("file") == own.name:
         session.take_photo(own)
-    elif wanted.get("sample") in known or "written" in state:
+    elif wanted.get("sample") in known or now.written is not None:
         session.take_sample(wanted["sample"] if wanted.get("sample") in known else known[0])
-    if "text" in models.takes(session.model_name()) and wanted.get("text"):
+    if "text" in models.takes(model_name()) and wanted.get("text"):
         session.take_text(wanted["text"][:LONGEST], session.text_key())
-        state[session.text_key()] = wanted["text"][:LONGEST]
+        st.session_state[session.text_key()] = wanted["text"][:LONGEST]
     if "file" in wanted and session.given().name != wanted["file"]:
-        state["refusal"] = f"{wanted['file'][:100]} is not kept here any more: give it again."
+        now.refusal = f"{wanted['file'][:100]} is not kept here any more: give it again."
 
 
 def write(page: str) -> None:
     """Writes into the address what the page `page` shows."""
-    st.session_state["written"] = named = of(page)
+    visitor().written = named = of(page)
     if st.query_params.to_dict() != named:
         st.query_params.from_dict(named)
 
 
 def of(page: str) -> dict[str, str]:
     """What the address of the page `page` says of the model and the input chosen now, as far as it can."""
-    chosen, asked = session.given(), st.session_state.get("asked")
-    model = asked.name if asked else session.model_name()
-    silent = chosen.kind == "trace" or (model == session.FIRST_MODEL and "model" not in st.query_params)
+    chosen, asked = session.given(), visitor().asked
+    model = asked.name if asked else model_name()
+    silent = chosen.kind == "trace" or (model == FIRST_MODEL and "model" not in st.query_params)
     named = {} if silent else {"model": model}
     if chosen.own or chosen.kind == "trace":
         named["file"] = chosen.name
@@ -81,7 +84,7 @@ def of(page: str) -> dict[str, str]:
     if chosen.text and len(chosen.text) <= LONGEST:
         named["text"] = chosen.text
     if name := PLACES.get(page):
-        there = st.query_params.get("model", session.FIRST_MODEL) == model  # else it is a place in another model
+        there = st.query_params.get("model", FIRST_MODEL) == model  # else it is a place in another model
         if place := (there and st.query_params.get(name)) or _place(name):
             named[name] = place
     return named
@@ -89,21 +92,21 @@ def of(page: str) -> dict[str, str]:
 
 def _place(name: str) -> str | None:
     """The step or the operation that was chosen last, where the run on screen is known to have it."""
-    last = st.session_state.get(name)
+    last = visitor().place(name)
     if name == "step" and ((trace := session.held()) is None or last != last_step(trace)):
         return None
-    return None if last is None else str(last)
+    return last
 
 
 def last_step(trace: Trace) -> str | None:
     """The step that was chosen last, on whatever page; the first one where this run has no such step."""
-    known, last = [step.id for step in trace.steps], st.session_state.get("step")
+    known, last = [step.id for step in trace.steps], visitor().step
     return last if last in known else next(iter(known), None)
 
 
 def open_step(step: str) -> None:
     """Opens the page of steps on one of them; what the address says of the place on this page stays here."""
-    st.session_state["step"] = step
+    visitor().step = step
     st.switch_page("pages/trace.py", query_params=of("trace") | {"step": step})
 
 
@@ -111,4 +114,4 @@ def names_another(name: str, known) -> bool:
     """Whether the address names a step or an operation that is not among those `known`, and that no other model left
     there."""
     asked = st.query_params.get(name)
-    return asked is not None and asked not in known and asked != str(st.session_state.get(name))
+    return asked is not None and asked not in known and asked != visitor().place(name)

@@ -10,6 +10,7 @@ import streamlit as st
 
 from pages.shared import runs, session, texts
 from pages.shared.line import BACKGROUND, VISITOR
+from pages.shared.visitor import Given, Key, model_name, visitor
 from tracer import models
 from tracer.figures import answers, classes
 from tracer.figures.labels import scientific
@@ -38,21 +39,21 @@ def notice() -> None:
 
 
 def _trained() -> str:
-    first = models.spec_of(session.model_name()).options["mask"][0]
-    return (models.card(session.model_name()) or {}).get("options", {}).get("mask", first)
+    first = models.spec_of(model_name()).options["mask"][0]
+    return (models.card(model_name()) or {}).get("options", {}).get("mask", first)
 
 
 def _back(trained: str) -> None:
     session.choose("mask", trained)
-    st.session_state[f"mask-{session.model_name()}"] = trained
+    st.session_state[Key.MASK.format(model_name())] = trained
 
 
 def choice() -> None:
     """Lets the visitor choose among the masks that the model was written for."""
     if not (masks := allowed()):
         return
-    made, name = session.model(), session.model_name()
-    key = f"mask-{name}"
+    made, name = session.model(), model_name()
+    key = Key.MASK.format(name)
     st.segmented_control(
         "Mask", masks, default=made.options["mask"], required=True, key=key, on_change=_take, args=(key, name)
     )
@@ -60,7 +61,7 @@ def choice() -> None:
 
 
 def _take(key: str, name: str) -> None:
-    if name == session.model_name():  # it may come late, from a model that was left meanwhile
+    if name == model_name():  # it may come late, from a model that was left meanwhile
         session.choose("mask", st.session_state[key])
 
 
@@ -110,13 +111,13 @@ class Asked(NamedTuple):
 
     model: str
     options: runs.Options
-    chosen: session.Given
+    chosen: Given
     rank: int = VISITOR
 
     @classmethod
     def now(cls) -> Asked:
         """What is on the visitor's screen."""
-        return cls(session.model_name(), session.options(), session.given())
+        return cls(model_name(), session.options(), session.given())
 
     def of(self, work: Callable, *more, **named):
         """What a function gives of the model and its input."""
@@ -142,19 +143,17 @@ def once(what: str, asked: Asked, more: tuple, make: Callable[[], object], doing
     chosen, key = asked.chosen, (asked.model, asked.options, *more)
     if chosen.kind == "sample":
         return runs.of_sample_too(what, (*key, chosen.name), make, doing, known, asked.rank)
-    kept = st.session_state.get(what)
-    if kept is None or kept[0] is not chosen:
-        kept = st.session_state[what] = (chosen, {})
-    if key not in kept[1]:
-        kept[1][key] = runs.in_turn(make, doing) if known is None else known
-    return kept[1][key]
+    found = visitor().found(what, chosen)
+    if key not in found:
+        found[key] = runs.in_turn(make, doing) if known is None else known
+    return found[key]
 
 
 def ahead(model: str, sample: str, photo) -> None:
     """Runs what the page of masks asks of a sample, before anybody asks."""
     from tracer.attention import masks, parts, segments
 
-    asked = Asked(model, (), session.Given("sample", sample, photo), BACKGROUND)
+    asked = Asked(model, (), Given("sample", sample, photo), BACKGROUND)
     trace, made = runs.of_sample(model, (), sample, BACKGROUND), runs.load(model)
     part = parts(trace)[0]
     cells, now = masks.visible(trace, 0, part=part), made.options.get("mask")

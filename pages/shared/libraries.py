@@ -13,6 +13,7 @@ import streamlit as st
 from pages.shared import runs, session
 from pages.shared.progress import following
 from pages.shared.texts import plain
+from pages.shared.visitor import Key, visitor
 from tracer import models, sources
 from tracer.common.limits import limits
 from tracer.common.quoting import quoted, shortened
@@ -31,22 +32,22 @@ def suggestions() -> list[str]:
 def settle() -> None:
     """Takes the model that the visitor chose. One of a library waits until it is agreed to, and one that can't be had
     is refused in a sentence; what is on screen stays until then. Runs before the box that the model is chosen in."""
-    state = st.session_state
-    now = state.setdefault("shown", session.FIRST_MODEL)
-    wanted = str(state.get("model") or "").strip() or now
-    if wanted == now:
-        if state.get("model") != now:
-            state["model"] = now
+    state, now = st.session_state, visitor()
+    wanted = str(state.get(Key.MODEL) or "").strip() or now.shown
+    if wanted == now.shown:
+        if state.get(Key.MODEL) != wanted:
+            state[Key.MODEL] = wanted
         return
-    state["asked"], problem = None, ""
+    now.ask(None)
+    problem = ""
     try:
         limits().check_model(wanted)
         if not sources.is_foreign(wanted):
             models.takes(wanted)
-        elif wanted in state.get("agreed", ()):
-            _load(wanted, state["agreed"][wanted])
+        elif wanted in now.agreed:
+            _load(wanted, now.agreed[wanted])
         else:
-            state["asked"] = _cost(wanted)
+            now.ask(_cost(wanted))
     except Exception as error:  # whatever a library makes of a name or a checkpoint that it was not written for
         problem = " ".join(str(error).split()) or type(error).__name__
         problem = (
@@ -54,10 +55,10 @@ def settle() -> None:
             if isinstance(error, ValueError)
             else f"{quoted(wanted)} could not be loaded: {shortened(problem, 300)}"
         )
-    if problem or state["asked"]:
-        state.update(model=now, refusal=problem)
+    if problem or now.asked:
+        now.stay(problem)
     else:
-        state.update(model=wanted, shown=wanted, refusal="")
+        now.show(wanted)
 
 
 def _cost(name: str):
@@ -92,15 +93,14 @@ def folders_allowed() -> bool:
 
 def asking() -> None:
     """What loading the model takes, and the visitor's yes or no."""
-    cost = st.session_state.get("asked")
-    if cost is None:
+    if (cost := visitor().asked) is None:
         return
     with st.container(border=True, key="asking"):
         st.markdown(plain(f"**{cost.name}** — {cost.summary}"))
         st.markdown(f"{_count(cost.parameters)} parameters, {amount(cost.memory, 'B')} of memory. {_downloads(cost)}")
         with st.container(horizontal=True):
-            st.button("Load it", type="primary", on_click=_agree, args=(cost.name, cost.download))
-            st.button("Not now", on_click=_decline)
+            st.button("Load it", type="primary", on_click=visitor().agree, args=(cost.name, cost.download))
+            st.button("Not now", on_click=visitor().ask, args=(None,))
 
 
 def _count(number: int) -> str:
@@ -114,16 +114,6 @@ def _downloads(cost) -> str:
     if size == 0:
         return f"Nothing is downloaded: {note}."
     return "How much it downloads could not be asked: about as much as it takes in memory."
-
-
-def _agree(name: str, download) -> None:
-    state = st.session_state
-    state["agreed"] = {**state.get("agreed", {}), name: download}
-    state.update(model=name, asked=None)
-
-
-def _decline() -> None:
-    st.session_state["asked"] = None
 
 
 def said(trace) -> None:

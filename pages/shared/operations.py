@@ -1,6 +1,5 @@
 """The parts of the Operations page: the zoom, the table, one operation, and the pictures of all."""
 
-import weakref
 from collections.abc import Sequence
 from functools import partial
 
@@ -8,6 +7,7 @@ import streamlit as st
 
 from pages.shared import address, components, session, texts, verdicts
 from pages.shared.pictures import chart, of
+from pages.shared.visitor import Key, visitor
 from tracer.common.quoting import quoted, shortened
 from tracer.figures import operations as bars
 from tracer.figures import operations_table
@@ -42,10 +42,10 @@ def totals(trace: Trace) -> None:
 def zoom(trace: Trace) -> str:
     """The zoom level that the visitor chose."""
     known = list(operations_table.LEVELS) if trace.steps else ["ops", "primitives"]
-    later = st.session_state.pop("zoom later", None)
-    if later or st.session_state.get("zoom") not in known:
-        st.session_state["zoom"] = later or "ops"
-    level = st.segmented_control("Zoom", known, key="zoom", required=True, persist_state="session")
+    now = visitor()
+    if now.zoom_later or st.session_state.get(Key.ZOOM) not in known:
+        st.session_state[Key.ZOOM], now.zoom_later = now.zoom_later or "ops", None
+    level = st.segmented_control("Zoom", known, key=Key.ZOOM, required=True, persist_state="session")
     st.caption(MEANING[level])
     if level == "primitives" and not session.primitives():
         st.info("This saved run holds no primitives: it was recorded without them.")
@@ -54,8 +54,7 @@ def zoom(trace: Trace) -> str:
 
 def _asked_for(trace: Trace) -> bool:
     """Whether the visitor asked for the primitives of this run."""
-    asked = st.session_state.get("open")
-    return asked is not None and asked() is trace
+    return visitor().remembered("asked for primitives", trace) is not None
 
 
 def opened(trace: Trace, level: str) -> Sequence[Decomposition]:
@@ -79,7 +78,7 @@ def listing(trace: Trace, level: str) -> None:
         if kind == "op" and id.isdecimal():
             go(int(id))
         elif kind == "step":
-            st.session_state["step"] = id
+            visitor().step = id
         st.rerun()
 
 
@@ -90,14 +89,14 @@ def _first(table: dict) -> tuple[dict, int]:
 
 def go(number: int) -> None:
     """Makes an operation the one that is shown; the address of the page carries its number."""
-    st.session_state["op"] = number
+    visitor().op = number
     st.query_params["op"] = str(number)
 
 
 def _number(trace: Trace) -> int:
     """The operation on screen: the one that the address names, else the last one chosen, else the first product."""
     known = {str(op.index) for op in trace.ops}
-    asked = st.query_params.get("op", str(st.session_state.get("op")))
+    asked = st.query_params.get("op", visitor().place("op"))
     if asked in known:
         return int(asked)
     first = next((op.index for op in trace.ops if op.flops), 0)
@@ -120,7 +119,7 @@ def step(trace: Trace) -> None:
             address.open_step(found.id)
         if st.button("See its operations", icon=":material/zoom_in:", disabled=not found.ops):
             go(found.ops[0])
-            st.session_state["zoom later"] = "ops"
+            visitor().zoom_later = "ops"
             st.rerun()
 
 
@@ -132,13 +131,13 @@ def operation(trace: Trace) -> None:
     number = _number(trace)
     listed = trace.ops[max(0, number - ROWS // 2) :][:ROWS]
     names = {op.index: f"{op.index}: {op.op}" + (f" in {op.module}" if op.module else "") for op in listed}
-    st.session_state["op listed"] = number
+    st.session_state[Key.OP] = number
     st.selectbox(
         "Operation",
         list(names),
-        key="op listed",
+        key=Key.OP,
         format_func=lambda number: names[number],
-        on_change=lambda: go(st.session_state["op listed"]),
+        on_change=lambda: go(st.session_state[Key.OP]),
     )
     op = trace.ops[number]
     st.subheader(texts.plain(f"{op.index}: {op.op}"))
@@ -231,7 +230,7 @@ def _its_step(trace: Trace, op: Op) -> None:
 def _primitives(trace: Trace, op: Op) -> None:
     """The primitives of one operation, in order, and how far what they give is from what ran."""
     st.subheader("Its primitives")
-    found = {one.op: one for one in opened(trace, st.session_state["zoom"])}
+    found = {one.op: one for one in opened(trace, st.session_state[Key.ZOOM])}
     if not found:
         if session.given().kind == "trace":
             st.caption("This saved run holds no primitives: it was recorded without them.")
@@ -240,7 +239,7 @@ def _primitives(trace: Trace, op: Op) -> None:
             icon=":material/zoom_in:",
             help="One more run opens every operation, so that those of the others are there at once.",
         ):
-            st.session_state["open"] = weakref.ref(trace)
+            visitor().remember("asked for primitives", trace, True)
             st.rerun()
         return
     one = found.get(op.index)

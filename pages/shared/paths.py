@@ -1,12 +1,12 @@
 """Fused and standard attention, run on the same input and set side by side."""
 
-import weakref
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import streamlit as st
 
 from pages.shared import runs, session, texts
+from pages.shared.visitor import model_name, visitor
 from tracer.figures.labels import scientific
 from tracer.figures.operations_table import shapes
 from tracer.record import Op, Trace
@@ -36,8 +36,8 @@ def show(trace: Trace) -> None:
     if session.given().kind == "trace":
         st.caption("To run both, the model is needed: a saved run has none.")
         return
-    held = st.session_state.get("paths")
-    if held is None or held[0]() is not trace:
+    found = visitor().remembered("paths", trace)
+    if found is None:
         if not st.button("Run both paths", icon=":material/compare_arrows:"):
             return
         with st.spinner("Running the attention on both paths"):
@@ -46,8 +46,8 @@ def show(trace: Trace) -> None:
             except ValueError as error:
                 st.info(texts.plain(f"The other path can’t be run here: {error}."))
                 return
-        held = st.session_state["paths"] = (weakref.ref(trace), found)
-    _beside(held[1])
+        visitor().remember("paths", trace, found)
+    _beside(found)
 
 
 def _run(trace: Trace, module: str) -> Paths:
@@ -68,7 +68,7 @@ def _settings(trace: Trace, made, module: str) -> Paths:
     names = {"standard": "eager", "fused": "sdpa"}
     found = []
     for value in names.values():
-        other = runs.load(session.model_name(), tuple(sorted({**dict(session.options()), "attention": value}.items())))
+        other = runs.load(model_name(), tuple(sorted({**dict(session.options()), "attention": value}.items())))
         found.append(other.trace(**session.inputs(other, session.given()), prove=False))
 
     def apart(tensors: list) -> list[list[float | None]]:

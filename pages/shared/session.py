@@ -1,48 +1,25 @@
 """The visitor's model, input and trace: chosen once, held on all pages, and reaching no other visitor.
 
-A visitor's photo and its trace live in their own session state; `runs.py` has what visitors share. Nothing here imports
-torch before a trace is asked for.
+What is remembered of a visitor lies in `visitor.py`; `runs.py` has what visitors share. Nothing here imports torch
+before a trace is asked for.
 """
 
-import hashlib
-import weakref
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import streamlit as st
 from PIL import Image
 
 from pages.shared import frame, runs
+from pages.shared.visitor import Given, Key, model_name, visitor
 from tracer import models, sources
 from tracer.common.limits import limits
 from tracer.inputs import images
 from tracer.inputs.samples import samples
 from tracer.record import Decomposition, Trace
 
-FIRST_MODEL = "vit"
 OWN = "its own"
 """The name of the sample of a model that has one of its own, such as a text."""
-
-
-@dataclass(frozen=True)
-class Given:
-    """What the pages show: a sample photo, a photo of the visitor's, or a saved trace."""
-
-    kind: str
-    name: str
-    photo: Image.Image | None = None
-    trace: Trace | None = None
-    text: str | None = None
-    own: bool = False  # whether the photo is the visitor's
-    model: str = ""  # the one that the text was written for: others know other words
-
-    @cached_property
-    def content(self) -> runs.Content:
-        """The photo, by its pixels, and the text: one for all who gave the very same."""
-        photo = self.photo
-        pixels = photo and hashlib.sha256(f"{photo.mode} {photo.size} ".encode() + photo.tobytes()).hexdigest()
-        return runs.content((pixels, self.text))
 
 
 @dataclass(frozen=True)
@@ -58,17 +35,18 @@ class View:
 
 def given() -> Given:
     """What the visitor chose, at first a sample. What the model chosen now can't take is set aside until one can."""
-    chosen, aside = st.session_state.get("given"), st.session_state.get("aside")
+    now = visitor()
+    chosen, aside = now.given, now.aside
     if aside is not None and _suits(aside):
-        _choose(aside)
+        now.choose(aside)
     elif chosen is None or not _suits(chosen):
         photo = chosen and replace(chosen, kind="photo", text=None, model="")
         if photo and photo.own and _suits(photo):
-            _choose(photo)
+            now.choose(photo)
         else:
             take_sample(sample_names()[0])
-        st.session_state["aside"] = chosen if chosen is not None and chosen.kind != "sample" else aside
-    return st.session_state["given"]
+        now.aside = chosen if chosen is not None and chosen.kind != "sample" else aside
+    return now.given
 
 
 def _suits(chosen: Given) -> bool:
@@ -87,13 +65,13 @@ def sample_names() -> list[str]:
 def take_sample(name: str) -> None:
     """Goes (back) to a sample."""
     photo = None if name == OWN else samples(models.samples(model_name()))[name]()
-    _choose(Given("sample", name, photo))
+    visitor().choose(Given("sample", name, photo))
     st.session_state.pop(text_key(), None)
 
 
 def text_key() -> str:
     """Where the box keeps what is typed for the model chosen now."""
-    return f"text-{model_name()}"
+    return Key.TEXT.format(model_name())
 
 
 def take_text(text: str, key: str) -> None:
@@ -103,17 +81,18 @@ def take_text(text: str, key: str) -> None:
     try:
         limits().check_text(text)
     except ValueError as error:
-        st.session_state["refusal"] = f"{error}. What was there before stays."
+        visitor().refusal = f"{error}. What was there before stays."
         return
     chosen, text = given(), text.strip() and text
     bare = "photo" if chosen.own else "sample"
-    _choose(replace(chosen, kind="text" if text else bare, text=text or None, model=model_name() if text else ""))
+    model = model_name() if text else ""
+    visitor().choose(replace(chosen, kind="text" if text else bare, text=text or None, model=model))
 
 
 def take_step(text: str) -> None:
     """Takes a text as it is, also an empty one: what stood there before one step of writing."""
     st.session_state[text_key()] = text
-    _choose(replace(given(), kind="text", text=text, model=model_name()))
+    visitor().choose(replace(given(), kind="text", text=text, model=model_name()))
 
 
 def take_file(data: bytes, name: str) -> None:
@@ -130,25 +109,14 @@ def take_file(data: bytes, name: str) -> None:
                 raise ValueError(f"{model_name()} takes no photo, expected text or a saved run (.safetensors)")
             chosen = Given("photo", name, images.open_photo(data), own=True)
     except ValueError as error:
-        st.session_state["refusal"] = str(error) if name in str(error) else f"{name}: {error}"
+        visitor().refusal = str(error) if name in str(error) else f"{name}: {error}"
     else:
-        _choose(chosen)
+        visitor().choose(chosen)
 
 
 def take_photo(chosen: Given) -> None:
     """Goes (back) to a photo of the visitor's."""
-    _choose(replace(chosen, kind="photo", text=None, model=""))
-
-
-def _choose(chosen: Given) -> None:
-    st.session_state.update(given=chosen, aside=None, refusal="")
-    if chosen.own:
-        st.session_state["own"] = chosen
-
-
-def model_name() -> str:
-    """The name of the chosen model."""
-    return st.session_state.setdefault("model", FIRST_MODEL)
+    visitor().choose(replace(chosen, kind="photo", text=None, model=""))
 
 
 def card() -> dict | None:
@@ -214,27 +182,26 @@ def trace() -> Trace:
 
             st.error(quoted(f"{name} could not be run on {what}: {said}"))
             frame.leave()
-        st.session_state["held"] = (chosen, key, weakref.ref(run))  # what is held together is bounded by `runs`
+        visitor().hold(key, run)
     return run
 
 
 def held() -> Trace | None:
     """The run on screen, or None where there is none (yet)."""
-    chosen, kept = given(), st.session_state.get("held")
+    chosen, kept = given(), visitor().held
     if chosen.trace is not None:
         return chosen.trace
-    return kept[2]() if kept and kept[0] is chosen and kept[1] == (model_name(), options()) else None
+    return kept.run() if kept and kept.given is chosen and kept.key == (model_name(), options()) else None
 
 
 def options() -> runs.Options:
     """What the visitor chose of the model's options, such as its mask; empty for the model as it is shipped."""
-    return st.session_state.get("options", {}).get(model_name(), ())
+    return visitor().options.get(model_name(), ())
 
 
 def choose(option: str, value: object) -> None:
     """Chooses an option of the model, for all pages."""
-    kept = st.session_state.setdefault("options", {})
-    kept[model_name()] = tuple(sorted({**dict(options()), option: value}.items()))
+    visitor().option(model_name(), option, value)
 
 
 def model():
@@ -258,9 +225,8 @@ def primitives() -> tuple[Decomposition, ...]:
         return run.decompositions
     if chosen.kind == "sample":
         return runs.opened_sample(*key, chosen.name)
-    kept = st.session_state.get("opened")
-    if kept is None or kept[0]() is not run:
+    if (found := visitor().remembered("primitives", run)) is None:
         made = runs.load(*key)
         found = runs.opened(made, **inputs(made, chosen))
-        st.session_state["opened"] = kept = (weakref.ref(run), found)
-    return kept[1]
+        visitor().remember("primitives", run, found)
+    return found

@@ -10,6 +10,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from pages.shared import address, components, libraries, session
 from pages.shared.texts import plain, quoted
+from pages.shared.visitor import Given, Key, model_name, visitor
 from tracer import models
 from tracer.common.limits import limits
 from tracer.record import Trace
@@ -38,14 +39,14 @@ def choices(pages: list, page: str):
             _model()
         origin = st.container()
         _samples(given)
-        takes = models.takes(session.model_name())
+        takes = models.takes(model_name())
         if "text" in takes and not opened:
             _text(given)
         _upload()
         if "image" in takes:
             _camera()
     with above:
-        if refusal := st.session_state["refusal"]:
+        if refusal := visitor().refusal:
             st.error(quoted(refusal), icon=":material/block:")
         libraries.asking()
     address.write(page)
@@ -61,17 +62,17 @@ def _links(pages: list) -> None:
 
 def _forget(page: str) -> None:
     """Drops a refusal that was read on another page, and the text that it refused."""
-    state = st.session_state
-    if state.get("refused on") not in (None, page):
-        state["refusal"] = ""
+    now, state = visitor(), st.session_state
+    if now.refused_on not in (None, page):
+        now.refusal = ""
         if session.text_key() in state:
             state[session.text_key()] = session.given().text or ""
 
 
 def _readable() -> None:
     """Refuses a text that the model can't read: what was on screen before stays, and the text stays in its box."""
-    state, chosen = st.session_state, session.given()
-    if chosen.kind == "text" and state.get("readable") is not chosen:
+    now, chosen = visitor(), session.given()
+    if chosen.kind == "text" and now.readable is not chosen:
         try:
             made = session.model()
         except ValueError:  # its weights are missing or damaged: the page says so in the place of the run
@@ -79,19 +80,19 @@ def _readable() -> None:
         try:
             made.inputs(**session.inputs(made, chosen))
         except ValueError as error:
-            state["given"] = state.get("readable")
+            now.given = now.readable
             session.given()
-            state[session.text_key()] = chosen.text
-            said = f"{session.model_name()} could not be run on your text: {' '.join(str(error).split())}."
-            state["refusal"] = f"{said} Your text stays in its box; what is shown is the last input that could be read."
-    state["readable"] = session.given()
+            st.session_state[session.text_key()] = chosen.text
+            said = f"{model_name()} could not be run on your text: {' '.join(str(error).split())}."
+            now.refusal = f"{said} Your text stays in its box; what is shown is the last input that could be read."
+    now.readable = session.given()
 
 
 def _model() -> None:
     st.selectbox(
         "Model",
         libraries.suggestions(),
-        key="model",
+        key=Key.MODEL,
         persist_state="session",
         accept_new_options=True,
         help="One of ours, or any model of a library by its name: torchvision:vit_b_16, timm:…, hf:… "
@@ -101,11 +102,11 @@ def _model() -> None:
         st.caption("  \n".join(plain(f"**{name}**: {models.in_and_out(name)}") for name in models.names()))
 
 
-def _samples(given: session.Given) -> None:
+def _samples(given: Given) -> None:
     samples = session.sample_names()
     if given.kind == "sample":
         if len(samples) > 1:
-            key = f"sample-{session.model_name()}"
+            key = Key.SAMPLE.format(model_name())
             st.session_state[key] = given.name
             st.pills("Sample", samples, key=key, required=True, on_change=lambda: _take_sample(st.session_state[key]))
         return
@@ -122,7 +123,7 @@ def _take_sample(name: str) -> None:
         session.take_sample(name)
 
 
-def _text(given: session.Given) -> None:
+def _text(given: Given) -> None:
     key = session.text_key()
     st.session_state.setdefault(key, given.text or "")  # set once: what is typed while a run goes on must stay
     st.text_area(
@@ -135,10 +136,10 @@ def _text(given: session.Given) -> None:
 
 
 def _upload() -> None:
-    count = st.session_state.setdefault("uploads", 0)
+    now = visitor()
     file = st.file_uploader(
         "Your photo, or a saved run",
-        key=f"upload{count}",
+        key=Key.UPLOAD.format(now.uploads),
         max_upload_size=limits().upload_mb,
         help=f"PNG, JPEG, WebP, GIF or BMP up to {limits().photo_mb:g} MB, or a .safetensors file that was saved from "
         "a run. It stays in this session and is forgotten when you close the page.",
@@ -146,7 +147,7 @@ def _upload() -> None:
     if file is not None:
         with st.spinner("Opening the file"):
             session.take_file(_bytes(file), file.name)
-        st.session_state["uploads"] = count + 1
+        now.uploads += 1
         st.rerun()
 
 
@@ -155,11 +156,12 @@ def _camera() -> None:
         st.caption("No camera here: browsers give it to pages over https or from localhost only.")
         return
     if st.toggle("Use the camera", key="camera_on"):
-        shots = st.session_state.setdefault("shots", 0)
-        shot = st.camera_input("Take a photo", key=f"camera{shots}", label_visibility="collapsed", resolution="720p")
+        now = visitor()
+        key = Key.CAMERA.format(now.shots)
+        shot = st.camera_input("Take a photo", key=key, label_visibility="collapsed", resolution="720p")
         if shot is not None:
             session.take_file(_bytes(shot), "camera photo")
-            st.session_state["shots"] = shots + 1
+            now.shots += 1
             st.rerun()
 
 
@@ -179,7 +181,7 @@ def camera_works(url: str | None) -> bool:
 def run(origin, page: str) -> None:
     """What belongs to the run on screen: what is known of its model, a file to keep it in, and the legend of its
     symbols. Nothing where there is no run. By now a refusal was there to be read."""
-    st.session_state["refused on"] = page if st.session_state["refusal"] else None
+    visitor().refused_on = page if visitor().refusal else None
     if (trace := session.held()) is None:
         return
     with origin:
@@ -196,7 +198,7 @@ def run(origin, page: str) -> None:
     _legend(trace)
 
 
-def _named(given: session.Given) -> str:
+def _named(given: Given) -> str:
     """What a run was given, in a word for the name of its file."""
     return "text" if given.name == session.OWN else Path(given.name).stem
 

@@ -10,6 +10,7 @@ import streamlit as st
 from pages.shared import address, session, texts, verdicts
 from pages.shared.components import copy_button, drawing
 from pages.shared.pictures import chart
+from pages.shared.visitor import Key, visitor
 from tracer.common.quoting import quoted
 from tracer.figures import products, tensors
 from tracer.figures import terms as pictures
@@ -36,26 +37,26 @@ def parts(trace: Trace) -> dict[str, list[Step]]:
 def choose(trace: Trace) -> Step:
     """The list of steps of one part, and the step chosen from it; the address of the page carries its id."""
     known = {step.id: step for step in trace.steps}
-    asked = st.query_params.get("step", st.session_state.get("step"))
+    asked = st.query_params.get("step", visitor().step)
     current = known.get(asked, trace.steps[0])
     if address.names_another("step", known):
         st.warning(texts.quoted(f"This run has no step {quoted(asked)}; this is its first."))
     if "step" in st.query_params and asked not in known:
         go(current.id)
     elif asked in known:
-        st.session_state["step"] = asked
+        visitor().step = asked
     where = parts(trace)
     part = next(name for name, steps in where.items() if current in steps)
-    st.session_state["part"] = part
-    st.selectbox("Part of the model", list(where), key="part", on_change=_open_part, args=(where,))
-    only = st.toggle("Only where the shape in symbols changes", key="only_changes", persist_state="session")
+    st.session_state[Key.PART] = part
+    st.selectbox("Part of the model", list(where), key=Key.PART, on_change=_open_part, args=(where,))
+    only = st.toggle("Only where the shape in symbols changes", key=Key.CHANGES, persist_state="session")
     shown = [step for step in where[part] if not only or step.id in _changes(trace)]
-    st.session_state["listed"] = current.id if current in shown else None
+    st.session_state[Key.STEPS] = current.id if current in shown else None
     with st.container(key="steps"):
         st.radio(
             "Steps",
             [step.id for step in shown],
-            key="listed",
+            key=Key.STEPS,
             format_func=lambda id: (
                 f":{STREAMLIT.get(known[id].stage, 'gray')}[■] ${known[id].symbol}$  {texts.plain(known[id].title)}"
             ),
@@ -63,18 +64,18 @@ def choose(trace: Trace) -> Step:
                 f"${notation.shape_latex(step.symbolic)}$  {shape_numbers(step.shape)}" if step.shape else "scalar"
                 for step in shown
             ],
-            on_change=lambda: go(st.session_state["listed"]),
+            on_change=lambda: go(st.session_state[Key.STEPS]),
         )
     return current
 
 
 def go(id: str) -> None:
     """Makes a step the one that is shown."""
-    st.session_state["step"] = st.query_params["step"] = id
+    visitor().step = st.query_params["step"] = id
 
 
 def _open_part(where: dict[str, list[Step]]) -> None:
-    go(where[st.session_state["part"]][0].id)
+    go(where[st.session_state[Key.PART]][0].id)
 
 
 def _changes(trace: Trace) -> set[str]:
@@ -185,7 +186,7 @@ def four_terms(trace: Trace, step: Step) -> None:
         "The block reads content plus position, so queries and keys are sums of two parts each, and every score is a "
         "sum of four products: content or position of the query’s token, against content or position of the key’s."
     )
-    head = min(st.session_state.get("axis1", 0), scores.shape[1] - 1)
+    head = min(st.session_state.get(Key.AXIS.format(1), 0), scores.shape[1] - 1)
     error = scientific(pictures.difference(found, scores))
     shares = {name: float(term[0, head].square().mean().sqrt()) for name, term in found.items()}
     largest = max(shares, key=shares.get)
@@ -214,7 +215,7 @@ def _index(name: str, size: int, axis: int) -> int:
     if size == 1:
         return 0
     label = {"h": "Head", "B": "Input of the batch"}.get(name, f"${notation.latex(name)}$ index")
-    return st.slider(label, 0, size - 1, key=f"axis{axis}")
+    return st.slider(label, 0, size - 1, key=Key.AXIS.format(axis))
 
 
 HEADS = {"d_k": "h", "d_v": "h_v", "d_dec": "h_dec"}

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from pages.shared import session, texts
+from pages.shared.visitor import Key, Written, model_name, visitor
 from tracer.figures.answers import numbered, shown
 from tracer.record import Trace
 
@@ -39,12 +40,12 @@ def show(trace: Trace, unit: str, again: str = "", end: str = "") -> None:
     if pressed:
         heading.markdown("It writes:")
         _write(now, count, settings, place)
-    written = st.session_state.get("writing")
-    if written and written["of"] == _of() and now in written["before"]:
+    written = visitor().writing
+    if written and written.of == _of() and now in written.before:
         heading.markdown("What it wrote:")
-        place.code(written["text"], language=None, wrap_lines=True)
+        place.code(written.text, language=None, wrap_lines=True)
         ran = not (own and again)  # else the run is that of the whole text that the model wrote itself
-        _steps(written, written["before"].index(now) if ran else None, unit)
+        _steps(written, written.before.index(now) if ran else None, unit)
 
 
 def _count(now: str, unit: str) -> int:
@@ -61,7 +62,7 @@ def _count(now: str, unit: str) -> int:
 
 def _of() -> tuple:
     """What a written text belongs to: a model, its options and the picture."""
-    return session.model_name(), session.options(), id(session.given().photo)
+    return model_name(), session.options(), id(session.given().photo)
 
 
 def _write(start: str, count: int, settings: dict, place) -> None:
@@ -75,26 +76,26 @@ def _write(start: str, count: int, settings: dict, place) -> None:
         place.code(joined(words_of(made), "", tokens), language=None, wrap_lines=True)
     before = [read_of(made, joined(words_of(made), start, tokens[:place])) for place in range(len(tokens))]
     text = joined(words_of(made), "", tokens)
-    st.session_state["writing"] = {"of": _of(), "tokens": tokens, "before": before, "text": text}
+    visitor().writing = Written(_of(), tokens, before, text)
 
 
-def _steps(written: dict, now: int | None, unit: str) -> None:
+def _steps(written: Written, now: int | None, unit: str) -> None:
     """The tokens as choices; the one whose run is shown is marked."""
-    tokens = written["tokens"]
-    st.session_state["writing step"] = now
+    tokens = written.tokens
+    st.session_state[Key.WRITING] = now
     st.pills(
         f"Choose a {unit} to see its step on all pages",
         range(len(tokens)),
-        key="writing step",
+        key=Key.WRITING,
         wrap=True,
         format_func=lambda place: texts.literal(numbered(tokens[place], place + 1)),
-        on_change=lambda: _go(written, st.session_state["writing step"]),
+        on_change=lambda: _go(written, st.session_state[Key.WRITING]),
     )
     if now is not None:
         said = f"“{shown(tokens[now])}” was read from: {unit} {now + 1} of {len(tokens)}."
         st.caption(texts.plain(f"The run on screen, on all pages, is the one that {said}"))
 
 
-def _go(written: dict, place: int | None) -> None:
+def _go(written: Written, place: int | None) -> None:
     if place is not None:
-        session.take_step(written["before"][place])
+        session.take_step(written.before[place])

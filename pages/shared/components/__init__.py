@@ -6,6 +6,7 @@ from pathlib import Path
 import streamlit as st
 
 from pages.shared.pictures import of
+from pages.shared.visitor import Key
 from tracer.figures import maps, pipeline
 from tracer.record import Trace
 
@@ -44,14 +45,14 @@ def attention_map(trace: Trace, part: str | None = None) -> None:
     Where not all blocks fit in one message, the browser asks for the one that is chosen.
     """
     choices = maps.blocks(trace, part)
-    wanted = (st.session_state.get("attention_map") or {}).get("wanted")
+    wanted = (st.session_state.get(Key.MAP) or {}).get("wanted")
     layers, views = maps.portion(trace, choices, part, wanted)
 
     def packed() -> bytes:
         return maps.pack(trace, layers, maps.rollout(trace, choices, part), part, views=views, choices=choices)
 
     data = of(trace, ("attention", part, *layers, *views), packed)
-    _component("attention_map", scripts=MAP)(key="attention_map", data=data, on_wanted_change=lambda: None)
+    _component("attention_map", scripts=MAP)(key=Key.MAP, data=data, on_wanted_change=lambda: None)
 
 
 def drawing(svg: str, key: str) -> None:
