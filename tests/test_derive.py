@@ -9,7 +9,7 @@ import tracer
 from tracer.derive.layouts import factor, rebuilt
 from tracer.models.shared.model import Inputs
 from tracer.recorder import record
-from tracer.recorder.ops import is_layout
+from tracer.symbols.categories import is_layout
 from tracer.verify import zoo
 from tracer.verify.checks import printed
 

@@ -19,8 +19,7 @@ from note_checks import (
 )
 
 import tracer
-from tracer.recorder.ops import is_layout
-from tracer.symbols.categories import COMPUTING, category
+from tracer.symbols.categories import COMPUTING, category, is_layout
 from tracer.tracing import paths
 
 ATTENTION = "encoder.layers.encoder_layer_0.self_attention"

@@ -15,7 +15,7 @@ from tracer.figures.budget import ROWS
 from tracer.figures.labels import amount, scientific, shape_numbers
 from tracer.record import Decomposition, Op, TensorRecord, Trace, verdict
 from tracer.symbols import notation
-from tracer.symbols.categories import COMPUTING, category
+from tracer.symbols.categories import COMPUTING, category, is_layout
 
 PLAIN = {"displayModeBar": False}
 LINKED = 4
@@ -29,7 +29,7 @@ MEANING = {
 
 def totals(trace: Trace) -> None:
     """How many operations there are, and what they cost."""
-    computing = sum(category(op.op) in COMPUTING for op in trace.ops)
+    computing = sum(not is_layout(op.op) for op in trace.ops)
     with st.container(horizontal=True, gap="medium"):
         st.metric("operations", f"{len(trace.ops):,}")
         st.metric("of these, computing", f"{computing:,}")

@@ -12,7 +12,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from tracer.quoting import quoted
+from tracer.common.quoting import quoted
 
 HERE = Path(__file__).resolve().parents[1]
 PLACES = (HERE / "website" / "app.py", HERE.parent / "app.py")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tracer.equations import Node, Tensor
-from tracer.recorder.ops import is_layout
+from tracer.symbols.categories import is_layout
 
 
 class Place(NamedTuple):

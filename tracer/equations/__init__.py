@@ -3,6 +3,7 @@
 Every file of this folder that defines nodes is found by itself; its nodes are importable from here.
 """
 
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -19,11 +20,36 @@ from tracer.equations.node import (
     weight,
 )
 
-__all__ = ["Node", "ShapeError", "Tensor", "execute", "infer", "latex", "parameter", "statement", "tensors", "weight"]
+__all__ = [
+    "Node",
+    "ShapeError",
+    "Tensor",
+    "execute",
+    "infer",
+    "latex",
+    "nodes",
+    "parameter",
+    "statement",
+    "tensors",
+    "weight",
+]
 
-for _file in iter_modules(__path__):
-    _module = import_module(f"{__name__}.{_file.name}")
-    for _name, _value in vars(_module).items():
-        if isinstance(_value, type) and issubclass(_value, Node) and not _name.startswith("_"):
-            globals()[_name] = _value
-            __all__.append(_name)
+
+@cache
+def nodes() -> dict[str, type[Node]]:
+    """Every node by its name; those whose names begin with an underscore are parts of others."""
+    for file in iter_modules(__path__):
+        import_module(f"{__name__}.{file.name}")
+    found, waiting = {}, [Node]
+    while waiting:
+        node = waiting.pop()
+        waiting += node.__subclasses__()
+        if node.__module__.startswith(f"{__name__}.") and not node.__name__.startswith("_"):
+            found[node.__name__] = node
+    return dict(sorted(found.items()))
+
+
+def __getattr__(name: str) -> type[Node]:
+    if not name.startswith("_") and name in nodes():
+        return nodes()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What kinds of ops there are: those that compute, and those that only lay data out anew."""
+"""What the recorder has to know of each kind of op; whether one computes is told in `tracer.categories`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 from torch._ops import HigherOrderOperator
 
-LAYOUT = frozenset(
-    """view _unsafe_view reshape _reshape_alias expand expand_as permute transpose t mT unsqueeze squeeze select slice
-    narrow split split_with_sizes chunk unbind unflatten flatten clone contiguous detach alias lift_fresh lift
-    _to_copy to empty empty_like new_empty empty_strided as_strided unfold view_as movedim diagonal unsafe_split
-    unsafe_chunk _local_scalar_dense is_nonzero scalar_tensor resize_ set_ detach_ copy copy_ _conj
-    lift_fresh_copy arange zeros ones full eye unsqueeze_ squeeze_ transpose_ t_ zeros_like ones_like
-    full_like new_zeros new_ones new_full""".split()
-)
-"""Ops that lay data out anew, or make constants out of nothing: they compute nothing from the data."""
+from tracer.symbols.categories import is_layout
 
 VIEWS = frozenset("view _unsafe_view reshape _reshape_alias clone contiguous alias detach".split())
 """Ops that keep the elements in order; `view` and `clone` + `_unsafe_view` are one reshape in two spellings."""
@@ -93,7 +85,7 @@ def _read(func) -> OpKind:
         name=name if space == "aten" else f"{space}.{name}",
         arguments=tuple(a.name for a in arguments),
         written=written,
-        layout=space == "aten" and name in LAYOUT,
+        layout=space == "aten" and is_layout(name),
         attention="fused" if fused else ATTENTION.get(name.rstrip("_"), ""),
         lists=any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments),
         func=func,
@@ -119,11 +111,6 @@ def written(facts: OpKind, args: tuple, kwargs: dict) -> Iterator[Tensor]:
             yield value
         elif isinstance(value, (list, tuple)):
             yield from value
-
-
-def is_layout(name: str) -> bool:
-    """True for ops that move or copy elements and compute none."""
-    return name in LAYOUT
 
 
 def tensors(values) -> list[Tensor]:

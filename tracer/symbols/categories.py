@@ -29,7 +29,7 @@ OPS = {
     TRANSPOSE: "t transpose permute movedim mT swapaxes numpy_T adjoint",
     MEMORY: """clone contiguous copy copy_ expand expand_as cat stack repeat detach alias to _to_copy lift lift_fresh
     lift_fresh_copy split split_with_sizes chunk unsafe_split unsafe_chunk unbind constant_pad_nd pad roll flip
-    resize_ set_ detach_ fill fill_ _conj _local_scalar_dense is_nonzero repeat_interleave
+    resize_ set_ detach_ fill _conj _local_scalar_dense is_nonzero repeat_interleave
     upsample_bicubic2d upsample_bilinear2d""",
     INDEXING: """squeeze unsqueeze index select slice narrow gather scatter scatter_add index_select index_put embedding
     diagonal nonzero take masked_select masked_scatter select_scatter slice_scatter""",
@@ -37,11 +37,21 @@ OPS = {
 """Categories in the order in which they are shown, with their operations; the layout ones come last."""
 
 COMPUTING = (MATRIX, BINARY, UNARY, REDUCTION, FUSED, OTHER)
-"""The categories that compute; the rest moves data, or makes constants."""
+"""The categories of arithmetic; the rest moves data, or makes constants."""
+
+CARRYING = frozenset(
+    """cat stack repeat repeat_interleave constant_pad_nd pad flip roll fill upsample_bicubic2d upsample_bilinear2d
+    im2col col2im pixel_shuffle pixel_unshuffle view_as_real view_as_complex embedding gather index index_put
+    index_select masked_scatter masked_select nonzero scatter scatter_add select_scatter slice_scatter take linspace
+    rand randn tril tril_indices triu triu_indices""".split()
+)
+"""Operations of the other categories that are a line of the textbook all the same: they choose, join, repeat or draw
+numbers, so that what they give is not what they were given in another layout."""
 
 ORDER = (MATRIX, BINARY, UNARY, REDUCTION, FUSED, OTHER, RESHAPE, TRANSPOSE, MEMORY, INDEXING, CONSTANT)
 
 _CATEGORY = {op: category for category, ops in OPS.items() for op in ops.split()}
+_LAYOUT = frozenset(op for op, category in _CATEGORY.items() if category not in COMPUTING) - CARRYING
 
 
 def category(op: str) -> str:
@@ -54,3 +64,9 @@ def category(op: str) -> str:
     name = op.removeprefix("aten.")
     known = _CATEGORY.get(name) or _CATEGORY.get(name.rstrip("_"))
     return known or (FUSED if name.startswith("_scaled_dot_product_") else OTHER)
+
+
+def is_layout(op: str) -> bool:
+    """Whether an operation or primitive only lays data out anew, or makes a constant out of nothing. All others belong
+    to a step, and count as computing."""
+    return op in _LAYOUT or op.removesuffix("_") in _LAYOUT

@@ -14,8 +14,8 @@ import tracer
 from tracer import sources
 from tracer.derive import KERNEL
 from tracer.probe import UNKNOWN
-from tracer.recorder.ops import is_layout
 from tracer.sources.network import reason
+from tracer.symbols.categories import is_layout
 from tracer.tracing import AT_HAND
 
 FAMILIES = """gpt2 llama mistral qwen2 qwen3 gemma gemma2 phi phi3 falcon bloom mpt opt gpt_neox gptj codegen stablelm

@@ -15,7 +15,7 @@ from tracer.common.difference import first_beyond, relative_difference
 from tracer.derive.steps import coverage
 from tracer.equations import ShapeError, Tensor, infer
 from tracer.record import verdict
-from tracer.recorder.ops import is_layout
+from tracer.symbols.categories import is_layout
 from tracer.symbols.notation import parse, symbol
 from tracer.tracing.prove import same_size
 from tracer.verify.checks.plain import Run, array
