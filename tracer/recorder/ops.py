@@ -1,4 +1,4 @@
-"""What the recorder has to know of each kind of op; whether one computes is told in `tracer.categories`."""
+"""What the recorder has to know of each kind of op; whether one computes is told in `tracer.symbols.categories`."""
 
 from __future__ import annotations
 
