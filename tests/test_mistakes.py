@@ -80,7 +80,9 @@ def test_what_does_not_stand_there_is_an_error():
     for old, count in (("softmax(scores / 3)", "0 times"), ("import", r"\d+ times")):
         with pytest.raises(
             ValueError,
-            match=f"'x': {old!r} stands {count} in results.py, expected once".replace("(", r"\(").replace(")", r"\)"),
+            match=f"'x': {old!r} stands {count} in models/shared/results.py, expected once".replace("(", r"\(").replace(
+                ")", r"\)"
+            ),
         ):
             Mistake("x", "models/shared/results.py", old, "y").applied()
 

@@ -2,7 +2,7 @@
 
 Each is tried in a process of its own, forked from one that has imported what the package needs, but none of the package
 itself: the copy of the package with the mistake is then imported as if it were the only one. The models that run the
-changed line are verified, the fastest first, until one shows a problem.
+changed line are verified, the fastest first, until one shows a problem; of the tests of nodes those that run it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 
 from tracer.common.parsing import parsed
 from tracer.verify.mistakes import ROOT, Mistake
+from tracer.verify.mistakes.noting import NODES, TESTS, Noted, Noting, failed
 
 SECONDS, MEMORY = 90, 12 * 2**30
 """What one trial may take at most, of a core and of address space."""
@@ -60,19 +61,28 @@ rotary positions and other norms."""
 
 @dataclass
 class Model:
-    """A model that the harness verifies: how long that takes, and the statements that it runs, by file and the line on
-    which they begin."""
+    """What the harness verifies, a model or a file of tests: how long that takes, and the statements that it runs, by
+    file and the line on which they begin; of tests also those of each alone."""
 
     name: str
     sizes: dict
     seconds: float = 0.0
     lines: dict[str, set[int]] = field(default_factory=dict)
+    tests: dict[str, dict[str, list[int]]] = field(default_factory=dict)
 
     def runs(self, mistake: Mistake) -> bool:
         """Whether it runs the line of a mistake, or reads the card that has it."""
         if not mistake.file.endswith(".py"):
             return Path(mistake.file).stem == self.name and not self.sizes
         return _begins(mistake.file, mistake.line) in self.lines.get(mistake.file, ())
+
+    def failures(self, mistake: Mistake) -> str:
+        """The first that is found against a mistake in the package that is imported now; empty where there is none."""
+        if not self.tests:
+            return _failures(self.name, self.sizes)
+        line = _begins(mistake.file, mistake.line)
+        alone = [test for test, lines in self.tests.items() if line in lines.get(mistake.file, ())]
+        return failed(self.name, alone)
 
 
 def _begins(file: str, line: int) -> int:
@@ -99,11 +109,12 @@ class Trial:
 
 
 def offered() -> list[tuple[str, dict]]:
-    """The models that can be verified here."""
+    """The models that can be verified here, and the tests of nodes where those lie beside the package."""
     from tracer import sources
 
     installed = [name for name in LIBRARIES if name in sources.examples()]
-    return [*MODELS, *((name, sources.tiny(name)) for name in installed)]
+    tests = [(name, {}) for name in NODES if (TESTS / name).is_file()]
+    return [*MODELS, *((name, sources.tiny(name)) for name in installed), *tests]
 
 
 def prepared(jobs: int = 2, models=None) -> list[Model]:
@@ -115,12 +126,12 @@ def prepared(jobs: int = 2, models=None) -> list[Model]:
         if answer["caught"]:
             raise ValueError(f"without any mistake, at {sizes}: {answer['caught']}")
         lines = {file: set(numbers) for file, numbers in answer["lines"].items()}
-        found.append(Model(name, sizes, answer["seconds"], lines))
+        found.append(Model(name, sizes, answer["seconds"], lines, answer["tests"]))
         needed.update(answer["needed"])
     for module in sorted(needed):
         with suppress(Exception):  # what a library made up when it was imported, or what needs another before it
             import_module(module)
-    return sorted(found, key=lambda model: model.seconds)
+    return sorted(found, key=lambda model: model.seconds / (16 if model.tests else 1))  # few tests run any one line
 
 
 def tried(mistakes: Iterable[Mistake], models: list[Model], jobs: int = 2) -> Iterator[Trial]:
@@ -140,7 +151,7 @@ def _trial(mistake: Mistake, models: list[Model]) -> dict:
         _copied(Path(folder), mistake)
         _forget(folder)
         for number, model in enumerate(models, 1):
-            said = _failures(model.name, model.sizes)
+            said = model.failures(mistake)
             if said:
                 seconds = time.monotonic() - start
                 return {"caught": said, "model": model.name, "tried": number, "seconds": seconds}
@@ -188,59 +199,18 @@ def _verified(name: str, sizes: dict) -> dict:
     _forget(str(ROOT.parent))
     sys.meta_path.insert(0, Noting(ran))
     start = time.monotonic()
-    said = _failures(name, sizes)
+    noted = Noted(ran)
+    said = failed(name, noted=noted) if name in NODES else _failures(name, sizes)
+    for lines in (noted.imported, *noted.tests.values()):
+        for file, numbers in lines.items():
+            ran[file].update(numbers)
     needed = sorted(
         module
         for module in {*sys.modules} - before
         if module.split(".")[0] not in ("tracer", "__main__") and getattr(sys.modules[module], "__spec__", None)
     )
     lines = {file: sorted(numbers) for file, numbers in ran.items()}
-    return {"caught": said, "seconds": time.monotonic() - start, "lines": lines, "needed": needed}
-
-
-class Noting:
-    """Imports the package's modules so that each statement notes that it runs."""
-
-    def __init__(self, ran: dict[str, set[int]]):
-        self.ran = ran
-
-    def find_spec(self, name: str, path=None, target=None):
-        """The module as Python finds it, with statements that note themselves."""
-        if name.split(".")[0] != "tracer" or name.startswith(("tracer.verify.mistakes", "tracer.verify.checks")):
-            return None
-        from importlib.machinery import PathFinder
-
-        spec = PathFinder.find_spec(name, path)
-        if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-            return spec
-        loader, noted = spec.loader, self.ran.setdefault(Path(spec.origin).relative_to(ROOT).as_posix(), set())
-
-        def run(module) -> None:
-            tree = _noting(parsed(Path(spec.origin).read_text(encoding="utf-8")))
-            vars(module)["__ran__"] = noted.add
-            exec(compile(tree, spec.origin, "exec"), vars(module))
-
-        loader.exec_module = run
-        return spec
-
-
-def _noting(tree: ast.Module) -> ast.Module:
-    """The code with a call before each statement that notes the line on which it begins."""
-    for node in ast.walk(tree):
-        for name in ("body", "orelse", "finalbody"):
-            block = getattr(node, name, None)
-            if not isinstance(block, list) or not block or not isinstance(block[0], ast.stmt):
-                continue
-            noted = []
-            for place, statement in enumerate(block):
-                first = place == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-                future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-                if not first and not future:
-                    note = parsed(f"__ran__({statement.lineno})").body[0]
-                    noted.append(ast.copy_location(note, statement))
-                noted.append(statement)
-            setattr(node, name, noted)
-    return ast.fix_missing_locations(tree)
+    return {"caught": said, "seconds": time.monotonic() - start, "lines": lines, "tests": noted.tests, "needed": needed}
 
 
 def _each(tasks: Iterable, work: Callable[[object], dict], jobs: int) -> Iterator[tuple]:

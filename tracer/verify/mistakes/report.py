@@ -47,7 +47,7 @@ def trials(names: Sequence[str] = (), *, seed: int = 0, jobs: int = 2) -> Iterat
 def line(trial: Trial) -> str:
     """One mistake, and what caught it."""
     mistake = trial.mistake
-    found = trial.caught or f"SURVIVED {trial.tried} models{_reason(trial)}"
+    found = trial.caught or f"SURVIVED {trial.tried} models and files of tests{_reason(trial)}"
     return f"{_place(mistake)}  {mistake.name}\n    {found}"
 
 

@@ -1,0 +1,95 @@
+"""Which statements of the package run: in a model that is verified, and in each test of the nodes of equations."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from pathlib import Path
+
+from tracer.common.parsing import parsed
+from tracer.verify.mistakes import ROOT
+
+TESTS = ROOT.parent / "tests"
+NODES = ("test_words.py", "test_cells.py", "test_equations.py", "test_layout_nodes.py")
+"""The tests of nodes beside PyTorch's own ops: the proof of those that no model above is written with."""
+
+
+class Noting:
+    """Imports the package's modules so that each statement notes that it runs."""
+
+    def __init__(self, ran: dict[str, set[int]]):
+        self.ran = ran
+
+    def find_spec(self, name: str, path=None, target=None):
+        """The module as Python finds it, with statements that note themselves."""
+        if name.split(".")[0] != "tracer" or name.startswith(("tracer.verify.mistakes", "tracer.verify.checks")):
+            return None
+        from importlib.machinery import PathFinder
+
+        spec = PathFinder.find_spec(name, path)
+        if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+            return spec
+        loader, noted = spec.loader, self.ran.setdefault(Path(spec.origin).relative_to(ROOT).as_posix(), set())
+
+        def run(module) -> None:
+            tree = _noting(parsed(Path(spec.origin).read_text(encoding="utf-8")))
+            vars(module)["__ran__"] = noted.add
+            exec(compile(tree, spec.origin, "exec"), vars(module))
+
+        loader.exec_module = run
+        return spec
+
+
+def _noting(tree: ast.Module) -> ast.Module:
+    """The code with a call before each statement that notes the line on which it begins."""
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if not isinstance(block, list) or not block or not isinstance(block[0], ast.stmt):
+                continue
+            noted = []
+            for place, statement in enumerate(block):
+                first = place == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+                future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+                if not first and not future:
+                    note = parsed(f"__ran__({statement.lineno})").body[0]
+                    noted.append(ast.copy_location(note, statement))
+                noted.append(statement)
+            setattr(node, name, noted)
+    return ast.fix_missing_locations(tree)
+
+
+class Noted:
+    """A plugin of pytest: the first test that fails, and the statements that each test runs beyond those of imports."""
+
+    def __init__(self, ran: dict[str, set[int]]):
+        self.ran, self.first, self.imported, self.tests = ran, "", {}, {}
+
+    def pytest_runtest_logstart(self, nodeid):
+        """Before a test."""
+        self.imported = self.imported or {file: set(lines) for file, lines in self.ran.items()}
+        for lines in self.ran.values():
+            lines.clear()
+
+    def pytest_runtest_logreport(self, report):
+        """After a part of a test."""
+        self.first = self.first or (report.nodeid.partition("::")[2] if report.failed else "")
+
+    def pytest_collectreport(self, report):
+        """After a file of tests was imported."""
+        self.first = self.first or ("it can't be imported" if report.failed else "")
+
+    def pytest_runtest_logfinish(self, nodeid):
+        """After a test."""
+        self.tests[nodeid.partition("::")[2]] = {file: sorted(lines) for file, lines in self.ran.items() if lines}
+
+
+def failed(name: str, tests: Iterable[str] = (), noted: Noted | None = None) -> str:
+    """The first of a file's tests that fails, of all or of some; empty where none does."""
+    import pytest  # here, since only who develops the package has it
+
+    noted = noted or Noted({})
+    asked = [f"{TESTS / name}::{test}" for test in tests] or [str(TESTS / name)]
+    status = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *asked], plugins=[noted])
+    said = noted.first or (f"pytest ended with status {status:d}" if status else "")
+    return f"{name}: {said}" if said else ""
