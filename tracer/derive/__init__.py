@@ -14,16 +14,20 @@ from tracer.derive.attention import fused_lines
 from tracer.derive.composed import Made
 from tracer.derive.experts import mixed
 from tracer.derive.graph import ATTENTION, Graph
+from tracer.derive.hints import Hint, Hints
 from tracer.derive.names import Names
 from tracer.derive.places import Places
 from tracer.derive.plan import Plan
+from tracer.derive.reasons import why
 from tracer.derive.roles import Roles
 from tracer.derive.shapes import Shapes
 from tracer.derive.steps import Found, Line, Place
 from tracer.derive.words import kernels, known
 from tracer.derive.writing import Unwritten, Writer
-from tracer.equations import Node, ShapeError, infer
+from tracer.equations import Node, ShapeError, Tensor, infer
+from tracer.equations.algebra import Plus
 from tracer.equations.call import Scalar
+from tracer.equations.masks import CausalMask
 from tracer.equations.relations import Compared
 from tracer.probe import Solution
 from tracer.recorder import Recording
@@ -43,6 +47,8 @@ class Book:
 
     found: list[Found] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    fitted: set[Hint] = field(default_factory=set)
+    """The hints that fitted a line."""
 
 
 _books: dict[tuple, tuple[Solution | None, Book]] = {}
@@ -50,15 +56,23 @@ _books: dict[tuple, tuple[Solution | None, Book]] = {}
 _lock = Lock()
 
 
-def derive(recording: Recording, solution: Solution | None, sizes: dict[str, int], same, fits, here) -> Book:
+def derive(
+    recording: Recording,
+    solution: Solution | None,
+    sizes: dict[str, int],
+    same,
+    fits,
+    here,
+    hints: tuple[Hint, ...] = (),
+) -> Book:
     """The book of a run whose calls were recorded; `same(a, b)` says whether two sizes are one, `fits(a, b)` whether
     they may be, where one of them has no symbol, and `here(a, b)` whether they are at this run."""
-    key = recording.calls.signature(), id(solution), tuple(sizes.items()), same
+    key = recording.calls.signature(), id(solution), tuple(sizes.items()), same, hints
     with _lock:
         found = _books.get(key)
     if found is not None and found[0] is solution:
         return found[1]
-    book = _derived(recording, solution, sizes, same, fits, here)
+    book = _derived(recording, solution, sizes, same, fits, here, Hints(hints))
     with _lock:
         while len(_books) >= HELD:
             del _books[next(iter(_books))]
@@ -66,53 +80,79 @@ def derive(recording: Recording, solution: Solution | None, sizes: dict[str, int
     return book
 
 
-def _derived(recording: Recording, solution: Solution | None, sizes: dict[str, int], same, fits, here) -> Book:
+def _derived(
+    recording: Recording, solution: Solution | None, sizes: dict[str, int], same, fits, here, hints: Hints
+) -> Book:
     graph = Graph(recording.calls, known, mixed)
-    plan = Plan(graph)
+    shapes = Shapes(graph, recording.calls, solution, sizes, same)
+    plan = Plan(graph, shapes)
     places = Places(graph)
     roles = Roles(plan, places)
-    names = Names(roles)
-    shapes = Shapes(graph, recording.calls, solution, sizes, same)
-    writer = Writer(graph, plan, names, shapes, fits)
-    ids = _ids(plan, roles, places)
+    parts = {key: texts.part(roles, key, shapes.of(key)) for key in plan.lines}
+    ids = texts.ids(roles, parts)
+    hinted = {key: hints.of(id, parts[key], roles.module(key)) for key, id in ids.items()}
+    ids = texts.renamed(roles, ids, hinted)
+    writer = Writer(graph, plan, Names(roles, shapes, hinted), shapes, fits)
     writer.ids = ids
-    book, owned = Book(), set()
+    book, owned, masks = Book(fitted=hints.fitted), set(), {}
     for key in plan.lines:
-        role, module = roles.of.get(key, ""), roles.module(key)
+        module, part, hint = roles.module(key), parts[key], hinted[key]
         ops = _ops(graph, plan, key, owned)
         owned.update(ops)
         call = roles.call(key)
         shapes.plain = False
         fused = call is not None and call.name == ATTENTION
         try:
-            before, equation = fused_lines(writer, key) if fused else ((), writer.equation(key))
+            before, equation = (
+                fused_lines(writer, key, places.part(module), masks, hints) if fused else ((), writer.equation(key))
+            )
             note = _fit(equation, shapes.of(key), fits, here) or _bound(graph, plan, shapes, key, equation)
         except (Unwritten, ShapeError) as error:
             book.problems.append(f"{ids[key]}: {error}")
             continue
-        stage = texts.stage(role, module, roles.name(key))
-        if role.rstrip("'") in ("X", "Y", "R"):
-            stage = _stage_of_sum(roles, key)
+        if part == "one":
+            writer.condition = writer.tensor(key)
+        if part in ("X", "Y"):
+            equation = _stream_first(roles, ids, equation)
+        if part == "H":
+            shapes.named_as(key, infer(equation, fits))
+        if part == "M" and equation.has(CausalMask):
+            part, equation = "causal M", writer.provided(equation)
+            masks[ids[key]] = writer.tensor(key)
         layer = places.layer(module)
         for line in before:
-            book.found.append(Found(Line(stage="attention", layer=layer, place=None, **line), _op(key), ()))
-        title = texts.title(role, call.name if call else "")
-        note = " ".join(filter(None, (KERNEL if kernels(equation) else "", note)))
-        place = Place(module, output=int(key.partition(".")[2].partition("w")[0] or 0))
+            made = Line(**{"stage": "attention", "layer": layer, "place": None} | line)
+            book.found.append(Found(made, _kernel(recording, graph, plan, key), ()))
+        note = " ".join(filter(None, (KERNEL if kernels(equation) else "", note, hint.note)))
         line = Line(
             ids[key],
-            stage,
-            title,
+            hint.stage or texts.stage(roles, key, part),
+            hint.title or texts.title(part, call.name if call else ""),
             writer.tensor(key),
             equation,
-            place,
-            texts.WHYS.get(role, ""),
+            Place(module, output=int(key.partition(".")[2].partition("w")[0] or 0)),
+            hint.reason() or why(roles, key, part, equation, shapes, {mask.key for mask in masks.values()}),
             layer=layer,
             note=note,
         )
         made = graph.ref[key]
         book.found.append(Found(line, _op(key), ops, key, made.shape, made.dtype, shapes.solved.get(key)))
     return book
+
+
+def _stream_first(roles: Roles, ids: dict[str, str], equation: Node) -> Node:
+    """A residual sum with the stream in front, and what is added to it behind."""
+    added = {ids[key] for key, role in roles.of.items() if role.rstrip("'") in ("O", "F")}
+    first, *rest = equation.args
+    if isinstance(equation, Plus) and len(rest) == 1 and isinstance(first, Tensor) and first.key in added:
+        return Plus(*rest, first)
+    return equation
+
+
+def _kernel(recording: Recording, graph: Graph, plan: Plan, key: str) -> int:
+    """The op of a fused attention that computes it."""
+    call = graph.made(plan.raw(key))
+    return next((i for i in reversed(range(call.first, call.last)) if not recording.ops[i].layout), call.last - 1)
 
 
 def _op(key: str) -> int:
@@ -177,40 +217,3 @@ def _ops(graph: Graph, plan: Plan, key: str, owned: set[int]) -> tuple[int, ...]
             for ref in graph.inputs[index]:
                 layouts(ref.key)
     return tuple(sorted(found - owned))
-
-
-def _ids(plan: Plan, roles: Roles, places: Places) -> dict[str, str]:
-    """An id for each line: the path of its block and what it is there, or its module's path and its call."""
-    found, taken = {}, set()
-    for key in plan.lines:
-        role, module = roles.of.get(key, ""), roles.module(key)
-        end = texts.IDS.get(role)
-        if end:
-            id = ".".join(filter(None, (places.prefix(module), end)))
-        else:
-            end = (
-                "residual"
-                if role.rstrip("'") == "X" and roles.name(key) != "add"
-                else texts.word(role, roles.name(key))
-            )
-            if role.rstrip("'") in ("X", "Y"):
-                module = ".".join(filter(None, (places.prefix(module), _stage_of_sum(roles, key))))
-            id = ".".join(filter(None, (module, end))) or role
-        number, whole = 1, id
-        while whole in taken:
-            number += 1
-            whole = f"{id}{number}"
-        taken.add(whole)
-        found[key] = whole
-    return found
-
-
-def _stage_of_sum(roles: Roles, key: str) -> str:
-    """A sum of the residual stream belongs to what it adds."""
-    for operand in reversed(roles.operands[key]):
-        role = roles.of.get(operand, "").rstrip("'")
-        if role == "O":
-            return "attention"
-        if role == "F":
-            return "mlp"
-    return texts.stage("", roles.module(key))

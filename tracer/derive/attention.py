@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sympy
 
+from tracer.derive.hints import Hint, Hints
+from tracer.derive.reasons import scores as reason_of
 from tracer.equations import Node, Tensor
 from tracer.equations.activations import Softmax
 from tracer.equations.algebra import Over, Plus
@@ -14,12 +16,13 @@ from tracer.equations.relations import Where
 from tracer.equations.rotary import Grouped
 from tracer.sources.why import WHY
 
+PARTS = {"mask": "causal M", "scores": "S", "weights": "A"}
 TITLES = {"mask": "Causal mask", "scores": "Scores", "weights": "Attention weights"}
 
 
-def fused_lines(writer, key: str) -> tuple[tuple[dict, ...], Node]:
+def fused_lines(writer, key: str, part: str, masks: dict, hints: Hints) -> tuple[tuple[dict, ...], Node]:
     """The lines of scores and weights, which the kernel never holds, as arguments of `Line`; and the equation of the
-    result."""
+    result. `masks` are the masks of towers (`part`) and lengths that have a line already; a new one is added."""
     given, laid = writer.attention(key)
     call = writer.graph.made(writer.plan.raw(key))
     q, k, v = given["query"], given["key"], given["value"]
@@ -33,9 +36,14 @@ def fused_lines(writer, key: str) -> tuple[tuple[dict, ...], Node]:
     S_q, S_k = shapes["query"][-2], shapes["key"][-2]
     mask = given.get("attn_mask")
     if given.get("is_causal"):
-        hidden = Tensor(_letter(made, "M"), (S_q, S_k), f"{base}.mask")
-        lines.append(_line("mask", hidden, CausalMask(S_q), WHY["flag"]))
-        scores = Plus(scores, hidden)
+        if (part, S_q) not in masks:
+            id = ".".join(filter(None, (part, "mask")))
+            hidden = Tensor(
+                writer.names.mask(part), (S_q, S_k), id if id not in writer.ids.values() else f"{base}.mask"
+            )
+            masks[part, S_q] = hidden
+            lines.append(_line("mask", hidden, writer.provided(CausalMask(S_q)), WHY["flag"]) | {"layer": None})
+        scores = Plus(scores, masks[part, S_q])
     elif mask is not None:
         given_mask = call.arguments["attn_mask"]
         shown = str(given_mask.dtype) == "torch.bool"
@@ -43,8 +51,16 @@ def fused_lines(writer, key: str) -> tuple[tuple[dict, ...], Node]:
     shape = (*shapes["query"][:-2], S_q, S_k)
     said = Tensor(_letter(made, "S"), shape, f"{base}.scores")
     weights = Tensor(_letter(made, "A"), shape, f"{base}.weights")
-    lines += [_line("scores", said, scores, ""), _line("weights", weights, Softmax(said), WHY["weights"])]
-    return tuple(lines), laid(weights @ v)
+    reason = WHY.get(reason_of(scores, {one.key for one in masks.values()}), "")
+    lines += [_line("scores", said, scores, reason), _line("weights", weights, Softmax(said), WHY["weights"])]
+    return tuple(
+        _hinted(line, hints.of(line["id"], PARTS[line["tensor"].key.rpartition(".")[2]])) for line in lines
+    ), laid(weights @ v)
+
+
+def _hinted(line: dict, hint: Hint) -> dict:
+    """A line with what hints say of it."""
+    return {**line, "title": hint.title or line["title"], "why": hint.reason() or line["why"], "note": hint.note}
 
 
 def _letter(made: Tensor, letter: str) -> str:

@@ -76,6 +76,11 @@ class Given:
         """How many axes a tensor has."""
         return len(self.numeric(name))
 
+    def relaid(self, name: str, shape: Sequence, numeric: Sequence[int]) -> None:
+        """Says that a tensor was given in another layout, of these shapes."""
+        self._shapes = {**self._shapes, name: tuple(shape)}
+        self._numerics = {**self._numerics, name: tuple(numeric)}
+
     def axes(self, name: str, given: int | Sequence[int] | None) -> tuple[int, ...]:
         """Axes of a tensor, from 0 and in order; all of them where None, or nothing, is given."""
         rank = self.rank(name)

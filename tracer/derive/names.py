@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from tracer.derive.graph import base, refs
+from tracer.derive.hints import Hint
 from tracer.derive.roles import NORMS, Roles
+from tracer.derive.shapes import Shapes
 
 ACCENTS = (r"\tilde{\mathbf{X}}", r"\hat{\mathbf{X}}", r"\bar{\mathbf{X}}")
 """The first, second and third norm of a block."""
@@ -14,20 +14,30 @@ LETTERS = {
     "I": (r"\mathbf{I}", ""),
     "sequence": (r"\mathbf{X}", r"\mathrm{seq}"),
     "first": (r"\mathbf{x}", "f"),
+    "places": (r"\mathbf{p}", ""),
+    "types": (r"\mathbf{n}", ""),
+    "one": ("r", ""),
+    "position": (r"\mathbf{X}", "P"),
     "angles": (r"\boldsymbol{\Theta}", ""),
     "cosine": (r"\mathbf{c}", ""),
     "sine": (r"\mathbf{s}", ""),
-    "P": (r"\mathbf{P}", ""),
+    "P": (r"\mathbf{X}", "P"),
     "E": (r"\mathbf{X}", "E"),
     "router": (r"\mathbf{r}", ""),
     "routed": (r"\mathbf{p}", ""),
     "top": (r"\mathbf{p}", r"\mathrm{top}"),
     "gates": (r"\mathbf{g}", ""),
     "chosen": (r"\mathbf{e}", ""),
+    "gate": (r"\mathbf{U}", "g"),
+    "gated": (r"\mathbf{U}'", ""),
 }
-"""Letters of roles outside of blocks, with what stands below them."""
-WEIGHTS = {"router": "r", "I": "E", "U": "1", "U'": "3", "F": "2", "Z": r"\mathrm{out}"}
+"""Letters of roles that are not their own, with what stands below them."""
+WEIGHTS = {"router": "r", "I": "E", "gate": "g", "U": "1", "F": "2", "Z": r"\mathrm{out}"}
 """What stands below the matrix of a role whose letter does not."""
+OF_GATED = {"U": "u", "F": "d"}
+"""The same in an MLP with a gate."""
+OF_HEADS = {"K": r"\mathrm{cls}", "V": r"\mathrm{vocab}"}
+"""What stands below the matrix that makes logits, by their last size."""
 
 
 def text(words: str) -> str:
@@ -38,16 +48,23 @@ def text(words: str) -> str:
 class Names:
     """`of[key]` is the LaTeX of a line's tensor; `parameter(path)` that of a parameter or buffer."""
 
-    def __init__(self, roles: Roles):
+    def __init__(self, roles: Roles, shapes: Shapes, hints: dict[str, Hint]):
         self._roles, self._graph, self._places = roles, roles.graph, roles.places
+        self._shapes, self._hints = shapes, hints
         self.of: dict[str, str] = {}
-        self.parts: dict[str, tuple[str, str, str]] = {}
         self._taken: set[str] = set()
-        self._norms: Counter = Counter()
         for key in roles.plan.lines:
-            self.of[key] = self._unlike(*self._line(key))
+            letter, below, above = self._line(key)
+            if said := hints[key].letter:
+                letter, _, below = said.partition("_")
+                below = below[1:-1] if below.startswith("{") else below
+            self.of[key] = self._unlike(letter, below, above, plain=True)
         self._users = self._uses()
         self._parameters: dict[str, str] = {}
+
+    def mask(self, part: str) -> str:
+        """The LaTeX of a mask that no block but a kernel has, in a tower."""
+        return self._unlike(r"\mathbf{M}", "", rf"\mathrm{{{mark}}}" if (mark := self._places.tower(part)) else "")
 
     def above(self, module: str) -> str:
         """What stands above the letters of a module's lines: its tower and the number of its block."""
@@ -59,15 +76,15 @@ class Names:
         roles = self._roles
         role, module = roles.of.get(key, ""), roles.module(key)
         above = self.above(module)
+        if key in roles.first:
+            return r"\mathbf{X}", "", " ".join(filter(None, (above, "(0)")))
         if role == "norm":
-            nth = self._norms[above]
-            self._norms[above] += 1
-            if not self._places.numbers(module):
-                last = all(self._roles.places.numbers(self._roles.module(o)) for o in self._roles.operands[key])
-                return r"\mathbf{X}", "f" if last else text(_own(module)), above
-            return (ACCENTS[nth], "", above) if nth < len(ACCENTS) else (ACCENTS[0], text(_own(module)), above)
-        if role == "X0":
-            return r"\mathbf{X}", "", above + ("(0)" if not above else " (0)")
+            nth = roles.nth.get(key)
+            if nth == 0:
+                return r"\mathbf{X}", "f", above
+            if nth is None:
+                return r"\mathbf{X}", text(_own(module)), above
+            return (ACCENTS[nth - 1], "", above) if nth <= len(ACCENTS) else (ACCENTS[0], text(_own(module)), above)
         if role in LETTERS:
             return *LETTERS[role], above
         if role in ("QKV", "QK", "KV"):
@@ -77,9 +94,12 @@ class Names:
             return rf"\mathbf{{{letter}}}" + primes, "", above
         return r"\mathbf{Y}", text(_own(module)) if module else "", above
 
-    def _unlike(self, letter: str, below: str, above: str) -> str:
-        """A name that no other line has: the second one of a kind gets a number."""
+    def _unlike(self, letter: str, below: str, above: str, plain: bool = False) -> str:
+        """A name that no other line has: the second one of a kind gets a number. `plain`: a letter below without
+        braces."""
         number, name = 1, _name(letter, below, above)
+        if plain and len(below) == 1:
+            name = name.replace(f"_{{{below}}}", f"_{below}", 1)
         while name in self._taken:
             number += 1
             name = _name(letter, f"{below},{number}" if below else str(number), above)
@@ -105,7 +125,7 @@ class Names:
             ref, name = self._graph.ref[key], key.removeprefix("input ")
             if not ref.dtype.is_floating_point and not ref.dtype.is_complex and "id" in name:
                 letter, below = r"\mathbf{t}", "" if name in ("input_ids", "ids", "tokens", "t") else text(name)
-            elif len(ref.shape) == 4 and ref.shape[1] in (1, 3):
+            elif len(ref.shape) == 4 and (ref.shape[1] in (1, 3) or str(self._shapes.of(key)[1]) == "C"):
                 letter, below = r"\mathbf{X}", r"\mathrm{img}"
             else:
                 letter, below = r"\mathbf{x}", text(name) if name not in ("x", "input", "inputs", "0") else ""
@@ -123,21 +143,19 @@ class Names:
         module, _, own = path.rpartition(".")
         uses = self._users.get(key, [])
         lines = dict.fromkeys(line for line, _ in uses)
-        role = self._roles.of.get(next(iter(lines)), "") if len(lines) == 1 else ""
+        line = next(iter(lines)) if len(lines) == 1 else None
+        role = self._roles.of.get(line, "")
         above = self.above(module)
-        below = WEIGHTS.get(role, role.rstrip("'")) if role not in ("norm", "X", "X0", "R", "H", "G", "E", "P") else ""
-        if below in ("", "S", "A"):
-            below = text(_own(module) or own)
         calls = {call for _, call in uses}
         if calls & {"experts"}:
             weights = [ref.key for ref in self._roles.call(uses[0][0]).arguments["weights"]]
             rank = len(self._graph.shape(key))
             number = 1 + [one for one in weights if len(self._graph.shape(one)) == rank].index(key)
             return r"\mathbf{W}" if rank > 2 else r"\mathbf{b}", str(number), above
-        of_norm = calls & NORMS or "norm" in self._kind(lines).lower()
-        if of_norm and self._roles.of.get(next(iter(lines), "")) == "norm":
-            accent = self._norm_number(next(iter(lines)))
-            below = accent or below
+        of_norm = bool(calls & NORMS) or "norm" in self._kind(lines).lower()
+        below = self._below(line, role, of_norm) or text(_own(module) or own)
+        if not self._graph.ref[key].dtype.is_floating_point:
+            return (r"\mathbf{p}", "", above) if "position" in own else (r"\mathbf{n}", text(own), above)
         match own:
             case "running_mean":
                 return r"\boldsymbol{\mu}", below, above
@@ -150,9 +168,9 @@ class Names:
             case "bias":
                 return r"\mathbf{b}", below, above
         if calls & {"embedding"}:
-            return r"\mathbf{E}", "" if len(self._tables()) < 2 else text(_own(module)), above
-        if not self._graph.ref[key].dtype.is_floating_point:
-            return r"\mathbf{n}", text(own), above
+            return *self._table(key, module), above
+        if role == "angles":
+            return r"\boldsymbol{\theta}", "", above
         if "pos" in own.lower():
             return r"\mathbf{P}", "", above
         if own.lower().startswith(("cls", "class")):
@@ -163,21 +181,55 @@ class Names:
             return r"\mathbf{b}", below, above
         return r"\boldsymbol{\theta}", text(own), above
 
+    def _below(self, line: str | None, role: str, of_norm: bool) -> str:
+        """What stands below a line's matrix, or its γ; "" where its role does not say."""
+        if line is None:
+            return ""
+        if self._hints[line].below:
+            return self._hints[line].below
+        nth = self._roles.nth.get(line)
+        if of_norm and line in self._roles.first:
+            return "E"
+        if of_norm and nth is not None:
+            return str(nth) if nth else "f"
+        if role == "Z":
+            shape = self._shapes.of(line)
+            return OF_HEADS.get(str(shape[-1]) if shape else "", WEIGHTS["Z"])
+        plain = role.rstrip("'")
+        if plain in OF_GATED and self._roles.gated(line):
+            return OF_GATED[plain]
+        return WEIGHTS.get(role, plain if plain in ("Q", "K", "V", "O", "QKV", "QK", "KV") else "")
+
+    def _table(self, key: str, module: str) -> tuple[str, str]:
+        """The letter of a table, and what stands below: **E** where the tokens that were given are looked up, **P**
+        where places are."""
+        graph = self._graph
+        calls = (graph.calls[index] for index in graph.consumers[key])
+        numbers = [call.arguments["indices"].key for call in calls if base(call.name) == "embedding"]
+        if any(graph.depends[one] == "x" for one in numbers):
+            others = [other for other in self._tables() if other != key and self._of_tokens(other)]
+            return r"\mathbf{E}", text(_own(module)) if others else ""
+        if "type" in module.lower():
+            return r"\mathbf{E}", r"\mathrm{type}"
+        return r"\mathbf{P}", ""
+
+    def _of_tokens(self, key: str) -> bool:
+        calls = (self._graph.calls[index] for index in self._graph.consumers[key])
+        return any(
+            self._graph.depends[call.arguments["indices"].key] == "x" for call in calls if "indices" in call.arguments
+        )
+
     def tied(self, key: str) -> bool:
         """Whether a parameter is a table of embeddings and the matrix of a linear map, too."""
         calls = {call for _, call in self._users.get(key, ())}
         return "embedding" in calls and "linear" in calls
 
     def _tables(self) -> set[str]:
-        return {key for key, uses in self._users.items() if any(call == "embedding" for _, call in uses)}
+        found = {key for key, uses in self._users.items() if any(call == "embedding" for _, call in uses)}
+        return {key for key in found if self._graph.ref[key].dtype.is_floating_point}
 
     def _kind(self, lines) -> str:
         return self._roles.kind(next(iter(lines))) if lines else ""
-
-    def _norm_number(self, key: str) -> str:
-        """Which norm of its block a line is: "1", "2"; "f" outside of blocks."""
-        name = self.of.get(key, "")
-        return next((str(n) for n, accent in enumerate(ACCENTS, 1) if accent in name), "f" if "_{f}" in name else "")
 
 
 def _own(module: str) -> str:

@@ -51,7 +51,9 @@ def over(given: Given, x: Node, number) -> Node:
 
 
 def plus(left: Node, right: Node) -> Node:
-    """`left + right`, a difference where the right one has a minus in front."""
+    """`left + right`, a difference where the right one has a minus in front; 0 is not written."""
+    if right == Scalar(0):
+        return left
     if isinstance(right, Negative):
         return Minus(left, right.args[0])
     if isinstance(right, Scalar) and right.value.is_number and right.value < 0:

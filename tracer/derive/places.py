@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from tracer.derive.graph import Graph
 
@@ -23,8 +24,12 @@ class Places:
             if stem != own and module.path in parents and module.path not in self._number:
                 self._number[module.path] = count[around, stem] = count.get((around, stem), 0) + 1
         self._outermost = tuple(path for path in self._number if not self._around(path))
-        self._layers = {path: number for number, path in enumerate(self._outermost)}
         self._towers = self._find_towers()
+        self._layers: dict[str, int] = {}
+        blocks = Counter()
+        for path in self._outermost:
+            self._layers[path] = blocks[self.part(path)]
+            blocks[self.part(path)] += 1
 
     def _around(self, path: str) -> list[str]:
         """The blocks around a module, the outermost first."""
@@ -40,7 +45,7 @@ class Places:
         return ".".join(str(self._number[block]) for block in self.blocks(path))
 
     def layer(self, path: str) -> int | None:
-        """The number of the outermost block among all of them, from 0; None outside."""
+        """The number of the outermost block among all of its tower, from 0; None outside."""
         blocks = self.blocks(path)
         return self._layers[blocks[0]] if blocks else None
 
@@ -50,7 +55,7 @@ class Places:
         return blocks[-1] if blocks else ""
 
     def _find_towers(self) -> dict[str, str]:
-        """What stands around the outermost blocks, and its mark, where there are several of it."""
+        """The paths of what the outermost blocks are in, and their marks, where there are several."""
         around = list(dict.fromkeys(path.rpartition(".")[0] for path in self._outermost))
         if len(around) < 2:
             return {}
@@ -61,9 +66,14 @@ class Places:
             word = own[0] if own else path.rpartition(".")[2]
             mark = next((short for known, short in TOWERS.items() if known in word.lower()), word.replace("_", " "))
             if mark and mark not in found.values():
-                found[path] = mark
+                parts = path.split(".")
+                found[".".join(parts[: parts.index(own[0]) + 1]) if own else path] = mark
         return found
 
+    def part(self, path: str) -> str:
+        """The path of the tower that a module is in; "" in models of one, and outside of all."""
+        return next((around for around in self._towers if f"{path}.".startswith(f"{around}.")), "")
+
     def tower(self, path: str) -> str:
-        """The mark of the tower that a module is in; "" in models of one."""
-        return next((mark for around, mark in self._towers.items() if f"{path}.".startswith(f"{around}.")), "")
+        """The mark of the tower that a module is in; "" in models of one, and outside of all."""
+        return self._towers.get(self.part(path), "")

@@ -9,7 +9,8 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from tracer.derive.graph import ATTENTION, EMPTY, Graph, base
+from tracer.derive.graph import ATTENTION, EMPTY, SAME, Graph, base
+from tracer.derive.shapes import Shapes
 from tracer.derive.words import heavy as is_heavy
 from tracer.derive.words import known
 
@@ -18,6 +19,9 @@ ACTIVATIONS = frozenset("gelu silu relu tanh sigmoid hardswish relu6 elu mish gl
 PRODUCTS = frozenset(("matmul", "bmm", "einsum", "baddbmm", "mm"))
 PROJECTIONS = frozenset(("linear", "addmm", "conv2d", "conv1d", "einsum", "mm"))
 TURNS = frozenset(("transpose", "permute", "t", "mT", "adjoint", "swapaxes"))
+
+STILL = frozenset(("slice", "narrow", "expand", "expand_as", "view", "reshape", "view_as", "reshape_as", "flatten"))
+"""Layouts that change nothing where they give the shape that they are given."""
 
 IN_LEAF, ELSEWHERE, WITH_HEAVY, HEAVY_IN_LEAF = 14, 6, 5, 10
 """How many calls one line holds: in a module without children and outside of them, without a heavy one and with."""
@@ -40,14 +44,14 @@ class Plan:
     """`lines` are the keys of the values that have a line, in order; `ends[raw]` is where the name of a computed value
     stands, at the end of a chain of layouts that all its consumers take; `inside[key]` are the calls in a line."""
 
-    def __init__(self, graph: Graph):
-        self.graph = graph
+    def __init__(self, graph: Graph, shapes: Shapes):
+        self.graph, self._shapes = graph, shapes
         self.named: dict[str, str] = {}
         self.ends: dict[str, str] = {}
         self._cost: dict[str, int] = {}
         self._heavy: dict[str, int] = {}
         self.inside: dict[str, tuple[int, ...]] = {}
-        self._batch = next((ref.shape[0] for ref in graph.given if ref.shape), None)
+        self._batch = next((shapes.of(ref.key)[0] for ref in graph.given if ref.shape), None)
         self._per_instance: dict[int, int] = {}
         for index in self._computing():
             module = graph.within(index)
@@ -109,11 +113,35 @@ class Plan:
                 break
             end = following[0]
             path.append(end)
-        first = [key for key in path if graph.shape(key) and graph.shape(key)[0] == self._batch]
-        end = first[-1] if first else path[-1]
+        shared = self._shared(end)
+        while len(path) > 1 and (self._widened(path[-2], path[-1]) or self._unmoved(path[-2], path[-1])):
+            path.pop()
+        first = [key for key in path if graph.shape(key) and self._shapes.of(key)[0] == self._batch] or path
+        end = first[0 if shared else -1]
         self.named[end] = "step"
         if end != key:
             self.ends[key] = end
+
+    def _shared(self, key: str) -> bool:
+        """Whether several parts are taken of a value, as queries, keys and values are of a packed product."""
+        graph, takers = self.graph, self.graph.takers[key]
+        parts = [ref.key for index in takers for ref in graph.calls[index].outputs if ref.key in graph.live]
+        smaller = all(graph.source(part) == key and graph.count(part) < graph.count(key) for part in parts)
+        return len(parts) > 1 and smaller
+
+    def _unmoved(self, key: str, after: str) -> bool:
+        """Whether a layout leaves everything where it is."""
+        call = self.graph.made(after)
+        return self.graph.shape(key) == self.graph.shape(after) and call.name in STILL | SAME
+
+    def _widened(self, key: str, after: str) -> bool:
+        """Whether a layout only puts in an axis of size 1, along which the value is then repeated."""
+        more = [ref.key for index in self.graph.takers[after] for ref in self.graph.calls[index].outputs]
+        plain = tuple(n for n in self.graph.shape(key) if n != 1) == tuple(n for n in self.graph.shape(after) if n != 1)
+        repeated = any(
+            self.graph.source(one) == after and self.graph.count(one) > self.graph.count(after) for one in more
+        )
+        return plain and repeated and len(self.graph.shape(after)) > len(self.graph.shape(key))
 
     def _turned(self, key: str, after: str) -> bool:
         """Whether a layout exchanges the last two axes for a product, which is a transpose of its equation."""
@@ -137,6 +165,8 @@ class Plan:
             return True
         if not consumers or key in {graph.root(ref.key) for ref in graph.outputs}:
             return False
+        if name == "embedding" and graph.depends[key] != "x" and graph.takers[key] == consumers and len(consumers) == 1:
+            return base(graph.calls[consumers[0]].name) == "add"  # rows of places, which are added to tokens
         if any(graph.within(other) != graph.within(index) for other in consumers):
             return False
         leaf = self.leaf(index)
@@ -224,7 +254,8 @@ class Plan:
             for key in (site.q, site.k, site.v):
                 root = self.named_root(key)
                 if root != key and root in self.named and graph.count(key) < graph.count(root):
-                    self.named[key] = "layout"
+                    before = graph.source(key)
+                    self.named[before if before != root and self._turned(before, key) else key] = "layout"
 
     def _cuts(self) -> None:
         """So has what a model's input is cut into, and some of a value's places that another module takes."""

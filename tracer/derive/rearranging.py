@@ -11,7 +11,7 @@ from tracer.equations.algebra import Row, Transposed
 from tracer.equations.grids import Unfold
 from tracer.equations.heads import Heads, Joined
 from tracer.equations.layouts import Rearranged
-from tracer.equations.packed import Columns
+from tracer.equations.packed import Columns, Swapped
 from tracer.equations.picking import Picked
 from tracer.equations.tokens import Patches
 
@@ -33,7 +33,7 @@ class Layouts:
         in the result."""
         if not any(pattern.picked):
             return made, pattern, before
-        ones = sum(not side for side in pattern.right)
+        ones = sum(not side and size == 1 for side, size in zip(pattern.right, result, strict=True))
         ranges, after, left = [], [], []
         for size, taken, side in zip(before, pattern.picked, pattern.left, strict=True):
             if taken is None:
@@ -76,6 +76,10 @@ class Layouts:
         """Where a part of an axis begins and ends, in sizes where the part is one of them."""
         whole = self._shapes.value(size)
         length = stop - start
+        if step == 1 and not size.is_Integer and 0 < length < whole and not whole % length and not start % length:
+            part = sympy.cancel(size * length / whole)
+            if part.is_Symbol:
+                return start // length * part, stop // length * part
         if length == 1 and stop == whole and start:
             return size - 1, size
         if stop == whole and start < 4:
@@ -129,10 +133,14 @@ def _heads(made: Node, sizes, left, right) -> Node | None:
             return Heads(made, sizes[h])
         if right == (*left[:-2], (h,), (d,), left[-2]):
             return Transposed(Heads(made, sizes[h]))
+        if len(left) == 3 and right == (left[1], (h,), left[0], (d,)) and all(len(side) == 1 for side in left[:2]):
+            return Heads(Swapped(made, *(sizes[part] for side in left[:2] for part in side)), sizes[h])
     if len(left) == len(right) + 1 and len(right[-1]) == 2 and len(left) >= 3:
         h, d = right[-1]
         if left == (*right[:-2], (h,), right[-2], (d,)):
             return Joined(made, sizes[h])
+    if len(left) == 3 and tuple(right) == (left[1], left[0], left[2]) and all(len(side) == 1 for side in left):
+        return Swapped(made, sizes[left[0][0]], sizes[left[1][0]])
     return None
 
 

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from tracer.equations import Node
-from tracer.equations.algebra import Plus, Times
-from tracer.equations.arithmetic import Power, Ratio
-from tracer.equations.axes import Mean
+from math import pi, sqrt
+
+from tracer.equations import Node, Tensor
+from tracer.equations.activations import GELUTanh, Tanh
+from tracer.equations.algebra import Plus, Product, Times, Transposed
+from tracer.equations.arithmetic import Negative, Power, Ratio, Scaled
+from tracer.equations.axes import AllOf, Mean
 from tracer.equations.call import Scalar
+from tracer.equations.convolutions import Convolution
 from tracer.equations.elementwise import Root
+from tracer.equations.grids import Unfold
+from tracer.equations.joining import Full, Joint
+from tracer.equations.layouts import Rearranged
+from tracer.equations.made import Counted
+from tracer.equations.masks import CausalMask
 from tracer.equations.norms import RMSNorm
+from tracer.equations.packed import Columns, Counting, OneRun, Squeezed, Stacked, Unrolled
+from tracer.equations.picking import Picked
+from tracer.equations.relations import Compared, Where
+from tracer.equations.rotary import Angles, Grouped, Rotated
+from tracer.equations.scans import RunningSum
+from tracer.equations.tokens import Concat
+
+NEAR = 1e-6
+"""How far a number may be from the constant that it is taken for, as a share of it."""
 
 
-def recognised(node: Node) -> Node:
-    """The same, by its name where it has one."""
-    return _rms_norm(node) or node
+def recognised(node: Node, shape: tuple = ()) -> Node:
+    """The same, by its name where it has one; `shape` is that of the line, where it is one."""
+    for known in (_rms_norm, _gelu, _rotated, _angles, _places, _one_run, _patches, _in_front, _grouped):
+        if (found := known(node)) is not None:
+            return found
+    return _causal(node, shape) or node
 
 
 def _rms_norm(node: Node) -> Node | None:
@@ -32,3 +53,145 @@ def _rms_norm(node: Node) -> Node | None:
         if isinstance(eps, Scalar) and isinstance(square, Power) and square.args[0] == x and last:
             return RMSNorm(float(eps.value), x, gamma)
     return None
+
+
+def _is(node: Node, value: float) -> bool:
+    """Whether a node is that number."""
+    return isinstance(node, Scalar) and node.value.is_number and abs(float(node.value) - value) <= NEAR * abs(value)
+
+
+def _times(node: Node, value: float) -> Node | None:
+    """What stands behind that number, or None."""
+    return node.args[1] if isinstance(node, Scaled) and _is(node.args[0], value) else None
+
+
+def _gelu(node: Node) -> Node | None:
+    """`½x ⊙ (tanh(√(2/π)(x + 0.044715x³)) + 1)`."""
+    if not isinstance(node, Times):
+        return None
+    half, bend = node.operands
+    x = _times(half, 0.5)
+    if x is None or not (isinstance(bend, Plus) and isinstance(bend.args[0], Tanh) and _is(bend.args[1], 1)):
+        return None
+    inside = _times(bend.args[0].args[0], sqrt(2 / pi))
+    if not (isinstance(inside, Plus) and inside.args[0] == x):
+        return None
+    cube = _times(inside.args[1], 0.044715)
+    return GELUTanh(x) if isinstance(cube, Power) and cube.args[0] == x and _is(cube.args[1], 3) else None
+
+
+def _rotated(node: Node) -> Node | None:
+    """`x ⊙ c + [-x₂ , x₁] ⊙ s`, where c and s are `[1, T, d_k]`."""
+    if not (isinstance(node, Plus) and len(node.args) == 2 and all(isinstance(one, Times) for one in node.args)):
+        return None
+    (x, cosine), (turned, sine) = (one.operands for one in node.args)
+    if not (isinstance(turned, Joint) and len(turned.operands) == 2 and isinstance(x, Tensor)):
+        return None
+    second, first = turned.operands
+    if not (isinstance(second, Negative) and isinstance(second.args[0], Columns) and isinstance(first, Columns)):
+        return None
+    second = second.args[0]
+    width = x.shape[-1]
+    halves = (first.args[1:], second.args[1:]) == ((0, width / 2), (width / 2, width))
+    flat = all(isinstance(one, Tensor) and len(one.shape) == 3 for one in (cosine, sine)) and len(x.shape) == 4
+    return Rotated(x, cosine, sine) if halves and flat and first.args[0] == second.args[0] == x else None
+
+
+def _angles(node: Node) -> Node | None:
+    """`[p ⊙ θ , p ⊙ θ]`, where p stands as a column."""
+    if not (isinstance(node, Joint) and len(node.operands) == 2 and node.get("axis") == node.get("rank") - 1):
+        return None
+    one, other = node.operands
+    if one != other or not (isinstance(one, Times) and isinstance(one.args[0], Rearranged)):
+        return None
+    places, frequencies = one.args[0].args[0], one.args[1]
+    column = one.args[0].get("left") == ((), (0,)) and one.args[0].get("right") == ((), (0,), ())
+    plain = isinstance(frequencies, Tensor) and len(frequencies.shape) == 1
+    return Angles(places, frequencies) if column and plain else None
+
+
+def _places(node: Node) -> Node | None:
+    """`0, 1, …` as a row."""
+    if isinstance(node, Rearranged) and isinstance(node.args[0], Counted) and node.get("right") == ((), (0,)):
+        return Counting(node.args[0].args[0])
+    return None
+
+
+def _one_run(node: Node) -> Node | None:
+    """Whether no place follows another by anything but one: the sum of all that do is 0 at the end."""
+    if not (isinstance(node, AllOf) and isinstance(node.operands[0], Compared) and _is(node.operands[0].args[1], 0)):
+        return None
+    sums = [one for one in node.atoms(RunningSum) if isinstance(one.operands[0], Compared)]
+    if len(sums) != 1 or not _is(sums[0].operands[0].args[1], 1) or node.operands[0].get("sign") != "=":
+        return None
+    places = set(node.atoms(Tensor))
+    joined = [one for one in node.atoms(Joint) if one.operands[-1] in places]
+    picked = [one for one in node.atoms(Picked) if one.args[0] in joined]
+    if len(places) != 1 or len(joined) != 1 or len(picked) != 2:
+        return None
+    return OneRun(places.pop())
+
+
+def _patches(node: Node) -> Node | None:
+    """A convolution that looks at each square patch once: patches times the kernels as a matrix."""
+    if not (isinstance(node, Rearranged) and isinstance(node.args[0], Convolution)):
+        return None
+    made = node.args[0]
+    image, kernels, *bias = made.operands
+    if not isinstance(kernels, Tensor) or len(kernels.shape) != 4 or made.get("groups") != 1:
+        return None
+    side, other = kernels.shape[2:]
+    batch, channels, rows, columns = node.get("left")
+    tokens = node.get("right") == (batch, (*rows, *columns), channels)
+    if side != other or tuple(made.get("stride")) != (side, side) or not tokens:
+        return None
+    product = Product(Unfold(image, side), Unrolled(kernels))
+    return Plus(product, *bias) if bias else product
+
+
+def _in_front(node: Node) -> Node | None:
+    """A token of parameters `[1, 1, D]`, the same for each of a batch, before a sequence."""
+    if not (isinstance(node, Joint) and node.get("rank") == 3 and node.get("axis") == 1 and len(node.operands) == 2):
+        return None
+    token, sequence = node.operands
+    if not (isinstance(token, Rearranged) and isinstance(token.args[0], Tensor) and token.get("repeated")):
+        return None
+    left, right, (batch, *more) = token.get("left"), token.get("right"), token.get("repeated")
+    if (
+        more
+        or right[0] != (batch,)
+        or right[1:] != left[1:]
+        or left[0]
+        or not token.args[0].key.startswith("parameter")
+    ):
+        return None
+    ones = 1 + (left[1] == ())
+    return Concat(Squeezed(token.args[0], ones), sequence)
+
+
+def _grouped(node: Node) -> Node | None:
+    """Each head repeated for the queries that share it."""
+    if not (isinstance(node, Rearranged) and len(node.get("repeated")) == 1 and len(node.get("right")) == 4):
+        return None
+    left, right, (copy,) = node.get("left"), node.get("right"), node.get("repeated")
+    if len(left) != 4 or right[0] != left[0] or right[1] != (*left[1], copy) or len(left[1]) != 1:
+        return None
+    made = Grouped(node.args[0], node.sizes[left[1][0]] * node.sizes[copy])
+    return made if right[2:] == left[2:] else Transposed(made) if right[2:] == left[:1:-1] else None
+
+
+def _causal(node: Node, shape: tuple) -> Node | None:
+    """0 where the place of a key is at most that of its query, a lowest number elsewhere: `[…, T, T]`."""
+    if not (isinstance(node, Where) and isinstance(node.args[0], Compared) and len(shape) > 1):
+        return None
+    condition, zero, lowest = node.args
+    key, query = condition.args[:2]
+    if not all(isinstance(one, Rearranged) and isinstance(one.args[0], Counted) for one in (key, query)):
+        return None
+    zero = zero.args[0] if isinstance(zero, Full) else zero
+    ordered = condition.get("sign") == r"\le" and key.get("right")[-1] == query.get("right")[-2] == (0,)
+    length = key.args[0].args[0]
+    if not (ordered and key.args[0] == query.args[0] and zero == Scalar(0) and isinstance(lowest, Scalar)):
+        return None
+    made = CausalMask(length, *([] if lowest.value.is_infinite else [float(lowest.value)]))
+    return Stacked(made, *shape[:-2]) if len(shape) > 2 else made

@@ -10,11 +10,13 @@ from collections import Counter, defaultdict
 
 from tracer.derive.graph import base
 from tracer.derive.places import Places
-from tracer.derive.plan import ACTIVATIONS, PROJECTIONS, Plan, Site
+from tracer.derive.plan import ACTIVATIONS, ARITHMETIC, PROJECTIONS, Plan, Site
 
 NORMS = frozenset("layer_norm batch_norm group_norm rms_norm native_layer_norm instance_norm native_group_norm".split())
 MAPS = PROJECTIONS - {"conv1d", "conv2d"}
 """Linear maps of a token alone."""
+BENDS = ARITHMETIC | ACTIVATIONS | {"pow", "erf", "exp", "clamp", "maximum", "minimum", "square", "neg", "log1p"}
+"""What an activation is made of, where a model writes it out."""
 
 HALF = 2
 """A value with fewer numbers than this share of what it is made of is a part, and not followed as the same thing."""
@@ -22,11 +24,14 @@ HALF = 2
 
 class Roles:
     """`of[key]` is the role of a line, such as "Q", "X'" or "norm", with as many primes as there are others before it;
-    lines without one are not in it."""
+    lines without one are not in it. `first` are the lines that the first block of a tower reads, `nth` says which norm
+    of its block a line is, from 1, or 0 for one behind all blocks."""
 
     def __init__(self, plan: Plan, places: Places):
         self.plan, self.graph, self.places = plan, plan.graph, places
         self.of: dict[str, str] = {}
+        self.nth: dict[str, int] = {}
+        self.first: set[str] = set()
         self.operands = {key: plan.operands(key) for key in plan.lines}
         self.users: dict[str, list[str]] = defaultdict(list)
         for key in plan.lines:
@@ -39,6 +44,7 @@ class Roles:
         self._sums_and_norms()
         self._mlps()
         self._ends()
+        self._count_norms()
 
     def call(self, key: str):
         """The call whose value a line is, or None for a layout."""
@@ -58,6 +64,11 @@ class Roles:
         call = self.call(key) or self.graph.made(key)
         number, _ = self.graph.instance.get((call.module, call.call), (-1, 0))
         return self.graph.modules[number].kind if number >= 0 else ""
+
+    def inside(self, key: str) -> set[str]:
+        """The names of all calls in a line."""
+        raw = self.plan.raw(key)
+        return {base(self.graph.calls[i].name) for i in self.plan.inside[raw]} if raw is not None else set()
 
     def trail(self, key: str) -> list[str]:
         """The lines from a value up to the projection that made it, which is last; as far as they are as large."""
@@ -89,6 +100,12 @@ class Roles:
             self.of.setdefault(weights, "A")
             for key in self.operands[weights]:
                 self.of.setdefault(key, "S")
+                for other in self.operands[key]:
+                    if self._hides(other, key):
+                        self.of.setdefault(other, "M")
+        mask = self.graph.calls[site.call].arguments.get("attn_mask") if site.fused else None
+        if mask is not None and (made := self.plan.upstream(mask.key)) is not None:
+            self.of.setdefault(made, "M")
         made = self.plan.ends.get(site.result, site.result)
         if made not in self.plan.named:
             made = self.plan.upstream(site.result)
@@ -124,6 +141,13 @@ class Roles:
                     self.of[operand] = role
                     waiting.append(operand)
 
+    def _hides(self, key: str, scores: str) -> bool:
+        """Whether a line may be the mask of scores: as many rows and columns, and made of places or of comparisons."""
+        square = self.graph.shape(key)[-2:] == self.graph.shape(scores)[-2:]
+        return (
+            square and not self.places.numbers(self.module(key)) and self.name(key) in ("where", "masked_fill", "mul")
+        )
+
     def _beginning(self) -> None:
         """Patches and their embedding, what is joined to a sequence, angles of rotary positions."""
         graph = self.graph
@@ -144,14 +168,42 @@ class Roles:
                 self.of[key] = "I"
             elif name in ("cat", "concat") and any(self.of.get(operand) == "I" for operand in self.operands[key]):
                 self.of[key] = "sequence"
-            elif name in ("cos", "sin") or ({"cos", "sin"} & self._inside(key) and name == "mul"):
-                self.of[key] = "cosine" if "cos" in self._inside(key) else "sine"
+            elif name == "embedding":
+                self._looked_up(key, call)
+            elif name == "add" and self._adds_places(key):
+                self.of[key] = "position"
+            elif name in ("cos", "sin") or ({"cos", "sin"} & self.inside(key) and name == "mul"):
+                self.of[key] = "cosine" if "cos" in self.inside(key) else "sine"
                 for operand in self.operands[key]:
                     self.of.setdefault(operand, "angles")
+                    for places in self.operands[operand]:
+                        if not graph.ref[places].dtype.is_floating_point:
+                            self.of.setdefault(places, "places")
 
-    def _inside(self, key: str) -> set[str]:
-        raw = self.plan.raw(key)
-        return {base(self.graph.calls[i].name) for i in self.plan.inside[raw]} if raw is not None else set()
+    def _looked_up(self, key: str, call) -> None:
+        """Rows of a table: those of the tokens that were given, or of their places."""
+        numbers = call.arguments["indices"].key
+        self.of[key] = "E" if self.graph.depends[numbers] == "x" else "P"
+        self._numbered(numbers)
+
+    def _numbered(self, numbers: str) -> None:
+        """The line that makes the numbers of a table's rows has a role of its own, where no input has to do with it."""
+        places = self.plan.named_root(numbers)
+        if self.graph.depends[numbers] != "x" and places in self.plan.named:
+            self.of.setdefault(places, "places" if self.graph.depends[numbers] == "c" else "types")
+
+    def _adds_places(self, key: str) -> bool:
+        """Whether a sum adds something that is the same for all inputs to tokens."""
+        inside = [self.graph.calls[i] for i in self.plan.inside[self.plan.raw(key)]]
+        for call in inside:
+            if base(call.name) == "embedding":
+                self._numbered(call.arguments["indices"].key)
+        given = self.graph.inputs[self.graph.maker[self.plan.raw(key)]]
+        tokens = {self.of.get(operand) for operand in self.operands[key]} & {"E", "I", "sequence", "position"}
+        same = [ref for ref in given if self.graph.depends[ref.key] != "x" and len(ref.shape) > 1]
+        tokens |= {"E"} if any(base(call.name) == "embedding" for call in inside) and same else set()
+        placed = any(self.of.get(operand) == "P" for operand in self.operands[key])
+        return bool(tokens) and (bool(same) or placed)
 
     def _sums_and_norms(self) -> None:
         graph, sums = self.graph, defaultdict(list)
@@ -159,30 +211,41 @@ class Roles:
             call = self.call(key)
             if call is None or key in self.of:
                 continue
-            inside = {base(graph.calls[i].name) for i in self.plan.inside[self.plan.raw(key)]}
-            index = graph.maker[self.plan.raw(key)]
-            given = graph.inputs[index]
+            inside = self.inside(key)
+            given = graph.inputs[graph.maker[self.plan.raw(key)]]
             computed = all(graph.depends[ref.key] == "x" for ref in given)
             two = len(given) == 2 and given[0].shape == given[1].shape and len(given[0].shape) > 1
             if self.name(key) == "add" and computed and two and len(self.operands[key]) > 1:
                 sums[self.places.tower(call.module), self.places.numbers(call.module)].append(key)
             elif inside & NORMS or "norm" in self.kind(key).lower():
                 self.of[key] = "norm"
-            elif self.name(key) in ACTIVATIONS and self._between_maps(key):
+            elif self._bends(key) and self._between_maps(key):
                 self.of[key] = "G"
-            elif self.name(key) == "embedding":
-                self.of[key] = "E" if any(ref.key in {g.key for g in graph.given} for ref in given) else "P"
             elif self.name(key) == "mul" and computed and len(given) == 2 and "G" in self._of_operands(key):
-                self.of[key] = "G'"
+                self.of[key] = "gated"
+            elif "cumsum" in inside and self.name(key) == "all" and graph.depends[key] == "c":
+                self.of[key] = "one"
         for (_, block), keys in sums.items():
             for primes, key in enumerate(keys):
-                last = primes == len(keys) - 1
-                marks = "" if last else "'" * (primes + 1)
+                marks = "" if primes == len(keys) - 1 else "'" * (primes + 1)
                 after = self.users[key]
                 if block and len(after) == 1 and self.of.get(after[0]) == "norm" and self._in_block(after[0], key):
-                    self.of[key], self.of[after[0]] = f"Y{marks}", f"X{marks}"  # the norm comes after the sum
+                    self.of[key], self.of[after[0]] = "Y" + "'" * primes, f"X{marks}"  # the norm comes after the sum
+                    self.nth[after[0]] = primes + 1
                 else:
                     self.of[key] = f"X{marks}" if block else "R"
+
+    def _bends(self, key: str) -> bool:
+        """Whether a line is an activation, be it written out: made cell by cell of one line and numbers, and not by
+        sums and products alone."""
+        if self.name(key) in ACTIVATIONS:
+            return True
+        inside = self.inside(key)
+        if len(self.operands[key]) != 1 or not inside <= BENDS or inside <= ARITHMETIC:
+            return False
+        calls = (self.graph.calls[i] for i in self.plan.inside[self.plan.raw(key)])
+        given = (ref for call in calls for ref in call.arguments.values() if hasattr(ref, "key"))
+        return not any(self.graph.root(ref.key).startswith("parameter ") for ref in given)
 
     def _of_operands(self, key: str) -> set[str | None]:
         """The roles of what a line is made of."""
@@ -207,11 +270,18 @@ class Roles:
                 continue
             used = {self.of.get(user) for user in self.users[key]}
             if "G" in used:
+                bends = [user for user in self.users[key] if self.of.get(user) == "G"]
+                gates = any(self.of.get(user) == "gated" for bend in bends for user in self.users[bend])
+                self.of[key] = "gate" if gates and "gated" not in used else "U"
+            elif "gated" in used:
                 self.of[key] = "U"
-            elif "G'" in used:
-                self.of[key] = "U'"
-            elif {self.of.get(operand) for operand in self.operands[key]} & {"G", "G'"}:
+            elif self._of_operands(key) & {"G", "gated"}:
                 self.of[key] = "F"
+
+    def gated(self, key: str) -> bool:
+        """Whether the MLP of a line has a gate: it makes what is gated, or is made of it."""
+        near = {self.of.get(one) for one in (*self.users[key], *self.operands[key])}
+        return self.of.get(key) in ("gate", "gated") or "gated" in near
 
     def _ends(self) -> None:
         """The logits, what goes into the first block, and the token that a head reads."""
@@ -221,15 +291,42 @@ class Roles:
                 self.of[first] = "Z"
         for key in self.plan.lines:
             layout = self.call(key) is None and key not in self.of
-            if layout and len(self.graph.shape(key)) == 2 and "norm" in self._of_operands(key):
+            if layout and len(self.graph.shape(key)) == 2 and self._of_operands(key) & {"norm", "X"}:
                 self.of[key] = "first"
         inner = [key for key in self.plan.lines if self.places.numbers(self.module(key))]
-        for key in inner:
-            if self.of.get(key, "").rstrip("'") == "X":
-                for operand in self.operands[key]:
-                    outside = not self.places.numbers(self.module(operand))
-                    if outside and self.of.get(operand) in (None, "R", "E", "norm", "sequence", "I"):
-                        self.of[operand] = "X0"
-                tower = self.places.tower(self.module(key))
-                inner = [one for one in inner if self.places.tower(self.module(one)) != tower]
+        while inner:
+            start = next((key for key in inner if self.of.get(key, "").rstrip("'") in ("X", "Y")), None)
+            if start is None:
                 break
+            for operand in self.operands[start]:
+                outside = not self.places.numbers(self.module(operand))
+                if outside and self.of.get(operand) in (None, "R", "E", "norm", "sequence", "I", "position"):
+                    self.first.add(operand)
+            tower = self.places.tower(self.module(start))
+            inner = [one for one in inner if self.places.tower(self.module(one)) != tower]
+
+    def learned_first(self, key: str) -> bool:
+        """Whether a line is a sequence that begins with a parameter: a CLS token."""
+        call = self.call(key) if self.of.get(key) == "sequence" else None
+        given = self.graph.inputs[self.graph.maker[self.plan.raw(key)]] if call else ()
+        return bool(given) and self.graph.root(given[0].key).startswith("parameter ")
+
+    def tied(self, key: str) -> bool:
+        """Whether the matrix of a line is a table that tokens are looked up in."""
+        raw = self.plan.raw(key)
+        given = self.graph.inputs[self.graph.maker[raw]] if raw is not None else ()
+        users = (index for ref in given for index in self.graph.consumers[self.graph.root(ref.key)])
+        return any(base(self.graph.calls[index].name) == "embedding" for index in users)
+
+    def _count_norms(self) -> None:
+        """Which norm of its block each is; 0 behind all blocks."""
+        count: Counter = Counter()
+        for key in self.plan.lines:
+            if self.of.get(key) != "norm":
+                continue
+            block = self.places.prefix(self.module(key))
+            if block:
+                count[block] += 1
+                self.nth[key] = count[block]
+            elif key not in self.first and all(self.places.numbers(self.module(one)) for one in self.operands[key]):
+                self.nth[key] = 0

@@ -30,7 +30,7 @@ def solved_shapes(calls: Calls, solution: Solution | None) -> tuple[dict[str, tu
             found[f"{index}.{position}"] = shape
     for call in calls.made:
         for op in call.inner or (call,):
-            if op.first >= len(solution.inputs) or op.func is None:
+            if op.first >= min(len(solution.inputs), op.last) or op.func is None:
                 continue
             for ref, shape in zip(refs(op.arguments), solution.inputs[op.first], strict=False):
                 if len(shape) == len(ref.shape) and found.setdefault(ref.key, shape) != shape:
@@ -68,6 +68,14 @@ class Shapes:
                     for size, number in zip(solved, numbers, strict=True)
                 )
         return self._made[key]
+
+    def named_as(self, key: str, shape: tuple) -> None:
+        """Says a value's sizes as its equation does, where they are the same: `h·d_k` for `D`."""
+        stated = self.of(key)
+        if len(stated) == len(shape):
+            self._made[key] = tuple(
+                sympy.sympify(b) if self.same(a, b) else a for a, b in zip(stated, shape, strict=True)
+            )
 
     def parts(self, pattern: Pattern, chain: list[str], before: tuple, after: tuple):
         """The pattern's sizes in symbols, with parts of size 1 that only symbols show, such as a batch of one:

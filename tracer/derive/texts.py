@@ -1,144 +1,175 @@
-"""Titles and stages of lines, and why they are there, by their roles."""
+"""Titles, stages and ids of lines by their roles."""
 
 from __future__ import annotations
 
-from tracer.sources.why import WHY
+from typing import NamedTuple
 
-STAGES = {
-    **dict.fromkeys(("Q", "K", "V", "QKV", "QK", "KV", "S", "A", "H", "O", "M"), "attention"),
-    **dict.fromkeys(("U", "G", "F"), "mlp"),
-    "norm": "norm",
-    "patches": "patches",
-    **dict.fromkeys(("I", "sequence"), "embedding"),
-    **dict.fromkeys(("angles", "cosine", "sine"), "position"),
-    **dict.fromkeys(("router", "routed", "top", "gates", "chosen"), "experts"),
-    "first": "head",
-    "E": "embedding",
-    "X0": "embedding",
-    "P": "position",
-    "Z": "head",
+from tracer.derive.hints import Hint
+from tracer.derive.roles import Roles
+
+
+class Said(NamedTuple):
+    """What is said of a line of some role: its stage, what it is called, and the end of its id."""
+
+    stage: str
+    title: str
+    id: str = ""
+
+
+SAID = {
+    "patches": Said("patches", "Cut into patches", "patches"),
+    "I": Said("embedding", "Embed the patches", "embedding"),
+    "sequence": Said("embedding", "Make the sequence", "sequence"),
+    "cls in front": Said("embedding", "CLS in front", "sequence"),
+    "E": Said("embedding", "Look up the tokens", "embedding"),
+    "P": Said("position", "Positions", "positions"),
+    "position": Said("position", "Add positions", "position"),
+    "places": Said("position", "Number the places", "places"),
+    "one": Said("attention", "Is it one text?", "one"),
+    "M": Said("attention", "Mask", "mask"),
+    "causal M": Said("attention", "Causal mask", "mask"),
+    "types": Said("embedding", "Number the kinds", "types"),
+    "angles": Said("position", "Angles", "angles"),
+    "cosine": Said("position", "Cosine", "cosine"),
+    "sine": Said("position", "Sine", "sine"),
+    "first norm": Said("norm", "Normalise", "embedding.norm"),
+    "norm1": Said("norm", "Normalise each token", "norm1"),
+    "norm2": Said("norm", "Normalise again", "norm2"),
+    "norm": Said("norm", "Normalise"),
+    "last norm": Said("norm", "Last norm", "norm"),
+    **dict.fromkeys(("QKV", "QK", "KV"), Said("attention", "Packed product", "attention.packed")),
+    "Q": Said("attention", "Queries", "attention.query"),
+    "K": Said("attention", "Keys", "attention.key"),
+    "V": Said("attention", "Values", "attention.value"),
+    "turned Q": Said("position", "Turn queries by their place", "attention.turned query"),
+    "turned K": Said("position", "Turn keys by their place", "attention.turned key"),
+    "S": Said("attention", "Scores", "attention.scores"),
+    "A": Said("attention", "Attention weights", "attention.weights"),
+    "H": Said("attention", "Context", "attention.context"),
+    "O": Said("attention", "Output projection", "attention.output"),
+    "X": Said("", "Residual sum", "residual"),
+    "Y": Said("", "Residual sum", "residual"),
+    "R": Said("", "Sum", "sum"),
+    "gate": Said("mlp", "Gate", "mlp.gate"),
+    "U": Said("mlp", "Expand", "mlp.hidden"),
+    "G": Said("mlp", "Activate", "mlp.activation"),
+    "activated gate": Said("mlp", "Activate the gate", "mlp.activation"),
+    "gated": Said("mlp", "Let through", "mlp.gated"),
+    "F": Said("mlp", "Contract", "mlp.output"),
+    "router": Said("experts", "Scores of the experts"),
+    "routed": Said("experts", "Shares of the experts"),
+    "top": Said("experts", "Shares of the chosen experts"),
+    "chosen": Said("experts", "Chosen experts"),
+    "gates": Said("experts", "Gates"),
+    "experts": Said("experts", "Mixture of experts", "mlp.output"),
+    "cls": Said("head", "Take the CLS token", "cls"),
+    "first": Said("head", "Take the first token", "first"),
+    "Z": Said("head", "Output", "logits"),
+    "classes": Said("head", "Classify", "logits"),
+    "vocabulary": Said("head", "Score every token", "logits"),
 }
-"""The stage of a role; a sum of the residual stream has that of what it adds."""
-
-TITLES = {
-    "Q": "Queries",
-    "K": "Keys",
-    "V": "Values",
-    "QKV": "Packed product",
-    "QK": "Packed product",
-    "KV": "Packed product",
-    "S": "Scores",
-    "A": "Attention weights",
-    "H": "Context",
-    "O": "Output projection",
-    "X": "Residual sum",
-    "R": "Sum",
-    "Y": "Residual sum",
-    "U": "Expand",
-    "U'": "Expand beside the gate",
-    "G": "Activate",
-    "G'": "Gate",
-    "F": "Contract",
-    "norm": "Normalise",
-    "router": "Scores of the experts",
-    "routed": "Shares of the experts",
-    "top": "Shares of the chosen experts",
-    "chosen": "Chosen experts",
-    "gates": "Gates",
-    "patches": "Cut into patches",
-    "I": "Embed the patches",
-    "sequence": "Make the sequence",
-    "angles": "Angles",
-    "cosine": "Cosines",
-    "sine": "Sines",
-    "first": "Take one token",
-    "E": "Embed",
-    "P": "Positions",
-    "X0": "Into the first block",
-    "Z": "Output",
-}
-"""What a line of a role is called; one without says what its call does."""
-
-IDS = {
-    "Q": "attention.query",
-    "K": "attention.key",
-    "V": "attention.value",
-    "QKV": "attention.packed",
-    "QK": "attention.packed",
-    "KV": "attention.packed",
-    "S": "attention.scores",
-    "A": "attention.weights",
-    "H": "attention.context",
-    "O": "attention.output",
-    "U": "mlp.hidden",
-    "G": "mlp.activation",
-    "F": "mlp.output",
-    "Z": "logits",
-    "patches": "patches",
-    "sequence": "sequence",
-    "angles": "angles",
-    "cosine": "cosine",
-    "sine": "sine",
-}
-"""The ends of ids that our own models have too."""
-
-WHYS = {
-    "Q": WHY["query"],
-    "K": WHY["key"],
-    "V": WHY["value"],
-    "QKV": WHY["packed"],
-    "A": WHY["weights"],
-    "H": WHY["context"],
-    "O": WHY["output"],
-}
-"""Why a line is there, where its role alone says so: nothing here may depend on the model."""
 
 
-def stage(role: str, module: str, call: str = "") -> str:
-    """The stage of a line by its role, else by its call or a word in its module's path, else "other"."""
+def part(roles: Roles, key: str, shape: tuple) -> str:
+    """What a line is among those of its role, as `SAID` has it: queries that were turned, the first norm of a block."""
+    role = roles.of.get(key, "")
     plain = role.rstrip("'")
-    if plain in STAGES:
-        return STAGES[plain]
+    around = {roles.of.get(one) for one in roles.operands[key]}
+    nth = roles.nth.get(key)
+    if role == "norm" and key in roles.first:
+        return "first norm"
+    if role == "norm" or (plain == "X" and nth):
+        return {0: "last norm", 1: "norm1", 2: "norm2"}.get(nth, "norm")
+    if plain in ("Q", "K") and {"cosine", "sine"} & around:
+        return f"turned {plain}"
+    if role == "sequence" and roles.learned_first(key):
+        return "cls in front"
+    if role == "F" and roles.name(key) == "experts":
+        return "experts"
+    if role == "G" and roles.gated(key):
+        return "activated gate"
+    if role == "first" and any(roles.learned_first(one) for one in roles.of):
+        return "cls"
+    if role == "Z":
+        return {"K": "classes", "V": "vocabulary"}.get(str(shape[-1]) if shape else "", role)
+    return plain
+
+
+def stage(roles: Roles, key: str, part: str) -> str:
+    """The stage of a line by its role, else by its call or a word in its module's path, else "other"."""
+    module, call = roles.module(key), roles.name(key)
+    if part in ("X", "Y", "R"):
+        module, call = stage_of_sum(roles, key) or module, ""
+    elif part in SAID:
+        return SAID[part].stage
     if call in CONVOLVED or call in RECURRENT:
         return "convolution" if call in CONVOLVED else "recurrence"
-    if "expert" in module.lower():
-        return "experts"
     words = module.lower()
-    for found in ("attention", "mlp", "norm", "embedding", "head"):
-        if found[:4] in words:
+    if "expert" in words:
+        return "experts"
+    return next((found for found in ("attention", "mlp", "norm", "embedding", "head") if found[:4] in words), "other")
+
+
+def stage_of_sum(roles: Roles, key: str) -> str:
+    """A sum of the residual stream belongs to what it adds; "" where that has no role."""
+    for operand in reversed(roles.operands[key]):
+        found = {"O": "attention", "F": "mlp"}.get(roles.of.get(operand, "").rstrip("'"))
+        if found:
             return found
-    return "other"
+    return ""
 
 
 CONVOLVED = frozenset(("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "convolution"))
 RECURRENT = frozenset(("lstm", "gru", "rnn_tanh", "rnn_relu"))
 
 
-def title(role: str, call: str) -> str:
-    """What a line is called: `Scores`; by its call, `Conv2d`, where it has no role."""
-    plain = role.rstrip("'")
-    if call == "experts":
-        return "Mixture of experts"
-    found = TITLES.get(role) or TITLES.get(plain)
-    return found or CALLS.get(call) or call.strip("_").replace("_", " ").capitalize() or "Rearrange"
+def title(part: str, call: str) -> str:
+    """What a line is called: `Scores`; by its call, `Convolution`, where it has no role."""
+    if part in SAID:
+        return SAID[part].title
+    return CALLS.get(call) or call.strip("_").replace("_", " ").capitalize() or "Rearrange"
 
 
-def word(role: str, call: str) -> str:
-    """The end of an id: by the role, else by the call."""
-    plain = role.rstrip("'")
-    return WORDS[plain] if plain in WORDS else call.strip("_") or "layout"
+def ids(roles: Roles, parts: dict[str, str]) -> dict[str, str]:
+    """An id for each line: the path of its block and what it is there, or its module's path and its call."""
+    return _apart({key: _id(roles, key, parts[key]) for key in roles.plan.lines})
 
 
-WORDS = {
-    "norm": "",
-    "Y": "residual",
-    "X": "residual",
-    "R": "sum",
-    "X0": "start",
-    "E": "embedding",
-    "P": "position",
-}
-"""The ends of ids of roles that a module has one of."""
+def renamed(roles: Roles, ids: dict[str, str], hints: dict[str, Hint]) -> dict[str, str]:
+    """The same ids, those with another end that hints say."""
+
+    def whole(key: str) -> str:
+        module = roles.module(key)
+        around = roles.places.prefix(module) or roles.places.part(module)
+        return ".".join(filter(None, (around, hints[key].id))) if hints[key].id else ids[key]
+
+    return _apart({key: whole(key) for key in ids})
+
+
+def _apart(ids: dict[str, str]) -> dict[str, str]:
+    """The same, the second one of an id with a number behind it."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for key, id in ids.items():
+        number, whole = 1, id
+        while whole in taken:
+            number += 1
+            whole = f"{id}{number}"
+        taken.add(whole)
+        found[key] = whole
+    return found
+
+
+def _id(roles: Roles, key: str, part: str) -> str:
+    module, places = roles.module(key), roles.places
+    own = SAID[part].id if part in SAID else ""
+    if part in ("X", "Y"):
+        own = f"{stage(roles, key, part)}.residual"
+    elif part == "R" or not own:
+        end = own or ("" if part == "norm" else roles.name(key).strip("_") or "layout")
+        return ".".join(filter(None, (module, end))) or part
+    return ".".join(filter(None, (places.prefix(module) or places.part(module), own)))
+
 
 CALLS = {
     "linear": "Linear map",

@@ -15,6 +15,7 @@ from tracer.derive.shapes import Shapes
 from tracer.derive.words import node
 from tracer.equations import Node, ShapeError, Tensor, infer
 from tracer.equations.call import Kernel
+from tracer.equations.masks import Provided
 from tracer.equations.picking import Replaced
 from tracer.recorder.calls import Call, Layout, Ref
 
@@ -23,6 +24,11 @@ BROADCASTING = frozenset(
     bitwise_and bitwise_or addcmul addcdiv lerp matmul bmm mm baddbmm""".split()
 )
 """Calls whose operands are aligned at their last axes, so that axes of size 1 in front may be left out."""
+
+
+MAPPED = {"linear": "input", "addmm": "mat1", "mm": "self"}
+"""Calls that map the last axis alone, by a matrix, with the name of what they map."""
+_WEIGHTS = {"input": "weight", "mat1": "mat2", "self": "mat2"}
 
 
 class Unwritten(Exception):
@@ -43,6 +49,8 @@ class Writer:
     def __init__(self, graph: Graph, plan: Plan, names: Names, shapes: Shapes, fits):
         self.graph, self.plan, self.names, self.shapes, self.fits = graph, plan, names, shapes, fits
         self.ids: dict[str, str] = {}
+        self.condition: Tensor | None = None
+        """What the code asked of the places of tokens before it took a causal mask."""
         self._constants: dict[str, str] = {}
         self._layouts = Layouts(shapes)
         self._maps: dict[tuple[str, str], np.ndarray] = {}
@@ -60,15 +68,54 @@ class Writer:
             self._constants[key] = rf"\mathbf{{C}}_{{{len(self._constants) + 1}}}"
         return Tensor(self._constants[key], shape, key)
 
+    def provided(self, mask: Node) -> Node:
+        """A causal mask, with what it was taken for, where the code asked."""
+        return mask if self.condition is None else Provided(mask, self.condition)
+
     def equation(self, key: str) -> Node:
         """The right side of a line."""
         raw = self.plan.raw(key)
         if raw is None:
             source = self.graph.source(key)
             start = self.plan.named_root(source)
-            return self._laid(self._start(start), start, key)
+            return recognised(self._laid(self._start(start), start, key))
+        if raw != key and (made := self._mapped(raw, key)) is not None:
+            return made
         made = self._body(raw)
-        return made if raw == key else self._laid(made, raw, key)
+        return recognised(made if raw == key else self._laid(made, raw, key), self.shapes.of(key))
+
+    def _mapped(self, raw: str, key: str) -> Node | None:
+        """A linear map of the last axis, with what the code does to the other axes before and after it done once."""
+        graph, call = self.graph, self.graph.made(raw)
+        name = MAPPED.get(base(call.name))
+        if name is None or not call.arguments[_WEIGHTS[name]].key.startswith("parameter "):
+            return None
+        given, laid = call.arguments[name].key, self._map(raw, key)
+        count = graph.shape(raw)[-1]
+        if laid.ndim < 2 or laid.shape[-1] != count or (laid % count != np.arange(count)).any():
+            return None
+        from_line = self._from_line(given)
+        if from_line is None:
+            return None
+        start, places = from_line
+        places = places.reshape(-1, graph.shape(given)[-1])[laid[..., 0] // count]
+        shape = (*self.shapes.of(key)[:-1], self.shapes.of(given)[-1])
+        chain = [*graph.chain(key, raw), raw, given, start]
+        operand = self._rearranged(self.tensor(start), places, chain, start, shape, False)
+        if operand is None:
+            return None
+        made = self._given(call, 0, False)
+        made.arguments[name] = recognised(operand)
+        made.relaid(name, shape, places.shape)
+        return recognised(node(made))
+
+    def _from_line(self, key: str) -> tuple[str, np.ndarray] | None:
+        """The line that a value is a rearrangement of, and where each number stands in it."""
+        near = self.plan.named_root(key)
+        if near in self.plan.named:
+            return near, self._map(near, key)
+        root = self.graph.root(near)
+        return (self.plan.ends[root], self._inverse(root, key)) if root in self.plan.ends else None
 
     def attention(self, key: str):
         """The parts of a line whose call is fused attention: (scores' operands by name, what is done to the result)."""
@@ -184,9 +231,9 @@ class Writer:
             self.graph.shape(start) == self.graph.shape(end)
         ):
             return made
-        found = self._rearranged(made, self._map(start, end), chain, start, end, loose)
+        found = self._rearranged(made, self._map(start, end), chain, start, self.shapes.of(end), loose)
         if found is not None:
-            return found
+            return recognised(found)
         if len(chain) == 1:
             return self._kernel(made, end)
         middle = chain[-2]
@@ -204,19 +251,24 @@ class Writer:
 
     def _back(self, end: str, root: str, key: str, loose: bool) -> Node:
         """The value `key` by the name that stands at `end`, both rearranged from the same computed one."""
-        there = self._map(root, end).reshape(-1)
-        inverse = np.empty_like(there)
-        inverse[there] = np.arange(len(there))
-        wanted = inverse[self._map(root, key)] if key != root else inverse.reshape(self.graph.shape(root))
         chain = [*self.graph.chain(end, root), *self.graph.chain(key, root), root]
-        found = self._rearranged(self.tensor(end), wanted, chain, end, key, loose)
+        places, after = self._inverse(root, key), self.shapes.of(key)
+        found = self._rearranged(self.tensor(end), places, chain, end, after, loose)
         if found is None:
             raise Unwritten(f"the layout between {end} and {key}")
-        return found
+        return recognised(found)
 
-    def _rearranged(self, made: Node, places, chain, start: str, end: str, loose: bool) -> Node | None:
+    def _inverse(self, root: str, key: str) -> np.ndarray:
+        """Where the numbers of `key` stand in the line of a computed value, both rearranged from it."""
+        there = self._map(root, self.plan.ends[root]).reshape(-1)
+        inverse = np.empty_like(there)
+        inverse[there] = np.arange(len(there))
+        return inverse[self._map(root, key)] if key != root else inverse.reshape(self.graph.shape(root))
+
+    def _rearranged(self, made: Node, places, chain, start: str, after: tuple, loose: bool) -> Node | None:
+        """`made`, the value `start`, with its numbers at these places, to the shape `after`; None for no pattern."""
         shape = self.graph.shape(start)
         pattern = factor(places, shape)
         if pattern is None or (rebuilt(pattern, shape, places.shape) != places).any():
             return None
-        return self._layouts.node(made, pattern, chain, self.shapes.of(start), self.shapes.of(end), loose)
+        return self._layouts.node(made, pattern, chain, self.shapes.of(start), after, loose)

@@ -48,7 +48,6 @@ def spec(build: Callable[..., torch.nn.Module]) -> Spec:
 
     return Spec(
         net=lambda H, W: unresized(build(), H, W),
-        lines=lambda sizes: [],
         whole=False,
         takes=("image",),
         samples="photos",

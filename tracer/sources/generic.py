@@ -129,7 +129,6 @@ def spec(found: Found, files) -> Spec:
 
     return Spec(
         net=net,
-        lines=lambda sizes: [],
         whole=False,
         takes=takes,
         samples="photos" if "image" in takes else "",

@@ -9,8 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tracer.common.quoting import quoted
+from tracer.derive.hints import Hint
 from tracer.models.shared.results import class_probabilities, embedding, next_tokens, token_at_each_place
+from tracer.sources.why import WHY
 
+POOLER = (
+    Hint(role="cls", letter=r"\mathbf{x}_1", id="pooler.first", title="Take the first token", why=WHY["taken"]),
+    Hint(
+        "*pooler.dense*",
+        letter=r"\mathbf{y}",
+        below="p",
+        id="pooler.dense",
+        title="Pool",
+        why=WHY["pool"],
+        stage="head",
+    ),
+    Hint(
+        "*pooler.activation*", letter=r"\mathbf{z}", id="pooler.pooled", title="Squash", why=WHY["tanh"], stage="head"
+    ),
+)
+"""What is said of a pooler: the first token through a linear map and a squashing function."""
 UNUSED = "pooler."
 """What vectors of tokens don't depend on, in the names of parameters."""
 

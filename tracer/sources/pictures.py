@@ -100,7 +100,6 @@ def spec(
 
     return Spec(
         net=net,
-        lines=lambda sizes: [],
         whole=False,
         takes=("image",),
         samples="photos",

@@ -34,7 +34,6 @@ def stream_facts(config, files, attributes: dict[str, str], heads: dict, pixels:
     """What the `Spec` of any such model says alike; `heads` as for `answers`, `pixels` and `types` as for `stream`."""
     known = config.image_token_id if files.exist else None
     return {
-        "lines": lambda sizes: [],
         "whole": False,
         "takes": ("image", "text"),
         "samples": "photos",

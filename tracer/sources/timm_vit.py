@@ -1,4 +1,4 @@
-"""timm's Vision Transformers: plain ones step by step, those with registers or rotary positions op by op."""
+"""timm's Vision Transformers: plain ones, and those with registers or rotary positions."""
 
 from __future__ import annotations
 
@@ -6,45 +6,16 @@ from collections.abc import Callable
 
 import torch
 
-from tracer.derive.steps import Place
 from tracer.inputs.tensors import photo_input
 from tracer.models.shared.model import Spec
 from tracer.models.shared.results import class_probabilities, embedding
-from tracer.models.shared.textbook import Page
 from tracer.record import Segment
-from tracer.sources.textbook import Table, classified, photo_tokens
 
 PROBES = (
     {"B": 19, "H": 35, "P": 5, "D": 72, "h": 6, "K": 17, "d_ff": 62},
     {"B": 13, "H": 33, "P": 3, "D": 80, "h": 4, "K": 23, "d_ff": 74},
     {"B": 7, "H": 14, "P": 2, "D": 24, "h": 2, "K": 29, "d_ff": 86},
     {"B": 9, "H": 42, "P": 7, "D": 100, "h": 5, "K": 31, "d_ff": 98},
-)
-
-BLOCK = Table(
-    places={
-        "norm1": Place("norm1"),
-        "packed": Place("attn.qkv"),
-        "query": Place("attn", op="unbind", output=0),
-        "key": Place("attn", op="unbind", output=1),
-        "value": Place("attn", op="unbind", output=2),
-        "context": Place("attn", "reshape", -1),
-        "output": Place("attn.proj"),
-        "residual1": Place("", "add", 0),
-        "norm2": Place("norm2"),
-        "hidden": Place("mlp.fc1"),
-        "activation": Place("mlp.act"),
-        "contract": Place("mlp.fc2"),
-        "residual2": Place("", "add", 1),
-    },
-    parameters={
-        "norm1": "norm1",
-        "packed": "attn.qkv",
-        "output": "attn.proj",
-        "norm2": "norm2",
-        "hidden": "mlp.fc1",
-        "contract": "mlp.fc2",
-    },
 )
 
 
@@ -62,36 +33,14 @@ def is_one(made: torch.nn.Module) -> bool:
     )
 
 
-def plain(made: torch.nn.Module) -> bool:
-    """Whether a model is the Vision Transformer of the textbook: CLS, learned positions, no more norms or scales."""
-    block, nothing = made.blocks[0], torch.nn.Identity
-    return (
-        type(made).__name__ == "VisionTransformer"
-        and (made.num_prefix_tokens, made.num_reg_tokens, made.global_pool) == (1, 0, "token")
-        and not (made.no_embed_class or made.norm_pre.__class__ is not nothing)
-        and all(type(part) is nothing for part in (made.fc_norm, block.ls1, block.attn.q_norm, block.attn.norm))
-        and isinstance(block.mlp.act, torch.nn.GELU)
-        and block.attn.qkv.bias is not None
-        and block.norm1.eps == made.norm.eps == BLOCK.eps
-    )
-
-
-def lines(config: dict):
-    """The textbook of a plain ViT, over the ops that timm runs."""
-    page = Page()
-    places = {"embedding": Place("patch_embed"), "sequence": Place("", "cat"), "position": Place("", "add")}
-    x = photo_tokens(page, "x", "patch_embed.proj", "cls_token", "pos_embed", places)
-    return classified(page, x, BLOCK, [f"blocks.{layer}" for layer in range(config["L"])], "norm", "head")
-
-
 def spec(made: torch.nn.Module, create: Callable[..., torch.nn.Module]) -> Spec:
     """What is known of a Vision Transformer, measured on the model itself; `create` makes it with other settings."""
     prefix, block = made.num_prefix_tokens, made.blocks[0]
     registers = getattr(made, "num_reg_tokens", 0)
     classes = {"K": made.num_classes} if made.num_classes else {}  # without a head it gives features
     derived = {"W": "H", "C": str(made.patch_embed.proj.in_channels), "N": "H**2/P**2", "d_k": "D/h"}
-    S = "S" if prefix else "N"
-    if prefix:
+    S = "S" if prefix > 1 else "N+1" if prefix else "N"
+    if prefix > 1:
         derived["S"] = f"N + {prefix}"
     names = ["B", "D", "N", S, "P", "H", "H/P", "h", "d_k", "d_k/2", "d_ff", "2*d_ff", *classes]
     probes = tuple({name: size for name, size in probe.items() if name != "K" or classes} for probe in PROBES)
@@ -103,8 +52,7 @@ def spec(made: torch.nn.Module, create: Callable[..., torch.nn.Module]) -> Spec:
 
     return Spec(
         net=lambda **sizes: _built(create, **sizes),
-        lines=lines if plain(made) else lambda sizes: [],
-        whole=plain(made),
+        whole=False,
         takes=("image",),
         samples="photos",
         sizes={

@@ -1,16 +1,13 @@
-"""torchvision's Vision Transformers, step by step (Dosovitskiy et al. 2021)."""
+"""torchvision's Vision Transformers (Dosovitskiy et al. 2021)."""
 
 from __future__ import annotations
 
 import torch
 
-from tracer.derive.steps import Place
 from tracer.inputs.tensors import photo_input
 from tracer.models.shared.model import Spec
 from tracer.models.shared.results import class_probabilities
-from tracer.models.shared.textbook import Page
 from tracer.record import Segment
-from tracer.sources.textbook import Table, classified, photo_tokens
 
 SIZES = {
     "vit_b_16": {"H": 224, "P": 16, "D": 768, "h": 12, "d_ff": 3072, "L": 12},
@@ -30,51 +27,6 @@ def net(*, H: int, P: int, D: int, h: int, d_ff: int, L: int, K: int) -> torch.n
     )
 
 
-TABLE = Table(
-    places={
-        "norm1": Place("ln_1"),
-        "packed": Place("self_attention", op="clone", nth=-1),
-        "query": Place("self_attention", op="view", nth=-5),
-        "key": Place("self_attention", op="view", nth=-4),
-        "value": Place("self_attention", op="view", nth=-3),
-        "context": Place("self_attention", op="view", nth=-2),
-        "output": Place("self_attention"),
-        "residual1": Place("", "add", 0),
-        "norm2": Place("ln_2"),
-        "hidden": Place("mlp.0"),
-        "activation": Place("mlp.1"),
-        "contract": Place("mlp.3"),
-        "residual2": Place("", "add", 1),
-    },
-    parameters={
-        "norm1": "ln_1",
-        "packed": ("self_attention.in_proj_weight", "self_attention.in_proj_bias"),
-        "output": "self_attention.out_proj",
-        "norm2": "ln_2",
-        "hidden": "mlp.0",
-        "contract": "mlp.3",
-    },
-    sequence_first=True,
-    notes={
-        "context": "nn.MultiheadAttention lays the tokens of all inputs one under the other, so S and B are one axis "
-        "here."
-    },
-)
-
-
-def lines(config: dict):
-    """The textbook of torchvision's ViT, over the ops that it runs."""
-    page = Page()
-    places = {
-        "embedding": Place("", "permute"),
-        "sequence": Place("", "cat"),
-        "position": Place("encoder", "add"),
-    }
-    x = photo_tokens(page, "x", "conv_proj", "class_token", "encoder.pos_embedding", places)
-    blocks = [f"encoder.layers.encoder_layer_{layer}" for layer in range(config["L"])]
-    return classified(page, x, TABLE, blocks, "encoder.ln", "heads.head")
-
-
 PROBES = (
     {"B": 19, "H": 35, "P": 5, "D": 66, "h": 6, "d_ff": 13, "K": 17},
     {"B": 13, "H": 33, "P": 3, "D": 14, "h": 2, "d_ff": 29, "K": 23},
@@ -86,7 +38,6 @@ def spec(id: str) -> Spec:
     """What is known of one of the Vision Transformers."""
     return Spec(
         net=net,
-        lines=lines,
         takes=("image",),
         samples="photos",
         sizes={**SIZES[id], "K": 1000},

@@ -21,6 +21,10 @@ WHY = {
     "convolved": "A convolution whose stride is its kernel's side looks at each patch once: it is the unfold"
     " operator (chw: channel, row, column) and one matrix product, which is how the equation says it. Each patch "
     "becomes a token of D numbers.",
+    "take": "Of all tokens only the first, CLS, is read for the class. The patches have spoken to it through "
+    "attention.",
+    "classes": "One last matrix product gives a score for each class, the logit. The softmax of the logits is the "
+    "probability shown.",
     "cls": "One more token, a vector of parameters that is the same for every photo, is put in front. It holds no "
     "pixels; all that it gets to know of them comes through attention.",
     "patch positions": "The dot products of attention compare what tokens hold. A learned vector for each place is "
@@ -40,6 +44,9 @@ WHY = {
     "before, never ahead. It is made once, and all blocks add it to their scores.",
     "flag": "0 where a token may look, -∞ where it may not: at itself and before, never ahead. The fused kernel is "
     "only told that the mask is causal, and never holds it; all blocks add it to their scores.",
+    "types": "Each token has the number of the sentence that it stands in. Here all stand in one, so all are 0.",
+    "taken": "The first token, CLS, stands for the whole photo. Through attention the patches have spoken to it.",
+    "one scale": "All tokens are brought to one scale before they are read.",
     "first norm": "The sum of the three tables is normalised before the first block: mean 0 and variance 1 "
     "for each token, then γ and β.",
     "norm": "Every block added to the residual stream, and no norm stands behind the last sum. This one brings all "

@@ -11,6 +11,7 @@ import torch
 
 from tracer.common.quoting import quoted
 from tracer.derive import derive
+from tracer.derive.hints import Hint
 from tracer.derive.steps import Found, Line, match, owners
 from tracer.equations import latex, statement, tensors
 from tracer.equations.algebra import Product
@@ -129,6 +130,7 @@ def assemble(
     prove: bool | str = True,
     notes: tuple[str, ...] = (),
     parts: dict[str, str] = WHOLE,
+    hints: tuple[Hint, ...] = (),
     **more,
 ) -> Trace:
     """Makes the plain record of a recording; `sizes` holds the values of all symbols, `more` other fields.
@@ -136,15 +138,8 @@ def assemble(
     `parts` names the towers by their modules' paths, each with the symbol of its number of blocks.
     """
     seen = recording.ops
-    same = same_size(tuple(derived.items()))
-    if lines or recording.calls is None:
-        found = match(lines, seen)
-    else:
-        at = tuple(sizes.items())
-        book = derive(recording, solution, sizes, same, alike(same, at), alike_here(at))
-        same = alike_here(at)
-        found, lines = book.found, [step.line for step in book.found]
-        notes = (*notes, *book.problems)
+    found, same, problems = laid(recording, sizes, derived, solution, lines, hints)
+    lines, notes = [step.line for step in found], (*notes, *problems)
     layers = {line.id: line.layer for line in lines}
     depths = tuple((part, name, sizes[name]) for part, name in parts.items() if name in sizes)
     account = account_of(
@@ -184,6 +179,19 @@ def assemble(
         later=Later(module, kept, found, lines, sizes) if follow else None,
         **more,
     )
+
+
+def laid(
+    recording: Recording, sizes, derived, solution: Solution | None, lines: Sequence[Line], hints: tuple[Hint, ...]
+):
+    """The textbook laid over a run: its steps, what says whether two sizes of theirs are one, and what could not be
+    written, in sentences. It is derived where there are no lines."""
+    same = same_size(tuple(derived.items()))
+    if lines or recording.calls is None:
+        return match(lines, recording.ops), same, []
+    at = tuple(sizes.items())
+    book = derive(recording, solution, sizes, same, alike(same, at), alike_here(at), hints)
+    return book.found, alike_here(at), book.problems
 
 
 def _decompositions(recording: Recording, solution: Solution | None) -> tuple[Decomposition, ...]:

@@ -71,6 +71,11 @@ class Later:
         self._found = {step.line.id: step for step in found}
         self._ran = {name: _state(tensor) for name, tensor in weights(module).items()}
 
+    @property
+    def found(self) -> list[Found]:
+        """The steps of the run with their equations."""
+        return self._run[2]
+
     def __call__(self, steps: Iterable[Step]) -> dict[str, Step]:
         """These steps with their proofs, by id."""
         value, sizes, changed = self.values(), self._run[-1], self.rewritten()

@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from tracer.derive.steps import match
 from tracer.equations import tensors
 from tracer.recorder import record
 from tracer.tracing.account import part_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from tracer.derive.steps import Line
+    from tracer.derive.steps import Found
     from tracer.models.shared.model import Inputs, Model
     from tracer.record import Segment, Trace
 
@@ -112,10 +111,9 @@ def streams(model: Model, inputs: Inputs, *, part: str | None = None) -> Streams
     ValueError for a model whose steps don't say where its blocks begin and end, or one that is too large.
     """
     with torch.no_grad():
-        recording = record(model.net, tuple(inputs), inputs.named, cap=LARGE, attention=False)
-    found = match(model.lines, recording.ops)
-    places = {step.line.id: f"{step.op}.0" for step in found}
-    ends = _ends(model, [step.line for step in found], places, recording.kept.get, part)
+        given = tuple(inputs), inputs.named
+        recording = record(model.net, *given, cap=LARGE, attention=False, calls=not model.lines)
+    ends = _ends(model, model.found(recording, inputs.sizes), recording.kept.get, part)
     if ends is None:
         raise ValueError(f"{model.name!r} at these sizes is too large for the influence proof: choose smaller ones")
     return ends
@@ -123,19 +121,20 @@ def streams(model: Model, inputs: Inputs, *, part: str | None = None) -> Streams
 
 def traced_streams(model: Model, trace: Trace, *, part: str | None = None) -> Streams | None:
     """The same out of a run of the model that is there already; None where it did not keep them."""
-    lines = {line.id: line for line in model.lines}
-    places = {step.id: step.value for step in trace.steps if step.value}
-    return _ends(model, [lines[step.id] for step in trace.steps], places, trace.values.get, part)
+    return _ends(model, trace.later.found, trace.values.get, part) if trace.later else None
 
 
-def _ends(
-    model: Model, ran: Sequence[Line], places: Mapping[str, str], value: Callable, part: str | None
-) -> Streams | None:
+def _ends(model: Model, found: Sequence[Found], value: Callable, part: str | None) -> Streams | None:
     part = next(iter(model.spec.parts)) if part is None else part
-    inside = [line for line in ran if line.layer is not None and line.place]
+    places = {step.line.id: step.value for step in found if step.line.place}
+    inside = [step.line for step in found if step.line.layer is not None and step.line.place]
     blocks = [line for line in inside if part_of(line.place.module, (part,)) == part]
     if not blocks:
         raise ValueError(f"no step of {model.name!r} says where its blocks begin and end, so this proof has no place")
-    first = next(tensor.key for tensor in tensors(blocks[0].equation) if tensor.key in places)
-    ends = tuple(value(places[id]) for id in (first, blocks[-1].id))
-    return None if any(stream is None for stream in ends) else Streams(*ends)
+    first = next((tensor.key for tensor in tensors(blocks[0].equation) if tensor.key in places), None)
+    ends = tuple(value(places[id]) for id in (first, blocks[-1].id) if id)
+    if any(stream is None for stream in ends):
+        return None
+    if [stream.dim() for stream in ends] != [3, 3] or ends[0].shape[1] != ends[1].shape[1]:
+        raise ValueError(f"the blocks of {model.name!r} make no sequence of the one they read, so this has no place")
+    return Streams(*ends)

@@ -15,14 +15,15 @@ from PIL.Image import Image
 from tracer.common.limits import limits
 from tracer.common.quoting import quoted, shortened
 from tracer.common.seeding import seeded_draws
-from tracer.derive.steps import Line
+from tracer.derive.hints import Hint
+from tracer.derive.steps import Found, Line
 from tracer.inputs.images import Crop
 from tracer.probe import Vocabulary
 from tracer.record import Picture, Segment, Trace
 from tracer.recorder import Recording
 from tracer.sources.network import reason
 from tracer.symbols.notation import MEANINGS
-from tracer.tracing import WHOLE, assemble, record_or_explain, solved
+from tracer.tracing import WHOLE, assemble, laid, record_or_explain, solved
 
 DEEPEST = 256
 """The most blocks that a net is built with: building takes time even where it takes no memory."""
@@ -35,8 +36,8 @@ class Spec:
     `sizes` are the sizes that the weights depend on and their defaults, `runs` those that the input decides (B, T),
     `options` other choices and their allowed values, the default first; `derived` is what other sizes equal, `names`
     what a dimension may be, in order of preference, and `probes` the tiny sizes at which dimensions are solved, all
-    distinct. `lines(config)` gives the equations; `example(sizes)` the args of a probe, or its `Inputs`;
-    `prepare(model, image, text, given)` the `Inputs`, with the sizes that the caller gave for this run;
+    distinct. `lines(config)` gives equations, where they are written by hand; `example(sizes)` the args of a probe, or
+    its `Inputs`; `prepare(model, image, text, given)` the `Inputs`, with the sizes that the caller gave for this run;
     `result(model, inputs, output)` what the model says, as plain data; `segments(sizes)` the named stretches of the
     sequence. `samples` is the kind of samples that suit it (`tracer.inputs.samples`). `settings` are other
     whole numbers that `prepare` is given, and their defaults, such as a seed. `convert(tensors, given)` turns weights
@@ -44,11 +45,11 @@ class Spec:
     the towers of a model of several by their modules' paths, each with the symbol of its number of blocks.
     `idle(options)` names the sizes that a net with these options does not have. `whole`
     says that the lines cover every computing op, and `tiny` are sizes at which a large model is verified. A model that
-    nobody described has `ways(model, inputs, recording)` instead of `probes`: see `tracer.sources.trials`.
+    nobody described has `ways(model, inputs, recording)` instead of `probes`: see `tracer.sources.trials`. `hints` are
+    what people say of derived lines: see `tracer.derive.hints`.
     """
 
     net: Callable[..., torch.nn.Module]
-    lines: Callable[[dict], list[Line]]
     takes: tuple[str, ...]
     sizes: dict[str, int]
     derived: dict[str, str]
@@ -69,6 +70,8 @@ class Spec:
     whole: bool = True
     tiny: dict[str, int] = field(default_factory=dict)
     ways: Callable | None = None
+    hints: tuple[Hint, ...] = ()
+    lines: Callable[[dict], list[Line]] = lambda config: []
 
 
 class Inputs(tuple):
@@ -190,6 +193,7 @@ class Model:
             derived=self.spec.derived,
             solution=solution,
             lines=self.lines,
+            hints=self.spec.hints,
             prove=prove,
             notes=notes,
             picture=picture,
@@ -202,6 +206,11 @@ class Model:
         )
         idle = self.spec.idle(self.options)
         return replace(trace, symbols=tuple(size for size in trace.symbols if size.name not in idle))
+
+    def found(self, recording: Recording, sizes: dict[str, int]) -> list[Found]:
+        """The textbook laid over a run of these inputs' sizes, without proofs."""
+        full = self.vocabulary.complete({**sizes, **self.sizes})
+        return laid(recording, full, self.spec.derived, None, self.lines, self.spec.hints)[0]
 
     def _recorded(self, inputs: Inputs, keep, prove, primitives) -> Recording:
         """The run. ValueError in one sentence where a model that nobody described does not run on these inputs."""

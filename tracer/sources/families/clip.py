@@ -98,7 +98,6 @@ def spec(config, files) -> Spec:
     """All that is known of a CLIP, from its configuration."""
     return Spec(
         net=builder(config, architecture, ATTRIBUTES, fitted),
-        lines=lambda sizes: [],
         whole=False,
         takes=("image", "text"),
         samples="photos",

@@ -45,7 +45,6 @@ def spec(config, files) -> Spec:
     probes = tuple({**probe, "K": size} for probe, size in zip(PROBES, (17, 23, 29), strict=True)) if headed else PROBES
     return Spec(
         net=builder(config, architecture, attributes),
-        lines=lambda sizes: [],
         whole=False,
         takes=("image",),
         samples="photos",

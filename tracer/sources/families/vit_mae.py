@@ -87,7 +87,6 @@ def spec(config, files) -> Spec:
     visible = 1 - config.mask_ratio
     return Spec(
         net=builder(config, architecture, ATTRIBUTES),
-        lines=lambda sizes: [],
         whole=False,
         takes=("image",),
         samples="photos",

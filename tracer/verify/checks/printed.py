@@ -88,7 +88,7 @@ def differences(trace: Trace, net: torch.nn.Module, inputs: Inputs, exact: bool 
             if step.recomputed:
                 found.made[step.symbol] = made
                 continue
-            error = relative(made, found(step.symbol))
+            error = relative(made, found(step.symbol), lowest=exact)
         except Unread as reason:
             yield step.id, f"step {step.id!r} prints {quoted(step.latex)}, but {reason}"
             continue
@@ -137,11 +137,12 @@ class Tensors:
         return array.swapaxes(-2, -1) if of.endswith(".T") else array
 
 
-def relative(made: np.ndarray, ran: np.ndarray) -> float:
+def relative(made: np.ndarray, ran: np.ndarray, lowest: bool = False) -> float:
     """max|made - ran| / max|ran|; equal infinities count 0, and so does NaN in both. A number beyond `FAR` is compared
-    with itself, and no other with it."""
+    with itself, and no other with it; with `lowest`, the lowest one of another dtype counts as the same."""
     made, ran = made.astype(float), ran.astype(float)
     same, size = (made == ran) | (np.isnan(made) & np.isnan(ran)), np.abs(ran)
+    same |= lowest & (made < -FAR) & (ran < -FAR)
     largest = size[size <= FAR].max(initial=0)
     with np.errstate(all="ignore"):
         off = np.where(same, 0, np.abs(made - ran) / np.where((size > FAR) & np.isfinite(size), size, largest))
@@ -165,7 +166,12 @@ def elsewhere(trace: Trace, model: Model) -> tuple[Trace, torch.nn.Module, Input
                 raise
         else:
             break
-    facts = {"sizes": model.vocabulary.complete(sizes), "derived": spec.derived, "parts": spec.parts}
+    facts = {
+        "sizes": model.vocabulary.complete(sizes),
+        "derived": spec.derived,
+        "parts": spec.parts,
+        "hints": spec.hints,
+    }
     run = assemble(net, recording, model=model.name, lines=lines, solution=None, **facts)
     shown = {step.id: step for step in trace.steps}
     steps = tuple(

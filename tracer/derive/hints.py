@@ -1,0 +1,67 @@
+"""What a person adds to a derived textbook: a letter, a title, the reason for a line, where it is from.
+
+Hints stand beside the model that they are for, 10 to 40 lines of them. A book without any is complete, only drier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
+
+
+@dataclass(frozen=True)
+class Hint:
+    r"""What is said of the lines that fit `at`, `role` and `module`, patterns with `*`; what is "" stays as derived.
+
+    `at` is the line's id without hints (`"*.attention.scores"`), `role` what it is (`"S masked"`, see
+    `Roles.detail`), `module` the path of the module that runs it. `letter` is the symbol without the block's number
+    (`r"\mathbf{X}_t"`), `below` stands below the line's matrix and bias, `id` replaces the id behind the block's
+    path, and `source` names a paper with its section or equation. Of several hints that fit, the later ones count.
+    """
+
+    at: str = "*"
+    role: str = "*"
+    module: str = "*"
+    title: str = ""
+    why: str = ""
+    note: str = ""
+    source: str = ""
+    letter: str = ""
+    below: str = ""
+    stage: str = ""
+    id: str = ""
+
+    def fits(self, at: str, role: str, module: str) -> bool:
+        """Whether it is said of this line."""
+        given = (at, self.at), (role, self.role), (module, self.module)
+        return all(fnmatchcase(found, pattern) for found, pattern in given)
+
+    def reason(self) -> str:
+        """Why the line is there, and which paper says so."""
+        return " ".join(filter(None, (self.why, f"Source: {self.source}." if self.source else "")))
+
+
+SAID = tuple(field.name for field in fields(Hint) if field.name not in ("at", "role", "module"))
+"""What a hint may say."""
+
+
+class Hints:
+    """The hints of one model, and which of them fitted a line of this book."""
+
+    def __init__(self, hints: Iterable[Hint] = ()):
+        self._hints = tuple(hints)
+        self.fitted: set[Hint] = set()
+
+    def of(self, at: str, role: str = "", module: str = "") -> Hint:
+        """All that is said of a line, as one hint."""
+        found = [hint for hint in self._hints if hint.fits(at, role, module)]
+        self.fitted.update(found)
+        said = {name: value for hint in found for name in SAID if (value := getattr(hint, name))}
+        return Hint(at, role, module, **said)
+
+
+def idle(hints: Sequence[Hint], books: Iterable) -> list[Hint]:
+    """The hints that fitted no line of these books: a test fails for them, a run does not."""
+    fitted = set().union(*(book.fitted for book in books))
+    return [hint for hint in hints if hint not in fitted]
