@@ -61,7 +61,7 @@ SAID = {
     "top": Said("experts", "Shares of the chosen experts"),
     "chosen": Said("experts", "Chosen experts"),
     "gates": Said("experts", "Gates"),
-    "experts": Said("experts", "Mixture of experts", "mlp.output"),
+    "experts": Said("mlp", "Mixture of experts", "mlp.output"),
     "cls": Said("head", "Take the CLS token", "cls"),
     "first": Said("head", "Take the first token", "first"),
     "Z": Said("head", "Output", "logits"),
