@@ -107,7 +107,7 @@ def test_only_models_that_run_its_line_are_asked():
 def test_the_report_names_survivors_and_the_bar():
     caught, survived = Trial(LISTED[0], "vit: step 'x' is off", "vit", 1), Trial(LISTED[1], tried=3)
     assert reports.line(caught).endswith("\n    vit: step 'x' is off")
-    assert reports.line(survived).endswith("SURVIVED 3 models")
+    assert reports.line(survived).endswith("SURVIVED 3 models and files of tests")
     assert reports.summary([("listed", caught), *[("drawn", caught)] * 9, ("drawn", survived)])[1]
     said, enough = reports.summary([("listed", caught), ("listed", survived)])
     assert said == ["1 of 2 mistakes that are listed were caught; at least 100% have to be."] and not enough
@@ -133,7 +133,7 @@ def test_every_mistake_that_can_be_drawn_changes_something():
 def test_a_survivor_that_is_harmless_says_why(monkeypatch):
     mistake = drawn()[0]
     monkeypatch.setitem(reports.HARMLESS, (mistake.file, mistake.name, ""), "it is never read")
-    assert reports.line(Trial(mistake, tried=2)).endswith("SURVIVED 2 models; harmless: it is never read")
+    assert reports.line(Trial(mistake, tried=2)).endswith("SURVIVED 2 models and files of tests; harmless: it is never read")
     assert "harmless" not in reports.line(Trial(LISTED[0]))
 
 
