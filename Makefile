@@ -20,10 +20,10 @@ run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
 	@exec $(BIN)/python -m tracer app --address "$(HOST)" --port "$(PORT)"
 
 test: ready  ## run every test
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 sweep: ready  ## the tests that try the same on many more models
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m sweep
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m sweep
 
 load: $(TESTS_READY)  ## a class opens the app: LOAD=lesson, cold or photos; SESSIONS and SECONDS
 	@PYTHONPATH=tests $(BIN)/python -m load $(LOAD) --sessions $(SESSIONS) --seconds $(SECONDS)
