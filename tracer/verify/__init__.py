@@ -49,10 +49,10 @@ def report(model: Model) -> dict[str, object]:
     """The report on a model, run on its own sample without gradients."""
     with torch.no_grad():
         inputs = model.inputs()
-        traced = _seeded(model.trace, primitives=True, keep=AT_HAND).prove()
+        traced = seeded_run(model.trace, primitives=True, keep=AT_HAND).prove()
         with Transparent():
-            closed = _seeded(model.net, *inputs, **inputs.named)
-        fast = _seeded(model.net, *inputs, **inputs.named)
+            closed = seeded_run(model.net, *inputs, **inputs.named)
+        fast = seeded_run(model.net, *inputs, **inputs.named)
     sizes = [
         size for op in traced.ops for x in (*op.inputs, *op.outputs) for size in x.symbolic or (UNKNOWN,) * len(x.shape)
     ]
@@ -67,8 +67,8 @@ def report(model: Model) -> dict[str, object]:
         "proven": sum(step.verdict == "proven" for step in steps),
         "max_error": max(errors, key=lambda error: (error != error, error), default=None),
         "coverage": traced.coverage,
-        "identical": _identical(traced.output, closed),
-        "opened_error": None if _identical(closed, fast) else _difference(closed, fast),
+        "identical": identical(traced.output, closed),
+        "opened_error": None if identical(closed, fast) else _difference(closed, fast),
     }
     problems = [*_open(traced), *_sizes(traced), *_unproven(steps)]
     problems += [*_cost(traced, model, inputs), *_attention(traced), *_primitives(traced)]
@@ -113,7 +113,7 @@ def _cell(value) -> str:
     return str(value)
 
 
-def _seeded(run, *args, **named):
+def seeded_run(run, *args, **named):
     """One run with the same random numbers each time; the caller's generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -124,7 +124,7 @@ def _tensors(output) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
 
 
-def _identical(a, b) -> bool:
+def identical(a, b) -> bool:
     a, b = _tensors(a), _tensors(b)
     return len(a) == len(b) and all(
         x.dtype == y.dtype and x.shape == y.shape and torch.equal(_bits(x), _bits(y)) for x, y in zip(a, b, strict=True)
@@ -198,7 +198,7 @@ def _used(net: torch.nn.Module, inputs: Inputs) -> list[torch.nn.Parameter]:
     net = copy.deepcopy(net).requires_grad_()
     parameters = list(net.parameters())
     with torch.enable_grad():
-        said = _tensors(_seeded(net, *inputs, **inputs.named))
+        said = _tensors(seeded_run(net, *inputs, **inputs.named))
         total = sum(tensor.sum() for tensor in said if tensor.requires_grad)
         found = torch.autograd.grad(total, parameters, allow_unused=True)
     return [parameter for parameter, gradient in zip(parameters, found, strict=True) if gradient is not None]
@@ -211,11 +211,11 @@ def _counted(net: torch.nn.Module, inputs: Inputs) -> int:
     try:
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             args, named = tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), given)
-            _seeded(copy.deepcopy(net).to("meta"), *args, **named)
+            seeded_run(copy.deepcopy(net).to("meta"), *args, **named)
     except RuntimeError:
         fused = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: cost.fused}
         with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=fused) as counter:
-            _seeded(net, *inputs, **inputs.named)
+            seeded_run(net, *inputs, **inputs.named)
     return counter.get_total_flops()
 
 

@@ -5,6 +5,7 @@ Every parameter is moved away from 0 and 1, since a proof on a bias of zeros or 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -13,29 +14,36 @@ import torch
 import tracer
 from tracer import sources
 from tracer.derive import KERNEL
+from tracer.figures.views.to_html import equation
 from tracer.probe import UNKNOWN
 from tracer.sources.network import reason
 from tracer.symbols.categories import is_layout
 from tracer.tracing import AT_HAND
+from tracer.verify import identical, seeded_run
+from tracer.verify.checks.plain import Transparent
 
-FAMILIES = """gpt2 llama mistral qwen2 qwen3 gemma gemma2 phi phi3 falcon bloom mpt opt gpt_neox gptj codegen stablelm
-olmo cohere mamba falcon_mamba mixtral qwen2_moe deepseek_v3 bert roberta albert electra distilbert
-deberta-v2 xlnet mpnet t5 bart pegasus marian vit deit beit dinov2 swin convnext resnet segformer vit_mae videomae
-timesformer clip siglip blip llava paligemma fuyu whisper wav2vec2 hubert speech_to_text detr
-time_series_transformer""".split()
-"""Families of transformers, each in a small configuration."""
+FIELDS = {
+    "attention": """hf:gpt2 hf:llama hf:mistral hf:qwen2 hf:qwen3 hf:gemma hf:gemma2 hf:phi hf:phi3 hf:falcon hf:bloom
+        hf:mpt hf:opt hf:gpt_neox hf:gptj hf:codegen hf:stablelm hf:olmo hf:cohere hf:bert hf:roberta hf:albert
+        hf:electra hf:distilbert hf:deberta-v2 hf:xlnet hf:mpnet hf:vit hf:deit hf:beit hf:dinov2 hf:swin hf:segformer
+        hf:vit_mae timm:vit_tiny_patch16_224 timm:deit3_small_patch16_224 timm:eva02_tiny_patch14_224
+        timm:cait_xxs24_224 timm:xcit_nano_12_p16_224 timm:swin_tiny_patch4_window7_224 timm:pit_ti_224
+        torchvision:vit_b_32 torchvision:swin_t""",
+    "convolution": """hf:convnext hf:resnet timm:mixer_s32_224 timm:coatnet_nano_rw_224 timm:convnext_atto
+        timm:poolformer_s12 torchvision:resnet18 torchvision:convnext_tiny torchvision:efficientnet_b0
+        torchvision:mobilenet_v3_small torchvision:densenet121 torchvision:deeplabv3_mobilenet_v3_large""",
+    "state space": "hf:mamba hf:falcon_mamba",
+    "experts": "hf:mixtral hf:qwen2_moe hf:deepseek_v3",
+    "encoder and decoder": "hf:t5 hf:bart hf:pegasus hf:marian",
+    "vision and language": "hf:clip hf:siglip hf:blip hf:llava hf:paligemma hf:fuyu",
+    "audio": "hf:whisper hf:wav2vec2 hf:hubert hf:speech_to_text",
+    "video": "hf:videomae hf:timesformer torchvision:r3d_18 torchvision:mvit_v1_b",
+    "time series": "hf:time_series_transformer",
+    "detection": "hf:detr torchvision:ssdlite320_mobilenet_v3_large",
+}
+"""What the command runs, by field: families of transformers each in a small configuration, and names of libraries."""
 
-NAMES = (
-    *(f"hf:{family}" for family in FAMILIES),
-    *(f"timm:{name}" for name in "vit_tiny_patch16_224 deit3_small_patch16_224 eva02_tiny_patch14_224".split()),
-    *(f"timm:{name}" for name in "cait_xxs24_224 xcit_nano_12_p16_224 swin_tiny_patch4_window7_224".split()),
-    *(f"timm:{name}" for name in "mixer_s32_224 coatnet_nano_rw_224 convnext_atto pit_ti_224 poolformer_s12".split()),
-    *(f"torchvision:{name}" for name in "vit_b_32 swin_t resnet18 convnext_tiny efficientnet_b0".split()),
-    *(f"torchvision:{name}" for name in "mobilenet_v3_small densenet121 deeplabv3_mobilenet_v3_large".split()),
-    *(f"torchvision:{name}" for name in "r3d_18 mvit_v1_b ssdlite320_mobilenet_v3_large".split()),
-)
-"""What the command runs: attention, convolution, state spaces, experts, two stacks, pictures with text, sound, video,
-time series, boxes."""
+NAMES = tuple(name for names in FIELDS.values() for name in names.split())
 
 MOVED = 0.05
 """How far parameters are moved, as a standard deviation."""
@@ -43,7 +51,9 @@ MOVED = 0.05
 
 class Book(NamedTuple):
     """What came of one model: computing ops and those of them in a step, steps and those proven, those that run
-    PyTorch's own kernel, sizes and those with a symbol, the largest error, and why it failed, or ""."""
+    PyTorch's own kernel, sizes that are not the same at all probes and those of them with a symbol, the largest error,
+    lines that can be set, whether the output was that of the untraced run and nothing of the model was changed, the
+    seconds, and why it failed, or ""."""
 
     name: str
     computing: int = 0
@@ -55,6 +65,9 @@ class Book(NamedTuple):
     solved: int = 0
     error: float = 0.0
     unproven: tuple[str, ...] = ()
+    drawn: int = 0
+    unchanged: bool = True
+    seconds: float = 0.0
     reason: str = ""
 
 
@@ -72,16 +85,23 @@ def moved(net: torch.nn.Module) -> None:
 
 def book(name: str) -> Book:
     """Derives and proves the textbook of one model."""
+    began = time.perf_counter()
     try:
         model = tracer.load(name, **(sources.tiny(name) if name in sources.examples() else {}))
         moved(model.net)
-        trace = model.trace(keep=AT_HAND)
+        before = {key: value.clone() for key, value in model.net.state_dict().items()}
+        with torch.no_grad(), Transparent():
+            inputs = model.inputs()
+            plain = seeded_run(model.net, *inputs, **inputs.named)
+        trace = seeded_run(model.trace, keep=AT_HAND)
     except Exception as error:  # whatever a library says of its own model
         return Book(name, reason=reason(error))
+    after = model.net.state_dict()
     computing = [op for op in trace.ops if not is_layout(op.op)]
     shown = [step for step in trace.steps if not step.recomputed]
     unproven = [f"{step.id}: {step.note or step.error}" for step in shown if step.verdict != "proven"]
     sizes = [size for op in trace.ops for one in (*op.inputs, *op.outputs) for size in one.symbolic or ()]
+    changing = [size for size in sizes if not size.isdecimal()]
     return Book(
         name,
         len(computing),
@@ -89,10 +109,13 @@ def book(name: str) -> Book:
         len(shown),
         len(shown) - len(unproven),
         sum(KERNEL in step.note for step in shown),
-        len(sizes),
-        sum(size != UNKNOWN for size in sizes),
+        len(changing),
+        sum(size != UNKNOWN for size in changing),
         max((step.error for step in shown if step.error is not None), default=0.0),
         tuple(unproven),
+        sum(equation(step.latex).startswith("<math") for step in shown),
+        identical(trace.output, plain) and all(torch.equal(after[key], value) for key, value in before.items()),
+        time.perf_counter() - began,
     )
 
 
@@ -107,25 +130,42 @@ def line(found: Book) -> str:
         return f"{found.name}: {found.reason}"
     said = (
         f"{found.name}: {found.proven} of {found.steps} steps proven, {found.covered} of {found.computing} ops in"
-        f" steps, {found.kernels} by kernel, {found.solved} of {found.sizes} sizes in symbols, error {found.error:.1e}"
+        f" steps, {found.kernels} by kernel, {found.solved} of {found.sizes} sizes in symbols, error {found.error:.1e},"
+        f" {found.seconds:.0f} s" + ("" if found.unchanged else ", output or model CHANGED")
     )
     return "\n".join([said, *(f"    {one}" for one in found.unproven)])
 
 
+BARS = {
+    "ops in steps": ("covered", "computing", 0.99, 1.0),
+    "steps proven": ("proven", "steps", 1.0, 1.0),
+    "lines that can be set": ("drawn", "steps", 1.0, 1.0),
+    "steps by kernel": ("kernels", "steps", 0.0, 0.05),
+    "sizes in symbols": ("solved", "sizes", 0.95, 1.0),
+}
+"""Shares that are expected, each as a part, its whole, and from where to where."""
+
+
+def _share(found: Iterable[Book], part: str, whole: str) -> float:
+    found = list(found)
+    total = sum(getattr(one, whole) for one in found)
+    return sum(getattr(one, part) for one in found) / total if total else 1.0
+
+
 def summary(found: list[Book]) -> tuple[list[str], bool]:
-    """The figures of all models, and whether they are within the bars."""
+    """The figures of all models and of each field, and whether they are within the bars."""
     ran = [one for one in found if not one.reason]
-
-    def share(part: str, whole: str) -> float:
-        total = sum(getattr(one, whole) for one in ran)
-        return sum(getattr(one, part) for one in ran) / total if total else 1.0
-
-    bars = [
-        ("ops in steps", share("covered", "computing"), 0.99, 1.0),
-        ("steps proven", share("proven", "steps"), 1.0, 1.0),
-        ("steps by kernel", share("kernels", "steps"), 0.0, 0.05),
-        ("sizes in symbols", share("solved", "sizes"), 0.95, 1.0),
-    ]
-    said = [f"{len(ran)} of {len(found)} models"]
-    said += [f"{name}: {value:.1%} (expected {low:.0%} to {high:.0%})" for name, value, low, high in bars]
-    return said, len(ran) == len(found) and all(low <= value <= high for _, value, low, high in bars)
+    same = sum(one.unchanged for one in ran)
+    said = [f"{len(ran)} of {len(found)} models ran, {same} with the untraced output and an untouched model"]
+    held = len(ran) == len(found) == same
+    for name, (part, whole, low, high) in BARS.items():
+        value = _share(ran, part, whole)
+        held = held and low <= value <= high
+        said.append(f"{name}: {value:.1%} (expected {low:.0%} to {high:.0%})")
+    for field, names in FIELDS.items():
+        own = [one for one in ran if one.name in names.split()]
+        if own:
+            shares = (f"{name} {_share(own, *bar[:2]):.1%}" for name, bar in BARS.items())
+            said.append(f"{field}, {len(own)} models: {', '.join(shares)}")
+    said.append(f"{sum(one.seconds for one in ran) / 60:.1f} minutes")
+    return said, held
