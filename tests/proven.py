@@ -29,7 +29,7 @@ def assert_proven(model, **given):
             assert "?" not in tensor.symbolic, f"op {op.index}, {op.op}: {tensor.symbolic}"
     with torch.no_grad():
         plain = model.net(*model.inputs(**given))
-    assert verify._identical(trace.output, plain)
+    assert verify.identical(trace.output, plain)
     sizes = {symbol.name: symbol.value for symbol in trace.symbols}
     assert verify._value(trace.params_symbolic, sizes) == trace.params == sum(p.numel() for p in model.net.parameters())
     assert verify._value(trace.flops_symbolic, sizes) == trace.flops > 0

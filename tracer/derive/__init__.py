@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from threading import Lock
 
 from tracer.derive import texts
 from tracer.derive.attention import fused_lines
-from tracer.derive.composed import Made
-from tracer.derive.experts import mixed
+from tracer.derive.composed import Made, compose
 from tracer.derive.graph import ATTENTION, Graph
 from tracer.derive.hints import Hint, Hints
 from tracer.derive.names import Names
@@ -83,7 +83,7 @@ def derive(
 def _derived(
     recording: Recording, solution: Solution | None, sizes: dict[str, int], same, fits, here, hints: Hints
 ) -> Book:
-    graph = Graph(recording.calls, known, mixed)
+    graph = Graph(recording.calls, known, compose)
     shapes = Shapes(graph, recording.calls, solution, sizes, same)
     plan = Plan(graph, shapes)
     places = Places(graph)
@@ -130,7 +130,7 @@ def _derived(
             hint.title or texts.title(part, call.name if call else ""),
             writer.tensor(key),
             equation,
-            Place(module, output=int(key.partition(".")[2].partition("w")[0] or 0)),
+            Place(module, output=_output(key)),
             hint.reason() or why(roles, key, part, equation, shapes, {mask.key for mask in masks.values()}),
             layer=layer,
             note=note,
@@ -158,6 +158,11 @@ def _kernel(recording: Recording, graph: Graph, plan: Plan, key: str) -> int:
 def _op(key: str) -> int:
     """The op that made a value."""
     return int(key.partition(".")[0])
+
+
+def _output(key: str) -> int:
+    """Which of the op's tensors a value is."""
+    return int(re.match(r"\d*\.?(\d*)", key)[1] or 0)
 
 
 def _fit(equation: Node, stated: tuple, fits, here) -> str:

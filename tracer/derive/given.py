@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import sympy
 
 from tracer.equations import Node, Tensor, tensors
+from tracer.equations.turns import TURNED
 from tracer.symbols.notation import symbol
 
 NEAR = 1e-6
@@ -136,6 +137,8 @@ class Given:
         """The matrix `[in, out]` of a weight that PyTorch keeps as `[out, in]`: a parameter by its own name, anything
         else transposed."""
         node = self[name]
+        if isinstance(node, Tensor) and node.key.startswith(TURNED):
+            return node
         if isinstance(node, Tensor) and node in self.tied:
             return node.T
         if isinstance(node, Tensor) and node.key.startswith("parameter ") and len(node.shape) == 2:

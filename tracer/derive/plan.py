@@ -103,6 +103,9 @@ class Plan:
         """A computed value has its line; the name goes to the end of a chain that all consumers take, while the batch
         stays in front."""
         graph, path, end = self.graph, [key], key
+        if graph.made(key).name == "turns":  # its name has a t below
+            self.named[key] = "step"
+            return
         outputs = {ref.key for ref in graph.outputs}
         while len(graph.takers[end]) == 1 and end not in outputs:
             taker = graph.takers[end][0]
@@ -163,6 +166,8 @@ class Plan:
         consumers = graph.consumers[key]
         if name in EMPTY or (name == "overwrite" and self._written_over(key, consumers)):
             return True
+        if any(self._turned_over(key, graph.calls[other]) for other in consumers):
+            return False
         if not consumers or key in {graph.root(ref.key) for ref in graph.outputs}:
             return False
         if name == "embedding" and graph.depends[key] != "x" and graph.takers[key] == consumers and len(consumers) == 1:
@@ -179,7 +184,7 @@ class Plan:
             return leaf and len(consumers) == 2 and cost <= 2 and not heavy
         other = graph.calls[consumers[0]]
         other_name = base(other.name)
-        if not known(other_name) and other_name not in (ATTENTION, "overwrite"):
+        if not known(other_name) and other_name not in (ATTENTION, "overwrite", "turns"):
             return False
         beside = [root for ref in graph.inputs[consumers[0]] if (root := graph.root(ref.key)) != key]
         if not heavy:
@@ -193,6 +198,11 @@ class Plan:
         if leaf:
             return cost <= HEAVY_IN_LEAF and still and (other_name in ARITHMETIC or other_name not in ACTIVATIONS)
         return cost <= WITH_HEAVY and still and other_name in ARITHMETIC
+
+    def _turned_over(self, key: str, call) -> bool:
+        """Whether a call is a loop that takes a value part by part."""
+        given = call.arguments.get("given", ()) if call.name == "turns" else ()
+        return any(self.graph.root(ref.key) == key for ref in given)
 
     def _written_over(self, key: str, consumers: list[int]) -> bool:
         """Whether all that becomes of a value is that something else is written into it."""
@@ -302,7 +312,7 @@ class Plan:
         else:
             for ref in graph.inputs[graph.maker[raw]]:
                 walk(ref.key)
-        return tuple(dict.fromkeys(found))
+        return tuple(one for one in dict.fromkeys(found) if one != key)
 
     def raw(self, key: str) -> str | None:
         """The computed value whose name stands at `key`; None for a line that is a layout."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from tracer.derive.graph import base
+from tracer.derive.graph import base, refs
 from tracer.derive.places import Places
 from tracer.derive.plan import ACTIVATIONS, ARITHMETIC, PROJECTIONS, Plan, Site
+from tracer.equations.turns import BEFORE, NOW
 
 NORMS = frozenset("layer_norm batch_norm group_norm rms_norm native_layer_norm instance_norm native_group_norm".split())
 MAPS = PROJECTIONS - {"conv1d", "conv2d"}
@@ -40,6 +41,7 @@ class Roles:
         for site in plan.sites:
             self._attention(site)
         self._experts()
+        self._loops()
         self._beginning()
         self._sums_and_norms()
         self._mlps()
@@ -147,6 +149,37 @@ class Roles:
         return (
             square and not self.places.numbers(self.module(key)) and self.name(key) in ("where", "masked_fill", "mul")
         )
+
+    def _loops(self) -> None:
+        """States that a loop carries on, and what multiplies and joins them, as in state-space models."""
+        lines = {self.graph.root(line): line for line in self.plan.lines}
+        for key in self.plan.lines:
+            call = self.call(key)
+            if call is None or call.name != "turns":
+                continue
+            turn = call.arguments["turn"]
+            wholes = {at: self.graph.root(of) for at, what, _, of, _ in turn.places if what == NOW}
+            before = {at for at, what, _, of, _ in turn.places if what == BEFORE and of == turn.own}
+            self.of.setdefault(key, "state" if before else "read")
+            if not before:
+                continue
+            carried = set()
+            for one in turn.calls:
+                given = [ref.key for ref in refs(one.arguments)]
+                name = base(one.name)
+                role = "decay" if name == "mul" and before & set(given) else "enter" if name == "add" else ""
+                if role == "decay":
+                    carried |= {ref.key for ref in one.outputs}
+                for at in given if role == "decay" or carried & set(given) else ():
+                    if role and wholes.get(at) in lines:
+                        self.of.setdefault(lines[wholes[at]], role)
+                        self._step_size(lines[wholes[at]], role)
+
+    def _step_size(self, line: str, role: str) -> None:
+        """The width of a step in time, which the decay is made of."""
+        for operand in self.operands[line] if role == "decay" else ():
+            if self.name(operand) == "softplus":
+                self.of.setdefault(operand, "delta")
 
     def _beginning(self) -> None:
         """Patches and their embedding, what is joined to a sequence, angles of rotary positions."""

@@ -10,6 +10,8 @@ import sympy
 
 from tracer.derive.graph import Graph, refs
 from tracer.derive.layouts import Pattern
+from tracer.derive.loops import JOIN
+from tracer.equations.turns import NOW
 from tracer.probe import UNKNOWN, Solution, value_of
 from tracer.recorder.calls import Calls
 from tracer.symbols.notation import parse
@@ -52,9 +54,21 @@ class Shapes:
         self._graph, self.sizes, self.same = graph, sizes, same
         self._values: dict[sympy.Expr, int] = {}
         self.solved, self.differ = solved_shapes(calls, solution)
+        self._sequences()
         self.plain = False
         """Whether a layout had to be said in numbers since this was set."""
         self._made: dict[str, tuple[sympy.Expr, ...]] = {}
+
+    def _sequences(self) -> None:
+        """The shapes of what loops carry on: those of one turn, and how many turns there are."""
+        for call in self._graph.calls:
+            if call.name == "turns" and (key := call.outputs[0].key) not in self.solved:
+                turn = call.arguments["turn"]
+                one = self.solved.get(key.partition(JOIN)[0])
+                axes = ((of, axis) for _, what, axis, of, _ in turn.places if what == NOW)
+                counts = [self.solved[of][axis] for of, axis in axes if of in self.solved]
+                if one is not None:
+                    self.solved[key] = (counts[0] if counts else UNKNOWN, *one)
 
     def of(self, key: str) -> tuple[sympy.Expr, ...]:
         if key not in self._made:

@@ -12,6 +12,7 @@ from tracer.derive.plan import Plan
 from tracer.derive.rearranging import Layouts
 from tracer.derive.recognised import recognised
 from tracer.derive.shapes import Shapes
+from tracer.derive.turning import turned
 from tracer.derive.words import node
 from tracer.equations import Node, ShapeError, Tensor, infer
 from tracer.equations.call import Kernel
@@ -150,6 +151,8 @@ class Writer:
         position = next(i for i, ref in enumerate(call.outputs) if ref.key == key)
         if call.name == "overwrite":
             return self._overwritten(call)
+        if call.name == "turns":
+            return turned(self, call)
         made = node(self._given(call, position, name in BROADCASTING))
         if name in BROADCASTING and not self._as_stated(made, key):
             return recognised(node(self._given(call, position, False)))

@@ -6,6 +6,9 @@ from difflib import SequenceMatcher
 
 from tracer.recorder.ops import VIEWS
 
+JOINS = frozenset(("cat", "stack"))
+"""Ops of as many tensors as a loop has turns."""
+
 LONGEST = 2000
 """Ops in one turn of a loop at most."""
 
@@ -81,4 +84,5 @@ def _fits(one, other) -> bool:
     def ranks(tensors):
         return [len(shape) for shape, *_ in tensors]
 
-    return ranks(one.inputs) == ranks(other.inputs) and ranks(one.outputs) == ranks(other.outputs)
+    joins = one.name in JOINS and len(set(ranks(one.inputs) + ranks(other.inputs))) == 1
+    return (joins or ranks(one.inputs) == ranks(other.inputs)) and ranks(one.outputs) == ranks(other.outputs)

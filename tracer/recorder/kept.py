@@ -46,7 +46,11 @@ class Kept:
             self._storages.setdefault(self._tensors[key].untyped_storage()._cdata, []).append(key)
 
     def get(self, key: str) -> torch.Tensor | None:
-        return self._tensors.get(key)
+        """The tensor of a key; of several with bars between them, the turns of a loop, all in one."""
+        if "|" not in key:
+            return self._tensors.get(key)
+        turns = [self._tensors.get(one) for one in key.split("|")]
+        return None if any(turn is None for turn in turns) else torch.stack(turns)
 
     def owned(self, keys) -> dict[str, torch.Tensor]:
         """What is kept of `keys`, once the run is over, as tensors that nothing else holds or rewrites.
@@ -68,7 +72,8 @@ class Kept:
             if not self._alone(storage, tensors.values()):
                 for place, tensor in tensors.items():
                     tensors[place] = tensor.clone(memory_format=torch.contiguous_format)
-        return {key: places[storage][place] for key, (storage, place) in where.items()}
+        loops = {key: made for key in keys if "|" in key and (made := self.get(key)) is not None}
+        return {key: places[storage][place] for key, (storage, place) in where.items()} | loops
 
     def _alone(self, storage: int, tensors) -> bool:
         whole = next(iter(tensors)).untyped_storage()

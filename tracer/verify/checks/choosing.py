@@ -108,3 +108,43 @@ def _put_in(tree, old: Tree, new: Tree):
     if tree == old:
         return new
     return tuple(_put_in(inner, old, new) for inner in tree) if isinstance(tree, tuple) else tree
+
+
+def in_turns(line, shape: tuple[int, ...], of) -> np.ndarray:
+    """What is made turn by turn, along the first axis that is as long as there are turns; `x_{t-1}` is what came of
+    the turn before, of the line itself or of another, and in the first turn what it starts from."""
+    letter, count, starts = line.turns
+    count, index = int(of(count)), ("index", letter)
+    before = dict(starts)
+    made: list[np.ndarray] = []
+
+    def part(tree, turn: int):
+        if tree == index:
+            return ("number", float(turn))
+        if not isinstance(tree, tuple):
+            return tree
+        if tree[:1] == ("cells",) and len(tree[2]) == 1 and _speaks(tree[2][0], index):
+            place = int(of(_put_in(tree[2][0], index, ("number", float(turn)))))
+            if place < 0:
+                return before[tree[1]]
+            if tree[1] == ("name", line.name):
+                return ("value", made[place])
+            whole = of(tree[1])
+            return ("value", np.take(whole, place, axis=_along(whole.shape, count)))
+        return tuple(part(inner, turn) for inner in tree)
+
+    for turn in range(count):
+        made.append(np.asarray(of(part(line.right, turn))))
+    return np.stack(np.broadcast_arrays(*made), _along(shape, count))
+
+
+def _speaks(tree, index: Tree) -> bool:
+    """Whether a tree has an index in it."""
+    return tree == index or (isinstance(tree, tuple) and any(_speaks(inner, index) for inner in tree))
+
+
+def _along(shape: tuple[int, ...], count: int) -> int:
+    """The first axis of a length."""
+    if count not in shape:
+        raise Unread(f"no axis of {list(shape)} is as long as its {count} turns")
+    return shape.index(count)

@@ -11,6 +11,7 @@ What the notation leaves out is this much, and no more:
   axis of that size before the one named after it. In a sum that begins with a convolution, and in `(…)_{by channel}`,
   vectors lie along the axis behind the batch.
 - `\sum_{e \in n} g_e (…)` is over the numbers in each row of n, a row for each token; g has the share of each.
+- In a line for each t, `x_t` is the part of x along its first axis that is as long as t runs.
 - A photo is `[C, H, W]`. `\mathcal{U}^{\mathrm{chw}}_P` and `^{\mathrm{hwc}}` say in which order a patch's numbers lie.
 """
 
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tracer.verify.checks.choosing import laid_out, mixed, places, put, summed
+from tracer.verify.checks.choosing import in_turns, laid_out, mixed, places, put, summed
 from tracer.verify.checks.operations import LAYOUTS, OPERATIONS, RELATIONS, matrix, unfold
 from tracer.verify.checks.phrases import known
 from tracer.verify.checks.pictures import convolve
@@ -60,6 +61,8 @@ def evaluate(line: Line, value: Value, shape: tuple[int, ...]) -> np.ndarray:
             scope = Scope(value)
             if line.since and not np.all(_of(line.since[0], scope) == _of(line.since[1], scope)):
                 raise Unread("what it is only true since does not hold")
+            if line.turns:
+                return _shaped(in_turns(line, shape, lambda tree: _of(tree, scope)), shape)
             letters = line.cells + line.rows
             runs = shape[-2:-1] if line.rows else shape[len(shape) - len(letters) :]
             if len(runs) != len(letters):
@@ -158,6 +161,8 @@ def _of(tree: Tree, scope: Scope) -> np.ndarray:
             return laid_out(_of(rest[0], scope), *rest[1:], lambda tree: _size(tree, scope))
         case "experts":
             return mixed(*rest, lambda tree: _of(tree, scope))
+        case "value":
+            return rest[0]
         case "named":
             return summed(*rest, lambda tree: _of(tree, scope))
     return OPERATIONS[kind](*(_of(operand, scope) for operand in rest))

@@ -1,8 +1,9 @@
 r"""The grammar of the equations that are printed: LaTeX to a tree, with nothing known of how it is run.
 
 A line is `name = expression`, or `name_{ij} = expression` where the right side says one cell, or `{name}_{[j]} = …`
-where it says one row. Behind it may stand `\text{since } a = b`. A tree is a tuple, its first entry says what it is;
-every method of `_Reader` shows what it makes.
+where it says one row. Behind it may stand `\text{since } a = b`, and for what is made turn by turn
+`\text{for }t < T`, with what states start from: `\text{ from }{h}_{-1} = 0`. A tree is a tuple, its first entry
+says what it is; every method of `_Reader` shows what it makes.
 
 Only the names that are given are names: of tensors and of sizes, each by the LaTeX that it is printed as, the longest
 first. A lower letter that is no name is an index.
@@ -29,6 +30,7 @@ class Line(NamedTuple):
     rows: tuple[str, ...]
     right: Tree
     since: tuple[Tree, Tree] | None
+    turns: tuple[str, Tree, tuple[Tree, ...]] | None = None
 
 
 BEGIN = ("{", r"\frac", r"\sqrt", r"\infty", r"\sum", r"\begin", r"\mathcal", r"\mu", r"\sigma", r"\lnot")
@@ -63,9 +65,26 @@ class _Reader(Phrases, Brackets):
             if said[0] != "=":
                 self.fail("=")
             since = said[1:]
+        turns = self.turns() if self.take(r"\text{for }") else None
         if self.next:
             self.fail("the end")
-        return Line(left[1], cells, rows, right, since)
+        return Line(left[1], cells, rows, right, since, turns)
+
+    def turns(self) -> tuple[str, Tree, tuple[Tree, ...]]:
+        """The index that runs, how far, and what states start from: `(name, value)` each."""
+        letter = self.index()
+        self.expect("<")
+        count, starts = self.sum(), []
+        if self.take(r"\text{ from }"):
+            while True:
+                made = self.factor()
+                if made[0] != "cells" or made[2] != (("-", ("number", 1.0)),):
+                    self.fail("what a state starts from")
+                self.expect("=")
+                starts.append((made[1], self.sum()))
+                if not self.take(","):
+                    break
+        return letter, count, tuple(starts)
 
     def letters(self, indices: tuple[Tree, ...]) -> tuple[str, ...]:
         if not all(index[0] == "index" for index in indices) or len(set(indices)) < len(indices):

@@ -1,0 +1,114 @@
+"""Loops over time are one line each, proven turn by turn, in symbols whatever the length."""
+
+import pytest
+import torch
+from torch import nn
+
+import tracer
+from tracer.models.shared.model import Inputs
+from tracer.verify import zoo
+from tracer.verify.checks import printed
+
+
+class Elman(nn.Module):
+    """A recurrent net that somebody wrote with a loop."""
+
+    def __init__(self):
+        super().__init__()
+        self.enter, self.stay = nn.Linear(5, 4), nn.Linear(4, 4, bias=False)
+
+    def forward(self, x):
+        h, made = x.new_zeros(x.shape[0], 4), []
+        for t in range(x.shape[1]):
+            h = torch.tanh(self.enter(x[:, t]) + self.stay(h))
+            made.append(h)
+        return torch.stack(made, 1)
+
+
+class Selective(nn.Module):
+    """The scan of a state-space model; what it reads is not what it carries on."""
+
+    def __init__(self):
+        super().__init__()
+        self.step, self.out = nn.Linear(5, 5), nn.Linear(5, 3)
+        self.rates = nn.Parameter(torch.rand(5, 3))
+
+    def forward(self, x):
+        width = nn.functional.softplus(self.step(x))
+        stays = torch.exp(-width[..., None] * self.rates)
+        enters = (width * x)[..., None] * torch.ones(3)
+        h, made = torch.zeros(x.shape[0], 5, 3), []
+        for t in range(x.shape[1]):
+            h = stays[:, t] * h + enters[:, t]
+            made.append(h.sum(-1))
+        return self.out(torch.stack(made, 1)), h
+
+
+class Gated(nn.Module):
+    """Two states that need each other."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.Linear(9, 8)
+
+    def forward(self, x):
+        h = c = torch.zeros(x.shape[0], 4)
+        for t in range(x.shape[1]):
+            gate, new = self.cell(torch.cat([x[:, t], h], -1)).chunk(2, -1)
+            c = c * gate.sigmoid() + new
+            h = torch.tanh(c)
+        return h
+
+
+def run(net, x):
+    zoo.moved(net)
+    with torch.no_grad():
+        return tracer.trace(net, x, symbols={"B": 0, "T": 1})
+
+
+@pytest.mark.parametrize("net", [Elman, Selective, Gated])
+def test_a_loop_is_a_line_that_is_proven_and_read(net):
+    torch.manual_seed(0)
+    net, x = net().eval(), torch.randn(2, 9, 5)
+    found = run(net, x)
+    assert {step.verdict for step in found.steps} == {"proven"}
+    loops = [step for step in found.steps if r"\text{for }t < T" in step.latex]
+    assert 1 <= len(loops) <= 2 and len(found.steps) < 9
+    assert all(size != "?" for op in found.ops for one in (*op.inputs, *op.outputs) for size in one.symbolic)
+    assert found.coverage == 1
+    given = Inputs((x,))
+    given.named = {}
+    assert dict(printed.differences(found, net, given)) == {}
+
+
+def test_a_state_space_has_its_letters():
+    torch.manual_seed(0)
+    found = run(Selective().eval(), torch.randn(2, 9, 5))
+    said = {step.title: step.latex for step in found.steps}
+    assert said["Recurrence"].startswith(
+        r"\mathbf{h}_{t} = \bar{\mathbf{A}}_{t} \odot \mathbf{h}_{t-1} + \bar{\mathbf{B}}_{t} \quad\text{for }t < T"
+    )
+    assert said["Step in time"].startswith(r"\boldsymbol{\Delta} = \operatorname{softplus}")
+
+
+def test_the_proof_notices_a_wrong_turn(monkeypatch):
+    from tracer.equations import Turns
+
+    part = Turns._part
+    monkeypatch.setattr(Turns, "_part", lambda self, t, number, tensors: part(self, min(t, 7), number, tensors))
+    torch.manual_seed(0)
+    assert "disproven" in {step.verdict for step in run(Elman().eval(), torch.randn(2, 9, 5)).steps}
+
+
+def test_layers_with_one_set_of_weights_are_no_loop_over_time():
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block = nn.Linear(4, 4)
+
+        def forward(self, x):
+            for _ in range(4):
+                x = x + torch.tanh(self.block(x))
+            return x
+
+    assert not [step for step in run(Shared().eval(), torch.randn(2, 3, 4)).steps if "for }t" in step.latex]

@@ -1,0 +1,285 @@
+"""Loops over time in a run: turns that do the same to the next part of a sequence, and to what the last turn made.
+
+They are found by the parts that they take, x[:, 0], x[:, 1] …, at equal distances. What is carried on from one turn to
+the next becomes a sequence of states, and what is collected in the end one of results, each one call.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tracer.derive.composed import Flow, Made, replaced
+from tracer.derive.graph import refs
+from tracer.equations.turns import BEFORE, NOW, WHOLE
+from tracer.recorder.calls import Call, Calls, Ref
+
+FEWEST = 3
+"""Turns of what is taken for a loop."""
+LONGEST = 400
+"""Calls of one turn at most."""
+FUNC = Made("turns", ("turn", "given", "starts"))
+JOIN = "|"
+"""Between the keys of the values that are one sequence: none of them alone was in memory."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn as it ran: its calls, the key of what it gives, along which axis turns are, and how many there are.
+
+    `places` says what a turn takes: by its key there, (what, axis, the key of the whole, its number in `starts`); `own`
+    is the key of what the loop makes."""
+
+    calls: tuple[Call, ...]
+    key: str
+    axis: int
+    length: int
+    places: tuple[tuple[str, int, int, str, int], ...]
+    own: str
+
+
+class Unlike(Exception):
+    """The turns differ in more than their number."""
+
+
+def rolled(made: list[Call], calls: Calls) -> list[Call]:
+    """The calls of a run with each loop over time as one call for each sequence that it makes."""
+    parts: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for index, call in enumerate(made):
+        if call.name == "select" and isinstance(call.arguments.get("index"), int):
+            key, dim = call.arguments["self"].key, call.arguments["dim"] % len(call.arguments["self"].shape)
+            if call.arguments["index"] == len(parts[key, dim]):
+                parts[key, dim].append(index)
+    taken: set[int] = set()
+    flow, groups, more = None, [], {}
+    for places in parts.values():
+        count = len(places)
+        if count < FEWEST or places[0] in taken:
+            continue
+        period = places[1] - places[0]
+        if period > LONGEST or any(b - a != period for a, b in pairwise(places)):
+            continue
+        flow = flow or Flow(made, calls)
+        for start in range(places[0], max(places[0] - period, -1), -1):
+            if start + count * period > len(made):
+                continue
+            try:
+                group, lines = _Loop(flow, start, period, count).lines()
+            except Unlike:
+                continue
+            if not group & taken:
+                taken |= group
+                groups.append((group, lines[-1]))
+                more[id(lines[-1])] = lines[:-1]
+            break
+    if not groups:
+        return made
+    return [one for call in replaced(made, groups) for one in (*more.get(id(call), ()), call)]
+
+
+class _Loop:
+    """So many turns of so many calls from one on."""
+
+    def __init__(self, flow: Flow, start: int, period: int, count: int):
+        self.flow, self.start, self.period, self.count = flow, start, period, count
+        self.stop = start + period * count
+        self.parts: dict[str, tuple[Ref, int]] = {}
+        self.states: dict[tuple[int, int], Ref] = {}
+        for j in range(period):
+            self._same(j)
+
+    def at(self, turn: int, j: int) -> Call:
+        return self.flow.calls[self.start + turn * self.period + j]
+
+    def where(self, key: str) -> tuple[int, int, int] | None:
+        """The turn in which a value was made, by which of its calls, and which of its outputs it is."""
+        index = self.flow.maker.get(key)
+        if index is None or not self.start <= index < self.stop:
+            return None
+        turn, j = divmod(index - self.start, self.period)
+        return turn, j, next(n for n, ref in enumerate(self.flow.calls[index].outputs) if ref.key == key)
+
+    def _same(self, j: int) -> None:
+        """Compares one call of all turns. Unlike where they differ in more than what turns differ in."""
+        turns = [self.at(turn, j) for turn in range(self.count)]
+        first = turns[0]
+        for call in turns:
+            same = (call.name, call.func, call.module) == (first.name, first.func, first.module)
+            if not same or call.name == "overwrite" or call.arguments.keys() != first.arguments.keys():
+                raise Unlike
+            if [ref.shape for ref in call.outputs] != [ref.shape for ref in first.outputs]:
+                raise Unlike
+        if first.name == "select" and [call.arguments["index"] for call in turns] == list(range(self.count)):
+            source = first.arguments["self"]
+            if self.where(source.key) is None and all(call.arguments["self"].key == source.key for call in turns):
+                axis = first.arguments["dim"] % len(source.shape)
+                if source.shape[axis] == self.count:
+                    self.parts[turns[1].outputs[0].key] = source, axis
+                    return
+        for name in first.arguments:
+            self._argument([call.arguments[name] for call in turns])
+
+    def _argument(self, values: list) -> None:
+        first = values[0]
+        if isinstance(first, Ref):
+            if not all(isinstance(value, Ref) for value in values):
+                raise Unlike
+            self._tensor(values)
+        elif isinstance(first, tuple):
+            if any(not isinstance(value, tuple) or len(value) != len(first) for value in values):
+                raise Unlike
+            for several in zip(*values, strict=True):
+                self._argument(list(several))
+        elif any(type(value) is not type(first) or value != first for value in values):
+            raise Unlike
+
+    def _tensor(self, values: list[Ref]) -> None:
+        places = [self.where(ref.key) for ref in values]
+        if all(place is None for place in places):
+            if len({ref.key for ref in values}) > 1:
+                raise Unlike
+            return
+        if None in places[1:]:
+            raise Unlike
+        made = {place[1:] for place in places[1:]}
+        behind = {turn - place[0] for turn, place in enumerate(places) if place is not None}
+        if len(made) > 1 or behind not in ({0}, {1}):
+            raise Unlike
+        if behind == {1}:
+            (state,) = made
+            if places[0] is not None or self.states.setdefault(state, values[0]).key != values[0].key:
+                raise Unlike
+        elif places[0] is None:
+            raise Unlike
+
+    def lines(self) -> tuple[set[int], list[Call]]:
+        """All calls of the loop, with those that collect what it makes; and the calls in their place."""
+        group = set(range(self.start, self.stop))
+        collected = self._collected(group)
+        if not collected and not self.states:
+            raise Unlike
+        if not self.states:
+            raise Unlike  # the same for each part, with nothing carried on, is no loop over time
+        sequences = {state: self._sequence(state, collected) for state in self.states}
+        for state, found in collected.items():
+            sequences.setdefault(state, (found[0], found[1]))
+        owned, lines = set(), []
+        for state in sorted(sequences):
+            lines.append(self._line(state, sequences, owned, collected))
+        last = [self._last(state, sequences[state]) for state in sequences if self._leaves(state)]
+        return group, [*lines, *last]
+
+    def _keys(self, state: tuple[int, int]) -> list[str]:
+        j, output = state
+        return [self.at(turn, j).outputs[output].key for turn in range(self.count)]
+
+    def _collected(self, group: set[int]) -> dict[tuple[int, int], tuple[Ref, int, int]]:
+        """What is stacked in the end: the result, its axis, and the call."""
+        found, flow = {}, self.flow
+        for j in range(self.period):
+            for output in range(len(self.at(0, j).outputs)):
+                keys = self._keys((j, output))
+                outside = [[i for i in flow.takers.get(key, ()) if i not in group] for key in keys]
+                if not any(outside[:-1]):
+                    continue
+                takers = {i for one in outside for i in one}
+                if len(takers) != 1 or flow.outputs & set(keys):
+                    raise Unlike
+                (index,) = takers
+                call = flow.calls[index]
+                given = [ref.key for ref in call.arguments.get("tensors", ()) if isinstance(ref, Ref)]
+                if call.name not in ("stack", "cat", "concat") or given != keys:
+                    raise Unlike
+                result = call.outputs[0]
+                axis = call.arguments.get("dim", 0) % len(result.shape)
+                state = (j, output) if call.name == "stack" else self._flat(j, axis)
+                found[state] = result, axis, index
+        group |= {index for *_, index in found.values()}
+        return found
+
+    def _flat(self, j: int, axis: int) -> tuple[int, int]:
+        """What a call only put an axis of size 1 into, which is then joined along that axis."""
+        call = self.at(1, j)
+        made = self.where(call.arguments["self"].key) if call.name == "unsqueeze" else None
+        if made is None or made[0] != 1 or call.arguments["dim"] % len(call.outputs[0].shape) != axis:
+            raise Unlike
+        return made[1:]
+
+    def _sequence(self, state: tuple[int, int], collected: dict) -> tuple[Ref, int]:
+        """All values of a state as one, and the axis along which they are."""
+        if state in collected:
+            return collected[state][:2]
+        one = self.at(0, state[0]).outputs[state[1]]
+        return Ref(JOIN.join(self._keys(state)), (self.count, *one.shape), one.dtype), 0
+
+    def _leaves(self, state: tuple[int, int]) -> bool:
+        """Whether the last state is taken after the loop."""
+        key = self._keys(state)[-1]
+        takers = self.flow.takers.get(key, ())
+        outside = [i for i in takers if i >= self.stop and self.flow.name(i) not in ("stack", "cat", "concat")]
+        return bool(outside) or key in self.flow.outputs
+
+    def _last(self, state: tuple[int, int], sequence: tuple[Ref, int]) -> Call:
+        import torch
+
+        j, output = state
+        call = self.at(self.count - 1, j)
+        arguments = {"self": sequence[0], "dim": sequence[1], "index": self.count - 1}
+        ref, func = call.outputs[output], torch.ops.aten.select.int
+        return Call(func, "select", arguments, (ref,), call.module, call.call, call.first, call.first)
+
+    def _line(self, state, sequences: dict, owned: set[int], collected: dict) -> Call:
+        """The call of one sequence; it has the ops of all turns that lead to it and to no sequence before it."""
+        j, output = state
+        calls = [self.at(1, k) for k in range(self.period)]
+        key = calls[j].outputs[output].key
+        sequence, axis = sequences[state]
+        places, given, starts = [], [], []
+
+        def operand(ref: Ref, what: int, along: int, of: str, start: int = -1) -> None:
+            if of not in {place[0] for place in places}:
+                given.append(ref)
+                places.append((of, what, along, ref.key, start))
+
+        others = {self._keys(one)[1]: found for one, found in sequences.items() if one != state}
+        before = {self._keys(one)[0]: (one, sequences[one]) for one in self.states}
+        waiting, seen, inside = [key], set(), set()
+        while waiting:
+            at = waiting.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            if at in others:
+                operand(others[at][0], NOW, others[at][1], at)
+            elif at in before:
+                one, (ref, along) = before[at]
+                starts.append(self.states[one])
+                operand(ref, BEFORE, along, at, len(starts) - 1)
+            elif at in self.parts:
+                operand(self.parts[at][0], NOW, self.parts[at][1], at)
+                inside.add(self.flow.maker[at] - self.start - self.period)
+            elif (made := self.where(at)) is None:
+                operand(next(ref for call in calls for ref in _refs(call) if ref.key == at), WHOLE, 0, at)
+            else:
+                inside.add(made[1])
+                waiting += [ref.key for ref in _refs(calls[made[1]])]
+        mine = sorted(inside - owned)
+        owned |= inside
+        ops = [self.at(turn, k) for turn in range(self.count) for k in mine]
+        ops += [self.flow.calls[collected[state][2]]] if state in collected else []
+        chosen = tuple(calls[k] for k in sorted(inside) if calls[k].outputs[0].key not in self.parts)
+        turn = Turn(chosen, key, axis, self.count, tuple(places), sequence.key)
+        arguments = {
+            "turn": turn,
+            "given": tuple(ref for ref in given if ref.key != sequence.key),
+            "starts": tuple(starts),
+        }
+        first = self.at(0, j)
+        return Call(
+            FUNC, "turns", arguments, (sequence,), first.module, first.call, first.first, first.last, tuple(ops)
+        )
+
+
+def _refs(call: Call):
+    return refs(call.arguments)

@@ -1,0 +1,72 @@
+"""The line of a loop over time: one of its turns, written like any other calls, from what a turn is given."""
+
+from __future__ import annotations
+
+from copy import copy
+
+from tracer.derive.graph import Graph
+from tracer.derive.words import known
+from tracer.equations import Node, Tensor, Turns, latex
+from tracer.equations.call import tight
+from tracer.equations.turns import BEFORE, NOW, START, WHOLE, turn
+from tracer.recorder.calls import Call, Calls, Ref
+from tracer.symbols.notation import SizePrinter
+
+
+class _Bare:
+    """The plan of one turn: nothing in it has a line."""
+
+    def __init__(self, graph: Graph):
+        self.named, self.ends, self._graph = {}, {}, graph
+
+    def named_root(self, key: str) -> str:
+        return self._graph.root(key)
+
+
+def turned(writer, call: Call) -> Node:
+    """The node of a loop's call, by the writer of its page."""
+    made = call.arguments["turn"]
+    given = [writer._value(ref.key) for ref in call.arguments["given"]]
+    own = writer.tensor(call.outputs[0].key)
+    operands, places, parts = [], [], {}
+    whole = {ref.key: node for ref, node in zip(call.arguments["given"], given, strict=True)}
+    for key, what, axis, of, start in made.places:
+        operand = own if of == made.own else whole[of]
+        matrix = what == WHOLE and isinstance(operand, Tensor) and _is_matrix(key, made)
+        if matrix:
+            operand = Tensor(operand.name, operand.shape[::-1], operand.key, transposed=True)
+        operands.append(operand)
+        places.append((what, axis, start))
+        shape = own.shape if of == made.own else writer.shapes.of(of)
+        shape = shape if what not in (NOW, BEFORE) else (*shape[:axis], *shape[axis + 1 :])
+        text = latex(operand) if isinstance(operand, Tensor) else f"{{{tight(operand, SizePrinter())}}}"
+        shape = shape[::-1] if matrix else shape
+        parts[key] = turn(text, len(operands) - 1, what, shape, matrix)
+    first = len(operands)
+    operands += [writer._value(ref.key) for ref in call.arguments["starts"]]
+    places = [(what, axis, first + start if what == BEFORE else 0) for what, axis, start in places]
+    places += [(START, 0, 0)] * (len(operands) - first)
+    length = writer.shapes.of(call.outputs[0].key)[made.axis]
+    return Turns(_body(writer, made, parts), length, made.axis, places, *operands)
+
+
+def _is_matrix(key: str, made) -> bool:
+    """Whether a parameter is taken as the weight of linear maps alone."""
+    uses = {(one.name, name) for one in made.calls for name, ref in one.arguments.items() if _is(ref, key)}
+    return key.startswith("parameter ") and uses == {("linear", "weight")}
+
+
+def _is(value, key: str) -> bool:
+    return isinstance(value, Ref) and value.key == key
+
+
+def _body(writer, made, parts: dict[str, Tensor]) -> Node:
+    """One turn, of these parts."""
+    outputs = tuple(ref for one in made.calls for ref in one.outputs if ref.key == made.key)
+    graph = Graph(Calls(made=list(made.calls), outputs=outputs), known, lambda calls, _: calls)
+    one = copy(writer)
+    one.graph, one.plan, one.shapes = graph, _Bare(graph), copy(writer.shapes)
+    one.shapes._graph, one.shapes._made = graph, {}
+    one._layouts, one._maps = type(writer._layouts)(one.shapes), {}
+    one.tensor = lambda key: parts[key]
+    return one._value(made.key)
