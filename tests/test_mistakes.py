@@ -133,7 +133,9 @@ def test_every_mistake_that_can_be_drawn_changes_something():
 def test_a_survivor_that_is_harmless_says_why(monkeypatch):
     mistake = drawn()[0]
     monkeypatch.setitem(reports.HARMLESS, (mistake.file, mistake.name, ""), "it is never read")
-    assert reports.line(Trial(mistake, tried=2)).endswith("SURVIVED 2 models and files of tests; harmless: it is never read")
+    assert reports.line(Trial(mistake, tried=2)).endswith(
+        "SURVIVED 2 models and files of tests; harmless: it is never read"
+    )
     assert "harmless" not in reports.line(Trial(LISTED[0]))
 
 
