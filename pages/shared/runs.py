@@ -60,6 +60,11 @@ _too = {"masked": Kept(256), "moved": Kept(1024), "closed": Kept(256)}
 _tasks: dict[Hashable, Task] = {}
 
 
+def _device() -> str:
+    """Where models run: the device that `TRACER_DEVICE` names, else the CPU."""
+    return os.environ.get("TRACER_DEVICE", "").strip() or "cpu"
+
+
 def load(name: str, options: Options = ()):
     """A model, loaded once for all visitors."""
     return (_library_model if sources.is_foreign(name) else _our_model)(name, options)
@@ -75,7 +80,7 @@ def _our_model(name: str, options: Options):
             from tracer.common import cores
 
             cores.share()
-            made = tracer.load(name, **dict(options))
+            made = tracer.load(name, device=_device(), **dict(options))
             made.fixed = True
             _models.put(key, made)
         return made
@@ -87,7 +92,7 @@ def _library_model(name: str, options: Options):
     import tracer
 
     with _one_at_a_time:
-        return tracer.load(name, **dict(options))
+        return tracer.load(name, device=_device(), **dict(options))
 
 
 def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> Trace:

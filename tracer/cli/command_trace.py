@@ -34,6 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--weights", metavar="F", help="a file with the model's weights: safetensors, or .pt of PyTorch"
     )
+    parser.add_argument("--device", metavar="D", default="cpu", help="where it runs: cpu, cuda or mps (default: cpu)")
     shared.view(parser)
 
 
@@ -75,6 +76,9 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("required: NAME, or --module PACKAGE.FILE:FACTORY" if options.name is None else given)
     if options.module and (other := next((o for o in ("image", "text", "weights") if getattr(options, o)), None)):
         raise ValueError(f"--{other} with --module: your own function makes the inputs, expected --set alone")
+    if options.module and options.device != "cpu":
+        given = f"--device {quoted(options.device)} with --module"
+        raise ValueError(f"{given}: your own function says where its module runs, expected --set alone")
     photo = _photo(options.image) if options.image is not None else None
     try:
         trace = _traced(options, photo)
@@ -99,7 +103,7 @@ def _traced(options: argparse.Namespace, photo) -> Trace:
     spec = models.spec_of(options.name)
     sizes = {name: chosen(name, value, spec.options, spec.settings) for name, value in options.set}
     given = {name: sizes.pop(name) for name in (*spec.runs, *spec.settings) if name in sizes}
-    model = tracer.load(options.name, weights=options.weights, **sizes)
+    model = tracer.load(options.name, weights=options.weights, device=options.device, **sizes)
     for kind in ("image", "text"):
         if getattr(options, kind) is not None and kind not in model.takes:
             wrong = f"--{kind} {quoted(getattr(options, kind))}"

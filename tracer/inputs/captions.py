@@ -48,7 +48,7 @@ def written(model: Model, image: torch.Tensor) -> list[int]:
     picture = image[:1].contiguous()
     key = sha256(picture.numpy()).digest() if model.fixed else None
     if (known := model.captions.get(key)) is None:
-        known = greedy(model.net, picture, min(model.sizes["T_max"], MOST))[0]
+        known = greedy(model.net, picture.to(model.device), min(model.sizes["T_max"], MOST))[0]
         if key is not None:
             for oldest in list(model.captions)[: 1 - LAST]:
                 model.captions.pop(oldest, None)

@@ -131,7 +131,7 @@ def spec_of(name: str):
     return import_module(f"{__name__}.{_known(name).replace('-', '_')}").SPEC
 
 
-def load(name: str, *, weights=None, **config):
+def load(name: str, *, weights=None, device: str = "cpu", **config):
     """The model of that name, ready to run, at the sizes and options of `config`.
 
     With its shipped weights where those fit what is asked for; at other sizes, or where none are shipped, with
@@ -140,9 +140,18 @@ def load(name: str, *, weights=None, **config):
     the card that training writes beside the file.
     ValueError in one sentence for an unknown name, sizes that the model lacks or that don't fit, or weights that
     don't fit the sizes. Names with a colon are models of libraries: `torchvision:vit_b_16` (see `tracer.sources`).
+    `device` is where the model runs, "cpu", "cuda" or "mps"; what is kept of a run comes to the CPU, and its proofs run
+    there. ValueError in one sentence for a device that is not here.
     """
-    if sources.is_foreign(name):
-        return sources.load(name, weights=weights, **config)
+    from tracer.common.devices import device_of  # imports torch, which pages that are drawn don't wait for
+
+    place = device_of(device)  # before anything is built
+    made = sources.load(name, weights=weights, **config) if sources.is_foreign(name) else _own(name, weights, config)
+    return made if place.type == "cpu" else made.on(place)
+
+
+def _own(name: str, weights, config: dict):
+    """One of our own models; see `load`."""
     from tracer.models.shared.model import Model, check_config, check_count, check_memory, seeded, shapes
 
     spec = spec_of(name)

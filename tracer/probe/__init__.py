@@ -12,6 +12,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
+import torch
+from torch.utils._pytree import tree_map_only
+
 from tracer.common.seeding import seeded_draws
 from tracer.probe.align import COPIES, align, spelled
 from tracer.probe.solve import UNKNOWN, Solver, base_form, value_of
@@ -40,7 +43,8 @@ class Vocabulary:
     and `build(sizes)`, which gives `(module, args)` or `(module, args, kwargs)` at other sizes.
 
     `inside` gives the mode that tensors without values are run in, if these are; `held` says which sizes are no symbols
-    here, and why; `partly` leaves ops open that do not run at the sizes of the probes.
+    here, and why; `partly` leaves ops open that do not run at the sizes of the probes. What `build` gives is run on
+    `device`, where one is named: which ops run depends on it.
     """
 
     names: tuple[str, ...]
@@ -49,6 +53,7 @@ class Vocabulary:
     inside: Callable[[], AbstractContextManager] | None = None
     held: str = ""
     partly: bool = False
+    device: torch.device | None = None
     ran: dict[tuple, Recording] = field(default_factory=dict, repr=False, compare=False)
 
     def complete(self, sizes: dict[str, int]) -> dict[str, int]:
@@ -66,6 +71,8 @@ class Vocabulary:
             with (self.inside or nullcontext)():
                 with seeded_draws(0):
                     module, args, *kwargs = self.build(sizes)
+                if self.device is not None and self.device.type != "cpu":
+                    module, (args, *kwargs) = module.to(self.device), _moved((args, *kwargs), self.device)
                 found = record(module, args, *kwargs, cap=0, attention=False, primitives=primitives)
             kept = [i for i, op in enumerate(found.ops) if op.name != ASKED]
             opened = [found.opened[i] for i in kept] if primitives else []
@@ -75,6 +82,10 @@ class Vocabulary:
                     self.ran.clear()
                 self.ran[key] = found
         return found
+
+
+def _moved(value, device: torch.device):
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), value)
 
 
 @dataclass(frozen=True, eq=False)

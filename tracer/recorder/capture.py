@@ -13,6 +13,7 @@ from math import sqrt
 
 import torch
 
+from tracer.common import devices
 from tracer.record import TOLERANCES, AttentionRecord
 from tracer.recorder.axes import arranged, axes_of, leaves
 from tracer.recorder.chains import Chains
@@ -179,8 +180,8 @@ class Attentions:
             ran = arranged(result.detach(), axes, found.groups)
             ran = ran.exp() if logarithm else ran
             if found.edited:  # any row may have been written into
-                record = replace(record, problem=self._problem(record, ran, range(queries)))
-            ran = picked(ran, _rows(queries)).clone()
+                record = replace(record, problem=self._problem(record, devices.brought(ran), range(queries)))
+            ran = devices.copied(picked(ran, _rows(queries)))
         except (
             Lost,
             LookupError,

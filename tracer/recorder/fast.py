@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from tracer.common.devices import brought
 from tracer.common.difference import relative_difference
 from tracer.recorder.kept import Kept, Untouched
 from tracer.recorder.modes import observed
@@ -90,7 +91,7 @@ def _compared(module: nn.Module, args: tuple, kwargs: dict, output) -> Opened:
 def _said(traced: dict[str, Tensor], plain: dict[str, Tensor]) -> Opened:
     """How two outputs differ, in one sentence. Rows in which the fast path gives 0 are counted on their own: it leaves
     padding out."""
-    pairs = [(traced[name].double(), plain[name].double()) for name in traced if name in plain]
+    pairs = [(brought(traced[name]).double(), brought(plain[name]).double()) for name in traced if name in plain]
     other = next(((list(b.shape), list(a.shape)) for a, b in pairs if a.shape != b.shape), None)
     if other:
         return Opened(

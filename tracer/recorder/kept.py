@@ -1,10 +1,13 @@
-"""Tensors kept from a run: aliases while it runs, cloned before an in-place op rewrites them; after it, its own."""
+"""Tensors kept from a run: aliases while it runs, cloned before an in-place op rewrites them; after it, its own, and
+on the CPU, wherever the run was."""
 
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
 
 import torch
+
+from tracer.common import devices
 
 
 @lru_cache(maxsize=1)
@@ -46,11 +49,12 @@ class Kept:
             self._storages.setdefault(self._tensors[key].untyped_storage()._cdata, []).append(key)
 
     def get(self, key: str) -> torch.Tensor | None:
-        """The tensor of a key; of several with bars between them, the turns of a loop, all in one."""
-        if "|" not in key:
-            return self._tensors.get(key)
-        turns = [self._tensors.get(one) for one in key.split("|")]
-        return None if any(turn is None for turn in turns) else torch.stack(turns)
+        """The tensor of a key, on the CPU; of several with bars between them, the turns of a loop, all in one."""
+        found = [self._tensors.get(one) for one in key.split("|")]
+        if any(one is None for one in found):
+            return None
+        found = [devices.brought(one) for one in found]
+        return torch.stack(found) if "|" in key else found[0]
 
     def owned(self, keys) -> dict[str, torch.Tensor]:
         """What is kept of `keys`, once the run is over, as tensors that nothing else holds or rewrites.
@@ -71,7 +75,7 @@ class Kept:
         for storage, tensors in places.items():
             if not self._alone(storage, tensors.values()):
                 for place, tensor in tensors.items():
-                    tensors[place] = tensor.clone(memory_format=torch.contiguous_format)
+                    tensors[place] = devices.brought(tensor).clone(memory_format=torch.contiguous_format)
         loops = {key: made for key in keys if "|" in key and (made := self.get(key)) is not None}
         return {key: places[storage][place] for key, (storage, place) in where.items()} | loops
 
@@ -79,7 +83,8 @@ class Kept:
         whole = next(iter(tensors)).untyped_storage()
         held = len(self._storages.get(storage, ())) + 1  # and `whole` itself
         return (
-            torch._C._storage_Use_Count(storage) == held
+            whole.device.type in devices.STAYING
+            and torch._C._storage_Use_Count(storage) == held
             and whole.resizable()  # memory of NumPy's is not
             and whole.nbytes() == sum(tensor.nbytes for tensor in tensors)
         )

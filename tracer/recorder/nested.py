@@ -8,6 +8,8 @@ from dataclasses import fields, is_dataclass
 
 from torch import Tensor
 
+from tracer.common import devices
+
 
 def named(name: str, value) -> Iterator[tuple[str, Tensor]]:
     """The tensors in a value, each by its place: `batch.x`, `batch.0`. What a forward takes as `**kwargs` has names of
@@ -26,9 +28,9 @@ def named(name: str, value) -> Iterator[tuple[str, Tensor]]:
 
 
 def copied(value):
-    """What a forward returned, with copies of its tensors."""
+    """What a forward returned, with copies of its tensors, on the CPU."""
     if isinstance(value, Tensor):
-        return value.detach().clone()
+        return devices.copied(value)
     if isinstance(value, dict):
         return {key: copied(item) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):

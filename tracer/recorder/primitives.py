@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from tracer.common.devices import brought
 from tracer.common.difference import relative_difference
 from tracer.recorder.decompose import ELEMENTARY, Part, Refused, decompose
 from tracer.recorder.ops import kind, tensors
@@ -100,6 +101,8 @@ def _error(name: str, made: list[Tensor], ran: list[Tensor]) -> float | None:
 
 def _difference(made: Tensor, ran: Tensor) -> float:
     """In double precision. What is undefined in both, like the softmax of a row that is all masked, differs by 0."""
-    made, ran = (tensor.detach() if tensor.is_complex() else tensor.detach().double() for tensor in (made, ran))
+    made, ran = (
+        tensor.detach() if tensor.is_complex() else brought(tensor.detach()).double() for tensor in (made, ran)
+    )
     undefined = made.isnan() & ran.isnan()
     return relative_difference(made.masked_fill(undefined, 0), ran.masked_fill(undefined, 0))

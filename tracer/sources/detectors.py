@@ -44,7 +44,7 @@ def spec(build: Callable[..., torch.nn.Module]) -> Spec:
 
         base = {**model.sizes, **inputs.sizes}
         probes = [{**base, "H": height, "W": width} for height, width in zip(*SIDES[1], strict=True)]
-        yield Vocabulary(("H", "W"), {}, resized, partly=True, held=ONE_BY_ONE), probes[:PROBES]
+        yield Vocabulary(("H", "W"), {}, resized, partly=True, held=ONE_BY_ONE, device=model.device), probes[:PROBES]
 
     return Spec(
         net=lambda H, W: unresized(build(), H, W),

@@ -52,10 +52,7 @@ def fed(net: torch.nn.Module, config) -> Feed:
             if better and lacks:
                 known[feed.names] = better[0].ways[len(feed.ways) :]  # so do others of these names
             said = said or f"{made.__name__} was given {feed.given()}{_refused(error, lacks)}"
-    if said:
-        raise ValueError(said)
-    what = ", ".join(parameters(made)) or "nothing"
-    raise ValueError(f"{made.__name__} takes {what}, expected texts, photos or sounds among them")
+    raise ValueError(said or f"{made.__name__} was given nothing, expected a text, a photo or a sound")
 
 
 def _refused(error: Exception, lacks: list[str]) -> str:

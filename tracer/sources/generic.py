@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_map_only
 
 from tracer.inputs.tensors import photo_input
 from tracer.models.shared.model import Inputs, Spec, seeded
@@ -21,7 +22,7 @@ from tracer.sources.attributes import attributes, changed
 from tracer.sources.configured import example, said
 from tracer.sources.heads import each_place, following, labels
 from tracer.sources.opening import Found
-from tracer.sources.trials import Group, group, tried, valueless
+from tracer.sources.trials import Group, group, same_shapes, tried, valueless
 from tracer.symbols.notation import parse
 
 LIGHT = 20_000_000
@@ -93,13 +94,19 @@ def spec(found: Found, files) -> Spec:
         light = sum(parameter.numel() for parameter in model.net.parameters()) <= LIGHT
         mode = None if light else valueless_mode()
 
-        def build(at: dict) -> tuple:
-            own = {symbol: at[symbol] for symbol in paths}
-            if light:
-                return seeded(net, {**own, **model.options}), (), inputs_at(at).named
+        def empty(at: dict) -> torch.nn.Module:
             with _disable_current_modes(), torch.device("meta"):
-                empty = net(**own, **model.options)
-            return valueless(empty, mode), (), inputs_at(at).named
+                return net(**{symbol: at[symbol] for symbol in paths}, **model.options)
+
+        def on_meta(at: dict) -> tuple:
+            named = inputs_at(at).named
+            return empty(at), (), tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), named)
+
+        def build(at: dict) -> tuple:
+            if light:
+                own = {symbol: at[symbol] for symbol in paths}
+                return seeded(net, {**own, **model.options}), (), inputs_at(at).named
+            return valueless(empty(at), mode, model.device), (), inputs_at(at).named
 
         groups = [one for one in ALONE if one.symbols[0] in base]
         wide = [symbol for symbol in WIDTHS.symbols if symbol in base]
@@ -117,7 +124,10 @@ def spec(found: Found, files) -> Spec:
         derived = {name: text for name, text in known.items() if name in model.spec.derived}
         names = tuple(name for name in ORDER if name in {**base, **derived} or "/" in name or "+" in name)
         names = tuple(name for name in names if {*map(str, parse(name).free_symbols)} <= {*base, *derived})
-        vocabulary = Vocabulary(names, derived, build, (lambda: mode) if mode else None)
+        plain = Vocabulary(names, derived, on_meta)  # the cheaper one, but some ops are others there
+        if same_shapes(recording, plain, base):
+            yield from tried(recording, plain, base, groups)
+        vocabulary = Vocabulary(names, derived, build, (lambda: mode) if mode else None, device=model.device)
         yield from tried(recording, vocabulary, base, groups)
         axes = {"B": 0}
         if "T" in runs and inputs.named["input_ids" if "input_ids" in inputs.named else feed.names[0]].dim() == 2:

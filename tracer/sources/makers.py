@@ -46,7 +46,7 @@ def chirp(at: dict[str, int]) -> torch.Tensor:
 
 def waves(*shape: int) -> torch.Tensor:
     """Numbers of any shape that rise and fall along the last axis, each row in another phase."""
-    count = torch.arange(max(1, torch.Size(shape).numel()), dtype=torch.float32)
+    count = torch.arange(torch.Size(shape).numel(), dtype=torch.float32)
     return torch.sin(count * 0.37).reshape(shape)
 
 
@@ -138,7 +138,7 @@ def features(symbol: str, *names: str) -> Callable:
 def series_features(ahead: bool) -> Callable:
     def make(config, at) -> torch.Tensor:
         length = size(config, "prediction_length", default=24) if ahead else _past(config, at)[0]
-        return waves(at["B"], length, max(1, size(config, "num_time_features", default=1)))
+        return waves(at["B"], length, read(config, "num_time_features") or 0)
 
     return make
 
@@ -290,7 +290,7 @@ ALIKE = (
     (r"(pixel_values|images?)(_.*)?", "pixel_values"),
     (r".*grid_thw", "grid_thw"),
     (r".*input_ids", "input_ids"),
-    (r".*(token_type|type|lang|position)_ids", "token_type_ids"),
+    (r".*_ids", "token_type_ids"),
     (r".*(hidden_states?|embeds|embeddings?|_states|vectors|features)|x", "hidden_states"),
     (r".*attention_mask|.*_mask|mask", "attention_mask"),
 )

@@ -34,7 +34,7 @@ def family(config) -> Found:
     """A small model of a family. ValueError in one sentence where none was found that runs."""
     known = autos.classes(config)
     if not known:
-        raise ValueError(f"transformers has no model for {quoted(config.model_type)}, only its configuration")
+        raise NoModel(f"transformers has no model for {quoted(config.model_type)}, only its configuration")
     fitted = [config if isinstance(config, made.config_class) else config.get_text_config() for made in known[:CLASSES]]
     made, less, feed = _first(list(zip(known, fitted, strict=False)))
     return Found(made, less, feed, small=True)
@@ -51,8 +51,9 @@ def _first(candidates: list[tuple[type, object]]) -> tuple[type, object, feeds.F
     in one sentence where none does."""
     said: dict[type, str] = {}
     tried: dict[type, list[dict]] = {made: [] for made, _ in candidates}
-    for level in range(small.LEVELS):
-        for made, config in candidates:
+    fit = [(made, config) for made, config in candidates if next(feeds.feeds(made), None) is not None]
+    for level in small.LEVELS if fit else ():
+        for made, config in fit:
             try:
                 less = small.small(config, level)
                 if (known := less.to_dict()) in tried[made]:
@@ -62,10 +63,20 @@ def _first(candidates: list[tuple[type, object]]) -> tuple[type, object, feeds.F
             except TooManyParameters as error:
                 said.setdefault(made, str(error))
             except Exception as error:  # a net that is none, or a configuration that has its sizes by layers
+                if level == small.FILLED and made in said:
+                    continue
                 plain = isinstance(error, ValueError)
                 said[made] = reason(error) if plain else f"it can't be built ({type(error).__name__}: {reason(error)})"
-    made, _ = candidates[0]
-    raise ValueError(f"no {made.__name__} runs here, neither a small one nor, if it is built, its own: {said[made]}")
+    if not fit:
+        made, _ = candidates[0]
+        takes = ", ".join(feeds.parameters(made))
+        raise ValueError(f"the forward of {made.__name__} takes {takes}, expected a text, photo or sound among them")
+    made, _ = fit[0]
+    raise ValueError(f"no {made.__name__} runs here, neither a small one nor its own: {said[made]}")
+
+
+class NoModel(ValueError):
+    """A configuration that is no model's: a part of one, or one that cannot be made without saying what is in it."""
 
 
 class TooManyParameters(ValueError):

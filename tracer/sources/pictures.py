@@ -88,13 +88,13 @@ def spec(
                 return net(**{name: at[name] for name in ("K", "H", "W") if name in at}).eval(), example(at)
 
         def on_no_cpu(at: dict) -> tuple:
-            return valueless(on_meta(at)[0], mode), example(at)
+            return valueless(on_meta(at)[0], mode, model.device), example(at)
 
         groups = [*symbols, sides(*side)]
         plain = Vocabulary(names, {}, on_meta)  # the cheaper one, but some ops are others there
         if same_shapes(recording, plain, base):
             yield from tried(recording, plain, base, groups)
-        yield from tried(recording, Vocabulary(names, {}, on_no_cpu, lambda: mode), base, groups)
+        yield from tried(recording, Vocabulary(names, {}, on_no_cpu, lambda: mode, device=model.device), base, groups)
         named = {"B": 0, **({"T_f": 2} if frames else {}), "H": -2, "W": -1}
         yield from named_axes(model.net, tuple(inputs), {}, recording, named, None)[1]  # one that reads values
 

@@ -9,8 +9,9 @@ from math import prod
 
 HEAD = 8
 """Width of a head that is aimed at: models turn pairs and quarters of it."""
-BLOCKS, VOCABULARY, LONGEST, EXPERTS, GRID = 2, 320, 128, 4, 4
-"""Blocks, tokens of the vocabulary, tokens of the longest text, experts, and patches along a photo's side."""
+BLOCKS, VOCABULARY, LONGEST, EXPERTS, GRID, QUERIES = 2, 320, 128, 4, 4, 12
+"""Blocks, tokens of the vocabulary, tokens of the longest text, experts, patches along a photo's side, and boxes that a
+detector looks for."""
 
 DEPTHS = re.compile(
     r"(num|n|encoder|decoder|text|vision)?_?(num_)?(hidden|encoder|decoder|text|vision|entity|attention)?_?"
@@ -33,8 +34,19 @@ WIDE = 32
 """Smaller numbers are no widths that are worth dividing."""
 WIDTH, COUNT = ("hidden_size", "embed_dim", "d_model"), ("num_attention_heads", "num_heads")
 """What the width and the number of heads are called."""
-LEVELS = 5
-"""How many ways there are to make a configuration small, the last of which leaves it as it is."""
+FILLED = 5
+"""The level that also says the sizes of parts that a configuration leaves open."""
+LEVELS = (0, FILLED, 1, 2, 3, 4)
+"""The ways to make a configuration small, in the order in which they are tried."""
+OPEN = {
+    r"(n|num)(_routed|_local)?_experts": 4,
+    r"n(um)?_shared_experts": 1,
+    r".*experts_per_tok": 2,
+    r"(n|topk)_group|num_expert_group": 1,
+    r"(prediction|context)_length": 24,
+    r"(q|kv)_lora_rank|head_dim": 16,
+}
+"""By their names, sizes that some configurations leave open."""
 
 
 def parts(config) -> Iterator:
@@ -49,11 +61,19 @@ def small(config, level: int = 0):
     """A copy of a configuration of which a net opens in a second on a laptop, the smallest at level 0.
 
     Higher levels are for models whose sizes depend on each other in other ways: 1 has fewer heads instead of narrower
-    ones, 2 keeps the number of blocks and the photo, 3 keeps all but the number of blocks, 4 everything.
+    ones, 2 keeps the number of blocks and the photo, 3 keeps all but the number of blocks, 4 everything; `FILLED` is
+    0 with the sizes of `OPEN`.
     """
     made = copy.deepcopy(config)
     if level == 4:
         return made
+    if level == FILLED:
+        level = 0
+        for part in parts(made):
+            for name, value in list(vars(part).items()):
+                found = next((size for form, size in OPEN.items() if value is None and re.fullmatch(form, name)), None)
+                if found is not None:
+                    setattr(part, name, found)
     divisor = 1 if level == 3 else max(map(_divisor, parts(made)))
     while (
         level == 0 and divisor > 1 and any(width % (4 * divisor) for width in map(_head, parts(made)) if width % 4 == 0)
@@ -119,7 +139,7 @@ def _shrink(config, divisor: int, level: int) -> None:
         if name.startswith("_") or isinstance(value, bool) or value is None:
             continue
         new = _small(name, value, divisor, depth, level, known)
-        if new != value:
+        if new is not value and new != value:
             try:
                 setattr(config, name, new)
             except Exception:  # a property, or a check of the configuration: it stays as it was
@@ -139,6 +159,10 @@ def _small(name: str, value, divisor: int, depth: int, level: int, known: dict):
             return min(value, VOCABULARY)
         if re.fullmatch(r".*(max_position_embeddings|n_positions|max_length|max_seq_len.*)", name):
             return min(value, LONGEST)
+        if name == "num_queries":
+            return min(value, QUERIES)
+        if name.endswith("intermediate_size") and value % divisor and value > WIDE * divisor:
+            return value // divisor // 8 * 8
         if re.fullmatch(r".*(num_experts|num_local_experts|n_routed_experts|moe_num_experts)", name):
             return min(value, EXPERTS)
         if re.fullmatch(r".*(experts_per_tok.*|topk_group|n_group|moe_k|moe_topk|num_expert_group)", name):

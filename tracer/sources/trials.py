@@ -55,21 +55,31 @@ def tried(
     base: dict[str, int],
     groups: list[Group],
 ) -> Iterator[tuple[Vocabulary, list[dict[str, int]]]]:
-    """Ways to solve `run`: at the first choices where the model runs the same ops there, else each group at the first
-    choice at which it does while all else is as at `base`.
+    """Ways to solve `run`: with all groups at other sizes at once, where the model runs the same ops there, else each
+    group at the first choice at which it does while all else is as at `base`.
 
     A group that runs at none of its choices stays at `base`, and its symbols are no names any more. Where the ops
     differ at all choices, those that do stay open.
     """
-    first = dict.fromkeys(range(len(groups)), 0)
-    joint = {**_probes(base, groups, first)[0], **{name: base[name] for name in ("B",) if name in base}}
-    if same_ops(run, vocabulary, joint) is True:
-        yield _over(vocabulary, groups, first), _probes(base, groups, first)
+    held = {name: base[name] for name in ("B",) if name in base}
+    for chosen in _together(groups):
+        if same_ops(run, vocabulary, {**_probes(base, groups, chosen)[0], **held}) is True:
+            yield _over(vocabulary, groups, chosen), _probes(base, groups, chosen)
+            break
     for rows in ((0,), tuple(range(PROBES))):
         ways = list(_chosen(run, vocabulary, base, groups, rows))
         yield from ways
         if not ways:
             return
+
+
+def _together(groups: list[Group]) -> Iterator[dict[int, int]]:
+    """Choices for all groups at once: the first of each, then the others of one of them."""
+    first = dict.fromkeys(range(len(groups)), 0)
+    yield first
+    for number, one in enumerate(groups):
+        if one.symbols != ("B",):
+            yield from ({**first, number: choice} for choice in range(1, len(one.choices)))
 
 
 def _chosen(run: Recording, vocabulary: Vocabulary, base: dict[str, int], groups: list[Group], rows: tuple[int, ...]):
@@ -144,13 +154,13 @@ def _probes(base: dict[str, int], groups: list[Group], chosen: dict[int, int]) -
     return rows
 
 
-def valueless(net: torch.nn.Module, mode: FakeTensorMode) -> torch.nn.Module:
-    """A net that was built on `meta`, its tensors now without values on the CPU, changed in place."""
+def valueless(net: torch.nn.Module, mode: FakeTensorMode, device: torch.device) -> torch.nn.Module:
+    """A net that was built on `meta`, its tensors now without values on a device, changed in place."""
     known: dict[int, torch.Tensor] = {}
 
     def stand_in(tensor: torch.Tensor) -> torch.Tensor:
         if id(tensor) not in known:
-            known[id(tensor)] = FakeTensor(mode, tensor.detach(), torch.device("cpu"))
+            known[id(tensor)] = FakeTensor(mode, tensor.detach(), device)
         return known[id(tensor)]
 
     with _disable_current_modes():

@@ -17,7 +17,8 @@ from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 from tracer.symbols.formula import LETTERS
 from tracer.symbols.notation import parse
 
-_FUSED = "_scaled_dot_product_flash_attention_for_cpu"
+_FUSED = ("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math_for_mps")
+"""Fused attention of devices that PyTorch's own counter does not know."""
 _PRODUCTS = (
     "mm", "mv", "dot", "conv", "rnn", "lstm", "gru", "linear", "linalg", "matmul", "attention", "encoder_layer", "fft",
     "cdist", "euclidean_dist", "trilinear", "cholesky", "lu_factor", "lu_solve", "geqrf", "addr", "outer",
@@ -36,7 +37,7 @@ def fused(q, k, v, *rest, out_val=None, out_shape=None, **options):
 @lru_cache(maxsize=1)
 def _formulas() -> dict:
     overloads = {packet: formula for packet, formula in flop_registry.items() if isinstance(packet, OpOverloadPacket)}
-    named = {packet.__name__: formula for packet, formula in overloads.items()} | {_FUSED: fused}
+    named = {packet.__name__: formula for packet, formula in overloads.items()} | dict.fromkeys(_FUSED, fused)
     return named | {f"{name}_": formula for name, formula in named.items()}  # in place
 
 

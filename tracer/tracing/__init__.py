@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import torch
 
+from tracer.common.devices import copied
 from tracer.common.quoting import quoted
 from tracer.derive import derive
 from tracer.derive.hints import Hint
@@ -160,7 +161,7 @@ def assemble(
     kept = recording.kept.owned([*keys, *given])
     for key in given:  # the cap does not hold for inputs: what was not kept is computed again from them
         if key not in kept and (one := recording.inputs.get(key.removeprefix("input "))) is not None:
-            kept[key] = one.detach().clone()
+            kept[key] = copied(one)
     return Trace(
         model=model,
         ops=account.ops,

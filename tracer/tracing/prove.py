@@ -11,6 +11,7 @@ from typing import NamedTuple
 import sympy
 import torch
 
+from tracer.common.devices import brought
 from tracer.common.difference import first_beyond, relative_difference
 from tracer.derive.steps import Found, Line
 from tracer.equations import Node, ShapeError, Tensor, execute, infer, tensors
@@ -132,7 +133,7 @@ class Values:
         if key in self._places or key.startswith(("input ", "constant ")):
             return self._kept.get(self._places.get(key, key))
         weight = self._weights.get(key.removeprefix("parameter "))
-        return None if weight is None else weight.detach()
+        return None if weight is None else brought(weight.detach())
 
     def why(self, key: str) -> str:
         """Why there is no tensor of that key."""

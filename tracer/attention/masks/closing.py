@@ -68,13 +68,13 @@ def closed(model: Model, inputs: Inputs, layers: Sequence[int]) -> Closed:
         if not 0 <= layer < len(blocks):
             raise ValueError(f"layer {layer} is not in this model: 0 to {len(blocks) - 1} was expected")
     image, text = own["image"], own["text"]
-    mask = torch.zeros(text.stop, text.stop)
+    mask = torch.zeros(text.stop, text.stop, device=model.device)
     mask[text.start :, image.start : image.stop] = -inf
-    before = model.net(*inputs)[0].softmax(-1)  # [T, V]
-    after = without(model.net, [blocks[layer] for layer in layers], mask)(*inputs)[0].softmax(-1)  # [T, V]
+    before = model.net(*inputs)[0].softmax(-1).cpu()  # [T, V]
+    after = without(model.net, [blocks[layer] for layer in layers], mask)(*inputs)[0].softmax(-1).cpu()  # [T, V]
     known = names(model)
     best, instead = ([known[number] for number in shares.argmax(-1).tolist()] for shares in (before, after))
-    following = torch.cat([inputs[1][0, 1:], before[-1:].argmax(-1)])  # [T]
+    following = torch.cat([inputs[1][0, 1:].cpu(), before[-1:].argmax(-1)])  # [T]
     place = torch.arange(len(following))
     return Closed(
         words=tuple(known[number] for number in following.tolist()),

@@ -69,7 +69,7 @@ def write(
     @torch.no_grad()
     def run(text: str) -> tuple[torch.Tensor, None]:
         inputs = model.inputs(text=text, **given)
-        return model.net(*inputs, **inputs.named), None
+        return model.net(*inputs, **inputs.named).cpu(), None
 
     found = _generated(run, model, text, count, _chooser(count, temperature, top_k, seed))
     return (token for token, _ in found)

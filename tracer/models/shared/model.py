@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 from PIL.Image import Image
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tracer.common.limits import limits
 from tracer.common.quoting import quoted, shortened
@@ -86,13 +87,22 @@ class Inputs(tuple):
     sentences: tuple[str, ...] = ()
     segments: tuple[Segment, ...] = ()
 
+    def on(self, device: torch.device) -> Inputs:
+        """The same, its tensors on a device."""
+        if all(tensor.device == device for tensor in tree_leaves((tuple(self), self.named)) if torch.is_tensor(tensor)):
+            return self
+        moved, named = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (tuple(self), self.named))
+        made = Inputs(moved)
+        vars(made).update(vars(self), named=named)
+        return made
+
 
 @dataclass
 class Model:
     """A model that is ready to run; made by `tracer.load`.
 
     `fixed` says that nobody changes the net any more, as in the app: what it wrote may then be remembered, in
-    `captions`.
+    `captions`. `device` is where it runs.
     """
 
     name: str
@@ -103,6 +113,7 @@ class Model:
     weights: str
     card: dict | None = None
     fixed: bool = False
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     captions: dict[bytes, list[int]] = field(default_factory=dict, repr=False, compare=False)
     _solutions: dict = field(default_factory=dict, repr=False)
 
@@ -131,7 +142,7 @@ class Model:
             made = self.spec.example(sizes)
             return seeded(self.spec.net, {**own, **self.options}), tuple(made), getattr(made, "named", {})
 
-        return Vocabulary(self.spec.names, self.spec.derived, build)
+        return Vocabulary(self.spec.names, self.spec.derived, build, device=self.device)
 
     def inputs(self, image=None, text: str | None = None, **sizes: int) -> Inputs:
         """The tensors that forward takes, from a PIL photo or a text; `batch=4` (or `B=4`) repeats them.
@@ -158,7 +169,13 @@ class Model:
                 raise ValueError(f"{_set(symbol, value)} can't run: a whole number from {least} up was expected")
         made = self.spec.prepare(self, image, text, {"B": 1, **self.spec.settings, **sizes})
         limits().check_tokens(made.sizes.get("T", 0))
-        return made
+        return made.on(self.device)
+
+    def on(self, device: torch.device) -> Model:
+        """The model, its weights moved to a device, in place: made on the CPU, they are the same ones on each."""
+        self.net.to(device)
+        self.device = device
+        return self
 
     def trace(
         self,
@@ -177,8 +194,8 @@ class Model:
         inputs = self.inputs(image, text, **sizes)
         with torch.no_grad():
             recording = self._recorded(inputs, keep, prove, primitives)
+            solution, notes = self._solved(recording, {**inputs.sizes, **self.sizes}, inputs)
         full = self.vocabulary.complete({**inputs.sizes, **self.sizes})
-        solution, notes = self._solved(recording, {**inputs.sizes, **self.sizes}, inputs)
         picture, values = None, {}
         if inputs.crop is not None:
             rows, columns = full["H"] // full["P"], full["W"] // full["P"]
@@ -201,7 +218,7 @@ class Model:
             parts=self.spec.parts,
             words=inputs.words,
             segments=inputs.segments,
-            result=self.spec.result(self, inputs, recording.output),
+            result=self.spec.result(self, inputs.on(torch.device("cpu")), recording.output),
             weights=self.weights,
         )
         idle = self.spec.idle(self.options)
