@@ -143,7 +143,7 @@ def test_attention_of_a_masked_encoder_lies_on_the_patches_that_it_was_given(pag
         frame = page.locator(".query").bounding_box()
         assert frame["x"] == pytest.approx(box["x"] + patch % 8 * box["width"] / 8, abs=1)
         assert frame["y"] == pytest.approx(box["y"] + patch // 8 * box["height"] / 8, abs=1)
-    page.get_by_role("slider", name="Opacity").fill("0")
+    page.get_by_role("slider", name="Strength of the shade").fill("0")
     photo = np.asarray(Image.open(BytesIO(page.locator(".photo").screenshot())).convert("RGB"), int)
     side = photo.shape[0] // 8
     for patch in range(64):

@@ -71,7 +71,7 @@ def test_a_click_pins_the_patch_until_it_is_freed(page):
     page.mouse.click(*at(2, 3))
     assert follows() and page.locator(".query.pinned").count() == 0
     page.mouse.click(*at(2, 3))
-    page.get_by_role("slider", name="Opacity").focus()
+    page.get_by_role("slider", name="Strength of the shade").focus()
     page.keyboard.press("Escape")
     assert follows()
     page.locator(".photo").press("ArrowUp")
@@ -84,37 +84,47 @@ def test_a_click_pins_the_patch_until_it_is_freed(page):
     quiet(page)
 
 
-def test_the_colours_over_the_photo_are_those_of_its_bar(page):
-    """Between black and white of the photo, at the bar's upper and lower edge; patches that are closed are grey."""
+def test_the_photo_keeps_its_colours_and_a_patch_is_as_bright_as_its_bar_says(page):
+    """Black over what has no weight, nothing over the largest; patches that are closed are grey; lines go around the
+    largest weights."""
     page.goto("/attention?model=vit-text")
     page.locator(".lead").wait_for()
     settled(page)
     page.mouse.move(0, 0)
-    token = page.get_by_role("spinbutton", name="Token")
+    token, slider = page.get_by_role("spinbutton", name="Token"), page.get_by_role("slider", name="Strength")
     token.fill("36")
     token.press("Enter")
-    heat = np.array(page.locator("canvas.heat").evaluate(HEAT)).reshape(8, 8, 4)
-    closed = (heat[..., :3] == [0x7A, 0x84, 0x94]).all(-1).ravel()
+    heat = np.array(page.locator("canvas.heat").evaluate(HEAT)).reshape(64, 4)
+    closed = (heat[:, :3] == [0x7A, 0x84, 0x94]).all(-1)
     assert closed.nonzero()[0].tolist() == list(range(37, 64))
     assert page.locator(".over .shut").inner_text() == "27 patches are closed to this query by the causal mask that ran"
-    photo, bar, grey = (
-        np.asarray(Image.open(BytesIO(page.locator(f".over {part}").screenshot())).convert("RGB"), float)
-        for part in (".photo", ".gradient", ".shut i")
-    )
-    side = photo.shape[0] / 8
 
-    def patch(place: int) -> np.ndarray:  # its colour, away from its edges
-        row, column = divmod(place, 8)
-        return photo[int((row + 0.3) * side) : int((row + 0.7) * side), int((column + 0.3) * side) :][:, :20].mean(
-            (0, 1)
-        )
+    def pixels(part: str) -> np.ndarray:
+        return np.asarray(Image.open(BytesIO(page.locator(f".over {part}").screenshot())).convert("RGB"), float)
 
-    for place, edges in ((0, bar[[2, -3], 4]), (19, bar[[2, -3], -4]), (63, grey[[2, -3], 10])):
-        assert (edges[0] - 12 <= patch(place)).all() and (patch(place) <= edges[1] + 12).all()
-    page.get_by_role("slider", name="Opacity").fill("100")
-    assert page.locator(".opacity output").inner_text() == "100 %"
-    blended = "heat => [getComputedStyle(heat).opacity, getComputedStyle(heat).mixBlendMode]"
-    assert page.locator("canvas.heat").evaluate(blended) == ["1", "normal"]
+    def patches() -> np.ndarray:
+        """The colour of each patch, away from its edges."""
+        seen = pixels(".photo")
+        side = seen.shape[0] / 8
+        middles = [(int((row + 0.5) * side), int((column + 0.5) * side)) for row in range(8) for column in range(8)]
+        return np.stack([seen[y - 4 : y + 4, x - 4 : x + 4].mean((0, 1)) for y, x in middles])
+
+    slider.fill("0")
+    bare = patches()
+    assert np.ptp(bare, axis=1).max() > 100  # a red circle is red
+    slider.fill("60")
+    assert page.locator(".opacity output").inner_text() == "60 %"
+    shaded, bar = patches(), pixels(".gradient")[8]
+    light = 1 - 0.6 * heat[~closed, 3:] / 255
+    assert np.abs(shaded[~closed] - light * bare[~closed]).max() < 6
+    assert light.max() == 1 and light.min() == pytest.approx(0.4, abs=0.02)
+    assert bar[4] == pytest.approx(0.4 * 255, abs=8) and bar[-4] == pytest.approx(255, abs=8)
+    assert np.abs(shaded[63] - pixels(".shut i")[10, 10] - 0.4 * (bare[63] - 255)).max() < 6
+    fine = np.array(page.locator("canvas.lines").evaluate(HEAT)).reshape(8 * 24, 8 * 24, 4)
+    largest = int(heat[~closed, 3].argmin())
+    row, column = divmod(largest, 8)
+    top = fine[24 * row if row else 1, 24 * column + 12, :3]
+    assert top[2] < 90 < top[0]  # yellow
 
 
 def test_one_redraw_fits_in_a_frame(page):
@@ -146,6 +156,10 @@ def test_keyboard_and_numbers_move_the_patch(page):
     assert (
         photo.evaluate("photo => getComputedStyle(photo).outlineStyle + photo.matches(':focus-visible')") == "solidtrue"
     )
+    assert "CLS attends most to" in lead.inner_text()  # what the answer is read from
+    for name, place in (("Row", "4"), ("Column", "4")):
+        page.get_by_role("spinbutton", name=name).fill(place)
+        page.get_by_role("spinbutton", name=name).press("Enter")
     assert "row 4, column 4" in lead.inner_text()
     before = page.locator("canvas.heat").evaluate(HEAT)
     photo.press("ArrowUp")
@@ -220,7 +234,7 @@ def test_the_overlay_lies_on_its_pixels(page, tmp_path):
     page.mouse.move(photo["x"] + 100 * scale, photo["y"] + 20 * scale)
     target = int(np.argmax(trace.attention(0, 0, 2)[0]))
     pixels = np.array(page.locator("canvas.heat").evaluate(HEAT)).reshape(2, 3, 4)
-    lit = np.argwhere(pixels[..., :3].sum(-1) > 300)
+    lit = np.argwhere(pixels[..., 3] < 128)  # of the shade over them
     assert [tuple(cell) for cell in lit] == [divmod(target - 1, 3)]
     frame = page.locator(".query").bounding_box()
     assert frame["x"] - photo["x"] == pytest.approx(80 * scale, abs=1)
@@ -235,11 +249,11 @@ def test_a_block_that_did_not_fit_is_fetched(page, tmp_path):
     give(page, path.read_bytes(), "long.safetensors")
     page.get_by_text("Saved run: long.safetensors").wait_for()
     lead = page.locator(".lead")
-    page.locator(".lead", has_text="Block 2: image 312 (row 12, column 12) attends most to").wait_for()
+    page.locator(".lead", has_text="Block 2: CLS attends most to").wait_for()
     page.get_by_role("group", name="Block").get_by_role("radio", name="1").check()
-    page.locator(".lead", has_text="Block 1: image 312").wait_for()
+    page.locator(".lead", has_text="Block 1: CLS").wait_for()
     assert page.locator(".waiting").is_hidden()
-    assert page.locator(".top li").first.inner_text().startswith("image 311 (row 12, column 11)")
+    assert page.locator(".top li").first.inner_text().startswith("image 624 (row 24, column 24)")
     page.locator(".photo").press("ArrowRight")
-    assert "image 313" in lead.inner_text()
+    assert "image 1 (row 0, column 1)" in lead.inner_text()
     quiet(page)

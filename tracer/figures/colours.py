@@ -35,9 +35,8 @@ STREAMLIT = {  # the same stages in the colour names of Streamlit's markdown and
     "experts": "green",
 }
 
-SEQUENTIAL = "viridis"
+SEQUENTIAL = "inferno"
 DIVERGING = "balance"
-ATTENTION = "inferno"
 MASK = ("#7a8494", "#2589c7")
 """Closed and open positions of a mask."""
 
@@ -47,7 +46,7 @@ def stage_colour(stage: str) -> str:
     return STAGES.get(stage, OTHER)
 
 
-def table(scale: str = ATTENTION, steps: int = 256) -> bytes:
+def table(scale: str = SEQUENTIAL, steps: int = 256) -> bytes:
     """A colour scale as `steps` RGB triples, for drawing in the browser."""
     shares = [index / (steps - 1) for index in range(steps)]
     samples = colors.sample_colorscale(scale, shares, colortype="tuple")

@@ -22,6 +22,47 @@ function paint(canvas, map, weights, columns, most, scale, closed = () => false)
   context.putImageData(image, 0, 0);
 }
 
+// `weights` onto a canvas that lies over a photo, as shade: none over the largest, black where there is no weight.
+function shade(canvas, map, weights, columns, most, scale, closed) {
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(columns, weights.length / columns);
+  const hidden = map.closed.match(/\w\w/g).map((digits) => parseInt(digits, 16));
+  weights.forEach((weight, at) => {
+    const dark = Math.round(255 * (1 - Math.min(1, position(weight, most, scale))));
+    image.data.set(closed(at) ? [...hidden, 255] : [0, 0, 0, dark], 4 * at);
+  });
+  context.putImageData(image, 0, 0);
+}
+
+// Lines around the cells that are `inside`, on a canvas that lies over `columns` × `rows` of them.
+const FINE = 24; // pixels of that canvas for each cell
+function outline(canvas, columns, rows, lines) {
+  Object.assign(canvas, { width: FINE * columns, height: FINE * rows });
+  const context = canvas.getContext("2d");
+  for (const { inside, colour, width } of lines) {
+    const path = new Path2D();
+    const within = (r, c) => r >= 0 && c >= 0 && r < rows && c < columns && inside(r * columns + c);
+    for (let r = 0; r <= rows; r++) {
+      for (let c = 0; c <= columns; c++) {
+        const [x, y] = [FINE * c, FINE * r];
+        if (within(r, c) !== within(r - 1, c)) path.rect(x, y, FINE, 0);
+        if (within(r, c) !== within(r, c - 1)) path.rect(x, y, 0, FINE);
+      }
+    }
+    for (const [strokeStyle, lineWidth] of [["rgb(0 0 0 / 0.7)", width + 1.5], [colour, width]]) {
+      Object.assign(context, { strokeStyle, lineWidth, lineCap: "round" });
+      context.stroke(path);
+    }
+  }
+}
+
+// The patches with at least half of the largest weight, and those with more than the even share.
+const HALF = "#ffd23f";
+const levels = (weights, most, even, closed, size = 1) => [
+  { inside: (at) => !closed(at) && weights[at] > even, colour: "#fff", width: size },
+  { inside: (at) => !closed(at) && most > 0 && weights[at] >= most / 2, colour: HALF, width: 2 * size },
+];
+
 const maximum = (weights) => weights.reduce((a, b) => Math.max(a, b), 0);
 
 // The weights on the patches: CLS and its like are no pixels, and don't stretch the scale.
@@ -35,9 +76,12 @@ function scaleEnd(cells, open, scale) {
   return ordered[Math.floor((1 - OUTLIERS) * (ordered.length - 1))] ?? 0;
 }
 
+// The colours of a bar: those of the scale, or the shade that lies over a photo.
+const coloured = (map) => Array.from({ length: 18 }, (_, i) => `rgb(${map.colours.subarray(45 * i, 45 * i + 3).join(",")})`);
+const shaded = ["rgb(0 0 0 / 1)", "rgb(0 0 0 / 0)"];
+
 // The bar below a picture: its ticks, and a mark at the even share.
-function drawBar(bar, map, most, scale, even, beyond = false) {
-  const stops = Array.from({ length: 18 }, (_, i) => `rgb(${map.colours.subarray(45 * i, 45 * i + 3).join(",")})`);
+function drawBar(bar, stops, most, scale, even, beyond = false) {
   bar.querySelector(".gradient").style.setProperty("--paint", `linear-gradient(to right, ${stops.join(",")})`);
   const shares = scale === "log" ? [0.001, 0.01, 0.1, 1] : [0, 0.25, 0.5, 0.75, 1];
   bar.querySelector(".ticks").replaceChildren(

@@ -12,9 +12,15 @@ function middle(map) {
   return [...map.patches.keys()].sort((a, b) => away(a) - away(b))[0];
 }
 
+// The query to begin with, which tells most: the token that is read for the answer. Where words follow the patches, or
+// there is no photo, it is the last, that the next word comes from; else CLS; without one the middle patch.
+function telling(map) {
+  if (!map.photo || map.text) return map.queries - 1;
+  return map.others.find(([name]) => name === "CLS")?.[1] ?? middle(map);
+}
+
 function start(map) {
-  // The middle patch; where words follow the patches, or there is no photo, the last token: it may look at all before it.
-  const centre = map.photo && !map.text ? middle(map) : map.queries - 1;
+  const centre = telling(map);
   const remembered = (memory[[map.part, map.choices, map.heads, map.queries, map.keys]] ??= {});
   const first = {
     layer: map.layers.at(-1),
@@ -22,6 +28,7 @@ function start(map) {
     scale: map.masks && !map.photo ? "log" : "linear", // the first row of a causal mask has one cell, of weight 1
     query: centre,
     pinned: false, // whether it stays when the pointer moves
+    each: false, // whether each head has a scale of its own
   };
   const state = Object.assign(first, remembered);
   if (state.view === "rollout" ? !map.rollout : Number(state.view) >= map.heads) state.view = "mean";
@@ -101,35 +108,47 @@ export default function ({ data, parentElement, setStateValue }) {
       const [width, height] = map.photo ? [map.columns, map.rows] : [map.keys, map.queries];
       const canvas = Object.assign(document.createElement("canvas"), { width, height });
       const [left, top, right, bottom] = map.photo ? map.crop : [0, 0, width, height];
-      canvas.style.aspectRatio = `${right - left} / ${bottom - top}`;
+      const picture = Object.assign(document.createElement("div"), { className: "small" });
+      picture.style.aspectRatio = `${right - left} / ${bottom - top}`;
+      picture.append(...(map.photo ? [pictures[0].cropped()] : []), canvas, document.createElement("canvas"));
       const name = document.createElement("span");
       name.textContent = `head ${head}`;
-      button.append(canvas, name);
+      button.append(picture, name);
       button.onclick = () => choose({ view: String(head) });
       return button;
     }),
   );
 
-  // All heads of a block on one scale: the query's row over the photo, or the whole matrix.
+  // All heads of a block, on one scale or each on its own: the query's row over the photo, or the whole matrix.
   let painted;
+  const own = find(".each input");
+  own.onchange = () => choose({ each: own.checked });
   function drawHeads() {
-    const { layer, scale } = state;
+    const { layer, scale, each } = state;
     const whole = state.view === "rollout" || map.views.length < map.heads; // no one block's heads belong to it
-    multiples.hidden = find(".heads-title").hidden = whole || map.heads < 2;
+    multiples.hidden = find(".heads-title").hidden = find(".each").hidden = whole || map.heads < 2;
+    own.checked = each;
     [...multiples.children].forEach((button, head) =>
       button.setAttribute("aria-pressed", String(state.view === String(head))),
     );
-    const key = [layer, scale, map.photo ? state.query : ""].join();
+    const key = [layer, scale, each, map.photo ? state.query : ""].join();
     if (multiples.hidden || key === painted) return;
     painted = key;
     const every = map.views.map((view) => matrix(map, { layer, view }));
     const shown = map.photo ? every.map((cells) => onPatches(map, row(map, cells, state.query))) : every;
-    const most = Math.max(...shown.map(maximum));
-    find(".heads-title").textContent = `All heads of block ${layer + 1}, one scale: ${scale === "log" ? "up" : "0"} to ${percent(most)}`;
+    const [ends, from] = [shown.map(maximum), scale === "log" ? "up" : "0"];
+    const most = Math.max(...ends);
+    const said = each ? `each from ${from === "up" ? "three decades below" : "0 to"} its own largest weight` : `one scale: ${from} to ${percent(most)}`;
+    find(".heads-title").textContent = `All heads of block ${layer + 1}, ${said}`;
     [...multiples.children].forEach((button, head) => {
       const place = (at) => (map.photo ? [state.query, map.tokens[at]] : [Math.floor(at / map.keys), at % map.keys]);
       const closed = (at) => place(at)[1] === null || isClosed(map, every[head], layer, ...place(at));
-      paint(button.firstChild, map, shown[head], map.photo ? map.columns : map.keys, most, scale, closed);
+      const lay = map.photo ? shade : paint;
+      const end = each ? ends[head] : most;
+      const [canvas, lines] = button.querySelectorAll("canvas");
+      lay(canvas, map, shown[head], map.photo ? map.columns : map.keys, end, scale, closed);
+      if (map.photo) outline(lines, map.columns, map.rows, levels(shown[head], end, Infinity, closed, 2));
+      button.lastChild.textContent = each ? `head ${head}, to ${percent(ends[head])}` : `head ${head}`;
     });
   }
 

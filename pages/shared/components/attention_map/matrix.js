@@ -84,7 +84,7 @@ function layMatrix(map, find, state, choose, press) {
       paint(canvas, map, cells, map.keys, most, state.scale, closed);
       painted = key;
     }
-    drawBar(find(".tokens .bar"), map, most, state.scale, 1 / open.length, beyond);
+    drawBar(find(".tokens .bar"), coloured(map), most, state.scale, 1 / open.length, beyond);
     find(".band").classList.toggle("pinned", state.pinned);
     find(".band").style.top = `${(100 * state.query) / map.queries}%`;
     find(".band").style.height = `${100 / map.queries}%`;

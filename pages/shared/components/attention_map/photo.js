@@ -1,4 +1,4 @@
-// The photo with the map of one row over it. It lies in its own pixels; all else is placed in shares of it.
+// The photo with the map of one row over it: in its own colours, the brighter the larger the weight. It lies in its own pixels; all else is placed in shares of it.
 
 function layPhoto(map, find, state, choose, press) {
   const photo = find(".photo");
@@ -16,7 +16,7 @@ function layPhoto(map, find, state, choose, press) {
       height: `${(100 * high) / height}%`,
     });
   const cover = find(".cover");
-  for (const element of [cover, heat, find(".frame")]) place(element, left, top, right - left, bottom - top);
+  for (const element of [cover, heat, find(".lines"), find(".frame")]) place(element, left, top, right - left, bottom - top);
   for (const canvas of [cover, heat]) Object.assign(canvas, { width: map.columns, height: map.rows });
   const [wide, high] = [(right - left) / map.columns, (bottom - top) / map.rows];
   const without = map.tokens.length - map.patches.size;
@@ -70,7 +70,8 @@ function layPhoto(map, find, state, choose, press) {
 
   const opacity = find(".opacity input");
   opacity.oninput = () => {
-    find(".over").style.setProperty("--overlay", opacity.value / 100);
+    find(".map").style.setProperty("--overlay", opacity.value / 100);
+    find(".lines").hidden = opacity.value === "0"; // the photo as it is
     find(".opacity output").textContent = `${opacity.value} %`;
   };
   opacity.oninput();
@@ -79,8 +80,9 @@ function layPhoto(map, find, state, choose, press) {
     const weights = onPatches(map, row(map, cells, state.query));
     const most = maximum(weights);
     const closed = (patch) => map.tokens[patch] === null || isClosed(map, cells, state.layer, state.query, map.tokens[patch]);
-    paint(heat, map, weights, map.columns, most, state.scale, closed);
-    drawBar(find(".over .bar"), map, most, state.scale, 1 / open.length);
+    shade(heat, map, weights, map.columns, most, state.scale, closed);
+    outline(find(".lines"), map.columns, map.rows, levels(weights, most, 1 / open.length, closed));
+    drawBar(find(".over .bar"), shaded, most, state.scale, 1 / open.length);
     const shut = map.tokens.length - without - open.filter((token) => isPatch(map, token)).length;
     const patches = shut === 1 ? "1 patch is" : `${shut} patches are`;
     grey(find(".over .shut"), map, shut ? `${patches} closed to this query by ${maskName(map)} that ran` : "");
@@ -95,5 +97,16 @@ function layPhoto(map, find, state, choose, press) {
     const grid = `Photo with ${map.rows} rows and ${map.columns} columns of patches${hidden}`;
     photo.setAttribute("aria-label", `${grid}. Query: ${queryName(map, state)}. Arrow keys move it.`);
   }
-  return { draw, free: () => URL.revokeObjectURL(address) };
+  // The photo as the model sees it, to lie under a canvas of its size.
+  function cropped() {
+    const image = Object.assign(document.createElement("img"), { src: address, alt: "", draggable: false });
+    Object.assign(image.style, {
+      left: `${(-100 * left) / (right - left)}%`,
+      top: `${(-100 * top) / (bottom - top)}%`,
+      width: `${(100 * width) / (right - left)}%`,
+      height: `${(100 * height) / (bottom - top)}%`,
+    });
+    return image;
+  }
+  return { draw, cropped, free: () => URL.revokeObjectURL(address) };
 }
