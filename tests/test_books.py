@@ -1,0 +1,63 @@
+"""Derived textbooks of libraries against those that people once wrote by hand: `books.json` has their ids, letters and
+shapes at tiny sizes, of what stands outside of blocks and of the first block."""
+
+import json
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import tracer
+from tracer import sources
+from tracer.models.shared.model import Model, seeded
+
+BOOKS = json.loads(Path(__file__).with_name("books.json").read_text())
+PATHS = "what stands outside of all blocks has its id without the path of a module"
+TYPES = "the code adds the kind and the place in one expression, so they are one line"
+LAID = "nn.MultiheadAttention lays tokens out before and after its maps: the line is the map itself"
+BERT = {
+    "bert.embeddings.tokens": ("embedding", r"\mathbf{X}_E", "B, T, D", PATHS),
+    "bert.embeddings.position": ("position", r"\mathbf{X}_P", "B, T, D", PATHS),
+    "bert.embeddings.norm": ("embedding.norm", r"\mathbf{X}^{(0)}", "B, T, D", PATHS),
+    "bert.embeddings.types": ("types", r"\mathbf{n}", "1, T", TYPES),
+}
+OTHERS = {
+    "hf:bert": {id.removeprefix("bert."): other for id, other in BERT.items()},
+    "hf:bert MaskedLM": BERT,
+    "torchvision:vit_b_16": {
+        f"encoder.layers.encoder_layer_0.attention.{step}": (f"encoder.layers.encoder_layer_0.attention.{step}", *made)
+        for step, made in {
+            "packed": (r"\mathbf{QKV}^{(1)}", "N + 1, B, 3*D", LAID),
+            "context": (r"\mathbf{H}^{(1)}", "B, h, N + 1, d_k", LAID),
+        }.items()
+    },
+}
+"""What is another line than it was by hand: its id, letter and shape now, and why."""
+
+
+def model(case: str) -> Model:
+    """`"hf:gpt2 eager"` writes its attention out; `"hf:vit ViTModel"` is of that class."""
+    name, _, more = case.partition(" ")
+    options = {"attention": more} if more == "eager" else {}
+    if not more or options:
+        return tracer.load(name, **sources.tiny(name), **options)
+    family = import_module(f"tracer.sources.families.{name[3:]}")
+    config = family.config()
+    config.architectures = [next(head for head in family.HEADS if head.endswith(more))]
+    spec = family.spec(config, SimpleNamespace(exist=False, tokenizer=None))
+    own = {symbol: size for symbol, size in spec.tiny.items() if symbol in spec.sizes}
+    full = {**spec.sizes, **{name: choices[0] for name, choices in spec.options.items()}, **own}
+    return Model.of(case, spec, seeded(spec.net, full), full, weights="seeded")
+
+
+@pytest.mark.parametrize("case", BOOKS)
+def test_a_derived_book_says_what_the_one_by_hand_said(case):
+    run = model(case).trace(prove=False)
+    found = {step.id: (step.symbol, ", ".join(step.symbolic)) for step in run.steps if step.layer in (None, 0)}
+    others = dict(OTHERS.get(case, {}))
+    for id, letter, shape in BOOKS[case]:
+        id, letter, shape = others.pop(id, (id, letter, shape))[:3]
+        assert found.pop(id, None) == (letter, shape), id
+    assert not found and not others
+    assert run.coverage == 1
