@@ -131,7 +131,8 @@ def _derived(
             writer.tensor(key),
             equation,
             Place(module, output=_output(key)),
-            hint.reason() or why(roles, key, part, equation, shapes, {mask.key for mask in masks.values()}),
+            hint.reason()
+            or why(roles, key, part, equation, shapes, {mask.key for mask in masks.values()}, set(parts.values())),
             layer=layer,
             note=note,
         )

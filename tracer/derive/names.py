@@ -172,6 +172,8 @@ class Names:
                 return r"\boldsymbol{\beta}", below, above
             case "bias":
                 return r"\mathbf{b}", below, above
+        if role in ("O'", "F'"):
+            return r"\boldsymbol{\lambda}", {"O'": "1", "F'": "2"}[role], above
         if calls & {"embedding"}:
             return *self._table(key, module), above
         if role == "angles":

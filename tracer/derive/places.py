@@ -7,7 +7,15 @@ from collections import Counter
 
 from tracer.derive.graph import Graph
 
-TOWERS = {"encoder": "enc", "decoder": "dec", "vision": "vis", "visual": "vis", "image": "img", "text": "txt"}
+TOWERS = {
+    "encoder": "enc",
+    "decoder": "dec",
+    "vision": "vis",
+    "visual": "vis",
+    "image": "img",
+    "text": "txt",
+    "language": "lm",
+}
 
 
 class Places:

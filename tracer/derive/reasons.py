@@ -30,15 +30,14 @@ OF_PARTS = {
     "O": "output",
     "gate": "gate",
     "gated": "gated",
-    "cls": "take",
     "classes": "classes",
 }
 """Parts whose reason is the same wherever they stand."""
 
 
-def why(roles: Roles, key: str, part: str, equation: Node, shapes, masks: set[str]) -> str:
+def why(roles: Roles, key: str, part: str, equation: Node, shapes, masks: set[str], parts: set[str]) -> str:
     """The reason for a line in two or three sentences, "" where none is known; `masks` are the keys of tensors that
-    hold causal masks."""
+    hold causal masks, `parts` those that the book has."""
     if part in OF_PARTS:
         return WHY[OF_PARTS[part]]
     users = {roles.of.get(user, "").rstrip("'") for user in roles.users[key]}
@@ -48,6 +47,8 @@ def why(roles: Roles, key: str, part: str, equation: Node, shapes, masks: set[st
     match part:
         case "I" if equation.has(Unfold):
             name = "convolved"
+        case "cls":
+            name = "take" if "classes" in parts else "taken"
         case "position":
             name = "patch positions" if made & {"I", "sequence"} else "position"
         case "norm1" | "norm2" if isinstance(equation, RMSNorm):

@@ -150,23 +150,18 @@ def _patches(node: Node) -> Node | None:
 
 
 def _in_front(node: Node) -> Node | None:
-    """A token of parameters `[1, 1, D]`, the same for each of a batch, before a sequence."""
+    """A token of parameters, `[1, 1, D]` or `[D]`, the same for each of a batch, before a sequence."""
     if not (isinstance(node, Joint) and node.get("rank") == 3 and node.get("axis") == 1 and len(node.operands) == 2):
         return None
     token, sequence = node.operands
     if not (isinstance(token, Rearranged) and isinstance(token.args[0], Tensor) and token.get("repeated")):
         return None
     left, right, (batch, *more) = token.get("left"), token.get("right"), token.get("repeated")
-    if (
-        more
-        or right[0] != (batch,)
-        or right[1:] != left[1:]
-        or left[0]
-        or not token.args[0].key.startswith("parameter")
-    ):
+    if more or right[0] != (batch,) or not token.args[0].key.startswith("parameter"):
         return None
-    ones = 1 + (left[1] == ())
-    return Concat(Squeezed(token.args[0], ones), sequence)
+    if right[1:] == ((), *left):
+        return Concat(token.args[0], sequence)
+    return Concat(Squeezed(token.args[0], 2), sequence) if right[1:] == left[1:] and left[:2] == ((), ()) else None
 
 
 def _grouped(node: Node) -> Node | None:

@@ -203,6 +203,8 @@ class Roles:
                 self.of[key] = "sequence"
             elif name == "embedding":
                 self._looked_up(key, call)
+            elif name == "mul" and "embedding" in self.inside(key):
+                self.of[key] = "E"
             elif name == "add" and self._adds_places(key):
                 self.of[key] = "position"
             elif name in ("cos", "sin") or ({"cos", "sin"} & self.inside(key) and name == "mul"):
@@ -310,6 +312,11 @@ class Roles:
                 self.of[key] = "U"
             elif self._of_operands(key) & {"G", "gated"}:
                 self.of[key] = "F"
+
+        for key in self.plan.lines:  # what attention or an MLP made, scaled by parameters
+            made = self.operands[key]
+            if key not in self.of and self.name(key) == "mul" and len(made) == 1 and self.of.get(made[0]) in ("O", "F"):
+                self.of[key] = f"{self.of[made[0]]}'"
 
     def gated(self, key: str) -> bool:
         """Whether the MLP of a line has a gate: it makes what is gated, or is made of it."""

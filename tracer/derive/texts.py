@@ -47,6 +47,8 @@ SAID = {
     "A": Said("attention", "Attention weights", "attention.weights"),
     "H": Said("attention", "Context", "attention.context"),
     "O": Said("attention", "Output projection", "attention.output"),
+    "scaled O": Said("attention", "Scale what was found", "attention.scaled"),
+    "scaled F": Said("mlp", "Scale the result", "mlp.scaled"),
     "X": Said("", "Residual sum", "residual"),
     "Y": Said("", "Residual sum", "residual"),
     "R": Said("", "Sum", "sum"),
@@ -89,6 +91,8 @@ def part(roles: Roles, key: str, shape: tuple) -> str:
         return f"turned {plain}"
     if role == "sequence" and roles.learned_first(key):
         return "cls in front"
+    if role in ("O'", "F'"):
+        return f"scaled {plain}"
     if role == "F" and roles.name(key) == "experts":
         return "experts"
     if role == "G" and roles.gated(key):
@@ -198,6 +202,13 @@ CALLS = {
     "index": "Choose",
     "gather": "Choose",
     "where": "Choose cell by cell",
+    "eq": "Compare",
+    "all": "Do all hold?",
+    "is_all_true": "Do all hold?",
+    "argsort": "Put in order",
+    "arange": "Count",
+    "bitwise_and": "Do both hold?",
+    "masked_scatter": "Put into the marked places",
     "masked_fill": "Fill where masked",
     "overwrite": "Write into a part",
     "": "Rearrange",

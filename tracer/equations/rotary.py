@@ -15,6 +15,7 @@ class Angles(Node):
 
     def _latex(self, printer):
         places, frequencies = map(printer._print, self.args)
+        places = rf"{{{places}}}" if "^" in places else places
         angles = rf"{places}^{{\top}}\,{frequencies}"
         return rf"\left[{angles}\ ,\ {angles}\right]"
 

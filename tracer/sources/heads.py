@@ -14,7 +14,7 @@ from tracer.models.shared.results import class_probabilities, embedding, next_to
 from tracer.sources.why import WHY
 
 POOLER = (
-    Hint(role="cls", letter=r"\mathbf{x}_1", id="pooler.first", title="Take the first token", why=WHY["taken"]),
+    Hint(role="cls", letter=r"\mathbf{x}_1", id="pooler.first", title="Take the first token"),
     Hint(
         "*pooler.dense*",
         letter=r"\mathbf{y}",

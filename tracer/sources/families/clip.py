@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from tracer.common.quoting import quoted
+from tracer.derive.hints import Hint
 from tracer.inputs.tensors import photo_input
 from tracer.models.shared.model import Inputs, Spec
 from tracer.record import Segment
@@ -27,6 +28,21 @@ ATTRIBUTES = {
     "L": "text_config.num_hidden_layers",
     "D_e": "projection_dim",
 }
+SPACE = "One matrix brings what the tower made into the space that photos and sentences share."
+UNIT = "Divided by its own length: the products of such vectors are cosines, and only directions count."
+HINTS = (
+    Hint("*.post_layernorm", letter=r"\hat{\mathbf{x}}_f", title="Normalise it", stage="head"),
+    Hint("text_model.index", letter=r"\mathbf{x}_f", id="token", title="Take one token", stage="head"),
+    Hint("text_model.index", why="The text tower is causal: only a sentence's last token has seen all of it."),
+    Hint("*_projection.linear", title="Into one space", why=SPACE, stage="head"),
+    Hint("visual_projection.linear", letter=r"\mathbf{y}_v", below="v", id="vision_model.projection"),
+    Hint("text_projection.linear", letter=r"\mathbf{y}_t", below="t", id="text_model.projection"),
+    Hint("div*", title="Unit length", why=UNIT, stage="head"),
+    Hint("div", letter=r"\hat{\mathbf{y}}_v", id="vision_model.unit"),
+    Hint("div2", letter=r"\hat{\mathbf{y}}_t", id="text_model.unit"),
+    Hint("logits", title="Compare", why="Every sentence against every photo: cosines, times a learned temperature."),
+)
+"""What the run alone does not say of where both towers meet."""
 PROBES = (
     {"B": 19, "K": 7, "T": 11, "H": 35, "P": 5, "D_v": 66, "h_v": 6, "d_ffv": 26}
     | {"V": 83, "T_max": 59, "D": 20, "h": 4, "d_ff": 31, "D_e": 37},
@@ -114,6 +130,7 @@ def spec(config, files) -> Spec:
         prepare=prepared(files.tokenizer),
         result=answers(config, HEADS),
         segments=segments,
+        hints=HINTS,
         parts={"vision_model": "L_v", "text_model": "L"},
         tiny={**PROBES[0], "L": 2, "L_v": 2},
     )

@@ -6,7 +6,7 @@ import torch
 
 from tracer.models.shared.model import Spec
 from tracer.sources.configured import builder, example
-from tracer.sources.families.llava import SMALL
+from tracer.sources.families.llava import HINTS, SMALL
 from tracer.sources.heads import class_of, following
 from tracer.sources.single_stream import numbers, place_of_a_patch, segments, stream_facts
 from tracer.sources.transformers import imported
@@ -69,5 +69,6 @@ def spec(config, files) -> Spec:
         probes=PROBES,
         example=patches_and_text,
         segments=segments,
+        hints=HINTS,
         tiny={**PROBES[0], "L": 2},
     )

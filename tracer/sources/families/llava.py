@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from tracer.derive.hints import Hint
 from tracer.models.shared.model import Spec
 from tracer.record import Segment
 from tracer.sources import single_stream
@@ -39,6 +40,14 @@ PROBES = (
 SMALL = {"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 4, "num_attention_heads": 8}
 TOWER, STREAM = "model.vision_tower", "model.language_model"
 
+MERGED = "Places of the text that stand for patches get the patches' tokens: from here on they are one stream."
+HINTS = (
+    Hint(module="model.multi_modal_projector*", stage="embedding", title="Into the width of the text"),
+    Hint("model.eq", letter=r"\mathbf{m}", title="Which places are patches?", stage="embedding"),
+    Hint("model.is_all_true", letter="c", title="Are they as many as the patches?", stage="embedding"),
+    Hint("model.masked_scatter", id="stream", title="One stream", why=MERGED, stage="embedding"),
+)
+"""What the run alone does not say of where patches and words meet."""
 HEADS = {"LlavaForConditionalGeneration": following}
 
 
@@ -87,6 +96,7 @@ def spec(config, files) -> Spec:
         probes=PROBES,
         example=image_and_text,
         segments=segments,
+        hints=HINTS,
         parts={TOWER: "L_v", STREAM: "L"},
         tiny={**PROBES[0], "L": 2, "L_v": 2},
     )

@@ -10,6 +10,7 @@ from tracer.sources import single_stream
 from tracer.sources.configured import builder, own_width
 from tracer.sources.families.llava import (
     ATTRIBUTES,
+    HINTS,
     PROBES,
     SMALL,
     STREAM,
@@ -67,6 +68,7 @@ def spec(config, files) -> Spec:
         probes=PROBES,
         example=with_prefix,
         segments=segments,
+        hints=HINTS,
         parts={TOWER: "L_v", STREAM: "L"},
         tiny={**PROBES[0], "L": 2, "L_v": 2},
     )

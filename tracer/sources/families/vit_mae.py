@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from tracer.derive.hints import Hint
 from tracer.inputs.masking import placed
 from tracer.inputs.tensors import photo_input
 from tracer.models.shared.model import Inputs, Spec
@@ -29,6 +30,21 @@ PROBES = (
     {"B": 19, "H": 30, "C": 2, "P": 5, "D": 72, "h": 6, "d_ff": 13, "D_dec": 28, "h_dec": 4, "d_ffdec": 41},
     {"B": 13, "H": 42, "C": 5, "P": 3, "D": 16, "h": 2, "d_ff": 29, "D_dec": 60, "h_dec": 5, "d_ffdec": 43},
     {"B": 11, "H": 56, "C": 9, "P": 7, "D": 60, "h": 3, "d_ff": 37, "D_dec": 84, "h_dec": 6, "d_ffdec": 47},
+)
+
+
+ORDER = "The order of random numbers says which patches are hidden: those of the largest numbers are."
+HINTS = (
+    Hint("vit.embeddings.argsort", letter=r"\mathbf{s}", title="Shuffle", why=ORDER),
+    Hint("vit.embeddings.argsort2", letter=r"\mathbf{r}", title="Undo the shuffling"),
+    Hint("vit.embeddings.gather", letter=r"\mathbf{m}", title="Mark what is hidden"),
+    Hint("decoder.decoder_embed*", letter=r"\mathbf{D}", below="D", title="To the decoder's width"),
+    Hint("decoder.cat", letter=r"\mathbf{D}_m", title="Mask tokens for what is hidden", stage="embedding"),
+    Hint("decoder.cat2", letter=r"\mathbf{D}_r", title="CLS in front, patches in their places", stage="embedding"),
+    Hint("decoder.add", title="Add positions", stage="position"),
+    Hint("decoder.decoder_pred*", letter=r"\hat{\mathbf{X}}_p", below="p", title="Predict the patches", stage="head"),
+    Hint("patches", title="The patches themselves", stage="head"),
+    Hint("logits", letter=r"\mathcal{L}", id="loss", title="Loss on the hidden patches"),
 )
 
 
@@ -103,6 +119,7 @@ def spec(config, files) -> Spec:
         prepare=prepare,
         result=answers(config, HEADS),
         segments=segments,
+        hints=HINTS,
         parts={"vit": "L", "decoder": "L_dec"},
         tiny={**PROBES[0], "L": 2, "L_dec": 2},
     )
