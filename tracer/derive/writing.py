@@ -96,7 +96,7 @@ class Writer:
         if laid.ndim < 2 or laid.shape[-1] != count or (laid % count != np.arange(count)).any():
             return None
         from_line = self._from_line(given)
-        if from_line is None:
+        if from_line is None or not self.shapes.same(self.shapes.of(key)[-1], self.shapes.of(raw)[-1]):
             return None
         start, places = from_line
         places = places.reshape(-1, graph.shape(given)[-1])[laid[..., 0] // count]
