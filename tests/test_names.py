@@ -127,6 +127,11 @@ def test_a_photo_that_is_too_small_is_refused_in_a_sentence():
 def test_names_are_surveyed_in_a_process_of_their_own(capsys):
     found = list(names.survey(["torchvision:squeezenet1_1", "timm:no_such_net"]))
     assert [bool(one.ops) for one in found] == [True, False] and "no_such_net" in found[1].reason
+    part = names.Opened("hf:part", reason="only its configuration", model=False)
+    assert names.summary("hf", [names.Opened("hf:a", ops=1), part])[:2] == [
+        "hf: 1 of 1 opened (100.0 %)",
+        "  1 more are no models by themselves",
+    ]
     lines = names.summary("timm", found)
     assert lines[0] == "timm: 1 of 2 opened (50.0 %)" and "no_such_net" in lines[1]
 

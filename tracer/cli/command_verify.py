@@ -66,7 +66,7 @@ def _named(options: argparse.Namespace) -> int:
                 print(f"{one.name}: {one.reason}", flush=True)
         everything += ["", *names.summary(library, found)]
         reports[library] = [one._asdict() for one in found]
-        enough = enough and sum(not one.reason for one in found) >= ENOUGH * len(found)
+        enough = enough and sum(not one.reason for one in found) >= ENOUGH * sum(one.model for one in found)
     print(json.dumps(reports, indent=1) if options.json else "\n".join(everything))
     return 0 if enough else 1
 

@@ -20,6 +20,10 @@ from tracer.common.parsing import parsed, stated
 from tracer.common.quoting import quoted
 
 
+class NoModel(ValueError):
+    """A name that a library lists for what is no model: a part of one, or one that can't be run by itself."""
+
+
 class Library(NamedTuple):
     """A file of this folder: the package that it needs, and names to start from with what they are."""
 

@@ -11,7 +11,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from tracer.common.quoting import quoted
 from tracer.common.seeding import seeded_draws
-from tracer.sources import autos, feeds, fitting, small
+from tracer.sources import NoModel, autos, feeds, fitting, small
 from tracer.sources.configured import without_cache
 from tracer.sources.network import reason
 
@@ -69,14 +69,12 @@ def _first(candidates: list[tuple[type, object]]) -> tuple[type, object, feeds.F
                 said[made] = reason(error) if plain else f"it can't be built ({type(error).__name__}: {reason(error)})"
     if not fit:
         made, _ = candidates[0]
+        if made.forward is torch.nn.Module.forward:
+            raise NoModel(f"{made.__name__} has no forward of its own, expected a model that can be run")
         takes = ", ".join(feeds.parameters(made))
         raise ValueError(f"the forward of {made.__name__} takes {takes}, expected a text, photo or sound among them")
     made, _ = fit[0]
     raise ValueError(f"no {made.__name__} runs here, neither a small one nor its own: {said[made]}")
-
-
-class NoModel(ValueError):
-    """A configuration that is no model's: a part of one, or one that cannot be made without saying what is in it."""
 
 
 class TooManyParameters(ValueError):

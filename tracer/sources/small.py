@@ -44,7 +44,7 @@ OPEN = {
     r".*experts_per_tok": 2,
     r"(n|topk)_group|num_expert_group": 1,
     r"(prediction|context)_length": 24,
-    r"(q|kv)_lora_rank|head_dim": 16,
+    r"(q|kv)_lora_rank|head_dim|sliding_window": 16,
 }
 """By their names, sizes that some configurations leave open."""
 

@@ -20,7 +20,7 @@ import torch
 from tracer.common.quoting import quoted
 from tracer.common.seeding import seeded_draws
 from tracer.models.shared.model import Spec
-from tracer.sources import families, generic, opening
+from tracer.sources import NoModel, families, generic, opening
 from tracer.sources.configured import without_cache
 from tracer.sources.download import Download, on_the_hub
 from tracer.sources.network import offline, reason, why
@@ -231,7 +231,7 @@ def _default(id: str):
     try:
         return imported().AutoConfig.for_model(id)
     except Exception as error:  # whatever its own checks find wrong with it
-        raise ValueError(f"{quoted(f'hf:{id}')} has no configuration of its own: {reason(error)}") from error
+        raise NoModel(f"{quoted(f'hf:{id}')} has no configuration of its own: {reason(error)}") from error
 
 
 @lru_cache(maxsize=32)
@@ -241,7 +241,8 @@ def _opened(id: str) -> opening.Found:
     try:
         return (opening.checkpoint if Files(id).exist else opening.family)(config)
     except Exception as error:
-        raise ValueError(f"{quoted(f'hf:{id}')} can't be opened: {reason(error)}") from error
+        kind = NoModel if isinstance(error, NoModel) else ValueError
+        raise kind(f"{quoted(f'hf:{id}')} can't be opened: {reason(error)}") from error
 
 
 def names() -> list[str]:

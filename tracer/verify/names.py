@@ -31,12 +31,13 @@ TURNS = 50
 
 
 class Opened(NamedTuple):
-    """What came of a name: how many operations ran, or why none did."""
+    """What came of a name: how many operations ran, or why none did; `model` is False for what is none by itself."""
 
     name: str
     ops: int = 0
     reason: str = ""
     seconds: float = 0.0
+    model: bool = True
 
 
 def listed(library: str) -> list[str]:
@@ -65,7 +66,8 @@ def opened(name: str) -> Opened:
     except Exception as error:  # a library may raise anything; only what we refuse is of one sentence
         plain = isinstance(error, ValueError)
         said = reason(error) if plain else f"{type(error).__name__}: {reason(error)}"
-        return Opened(name, reason=said or type(error).__name__, seconds=time.monotonic() - start)
+        model = not isinstance(error, sources.NoModel)
+        return Opened(name, reason=said or type(error).__name__, seconds=time.monotonic() - start, model=model)
     return Opened(name, ops=len(trace.ops), seconds=time.monotonic() - start)
 
 
@@ -136,8 +138,9 @@ def _end(worker: subprocess.Popen | None) -> None:
 
 def summary(library: str, found: list[Opened], most: int = 12) -> list[str]:
     """How many of a library's names opened, and the commonest reasons of the rest."""
-    ok = sum(not one.reason for one in found)
-    lines = [f"{library}: {ok} of {len(found)} opened ({100 * ok / max(1, len(found)):.1f} %)"]
+    ok, models = sum(not one.reason for one in found), sum(one.model for one in found)
+    lines = [f"{library}: {ok} of {models} opened ({100 * ok / max(1, models):.1f} %)"]
+    lines += [f"  {len(found) - models} more are no models by themselves"] if models < len(found) else []
     rest = [one for one in found if one.reason]
     for reason, count in Counter(_kind(one) for one in rest).most_common(most):
         names = [one.name for one in rest if _kind(one) == reason]
