@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from threading import get_ident
 from typing import NamedTuple
 
@@ -82,7 +83,8 @@ class TooManyParameters(ValueError):
 
 
 def _bounded(made: type, config) -> torch.nn.Module:
-    """The net of a configuration; `TooManyParameters` before it has more than `LARGEST`."""
+    """The net of a configuration; `TooManyParameters`, before memory is taken for it, where it has more than `LARGEST`:
+    it is built on `meta` first."""
     count, mine = 0, get_ident()
 
     def counted(module, name, parameter) -> None:
@@ -96,9 +98,11 @@ def _bounded(made: type, config) -> torch.nn.Module:
 
     counting = register_module_parameter_registration_hook(counted)
     try:
-        return net(made, config)
+        with torch.device("meta"), suppress(RuntimeError, NotImplementedError):  # some read numbers as they are built
+            net(made, config)
     finally:
         counting.remove()
+    return net(made, config)
 
 
 def net(made: type, config, attention: str | None = None) -> torch.nn.Module:
