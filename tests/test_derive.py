@@ -124,6 +124,14 @@ def test_attention_has_the_letters_of_the_papers():
     assert run.step("layers.1.attention.query").stage == "attention" and run.step("layers.1.attention.query").layer == 1
 
 
+def test_a_net_of_convolutions_has_feature_maps():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 1)).eval()
+    with torch.no_grad():
+        run = tracer.trace(net, torch.randn(2, 3, 9, 8))
+    letters = [step.symbol.partition("_")[0] for step in run.steps]
+    assert letters == [r"\mathbf{Z}", r"\hat{\mathbf{Z}}", r"\mathbf{X}", r"\mathbf{Z}"]
+
+
 def test_a_wrong_equation_would_be_disproven(monkeypatch):
     """The proof is of the equation: another one of the same shape fails."""
     from tracer.equations.activations import ReLU, Tanh

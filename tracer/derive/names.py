@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from tracer.derive.graph import base, refs
 from tracer.derive.hints import Hint
+from tracer.derive.plan import ACTIVATIONS
 from tracer.derive.roles import NORMS, Roles
 from tracer.derive.shapes import Shapes
+from tracer.derive.texts import CONVOLVED
 
 ACCENTS = (r"\tilde{\mathbf{X}}", r"\hat{\mathbf{X}}", r"\bar{\mathbf{X}}")
 """The first, second and third norm of a block."""
@@ -58,6 +60,8 @@ class Names:
         self._shapes, self._hints = shapes, hints
         self.of: dict[str, str] = {}
         self._taken: set[str] = set()
+        convolved = any(roles.name(key) in CONVOLVED for key in roles.plan.lines)
+        self._convolves = convolved and not roles.plan.sites
         for key in roles.plan.lines:
             letter, below, above = self._line(key)
             if said := hints[key].letter:
@@ -83,6 +87,8 @@ class Names:
         above = self.above(module)
         if key in roles.first:
             return r"\mathbf{X}", "", " ".join(filter(None, (above, "(0)")))
+        if self._convolves and (letter := self._map(key, role)):
+            return letter, text(_own(module)), above
         if role == "norm":
             nth = roles.nth.get(key)
             if nth == 0:
@@ -98,6 +104,15 @@ class Names:
             letter, primes = role.rstrip("'"), role[len(role.rstrip("'")) :]
             return rf"\mathbf{{{letter}}}" + primes, "", above
         return r"\mathbf{Y}", text(_own(module)) if module else "", above
+
+    def _map(self, key: str, role: str) -> str:
+        """The letter of a feature map in a net of convolutions: Z, normalised, and X once it is bent."""
+        name = self._roles.name(key)
+        if name in CONVOLVED and role != "Z":
+            return r"\mathbf{Z}"
+        if role == "norm":
+            return r"\hat{\mathbf{Z}}"
+        return r"\mathbf{X}" if name in ACTIVATIONS and role in ("", "G") else ""
 
     def _unlike(self, letter: str, below: str, above: str, plain: bool = False) -> str:
         """A name that no other line has: the second one of a kind gets a number. `plain`: a letter below without

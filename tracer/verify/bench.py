@@ -25,6 +25,7 @@ from tracer.models.shared.model import seeded
 from tracer.probe import solve
 from tracer.record import Trace
 from tracer.recorder import record
+from tracer.tracing import LATER, assemble
 from tracer.verify import Transparent
 
 PAIRS = 15
@@ -39,7 +40,7 @@ def bench() -> list[dict[str, object]]:
     with torch.no_grad():
         return [
             row
-            for measure in (_overhead, _library, _memory, _solving, _threads, _torchlens, _growth)
+            for measure in (_overhead, _library, _memory, _solving, _deriving, _threads, _torchlens, _growth)
             for row in measure()
         ]
 
@@ -162,6 +163,43 @@ def solving() -> float:
     sizes = {"B": 1, **model.sizes}
     probes = [{**model.sizes, **probe} for probe in model.spec.probes]
     return _seconds(lambda: solve(ops, sizes, model.vocabulary, probes))
+
+
+def _deriving() -> Iterator[dict]:
+    """In processes of their own, since a solution and a book are remembered."""
+    name = "deriving and proving vit from its run, 6 blocks of 65 tokens, beyond the trace"
+    yield _row(name, [_in_a_new_process("deriving") for _ in range(3)], "s", 0.5)
+    if sources.available("torchvision"):
+        name = "deriving torchvision's vit_b_16, proofs pending, beyond the trace, over the plain forward"
+        yield _row(name, [_in_a_new_process("deriving_library") for _ in range(3)], "× time", 3)
+
+
+def deriving() -> float:
+    """Seconds that deriving the book of vit, and proving all of it, takes once its run is recorded and solved."""
+    model = tracer.load("vit")
+    with torch.no_grad():
+        recording = record(model.net, tuple(model.inputs()), cap=2**30, calls=True)
+        probes = [{**model.sizes, **probe} for probe in model.spec.probes]
+        sizes = model.vocabulary.complete({"B": 1, **model.sizes})
+        solution = solve(recording.ops, {"B": 1, **model.sizes}, model.vocabulary, probes)
+        facts = {"model": "vit", "sizes": sizes, "derived": model.spec.derived, "solution": solution}
+        derived = _seconds(lambda: assemble(model.net, recording, **facts))
+        recording.calls = None
+        return derived - _seconds(lambda: assemble(model.net, recording, **facts))
+
+
+def deriving_library() -> float:
+    """How many times a plain forward of vit_b_16 deriving its book takes, with every proof left pending."""
+    spec, image = sources.spec_of("torchvision:vit_b_16"), torch.randn(1, 3, 224, 224)
+    net = seeded(spec.net, spec.sizes)
+    with torch.no_grad():
+        net(image)
+        forward = min(_seconds(lambda: net(image)) for _ in range(3))
+        recording = record(net, (image,), cap=0, calls=True)
+        facts = {"model": "vit_b_16", "sizes": {}, "derived": {}, "solution": None, "prove": LATER}
+        derived = _seconds(lambda: assemble(net, recording, **facts))
+        recording.calls = None
+        return (derived - _seconds(lambda: assemble(net, recording, **facts))) / forward
 
 
 def _threads() -> Iterator[dict]:
