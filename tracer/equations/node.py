@@ -163,9 +163,19 @@ def below(name: str, indices: str) -> str:
     return rf"{{{name}}}_{{{indices}}}" if "_" in name else rf"{name}_{{{indices}}}"
 
 
+def vanishes(size: sympy.Expr) -> bool:
+    """Whether a difference of sizes is 0 at any sizes. sympy's own simplification is the last resort: it is slow, and
+    its first call imports what takes seconds."""
+    size = sympy.expand(size)
+    if size == 0 or size.is_polynomial():
+        return size == 0
+    size = sympy.cancel(size)
+    return size == 0 or (bool(size.atoms(sympy.Function)) and sympy.simplify(size) == 0)
+
+
 def equal(a: sympy.Expr, b: sympy.Expr) -> bool:
     """Whether two sizes are one without knowing what derived sizes equal."""
-    return a == b or sympy.simplify(a - b) == 0
+    return a == b or vanishes(a - b)
 
 
 @lru_cache(maxsize=4096)

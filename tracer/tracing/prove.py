@@ -15,6 +15,7 @@ from tracer.common.devices import brought
 from tracer.common.difference import first_beyond, relative_difference
 from tracer.derive.steps import Found, Line
 from tracer.equations import Node, ShapeError, Tensor, execute, infer, tensors
+from tracer.equations.node import vanishes
 from tracer.probe import UNKNOWN, base_form, value_of
 from tracer.record import Step, dtype_name, tolerance
 from tracer.recorder.kept import Kept
@@ -181,7 +182,7 @@ def same_size(derived: tuple[tuple[str, str], ...]):
 
     @lru_cache(maxsize=4096)
     def same(a, b) -> bool:
-        return a == b or sympy.simplify(base_form(str(a), pairs) - base_form(str(b), pairs)) == 0
+        return a == b or vanishes(base_form(str(a), pairs) - base_form(str(b), pairs))
 
     return same
 
