@@ -114,7 +114,7 @@ def _derived(
             writer.condition = writer.tensor(key)
         if part in ("X", "Y"):
             equation = _stream_first(roles, ids, equation)
-        if part == "H":
+        if part == "H" and not note.startswith(HERE):
             shapes.named_as(key, infer(equation, fits))
         if part == "M" and equation.has(CausalMask):
             part, equation = "causal M", writer.provided(equation)
