@@ -183,6 +183,14 @@ class Graph:
             own = [ref.key for ref in call.outputs if self.maker.get(ref.key) == index]
             if self.kind[index] == "compute" and own and not any(key in taken for key in own):
                 waiting.append(own[0])
+        self._revive(waiting)
+        for index in reversed(range(len(self.calls))):  # what is only laid out in the end, and then left
+            own = [ref.key for ref in self.calls[index].outputs if self.maker.get(ref.key) == index]
+            if self.kind[index] == "compute" and own and not self.live.intersection(own):
+                self._revive(own[:1])
+
+    def _revive(self, waiting: list[str]) -> None:
+        """These values live, and all that they were made of."""
         while waiting:
             key = waiting.pop()
             if key in self.live:
