@@ -103,6 +103,64 @@ class Decomposition:
 
 
 @dataclass(frozen=True, slots=True)
+class ModuleRecord:
+    """One call of a module, as the forward hooks saw it: its path, its class, how often it was called before, what went
+    in and what came out.
+
+    `around` is the number of the module call that it ran in, or None; its ops are `first` to `last - 1`. `params` are
+    the elements of all parameters that these read, `flops` what those cost that are counted. `problem` says in a
+    sentence where what the hooks saw and what the ops did are not of one run.
+    """
+
+    path: str
+    kind: str
+    call: int
+    around: int | None
+    first: int
+    last: int
+    inputs: tuple[TensorRecord, ...]
+    outputs: tuple[TensorRecord, ...]
+    params: int = 0
+    flops: int = 0
+    problem: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """What the ops beneath say of what the hooks saw: "proven" or "disproven"."""
+        return "disproven" if self.problem else "proven"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a call by its name in the op's schema: its `value` as text, or the `tensors` that it is, of which
+    it has several where it is a list. `default` says that it is what the schema has for it anyway."""
+
+    name: str
+    value: str = ""
+    tensors: tuple[TensorRecord, ...] = ()
+    default: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One composite op that PyTorch was asked for, in call `call` of a module; it ran ops `first` to `last - 1`."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+    outputs: tuple[TensorRecord, ...]
+    module: str
+    call: int
+    first: int
+    last: int
+
+    @property
+    def text(self) -> str:
+        """As one writes it: `scaled_dot_product_attention(query, key, value, is_causal=True)`, without defaults."""
+        said = (one.name if one.tensors else f"{one.name}={one.value}" for one in self.arguments if not one.default)
+        return f"{self.name}({', '.join(said)})"
+
+
+@dataclass(frozen=True, slots=True)
 class Operand:
     """One factor or the result of a matrix product: its symbol and its last two dimensions."""
 
@@ -153,7 +211,7 @@ class Step:
     why). `wrong` is the first cell, by its index, that is further off than `tolerance`, of a tensor of this `dtype`.
     `value` is the key of the traced tensor in `Trace.values`; `product` holds (left, right, result). `names` says what
     the letters of the equation are that no step makes: inputs and parameters. `pending` says that the proof is still to
-    come (`Trace.prove`).
+    come (`Trace.prove`). `inside` is the fused op that went through a recomputed tensor, None for any other.
     """
 
     id: str
@@ -176,6 +234,7 @@ class Step:
     wrong: tuple[int, ...] | None = None
     names: tuple[Name, ...] = ()
     pending: bool = False
+    inside: int | None = None
 
     @property
     def tolerance(self) -> float:
@@ -267,8 +326,8 @@ class Segment:
 class Trace:
     """One forward pass: ops, steps, proofs, attention. Made by `tracer.trace` or `Model.trace`.
 
-    `decompositions` has one entry for each op, in order, where the trace was made with `primitives=True`; else it is
-    empty. `opened_error` is the relative difference of the output to that of PyTorch's fast path, where a plain forward
+    `decompositions` has one entry for each op that was opened, in order: all of them with `primitives=True`.
+    `modules` are the calls of modules and `calls` the composite ops, each in the order in which they began. `opened_error` is the relative difference of the output to that of PyTorch's fast path, where a plain forward
     takes one; a note says more.
     `later` proves the steps that are pending, and has the equations that cells are followed by; it holds the model, and
     is no part of the data: nothing saves, copies or compares it.
@@ -292,6 +351,8 @@ class Trace:
     weights: str = ""
     notes: tuple[str, ...] = ()
     decompositions: tuple[Decomposition, ...] = ()
+    modules: tuple[ModuleRecord, ...] = ()
+    calls: tuple[CallRecord, ...] = ()
     opened_error: float | None = None
     later: Later | None = field(default=None, compare=False)
 
@@ -369,9 +430,9 @@ class Trace:
         return weights(self, layer, head, query, part=part)
 
     def table(self, level: str = "ops") -> pandas.DataFrame:
-        """The run as a data frame, one row per op, or per step (`level="steps"`) or primitive (`level="primitives"`).
+        """The run as a data frame, one row per op, or per module, step, call or primitive (`level="modules"` …).
 
-        ValueError for the primitives of a trace that was made without.
+        ValueError for a level that the trace was made without.
         """
         from tracer.figures.views import table
 

@@ -1,4 +1,4 @@
-"""Runs a model once and shows every step, op or primitive of the run.
+"""Runs a model once and shows every module, step, call, op or primitive of the run.
 
 Without --image and --text: the model's own sample. `--set B=4` repeats the input four times. Another size than the
 weights were made for (D, h, L, …) runs with seeded random weights. `--set` also takes a model's other choices, such as

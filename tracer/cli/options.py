@@ -28,8 +28,8 @@ def whole(least: int) -> Callable[[str], int]:
 
 
 def view(parser: argparse.ArgumentParser) -> None:
-    """Adds --level, --format and --out."""
-    parser.add_argument("--level", choices=views.LEVELS, default="steps", help="zoom level (default: steps)")
+    """Adds --level, also called --zoom, --format and --out."""
+    parser.add_argument("--level", "--zoom", choices=views.LEVELS, default="steps", help="zoom level (default: steps)")
     kinds = ", ".join(views.FORMATS)
     parser.add_argument(
         "--format", choices=views.FORMATS, metavar="FORMAT", help=f"one of {kinds} (default: table, or by --out)"

@@ -70,7 +70,8 @@ class Call(NamedTuple):
 @dataclass
 class ModuleCall:
     """One call of a module, as the forward hooks saw it: its path and class, how often it was called before, the number
-    of the module call around it, what went in and what came out; its ops are `first` to `last - 1`."""
+    of the module call around it, what went in, by position and by name, and what came out; its ops are `first` to
+    `last - 1`."""
 
     path: str
     kind: str
@@ -80,6 +81,7 @@ class ModuleCall:
     last: int = 0
     inputs: tuple[Ref, ...] = ()
     outputs: tuple[Ref, ...] = ()
+    named: tuple[Ref, ...] = ()
 
 
 @dataclass
@@ -296,12 +298,13 @@ class CallRecorder:
             inputs = tuple(map(self._values.of, tensors(given)))
         self.calls.modules.append(ModuleCall(path, kind, call, around, len(self._ops), inputs=inputs))
 
-    def left(self, output) -> None:
-        """The module that was called last is done."""
+    def left(self, named: dict, output) -> None:
+        """The module that was called last is done; what it was given by name is told only now."""
         if self._open:
             made = self.calls.modules[self._open.pop()]
             with _C.DisableTorchFunction():
                 made.last, made.outputs = len(self._ops), tuple(map(self._values.of, _within(output)))
+                made.named = tuple(map(self._values.of, tensors(named.values())))
 
     def over(self) -> None:
         """Lets go of the run's tensors."""

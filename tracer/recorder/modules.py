@@ -61,11 +61,11 @@ def _enter(module, args):
             stack.told.entered(type(module).__name__, args)
 
 
-def _leave(module, args, output):
+def _leave(module, args, kwargs, output):
     stack = active()
     if stack is not None:
         if stack.told is not None:
-            stack.told.left(output)
+            stack.told.left(kwargs, output)
         stack.leave(module)
 
 

@@ -26,7 +26,7 @@ def watched(enter: Callable, leave: Callable, started: Callable[[], None]) -> It
     with _lock:
         if _tracing == 0:
             _undo.append(register_module_forward_pre_hook(enter).remove)
-            _undo.append(register_module_forward_hook(leave, always_call=True).remove)
+            _undo.append(register_module_forward_hook(leave, with_kwargs=True, always_call=True).remove)
             _undo.append(_before(threading.Thread, "start", started))
             _undo.append(_before(ThreadPoolExecutor, "submit", started))
             if FLEX[0] in sys.modules:

@@ -20,6 +20,8 @@ MOST = {
     "words": 65_536,
     "values": 16_384,
     "decompositions": 16_384,
+    "modules": 16_384,
+    "calls": 16_384,
 }
 """Entries of a trace's fields; the deepest models that are built have 256 blocks."""
 TEXT = 4000
@@ -27,8 +29,12 @@ TEXT = 4000
 FREE_TEXT = 100_000
 """Letters of a text of the result, such as what was written."""
 SHORT = {
-    **dict.fromkeys(("module", "id", "step", "maker", "within", "symbol", "value", "title", "model", "q", "k"), 400),
-    **dict.fromkeys(("op", "function", "name", "part", "stage", "dtype", "mask", "over", "after", "words"), 100),
+    **dict.fromkeys(
+        ("module", "id", "step", "maker", "within", "symbol", "value", "title", "model", "q", "k", "path"), 400
+    ),
+    **dict.fromkeys(
+        ("op", "function", "name", "part", "stage", "dtype", "mask", "over", "after", "words", "kind"), 100
+    ),
     "symbolic": 200,
     "of": 400,
 }

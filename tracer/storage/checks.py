@@ -13,7 +13,7 @@ import torch
 
 from tracer.attention import weights
 from tracer.common.quoting import quoted
-from tracer.record import AttentionRecord, Trace
+from tracer.record import AttentionRecord, CallRecord, ModuleRecord, Trace
 from tracer.storage.bounds import AXES, CELLS, DEEP, IN_A_PART, LINKS, MODEL_PIXELS, MOST, PATCHES
 from tracer.storage.formulas import UNKNOWN, Formulas, mathematics
 
@@ -26,7 +26,7 @@ def check(trace: Trace) -> None:
     """Runs every check of this file; ValueError at the first that fails."""
     counted(trace)
     formulas = Formulas(trace.symbols)
-    for rule in (_symbols, _ops, _decompositions, _steps):
+    for rule in (_symbols, _ops, _decompositions, _modules, _calls, _steps):
         rule(trace, formulas)
     for rule in (_values, _attentions, _picture, _segments):
         rule(trace)
@@ -78,12 +78,11 @@ def _ops(trace: Trace, formulas: Formulas) -> None:
 
 
 def _decompositions(trace: Trace, formulas: Formulas) -> None:
-    if not trace.decompositions:
-        return
-    _expect(len(trace.decompositions) == len(trace.ops), "decompositions", f"one for each of {len(trace.ops)} ops")
-    for position, opened in enumerate(trace.decompositions):
-        where = f"decomposition {position}"
-        _expect(opened.op == position, where, f"op {position}, got {opened.op}")
+    opened = [one.op for one in trace.decompositions]
+    _expect(opened == sorted(set(opened)), "decompositions", "each op at most once, in order")
+    for opened in trace.decompositions:
+        where = f"decomposition of op {opened.op}"
+        _expect(0 <= opened.op < len(trace.ops), where, f"an op among {len(trace.ops)}")
         _expect(opened.error is None or not opened.error < 0, where, "an error that is not negative")
         for primitive in opened.primitives:
             for tensor in (*primitive.inputs, *primitive.outputs):
@@ -91,6 +90,36 @@ def _decompositions(trace: Trace, formulas: Formulas) -> None:
                 if isinstance(tensor.maker, int):
                     count = len(opened.primitives)
                     _expect(0 <= tensor.maker < count, where, f"a maker among {count} primitives")
+
+
+def _modules(trace: Trace, formulas: Formulas) -> None:
+    for position, module in enumerate(trace.modules):
+        where = f"module {position}"
+        _expect(module.path.count(".") < DEEP, where, f"a path at most {DEEP} deep")
+        _expect(module.around is None or 0 <= module.around < position, where, "a module call around it before it")
+        _beneath(trace, module, (*module.inputs, *module.outputs), formulas, where)
+        if module.around is not None:
+            around = trace.modules[module.around]
+            _expect(around.first <= module.first and module.last <= around.last, where, "ops of the module around it")
+        for name in ("params", "flops"):
+            _count(getattr(module, name), f"{where}.{name}")
+
+
+def _calls(trace: Trace, formulas: Formulas) -> None:
+    for position, call in enumerate(trace.calls):
+        where = f"call {position}"
+        tensors = [tensor for argument in call.arguments for tensor in argument.tensors]
+        _beneath(trace, call, (*tensors, *call.outputs), formulas, where)
+
+
+def _beneath(trace: Trace, found: ModuleRecord | CallRecord, tensors, formulas: Formulas, where: str) -> None:
+    """What holds of a call of either kind: its ops are there, and those that made its tensors."""
+    _count(found.call, f"{where}.call")
+    _expect(0 <= found.first <= found.last <= len(trace.ops), where, f"ops among {len(trace.ops)}, in order")
+    for tensor in tensors:
+        _shape(tensor.shape, tensor.symbolic, formulas, where)
+        if isinstance(tensor.maker, int):
+            _expect(0 <= tensor.maker < len(trace.ops), where, f"a maker among {len(trace.ops)} ops")
 
 
 def _steps(trace: Trace, formulas: Formulas) -> None:
@@ -107,6 +136,7 @@ def _steps(trace: Trace, formulas: Formulas) -> None:
         _expect(kept is None or tuple(kept.shape) == step.shape, where, "a kept tensor of its shape")
         _expect(step.layer is None or step.layer >= 0, where, "a layer that counts from 0")
         _expect(not step.pending, where, "a proof that is not still to come")
+        _expect(step.inside is None or 0 <= step.inside < len(trace.ops), where, f"an op among {len(trace.ops)}")
         _expect(step.error is None or not step.error < 0, where, "an error that is not negative")
         mathematics(step.symbol, where)
         mathematics(step.latex, where)

@@ -25,6 +25,7 @@ from tracer.recorder.function import as_module, name_of
 from tracer.symbols.notation import MEANINGS
 from tracer.tracing.account import Run, part_of
 from tracer.tracing.account import account as account_of
+from tracer.tracing.levels import levels
 from tracer.tracing.prove import Later, Proof, Values, alike, alike_here, prove, proven_shape, same_size
 
 WHOLE = {"": "L"}
@@ -162,6 +163,7 @@ def assemble(
     for key in given:  # the cap does not hold for inputs: what was not kept is computed again from them
         if key not in kept and (one := recording.inputs.get(key.removeprefix("input "))) is not None:
             kept[key] = copied(one)
+    modules, calls = levels(recording.calls, account.ops) if recording.calls else ((), ())
     return Trace(
         model=model,
         ops=account.ops,
@@ -177,6 +179,8 @@ def assemble(
         notes=(*recording.notes, *notes),
         opened_error=recording.opened_error,
         decompositions=_decompositions(recording, solution),
+        modules=modules,
+        calls=calls,
         later=Later(module, kept, found, lines, sizes) if follow else None,
         **more,
     )
@@ -247,6 +251,7 @@ def _step(found: Found, ops, solution: Solution | None, sizes, same, value, late
         wrong=proof.wrong,
         names=_names(line),
         pending=later and not fused,
+        inside=op.index if fused else None,
     )
 
 

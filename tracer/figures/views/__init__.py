@@ -1,7 +1,8 @@
 """A trace as text: one format per file `to_*.py`, found by itself.
 
 Such a file is named after its format, says which `SUFFIXES` its files have, and has one function
-`render(trace, level) -> str`. Levels: `"steps"` (the lines of the textbook), `"ops"` (what PyTorch ran) and
+`render(trace, level) -> str`. Levels, from the outside in: `"modules"` (as the forward hooks saw them), `"steps"` (the
+lines of the textbook), `"calls"` (the composite ops that PyTorch was asked for), `"ops"` (what it ran) and
 `"primitives"` (what those ops are made of).
 """
 
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 
     from tracer.record import Trace
 
-LEVELS = ("steps", "ops", "primitives")
+LEVELS = ("modules", "steps", "calls", "ops", "primitives")
 FORMATS = tuple(module.name.removeprefix("to_") for module in iter_modules(__path__) if module.name.startswith("to_"))
 
 
 def render(trace: Trace, level: str = "steps", format: str = "table") -> str:
     """The trace in one of `FORMATS`, as text that ends with a newline.
 
-    ValueError for an unknown level or format, and for the primitives of a trace that was made without.
+    ValueError for an unknown level or format, and for a level that the trace was made without.
     """
     check_level(level, trace)
     if format not in FORMATS:
@@ -34,7 +35,7 @@ def render(trace: Trace, level: str = "steps", format: str = "table") -> str:
 
 
 def table(trace: Trace, level: str = "ops") -> pandas.DataFrame:
-    """The trace as a data frame, one row per step, op or primitive; a missing layer or error is a missing value."""
+    """The trace as a data frame, one row per module, step, call, op or primitive; a missing layer or error is a missing value."""
     import pandas
 
     from tracer.figures.views import rows
@@ -71,4 +72,8 @@ def check_level(level: str, trace: Trace | None = None) -> None:
         raise ValueError(
             f"this trace of {quoted(trace.model)} was made without primitives: `python -m tracer trace NAME --level "
             "primitives --out FILE`, or primitives=True in Python, makes one that has them"
+        )
+    if level in ("modules", "calls") and trace is not None and trace.ops and not getattr(trace, level):
+        raise ValueError(
+            f"this trace of {quoted(trace.model)} was made without {level}: run the model again for one that has them"
         )

@@ -7,9 +7,12 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tracer.symbols import notation
+from tracer.symbols.shares import of_module
 
 if TYPE_CHECKING:
-    from tracer.record import Op, Primitive, Source, Step, TensorRecord, Trace
+    from collections.abc import Sequence
+
+    from tracer.record import CallRecord, ModuleRecord, Op, Primitive, Source, Step, TensorRecord, Trace
 
 STEP_COLUMNS = (
     "id", "stage", "layer", "title", "symbol", "latex", "symbolic", "shape", "error", "tolerance", "verdict",
@@ -24,7 +27,18 @@ PRIMITIVE_COLUMNS = (
     "index", "module", "op", "number", "primitive", "within", "inputs", "outputs", "shapes", "dtype", "makers", "error",
     "note",
 )  # fmt: skip
-COLUMNS = {"steps": STEP_COLUMNS, "ops": OP_COLUMNS, "primitives": PRIMITIVE_COLUMNS}
+MODULE_COLUMNS = (
+    "index", "module", "class", "call", "inputs", "outputs", "shapes", "dtype", "params", "params_symbolic", "flops",
+    "flops_symbolic", "ops", "verdict", "note",
+)  # fmt: skip
+CALL_COLUMNS = ("index", "module", "call", "outputs", "shapes", "dtype", "flops", "ops", "steps")
+COLUMNS = {
+    "modules": MODULE_COLUMNS,
+    "calls": CALL_COLUMNS,
+    "steps": STEP_COLUMNS,
+    "ops": OP_COLUMNS,
+    "primitives": PRIMITIVE_COLUMNS,
+}
 
 NOT_COUNTED = "not counted"
 
@@ -43,10 +57,68 @@ def columns(level: str) -> tuple[str, ...]:
 
 
 def rows(trace: Trace, level: str) -> list[dict[str, object]]:
-    """One dictionary per step, op or primitive, keyed by `columns(level)`."""
-    if level == "primitives":
-        return primitives(trace)
-    return [_step(step) for step in trace.steps] if level == "steps" else [_op(op) for op in trace.ops]
+    """One dictionary per row, keyed by `columns(level)`."""
+    return {"modules": modules, "calls": calls, "steps": steps, "ops": ops, "primitives": primitives}[level](trace)
+
+
+def steps(trace: Trace) -> list[dict[str, object]]:
+    """One dictionary per step."""
+    return [_step(step) for step in trace.steps]
+
+
+def ops(trace: Trace) -> list[dict[str, object]]:
+    """One dictionary per op."""
+    return [_op(op) for op in trace.ops]
+
+
+def modules(trace: Trace) -> list[dict[str, object]]:
+    """One dictionary per call of a module, in the order in which they began."""
+    found = []
+    for index, module in enumerate(trace.modules):
+        cost = of_module(trace, module)
+        found.append(
+            {"index": index, "module": module.path, "class": module.kind, "call": module.call}
+            | {"inputs": symbols(module.inputs), "outputs": symbols(module.outputs), "shapes": shapes(module)}
+            | {"dtype": dtypes(module), "params": cost.params, "params_symbolic": cost.params_symbolic}
+            | {
+                "flops": cost.flops if cost.counted or cost.flops else NOT_COUNTED,
+                "flops_symbolic": cost.flops_symbolic,
+            }
+            | {"ops": between(module), "verdict": module.verdict, "note": module.problem}
+        )
+    return found
+
+
+def calls(trace: Trace) -> list[dict[str, object]]:
+    """One dictionary per composite op: as one writes it, what it gave, and the ops and steps that it is."""
+    return [
+        {"index": index, "module": call.module, "call": call.text, "outputs": symbols(call.outputs)}
+        | {"shapes": ", ".join(numbers(x.shape) for x in call.outputs), "dtype": dtypes(call)}
+        | {
+            "flops": summed(trace.ops[call.first : call.last]),
+            "ops": between(call),
+            "steps": " ".join(whose(trace, call)),
+        }
+        for index, call in enumerate(trace.calls)
+    ]
+
+
+def whose(trace: Trace, call: CallRecord) -> list[str]:
+    """The steps that the ops of a call belong to, each once."""
+    return list(dict.fromkeys(op.step for op in trace.ops[call.first : call.last] if op.step))
+
+
+def between(found: ModuleRecord | CallRecord) -> str:
+    """The ops beneath a module or a call: `12–15`, and nothing for none."""
+    if found.first == found.last:
+        return ""
+    return f"{found.first}–{found.last - 1}" if found.last - found.first > 1 else str(found.first)
+
+
+def summed(ops: Sequence[Op]) -> int | str:
+    """The FLOPs of ops together, or that those that multiply matrices are not counted."""
+    total = sum(op.flops or 0 for op in ops)
+    return NOT_COUNTED if not total and any(op.flops is None for op in ops) else total
 
 
 def primitives(trace: Trace) -> list[dict[str, object]]:
@@ -77,12 +149,12 @@ def _op(op: Op) -> dict[str, object]:
     return row | {"shapes": shapes(op), "dtype": dtypes(op)}
 
 
-def shapes(op: Op | Primitive) -> str:
+def shapes(op: Op | Primitive | ModuleRecord) -> str:
     """`[1, 197, 768], [768] → [1, 197, 768]`."""
     return f"{', '.join(numbers(x.shape) for x in op.inputs)} → {', '.join(numbers(x.shape) for x in op.outputs)}"
 
 
-def dtypes(op: Op | Primitive) -> str:
+def dtypes(op: Op | Primitive | ModuleRecord | CallRecord) -> str:
     """The dtypes of what an op gives, each once."""
     return ", ".join(dict.fromkeys(tensor.dtype for tensor in op.outputs))
 

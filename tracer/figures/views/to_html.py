@@ -42,13 +42,14 @@ STYLE = """
 
 
 def render(trace: Trace, level: str) -> str:
-    """A short header, the symbols, and the steps, ops or primitives as a table."""
+    """A short header, the symbols, and the rows of the level as a table."""
     head = [
         f"<strong>{text(trace.model)}</strong> {_quiet(trace.weights)}",
         text(rows.totals(trace)),
         *map(_quiet, trace.notes),
     ]
-    table = {"steps": _steps, "ops": _ops, "primitives": _primitives}[level](trace)
+    views = {"modules": _modules, "steps": _steps, "calls": _calls, "ops": _ops, "primitives": _primitives}
+    table = views[level](trace)
     lines = "".join(f"<div>{line}</div>\n" for line in head)
     start = f'<meta charset="utf-8">\n<div class="tensor-trace">\n<style>{STYLE}</style>\n'
     return f"{start}{lines}{_symbols(trace)}{table}</div>\n"
@@ -74,6 +75,39 @@ def _steps(trace: Trace) -> str:
         for step in trace.steps
     ]
     return _table(("step", "equation", "shape", "error"), body)
+
+
+def _modules(trace: Trace) -> str:
+    body = [
+        (
+            f"<td>{text(row['module'] or trace.model)}<br>{_quiet(row['class'])}</td>",
+            f'<td class="shape">{text(row["inputs"])} → {text(row["outputs"])}<br>{_quiet(row["shapes"])}</td>',
+            f'<td class="number">{row["params"]:,}</td>',
+            f'<td class="number">{_count(row["flops"])}</td>',
+            f'<td class="number">{text(row["ops"])}</td>',
+            f'<td title="{text(row["note"])}">{row["verdict"]}</td>',
+        )
+        for row in rows.modules(trace)
+    ]
+    return _table(("module", "shape", "params", "FLOPs", "ops", ""), body)
+
+
+def _calls(trace: Trace) -> str:
+    body = [
+        (
+            f"<td><code>{text(row['call'])}</code><br>{_quiet(row['module'])}</td>",
+            f'<td class="shape">{text(row["outputs"])}<br>{_quiet(row["shapes"])}</td>',
+            f'<td class="number">{_count(row["flops"])}</td>',
+            f'<td class="number">{text(row["ops"])}</td>',
+            f"<td>{text(row['steps'])}</td>",
+        )
+        for row in rows.calls(trace)
+    ]
+    return _table(("call", "gives", "FLOPs", "ops", "steps"), body)
+
+
+def _count(flops: int | str) -> str:
+    return flops if isinstance(flops, str) else f"{flops:,}"
 
 
 def _ops(trace: Trace) -> str:

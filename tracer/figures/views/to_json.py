@@ -1,4 +1,4 @@
-"""The whole trace as JSON, steps, ops and primitives together: what other programs read."""
+"""The whole trace as JSON, all levels together: what other programs read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from math import isfinite
 
-from tracer.record import Decomposition, Op, Source, Step, TensorRecord, Trace
+from tracer.record import CallRecord, Decomposition, ModuleRecord, Op, Source, Step, TensorRecord, Trace
 
 SUFFIXES = (".json",)
 
@@ -35,7 +35,26 @@ def tree(trace: Trace) -> dict[str, object]:
     }
     if trace.repeats:
         found["repeats"] = [repeat._asdict() | {"blocks": list(repeat.blocks)} for repeat in trace.repeats]
-    return found | {"decompositions": [_opened(one) for one in trace.decompositions]} if trace.decompositions else found
+    levels = {
+        "modules": [_module(one) for one in trace.modules],
+        "calls": [_call(one) for one in trace.calls],
+        "decompositions": [_opened(one) for one in trace.decompositions],
+    }
+    return found | {name: level for name, level in levels.items() if level}
+
+
+def _module(module: ModuleRecord) -> dict[str, object]:
+    names = ("path", "kind", "call", "around", "first", "last", "inputs", "outputs", "params", "flops", "verdict")
+    return {name: plain(getattr(module, name)) for name in names}
+
+
+def _call(call: CallRecord) -> dict[str, object]:
+    names = ("name", "text", "module", "call", "first", "last", "outputs")
+    arguments = [
+        {"name": one.name, "value": one.value, "default": one.default, "tensors": plain(one.tensors)}
+        for one in call.arguments
+    ]
+    return {name: plain(getattr(call, name)) for name in names} | {"arguments": arguments}
 
 
 def _step(step: Step) -> dict[str, object]:

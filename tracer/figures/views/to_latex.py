@@ -6,7 +6,7 @@ import re
 
 from tracer.figures.views import rows
 from tracer.figures.views.repeats import Repeat, printed
-from tracer.record import Op, Primitive, Step, Trace
+from tracer.record import CallRecord, ModuleRecord, Op, Primitive, Step, Trace
 from tracer.symbols import notation
 
 SUFFIXES = (".tex",)
@@ -19,7 +19,7 @@ ESCAPES = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
 
 
 def render(trace: Trace, level: str) -> str:
-    """The symbols, then the steps as aligned equations with their shapes, or the ops or primitives as a long table."""
+    """The symbols, then the steps as aligned equations with their shapes, or the rows of another level as a long table."""
     head = ["% needs \\usepackage{amsmath,longtable}", rf"\subsection*{{{text(trace.model)}}}", text(trace.weights)]
     sizes = ", ".join(f"${notation.latex(s.name)} = {s.value}$" for s in trace.symbols)
     cost = [
@@ -31,7 +31,8 @@ def render(trace: Trace, level: str) -> str:
         )
     ]
     cost += [f"{rows.uncounted(trace)}."] if trace.uncounted else []
-    body = {"steps": _steps, "ops": _ops, "primitives": _primitives}[level](trace)
+    views = {"modules": _modules, "steps": _steps, "calls": _calls, "ops": _ops, "primitives": _primitives}
+    body = views[level](trace)
     return "\n\n".join(part for part in [*head, sizes, *cost, *map(text, trace.notes), body] if part)
 
 
@@ -66,6 +67,21 @@ def _check(step: Step) -> str:
     return rf"{shape} && \text{{{error}}}"
 
 
+def _modules(trace: Trace) -> str:
+    lines = [("module", "class", "outputs", "params", "FLOPs", "ops", "")]
+    for module, row in zip(trace.modules, rows.modules(trace), strict=True):
+        cost = (f"{row['params']:,}", text(row["flops"]), text(row["ops"]), row["verdict"])
+        lines.append((text(row["module"] or trace.model), text(row["class"]), _shapes(module), *cost))
+    return _long("lllrrll", lines)
+
+
+def _calls(trace: Trace) -> str:
+    lines = [("call", "module", "outputs", "FLOPs", "ops")]
+    for call, row in zip(trace.calls, rows.calls(trace), strict=True):
+        lines.append((text(row["call"]), text(row["module"]), _shapes(call), text(row["flops"]), text(row["ops"])))
+    return _long("lllrl", lines)
+
+
 def _ops(trace: Trace) -> str:
     names = ("index", "module", "op", "outputs", "params", "FLOPs")
     lines = [
@@ -91,7 +107,7 @@ def _long(columns: str, lines: list[tuple[str, ...]]) -> str:
     return start + body + "\n\\end{longtable}}"
 
 
-def _shapes(op: Op | Primitive) -> str:
+def _shapes(op: Op | Primitive | ModuleRecord | CallRecord) -> str:
     shapes = (
         text(rows.numbers(x.shape)) if x.symbolic is None else f"${notation.shape_latex(x.symbolic)}$"
         for x in op.outputs

@@ -13,10 +13,11 @@ SUFFIXES = (".md", ".markdown")
 
 
 def render(trace: Trace, level: str) -> str:
-    """A heading, the symbols, then a table of the steps, ops or primitives."""
+    """A heading, the symbols, then a table of the rows of the level."""
     sizes = ", ".join(f"${notation.latex(s.name)}$ = {s.value} ({text(s.meaning)})" for s in trace.symbols)
     head = [f"## {text(trace.model)}", text(trace.weights), sizes, text(rows.totals(trace)), *map(text, trace.notes)]
-    table = {"steps": _steps, "ops": _ops, "primitives": _primitives}[level](trace)
+    views = {"steps": _steps, "ops": _ops, "primitives": _primitives}
+    table = views[level](trace) if level in views else _plain(trace, level)
     return "\n\n".join([*(part for part in head if part), table])
 
 
@@ -36,6 +37,11 @@ def _steps(trace: Trace) -> str:
         for step in steps
     ]
     return _table(("step", "equation", "shape", "here", "error", "why", "note"), body)
+
+
+def _plain(trace: Trace, level: str) -> str:
+    names = [name for name in rows.columns(level) if not name.endswith("_symbolic")]
+    return _table(tuple(names), [tuple(text(row[name]) for name in names) for row in rows.rows(trace, level)])
 
 
 def _ops(trace: Trace) -> str:

@@ -14,14 +14,15 @@ RIGHT = {"index", "number", "error", "params", "flops", "times"}
 
 
 def render(trace: Trace, level: str) -> str:
-    """A header, then one line per step, op or primitive."""
+    """A header, then one line per row of the level."""
     head = [
         trace.model + (f": {trace.weights}" if trace.weights else ""),
         rows.sizes(trace),
         rows.totals(trace),
         *trace.notes,
     ]
-    body = {"steps": _steps, "ops": _ops, "primitives": _primitives}[level](trace)
+    views = {"modules": _modules, "steps": _steps, "calls": _calls, "ops": _ops, "primitives": _primitives}
+    body = views[level](trace)
     return "\n".join([*(rows.cell(line) for line in head if line), "", align(body)])
 
 
@@ -40,6 +41,47 @@ def _steps(trace: Trace) -> list[dict[str, str]]:
         for repeat, steps in printed(trace)
         for step in steps
     ]
+
+
+def _modules(trace: Trace) -> list[dict[str, str]]:
+    """Modules within others are indented."""
+    depth: list[int] = []
+    found = []
+    for module, row in zip(trace.modules, rows.modules(trace), strict=True):
+        depth.append(0 if module.around is None else depth[module.around] + 1)
+        name = row["module"] or trace.model
+        found.append(
+            {
+                "module": "  " * depth[-1] + name + (f" (call {module.call + 1})" if module.call else ""),
+                "class": row["class"],
+                "shape": f"{row['inputs']} → {row['outputs']}",
+                "here": row["shapes"],
+                "params": f"{row['params']:,}",
+                "flops": _count(row["flops"]),
+                "ops": row["ops"],
+                "verdict": row["verdict"] + (f": {row['note']}" if row["note"] else ""),
+            }
+        )
+    return found
+
+
+def _calls(trace: Trace) -> list[dict[str, str]]:
+    return [
+        {
+            "call": row["call"],
+            "shape": row["outputs"],
+            "here": row["shapes"],
+            "flops": _count(row["flops"]),
+            "ops": row["ops"],
+            "module": row["module"],
+            "steps": row["steps"],
+        }
+        for row in rows.calls(trace)
+    ]
+
+
+def _count(flops: int | str) -> str:
+    return flops if isinstance(flops, str) else f"{flops:,}"
 
 
 def _ops(trace: Trace) -> list[dict[str, str]]:

@@ -232,7 +232,7 @@ class Model:
     def _recorded(self, inputs: Inputs, keep, prove, primitives) -> Recording:
         """The run. ValueError in one sentence where a model that nobody described does not run on these inputs."""
         try:
-            calls = not self.lines
+            calls = bool(prove) or not self.lines
             return record_or_explain(self.net, tuple(inputs), inputs.named, keep, prove, primitives, calls)
         except Exception as error:
             if self.spec.ways is None or isinstance(error, MemoryError) or "alloc" in str(error):

@@ -1,0 +1,109 @@
+"""What each module and each step of a run costs, as numbers and as formulas over the sizes.
+
+A fused attention op costs what its two products cost: that of queries and keys belongs to the scores, which the op never
+holds, and that of weights and values to what it gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+from tracer.record import ModuleRecord, Op, Step, TensorRecord, Trace
+from tracer.symbols import cost
+from tracer.symbols.notation import parse
+
+OPEN = "?"
+
+
+class Cost(NamedTuple):
+    """Elements of parameters and FLOPs, each with its formula, `"?"` where it is not known in symbols; `counted` says
+    that no op among them is left out."""
+
+    params: int
+    params_symbolic: str
+    flops: int
+    flops_symbolic: str
+    counted: bool = True
+
+
+def of_module(trace: Trace, module: ModuleRecord) -> Cost:
+    """Of one call of a module: all parameters that its ops read, each once, and what these ops cost."""
+    beneath = trace.ops[module.first : module.last]
+    read: dict[str, TensorRecord] = {}
+    for op in beneath:
+        read |= {one.maker: one for one in op.inputs if one.maker in op.parameters and one.maker not in read}
+    shapes = tuple(one.symbolic if one.symbolic is not None else (OPEN,) for one in read.values())
+    return _cost(module.params, cost.elements(shapes), beneath)
+
+
+def of_step(trace: Trace, step: Step) -> Cost:
+    """Of one step: the ops that it covers; of a fused op, the part that belongs to it."""
+    ops = [trace.ops[index] for index in step.ops if index < len(trace.ops)]
+    fused = {other.inside for other in trace.steps if other.inside is not None}
+    if step.inside is None and not fused.intersection(step.ops):
+        return _cost(sum(op.params for op in ops), _sum(op.params_symbolic for op in ops), ops)
+    mine = [parts(trace, op).get(step.id, (0, "0")) for op in (fused & {*step.ops, step.inside})]
+    rest = [op for op in ops if op.index not in fused]
+    plain = _cost(sum(op.params for op in ops), _sum(op.params_symbolic for op in ops), rest)
+    return plain._replace(
+        flops=plain.flops + sum(flops for flops, _ in mine),
+        flops_symbolic=_sum([plain.flops_symbolic, *(formula for _, formula in mine)]),
+    )
+
+
+def parts(trace: Trace, index: int) -> dict[str, tuple[int, str]]:
+    """How the FLOPs of a fused op fall to the steps inside of it, and to the one that owns it: by step, a number and a
+    formula. All to the owner where the products that the steps name do not add up to what the op costs."""
+    op, inside = trace.ops[index], [step for step in trace.steps if step.inside == index]
+    owner = op.step or ""
+    whole = {owner: (op.flops or 0, op.flops_symbolic)}
+    given = [one for one in op.inputs if len(one.shape) == 4][:3]
+    products = [step for step in inside if step.product is not None]
+    if len(products) != 1 or len(given) != 3 or not op.flops:
+        return whole
+    scores, (queries, keys, values) = products[0], given
+    found = {
+        scores.id: _product(scores.shape, scores.symbolic, queries),
+        owner: _product((*queries.shape[:-1], keys.shape[-2]), _rows(queries, keys), values),
+    }
+    if sum(flops for flops, _ in found.values()) != op.flops:
+        return whole
+    if _sum(formula for _, formula in found.values()) != _sum([op.flops_symbolic]):
+        found = {id: (flops, OPEN) for id, (flops, _) in found.items()}
+    return found
+
+
+def _rows(queries: TensorRecord, keys: TensorRecord) -> tuple[str, ...]:
+    """The sizes of the weights in symbols."""
+    if queries.symbolic is None or keys.symbolic is None:
+        return (OPEN,)
+    return (*queries.symbolic[:-1], keys.symbolic[-2])
+
+
+def _product(shape: Sequence[int], symbolic: tuple[str, ...], other: TensorRecord) -> tuple[int, str]:
+    """What a product of matrices costs whose other sizes are `shape`: 2 FLOPs for each pair of numbers."""
+    flops = 2 * prod(shape) * other.shape[-1]
+    width = OPEN if other.symbolic is None else other.symbolic[-1]
+    formula = cost.elements((("2", *symbolic, width),))
+    return flops, formula
+
+
+def _cost(params: int, params_symbolic: str, ops: Sequence[Op]) -> Cost:
+    counted = [op for op in ops if op.flops is not None]
+    formula = _sum(op.flops_symbolic for op in counted)
+    return Cost(params, params_symbolic, sum(op.flops for op in counted), formula, len(counted) == len(ops))
+
+
+def _sum(formulas: Iterable[str]) -> str:
+    return _added(tuple(formula for formula in formulas if formula != "0"))
+
+
+@lru_cache(maxsize=4096)
+def _added(formulas: tuple[str, ...]) -> str:
+    """Formulas as one, in one normal form."""
+    if OPEN in formulas:
+        return OPEN
+    return str(sum(map(parse, formulas), parse("0")).factor()) if formulas else "0"

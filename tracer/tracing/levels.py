@@ -1,0 +1,142 @@
+"""The calls of modules and the composite ops of a run as plain records, from what the recorder saw.
+
+What the forward hooks saw of a module is held against the ops that ran beneath it, which the dispatch mode saw: two
+observers that know nothing of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from math import prod
+
+import torch
+
+from tracer.common.quoting import shortened
+from tracer.record import Argument, CallRecord, ModuleRecord, Op, TensorRecord, dtype_name
+from tracer.recorder.calls import Call, Calls, ModuleCall, Ref
+
+LETTERS = 120
+"""Of an argument that is a long list."""
+Levels = tuple[tuple[ModuleRecord, ...], tuple[CallRecord, ...]]
+
+
+def levels(calls: Calls, ops: Sequence[Op]) -> Levels:
+    """The records of all calls of modules, and of all composite ops, in the order in which they began."""
+    known = Known(ops)
+    modules = tuple(_module(number, calls.modules, ops, known) for number in range(len(calls.modules)))
+    return _shared((modules, tuple(_call(call, known) for call in calls.made if call.func is not None)))
+
+
+@lru_cache(maxsize=32)
+def _shared(found: Levels) -> Levels:
+    """Runs of one model on other values have the same ones: one for all of them."""
+    return found
+
+
+class Known:
+    """The records of the tensors that ops take and give, and the sizes of the parameters among them."""
+
+    def __init__(self, ops: Sequence[Op]):
+        self._records = {}
+        for op in ops:
+            for one in (*op.inputs, *op.outputs):
+                self._records.setdefault((one.maker, one.shape, one.dtype), one)
+        named = {name for op in ops for name in op.parameters}
+        self.sizes = {maker: prod(shape) for maker, shape, _ in self._records if maker in named}
+
+    def record(self, ref: Ref) -> TensorRecord:
+        """The record of a tensor of the run; without symbols for one that no op ever took or gave."""
+        key = maker(ref), tuple(ref.shape), dtype_name(ref.dtype)
+        if key not in self._records:
+            self._records[key] = TensorRecord(key[1], key[2], key[0])
+        return self._records[key]
+
+
+def maker(ref: Ref) -> int | str:
+    """The op that made a tensor, or the name of the parameter, input or constant that it is, as ops have it."""
+    head = ref.key.partition(".")[0]
+    if head.isdecimal():
+        return int(head)
+    return ref.key.removeprefix("parameter ") if not ref.key.startswith("constant ") else "constant"
+
+
+def _module(number: int, modules: list[ModuleCall], ops: Sequence[Op], known: Known) -> ModuleRecord:
+    call = modules[number]
+    beneath = ops[call.first : call.last]
+    given = (*call.inputs, *(ref for ref in call.named if not _within(ref, call)))
+    return ModuleRecord(
+        path=call.path,
+        kind=call.kind,
+        call=call.call,
+        around=None if call.around < 0 else call.around,
+        first=call.first,
+        last=call.last,
+        inputs=tuple(map(known.record, given)),
+        outputs=tuple(map(known.record, call.outputs)),
+        params=sum(known.sizes[name] for name in {name for op in beneath for name in op.parameters}),
+        flops=sum(op.flops or 0 for op in beneath),
+        problem=next(_problems(number, modules, ops), ""),
+    )
+
+
+def _within(ref: Ref, call: ModuleCall) -> bool:
+    made = maker(ref)
+    return isinstance(made, int) and call.first <= made < call.last
+
+
+def _problems(number: int, modules: list[ModuleCall], ops: Sequence[Op]) -> Iterator[str]:
+    """Where the hooks and the ops of one call of a module do not fit together."""
+    call = modules[number]
+    inside, last = {(call.path, call.call)}, number
+    while (last := last + 1) < len(modules) and modules[last].around >= number:
+        inside.add((modules[last].path, modules[last].call))
+    for op in ops[call.first : call.last]:
+        if (op.module, op.call) not in inside:
+            yield f"operation {op.index} ran in {op.module or 'the model itself'}, which is not in this module"
+    for ref in call.inputs:
+        if _within(ref, call):
+            yield f"its input of shape {list(ref.shape)} is what operation {maker(ref)} in it made"
+    for ref in call.outputs:
+        made = maker(ref)
+        if not isinstance(made, int) or ref.key in {given.key for given in (*call.inputs, *call.named)}:
+            continue  # it hands on what it was given, or gives a parameter
+        if not _within(ref, call):
+            yield f"its output of shape {list(ref.shape)} was made by operation {made}, which did not run in it"
+        elif (place := ref.key.partition(".")[2]).isdecimal() and int(place) < len(ops[made].outputs):
+            gave = ops[made].outputs[int(place)]  # anything else was written into
+            if (gave.shape, gave.dtype) != (tuple(ref.shape), dtype_name(ref.dtype)):
+                yield f"its output has the shape {list(ref.shape)}, operation {made} gave {list(gave.shape)}"
+
+
+def _call(call: Call, known: Known) -> CallRecord:
+    defaults = {} if call.func is None else {a.name: a for a in call.func._schema.arguments if a.has_default_value()}
+    return CallRecord(
+        name=call.name,
+        arguments=tuple(_argument(name, value, defaults, known) for name, value in call.arguments.items()),
+        outputs=tuple(map(known.record, call.outputs)),
+        module=call.module,
+        call=call.call,
+        first=call.first,
+        last=call.last,
+    )
+
+
+def _argument(name: str, value, defaults: dict, known: Known) -> Argument:
+    tensors = tuple(map(known.record, _refs(value)))
+    default = name in defaults and not tensors and defaults[name].default_value == value
+    return Argument(name, "" if tensors else shortened(_text(value), LETTERS), tensors, default)
+
+
+def _refs(value) -> Iterator[Ref]:
+    if isinstance(value, Ref):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _refs(one)
+
+
+def _text(value) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_text, value))}]"
+    return dtype_name(value) if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)) else str(value)
