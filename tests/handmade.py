@@ -5,8 +5,11 @@ from dataclasses import replace
 import torch
 
 from tracer.record import (
+    Argument,
     AttentionRecord,
+    CallRecord,
     Decomposition,
+    ModuleRecord,
     Name,
     Op,
     Operand,
@@ -66,6 +69,19 @@ def sample(**changes) -> Trace:
                       (TensorRecord((1, 4), "float32", 1, ("B", "K")),)),
         ), 2.5e-7),
     )  # fmt: skip
+    modules = (
+        ModuleRecord("", "Hand <b>", 0, None, 0, 2, (replace(tokens, maker="image"),), (ops[1].outputs[0],), 28, 348),
+        ModuleRecord("block1", "Block", 0, 0, 0, 1, (tokens, tokens), ops[0].outputs, 0, 300, "it <i>fails</i> | $x$"),
+        ModuleRecord("block1.drop", "Dropout", 1, 1, 1, 1, ops[0].outputs, ops[0].outputs),
+        ModuleRecord("head", "Linear", 0, 0, 1, 2, (ops[1].inputs[0],), ops[1].outputs, 28, 48),
+    )
+    calls = (
+        CallRecord("matmul", (Argument("self", "", (tokens,)), Argument("other", "", (tokens,))), ops[0].outputs,
+                   "block1.attention", 1, 0, 1),
+        CallRecord("linear", (Argument("input", "", ops[1].inputs[:1]), Argument("weight", "", ops[1].inputs[1:]),
+                              Argument("<b>", "[1, 2]"), Argument("dim", "-1", (), True)),
+                   ops[1].outputs, "head", 1, 1, 2),
+    )  # fmt: skip
     fields = {
         "model": "hand <script>alert('model')</script>",
         "ops": ops,
@@ -113,5 +129,7 @@ def sample(**changes) -> Trace:
         "weights": "seeded random weights",
         "notes": ("solved with B held at 1",),
         "decompositions": decompositions,
+        "modules": modules,
+        "calls": calls,
     }
     return Trace(**{**fields, **changes})

@@ -13,7 +13,7 @@ from handmade import sample
 
 from tracer.figures import views
 from tracer.figures.views import rows, to_latex, to_markdown, to_table
-from tracer.record import Trace
+from tracer.record import Argument, Trace
 
 HOSTILE = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>\x1b[2J \\input{/etc/passwd} $x$ | `a`"
 
@@ -34,7 +34,10 @@ def hostile() -> Trace:
         replace(one, primitives=tuple(replace(p, name=HOSTILE, within=HOSTILE) for p in one.primitives), note=HOSTILE)
         for one in trace.decompositions
     )
-    words = {"model": HOSTILE, "weights": HOSTILE, "notes": (HOSTILE,)}
+    modules = tuple(replace(one, path=HOSTILE, kind=HOSTILE, problem=HOSTILE) for one in trace.modules)
+    argument = Argument(HOSTILE, HOSTILE)
+    calls = tuple(replace(one, name=HOSTILE, module=HOSTILE, arguments=(argument,)) for one in trace.calls)
+    words = {"model": HOSTILE, "weights": HOSTILE, "notes": (HOSTILE,), "modules": modules, "calls": calls}
     return replace(trace, **words, steps=steps, ops=ops, symbols=symbols, decompositions=opened)
 
 
@@ -53,7 +56,7 @@ def test_every_format_renders_every_level_and_nothing(format, level):
 
 
 def test_unknown_levels_and_formats_are_quoted():
-    with pytest.raises(ValueError, match="'opps' is not a level, expected one of steps, ops, primitives"):
+    with pytest.raises(ValueError, match="'opps' is not a level, expected one of modules, steps, calls, ops, prim"):
         views.render(sample(), "opps")
     with pytest.raises(ValueError, match="'pdf' is not a format, expected one of csv, html, json"):
         views.render(sample(), "ops", "pdf")
@@ -64,6 +67,29 @@ def test_a_trace_without_primitives_says_how_to_make_one():
     for show in (views.table, views.render):
         with pytest.raises(ValueError, match=r"without primitives: `python -m tracer trace NAME --level primitives"):
             show(bare, "primitives")
+
+
+def test_a_trace_without_modules_or_calls_says_so():
+    for level in ("modules", "calls"):
+        with pytest.raises(ValueError, match=f"without {level}: run the model again"):
+            views.render(sample(**{level: ()}), level)
+
+
+def test_modules_in_the_terminal():
+    lines = views.render(sample(), "modules", "table").split("\n\n")[1].splitlines()
+    cells = [re.split("  +", line.strip()) for line in lines]
+    assert cells[0] == ["module", "class", "shape", "here", "params", "flops", "ops", "verdict"]
+    assert [line.index(line.strip()[0]) for line in lines[1:]] == [0, 2, 4, 2]
+    assert cells[2][-1] == "disproven: it <i>fails</i> | $x$" and cells[4][-4:] == ["28", "48", "1", "proven"]
+    assert cells[3][:2] == ["block1.drop (call 2)", "Dropout"]
+
+
+def test_calls_are_written_with_the_arguments_of_their_schema():
+    assert [call.text for call in sample().calls] == ["matmul(self, other)", "linear(input, weight, <b>=[1, 2])"]
+    frame = sample().table("calls")
+    assert list(frame["ops"]) == ["0", "1"] and list(frame["steps"]) == ["block1.attention.scores", "head.logits"]
+    tree = json.loads(views.render(sample(), "calls", "json"))["calls"][1]
+    assert tree["arguments"][3] == {"name": "dim", "value": "-1", "default": True, "tensors": []}
 
 
 def test_steps_in_the_terminal():
@@ -141,9 +167,9 @@ def test_csv_reads_back():
 def test_json_keeps_the_contract():
     tree = json.loads(views.render(sample(), "steps", "json"), parse_constant=lambda text: pytest.fail(text))
     known = {"model", "symbols", "totals", "steps", "ops", "result", "notes", "opened_error"}
-    assert set(tree) == {*known, "decompositions"}
-    bare = json.loads(views.render(sample(decompositions=()), "steps", "json"))
-    assert set(tree) - set(bare) == {"decompositions"}
+    assert set(tree) == {*known, "modules", "calls", "decompositions"}
+    bare = json.loads(views.render(sample(modules=(), calls=(), decompositions=()), "steps", "json"))
+    assert set(bare) == known
     assert tree["symbols"] == {"B": 1, "H": 4, "W": 4, "P": 2, "N": 4, "D": 6, "h": 2, "d_k": 3, "K": 4}
     assert tree["totals"] == {
         "params": 28,

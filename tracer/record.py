@@ -327,8 +327,9 @@ class Trace:
     """One forward pass: ops, steps, proofs, attention. Made by `tracer.trace` or `Model.trace`.
 
     `decompositions` has one entry for each op that was opened, in order: all of them with `primitives=True`.
-    `modules` are the calls of modules and `calls` the composite ops, each in the order in which they began. `opened_error` is the relative difference of the output to that of PyTorch's fast path, where a plain forward
-    takes one; a note says more.
+    `modules` are the calls of modules and `calls` the composite ops, each in the order in which they began.
+    `opened_error` is the relative difference of the output to that of PyTorch's fast path, where a plain forward takes
+    one; a note says more.
     `later` proves the steps that are pending, and has the equations that cells are followed by; it holds the model, and
     is no part of the data: nothing saves, copies or compares it.
     """

@@ -8,7 +8,7 @@ symbol.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
@@ -63,8 +63,8 @@ class Vocabulary:
             full[name] = int(value_of(text, full))
         return full
 
-    def probe(self, sizes: dict[str, int], *, primitives: bool) -> Recording:
-        """A run at these sizes."""
+    def probe(self, sizes: dict[str, int], *, primitives: bool | Collection[int]) -> Recording:
+        """A run at these sizes, with the primitives of all ops or of those that stand at these places in it."""
         key = tuple(sizes.items())
         found = None if primitives else self.ran.get(key)
         if found is None:
@@ -76,7 +76,7 @@ class Vocabulary:
                 found = record(module, args, *kwargs, cap=0, attention=False, primitives=primitives)
             kept = [i for i, op in enumerate(found.ops) if op.name != ASKED]
             opened = [found.opened[i] for i in kept] if primitives else []
-            found = Recording(ops=[found.ops[i] for i in kept], opened=opened)  # no tensor of the run
+            found = Recording(ops=[found.ops[i] for i in kept], opened=opened, numbers=kept)  # no tensor of the run
             if not primitives:
                 if len(self.ran) >= REMEMBERED:
                     self.ran.clear()
@@ -93,13 +93,15 @@ class Solution:
     """Symbolic shapes by op: `inputs[i]` and `outputs[i]` are tuples of shapes, `held[i]` a note or "".
 
     One is made once for each op list and sizes, and is equal to itself alone. `parts[i]` has the shapes of the
-    primitives of op i, a pair (inputs, outputs) for each, where the run was opened into them.
+    primitives of op i, a pair (inputs, outputs) for each, where the run was opened into them. `way` is the vocabulary
+    and the probes that it was solved with.
     """
 
     inputs: tuple[tuple[tuple[str, ...], ...], ...]
     outputs: tuple[tuple[tuple[str, ...], ...], ...]
     held: tuple[str, ...]
     parts: tuple[tuple, ...] = ()
+    way: tuple[Vocabulary, list[dict[str, int]]] | None = field(default=None, repr=False)
 
 
 def solve(
@@ -107,7 +109,7 @@ def solve(
 ) -> Solution:
     """Solves every dimension of `run`, made at `sizes`, with runs at `probes`; both name the underived sizes.
 
-    All probes but the last solve, the last is predicted. `opened` has the primitives of each op, where their
+    All probes but the last solve, the last is predicted. `opened` has the primitives of each op, or None, where their
     dimensions are to be solved too. ValueError for too few probes; `Unlike` where tensors without values take other
     ops than the run.
     """
@@ -128,7 +130,7 @@ def solve(
         raise Unlike(f"without values it does not run {run[found.missing()[0]].name}")
     for i in found.missing():
         held[i] = "this op does not run at all sizes, so its dimensions have no symbols"
-    return found.solution(held)
+    return found.solution(held, (vocabulary, probes))
 
 
 class Unsolved:
@@ -138,7 +140,8 @@ class Unsolved:
         self.run, self.opened = run, opened
         self.inputs: list = [None] * len(run)
         self.outputs: list = [None] * len(run)
-        self.parts: list = [None] * len(opened)
+        self.parts: list = [() if one is None else None for one in opened]
+        self.wanted = [i for i, one in enumerate(opened) if one is not None]
 
     def missing(self) -> list[int]:
         """The ops that no probe had."""
@@ -146,8 +149,15 @@ class Unsolved:
 
     def fill(self, sizes, vocabulary: Vocabulary, probes, names: tuple[str, ...]) -> None:
         """Solves what all probes have over `names`."""
-        others = [vocabulary.probe(probe, primitives=bool(self.opened)) for probe in probes]
+        every = bool(self.opened) and len(self.wanted) == len(self.opened)
+        others = [vocabulary.probe(probe, primitives=every) for probe in probes]
         matches = [align(self.run, other.ops) for other in others]
+        if self.wanted and not every:
+            places = [
+                {other.numbers[match[i]] for i in self.wanted if match[i] is not None}
+                for other, match in zip(others, matches, strict=True)
+            ]
+            others = [vocabulary.probe(at, primitives=these) for at, these in zip(probes, places, strict=True)]
         *configurations, fresh = (vocabulary.complete(s) for s in (sizes, *probes))
         solver = Solver(names, vocabulary.derived, configurations, fresh)
         new = [i for i, found in enumerate(self.inputs) if found is None]
@@ -184,14 +194,14 @@ class Unsolved:
                 copied = self.outputs[maker][shapes.index(op.inputs[0][0])]
                 self.inputs[i] = self.outputs[i] = (copied,)
 
-    def solution(self, held: list[str]) -> Solution:
+    def solution(self, held: list[str], way) -> Solution:
         """All that is solved; every dimension of the rest is unknown."""
         for i in self.missing():
             self.inputs[i], self.outputs[i] = _unknown(self.run[i])
         for i, found in enumerate(self.parts):
             if found is None:
                 self.parts[i] = tuple(map(_unknown, self.opened[i].parts))
-        return Solution(tuple(self.inputs), tuple(self.outputs), tuple(held), tuple(self.parts))
+        return Solution(tuple(self.inputs), tuple(self.outputs), tuple(held), tuple(self.parts), way)
 
 
 def _outline(part) -> tuple:

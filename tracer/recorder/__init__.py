@@ -7,7 +7,7 @@ of one thread and one run.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -50,9 +50,9 @@ class Seen(NamedTuple):
 @dataclass
 class Recording:
     """What one run left: ops as seen, attentions, kept tensors, named inputs, output; where primitives were asked for,
-    `opened` has those of each op, and where calls were, `calls` has those. `notes` are sentences on what of the run is
-    not in it;
-    `opened_error` is the relative difference to a fast path that was opened."""
+    `opened` has those of each op, None for one that was not asked for, and where calls were, `calls` has those.
+    `notes` are sentences on what of the run is not in it; `opened_error` is the relative difference to a fast path that
+    was opened. Of a probe, `numbers` says where each op stood in the run."""
 
     ops: list[Seen] = field(default_factory=list)
     kept: Kept | None = None
@@ -64,6 +64,7 @@ class Recording:
     notes: tuple[str, ...] = ()
     opened_error: float | None = None
     calls: Calls | None = None
+    numbers: list[int] = field(default_factory=list)
 
     def own(self) -> None:
         """Makes the tensors of the output its own."""
@@ -77,13 +78,14 @@ def record(
     *,
     cap: int = 0,
     attention: bool = True,
-    primitives: bool = False,
+    primitives: bool | Collection[int] = False,
     calls: bool = False,
 ) -> Recording:
     """Runs `module(*args, **kwargs)` in the caller's grad mode and records every op.
 
     `cap` bounds the bytes kept of ordinary values; queries, keys and masks are kept besides. `primitives` also opens
-    every op into what PyTorch makes it of; `calls` records the composite ops above them, and the calls of modules. The
+    every op, or those of these numbers, into what PyTorch makes of it; `calls` records the composite ops above them,
+    and the calls of modules. The
     module, what it is given, the RNG and the process are as before
     afterwards. An error of the forward is raised as it is, with the recording so far as its attribute `recording` and a
     note that says how far the run got. ValueError for parameters that have no shape yet.
@@ -121,7 +123,7 @@ def record(
         if primitives:
             from tracer.recorder.primitives import opening
 
-            observer = opening(observer, recording)
+            observer = opening(observer, recording, primitives)
         asked = None
         if calls:
             asked = CallRecorder(recording, _by_key(module, inputs), modules)

@@ -61,11 +61,12 @@ def _enter(module, args):
             stack.told.entered(type(module).__name__, args)
 
 
-def _leave(module, args, kwargs, output):
+def _leave(module, args, *more):
     stack = active()
     if stack is not None:
         if stack.told is not None:
-            stack.told.left(kwargs, output)
+            *named, output = more  # PyTorch leaves out what was given by name where the forward has failed
+            stack.told.left(named[0] if named else {}, output)
         stack.leave(module)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import isnan
 from typing import NamedTuple
 
@@ -24,11 +24,17 @@ class Opened(NamedTuple):
     note: str
 
 
-def opening(observe: Callable, recording) -> Callable:
-    """An observer that does what `observe` does, and then opens the op: `recording.opened` gets one for each op."""
+def opening(observe: Callable, recording, wanted: bool | Collection[int]) -> Callable:
+    """An observer that does what `observe` does, and then opens the op, if it is one of the `wanted`:
+    `recording.opened` gets one for each op, None for the others."""
 
     def open_too(mode, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if wanted is not True and len(recording.ops) not in wanted:
+            before = len(recording.ops)
+            result = observe(mode, func, types, args, kwargs)
+            recording.opened += [None] * (len(recording.ops) - before)
+            return result
         given, named = _before(func, args, kwargs)
         result = observe(mode, func, types, args, kwargs)
         recording.opened.append(_open(func, given, named, result, recording.ops[-1]))

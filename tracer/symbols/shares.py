@@ -1,7 +1,7 @@
 """What each module and each step of a run costs, as numbers and as formulas over the sizes.
 
-A fused attention op costs what its two products cost: that of queries and keys belongs to the scores, which the op never
-holds, and that of weights and values to what it gives.
+A fused attention op costs what its two products cost: that of queries and keys belongs to the scores, which the op
+never holds, and that of weights and values to what it gives.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -51,7 +51,7 @@ def trace(
     build: Callable[[dict[str, int]], tuple] | None = None,
     keep: int | None = None,
     prove: bool | str = True,
-    primitives: bool = False,
+    primitives: bool | Collection[int] = False,
     **kwargs,
 ) -> Trace:
     """Runs `module(*args, **kwargs)` once, a module or a function, and records every op, as plain data.
@@ -63,7 +63,7 @@ def trace(
     `keep` is a cap in bytes on kept values (64 MB, 0 with `prove=False`); queries, keys and masks of attention are
     kept besides. `prove=False` leaves the equations unexecuted, and `prove="later"` pending, until `Trace.prove` is
     asked for them. `primitives=True` also opens every op into PyTorch's own decomposition, runs that on the op's own
-    arguments and compares. Runs in the caller's grad mode and changes nothing.
+    arguments and compares; `primitives=[17]` opens that op alone. Runs in the caller's grad mode and changes nothing.
 
     Raises the forward's own error as it is, with the ops so far as its attribute `trace`; RuntimeError in a trace
     within a trace.

@@ -11,10 +11,11 @@ from tracer.recorder.primitives import Opened
 
 
 def decompositions(opened: Sequence[Opened], solution: Solution | None) -> tuple[Decomposition, ...]:
-    """One record for each op of a run that was made with primitives."""
+    """One record for each op of a run that was opened."""
     return tuple(
         Decomposition(i, _primitives(op.parts, solution.parts[i] if solution else None), op.error, op.note)
         for i, op in enumerate(opened)
+        if op is not None
     )
 
 

@@ -35,7 +35,7 @@ def render(trace: Trace, level: str = "steps", format: str = "table") -> str:
 
 
 def table(trace: Trace, level: str = "ops") -> pandas.DataFrame:
-    """The trace as a data frame, one row per module, step, call, op or primitive; a missing layer or error is a missing value."""
+    """The trace as a data frame, one row for each of the level; a missing layer or error is a missing value."""
     import pandas
 
     from tracer.figures.views import rows

@@ -19,7 +19,7 @@ ESCAPES = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
 
 
 def render(trace: Trace, level: str) -> str:
-    """The symbols, then the steps as aligned equations with their shapes, or the rows of another level as a long table."""
+    """The symbols, then the steps as aligned equations with their shapes, or another level as a long table."""
     head = ["% needs \\usepackage{amsmath,longtable}", rf"\subsection*{{{text(trace.model)}}}", text(trace.weights)]
     sizes = ", ".join(f"${notation.latex(s.name)} = {s.value}$" for s in trace.symbols)
     cost = [

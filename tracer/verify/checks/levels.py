@@ -99,7 +99,7 @@ def _profiled(run: Run) -> Iterator[str]:
 
 
 def _shared_out(run: Run) -> Iterator[str]:
-    """What steps cost adds up to what ops cost; the parts of fused attention are what two products of its sizes cost."""
+    """What steps cost adds up to what ops cost, and parts of fused attention are what two products cost."""
     trace = run.trace
     owned = [op for op in trace.ops if op.step is not None]
     costs = {step.id: shares.of_step(trace, step) for step in trace.steps}
