@@ -7,7 +7,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tracer.symbols import notation
-from tracer.symbols.shares import of_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,6 +72,8 @@ def ops(trace: Trace) -> list[dict[str, object]]:
 
 def modules(trace: Trace) -> list[dict[str, object]]:
     """One dictionary per call of a module, in the order in which they began."""
+    from tracer.symbols.shares import of_module  # counting FLOPs imports torch, which pages start without
+
     found = []
     for index, module in enumerate(trace.modules):
         cost = of_module(trace, module)
