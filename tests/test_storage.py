@@ -86,6 +86,17 @@ def test_files_of_before_there_were_primitives_open(data):
     assert opened.decompositions == () and opened.ops == sample().ops
 
 
+def test_a_run_that_was_saved_without_modules_and_calls_opens(data):
+    def older(fields):
+        for name in ("modules", "calls"):
+            del fields[name]
+        for step in fields["steps"]:
+            del step["inside"]
+
+    opened = storage.open(rewritten(data, older))
+    assert opened.modules == opened.calls == () and opened.steps == sample().steps
+
+
 def test_files_of_before_segments_had_places_open(data):
     def older(fields):
         for segment in fields["segments"]:
