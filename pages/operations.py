@@ -1,8 +1,8 @@
-"""Every operation of the run: in a table that filters, sorts and folds, and one at a time down to its primitives."""
+"""Every module, call and operation of the run: in a table that filters, sorts and folds, down to the primitives."""
 
 import streamlit as st
 
-from pages.shared import frame, operations, paths, session
+from pages.shared import called, frame, operations, paths, session
 
 TITLE = "Operations"
 ICON = ":material/account_tree:"
@@ -16,6 +16,10 @@ level = operations.zoom(trace)
 operations.listing(trace, level)
 if level == "steps":
     operations.step(trace)
+elif level == "modules":
+    called.module(trace, operations.number(trace))
+elif level == "calls":
+    called.call(trace, operations.number(trace))
 else:
     operations.operation(trace)
 operations.pictures(trace, level)

@@ -26,6 +26,5 @@ with detail:
     steps.tensor(trace, step)
     steps.four_terms(trace, step)
     steps.product(trace, step)
-st.subheader("The operations it covers")
-steps.operations([op for op in trace.ops if op.index in set(step.ops)])
+steps.covered(trace, step)
 steps.how_it_counts()

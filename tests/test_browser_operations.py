@@ -24,12 +24,37 @@ def operations(page) -> None:
     settled(page)
 
 
+def zoom(page, level: str) -> None:
+    page.get_by_test_id("stButtonGroup").get_by_text(level, exact=True).click()
+    page.locator(".operations [role=status]").filter(has_text=level).wait_for()
+    settled(page)
+
+
 def rows(page) -> int:
     return page.locator(".operations tbody tr.row").count()
 
 
+def test_modules_unfold_down_to_their_calls(page):
+    operations(page)
+    assert page.locator(".operations [role=status]").inner_text() == "76 modules"
+    assert rows(page) == 10
+    page.get_by_role("button", name="Modules in block1").press("Enter")
+    assert rows(page) == 14
+    page.get_by_role("button", name="attention", exact=True).click()
+    page.get_by_role("heading", name="block1.attention: Attention").wait_for()
+    page.get_by_text("Forward hooks saw what went in and came out").wait_for()
+    settled(page)
+    assert rows(page) == 18 and page.locator(".operations tr.chosen").count() == 1
+    page.get_by_role("searchbox", name="Filter").fill("block2")
+    page.get_by_text("of 76 modules, without the one below").wait_for()
+    page.get_by_role("button", name="See its calls").click()
+    page.get_by_text("linear(input, weight, bias)").wait_for()
+    quiet(page)
+
+
 def test_the_table_filters_folds_and_sorts_by_keyboard(page):
     operations(page)
+    zoom(page, "ops")
     status = page.locator(".operations [role=status]")
     assert status.inner_text() == "333 ops"
     block = page.get_by_role("button", name="block2", exact=True)
@@ -55,6 +80,7 @@ def test_the_table_filters_folds_and_sorts_by_keyboard(page):
 
 def test_a_row_opens_below_and_leads_to_its_step(page):
     operations(page)
+    zoom(page, "ops")
     page.get_by_role("searchbox", name="Filter").fill("block1 softmax")
     page.locator(".operations tbody tr.row button").press("Enter")
     page.get_by_role("heading", name="_softmax").wait_for()

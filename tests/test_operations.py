@@ -83,8 +83,45 @@ def test_primitives_stand_under_their_op_with_its_error(run):
     rows = [row for row in table["rows"] if row["id"] == f"op {norm.index}"]
     assert [row["cells"][0] for row in rows] == [part.name for part in run.decompositions[norm.index].primitives]
     assert len(rows) > 4 and rows[0]["path"][-1] == f"{norm.index} native_layer_norm"
+    assert [row["mark"] for row in rows] == [f"{norm.index}.{number}" for number in range(len(rows))]
     assert rows[0]["cells"][-1][0] == run.decompositions[norm.index].error
     assert [row["cells"][-1] for row in rows[1:]] == [["", ""]] * (len(rows) - 1)
+
+
+def test_an_op_that_was_not_opened_stands_among_those_that_were(run):
+    (one,) = [one for one in run.decompositions if one.op == 11]
+    table = operations_table.table(run, "primitives", [one])
+    assert [row["id"] for row in table["rows"] if "mark" not in row] == [
+        f"op {i}" for i in range(len(run.ops)) if i != 11
+    ]
+    assert table["noun"] == "ops and primitives"
+    assert "noun" not in operations_table.table(run, "primitives", run.decompositions)
+
+
+def test_modules_fold_into_the_modules_that_they_ran_in(run):
+    table = operations_table.table(run, "modules")
+    rows = {run.modules[row["number"]].path: row for row in table["rows"]}
+    assert len(rows) == len(run.modules) and rows[""]["cells"][0] == "ViT" and table["open"] == ["/ViT"]
+    query = rows["block1.attention.query"]
+    assert query["path"] == ["ViT", "block1", "attention"] and query["cells"][0] == "query" and not query["holds"]
+    assert rows["block1"]["holds"] and rows["block1"]["cells"][2] == ["[B, N+1, D]", "[1, 65, 16]"]
+    assert all(cell != "" for row in table["rows"] for cell in row["cells"])
+
+
+def test_one_module_within_another_unfolds_until_there_are_some_to_see():
+    net = torch.nn.Sequential(torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(5))))
+    twice = torch.nn.Linear(4, 4)
+    found = operations_table.table(tracer.trace(net, torch.ones(1, 3)), "modules")
+    assert found["open"] == ["/Sequential", "/Sequential/0"]
+    again = tracer.trace(torch.nn.Sequential(twice, twice), torch.ones(1, 4))
+    assert [row["cells"][0] for row in operations_table.table(again, "modules")["rows"]][1:] == ["0", "0 (call 2)"]
+
+
+def test_calls_say_their_arguments_and_the_ops_beneath(run):
+    rows = operations_table.table(run, "calls")["rows"]
+    assert rows[3]["cells"][:2] == ["linear", "input, weight, bias"] and rows[3]["path"] == ["embedding"]
+    assert rows[3]["cells"][4] == "view t addmm view" and rows[3]["cells"][5] == "embedding"
+    assert sum(row["cells"][3] for row in rows) == run.flops
 
 
 def test_arithmetic_by_module_and_stage_adds_up(run):
@@ -128,7 +165,7 @@ def press(at, label: str):
 
 
 def test_an_operation_leads_to_its_makers_its_step_and_its_primitives():
-    at = opened("pages/operations.py")
+    at = zoom(opened("pages/operations.py"), "ops")
     first = at.main.selectbox[0].value
     trace = at.session_state["visitor"].run()
     assert trace.ops[first].flops
@@ -143,9 +180,12 @@ def test_an_operation_leads_to_its_makers_its_step_and_its_primitives():
     assert at.title[0].value == "Step by step" and at.session_state["visitor"].step == trace.ops[first].step
 
 
-def test_all_three_zoom_levels_open_and_counts_follow():
+def test_all_zoom_levels_open_and_counts_follow():
     at = opened("pages/operations.py")
-    assert "What kinds of operations" in text(at)
+    assert "Forward hooks saw what went in and came out" in text(at) and "What kinds of operations" in text(at)
+    press(at, "See its calls")
+    assert "It ran 1 operation: 0 view." in text(at)
+    press(at, "See its operations")
     assert "What kinds of primitives" in text(zoom(at, "primitives"))
     zoom(at, "steps")
     press(at, "See its operations")
@@ -171,6 +211,7 @@ def test_a_saved_run_of_anybodys_module_shows_what_it_holds(tmp_path, primitives
     run.save(path := tmp_path / "run.safetensors")
     at = upload(opened("pages/operations.py"), path.read_bytes(), "run.safetensors")
     assert "the model is needed: a saved run has none" in text(at)
+    zoom(at, "ops")
     assert ("holds no primitives" in text(at)) is not primitives
     zoom(at, "primitives")
     assert ("What kinds of primitives" in text(at)) is primitives

@@ -1,19 +1,18 @@
-"""The parts of the Operations page: the zoom, the table, one operation, and the pictures of all."""
+"""The parts of the Operations page: the zoom, the table, one step, one operation, and the pictures of all."""
 
-from collections.abc import Sequence
 from functools import partial
 
 import streamlit as st
 
-from pages.shared import address, components, session, texts, verdicts
+from pages.shared import address, called, components, primitives, texts
 from pages.shared.pictures import chart, of
 from pages.shared.visitor import Key, visitor
 from tracer.common.quoting import quoted, shortened
 from tracer.figures import operations as bars
 from tracer.figures import operations_table
 from tracer.figures.budget import ROWS
-from tracer.figures.labels import amount, scientific, shape_numbers
-from tracer.record import Decomposition, Op, TensorRecord, Trace, verdict
+from tracer.figures.labels import amount
+from tracer.record import Op, Trace
 from tracer.symbols import notation
 from tracer.symbols.categories import COMPUTING, category, is_layout
 
@@ -21,9 +20,11 @@ PLAIN = {"displayModeBar": False}
 LINKED = 4
 """Operations before and after one that have a button each."""
 MEANING = {
+    "modules": "Each call of a module, as forward hooks saw it: what went in, what came out, and what ran in it.",
     "steps": "The lines of the textbook: one symbol, one equation, one shape.",
+    "calls": "Each composite operation that the code asked PyTorch for, with the arguments of its schema.",
     "ops": "Each tensor operation that PyTorch ran, in order, under the module that it ran in.",
-    "primitives": "Each operation opened with PyTorch’s own decomposition, run on the very arguments that it ran with.",
+    "primitives": "Choose an operation: PyTorch’s own decomposition opens it, run on the arguments that it ran with.",
 }
 
 
@@ -41,45 +42,41 @@ def totals(trace: Trace) -> None:
 
 def zoom(trace: Trace) -> str:
     """The zoom level that the visitor chose."""
-    known = list(operations_table.LEVELS) if trace.steps else ["ops", "primitives"]
-    now = visitor()
+    known, now = operations_table.levels(trace), visitor()
     if now.zoom_later or st.session_state.get(Key.ZOOM) not in known:
-        st.session_state[Key.ZOOM], now.zoom_later = now.zoom_later or "ops", None
+        first = "ops" if "op" in st.query_params else known[0]
+        st.session_state[Key.ZOOM], now.zoom_later = now.zoom_later or first, None
     level = st.segmented_control("Zoom", known, key=Key.ZOOM, required=True, persist_state="session")
     st.caption(MEANING[level])
-    if level == "primitives" and not session.primitives():
-        st.info("This saved run holds no primitives: it was recorded without them.")
     return level
-
-
-def _asked_for(trace: Trace) -> bool:
-    """Whether the visitor asked for the primitives of this run."""
-    return visitor().remembered("asked for primitives", trace) is not None
-
-
-def opened(trace: Trace, level: str) -> Sequence[Decomposition]:
-    """The primitives of the run, where the visitor asked for them; they take one more run."""
-    wanted = level == "primitives" or _asked_for(trace)
-    return session.primitives() if wanted else trace.decompositions
 
 
 def listing(trace: Trace, level: str) -> None:
     """The table; a row that is chosen is shown below it."""
-    chosen = f"step {address.last_step(trace)}" if level == "steps" else f"op {_number(trace)}"
-    decompositions = opened(trace, level)
-    key = "table", level, chosen, len(decompositions)
-    data, count = of(trace, key, lambda: _first(operations_table.table(trace, level, decompositions, chosen)))
+    chosen = _chosen(trace, level)
+    opened = primitives.known(trace, number(trace)) if level == "primitives" else ()
+    key = "table", level, chosen, tuple(one.op for one in opened)
+    data, count = of(trace, key, lambda: _first(operations_table.table(trace, level, opened, chosen)))
     clicked = components.operations_table(data)
     if count > ROWS:
         st.caption(f"These are the first {ROWS:,} of {count:,} rows; `python -m tracer open` lists them all.")
     st.caption("Choose a module to unfold it, a row to see all of it below, the head of a column to sort by it.")
     if clicked and clicked != chosen:
         kind, _, id = clicked.partition(" ")
-        if kind == "op" and id.isdecimal():
-            go(int(id))
-        elif kind == "step":
+        if kind == "step":
             visitor().step = id
+        elif kind == "op" and id.isdecimal():
+            go(int(id))
+        elif kind in ("module", "call") and id.isdecimal():
+            called.choose(trace, kind, int(id))
         st.rerun()
+
+
+def _chosen(trace: Trace, level: str) -> str:
+    """The row that is marked."""
+    if level == "steps":
+        return f"step {address.last_step(trace)}"
+    return called.chosen(trace, level, number(trace)) if level in ("modules", "calls") else f"op {number(trace)}"
 
 
 def _first(table: dict) -> tuple[dict, int]:
@@ -93,7 +90,7 @@ def go(number: int) -> None:
     st.query_params["op"] = str(number)
 
 
-def _number(trace: Trace) -> int:
+def number(trace: Trace) -> int:
     """The operation on screen: the one that the address names, else the last one chosen, else the first product."""
     known = {str(op.index) for op in trace.ops}
     asked = st.query_params.get("op", visitor().place("op"))
@@ -117,8 +114,9 @@ def step(trace: Trace) -> None:
     with st.container(horizontal=True):
         if st.button("Open it on the page Trace", icon=":material/function:"):
             address.open_step(found.id)
-        if st.button("See its operations", icon=":material/zoom_in:", disabled=not found.ops):
-            go(found.ops[0])
+        ops = found.ops or ((found.inside,) if found.inside is not None else ())
+        if st.button("See its operations", icon=":material/zoom_in:", disabled=not ops):
+            go(ops[0])
             visitor().zoom_later = "ops"
             st.rerun()
 
@@ -128,10 +126,10 @@ def operation(trace: Trace) -> None:
     if not trace.ops:
         st.info("This run has no operations.")
         return
-    number = _number(trace)
-    listed = trace.ops[max(0, number - ROWS // 2) :][:ROWS]
+    shown = number(trace)
+    listed = trace.ops[max(0, shown - ROWS // 2) :][:ROWS]
     names = {op.index: f"{op.index}: {op.op}" + (f" in {op.module}" if op.module else "") for op in listed}
-    st.session_state[Key.OP] = number
+    st.session_state[Key.OP] = shown
     st.selectbox(
         "Operation",
         list(names),
@@ -139,19 +137,20 @@ def operation(trace: Trace) -> None:
         format_func=lambda number: names[number],
         on_change=lambda: go(st.session_state[Key.OP]),
     )
-    op = trace.ops[number]
+    op = trace.ops[shown]
     st.subheader(texts.plain(f"{op.index}: {op.op}"))
     left, right = st.columns([3, 2], gap="large")
     with left:
         _line(op)
-        st.dataframe(_tensors(trace, op), hide_index=True, alt=f"Inputs and outputs of operation {op.index}")
+        tensors = called.tensors(trace, op.inputs, op.outputs, "this operation")
+        st.dataframe(tensors, hide_index=True, alt=f"Inputs and outputs of operation {op.index}")
         _makers(trace, op)
         if op.note:
             st.caption(texts.plain(op.note))
     with right:
         _cost(op)
         _its_step(trace, op)
-    _primitives(trace, op)
+    primitives.show(trace, op, st.session_state[Key.ZOOM])
 
 
 def _line(op: Op) -> None:
@@ -162,32 +161,11 @@ def _line(op: Op) -> None:
         st.code(op.source.text.strip(), language="python", wrap_lines=True)
 
 
-def _tensors(trace: Trace, op: Op) -> dict[str, list[str]]:
-    """Inputs and outputs as a table: shapes in symbols and numbers, and where each comes from."""
-    rows = [("input", i, tensor, _made(trace, tensor)) for i, tensor in enumerate(op.inputs[:ROWS])]
-    rows += [("output", i, tensor, "this operation") for i, tensor in enumerate(op.outputs[:ROWS])]
-    return {
-        "": [f"{kind} {i}" for kind, i, *_ in rows],
-        "in symbols": [notation.shape_text(tensor.symbolic) if tensor.symbolic else "–" for _, _, tensor, _ in rows],
-        "in numbers": [shape_numbers(tensor.shape) for _, _, tensor, _ in rows],
-        "dtype": [tensor.dtype for _, _, tensor, _ in rows],
-        "made by": [maker for *_, maker in rows],
-    }
-
-
-def _made(trace: Trace, tensor: TensorRecord) -> str:
-    made = _maker(trace, tensor)
-    return str(tensor.maker) if made is None else f"op {made.index}: {made.op}"
-
-
-def _maker(trace: Trace, tensor: TensorRecord) -> Op | None:
-    known = isinstance(tensor.maker, int) and 0 <= tensor.maker < len(trace.ops)
-    return trace.ops[tensor.maker] if known else None
-
-
 def _makers(trace: Trace, op: Op) -> None:
     """The way back to the operations that made the inputs, and on to those that take the outputs."""
-    before = {made.index: made for tensor in op.inputs if (made := _maker(trace, tensor)) and made.index != op.index}
+    before = {
+        made.index: made for tensor in op.inputs if (made := called.maker(trace, tensor)) and made.index != op.index
+    }
     after = [other for other in trace.ops if any(tensor.maker == op.index for tensor in other.inputs)][:LINKED]
     with st.container(horizontal=True):
         for made in list(before.values())[:LINKED]:
@@ -222,60 +200,32 @@ def _its_step(trace: Trace, op: Op) -> None:
     if found is None:
         st.caption("It belongs to no step." if trace.steps else "This run has no steps.")
         return
+    inside = [step for step in trace.steps if step.inside == op.index]
     st.markdown(f"Belongs to ${found.symbol}$: {texts.plain(found.title)}.")
+    if inside:
+        names = ", ".join(f"${step.symbol}$" for step in inside)
+        st.markdown(f"It goes through {names} on the way, and never holds them.")
+        _parts(trace, op)
     if st.button("Open this step on the page Trace", icon=":material/function:"):
         address.open_step(found.id)
 
 
-def _primitives(trace: Trace, op: Op) -> None:
-    """The primitives of one operation, in order, and how far what they give is from what ran."""
-    st.subheader("Its primitives")
-    found = {one.op: one for one in opened(trace, st.session_state[Key.ZOOM])}
-    if not found:
-        if session.given().kind == "trace":
-            st.caption("This saved run holds no primitives: it was recorded without them.")
-        elif st.button(
-            "Open it into its primitives",
-            icon=":material/zoom_in:",
-            help="One more run opens every operation, so that those of the others are there at once.",
-        ):
-            visitor().remember("asked for primitives", trace, True)
-            st.rerun()
-        return
-    one = found.get(op.index)
-    if one is None:
-        st.caption("It was not opened.")
-        return
-    if one.error is not None:
-        apart = f"values that differ from its own by at most **{scientific(one.error)}** of the largest"
-        verdicts.box(
-            verdict(one.error, op.outputs[0].dtype),
-            "PyTorch’s own decomposition, run on the arguments of this operation, gives "
-            f"{apart if one.error else 'the very values that it gave'}.",
-        )
-    else:
-        only = "It lays data out anew, and is its own only primitive." if category(op.op) not in COMPUTING else ""
-        st.caption(texts.plain(one.note + "." if one.note else only or "It is its own only primitive."))
-    parts = one.primitives[:ROWS]
-    st.dataframe(
-        {
-            "": list(range(len(parts))),
-            "primitive": [part.name for part in parts],
-            "category": [category(part.name) for part in parts],
-            "inputs": [operations_table.shapes(part.inputs) for part in parts],
-            "outputs": [operations_table.shapes(part.outputs) for part in parts],
-            "made from": [", ".join(str(t.maker) for t in part.inputs) for part in parts],
-            "opened from": [part.within.replace("/", " → ") for part in parts],
-        },
-        hide_index=True,
-        alt=f"{len(one.primitives)} primitives of operation {op.index}",
-    )
+def _parts(trace: Trace, op: Op) -> None:
+    """What a fused operation costs, by the steps that it computes."""
+    from tracer.symbols.shares import parts  # counting FLOPs imports torch, which a page starts without
+
+    found, steps = parts(trace, op.index), {step.id: step for step in trace.steps}
+    if len(found) > 1:
+        for id, (flops, formula) in found.items():
+            symbols = "" if formula in ("?", str(flops)) else f" $= {notation.latex(formula)}$"
+            st.markdown(f"**{flops:,}** FLOP of it for ${steps[id].symbol}${symbols}")
 
 
 def pictures(trace: Trace, level: str) -> None:
     """How many operations there are of each category, and where the arithmetic is."""
     kind = "primitives" if level == "primitives" else "operations"
-    parts = [part.name for one in opened(trace, level) for part in one.primitives] if kind == "primitives" else []
+    opened = primitives.known(trace, number(trace)) if kind == "primitives" else ()
+    parts = [part.name for one in opened for part in one.primitives]
     found, table = bars.counts(parts or [op.op for op in trace.ops]), bars.arithmetic(trace)
     sums = {module: sum(row.values()) for module, row in table.items()}
     left, right = st.columns(2, gap="large")

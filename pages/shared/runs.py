@@ -25,7 +25,7 @@ from tracer.record import Decomposition, Trace
 LIBRARY_MODELS = 2
 """How many models of libraries are in memory at once, for all visitors together."""
 PROVING = "Running the model and proving every step"
-OPENING = "Opening every operation and running its primitives"
+OPENING = "Opening the operation and running its primitives"
 EACH_OP = 4096
 """Bytes that the record of one op takes, about."""
 
@@ -177,23 +177,23 @@ def _proven(made, image=None, **given) -> Trace:
         return lightened(made.trace(**given, keep=AT_HAND), KEEP)
 
 
-def opened(made, **given) -> tuple[Decomposition, ...]:
-    """Every op of a run of a model that is loaded, opened into its primitives."""
-    return in_turn(lambda: _open(made, **given), OPENING)
+def opened(made, op: int, **given) -> tuple[Decomposition, ...]:
+    """One op of a run of a model that is loaded, opened into its primitives."""
+    return in_turn(lambda: _open(made, op, **given), OPENING)
 
 
-def _open(made, **given) -> tuple[Decomposition, ...]:
-    return made.trace(**given, prove=False, primitives=True).decompositions
+def _open(made, op: int, **given) -> tuple[Decomposition, ...]:
+    return made.trace(**given, prove=False, primitives=(op,)).decompositions
 
 
-def opened_sample(name: str, options: Options, sample: str) -> tuple[Decomposition, ...]:
+def opened_sample(name: str, options: Options, sample: str, op: int) -> tuple[Decomposition, ...]:
     """The same on a sample, made once for all visitors."""
 
     def make() -> tuple[Decomposition, ...]:
         made, image = _with_sample(name, options, sample)
-        return _open(made, **({} if image is None else {"image": image}))
+        return _open(made, op, **({} if image is None else {"image": image}))
 
-    return _once(_opened.get, _opened.put, (name, options, sample), make, OPENING)
+    return _once(_opened.get, _opened.put, (name, options, sample, op), make, OPENING)
 
 
 def of_sample_too(what: str, key: Hashable, make: Callable[[], object], doing: str, known: object = None, rank=VISITOR):

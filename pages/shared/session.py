@@ -218,15 +218,10 @@ def _run(name: str, chosen: runs.Options, what: Given) -> Trace:
     return runs.of_given(name, chosen, what.content, inputs(runs.load(name, chosen), what))
 
 
-def primitives() -> tuple[Decomposition, ...]:
-    """Every op of the run on screen, opened by running it once more; () for a saved run that holds none."""
-    run, chosen, key = trace(), given(), (model_name(), options())
-    if run.decompositions or chosen.kind == "trace":
-        return run.decompositions
+def primitives(op: int) -> tuple[Decomposition, ...]:
+    """One op of the run on screen, opened by running it once more."""
+    chosen, key = given(), (model_name(), options())
     if chosen.kind == "sample":
-        return runs.opened_sample(*key, chosen.name)
-    if (found := visitor().remembered("primitives", run)) is None:
-        made = runs.load(*key)
-        found = runs.opened(made, **inputs(made, chosen))
-        visitor().remember("primitives", run, found)
-    return found
+        return runs.opened_sample(*key, chosen.name, op)
+    made = runs.load(*key)
+    return runs.opened(made, op, **inputs(made, chosen))

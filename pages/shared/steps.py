@@ -50,7 +50,7 @@ def choose(trace: Trace) -> Step:
     st.session_state[Key.PART] = part
     st.selectbox("Part of the model", list(where), key=Key.PART, on_change=_open_part, args=(where,))
     only = st.toggle("Only where the shape in symbols changes", key=Key.CHANGES, persist_state="session")
-    shown = [step for step in where[part] if not only or step.id in _changes(trace)]
+    shown = [step for step in where[part] if not only or step.id in _changes(trace) or step is current]
     st.session_state[Key.STEPS] = current.id if current in shown else None
     with st.container(key="steps"):
         st.radio(
@@ -237,6 +237,22 @@ def product(trace: Trace, step: Step) -> None:
     st.caption(
         f"The marked row meets the marked column in one value: {inner:,} products of two numbers, added up.{rest}"
     )
+
+
+def covered(trace: Trace, step: Step) -> None:
+    """The operations that a step covers; of one that is recomputed, the fused operation that goes through it."""
+    if step.inside is None:
+        st.subheader("The operations it covers")
+        operations([op for op in trace.ops if op.index in set(step.ops)])
+        return
+    from tracer.symbols.shares import of_step  # counting FLOPs imports torch, which a page starts without
+
+    op = trace.ops[step.inside]
+    st.subheader("The fused operation it is inside of")
+    part = of_step(trace, step).flops
+    cost = f" Of its {op.flops:,} FLOP, {part:,} are of this step." if part and op.flops else ""
+    st.caption(f"Operation {op.index} computes this step on the way, and never holds its tensor.{cost}")
+    operations([op])
 
 
 def operations(ops: Sequence[Op]) -> None:

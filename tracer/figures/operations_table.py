@@ -1,33 +1,69 @@
-"""The rows of the table of operations at each of the three zoom levels, for drawing in the browser.
+"""The rows of the table of operations at each zoom level, for drawing in the browser.
 
-Every row has a path of modules under which it folds, and cells that are text or numbers. A module's sums are made
-where the table is drawn, from the rows under it.
+Every row has a path of modules under which it folds, and cells that are text, numbers, or a shape in symbols and in
+numbers. A module's sums are made where the table is drawn, from the rows under it, but for modules that are rows.
 """
 
 from collections.abc import Sequence
 
+from tracer.figures import called_table
+from tracer.figures.called_table import flops
 from tracer.figures.labels import scientific, shape_numbers, symbol_text
 from tracer.record import Decomposition, Op, Step, TensorRecord, Trace
 from tracer.symbols import notation
 from tracer.symbols.categories import category
 
-LEVELS = ("steps", "ops", "primitives")
+LEVELS = ("modules", "steps", "calls", "ops", "primitives")
+
+
+def levels(trace: Trace) -> list[str]:
+    """The levels that a run has."""
+    empty = {"steps": not trace.steps, "modules": not trace.modules, "calls": not trace.calls}
+    return [level for level in LEVELS if not empty.get(level)]
 
 
 def table(trace: Trace, level: str, opened: Sequence[Decomposition] = (), chosen: str = "") -> dict:
-    """All that the browser needs: the columns, their kinds, and one row per step, op or primitive.
+    """All that the browser needs: the columns, their kinds, and the rows of a level.
 
-    `opened` are the decompositions of the run's ops, for the level of primitives; `chosen` the row that is marked.
+    `opened` are the decompositions of ops, for the level of primitives; `chosen` the row that is marked. `open` are the
+    modules that are unfolded at first.
     """
+    found = {"level": level, "chosen": chosen, "open": []}
+    if level == "modules":
+        whole = {"parameters": trace.params, "FLOP": trace.flops}
+        columns = [{**column, "whole": whole.get(column["name"], 0)} for column in MODULES]
+        return found | {"columns": columns, "rows": called_table.modules(trace), "open": called_table.opened(trace)}
+    if level == "calls":
+        return found | {"columns": CALLS, "rows": called_table.calls(trace)}
     columns, rows = {"steps": _steps, "ops": _ops}[level](trace) if level != "primitives" else _parts(trace, opened)
-    return {"level": level, "columns": columns, "rows": rows, "chosen": chosen}
+    if level == "primitives" and len(opened) < len(trace.ops):
+        found["noun"] = "ops and primitives"
+    return found | {"columns": columns, "rows": rows}
 
 
 def _column(name: str, kind: str = "text", total: bool = False) -> dict:
-    """`kind` is text, number, or error; `total` says that a module shows the sum of its rows."""
+    """`kind` is text, code, number, shape, or error; `total` says that a module shows the sum of its rows."""
     return {"name": name, "kind": kind, "total": total}
 
 
+MODULES = [
+    _column("name"),
+    _column("class"),
+    _column("in", "shape"),
+    _column("out", "shape"),
+    _column("parameters", "number"),
+    _column("FLOP", "number"),
+    _column("ops", "number"),
+    _column("hooks and ops"),
+]
+CALLS = [
+    _column("name"),
+    _column("arguments", "code"),
+    _column("gives", "shape"),
+    _column("FLOP", "number", True),
+    _column("ops beneath", "code"),
+    _column("step"),
+]
 OPS = [
     _column("name"),
     _column("category"),
@@ -70,7 +106,7 @@ def _ops(trace: Trace) -> tuple[list[dict], list[dict]]:
                 shapes(op.inputs),
                 shapes(op.outputs),
                 op.params,
-                _flops([op]),
+                flops([op]),
                 op.step or "",
                 place(op),
             ],
@@ -80,7 +116,10 @@ def _ops(trace: Trace) -> tuple[list[dict], list[dict]]:
 
 
 def _steps(trace: Trace) -> tuple[list[dict], list[dict]]:
+    from tracer.symbols.shares import of_step  # counting FLOPs imports torch, which pages start without
+
     ops = {op.index: op for op in trace.ops}
+    costs = {step.id: of_step(trace, step) for step in trace.steps}
     return STEPS, [
         {
             "id": f"step {step.id}",
@@ -92,21 +131,15 @@ def _steps(trace: Trace) -> tuple[list[dict], list[dict]]:
                 symbol_text(step.symbol),
                 f"{notation.shape_text(step.symbolic)} = {shape_numbers(step.shape)}",
                 sum(ops[index].params for index in step.ops if index in ops),
-                _flops([ops[index] for index in step.ops if index in ops]),
+                costs[step.id].flops
+                if costs[step.id].counted
+                else flops([ops[index] for index in step.ops if index in ops]),
                 len(step.ops),
                 _proof(step),
             ],
         }
         for number, step in enumerate(trace.steps, 1)
     ]
-
-
-def _flops(ops: Sequence[Op]) -> int | list:
-    """The FLOPs of ops together; where some are not counted, a number to sort by and the text that is shown."""
-    sum_of = sum(op.flops or 0 for op in ops)
-    if all(op.flops is not None for op in ops):
-        return sum_of
-    return [sum_of, f"{sum_of:,}, some not counted" if sum_of else "not counted"]
 
 
 def _proof(step: Step) -> list:
@@ -126,12 +159,16 @@ def _parts(trace: Trace, opened: Sequence[Decomposition]) -> tuple[list[dict], l
     rows, known = [], {found.op: found for found in opened}
     for op in trace.ops:
         found = known.get(op.index)
+        if found is None:
+            cells = [op.op, category(op.op), shapes(op.inputs), shapes(op.outputs), "not opened", ["", ""]]
+            rows.append({"id": f"op {op.index}", "path": _path(op.module), "number": op.index, "cells": cells})
         for number, part in enumerate(found.primitives if found else ()):
             rows.append(
                 {
                     "id": f"op {op.index}",
                     "path": [*_path(op.module), f"{op.index} {op.op}"],
-                    "number": len(rows),
+                    "number": op.index,
+                    "mark": f"{op.index}.{number}",
                     "cells": [
                         part.name,
                         category(part.name),

@@ -74,6 +74,10 @@ AXES = {
     "K": "class",
     "V": "token of the vocabulary",
     "C": "channel",
+    "H": "row of pixels",
+    "W": "column of pixels",
+    "H/P": "row of patches",
+    "W/P": "column of patches",
 }
 """What one place along an axis is, by the axis' size."""
 

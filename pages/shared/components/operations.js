@@ -4,25 +4,36 @@ const escaped = (text) =>
   String(text).replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
 const shown = (value) =>
   Array.isArray(value) ? value[1] : typeof value === "number" ? value.toLocaleString("en-US") : value;
+const words = (value) => (Array.isArray(value) ? value.join(" ") : shown(value));
 const sortable = (value) => (Array.isArray(value) ? value[0] : value);
 
-/** Modules as a tree: {name, key, modules, rows, sums, count}; a module that holds one module alone is one with it. */
-function tree(rows, columns) {
+/** Modules as a tree: {name, key, modules, rows, sums, count}; a module that holds one module alone is one with it.
+ *  A row that holds others is the module itself, its `own`; `all` has those of which only others are to be shown. */
+function tree(rows, columns, all = rows) {
   const top = { name: "", key: "", modules: new Map(), rows: [] };
+  const inside = (node, name) => {
+    const key = `${node.key}/${name}`;
+    if (!node.modules.has(name)) node.modules.set(name, { name, key, modules: new Map(), rows: [], own: holders.get(key) });
+    return node.modules.get(name);
+  };
+  const holders = new Map(all.filter((row) => row.holds).map((row) => [place(row), row]));
   for (const row of rows) {
-    let node = top;
-    for (const name of row.path) {
-      const key = `${node.key}/${name}`;
-      if (!node.modules.has(name)) node.modules.set(name, { name, key, modules: new Map(), rows: [] });
-      node = node.modules.get(name);
-    }
-    node.rows.push(row);
+    const node = row.path.reduce(inside, top);
+    if (row.holds) inside(node, row.cells[0]);
+    else node.rows.push(row);
   }
   return summed(top, columns);
 }
 
+/** Where a row that holds others stands in the tree. */
+const place = (row) => ["", ...row.path, row.cells[0]].join("/");
+
 function summed(node, columns) {
   let children = [...node.modules.values()].map((child) => summed(child, columns));
+  if (node.own) {
+    const { own } = node;
+    return { name: node.name, key: node.key, children, rows: node.rows, own, sums: own.cells, count: 1, first: own.number };
+  }
   if (node.name && children.length === 1 && !node.rows.length) {
     return { ...children[0], name: `${node.name}.${children[0].name}` };
   }
@@ -77,39 +88,64 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const [search, fold] = box.querySelectorAll("input");
   const table = box.querySelector("table");
   const texts = rows.map((row) =>
-    `${row.number} ${row.path.join(".")} ${row.cells.map(shown).join(" ")}`.toLowerCase(),
+    `${row.number} ${row.path.join(".")} ${row.cells.map(words).join(" ")}`.toLowerCase(),
   );
   if (state.level !== data.level) {
-    Object.assign(state, { level: data.level, open: new Set(), sort: null, scrolled: "" });
+    Object.assign(state, { level: data.level, open: new Set(data.open), sort: null, scrolled: data.open?.length ? data.chosen : "" });
   }
   if (data.chosen && state.scrolled !== data.chosen) {
     const row = rows.find((one) => one.id === data.chosen);
     row?.path.forEach((_, i) => state.open.add("/" + row.path.slice(0, i + 1).join("/")));
   }
 
-  const numeric = (i) => (columns[i].kind === "text" ? "" : "number");
+  const numeric = (i) => ({ number: "number", error: "number" })[columns[i].kind] ?? columns[i].kind;
   const label = (column) =>
     `<th class="${column.place ? numeric(column.place) : "name"}" scope="col" aria-sort="${
       state.sort?.column === column.place ? (state.sort.down ? "descending" : "ascending") : "none"
     }"><button type="button" data-key="sort ${column.place}" data-sort="${column.place}">${escaped(column.name)}</button></th>`;
+  const share = (i, value) => {
+    const { whole } = columns[i];
+    return whole ? ` style="--share:${(100 * (sortable(value) || 0)) / whole}%"` : "";
+  };
+  const text = (i, value) =>
+    columns[i].kind === "shape" && Array.isArray(value)
+      ? `<span>${escaped(value[0])}</span><small>${escaped(value[1] === value[0] ? "" : value[1])}</small>`
+      : escaped(shown(value));
   const cells = (values) =>
-    values.slice(1).map((value, i) => `<td class="${numeric(i + 1)}${value === 0 ? " zero" : ""}">${escaped(shown(value))}</td>`).join("");
+    values
+      .slice(1)
+      .map((value, j) => [j + 1, value])
+      .map(([i, value]) => `<td class="${numeric(i)}${value === 0 ? " zero" : ""}"${share(i, value)}>${text(i, value)}</td>`)
+      .join("");
+  const choice = (row) =>
+    `<button type="button" data-key="${escaped(row.id)}" data-row="${escaped(row.id)}"` +
+    `${row.id === data.chosen ? ' aria-current="true"' : ""}>` +
+    `${row.mark === "" ? "" : `<span class="index">${row.mark ?? row.number}</span>`}${escaped(row.cells[0])}</button>`;
 
   function line({ module, row }, depth, lines, wide) {
     if (row) {
       const mark = row.id === data.chosen ? "row chosen" : "row";
       const path = wide && row.path.length ? ` title="${escaped(row.path.join("."))}"` : "";
       lines.push(
-        `<tr class="${mark}"><th class="name" scope="row" style="--depth:${depth};font-weight:400"${path}>` +
-          `<button type="button" data-key="${escaped(row.number)}" data-row="${escaped(row.id)}"` +
-          `${row.id === data.chosen ? ' aria-current="true"' : ""}>` +
-          `<span class="index">${row.number}</span>${escaped(row.cells[0])}</button></th>${cells(row.cells)}</tr>`,
+        `<tr class="${mark}${row.mark === "" ? " leaf" : ""}"><th class="name" scope="row" style="--depth:${depth};font-weight:400"${path}>` +
+          `${choice(row)}</th>${cells(row.cells)}</tr>`,
       );
       return;
     }
     const open = state.words.length > 0 || state.open.has(module.key);
+    if (module.own) {
+      const { own } = module;
+      lines.push(
+        `<tr class="row holds${own.id === data.chosen ? " chosen" : ""}"><th class="name" scope="row" style="--depth:${depth}">` +
+          `<button type="button" class="fold" data-key="fold ${escaped(module.key)}" data-module="${escaped(module.key)}" ` +
+          `aria-expanded="${open}" aria-label="${escaped(`Modules in ${module.name}`)}"></button>` +
+          `${choice(own)}</th>${cells(own.cells)}</tr>`,
+      );
+      if (open) ordered(module, state.sort).forEach((item) => line(item, depth + 1, lines));
+      return;
+    }
     const sums = [module.name, ...module.sums.slice(1)];
-    sums[1] = `${module.count} ${module.count === 1 ? data.level.slice(0, -1) : data.level}`;
+    sums[1] = data.noun ? "" : `${module.count} ${module.count === 1 ? data.level.slice(0, -1) : data.level}`;
     lines.push(
       `<tr class="module"><th class="name" scope="row" style="--depth:${depth}">` +
         `<button type="button" data-key="${escaped(module.key)}" data-module="${escaped(module.key)}" ` +
@@ -121,7 +157,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   function draw() {
     const kept = rows.filter((_, i) => state.words.every((word) => texts[i].includes(word)));
     const lines = [];
-    if (state.fold) ordered(tree(kept, columns), state.sort).forEach((item) => line(item, 0, lines));
+    if (state.fold) ordered(tree(kept, columns, rows), state.sort).forEach((item) => line(item, 0, lines));
     else kept.map((row) => ({ row, cells: row.cells, number: row.number }))
       .sort((a, b) => compare(a, b, state.sort))
       .forEach((item) => line(item, 0, lines, true));
@@ -129,9 +165,23 @@ export default function ({ data, parentElement, setTriggerValue }) {
     const none = `<tr><td class="none" colspan="${columns.length}">Nothing here has all of these words.</td></tr>`;
     const focused = box.getRootNode().activeElement?.dataset?.key;
     table.innerHTML = `<thead><tr>${head}</tr></thead><tbody>${lines.join("") || none}</tbody>`;
+    const noun = data.noun ?? data.level;
+    const hidden = kept.length < rows.length && data.chosen && !kept.some((row) => row.id === data.chosen);
     box.querySelector(".said").textContent =
-      kept.length === rows.length ? `${rows.length} ${data.level}` : `${kept.length} of ${rows.length} ${data.level}`;
+      kept.length === rows.length
+        ? `${rows.length} ${noun}`
+        : `${kept.length} of ${rows.length} ${noun}${hidden ? ", without the one below" : ""}`;
     if (focused) table.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+  }
+
+  /** Unfolds a module that is chosen; one that was chosen before folds and unfolds. */
+  function unfold(id) {
+    const row = rows.find((one) => one.id === id && one.holds);
+    if (!row || !state.fold) return;
+    const key = place(row);
+    if (id === data.chosen && state.open.has(key)) state.open.delete(key);
+    else state.open.add(key);
+    draw();
   }
 
   function every(node, keys = []) {
@@ -153,6 +203,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
     const { row, module, sort, all } = button.dataset;
     if (row !== undefined) {
       state.scrolled = row;
+      unfold(row);
       setTriggerValue("row", row);
     } else if (module !== undefined) {
       state.open.has(module) ? state.open.delete(module) : state.open.add(module);
@@ -170,10 +221,10 @@ export default function ({ data, parentElement, setTriggerValue }) {
   };
   box.onkeydown = (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    const now = event.target.closest("tbody button");
+    const now = event.target.closest("tbody button")?.closest("tr")?.querySelector("button:last-of-type");
     if (!step || !now) return;
     event.preventDefault();
-    const buttons = [...table.querySelectorAll("tbody button")];
+    const buttons = [...table.querySelectorAll("tbody button:last-of-type")];
     buttons[buttons.indexOf(now) + step]?.focus();
   };
   draw();

@@ -1,0 +1,185 @@
+"""One call of a module and one composite operation: what went in and out, what they cost, and what ran beneath."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from pages.shared import texts, verdicts
+from pages.shared.visitor import visitor
+from tracer.figures import called_table
+from tracer.figures.budget import ROWS
+from tracer.figures.labels import shape_numbers
+from tracer.record import CallRecord, ModuleRecord, Op, Step, TensorRecord, Trace
+from tracer.symbols import notation
+
+SHOWN = 12
+"""Steps of a module that are named."""
+
+
+def choose(trace: Trace, kind: str, number: int) -> None:
+    """Makes a "module" or a "call" the one that is shown."""
+    visitor().remember(kind, trace, number)
+
+
+def chosen(trace: Trace, level: str, op: int) -> str:
+    """The row of the table that is marked: the one that was chosen last, else the one around operation `op`."""
+    kind = level.removesuffix("s")
+    return f"{kind} {_number(trace, kind, op)}"
+
+
+def _number(trace: Trace, kind: str, op: int) -> int:
+    records = trace.modules if kind == "module" else trace.calls
+    kept = visitor().remembered(kind, trace)
+    if kept is None and kind == "module":
+        return 0
+    return kept if kept is not None else called_table.of_op(records, op) or 0
+
+
+def module(trace: Trace, op: int) -> None:
+    """One call of a module, and the proof that hooks and operations saw the same."""
+    number = _number(trace, "module", op)
+    found = trace.modules[number]
+    times = sum(other.path == found.path for other in trace.modules)
+    name = f"{found.path}: {found.kind}" if found.path else f"{found.kind}, the model itself"
+    st.subheader(texts.plain(name + (f", call {found.call + 1} of {times}" if times > 1 else "")))
+    verdicts.box(found.verdict, _said(trace, found))
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        rows = tensors(trace, found.inputs, found.outputs, "")
+        st.dataframe(rows, hide_index=True, alt=f"Inputs and outputs of module {found.path}")
+        _steps(trace, found)
+    with right:
+        _cost(trace, found)
+    with st.container(horizontal=True):
+        if found.around is not None and st.button("The module around it", icon=":material/zoom_out:"):
+            choose(trace, "module", found.around)
+            st.rerun()
+        _beneath(trace, found, "calls")
+
+
+def _said(trace: Trace, found: ModuleRecord) -> str:
+    """The proof as a sentence."""
+    if found.problem:
+        return f"**Disproven.** The forward hooks and the operations do not agree: {texts.quoted(found.problem)}."
+    if found.first == found.last:
+        return "No operation ran in it: it hands on the very tensor that it was given, as the operations around it say."
+    made = [one.maker for one in found.outputs if isinstance(one.maker, int) and one.maker >= found.first]
+    count = found.last - found.first
+    last = ", the last one in it" if found.last - 1 in made else ""
+    gave = f"what came out is what operation {max(made)} made{last}" if made else "what came out it was given"
+    ran = f"operations {found.first} to {found.last - 1} all ran in it" if count > 1 else f"operation {found.first} ran"
+    return (
+        f"Forward hooks saw what went in and came out; the operations beneath say the same: {gave}, what went in was "
+        f"there before operation {found.first}, and {ran}."
+    )
+
+
+def _steps(trace: Trace, found: ModuleRecord) -> None:
+    """The lines of the textbook that the module computes."""
+    covered = {op.step for op in trace.ops[found.first : found.last] if op.step}
+    inside = set(range(found.first, found.last))
+    steps = [step for step in trace.steps if step.id in covered or step.inside in inside]
+    if not steps:
+        return
+    named = [_symbol(step) for step in steps[:SHOWN]]
+    more = f" and {len(steps) - SHOWN} more" if len(steps) > SHOWN else ""
+    st.markdown(f"It computes {', '.join(named)}{more}.")
+
+
+def _symbol(step: Step) -> str:
+    return f"${step.symbol}$"
+
+
+def _cost(trace: Trace, found: ModuleRecord) -> None:
+    from tracer.symbols.shares import of_module  # counting FLOPs imports torch, which a page starts without
+
+    cost = of_module(trace, found)
+    for what, value, formula, total in (
+        ("parameters", cost.params, cost.params_symbolic, trace.params),
+        ("FLOP", cost.flops, cost.flops_symbolic, trace.flops),
+    ):
+        symbols = f" $= {notation.latex(formula)}$" if value and formula not in ("?", str(value)) else ""
+        share = f", {value / total:.0%} of the model’s" if total and 0 < value < total else ""
+        st.markdown(f"**{value:,}** {what}{symbols}{share}")
+    if not cost.counted:
+        st.caption("Some of its operations may multiply matrices, and there is no formula for how often.")
+
+
+def call(trace: Trace, op: int) -> None:
+    """One composite operation: its arguments by the names of its schema, and the operations that it ran."""
+    found = trace.calls[_number(trace, "call", op)]
+    st.subheader(texts.plain(found.name))
+    st.code(found.text, language="python", wrap_lines=True)
+    beneath = trace.ops[found.first : found.last]
+    if (source := next((one.source for one in beneath if one.source), None)) is not None:
+        st.text(f"{source.file}, line {source.line}: {source.text.strip()}")
+    rows = [(a.name, a.value or "nothing", "the default" if a.default else "given") for a in found.arguments]
+    listed = [(a, one) for a in found.arguments for one in a.tensors[:ROWS]]
+    st.dataframe(
+        {
+            "argument": [a.name for a, _ in listed] + [f"output {i}" for i in range(len(found.outputs))],
+            **_shapes(trace, [*(one for _, one in listed), *found.outputs]),
+        },
+        hide_index=True,
+        alt=f"Tensors of {found.name}",
+    )
+    plain = [row for row, a in zip(rows, found.arguments, strict=True) if not a.tensors]
+    if plain:
+        columns = ("argument", "value", "")
+        table = {name: [row[i] for row in plain] for i, name in enumerate(columns)}
+        st.dataframe(table, hide_index=True, alt=f"Other arguments of {found.name}")
+    ran = ", ".join(f"{one.index} {one.op}" for one in beneath)
+    flops = sum(one.flops or 0 for one in beneath)
+    none = "It ran no operation: it hands on what it was given."
+    many = "1 operation" if len(beneath) == 1 else f"{len(beneath)} operations"
+    st.markdown(f"It ran {many}: {texts.plain(ran)}. **{flops:,}** FLOP." if beneath else none)
+    with st.container(horizontal=True):
+        _beneath(trace, found, "ops")
+
+
+def _beneath(trace: Trace, found: ModuleRecord | CallRecord, level: str) -> None:
+    """The ways on to the calls and to the operations that ran in it."""
+    if found.first == found.last:
+        return
+    if level == "calls" and st.button("See its calls", icon=":material/zoom_in:"):
+        choose(trace, "call", called_table.of_op(trace.calls, found.first) or 0)
+        _zoom("calls")
+    if st.button("See its operations", icon=":material/zoom_in:"):
+        visitor().op = found.first
+        st.query_params["op"] = str(found.first)
+        _zoom("ops")
+
+
+def _zoom(level: str) -> None:
+    visitor().zoom_later = level
+    st.rerun()
+
+
+def tensors(trace: Trace, inputs: Sequence[TensorRecord], outputs: Sequence[TensorRecord], own: str) -> dict:
+    """Inputs and outputs as a table: shapes in symbols and numbers, and where each comes from."""
+    inputs, outputs = inputs[:ROWS], outputs[:ROWS]
+    names = [f"input {i}" for i in range(len(inputs))] + [f"output {i}" for i in range(len(outputs))]
+    table = {"": names, **_shapes(trace, [*inputs, *outputs])}
+    if own:
+        table["made by"][len(inputs) :] = [own] * len(outputs)
+    return table
+
+
+def _shapes(trace: Trace, given: Sequence[TensorRecord]) -> dict[str, list[str]]:
+    return {
+        "in symbols": [notation.shape_text(one.symbolic) if one.symbolic else "–" for one in given],
+        "in numbers": [shape_numbers(one.shape) for one in given],
+        "dtype": [one.dtype for one in given],
+        "made by": [_made(trace, one) for one in given],
+    }
+
+
+def _made(trace: Trace, tensor: TensorRecord) -> str:
+    made = maker(trace, tensor)
+    return str(tensor.maker) if made is None else f"op {made.index}: {made.op}"
+
+
+def maker(trace: Trace, tensor: TensorRecord) -> Op | None:
+    """The operation that made a tensor, or None for what none of the run made."""
+    known = isinstance(tensor.maker, int) and 0 <= tensor.maker < len(trace.ops)
+    return trace.ops[tensor.maker] if known else None

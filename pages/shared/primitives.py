@@ -1,0 +1,67 @@
+"""The primitives of the operations that a visitor opened: each is opened alone, by one more run."""
+
+import streamlit as st
+
+from pages.shared import session, texts, verdicts
+from pages.shared.visitor import visitor
+from tracer.figures import operations_table
+from tracer.figures.budget import ROWS
+from tracer.figures.labels import scientific
+from tracer.record import Decomposition, Op, Trace, verdict
+from tracer.symbols.categories import category, is_layout
+
+OPENED = "opened operations"
+
+
+def known(trace: Trace, number: int) -> tuple[Decomposition, ...]:
+    """The primitives of the operation on screen and of those that were opened before, in the order of the run."""
+    if trace.decompositions or session.given().kind == "trace":
+        return trace.decompositions
+    _open(trace, number)
+    found = visitor().remembered(OPENED, trace) or {}
+    return tuple(found[op] for op in sorted(found))
+
+
+def _open(trace: Trace, number: int) -> None:
+    found = visitor().remembered(OPENED, trace) or {}
+    if trace.ops and number not in found:
+        visitor().remember(OPENED, trace, found | {one.op: one for one in session.primitives(number)})
+
+
+def show(trace: Trace, op: Op, level: str) -> None:
+    """The primitives of one operation, in order, and how far what they give is from what ran."""
+    st.subheader("Its primitives")
+    held = trace.decompositions or (visitor().remembered(OPENED, trace) or {}).values()
+    found = {one.op: one for one in (known(trace, op.index) if level == "primitives" else held)}
+    if op.index not in found:
+        if session.given().kind == "trace":
+            st.caption("This saved run holds no primitives of it: it was recorded without them.")
+        elif st.button("Open it into its primitives", icon=":material/zoom_in:", help="One more run opens it."):
+            _open(trace, op.index)
+            st.rerun()
+        return
+    one = found[op.index]
+    if one.error is not None:
+        apart = f"values that differ from its own by at most **{scientific(one.error)}** of the largest"
+        verdicts.box(
+            verdict(one.error, op.outputs[0].dtype),
+            "PyTorch’s own decomposition, run on the arguments of this operation, gives "
+            f"{apart if one.error else 'the very values that it gave'}.",
+        )
+    else:
+        only = "It lays data out anew, and is its own only primitive." if is_layout(op.op) else ""
+        st.caption(texts.plain(one.note + "." if one.note else only or "It is its own only primitive."))
+    parts = one.primitives[:ROWS]
+    st.dataframe(
+        {
+            "": list(range(len(parts))),
+            "primitive": [part.name for part in parts],
+            "category": [category(part.name) for part in parts],
+            "inputs": [operations_table.shapes(part.inputs) for part in parts],
+            "outputs": [operations_table.shapes(part.outputs) for part in parts],
+            "made from": [", ".join(str(t.maker) for t in part.inputs) for part in parts],
+            "opened from": [part.within.replace("/", " → ") for part in parts],
+        },
+        hide_index=True,
+        alt=f"{len(one.primitives)} primitives of operation {op.index}",
+    )
