@@ -176,8 +176,9 @@ def test_whatever_is_opened_can_be_shown(data):
             assert "\n" not in str(error)
             continue
         shown += 1
+        held = {"primitives": trace.decompositions, "modules": trace.modules, "calls": trace.calls}
         for level in views.LEVELS:
-            if level == "primitives" and not trace.decompositions:
+            if not held.get(level, True):
                 continue
             views.table(trace, level)
             for format in views.FORMATS:

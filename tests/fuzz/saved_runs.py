@@ -94,8 +94,9 @@ def opened(data: bytes, chance: Random) -> Trace:
 
 def shown(trace: Trace, chance: Random) -> None:
     """Two views of each level of the run, and now and then a page of the app on it."""
+    held = {"primitives": trace.decompositions, "modules": trace.modules, "calls": trace.calls}
     for level in views.LEVELS:
-        if level == "primitives" and trace.ops and not trace.decompositions:
+        if trace.ops and not held.get(level, True):
             continue
         for name in chance.sample(views.FORMATS, 2):
             text = views.render(trace, level, name)

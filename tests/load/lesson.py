@@ -114,6 +114,8 @@ class Student:
             queries = find("slider", "Query")
             return await self.visitor.set(queries, string_array_value=[chance.choice(queries.options)])
         listed = find("selectbox", "Operation")
+        if listed is None:
+            return await self.visitor.set(find("button_group", "Zoom"), string_array_value=["ops"])
         return await self.visitor.set(listed, string_value=chance.choice(listed.options))
 
 
