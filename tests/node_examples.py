@@ -240,6 +240,7 @@ def _places():
     yield _example(e.OneRun(X), whole(2, 1, 4), exact=False)
     yield _example(e.Angles(X, Y), real(1, 5), real(3))
     yield _example(e.Rotated(X, Y, Z), real(2, 3, 4, 6), real(1, 4, 6), real(1, 4, 6))
+    yield _example(e.Turned(X), real(2, 4, 6))
     for name, gates, states in (("LSTM", 4, 2), ("GRU", 3, 1), ("RNN", 1, 1)):
         for back, last in ((False, None), (True, None), (False, 0)):
             more = {"relu": False} if name == "RNN" else {}

@@ -11,7 +11,7 @@ CHOICES = [(name, mask) for name in models.names() for mask in models.spec_of(na
 
 
 def test_the_choices_are_named_as_masks_are():
-    assert {name for name, _ in CHOICES} == {"nanogpt", "transformer", "vit-text"}
+    assert {name for name, _ in CHOICES} == {"llama", "nanogpt", "transformer", "vit-text"}
     assert {mask for _, mask in CHOICES} == {"causal", "prefix", "bidirectional"}
     assert ("vit-text", "bidirectional") in CHOICES and ("vit-text", "prefix") in CHOICES
 

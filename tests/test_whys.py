@@ -6,9 +6,18 @@ import pytest
 import torch
 
 import tracer
-from tracer.models import clip, nanogpt, segmenter, transformer, vit, vit_text
+from tracer.models import clip, llama, nanogpt, segmenter, transformer, vit, vit_text
 from tracer.models.shared import textbook
 from tracer.sources import why
+
+HINTED = (llama, nanogpt)
+"""Models whose reasons stand in their hints."""
+
+
+def reasons(model) -> list[str]:
+    """What a model's hints give as reasons."""
+    return [hint.why for hint in model.HINTS]
+
 
 BENT = {"GELU": torch.nn.GELU(), "GELUTanh": torch.nn.GELU(approximate="tanh"), "SiLU": torch.nn.SiLU()}
 
@@ -64,8 +73,8 @@ def test_patches_read_from_cls_in_every_block():
 
 
 def test_the_score_of_a_tied_head_is_a_dot_product():
-    for texts in (nanogpt.WHY, vit_text.WHY):
-        assert "direction counts, and so does its length" in " ".join(texts["tied"].split())
+    for said in (reasons(nanogpt)[4], vit_text.WHY["tied"]):
+        assert "direction counts, and so does its length" in said
     trace = tracer.load("nanogpt", tied=True).trace()
     logits, last, table = trace.steps[-1], trace.value("norm"), tracer.load("nanogpt", tied=True).net.tokens.weight
     assert torch.allclose(trace.value(logits), last @ table.T, atol=1e-4)
@@ -76,6 +85,6 @@ FALSE = ("alone has seen", "drift as training", "deep stacks then learn", "most 
 
 
 def test_no_explanation_says_what_a_run_contradicts():
-    texts = [clip.WHY, nanogpt.WHY, segmenter.WHY, transformer.WHY, vit.WHY, vit_text.WHY, textbook.WHY, why.WHY]
-    said = " ".join(" ".join(found.values()) for found in texts)
+    texts = [clip.WHY, segmenter.WHY, transformer.WHY, vit.WHY, vit_text.WHY, textbook.WHY, why.WHY]
+    said = " ".join(" ".join(found) for found in (*(text.values() for text in texts), *map(reasons, HINTED)))
     assert [phrase for phrase in FALSE if phrase in said] == []

@@ -131,8 +131,9 @@ def _derived(
             writer.tensor(key),
             equation,
             Place(module, output=_output(key)),
-            hint.reason()
-            or why(roles, key, part, equation, shapes, {mask.key for mask in masks.values()}, set(parts.values())),
+            hint.reason(
+                why(roles, key, part, equation, shapes, {mask.key for mask in masks.values()}, set(parts.values()))
+            ),
             layer=layer,
             note=note,
         )

@@ -60,7 +60,7 @@ def fused_lines(writer, key: str, part: str, masks: dict, hints: Hints) -> tuple
 
 def _hinted(line: dict, hint: Hint) -> dict:
     """A line with what hints say of it."""
-    return {**line, "title": hint.title or line["title"], "why": hint.reason() or line["why"], "note": hint.note}
+    return {**line, "title": hint.title or line["title"], "why": hint.reason(line["why"]), "note": hint.note}
 
 
 def _letter(made: Tensor, letter: str) -> str:

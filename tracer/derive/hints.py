@@ -37,9 +37,9 @@ class Hint:
         given = (at, self.at), (role, self.role), (module, self.module)
         return all(fnmatchcase(found, pattern) for found, pattern in given)
 
-    def reason(self) -> str:
-        """Why the line is there, and which paper says so."""
-        return " ".join(filter(None, (self.why, f"Source: {self.source}." if self.source else "")))
+    def reason(self, derived: str) -> str:
+        """Why the line is there, in its own words or as derived, and which paper says so."""
+        return " ".join(filter(None, (self.why or derived, f"Source: {self.source}." if self.source else "")))
 
 
 SAID = tuple(field.name for field in fields(Hint) if field.name not in ("at", "role", "module"))

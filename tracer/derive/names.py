@@ -52,6 +52,10 @@ def text(words: str) -> str:
     return rf"\text{{{words.replace('_', chr(92) + '_')}}}"
 
 
+TOKENS = "input_ids", "ids", "tokens", "t"
+"""What programs call token numbers."""
+
+
 class Names:
     """`of[key]` is the LaTeX of a line's tensor; `parameter(path)` that of a parameter or buffer."""
 
@@ -143,8 +147,9 @@ class Names:
         """The LaTeX of an input, by its key `input NAME`: token numbers **t**, a photo **X**_img, else **x**."""
         if key not in self._parameters:
             ref, name = self._graph.ref[key], key.removeprefix("input ")
-            if not ref.dtype.is_floating_point and not ref.dtype.is_complex and "id" in name:
-                letter, below = r"\mathbf{t}", "" if name in ("input_ids", "ids", "tokens", "t") else text(name)
+            numbers = not ref.dtype.is_floating_point and not ref.dtype.is_complex
+            if numbers and ("id" in name or name in TOKENS):
+                letter, below = r"\mathbf{t}", "" if name in TOKENS else text(name)
             elif len(ref.shape) == 4 and (ref.shape[1] in (1, 3) or str(self._shapes.of(key)[1]) == "C"):
                 letter, below = r"\mathbf{X}", r"\mathrm{img}"
             else:

@@ -187,6 +187,8 @@ class Plan:
         if not known(other_name) and other_name not in (ATTENTION, "overwrite", "turns"):
             return False
         beside = [root for ref in graph.inputs[consumers[0]] if (root := graph.root(ref.key)) != key]
+        if name in ACTIVATIONS and not leaf and other_name == "mul" and self._of_map(index):
+            return False  # the bend of an MLP's gate
         if not heavy:
             if self._is_heavy(consumers[0]):
                 return cost <= 2
@@ -203,6 +205,11 @@ class Plan:
         """Whether a call is a loop that takes a value part by part."""
         given = call.arguments.get("given", ()) if call.name == "turns" else ()
         return any(self.graph.root(ref.key) == key for ref in given)
+
+    def _of_map(self, index: int) -> bool:
+        """Whether a call takes what a linear map gave."""
+        makers = [self.graph.made(self.graph.root(ref.key)) for ref in self.graph.inputs[index]]
+        return any(call is not None and base(call.name) in PROJECTIONS for call in makers)
 
     def _written_over(self, key: str, consumers: list[int]) -> bool:
         """Whether all that becomes of a value is that something else is written into it."""

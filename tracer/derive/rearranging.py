@@ -13,7 +13,8 @@ from tracer.equations.heads import Heads, Joined
 from tracer.equations.layouts import Rearranged
 from tracer.equations.packed import Columns, Swapped
 from tracer.equations.picking import Picked
-from tracer.equations.tokens import Patches
+from tracer.equations.rotary import Grouped
+from tracer.equations.tokens import Patches, Rows
 
 
 class Layouts:
@@ -25,8 +26,18 @@ class Layouts:
     def node(self, made: Node, pattern: Pattern, chain, before: tuple, after: tuple, loose: bool) -> Node:
         """`made`, of the shape `before`, laid out by the pattern, to the shape `after`; `chain` are the values between.
         With `loose`, axes of size 1 in front are left out."""
+        made, before = self._whole(made, pattern, chain, before, after)
         made, pattern, before = self._picked(made, pattern, before, after)
         return self._split(made, pattern, chain, before, after, loose)
+
+    def _whole(self, made: Node, pattern: Pattern, chain, before: tuple, after: tuple) -> tuple[Node, tuple]:
+        """The first rows of a table that are all of them at this run: `P[:T]` where T is T_max."""
+        if len(before) < 2 or len(before) != len(after) or pattern.left != pattern.right or any(pattern.picked):
+            return made, before
+        other = [axis for axis, pair in enumerate(zip(before, after, strict=True)) if not self._shapes.same(*pair)]
+        if other != [len(before) - 2] or not self._shapes.first(chain):
+            return made, before
+        return Rows(made, after[-2]), (*before[:-2], *after[-2:])
 
     def _picked(self, made: Node, pattern: Pattern, before: tuple, result: tuple) -> tuple[Node, Pattern, tuple]:
         """What the pattern takes of each axis; an axis of which it takes one place is gone where no other of size 1 is
@@ -60,6 +71,8 @@ class Layouts:
             made = Columns(made, ranges[-1][0], ranges[-1][1])
         elif said == [len(before) - 2] and isinstance(ranges[-2], int):
             made = Row(made, ranges[-2])
+        elif said == [len(before) - 2] and ranges[-2][0] in (None, 0) and ranges[-2][2] == 1:
+            made = Rows(made, ranges[-2][1])
         else:
             made = Picked(made, tuple(ranges))
         return made, pattern._replace(left=tuple(left), picked=(None,) * len(left)), tuple(after)
@@ -82,8 +95,6 @@ class Layouts:
                 return start // length * part, stop // length * part
         if length == 1 and stop == whole and start:
             return size - 1, size
-        if stop == whole and start < 4:
-            return sympy.Integer(start), size
         own = [one for one in lengths if not one.is_Integer]
         for one in own:
             one = sympy.cancel(one)
@@ -97,12 +108,16 @@ class Layouts:
                 return sympy.Integer(start // value) * one, sympy.Integer(start // value + 1) * one
             if value == length and value > 1 and stop == whole:
                 return size - one, size
+        if stop == whole and start < 4:
+            return sympy.Integer(start), size
         if stop == whole and not size.is_Integer:
             return size - length, size
         return sympy.Integer(start), sympy.Integer(stop)
 
     def _split(self, made: Node, pattern: Pattern, chain, before: tuple, after: tuple, loose: bool) -> Node:
         """Axes split, exchanged and joined."""
+        if (known := _shared(made, pattern, before, after)) is not None:
+            return known
         sizes, left, right, repeated = self._shapes.parts(pattern, chain, before, after)
         if repeated and loose and (shorter := _broadcast(left, right, repeated, sizes)) is not None:
             right, repeated = shorter
@@ -142,6 +157,18 @@ def _heads(made: Node, sizes, left, right) -> Node | None:
     if len(left) == 3 and tuple(right) == (left[1], left[0], left[2]) and all(len(side) == 1 for side in left):
         return Swapped(made, sizes[left[0][0]], sizes[left[1][0]])
     return None
+
+
+def _shared(made: Node, pattern: Pattern, before: tuple, after: tuple) -> Node | None:
+    """Keys or values of the one head that there is at this run, whose axis only symbols show, for all queries."""
+    left, right = pattern.left, pattern.right
+    if len(before) != 4 or len(right) != 4 or left[1] or before[1].is_Integer or len(pattern.repeated) != 1:
+        return None
+    if right[0] != left[0] or right[1] != tuple(pattern.repeated):
+        return None
+    if right[2:] == left[2:]:
+        return Grouped(made, after[1])
+    return Transposed(Grouped(made, after[1])) if right[2:] == left[:1:-1] else None
 
 
 def _patches(made: Node, sizes, left, right) -> Node | None:

@@ -59,7 +59,7 @@ def why(roles: Roles, key: str, part: str, equation: Node, shapes, masks: set[st
             name = "norm1"
         case "norm2" if isinstance(equation, LayerNorm) and users & {"U", "gate"}:
             name = "norm2"
-        case "S":
+        case "S" | "masked S":
             name = scores(equation, masks)
         case "H":
             name = "grouped" if equation.has(Grouped) else "context"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import pi, sqrt
 
+from sympy import cancel, oo
+
 from tracer.equations import Node, Tensor
 from tracer.equations.activations import GELUTanh, Tanh
 from tracer.equations.algebra import Plus, Product, Times, Transposed
@@ -13,7 +15,7 @@ from tracer.equations.call import Scalar
 from tracer.equations.convolutions import Convolution
 from tracer.equations.elementwise import Root
 from tracer.equations.grids import Unfold
-from tracer.equations.joining import Full, Joint
+from tracer.equations.joining import Full, Joint, Upper
 from tracer.equations.layouts import Rearranged
 from tracer.equations.made import Counted
 from tracer.equations.masks import CausalMask
@@ -21,7 +23,7 @@ from tracer.equations.norms import RMSNorm
 from tracer.equations.packed import Columns, Counting, OneRun, Squeezed, Stacked, Unrolled
 from tracer.equations.picking import Picked
 from tracer.equations.relations import Compared, Where
-from tracer.equations.rotary import Angles, Grouped, Rotated
+from tracer.equations.rotary import Angles, Grouped, Rotated, Turned
 from tracer.equations.scans import RunningSum
 from tracer.equations.tokens import Concat
 
@@ -31,7 +33,7 @@ NEAR = 1e-6
 
 def recognised(node: Node, shape: tuple = ()) -> Node:
     """The same, by its name where it has one; `shape` is that of the line, where it is one."""
-    for known in (_rms_norm, _gelu, _rotated, _angles, _places, _one_run, _patches, _in_front, _grouped):
+    for known in (_rms_norm, _gelu, _turned, _rotated, _angles, _places, _one_run, _patches, _in_front, _grouped):
         if (found := known(node)) is not None:
             return found
     return _causal(node, shape) or node
@@ -85,16 +87,21 @@ def _rotated(node: Node) -> Node | None:
     if not (isinstance(node, Plus) and len(node.args) == 2 and all(isinstance(one, Times) for one in node.args)):
         return None
     (x, cosine), (turned, sine) = (one.operands for one in node.args)
-    if not (isinstance(turned, Joint) and len(turned.operands) == 2 and isinstance(x, Tensor)):
+    if not (isinstance(turned, Turned) and isinstance(x, Tensor) and turned.args[0] == x):
         return None
-    second, first = turned.operands
+    flat = all(isinstance(one, Tensor) and len(one.shape) == 3 for one in (cosine, sine)) and len(x.shape) == 4
+    return Rotated(x, cosine, sine) if flat else None
+
+
+def _turned(node: Node) -> Node | None:
+    """`[-x₂ , x₁]` of the two halves of a tensor."""
+    if not (isinstance(node, Joint) and node.get("axis") == node.get("rank") - 1 and len(node.operands) == 2):
+        return None
+    second, first = node.operands
     if not (isinstance(second, Negative) and isinstance(second.args[0], Columns) and isinstance(first, Columns)):
         return None
-    second = second.args[0]
-    width = x.shape[-1]
-    halves = (first.args[1:], second.args[1:]) == ((0, width / 2), (width / 2, width))
-    flat = all(isinstance(one, Tensor) and len(one.shape) == 3 for one in (cosine, sine)) and len(x.shape) == 4
-    return Rotated(x, cosine, sine) if halves and flat and first.args[0] == second.args[0] == x else None
+    (x, start, middle), (y, begin, end) = first.args, second.args[0].args
+    return Turned(x) if x == y and start == 0 and begin == middle and cancel(end - 2 * middle) == 0 else None
 
 
 def _angles(node: Node) -> Node | None:
@@ -177,6 +184,10 @@ def _grouped(node: Node) -> Node | None:
 
 def _causal(node: Node, shape: tuple) -> Node | None:
     """0 where the place of a key is at most that of its query, a lowest number elsewhere: `[…, T, T]`."""
+    if isinstance(node, Upper) and node.get("diagonal") == 1 and isinstance(node.operands[0], Full):
+        value, square = node.operands[0].operands[0], node.operands[0].get("shape")
+        hidden = isinstance(value, Scalar) and value.value == -oo and len(square) == 2 and square[0] == square[1]
+        return CausalMask(square[0]) if hidden else None
     if not (isinstance(node, Where) and isinstance(node.args[0], Compared) and len(shape) > 1):
         return None
     condition, zero, lowest = node.args

@@ -19,6 +19,9 @@ MAPS = PROJECTIONS - {"conv1d", "conv2d"}
 BENDS = ARITHMETIC | ACTIVATIONS | {"pow", "erf", "exp", "clamp", "maximum", "minimum", "square", "neg", "log1p"}
 """What an activation is made of, where a model writes it out."""
 
+HIDING = frozenset(("where", "masked_fill", "mul", "triu"))
+"""Calls that masks are made by."""
+
 HALF = 2
 """A value with fewer numbers than this share of what it is made of is a part, and not followed as the same thing."""
 
@@ -146,9 +149,7 @@ class Roles:
     def _hides(self, key: str, scores: str) -> bool:
         """Whether a line may be the mask of scores: as many rows and columns, and made of places or of comparisons."""
         square = self.graph.shape(key)[-2:] == self.graph.shape(scores)[-2:]
-        return (
-            square and not self.places.numbers(self.module(key)) and self.name(key) in ("where", "masked_fill", "mul")
-        )
+        return square and not self.places.numbers(self.module(key)) and self.name(key) in HIDING
 
     def _loops(self) -> None:
         """States that a loop carries on, and what multiplies and joins them, as in state-space models."""

@@ -91,6 +91,11 @@ class Shapes:
                 sympy.sympify(b) if self.same(a, b) else a for a, b in zip(stated, shape, strict=True)
             )
 
+    def first(self, chain: list[str]) -> bool:
+        """Whether all that a chain of layouts leaves out stands at the end."""
+        cuts = [call for key in chain if (call := self._graph.made(key)).name in ("slice", "narrow")]
+        return bool(cuts) and all(call.arguments.get("start", 0) in (0, None) for call in cuts)
+
     def parts(self, pattern: Pattern, chain: list[str], before: tuple, after: tuple):
         """The pattern's sizes in symbols, with parts of size 1 that only symbols show, such as a batch of one:
         (sizes, left, right, repeated); `before` and `after` are the shapes around it."""
@@ -102,10 +107,16 @@ class Shapes:
                     if size not in found:
                         found.append(size)
         choices = [[*known.get(size, ()), sympy.Integer(size)] for size in pattern.sizes]
+        for size, side in zip(after, pattern.right, strict=True):
+            if len(side) == 2 and set(side) & set(pattern.repeated):  # heads that are repeated: h/h_kv times
+                one, other = side if side[1] in pattern.repeated else side[::-1]
+                times = [_quotient(size, known_size) for known_size in choices[one]]
+                fit = [n for n in times if n.free_symbols and self.value(n) == pattern.sizes[other]]
+                choices[other] = [*fit, *choices[other]]
         for tried, sizes in enumerate(product(*choices)):
             if tried > TRIES:
                 break
-            if (made := self._completed(pattern, sizes, before, after)) is not None:
+            if (made := self._completed(pattern, sizes, before, after, known.get(1, ()))) is not None:
                 return made
         self.plain = self.plain or any(size.free_symbols for size in (*before, *after))
         left, right = (tuple(map(tuple, sides)) for sides in (pattern.left, pattern.right))
@@ -117,13 +128,13 @@ class Shapes:
             self._values[size] = int(value_of(str(size), self.sizes))
         return self._values[size]
 
-    def _completed(self, pattern: Pattern, sizes: tuple, before: tuple, after: tuple):
-        """The parts with these sizes, or None if they don't give the shapes."""
+    def _completed(self, pattern: Pattern, sizes: tuple, before: tuple, after: tuple, units):
+        """The parts with these sizes, or None if they don't give the shapes; `units` are sizes of 1 around them."""
         sizes = list(sizes)
         left, right, repeated = [list(side) for side in pattern.left], [], list(pattern.repeated)
         ones = []
         for whole, side in zip(before, left, strict=True):
-            missing = self._missing(whole, sizes, side)
+            missing = self._missing(whole, sizes, side, units)
             if missing is None:
                 return None
             if missing != 1:
@@ -132,7 +143,7 @@ class Shapes:
                 sizes.append(missing)
         for whole, side in zip(after, pattern.right, strict=True):
             side = list(side)
-            missing = self._missing(whole, sizes, side)
+            missing = self._missing(whole, sizes, side, units)
             if missing is None:
                 return None
             front = []
@@ -157,11 +168,13 @@ class Shapes:
             return None
         return tuple(sizes), tuple(map(tuple, left)), tuple(right), tuple(repeated)
 
-    def _missing(self, whole: sympy.Expr, sizes, side) -> sympy.Expr | None:
+    def _missing(self, whole: sympy.Expr, sizes, side, units) -> sympy.Expr | None:
         """What an axis has besides its parts: 1, or sizes that are 1 at this run; None where they don't fit."""
         made = prod((sizes[part] for part in side), start=sympy.Integer(1))
         if self.same(whole, made):
             return sympy.Integer(1)
+        if side and (one := next((one for one in units if self.same(whole, made * one)), None)) is not None:
+            return one
         rest = _quotient(whole, made)
         if rest.is_Integer or sympy.fraction(rest)[1] != 1 or not rest.free_symbols:
             return None

@@ -44,6 +44,7 @@ SAID = {
     "turned Q": Said("position", "Turn queries by their place", "attention.turned query"),
     "turned K": Said("position", "Turn keys by their place", "attention.turned key"),
     "S": Said("attention", "Scores", "attention.scores"),
+    "masked S": Said("attention", "Scores", "attention.scores"),
     "A": Said("attention", "Attention weights", "attention.weights"),
     "H": Said("attention", "Context", "attention.context"),
     "O": Said("attention", "Output projection", "attention.output"),
@@ -89,6 +90,8 @@ def part(roles: Roles, key: str, shape: tuple) -> str:
         return {0: "last norm", 1: "norm1", 2: "norm2"}.get(nth, "norm")
     if plain in ("Q", "K") and {"cosine", "sine"} & around:
         return f"turned {plain}"
+    if role == "S" and "M" in around:
+        return "masked S"
     if role == "sequence" and roles.learned_first(key):
         return "cls in front"
     if role in ("O'", "F'"):

@@ -112,6 +112,34 @@ class Rotated(Node):
         ]
 
 
+class Turned(Node):
+    """`(-x₂, x₁)` of the two halves of the last axis: each pair turned by a right angle (Su et al. 2021)."""
+
+    def _latex(self, printer):
+        return rf"\operatorname{{turn}}\left({printer._print(self.args[0])}\right)"
+
+    def infer(self, same, shape):
+        return shape
+
+    def run(self, size, x):
+        import torch
+
+        first, second = x.chunk(2, dim=-1)
+        return torch.cat([-second, first], dim=-1)
+
+    def reads(self, size, cells, x):
+        shape = shape_of(x)
+        if cells.axes is None:
+            return (Cells.none(shape),)
+        other = {(i + shape[-1] // 2) % shape[-1] for i in cells.axes[-1]}
+        return (Cells.of(shape, (*cells.axes[:-1], other)),)
+
+    def terms(self, size, cell, x):
+        (one,) = super().terms(size, cell, x)
+        sign = -1.0 if one.index[-1] > cell[-1] else 1.0
+        return [one._replace(share=sign * one.value, factor=sign)]
+
+
 class Grouped(Layout, Node):
     """Each head repeated for the queries that share it: `[B, h_kv, T, d_k]` to `[B, h, T, d_k]` (Ainslie et al. 2023).
 

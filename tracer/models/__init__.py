@@ -24,6 +24,7 @@ _FOUND = tuple(sorted(module.name.replace("_", "-") for module in iter_modules(_
 COURSE = {
     "vit": "a photo → the class of what it shows",
     "nanogpt": "the beginning of a text → its next character",
+    "llama": "the beginning of a text → its next character, as today's language models go on",
     "vit-text": "a drawn scene → a sentence about it, word by word",
     "vit-note": "a photo → a class, with one block of one head; untrained",
     "segmenter": "a drawn scene → the class of every pixel",

@@ -5,17 +5,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from tracer.attention.masks.kinds import causal
-from tracer.derive.steps import Line, Place
-from tracer.equations import GELU, CausalMask, GELUTanh, Lookup, Rows, Tensor
+from tracer.derive.hints import Hint
 from tracer.inputs.tensors import text_input
 from tracer.inputs.text import Characters
 from tracer.models.shared.blocks import Block
 from tracer.models.shared.gpt2 import from_gpt2
 from tracer.models.shared.model import Spec
 from tracer.models.shared.results import next_tokens
-from tracer.models.shared.textbook import Page, block_lines, noted
 from tracer.record import Segment
-from tracer.symbols.notation import symbol
 
 
 class NanoGPT(nn.Module):
@@ -66,65 +63,56 @@ class NanoGPT(nn.Module):
         return self.head(x)  # [B, T, V]
 
 
-def lines(config: dict) -> list[Line]:
-    """The decoder's textbook, in the order and notation of note 000, part I."""
-    B, T, D, V, T_max = map(symbol, ("B", "T", "D", "V", "T_max"))
-    page = Page(bias=config["bias"], eps=1e-5)
-    tokens, shape = Tensor(r"\mathbf{t}", (B, T), "input tokens"), (B, T, D)
-    mask, notes = None, {"attention.scores": NOTES["bidirectional"]}
-    if config["mask"] == "causal":
-        made, notes = page.tensor(r"\mathbf{M}", (T, T), "mask"), {}
-        mask = page.line("attention", "Causal mask", made, CausalMask(T), Place("", "triu"), WHY["mask"])
-    matrix = page.parameter(r"\mathbf{E}", (V, D), "tokens.weight")
-    made = page.tensor(r"\mathbf{X}_t", shape, "embedding")
-    x = page.line("embedding", "Look up", made, Lookup(matrix, tokens), Place("tokens"), WHY["embedding"])
-    made = page.tensor(r"\mathbf{X}^{(0)}", shape, "position")
-    equation = x + Rows(page.parameter(r"\mathbf{P}", (T_max, D), "positions"), T)
-    x = page.line("position", "Add positions", made, equation, Place("", "add"), WHY["position"], NOTES["position"])
-    activation = GELUTanh if config["gelu"] == "tanh" else GELU
-    for layer in range(1, config["L"] + 1):
-        of_block = block_lines(layer, x, mask=mask, bias=config["bias"], activation=activation, eps=1e-5)
-        page.lines += noted(of_block, notes)
-        x = page.lines[-1].tensor
-    made = page.tensor(r"\mathbf{X}_f", shape, "norm")
-    x = page.line("norm", "Last norm", made, page.norm(x, "f", "norm"), Place("norm"), WHY["norm"])
-    logits = page.tensor(r"\mathbf{Z}", (B, T, V), "logits")
-    if config["tied"]:
-        page.line("head", "Logits, tied", logits, x @ matrix.T, Place("", "linear"), WHY["tied"])
-    else:
-        equation = page.linear(x, r"\mathrm{vocab}", (D, V), "head")
-        page.line("head", "Logits", logits, equation, Place("head"), WHY["head"], NOTES["head"])
-    return page.lines
-
-
-WHY = {
-    "mask": "When the model learns to predict the next token, no position may see what comes after it. This matrix of "
-    "0 and -∞ is made once and added to the scores of every block.",
-    "embedding": "A token is only a number, and its size means nothing. The number picks a learned row of E, so that "
-    "each token becomes D numbers that training can arrange.",
-    "position": "The dot products of attention compare what tokens hold. A learned vector for each place is added "
-    "to the token, so that they can depend on places too.",
-    "norm": "Every block added to the residual stream, and no norm stands behind the last sum. This one brings all "
-    "tokens to one scale before they are read.",
-    "tied": "The score of each entry of the vocabulary is the dot product of the token with that entry's row of the "
-    "embedding matrix: its direction counts, and so does its length. Using E twice saves a matrix of V × D numbers.",
-    "head": "A matrix of its own turns each token into a score for every entry of the vocabulary. The softmax of a row "
-    "is the probability of each next token.",
-}
-WHY["position"] += " Only the first T rows of the table are used."
-NOTES = {
-    "bidirectional": "Note 000 adds the causal mask here; with mask=bidirectional none runs, and each token also sees "
-    "those after it.",
-    "position": "Note 000 has P with T rows; the code keeps a longer table and takes its first T.",
-    "head": "Note 000's summary leaves out the bias of the separate head; its section 2 has it.",
-}
+HINTS = (
+    Hint(
+        "mask",
+        why="When the model learns to predict the next token, no position may see what comes after it. This matrix of "
+        "0 and -∞ is made once and added to the scores of every block.",
+    ),
+    Hint(
+        "embedding",
+        title="Look up",
+        letter=r"\mathbf{X}_t",
+        why="A token is only a number, and its size means nothing. The number picks a learned row of E, so that "
+        "each token becomes D numbers that training can arrange.",
+    ),
+    Hint(
+        "position",
+        why="The dot products of attention compare what tokens hold. A learned vector for each place is added "
+        "to the token, so that they can depend on places too. Only the first T rows of the table are used.",
+        note="Note 000 has P with T rows; the code keeps a longer table and takes its first T.",
+    ),
+    Hint(
+        "*.scores",
+        role="S",
+        note="Note 000 adds the causal mask here; with mask=bidirectional none runs, and each token also sees those "
+        "after it.",
+    ),
+    Hint(
+        "logits",
+        module="",
+        title="Logits, tied",
+        why="The score of each entry of the vocabulary is the dot product of the token with that entry's row of the "
+        "embedding matrix: its direction counts, and so does its length. Using E twice saves a matrix of V × D "
+        "numbers.",
+    ),
+    Hint(
+        "logits",
+        module="head",
+        title="Logits",
+        below=r"\mathrm{vocab}",
+        why="A matrix of its own turns each token into a score for every entry of the vocabulary. The softmax of a row "
+        "is the probability of each next token.",
+        note="Note 000's summary leaves out the bias of the separate head; its section 2 has it.",
+    ),
+)
 
 SHAKESPEARE = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 """The 65 characters of the training text, in order."""
 
 SPEC = Spec(
     net=NanoGPT,
-    lines=lines,
+    hints=HINTS,
     takes=("text",),
     sizes={"V": 65, "T_max": 128, "D": 128, "h": 4, "d_ff": 512, "L": 4},
     derived={"d_k": "D/h"},

@@ -3,8 +3,9 @@
 import torch
 from torch import nn
 
-from tracer.derive.steps import Line, Place
-from tracer.equations import Concat, Patches, Row, Tensor
+from tracer.derive.hints import Hint
+from tracer.derive.steps import Place
+from tracer.equations import Concat, Patches, Tensor
 from tracer.inputs.tensors import photo_input
 from tracer.models.shared.blocks import Block
 from tracer.models.shared.model import Spec
@@ -46,18 +47,6 @@ class ViT(nn.Module):
             x = self.get_submodule(name)(x)  # [B, N+1, D]
         x = self.norm(x)  # [B, N+1, D]
         return self.head(x[:, 0])  # [B, K]
-
-
-def lines(config: dict) -> list[Line]:
-    """The ViT's textbook: Dosovitskiy et al. 2021, equation 1, then the blocks, then equation 4 and the head."""
-    B, D, K = map(symbol, "BDK")
-    page = Page()
-    x = encoder(page, config["L"])
-    made = page.tensor(r"\mathbf{x}_f", (B, D), "cls")
-    x = page.line("head", "Take the CLS token", made, Row(x, 0), Place("", "getitem"), WHY["take"])
-    logits = page.tensor(r"\mathbf{Z}", (B, K), "logits")
-    page.line("head", "Classify", logits, page.linear(x, r"\mathrm{cls}", (D, K), "head"), Place("head"), WHY["head"])
-    return page.lines
 
 
 def encoder(page: Page, count: int) -> Tensor:
@@ -105,9 +94,18 @@ WHY = {
     "probability shown.",
 }
 
+HINTS = (
+    Hint("patches", title="Cut to patches", why=WHY["patches"]),
+    Hint("embedding", title="Embed", why=WHY["embedding"]),
+    Hint("sequence", title="CLS in front", why=WHY["cls"]),
+    Hint("position", why=WHY["position"]),
+    Hint("cls", why=WHY["take"]),
+    Hint("logits", title="Classify", below=r"\mathrm{cls}", why=WHY["head"]),
+)
+
 SPEC = Spec(
     net=ViT,
-    lines=lines,
+    hints=HINTS,
     takes=("image",),
     samples="photos",
     sizes={"H": 32, "W": 32, "C": 3, "P": 4, "D": 128, "h": 4, "d_ff": 512, "L": 6, "K": 10},

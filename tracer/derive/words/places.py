@@ -7,6 +7,7 @@ from tracer.derive.numbers import operand
 from tracer.derive.words import of
 from tracer.equations import (
     At,
+    Concat,
     Filled,
     Flipped,
     Full,
@@ -20,6 +21,7 @@ from tracer.equations import (
     Pad,
     Picked,
     Ratio,
+    Rearranged,
     Replaced,
     Rolled,
     Scalar,
@@ -146,7 +148,22 @@ def cat(given: Given) -> Node | None:
     if len(tensors) < 2:
         return tensors[0] if tensors else None
     rank = len(given.result_numeric)
-    return Joint(*tensors, axis=given["dim"] % rank, rank=rank)
+    axis = given["dim"] % rank
+    if len(tensors) == 2 and axis == rank - 2 and (vector := _repeated(tensors[0])):
+        return Concat(vector, tensors[1])
+    return Joint(*tensors, axis=axis, rank=rank)
+
+
+def _repeated(node: Node) -> Node | None:
+    """The vector that is put in front of each sequence of a batch, `[D]` as `[B, 1, D]`; None for anything else."""
+    if not isinstance(node, Rearranged) or len(node.get("left")) != 1 or len(node.get("right")) < 3:
+        return None
+    *lead, one, last = node.get("right")
+    return (
+        node.operands[0]
+        if last == node.get("left")[0] and not one and all(set(side) <= set(node.get("repeated")) for side in lead)
+        else None
+    )
 
 
 @of("stack")

@@ -38,7 +38,7 @@ def add_product(given: Given) -> Node:
     return made if given["beta"] == 0 else plus(made, scaled(given, given[added], given["beta"]))
 
 
-@of("outer", "ger", heavy=True)
+@of("outer", "ger")
 def outer(given: Given) -> Node:
     return Outer(given["self"], given["vec2"])
 

@@ -1,0 +1,184 @@
+"""Llama: a decoder of today, with rotary positions, RMS norms, shared keys and a gated MLP (Touvron et al. 2023)."""
+
+from math import sqrt
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tracer.attention.masks.kinds import causal
+from tracer.derive.hints import Hint
+from tracer.inputs.tensors import text_input
+from tracer.inputs.text import Characters
+from tracer.models.nanogpt import SHAKESPEARE
+from tracer.models.shared.model import Spec
+from tracer.models.shared.results import next_tokens
+from tracer.record import Segment
+
+
+class Attention(nn.Module):
+    """Attention whose heads of queries share h_kv heads of keys and values (Ainslie et al. 2023, section 2.2).
+
+    Takes `[B, T, D]`, cosines and sines `[T, d_k]` of the places' angles, and an additive mask `[T, T]`; returns
+    `[B, T, D]`.
+    """
+
+    def __init__(self, *, D: int, h: int, h_kv: int):
+        super().__init__()
+        self.h, self.h_kv, self.d_k = h, h_kv, D // h
+        self.query = nn.Linear(D, h * self.d_k, bias=False)
+        self.key = nn.Linear(D, h_kv * self.d_k, bias=False)
+        self.value = nn.Linear(D, h_kv * self.d_k, bias=False)
+        self.output = nn.Linear(h * self.d_k, D, bias=False)
+
+    def forward(self, x, cosine, sine, mask=None):
+        B, T, D, h, h_kv, d_k = *x.shape, self.h, self.h_kv, self.d_k
+        q = self.query(x).view(B, T, h, d_k).transpose(1, 2)  # [B, h, T, d_k]
+        k = self.key(x).view(B, T, h_kv, d_k).transpose(1, 2)  # [B, h_kv, T, d_k]
+        v = self.value(x).view(B, T, h_kv, d_k).transpose(1, 2)  # [B, h_kv, T, d_k]
+        q = q * cosine + turned(q) * sine  # [B, h, T, d_k]
+        k = k * cosine + turned(k) * sine  # [B, h_kv, T, d_k]
+        k = k.repeat_interleave(h // h_kv, dim=1)  # [B, h, T, d_k]
+        v = v.repeat_interleave(h // h_kv, dim=1)  # [B, h, T, d_k]
+        scores = q @ k.transpose(-2, -1) / sqrt(d_k)  # [B, h, T, T]
+        if mask is not None:
+            scores = scores + mask  # [B, h, T, T]
+        weights = scores.softmax(dim=-1)  # [B, h, T, T]
+        context = weights @ v  # [B, h, T, d_k]
+        context = context.transpose(1, 2).reshape(B, T, h * d_k)  # [B, T, h·d_k]
+        return self.output(context)  # [B, T, D]
+
+
+def turned(x):
+    """Each pair of a head's two halves, turned by a right angle: `(x₁, x₂)` becomes `(-x₂, x₁)`."""
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([-second, first], dim=-1)
+
+
+class MLP(nn.Module):
+    """Two linear maps, the first with a gate beside it (SwiGLU: Shazeer 2020, equation 6); `[B, T, D]` in and out."""
+
+    def __init__(self, *, D: int, d_ff: int):
+        super().__init__()
+        self.gate = nn.Linear(D, d_ff, bias=False)
+        self.expand = nn.Linear(D, d_ff, bias=False)
+        self.contract = nn.Linear(d_ff, D, bias=False)
+
+    def forward(self, x):
+        hidden = F.silu(self.gate(x)) * self.expand(x)  # [B, T, d_ff]
+        return self.contract(hidden)  # [B, T, D]
+
+
+class Block(nn.Module):
+    """Pre-norm block with RMS norms (Zhang and Sennrich 2019, equation 4); `[B, T, D]` in and out."""
+
+    def __init__(self, *, D: int, h: int, h_kv: int, d_ff: int):
+        super().__init__()
+        self.norm1 = nn.RMSNorm(D, eps=1e-5)
+        self.attention = Attention(D=D, h=h, h_kv=h_kv)
+        self.norm2 = nn.RMSNorm(D, eps=1e-5)
+        self.mlp = MLP(D=D, d_ff=d_ff)
+
+    def forward(self, x, cosine, sine, mask=None):
+        x = x + self.attention(self.norm1(x), cosine, sine, mask)  # [B, T, D]
+        return x + self.mlp(self.norm2(x))  # [B, T, D]
+
+
+class Llama(nn.Module):
+    """Predicts the next token at every position (Touvron et al. 2023, section 2.2).
+
+    Takes token numbers `[B, T]`, T at most T_max; returns logits `[B, T, V]`. `tied`: the output matrix is the
+    embedding matrix (Press and Wolf 2017). `mask` is "causal", or "bidirectional", where every token sees all others.
+    """
+
+    def __init__(
+        self, *, V: int, T_max: int, D: int, h: int, h_kv: int, d_ff: int, L: int, tied: bool = True, mask="causal"
+    ):
+        super().__init__()
+        if D % (2 * h):
+            raise ValueError(f"D={D} does not fit h={h}: a head turns pairs of its D/h numbers, so 2·h must divide D")
+        if h % h_kv:
+            raise ValueError(f"h={h} does not fit h_kv={h_kv}: heads of queries share those of keys evenly")
+        self.T_max, self.mask = T_max, mask
+        self.tokens = nn.Embedding(V, D)
+        exponents = torch.arange(0, D // h, 2) / (D // h)
+        self.register_buffer("frequencies", 10_000.0**-exponents, persistent=False)
+        self.blocks = [f"block{layer}" for layer in range(1, L + 1)]
+        for name in self.blocks:
+            self.add_module(name, Block(D=D, h=h, h_kv=h_kv, d_ff=d_ff))
+        self.norm = nn.RMSNorm(D, eps=1e-5)
+        self.head = None if tied else nn.Linear(D, V, bias=False)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+
+    def forward(self, tokens):
+        _, T = tokens.shape
+        if self.T_max < T:
+            raise ValueError(f"T={T} tokens are too many: the model was trained on at most T_max={self.T_max}")
+        places = torch.arange(T, device=tokens.device)  # [T]
+        angles = torch.outer(places, self.frequencies)  # [T, d_k/2]
+        angles = torch.cat([angles, angles], dim=-1)  # [T, d_k]
+        cosine, sine = angles.cos(), angles.sin()  # [T, d_k]
+        mask = causal(T, device=tokens.device) if self.mask == "causal" else None  # [T, T]
+        x = self.tokens(tokens)  # [B, T, D]
+        for name in self.blocks:
+            x = self.get_submodule(name)(x, cosine, sine, mask)  # [B, T, D]
+        x = self.norm(x)  # [B, T, D]
+        if self.head is None:
+            return F.linear(x, self.tokens.weight)  # [B, T, V]
+        return self.head(x)  # [B, T, V]
+
+
+HINTS = (
+    Hint("angles", source="Su et al. 2021, section 3.2.2"),
+    Hint("*.norm?", source="Zhang and Sennrich 2019, equation 4"),
+    Hint("*.gated", source="Shazeer 2020, equation 6"),
+    Hint("*.context", source="Ainslie et al. 2023, section 2.2"),
+    Hint(
+        "mask",
+        why="When the model learns to predict the next token, no position may see what comes after it. This matrix of "
+        "0 and -∞ is made once and added to the scores of every block.",
+    ),
+    Hint(
+        "embedding",
+        why="A token is only a number, and its size means nothing. The number picks a learned row of E. No position is "
+        "added: places come in when queries and keys are turned.",
+    ),
+    Hint(
+        "logits",
+        module="",
+        title="Logits, tied",
+        why="At every place, each entry of the vocabulary gets a score: the dot product of the token with that entry's "
+        "row of E. Using E twice saves a matrix of V × D numbers.",
+    ),
+    Hint(
+        "logits",
+        module="head",
+        title="Logits",
+        below=r"\mathrm{vocab}",
+        why="A matrix of its own turns each token into a score for every entry of the vocabulary. The softmax of a row "
+        "is the probability of each next token.",
+    ),
+)
+"""What a person adds to the derived textbook."""
+
+SPEC = Spec(
+    net=Llama,
+    hints=HINTS,
+    takes=("text",),
+    sizes={"V": 65, "T_max": 128, "D": 128, "h": 4, "h_kv": 2, "d_ff": 344, "L": 4},
+    derived={"d_k": "D/h"},
+    names=("B", "T", "D", "V", "h", "h_kv", "h/h_kv", "d_k", "d_k/2", "d_ff", "h_kv*d_k"),
+    probes=(
+        {"B": 13, "T": 11, "V": 83, "T_max": 23, "D": 72, "h": 6, "h_kv": 3, "d_ff": 29},
+        {"B": 3, "T": 17, "V": 89, "T_max": 19, "D": 80, "h": 8, "h_kv": 2, "d_ff": 31},
+        {"B": 7, "T": 13, "V": 97, "T_max": 25, "D": 140, "h": 10, "h_kv": 5, "d_ff": 43},
+        {"B": 9, "T": 19, "V": 101, "T_max": 27, "D": 132, "h": 6, "h_kv": 1, "d_ff": 37},
+    ),
+    example=lambda sizes: (torch.arange(sizes["B"] * sizes["T"]).view(sizes["B"], sizes["T"]) % sizes["V"],),
+    prepare=text_input(Characters, SHAKESPEARE, "ROMEO:\nBut, soft! what light through yonder window breaks?"),
+    result=next_tokens,
+    segments=lambda sizes: (Segment("text", 0, sizes["T"]),),
+    runs=("B", "T"),
+    vocabulary=SHAKESPEARE,
+    options={"tied": (True, False), "mask": ("causal", "bidirectional")},
+)
