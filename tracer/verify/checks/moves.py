@@ -97,7 +97,7 @@ def _reads(trace, part: str, cells: np.ndarray) -> Iterator[str]:
     powers = np.exp(scores - scores.max())
     if (
         abs(powers / powers.sum() - weights[query]).max() > 1e-5
-        or abs(array(found.weights) - weights[query]).max() > 1e-6
+        or abs(array(found.weights) - weights[query]).max() > 1e-5
     ):
         yield f"shows scores of row {query} whose softmax is not its weights"
     every = rows(trace, part=part)

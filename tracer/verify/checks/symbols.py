@@ -84,6 +84,7 @@ MEASURED = {
     "model width": lambda run: _module(run, "norm1").weight.shape[0],
     "hidden width of the MLP": lambda run: _module(run, "expand").weight.shape[0],
     "number of attention heads": lambda run: _module(run, "query").weight.shape[0] // _head_width(run),
+    "number of heads of keys and values": lambda run: _module(run, "key").weight.shape[0] // _head_width(run),
     "width of one head": _head_width,
     "number of blocks": _towers,
     "number of possible answers": lambda run: run.output.shape[-1],
