@@ -37,9 +37,10 @@ faults: ready  ## break the app on purpose, in each way that is known, and look 
 mutate: $(TESTS_READY)  ## put small mistakes into copies of the program, one at a time: which proofs find them?
 	@$(BIN)/python -m tracer verify --mutate
 
-lint: $(TESTS_READY)
+lint: $(TESTS_READY)  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 audit: $(TESTS_READY)  ## look up what is pinned, and what it brings, among known vulnerabilities
 	@$(BIN)/python tests/hosted/audit.py
@@ -72,5 +73,5 @@ browser: $(TESTS_READY)
 	[ -z "$$CI" ]
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

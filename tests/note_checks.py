@@ -11,7 +11,7 @@ from torch import nn
 import tracer
 from tracer.probe import value_of
 from tracer.record import verdict
-from tracer.sources.torchvision import imported
+from tracer.sources.missing_ops import imported
 
 STANDARD = "torchvision-standard"
 

@@ -7,7 +7,7 @@ from torch import nn
 
 import tracer
 from tracer.derive.layouts import factor, rebuilt
-from tracer.models.shared.model import Inputs
+from tracer.inputs.given import Inputs
 from tracer.recorder import record
 from tracer.symbols.categories import is_layout
 from tracer.verify import zoo
@@ -98,7 +98,6 @@ def test_what_is_printed_is_what_ran(derived):
     net, given, run = derived
 
     given = Inputs(given)
-    given.named = {}
     assert dict(printed.differences(run, net, given)) == {}
 
 

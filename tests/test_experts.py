@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import tracer
-from tracer.models.shared.model import Inputs
+from tracer.inputs.given import Inputs
 from tracer.recorder.ops import is_layout
 from tracer.verify import zoo
 from tracer.verify.checks import printed

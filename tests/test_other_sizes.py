@@ -8,7 +8,7 @@ import tracer
 from tracer.probe import value_of
 from tracer.probe.align import align
 from tracer.recorder import record
-from tracer.sources.torchvision import imported as vision
+from tracer.sources.missing_ops import imported as vision
 from tracer.sources.transformers import imported
 
 

@@ -9,7 +9,7 @@ import torch
 
 import tracer
 from tracer import verify
-from tracer.models.shared.model import Inputs
+from tracer.inputs.given import Inputs
 
 KEYS = ["model", "ops", "dims", "solved", "equations", "proven", "max_error", "coverage", "identical", "opened_error"]
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}

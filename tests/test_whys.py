@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import tracer
+from tracer.derive import why
 from tracer.models import clip, llama, nanogpt, segmenter, transformer, vit, vit_text
 from tracer.models.shared import textbook
-from tracer.sources import why
 
 HINTED = (llama, nanogpt)
 """Models whose reasons stand in their hints."""

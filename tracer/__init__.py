@@ -8,13 +8,14 @@
 """
 
 from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
 _HOME = {"load": "tracer.models", "trace": "tracer.tracing", "open": "tracer.storage", "Trace": "tracer.record"}
 __all__ = [*_HOME, "inputs"]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     """Imports what is asked for when it is asked for, so that `import tracer` needs no torch."""
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracer.common.quoting import quoted
+from tracer.symbols.categories import is_layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     import pandas
@@ -344,7 +345,7 @@ class Trace:
     picture: Picture | None = None
     words: tuple[str, ...] = ()
     segments: tuple[Segment, ...] = ()
-    result: Mapping[str, object] = field(default_factory=dict)
+    result: Mapping[str, Any] = field(default_factory=dict)
     params: int = 0
     params_symbolic: str = "0"
     flops: int = 0
@@ -359,10 +360,9 @@ class Trace:
 
     @cached_property
     def coverage(self) -> float:
-        """Share of the computing ops that belong to a step, 0 to 1."""
-        from tracer.derive.steps import coverage
-
-        return coverage(self.ops)
+        """Share of the computing ops that belong to a step, 0 to 1; 0 for a run without steps."""
+        computing = [op for op in self.ops if not is_layout(op.op)]
+        return sum(op.step is not None for op in computing) / len(computing) if computing else 0.0
 
     @cached_property
     def uncounted(self) -> tuple[Op, ...]:
@@ -372,7 +372,7 @@ class Trace:
     @cached_property
     def repeats(self) -> tuple[Repeat, ...]:
         """The blocks whose lines are one but for their number, as `tracer.figures.views.repeats` finds them."""
-        from tracer.figures.views.repeats import repeats
+        from tracer.figures.views.repeats import repeats  # stands above the record: looked up
 
         return repeats(self.steps)
 
@@ -409,24 +409,26 @@ class Trace:
         step = self.step(step) if isinstance(step, str) else step
         return self.values.get(step.value)
 
-    def cell(self, id: str, index) -> Cell:
+    def cell(self, id: str, index: Sequence[int]) -> Cell:
         """One cell of a step's tensor: its number, the numbers that it was made of, and what each contributed.
 
         KeyError quotes an unknown id, ValueError an index that the tensor does not have, or says that the equations are
         not at hand, as in a trace that was opened from a file.
         """
-        from tracer.tracing.cell import cell
+        from tracer.tracing.cell import cell  # stands above the record: looked up
 
         return cell(self, id, index)
 
-    def attention(self, layer: int, head: int | None = None, query: int | None = None, *, part: str | None = None):
+    def attention(
+        self, layer: int, head: int | None = None, query: int | None = None, *, part: str | None = None
+    ) -> torch.Tensor:
         """Attention weights from the queries, keys and mask that ran.
 
         Returns `[B, h, S_q, S_k]`, without the h axis if `head` is given, without the S_q axis if `query` is.
         Layers, heads and queries count from 0. ValueError for one the run does not have, or where the
         weights can't be recovered. Source: Vaswani et al. 2017, equation 1.
         """
-        from tracer.attention import weights
+        from tracer.attention import weights  # stands above the record: looked up
 
         return weights(self, layer, head, query, part=part)
 
@@ -435,7 +437,7 @@ class Trace:
 
         ValueError for a level that the trace was made without.
         """
-        from tracer.figures.views import table
+        from tracer.figures.views import table  # stands above the record: looked up
 
         return table(self, level)
 
@@ -444,7 +446,7 @@ class Trace:
 
         Proofs that are still to come are made before.
         """
-        from tracer.storage import save
+        from tracer.storage import save  # stands above the record: looked up
 
         save(self, path)
 
@@ -453,6 +455,6 @@ class Trace:
         return f"<Trace of {quoted(self.model)}: {len(self.ops)} ops, {len(self.steps)} steps; {sizes}>"
 
     def _repr_html_(self) -> str:
-        from tracer.figures.views import html
+        from tracer.figures.views import html  # stands above the record: looked up
 
         return html(self)

@@ -69,8 +69,9 @@ def _bars(trace: Trace, title: str, names, shares, axis: str, what: str, count: 
     """The likeliest as bars; `what` names them in the plural, `count` is how many the model knows."""
     ranked = classes.ranking([shortened(answers.shown(name)) for name in names], shares)
     st.subheader(plain(shortened(title, 200)))
-    drawn = partial(classes.bars, *zip(*ranked, strict=True), axis=axis)
-    chart(trace, ("bars", axis), drawn, alt=classes.describe(*zip(*ranked, strict=True)), config=PLAIN)
+    first, most = [name for name, _ in ranked], [share for _, share in ranked]
+    drawn = partial(classes.bars, first, most, axis=axis)
+    chart(trace, ("bars", axis), drawn, alt=classes.describe(first, most), config=PLAIN)
     st.caption(plain(classes.drawn(shares, what, count)))
 
 

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from threading import RLock
+from typing import Any
 
 
 class Kept:
@@ -11,11 +12,11 @@ class Kept:
     The newest stays whatever it weighs. `weigh` gives the weight of a value, 1 where it is not given.
     """
 
-    def __init__(self, most: float, weigh: Callable[[object], float] = lambda value: 1):
+    def __init__(self, most: float, weigh: Callable[[Any], float] = lambda value: 1):
         self.most, self.weight = most, 0.0
         # what is kept may be dropped while a collection runs in the middle of a put: the lock lets its own thread in
         self._weigh, self._lock = weigh, RLock()
-        self._values: OrderedDict[Hashable, tuple[object, float]] = OrderedDict()
+        self._values: OrderedDict[Any, tuple[Any, float]] = OrderedDict()
 
     def get(self, key: Hashable):
         """The value of a key, None where there is none (any more)."""
@@ -45,7 +46,7 @@ class Kept:
         with self._lock:
             self._drop(key)
 
-    def forget(self, of: Callable[[Hashable], bool]) -> None:
+    def forget(self, of: Callable[[Any], bool]) -> None:
         """Lets go of every value whose key is one `of` those."""
         with self._lock:
             for key in [key for key in self._values if of(key)]:

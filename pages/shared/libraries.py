@@ -25,7 +25,7 @@ LONGEST = 120
 
 def suggestions() -> list[str]:
     """Our own models, and examples of the libraries that are installed; where this server offers some, those."""
-    offered = limits().models
+    offered = limits().models(models.names())
     return [*models.names(), *sources.examples()] if offered is None else list(offered)
 
 
@@ -41,7 +41,7 @@ def settle() -> None:
     now.ask(None)
     problem = ""
     try:
-        limits().check_model(wanted)
+        limits().check_model(wanted, models.names())
         if not sources.is_foreign(wanted):
             models.takes(wanted)
         elif wanted in now.agreed:

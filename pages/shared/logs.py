@@ -15,7 +15,8 @@ def contentless() -> None:
     logging.setLogRecordFactory(_record)
     logging.captureWarnings(True)
     sys.excepthook = _log
-    sys.unraisablehook = threading.excepthook = lambda args: _log(args.exc_type, args.exc_value, args.exc_traceback)
+    sys.unraisablehook = lambda args: _log(args.exc_type, args.exc_value, args.exc_traceback)
+    threading.excepthook = lambda args: _log(args.exc_type, args.exc_value, args.exc_traceback)
 
 
 def _record(name, level, path, line, message, args, error, *rest, **more) -> logging.LogRecord:

@@ -1,6 +1,6 @@
 """Fused and standard attention, run on the same input and set side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import streamlit as st
@@ -18,7 +18,7 @@ class Paths(NamedTuple):
     the largest value; of the weights too, where a way has them."""
 
     module: str
-    ops: dict[str, Sequence[Op]]
+    ops: Mapping[str, Sequence[Op]]
     outputs: Sequence[Sequence[float]]
     weights: Sequence[Sequence[float | None]]
 

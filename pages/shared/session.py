@@ -154,7 +154,8 @@ def traced_view(trace: Trace) -> View | None:
     if picture is None or not {"H", "W"} <= sizes.keys():
         return None
     photo = Image.fromarray(np.asarray(trace.values[picture.value]))
-    crop = images.Crop(*picture.crop, *photo.size, sizes["W"], sizes["H"])
+    (left, top, right, bottom), (width, height) = picture.crop, photo.size
+    crop = images.Crop(left, top, right, bottom, width, height, sizes["W"], sizes["H"])
     image = photo.resize((crop.width, crop.height), Image.Resampling.BICUBIC, box=crop.box)
     return View(photo, crop, _seen(image, sizes), picture.rows, picture.columns)
 

@@ -10,7 +10,7 @@ import hashlib
 import weakref
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import streamlit as st
 from PIL import Image
@@ -77,7 +77,7 @@ class Remembered(NamedTuple):
     """Something that was made of a run, for as long as that run is there."""
 
     run: weakref.ref[Trace]
-    made: object
+    made: Any
 
 
 @dataclass
@@ -161,7 +161,7 @@ class Visitor:
         """Keeps something that was made of a run, such as both its paths."""
         self._made[what] = Remembered(weakref.ref(run), made)
 
-    def remembered(self, what: str, run: Trace) -> object | None:
+    def remembered(self, what: str, run: Trace) -> Any:
         """What was made of this very run, or None."""
         kept = self._made.get(what)
         return kept.made if kept is not None and kept.run() is run else None

@@ -87,7 +87,7 @@ def rollout(trace: Trace, *, part: str | None = None, start: int = 0, steps: boo
 
     `steps=True` gives the product after every layer, `[L, B, S, S]`. Source: Abnar and Zuidema 2020, section 3.
     """
-    import torch
+    import torch  # loaded once numbers are asked for
 
     product, every, records = None, [], layers(trace, part)
     for layer in range(start, len(records)):

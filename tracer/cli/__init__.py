@@ -13,6 +13,7 @@ import re
 import sys
 from importlib import import_module
 from pkgutil import iter_modules
+from types import ModuleType
 
 from tracer.common.quoting import quoted
 
@@ -31,7 +32,7 @@ class Parser(argparse.ArgumentParser):
         raise ValueError(f"{message} (see {self.prog} --help)")
 
 
-def commands() -> dict[str, object]:
+def commands() -> dict[str, ModuleType]:
     """Command name to module."""
     names = [module.name for module in iter_modules(__path__) if module.name.startswith(PREFIX)]
     return {name.removeprefix(PREFIX): import_module(f"{__name__}.{name}") for name in names}
@@ -42,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     result = Parser(prog="python -m tracer", description="Traces transformers: every op, shape and equation of a run.")
     choices = result.add_subparsers(metavar="COMMAND", required=True)
     for name, module in commands().items():
-        first, _, rest = module.__doc__.partition("\n\n")
+        first, _, rest = (module.__doc__ or "").partition("\n\n")
         summary = " ".join(first.split())
         formatter = argparse.RawDescriptionHelpFormatter
         one = choices.add_parser(name, help=summary, description=f"{summary}\n\n{rest}", formatter_class=formatter)
@@ -59,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except SystemExit as exit:  # --help
-        return exit.code or 0
+        return int(exit.code or 0)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

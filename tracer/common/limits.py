@@ -8,20 +8,22 @@ same, only the numbers differ. `TRACER_` and the name of a bound in capitals set
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from tracer.common.quoting import quoted
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds of this server; a model that `models` lacks is refused where it is not None."""
+    """The bounds of this server; `more` names the models that are offered besides ours, None means any."""
 
     hosted: bool
-    models: tuple[str, ...] | None
+    more: tuple[str, ...] | None
     text: int  # characters of a visitor's text
     tokens: float  # tokens of a visitor's text, as its model counts them
     photo_mb: float  # megabytes of a photo's file; `tracer.inputs.images` bounds its pixels
@@ -32,10 +34,15 @@ class Limits:
     model_gb: float  # gigabytes of float32 weights of one model
     memory_gb: float  # gigabytes of the server's process from which on no run and no file is taken
 
-    def check_model(self, name: str) -> None:
+    def models(self, ours: Sequence[str]) -> tuple[str, ...] | None:
+        """The models that are offered, `ours` first; None where any is."""
+        return None if self.more is None else tuple(dict.fromkeys((*ours, *self.more)))
+
+    def check_model(self, name: str, ours: Sequence[str] = ()) -> None:
         """ValueError in one sentence for a model that is not on this server."""
-        if self.models is not None and name not in self.models:
-            raise ValueError(f"{quoted(name)} is not on this server; expected one of {', '.join(self.models)}")
+        offered = self.models(ours)
+        if offered is not None and name not in offered:
+            raise ValueError(f"{quoted(name)} is not on this server; expected one of {', '.join(offered) or 'its own'}")
 
     def check_text(self, text: str) -> None:
         """ValueError in one sentence for a text that is too long."""
@@ -86,8 +93,9 @@ def _read(stated: tuple[str, ...]) -> Limits:
     if given["TRACER_HOSTED"] not in ("", "0", "1"):
         raise ValueError(f"TRACER_HOSTED={quoted(given['TRACER_HOSTED'])} was given, expected 1 or 0")
     hosted, more = given["TRACER_HOSTED"] == "1", given["TRACER_MODELS"].replace(",", " ").split()
+    bounds: dict[str, Any]
     bounds = {name: _bound(f"TRACER_{name.upper()}", given, pair[hosted]) for name, pair in BOUNDS.items()}
-    return Limits(hosted=hosted, models=_models(more) if hosted or more else None, **bounds)
+    return Limits(hosted=hosted, more=tuple(more) if hosted or more else None, **bounds)
 
 
 def _bound(variable: str, given: dict[str, str], default: float) -> float:
@@ -102,12 +110,6 @@ def _bound(variable: str, given: dict[str, str], default: float) -> float:
     if not value > 0:
         raise ValueError(f"{variable}={quoted(text)} was given, expected a {'whole ' * whole}number above 0")
     return value
-
-
-def _models(more: list[str]) -> tuple[str, ...]:
-    from tracer import models
-
-    return (*models.names(), *(name for name in more if name not in models.names()))
 
 
 def memory() -> int:

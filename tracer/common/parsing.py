@@ -8,17 +8,18 @@ visitor has a thread, so all that is parsed is parsed here.
 import ast
 from importlib.resources.abc import Traversable
 from threading import Lock
+from typing import Any
 
 _one_at_a_time = Lock()
 
 
-def parsed(text: str, mode: str = "exec") -> ast.Module | ast.Expression:
+def parsed(text: str) -> ast.Module:
     """The syntax tree of Python source, as `ast.parse` gives it and with its errors."""
     with _one_at_a_time:
-        return ast.parse(text, mode=mode)
+        return ast.parse(text)
 
 
-def stated(file: Traversable) -> dict[str, object]:
+def stated(file: Traversable) -> dict[str, Any]:
     """What a file assigns on its outermost level to plain names, where that is a literal; the file does not run."""
     found = {}
     for line in parsed(file.read_text(encoding="utf-8")).body:

@@ -1,6 +1,7 @@
 """What was given, as a sentence that refuses it quotes it: never more than a line of it."""
 
 from os import PathLike
+from urllib.error import HTTPError, URLError
 
 MOST = 80
 """Characters that are quoted at most, the quotation marks among them."""
@@ -12,8 +13,10 @@ def quoted(given: object, most: int = MOST) -> str:
     A path is quoted as its text. A long text is cut before its `repr` is made, so that quoting costs the same for any.
     """
     given = str(given) if isinstance(given, PathLike) else given
-    if isinstance(given, str | bytes | bytearray) and len(given) > 2 * most:
+    if isinstance(given, str) and len(given) > 2 * most:
         given = given[:most] + given[-most:]
+    elif isinstance(given, bytes | bytearray) and len(given) > 2 * most:
+        given = given[:most] + given[-most:]  # both ends of one kind
     return shortened(repr(given), most)
 
 
@@ -23,3 +26,12 @@ def shortened(said: str, most: int = MOST) -> str:
     said = " ".join(said.split()) if "\n" in said else said
     head = 2 * (most - 3) // 3
     return said if len(said) <= most else f"{said[:head]} … {said[head + 3 - most :]}"
+
+
+def reason(error: BaseException) -> str:
+    """The first line of what an error says, and all of it where that line only begins something; of a host that could
+    not be reached, that it could not."""
+    if isinstance(error, URLError) and not isinstance(error, HTTPError):
+        return f"no connection to the network: {error.reason}"
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return shortened(" ".join(str(error).split()) if first.endswith((":", "(")) else first, 200)

@@ -6,6 +6,7 @@ import sympy
 
 from tracer.derive.hints import Hint, Hints
 from tracer.derive.reasons import scores as reason_of
+from tracer.derive.why import WHY
 from tracer.equations import Node, Tensor
 from tracer.equations.activations import Softmax
 from tracer.equations.algebra import Over, Plus
@@ -14,7 +15,6 @@ from tracer.equations.call import Scalar
 from tracer.equations.masks import CausalMask
 from tracer.equations.relations import Where
 from tracer.equations.rotary import Grouped
-from tracer.sources.why import WHY
 
 PARTS = {"mask": "causal M", "scores": "S", "weights": "A"}
 TITLES = {"mask": "Causal mask", "scores": "Scores", "weights": "Attention weights"}

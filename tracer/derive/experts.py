@@ -11,6 +11,7 @@ from math import prod
 
 from tracer.derive.composed import Flow, Made, replaced
 from tracer.derive.expert import Applied, Columns, Part, Product, Token
+from tracer.derive.layouts import factor, index_map
 from tracer.derive.words import base, known
 from tracer.recorder.calls import Call, Calls, Ref
 
@@ -249,8 +250,6 @@ class _Mixture:
 
     def _columns(self, call: Call, key: str, depth: int):
         """A range of the last axis."""
-        from tracer.derive.layouts import factor, index_map
-
         position = next(i for i, ref in enumerate(call.outputs) if ref.key == key)
         given = next(iter(call.arguments.values()))
         pattern = factor(index_map(given.shape, [(call, position)]), given.shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import sympy
 
@@ -26,10 +27,10 @@ class Given:
     def __init__(
         self,
         func,
-        arguments: Mapping[str, object],
-        shapes: Mapping[str, object],
-        numerics: Mapping[str, object],
-        dtypes: Mapping[str, object],
+        arguments: Mapping[str, Any],
+        shapes: Mapping[str, Any],
+        numerics: Mapping[str, Any],
+        dtypes: Mapping[str, Any],
         position: int = 0,
         result: tuple = (),
         result_numeric: tuple[int, ...] = (),
@@ -65,7 +66,7 @@ class Given:
         """The symbolic shape of a tensor; a list of them for a list of tensors."""
         return self._shapes[name]
 
-    def numeric(self, name: str) -> tuple[int, ...]:
+    def numeric(self, name: str) -> Any:
         """The shape of a tensor in the run; a list of them for a list of tensors."""
         return self._numerics[name]
 

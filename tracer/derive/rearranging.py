@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sympy
 
 from tracer.derive.layouts import Pattern
@@ -45,7 +47,8 @@ class Layouts:
         if not any(pattern.picked):
             return made, pattern, before
         ones = sum(not side and size == 1 for side, size in zip(pattern.right, result, strict=True))
-        ranges, after, left = [], [], []
+        ranges: list[Any] = []
+        after, left = [], []
         for size, taken, side in zip(before, pattern.picked, pattern.left, strict=True):
             if taken is None:
                 ranges.append((None, None, None))
@@ -178,7 +181,7 @@ def _patches(made: Node, sizes, left, right) -> Node | None:
     (channel,), (row, y), (column, x) = left[1:]
     if right[1] != (row, column) or sizes[y] != sizes[x]:
         return None
-    kinds = {(channel, y, x): Unfold, (y, x, channel): Patches}
+    kinds: dict[tuple, type[Node]] = {(channel, y, x): Unfold, (y, x, channel): Patches}
     return kinds[right[2]](made, sizes[y]) if right[2] in kinds else None
 
 

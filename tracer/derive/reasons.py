@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tracer.derive.roles import Roles
+from tracer.derive.why import WHY
 from tracer.equations import Node, Tensor
 from tracer.equations.algebra import Over, Plus
 from tracer.equations.grids import Unfold
 from tracer.equations.masks import CausalMask
 from tracer.equations.norms import LayerNorm, RMSNorm
 from tracer.equations.rotary import Grouped
-from tracer.sources.why import WHY
 
 OF_PARTS = {
     "cls in front": "cls",

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tracer.equations import Node, Tensor
-from tracer.symbols.categories import is_layout
 
 
 class Place(NamedTuple):
@@ -140,9 +139,3 @@ def owners(found: Sequence[Found], seen: Sequence) -> dict[int, str]:
                 raise ValueError(f"op {op} ({seen[op].name}) belongs to both {owner[op]!r} and {step.line.id!r}")
             owner.setdefault(op, step.line.id)
     return owner
-
-
-def coverage(ops: Sequence) -> float:
-    """Share of the computing ops that belong to a step; 0 for a run without steps."""
-    computing = [op for op in ops if not is_layout(op.op)]
-    return sum(op.step is not None for op in computing) / len(computing) if computing else 0.0

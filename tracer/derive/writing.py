@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tracer.derive.given import Given
@@ -168,7 +170,10 @@ class Writer:
         return len(found) == len(stated) and all(map(self.fits, found, stated))
 
     def _given(self, call: Call, position: int, loose: bool) -> Given:
-        arguments, shapes, numerics, dtypes = {}, {}, {}, {}
+        arguments: dict[str, Any] = {}
+        shapes: dict[str, Any] = {}
+        numerics: dict[str, Any] = {}
+        dtypes: dict[str, Any] = {}
         for name, value in call.arguments.items():
             if isinstance(value, Ref):
                 arguments[name] = self._value(value.key, loose)
@@ -204,7 +209,8 @@ class Writer:
         pattern = factor(places, into.shape)
         if pattern is None or (rebuilt(pattern, into.shape, places.shape) != places).any():
             raise Unwritten(f"a write into {into} through {part}")
-        ranges, shape = [], self.shapes.of(old.key)
+        ranges: list[Any] = []
+        shape = self.shapes.of(old.key)
         gone = [not side for side in pattern.left]
         for size, taken, single in zip(shape, pattern.picked, gone, strict=True):
             if taken is None:

@@ -7,6 +7,7 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
+from tracer.equations import algebra  # noqa: F401 # nodes can be added up from now on
 from tracer.equations.node import (
     Node,
     ShapeError,

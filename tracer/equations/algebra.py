@@ -144,3 +144,6 @@ class Times(Multiplied, Node):
 
     def run(self, size, left, right):
         return left * right
+
+
+Node.operators.update({node.__name__: node for node in (Plus, Product, Over, Transposed)})

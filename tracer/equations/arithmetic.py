@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from tracer.equations.algebra import beside
 from tracer.equations.call import _Call, _Held, decimal, tight, worded
 from tracer.equations.cells import plain
@@ -114,8 +116,6 @@ class Least(_Extreme):
     word = r"\min"
 
     def run(self, size, left, right):
-        import torch
-
         return torch.where(left < right, left, right)
 
     def which(self, left, right):
@@ -128,8 +128,6 @@ class Greatest(_Extreme):
     word = r"\max"
 
     def run(self, size, left, right):
-        import torch
-
         return torch.where(left > right, left, right)
 
     def which(self, left, right):
@@ -179,8 +177,6 @@ class Finite(_Held):
         return shape
 
     def run(self, size, x):
-        import torch
-
         nan, above, below = (float(self.get(field)) for field in self.fields)
         x = torch.where(x == float("inf"), above, torch.where(x == -float("inf"), below, x))
         return torch.where(x != x, nan, x)

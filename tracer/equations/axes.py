@@ -19,7 +19,7 @@ def along(labels, axes, printer) -> list[str]:
 class _Reduced(OfAll, _Call):
     """Some axes become one number: they go, or stay as axes of size 1, which is printed as `D → 1`."""
 
-    fields = ("axes", "labels", "keep")
+    fields: tuple[str, ...] = ("axes", "labels", "keep")
 
     def below(self, printer):
         *first, last = along(self.get("labels"), self.get("axes"), printer) or [""]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from tracer.equations.call import _Call, written
 from tracer.equations.cells import by_channel, shape_of, spread
 from tracer.equations.elementwise import _Of
@@ -71,8 +73,6 @@ class Softplus(_Set):
         return [] if (self.get("beta"), self.get("threshold")) == (1, 20) else super().below(printer)
 
     def run(self, size, x):
-        import torch
-
         beta, y = self.get("beta"), x * self.get("beta")
         return torch.where(y > self.get("threshold"), x, (y.clamp(min=0) + (-y.abs()).exp().log1p()) / beta)
 

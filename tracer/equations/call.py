@@ -9,6 +9,7 @@ import json
 import math
 
 import sympy
+import torch
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import BooleanAtom
 
@@ -131,8 +132,6 @@ class Scalar(Node):
         return ()
 
     def run(self, size):
-        import torch
-
         value = float(self.value if self.value.is_number else size(self.value))
         whole = self.value.is_integer and abs(value) < 2**53
         return torch.tensor(int(value)) if whole else torch.tensor(value, dtype=torch.float64)
@@ -140,8 +139,6 @@ class Scalar(Node):
 
 def _single(value):
     """The same in float32."""
-    import torch
-
     if isinstance(value, dict):
         return {name: _single(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -181,8 +178,6 @@ class Kernel(_Held):
         return tuple(map(sympy.sympify, self.get("result")))
 
     def run(self, size, *tensors):
-        import torch
-
         space, name, overload = self.get("name").split(".")
         func = getattr(getattr(getattr(torch.ops, space), name), overload)
         if torch.Tag.nondeterministic_seeded in func.tags:

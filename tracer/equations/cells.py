@@ -14,6 +14,8 @@ from itertools import pairwise, product
 from math import prod
 from typing import NamedTuple
 
+import torch
+
 Axis = range | tuple[int, ...]
 """Places along one axis: a range, `range(n)` for all of it, or ascending numbers that are none."""
 
@@ -27,7 +29,7 @@ class Term(NamedTuple):
     """
 
     operand: int
-    index: tuple[int, ...]
+    index: tuple[int, ...]  # type: ignore[assignment]
     value: float | complex
     share: float | complex | None = None
     factor: float | complex | None = None
@@ -87,8 +89,6 @@ class Cells:
 
     def taken(self, tensor):
         """The numbers of a tensor in these cells, in its order, with an axis of its own for each axis."""
-        import torch
-
         if self.axes is None:
             return tensor.flatten()[:0]
         for axis, places in enumerate(self.axes):
@@ -147,7 +147,8 @@ def picked(cells: Cells, shape: Sequence[int], entries: Sequence[int | slice]) -
     """The cells of x that cells of `x[entries]` are, with one entry for each axis."""
     if cells.axes is None:
         return Cells.none(shape)
-    made, found = iter(cells.axes), []
+    made = iter(cells.axes)
+    found: list[Axis] = []
     for n, entry in zip(shape, entries, strict=True):
         if isinstance(entry, slice):
             start, _, step = entry.indices(n)
@@ -155,7 +156,7 @@ def picked(cells: Cells, shape: Sequence[int], entries: Sequence[int | slice]) -
             if isinstance(places, range):
                 found.append(range(start + step * places.start, start + step * places.stop, step * places.step))
             else:
-                found.append([start + step * i for i in places])
+                found.append(tuple(start + step * i for i in places))
         else:
             found.append((entry % n,))
     return Cells.of(shape, found)
@@ -163,7 +164,8 @@ def picked(cells: Cells, shape: Sequence[int], entries: Sequence[int | slice]) -
 
 def divided(axis: Axis, counts: Sequence[int]) -> list[Axis]:
     """The places along an axis, by those of the axes that it is made of, outer to inner."""
-    found, inner, whole = [], prod(counts), len(axis) == prod(counts)
+    found: list[Axis] = []
+    inner, whole = prod(counts), len(axis) == prod(counts)
     for count in counts:
         inner //= count
         if whole or count == 1:

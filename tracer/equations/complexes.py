@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sympy
+import torch
 
 from tracer.equations.call import _Call
 from tracer.equations.cells import Cells, shape_of
@@ -35,8 +36,6 @@ class Parts(_Call):
         return (*shape, sympy.Integer(2))
 
     def run(self, size, x):
-        import torch
-
         return torch.stack([x.real, x.imag], -1)
 
     def reads(self, size, cells, x):

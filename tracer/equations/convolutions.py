@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import sympy
+import torch
 
 from tracer.equations.call import COMMA, _Held, tight, written
 from tracer.equations.cells import Cells, Term, listed, plain, shape_of, windows
@@ -115,8 +116,6 @@ class Convolution(_Convolved):
         return (*x[: 1 - len(w)], w[0], *made)
 
     def run(self, size, x, w, b=None):
-        import torch
-
         given, x = x, self.batched(x, w)
         stride, before, after, dilation = map(self.get, self.fields[:4])
         stride = [one if isinstance(one, int) else int(size(one)) for one in stride]
@@ -185,8 +184,6 @@ class TransposedConvolution(_Convolved):
         return (*x[: 1 - len(w)], w[1] * self.get("groups"), *made)
 
     def run(self, size, x, w, b=None):
-        import torch
-
         given, x = x, self.batched(x, w)
         stride, padding, extra, dilation = map(self.get, self.fields[:4])
         groups = self.get("groups")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sympy
+import torch
 
 from tracer.equations.cells import Cells, plain, said, shape_of
 from tracer.equations.node import Node, ShapeError, below
@@ -23,8 +24,6 @@ class FirstOf(Node):
         return shape[:-1]
 
     def run(self, size, tokens):
-        import torch
-
         wanted = int(self.args[1])
         found = [row.index(wanted) if wanted in row else 0 for row in tokens.tolist()]
         return torch.tensor(found, dtype=tokens.dtype)
@@ -47,8 +46,6 @@ class RowsAt(Copied, Node):
         return (tokens[0], tokens[-1])
 
     def run(self, size, tokens, places):
-        import torch
-
         return torch.stack([row[place] for row, place in zip(tokens, places.tolist(), strict=True)])
 
     def reads(self, size, cells, tokens, places):

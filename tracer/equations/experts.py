@@ -6,6 +6,8 @@ is an equation of its own, on the token and on the expert's share of the weights
 
 from __future__ import annotations
 
+import torch
+
 from tracer.equations.cells import Cells, plain, shape_of
 from tracer.equations.node import Node, ShapeError, Tensor, below, execute, infer
 
@@ -42,8 +44,6 @@ class Experts(Node):
         return infer(self.body, same)
 
     def run(self, size, x, gates, chosen, *weights):
-        import torch
-
         rows, made = x.reshape(-1, x.shape[-1]), None
         for expert in chosen.unique().tolist():
             tokens, places = (chosen == expert).nonzero(as_tuple=True)

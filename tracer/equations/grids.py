@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sympy
+import torch
+from torch.nn.functional import unfold
 
 from tracer.equations.node import Node, ShapeError
 from tracer.equations.ways import Layout, Picking
@@ -30,8 +32,6 @@ class Unfold(Layout, Node):
         return (*shape[:-3], height * width / side**2, side**2 * channels)
 
     def run(self, size, image):
-        from torch.nn.functional import unfold
-
         side = int(size(self.args[1]))
         return unfold(image, side, stride=side).transpose(-2, -1)
 
@@ -97,8 +97,6 @@ class Fold(Layout, Node):
         return (*shape[:-3], rows * side, columns * side, sympy.cancel(numbers / side**2))
 
     def run(self, size, cells):
-        import torch
-
         side = int(size(self.args[1]))
         rows = [
             torch.cat([cell.unflatten(-1, (side, side, -1)) for cell in row.unbind(-2)], dim=-2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sympy
+import torch
 
 from tracer.equations.axes import along
 from tracer.equations.call import _Call, _Held, decimal, written
@@ -33,8 +34,6 @@ class Joint(Copied, _Held):
         return tuple(sum(s[i] for s in shapes) if i == axis else n for i, n in enumerate(shapes[0]))
 
     def run(self, size, *tensors):
-        import torch
-
         axis = self.get("axis")
         shape = list(tensors[0].shape)
         shape[axis] = sum(tensor.shape[axis] for tensor in tensors)
@@ -75,8 +74,6 @@ class Stack(Copied, _Call):
         return (*shapes[0][:axis], sympy.Integer(len(shapes)), *shapes[0][axis:])
 
     def run(self, size, *tensors):
-        import torch
-
         made = torch.empty(len(tensors), *tensors[0].shape, dtype=torch.result_type(tensors[0], tensors[-1]))
         for place, tensor in enumerate(tensors):
             made[place] = tensor
@@ -115,8 +112,6 @@ class Pad(Copied, _Call):
         return tuple(made)
 
     def run(self, size, x):
-        import torch
-
         pads, mode = self.get("pads"), self.get("mode")
         for i in range(len(pads) // 2):
             n = x.shape[-1 - i]
@@ -158,8 +153,6 @@ class _Triangle(Copied, _Call):
         return shape
 
     def run(self, size, x):
-        import torch
-
         i, j = torch.arange(x.shape[-2])[:, None], torch.arange(x.shape[-1])
         return torch.where(self.stays(j - i - (self.get("diagonal") or 0)), x, 0)
 
@@ -195,7 +188,7 @@ class Flipped(Copied, _Call):
     """Some axes read from the end."""
 
     word = r"\operatorname{flip}"
-    fields = ("axes", "labels")
+    fields: tuple[str, ...] = ("axes", "labels")
 
     def below(self, printer):
         return along(self.get("labels"), self.get("axes"), printer)
@@ -204,8 +197,6 @@ class Flipped(Copied, _Call):
         return shape
 
     def run(self, size, x):
-        import torch
-
         for axis in self.get("axes"):
             x = x.index_select(axis, torch.arange(x.shape[axis] - 1, -1, -1))
         return x
@@ -227,8 +218,6 @@ class Rolled(Flipped):
         return [r" \times ".join(written(n, printer) for n in self.get("shifts")), *super().below(printer)]
 
     def run(self, size, x):
-        import torch
-
         for axis, shift in zip(self.get("axes"), self.get("shifts"), strict=True):
             n = x.shape[axis]
             x = x.index_select(axis, (torch.arange(n) - shift) % n)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 import sympy
+import torch
 
 from tracer.equations.call import _Held, encoded, tight
 from tracer.equations.cells import Cells, moved, shape_of
@@ -55,8 +56,6 @@ class Rearranged(Copied, _Held):
         return tuple(sympy.prod(self.sizes[atom] for atom in axis) for axis in self.get("right"))
 
     def run(self, size, x):
-        import torch
-
         counts = self.counts(size)
         left = [atom for axis in self.get("left") for atom in axis]
         right = [atom for axis in self.get("right") for atom in axis]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sympy
+import torch
 
 from tracer.equations.node import Node
 
@@ -20,6 +21,4 @@ class Counted(Node):
         return (self.args[0],)
 
     def run(self, size):
-        import torch
-
         return torch.arange(int(size(self.args[0])))

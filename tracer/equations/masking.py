@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sympy
+import torch
 
 from tracer.equations.cells import Cells, said, shape_of
 from tracer.equations.node import Node, ShapeError, below
@@ -22,8 +23,6 @@ class Take(Copied, Node):
         return (*numbers, tokens[-1])
 
     def run(self, size, tokens, numbers):
-        import torch
-
         return torch.stack([row[chosen] for row, chosen in zip(tokens, numbers, strict=True)])
 
     def reads(self, size, cells, tokens, numbers):
@@ -49,8 +48,6 @@ class Repeat(Leading, Node):
         return (*self.args[1:], *token)
 
     def run(self, size, token):
-        import torch
-
         batch, count = (int(size(argument)) for argument in self.args[1:])
         return torch.stack([torch.stack([token] * count)] * batch)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sympy
+import torch
 
 from tracer.equations.cells import Cells, shape_of, spread
 from tracer.equations.node import Node, ShapeError
@@ -29,8 +30,6 @@ class CausalMask(Node):
         return (self.args[0], self.args[0])
 
     def run(self, size):
-        import torch
-
         length = int(size(self.args[0]))
         lowest = float(self.args[1]) if len(self.args) > 1 else float("-inf")
         i, j = torch.arange(length)[:, None], torch.arange(length)
@@ -80,8 +79,6 @@ class PrefixMask(Node):
         return (self.args[0], self.args[0])
 
     def run(self, size):
-        import torch
-
         length, prefix = (int(size(argument)) for argument in self.args)
         i, j = torch.arange(length)[:, None], torch.arange(length)
         return torch.zeros(length, length, dtype=torch.float64).masked_fill((j > i) & (j >= prefix), float("-inf"))

@@ -10,6 +10,7 @@ Batch and head axes ride along in front of the last two.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import ClassVar
 
 import sympy
 from sympy.core.symbol import Str
@@ -35,6 +36,8 @@ class Node(sympy.Expr):
     """Whether it needs brackets where something is set above or below it, as all that is loose does."""
     by_channel = False
     """Whether it is written as a sum in which vectors lie along channels, not along the last axis."""
+    operators: ClassVar[dict[str, type[Node]]] = {}
+    """The nodes that `+`, `@`, `/` and `.T` make, by their names; `algebra`, which has them, puts them here."""
     cells = ""
     """What stands below the name of what the equation makes where it says one cell or one row: "ij", or "[j]"."""
 
@@ -76,25 +79,17 @@ class Node(sympy.Expr):
         return rf"\left({text}\right)" if self.by_channel or (not first and text.startswith("-")) else text
 
     def __add__(self, other):
-        from tracer.equations.algebra import Plus
-
-        return Plus(self, other)
+        return self.operators["Plus"](self, other)
 
     def __matmul__(self, other):
-        from tracer.equations.algebra import Product
-
-        return Product(self, other)
+        return self.operators["Product"](self, other)
 
     def __truediv__(self, other):
-        from tracer.equations.algebra import Over
-
-        return Over(self, sympy.sympify(other))
+        return self.operators["Over"](self, sympy.sympify(other))
 
     @property
     def T(self):
-        from tracer.equations.algebra import Transposed
-
-        return Transposed(self)
+        return self.operators["Transposed"](self)
 
 
 class Tensor(Node):

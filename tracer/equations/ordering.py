@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sympy
+import torch
 
 from tracer.equations.call import written
 from tracer.equations.scans import _Scan
@@ -13,7 +14,7 @@ class Sorted(OneOf, _Scan):
     """The numbers of each row in order; `down` has the largest first."""
 
     word = r"\operatorname{sort}"
-    fields = ("down", "axes", "labels")
+    fields: tuple[str, ...] = ("down", "axes", "labels")
 
     def below(self, printer):
         return [r"\downarrow"] * bool(self.get("down")) + super().below(printer)
@@ -23,8 +24,6 @@ class Sorted(OneOf, _Scan):
 
     def order(self, x):
         """Where the numbers of each row stand, in their order; those that are equal from left to right."""
-        import torch
-
         rows = x.reshape(-1, x.shape[-1]).tolist()
         places = [sorted(range(len(row)), key=row.__getitem__, reverse=bool(self.get("down"))) for row in rows]
         return torch.tensor(places, dtype=torch.int64).reshape(x.shape)

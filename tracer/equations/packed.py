@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sympy
+import torch
 
 from tracer.equations.node import Node, ShapeError, below
 from tracer.equations.ways import Layout, Leading, Picking
@@ -199,8 +200,6 @@ class Counting(Node):
         return (sympy.Integer(1), self.args[0])
 
     def run(self, size):
-        import torch
-
         return torch.arange(int(size(self.args[0])))[None]
 
 

@@ -3,6 +3,7 @@ r"""Choosing cells by their places, and writing into them: `{\mathbf{X}}_{[:,\,\
 from __future__ import annotations
 
 import sympy
+import torch
 
 from tracer.equations.axes import along
 from tracer.equations.call import _Call, _Held, encoded, tight, written
@@ -182,7 +183,7 @@ class Replaced(_Places):
 
 
 class _Along(_Call):
-    fields = ("axes", "labels")
+    fields: tuple[str, ...] = ("axes", "labels")
 
     def below(self, printer):
         return along(self.get("labels"), self.get("axes"), printer)
@@ -194,8 +195,6 @@ class _Along(_Call):
 
 def _totals(like, where, values):
     """What comes to each cell of a tensor like that if `values` are added at these places, one by one."""
-    import torch
-
     cells = torch.arange(like.numel()).reshape(like.shape)[where]
     values = values.expand(cells.shape).flatten().double()
     return torch.bincount(cells.flatten(), values, like.numel()).reshape(like.shape).to(like.dtype)
@@ -203,8 +202,6 @@ def _totals(like, where, values):
 
 def _grid(index, axis: int):
     """The places of all cells of `index` along each axis, with those that it says along one."""
-    import torch
-
     places = [torch.arange(n).reshape(-1, *(1,) * (index.dim() - 1 - i)) for i, n in enumerate(index.shape)]
     places[axis] = index.long()
     return tuple(places)
@@ -248,8 +245,6 @@ class Scattered(_Along):
         return x
 
     def run(self, size, x, index, values):
-        import torch
-
         made, how = x.clone(), self.get("how")
         values = values.expand(index.shape) if not values.dim() else values[tuple(slice(0, n) for n in index.shape)]
         where, values = _grid(index, self.axis), values.to(made.dtype)
@@ -274,8 +269,6 @@ class Filled(_Call):
         return broadcast(same, x, mask)
 
     def run(self, size, x, mask, values):
-        import torch
-
         x, mask = torch.broadcast_tensors(x, holds(mask))
         place = (mask.flatten().double().cumsum(0) - 1).clamp(min=0).long()
         return torch.where(mask, values.flatten()[place].reshape(x.shape), x)
@@ -294,8 +287,6 @@ class OneHot(_Call):
         return (*shape, sympy.sympify(self.get("classes")))
 
     def run(self, size, x):
-        import torch
-
         return (x[..., None] == torch.arange(_int(self.get("classes"), size))).long()
 
     def reads(self, size, cells, x):

@@ -6,6 +6,7 @@ from itertools import product
 from math import prod
 
 import sympy
+import torch
 
 from tracer.equations.call import _Call, written
 from tracer.equations.cells import Cells, shape_of, windows
@@ -18,7 +19,7 @@ class _Pooled(OfAll, _Call):
     `up`: a last window that begins in the picture counts, though it ends outside.
     """
 
-    fields = ("window", "stride", "padding", "dilation", "up")
+    fields: tuple[str, ...] = ("window", "stride", "padding", "dilation", "up")
 
     def below(self, printer):
         window, stride = self.get("window"), self.get("stride")
@@ -42,8 +43,6 @@ class _Pooled(OfAll, _Call):
         return (*shape[:-rank], *made)
 
     def run(self, size, x):
-        import torch
-
         window, stride, padding, dilation, up = map(self.get, _Pooled.fields)
         rank = len(window)
         sizes, counts = x.shape[-rank:], []
@@ -86,8 +85,6 @@ class MaxPool(OneOf, _Pooled):
     word = r"\operatorname{maxpool}"
 
     def pooled(self, taps, ends, counts):
-        import torch
-
         made = [torch.where(inside, x, -float("inf")) for x, inside in taps]
         return torch.stack(made).amax(0)
 
@@ -108,8 +105,6 @@ class AveragePool(_Pooled):
         return [*super().below(printer), *said, *([rf"\text{{by }}{divisor}"] if divisor else [])]
 
     def pooled(self, taps, ends, counts):
-        import torch
-
         total = sum(torch.where(inside, x, 0) for x, inside in taps)
         if divisor := self.get("divisor"):
             return total / divisor
@@ -153,8 +148,6 @@ class _Adaptive(OfAll, _Call):
         return x
 
     def along(self, x, m):
-        import torch
-
         n = x.shape[-1]
         return torch.stack([self.of(x[..., i * n // m : -(-(i + 1) * n // m)]) for i in range(m)], -1)
 

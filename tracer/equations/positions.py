@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sympy
+import torch
 
 from tracer.equations.cells import Cells, changed, said, shape_of
 from tracer.equations.node import Node, ShapeError, below
@@ -28,8 +29,6 @@ class Sinusoids(Node):
         return self.args
 
     def run(self, size):
-        import torch
-
         length, width = (int(size(argument)) for argument in self.args)
         i, column = torch.arange(length, dtype=torch.float64)[:, None], torch.arange(width)
         angles = i / 10000 ** (column // 2 * 2 / width).double()
@@ -55,8 +54,6 @@ class Distances(Node):
         return (self.args[0], self.args[0])
 
     def run(self, size):
-        import torch
-
         length, reach = (int(size(argument)) for argument in self.args)
         place = torch.arange(length)
         return (place - place[:, None]).clamp(-reach, reach) + reach
@@ -106,8 +103,6 @@ class SumsByDistance(Node):
         return (*weights[:-1], self.args[2])
 
     def run(self, size, weights, distances):
-        import torch
-
         shares = torch.nn.functional.one_hot(distances, int(size(self.args[2]))).to(weights.dtype)  # [S, S, 2R+1]
         return (weights[..., None] * shares).sum(dim=-2)
 

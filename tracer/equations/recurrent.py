@@ -5,6 +5,8 @@ x is `[T, B, D]`; W `[n·H, D]` and U `[n·H, H]` hold the matrices of n gates o
 
 from __future__ import annotations
 
+import torch
+
 from tracer.equations.call import _Call
 from tracer.equations.cells import Cells, shape_of
 from tracer.equations.node import ShapeError
@@ -14,7 +16,7 @@ class _Recurrent(_Call):
     """`…(x, *states, W, U, b, d, back=…, last=…)`: `back` reads from the end to the start; `last` is None for the first
     state at each step, `[T, B, H]`, else which state it is at the end, `[B, H]`."""
 
-    fields = ("back", "last")
+    fields: tuple[str, ...] = ("back", "last")
     states = 1
 
     def below(self, printer):
@@ -29,8 +31,6 @@ class _Recurrent(_Call):
         return (x[1], state[-1]) if self.get("last") is not None else (x[0], x[1], state[-1])
 
     def run(self, size, x, *rest):
-        import torch
-
         rest = [one.to(x.dtype) for one in rest]
         states, weights, made = rest[: self.states], rest[self.states :], []
         steps = list(x.unbind(0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from tracer.equations.call import _Held, tight
 from tracer.equations.cells import plain
 from tracer.equations.node import Node, broadcast
@@ -113,8 +115,6 @@ class Where(ByCell, Node):
         return broadcast(same, *shapes)
 
     def run(self, size, said, then, other):
-        import torch
-
         return torch.where(holds(said), then, other)
 
     def shares(self, size, said, then, other):

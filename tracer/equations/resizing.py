@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 import sympy
+import torch
 
 from tracer.equations.call import _Call, decimal, written
 from tracer.equations.cells import Cells, shape_of
@@ -42,8 +43,6 @@ class Resized(_Call):
 
     def weights(self, n: int, m: int, ratio: float):
         """How much each of n cells counts in each of m, `[n, m]`."""
-        import torch
-
         i, how = torch.arange(m, dtype=torch.float64), self.get("how")
         if how in ("nearest", "exact"):
             cells = ((i + 0.5 * (how == "exact")) * ratio).floor().clamp(max=n - 1)
@@ -61,8 +60,6 @@ class Resized(_Call):
         return made
 
     def kernel(self, away):
-        import torch
-
         if self.get("how") == "linear":
             return 1 - away
         a = -0.75

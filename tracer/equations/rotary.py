@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sympy
+import torch
 
 from tracer.equations.call import tight
 from tracer.equations.cells import Cells, aligned, shape_of
@@ -25,8 +26,6 @@ class Angles(Node):
         return (*places, 2 * frequencies[0])
 
     def run(self, size, places, frequencies):
-        import torch
-
         angles = places.double()[..., None] * frequencies
         return torch.cat([angles, angles], dim=-1)
 
@@ -81,8 +80,6 @@ class Rotated(Node):
         return broadcast(same, x, (cosine[0], sympy.Integer(1), *cosine[1:]), (sine[0], sympy.Integer(1), *sine[1:]))
 
     def run(self, size, x, cosine, sine):
-        import torch
-
         first, second = x.chunk(2, dim=-1)
         return x * cosine.unsqueeze(1) + torch.cat([-second, first], dim=-1) * sine.unsqueeze(1)
 

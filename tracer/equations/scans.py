@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import exp
 
 import sympy
+import torch
 
 from tracer.equations.axes import along
 from tracer.equations.call import _Call
@@ -15,7 +16,7 @@ from tracer.equations.ways import OfAll, Shares, weighed
 class _Scan(OfAll, _Call):
     """Along one axis, which stays as it is; nothing is said of the last axis."""
 
-    fields = ("axes", "labels")
+    fields: tuple[str, ...] = ("axes", "labels")
 
     def below(self, printer):
         return along(self.get("labels"), self.get("axes") or (), printer)
@@ -83,8 +84,6 @@ class RunningSum(_Scan):
 
     @staticmethod
     def stacked(made, x):
-        import torch
-
         return torch.stack(made, -1) if made else x
 
     def places(self, made, n):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import sympy
+import torch
 
 from tracer.equations.algebra import Transposed, beside
 from tracer.equations.call import _Call, _Held, tight
@@ -48,8 +49,6 @@ class Einsum(_Held):
         return tuple(sizes[letter] for letter in self.parts[1])
 
     def run(self, size, *tensors):
-        import torch
-
         return torch.einsum(self.get("axes"), *(x.double() if x.dtype == torch.bool else x for x in tensors))
 
     def reads(self, size, cells, *operands):
@@ -183,8 +182,6 @@ class ByGroups(_Call):
         return (x[0], w[2])
 
     def run(self, size, x, w, ends):
-        import torch
-
         made, start = torch.zeros(len(x), w.shape[-1], dtype=x.dtype), 0
         for matrix, end in zip(w, ends.tolist(), strict=True):
             made[start:end] = x[start:end] @ matrix

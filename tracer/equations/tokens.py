@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sympy
+import torch
 
 from tracer.equations.cells import Cells, aligned, said, shape_of, within
 from tracer.equations.node import Node, ShapeError, broadcast
@@ -96,8 +97,6 @@ class Concat(Copied, Node):
         return (*lead, length, broadcast(same, *(shape[-1:] for shape in shapes))[0])
 
     def run(self, size, *tensors):
-        import torch
-
         tensors = [tensor if tensor.dim() > 1 else tensor[None] for tensor in tensors]
         lead = torch.broadcast_shapes(*(tensor.shape[:-2] for tensor in tensors))
         return torch.cat([tensor.expand(*lead, *tensor.shape[-2:]) for tensor in tensors], dim=-2)

@@ -5,6 +5,7 @@ A class takes one of these before its own base: `class Plus(Summed, Node)`. Each
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import exp, inf, nan, prod
 
 from tracer.equations.cells import Cells, Term, changed, laid, listed, picked, plain, shape_of, spread
@@ -27,6 +28,8 @@ class ByCell:
             Term(i, place, plain(number), *share)
             for i, (place, number, share) in enumerate(zip(places, numbers, shares, strict=True))
         ]
+
+    run: Callable
 
     def shares(self, size, *numbers) -> list[tuple]:
         """(share, factor, counted) of each operand's number."""
@@ -204,4 +207,4 @@ def paired(products) -> list[Term]:
             shares[key] = shares.get(key, 0) + value * rest
             factors[key] = factors.get(key, 0) + rest
             values[key] = value
-    return [Term(*key, values[key], share, factors[key], not key[0]) for key, share in sorted(shares.items())]
+    return [Term(o, i, values[o, i], share, factors[o, i], not o) for (o, i), share in sorted(shares.items())]

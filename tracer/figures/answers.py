@@ -1,6 +1,7 @@
 """What a model says, as a picture: shares of words, a label map or a reconstruction beside the picture."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -27,7 +28,7 @@ def numbered(token: str, place: int) -> str:
     return shortened(shown(token)) + str(place).translate(SUBSCRIPT)
 
 
-def short(result: Mapping[str, object]) -> str:
+def short(result: Mapping[str, Any]) -> str:
     """What a model of text says, in one line: the caption, the text that it gives out, or the next token."""
     if result["kind"] == "caption":
         return str(result["caption"])

@@ -1,6 +1,7 @@
 """The answer: the most probable classes as horizontal bars."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -55,7 +56,7 @@ def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP,
     )
 
 
-def answer(result: Mapping[str, object]) -> tuple[Sequence[str], Sequence[float]] | None:
+def answer(result: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[float]] | None:
     """(classes, probabilities) of a run's result, or None where it has none, such as after a model of text."""
     names, shares = result.get("classes"), result.get("probabilities")
     known = isinstance(names, Sequence) and isinstance(shares, Sequence) and names and len(names) == len(shares)

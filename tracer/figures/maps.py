@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -65,7 +66,7 @@ def _records(trace: Trace, part: str | None) -> tuple[AttentionRecord, ...]:
 
 
 def portion(
-    trace: Trace, choices: Sequence[int], part: str | None = None, wanted: Mapping[str, object] | None = None
+    trace: Trace, choices: Sequence[int], part: str | None = None, wanted: Mapping[str, Any] | None = None
 ) -> tuple[list[int], list[str]]:
     """(layers, views) that fit in one message to the browser, with the `wanted` {"layer", "view"} among them.
 
@@ -155,7 +156,7 @@ def _views(heads: np.ndarray, views: Sequence[str]) -> np.ndarray:
     return np.stack([heads.mean(0) if view == "mean" else heads[int(view)] for view in views]) if views else heads
 
 
-def _photo(trace: Trace, part: str | None) -> tuple[dict[str, object], bytes]:
+def _photo(trace: Trace, part: str | None) -> tuple[dict[str, Any], bytes]:
     """How the patches lie on the photo, and the photo as JPEG.
 
     `tokens` has for each patch the token that it is, or null; `unseen` the patches that a tower was not given.

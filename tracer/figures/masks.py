@@ -1,6 +1,7 @@
 """Pictures of a mask: which query may look at which key, in named segments, and what it does to one query's row."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -93,12 +94,12 @@ def matrix(cells, segments: Sequence[Segment], labels: Sequence[str] = (), query
     for segment in segments[1:]:
         for line in (_across(segment.start - 0.5), _down(segment.start - 0.5)):
             shapes.append(line | {"line": {"color": EDGE, "width": 1.5}})
-    ticks = {"ticks": "", "tickfont": {"size": 15}, "constrain": "domain", **PLAIN}
+    ticks: dict[str, Any] = {"ticks": "", "tickfont": {"size": 15}, "constrain": "domain", **PLAIN}
     if segments:
         ticks["tickvals"] = [(segment.start + segment.stop - 1) / 2 for segment in segments]
         ticks["ticktext"] = spans(segments)
-    square = {"autorange": "reversed", "scaleanchor": "x", "constraintoward": "top"}
-    layout = {
+    square: dict[str, Any] = {"autorange": "reversed", "scaleanchor": "x", "constraintoward": "top"}
+    layout: dict[str, Any] = {
         "xaxis": {"title": title("key: who is looked at"), **ticks},
         "yaxis": {"title": title("query: who looks"), **square, **ticks},
         "shapes": shapes,

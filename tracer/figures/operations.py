@@ -1,7 +1,7 @@
 """What kinds of operations ran and how many, and where the arithmetic is, as bars."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import plotly.graph_objects as go
 
@@ -69,7 +69,7 @@ def arithmetic(trace: Trace) -> dict[str, dict[str, int]]:
     return _shortened(table)
 
 
-def _short(modules: Sequence[str]) -> dict[str, str]:
+def _short(modules: Collection[str]) -> dict[str, str]:
     """Modules without what comes before the last dot, where that tells them apart."""
     ends = Counter(module.rsplit(".", 1)[-1] for module in modules)
     return {

@@ -1,6 +1,7 @@
 """The terms of a sum of matrices, as small maps on one scale, with their sum and what ran beside it."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -12,19 +13,19 @@ from tracer.figures.tensors import as_array
 SUM, RAN = "their sum", "the scores that ran"
 
 
-def difference(terms: Mapping[str, object], scores) -> float:
+def difference(terms: Mapping[str, Any], scores) -> float:
     """max|sum of the terms - scores| / max|scores|, over the scores that a mask left finite."""
     ran, total = as_array(scores), sum(map(as_array, terms.values()))
     seen = np.isfinite(ran)
     return float(np.abs(total - ran)[seen].max() / np.abs(ran[seen]).max())
 
 
-def maps(terms: Mapping[str, object], scores) -> go.Figure:
+def maps(terms: Mapping[str, Any], scores) -> go.Figure:
     """Two maps a row, `[S_q, S_k]` each: the terms by their names, their sum, the scores; one scale centred on 0.
 
     Scores that a mask hid stay empty.
     """
-    panels = {name: as_array(term) for name, term in terms.items()}
+    panels: dict[str, Any] = {name: as_array(term) for name, term in terms.items()}
     panels |= {SUM: sum(panels.values()), RAN: as_array(scores)}
     panels = {name: np.where(np.isfinite(values), values, np.nan) for name, values in panels.items()}
     edge = max(float(np.nanmax(np.abs(values))) for values in panels.values())

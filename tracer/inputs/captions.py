@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import torch
 
+from tracer.inputs.given import Inputs
 from tracer.inputs.scenes import sample_scene
 from tracer.inputs.tensors import photo_input
 from tracer.inputs.text import Words
 
 if TYPE_CHECKING:
-    from tracer.models.shared.model import Inputs, Model
+    from tracer.models.shared.model import Model
 
 BEGIN, END = 0, 1
 """The numbers of the tokens that begin and end a caption."""
@@ -68,7 +70,6 @@ def captioned_input(model: Model, image, text: str | None, given: dict[str, int]
     With a picture alone the words are those that the model writes for it; without either, the sample scene and its
     caption. A given T cuts or repeats the words to T tokens. ValueError for a text that is longer than T_max.
     """
-    from tracer.models.shared.model import Inputs
 
     longest, known = model.sizes["T_max"], Words(names(model))
     seen = photo_input(model, image, None, {"T": 1, **given}, sample=lambda: sample_scene().image())
@@ -86,8 +87,6 @@ def captioned_input(model: Model, image, text: str | None, given: dict[str, int]
         )
     numbers = [BEGIN, *(words * length if "T" in given else words)][:length]
     numbers += [BEGIN] * (length - len(numbers))
-    inputs = Inputs((seen[0], torch.tensor(numbers).expand(given["B"], -1).contiguous()))
-    inputs.sizes = {**given, "T": length}
-    inputs.photo, inputs.crop, inputs.words = seen.photo, seen.crop, known.words(numbers)
-    inputs.segments = model.spec.segments(model.vocabulary.complete({**inputs.sizes, **model.sizes}))
-    return inputs
+    tokens, sizes = torch.tensor(numbers).expand(given["B"], -1).contiguous(), {**given, "T": length}
+    segments = model.spec.segments(model.vocabulary.complete({**sizes, **model.sizes}))
+    return replace(seen, tensors=(seen[0], tokens), sizes=sizes, words=known.words(numbers), segments=segments)

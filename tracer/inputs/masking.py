@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from tracer.inputs.given import Inputs
 from tracer.inputs.images import centre_crop, to_array
 from tracer.inputs.surfaces import sample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracer.models.shared.model import Inputs, Model
+    from tracer.models.shared.model import Model
     from tracer.record import Segment
 
 MEAN, STD = (0.5,), (0.2,)
@@ -35,7 +36,6 @@ def surface_input(model: Model, image, text, given: dict[str, int]) -> Inputs:
     `seed` decides which patches are visible; half of them are where N_v is not given. In models of one channel the
     picture is made grey.
     """
-    from tracer.models.shared.model import Inputs
 
     given = dict(given)
     generator = torch.Generator().manual_seed(given.pop("seed"))
@@ -48,10 +48,9 @@ def surface_input(model: Model, image, text, given: dict[str, int]) -> Inputs:
     pixels = torch.from_numpy(to_array(cut, card.get("mean", MEAN), card.get("std", STD)))
     pixels = pixels[torch.arange(sizes["C"]) % pixels.shape[0]]  # [C, H, W]
     visible = visible_patches(1, sizes["N"], count, generator)  # [1, N_v]
-    inputs = Inputs((pixels.expand(given["B"], *pixels.shape).contiguous(), visible.repeat(given["B"], 1)))
-    inputs.sizes, inputs.photo, inputs.crop = given, np.array(photo), crop
-    inputs.segments = model.spec.segments({**sizes, **given})
-    return inputs
+    batch = pixels.expand(given["B"], *pixels.shape).contiguous(), visible.repeat(given["B"], 1)
+    segments = model.spec.segments({**sizes, **given})
+    return Inputs(batch, given, photo=np.array(photo), crop=crop, segments=segments)
 
 
 def placed(segments: tuple[Segment, ...], order: Sequence[int]) -> tuple[Segment, ...]:

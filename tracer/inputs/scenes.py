@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -99,6 +100,7 @@ class Scene:
                 raise ValueError(f"{quoted(word)} can't be drawn; expected one of {', '.join(known)}")
         if number is not None and number not in range(len(self.things)):
             raise ValueError(f"object {number} is none of this scene's {len(self.things)}, counted from 0")
+        changes: dict[str, Any]
         changes = {key: word for key, word in (("colour", colour), ("shape", shape)) if word is not None}
         things = [replace(t, **changes) if number in (None, i) else t for i, t in enumerate(self.things)]
         return replace(self, things=tuple(things))
@@ -220,7 +222,8 @@ def draw(
     things = [np.take_along_axis(v, order, axis=1) for v in (chosen[..., 1], chosen[..., 0], size, x, y, radius)]
     tint = random.integers(-15, 16, size=(number, MOST, 3))
     background = random.integers(220, 246, size=(number, 1)) + random.integers(-5, 6, size=(number, 3))
-    return Scenes(count, *things, tint, background)
+    shape, colour, size, x, y, radius = things
+    return Scenes(count, shape, colour, size, x, y, radius, tint, background)
 
 
 def _places(random, radius: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -258,7 +261,8 @@ def gather(scenes: Sequence[Scene]) -> Scenes:
         np.array([[known.index(getattr(t, key)) for t in row] for row in things]) for key, known in words.items()
     ]
     rest = [np.array([[getattr(t, key) for t in row] for row in things]) for key in ("x", "y", "radius", "tint")]
-    return Scenes(np.array([len(s.things) for s in scenes]), *numbers, *rest, np.array([s.background for s in scenes]))
+    ground = np.array([s.background for s in scenes])
+    return Scenes(np.array([len(s.things) for s in scenes]), *(*numbers, *rest, ground))
 
 
 def scene(seed: int, count: int | None = None) -> Scene:

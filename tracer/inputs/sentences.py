@@ -9,13 +9,14 @@ import numpy as np
 import torch
 
 from tracer.common.quoting import quoted
+from tracer.inputs.given import Inputs
 from tracer.inputs.images import centre_crop, to_array
 from tracer.inputs.scenes import sample_scene
 from tracer.inputs.tensors import MEAN, STD
 from tracer.inputs.text import Words
 
 if TYPE_CHECKING:
-    from tracer.models.shared.model import Inputs, Model
+    from tracer.models.shared.model import Model
 
 SAMPLE = "a red circle; a blue circle; a red square; a green star"
 """The sentences that are compared where none are given."""
@@ -52,7 +53,6 @@ def sentences_input(vocabulary: Sequence[str], sample: str):
     """
 
     def prepare(model: Model, image, text: str | None, given: dict[str, int]) -> Inputs:
-        from tracer.models.shared.model import Inputs
 
         sizes, card = model.vocabulary.complete({**given, **model.sizes}), model.card or {}
         sentences, words = listed(sample if text is None else text), card.get("vocabulary", vocabulary)
@@ -72,11 +72,15 @@ def sentences_input(vocabulary: Sequence[str], sample: str):
         cut, crop = centre_crop(photo, sizes["H"], sizes["W"])
         pixels = torch.from_numpy(to_array(cut, card.get("mean", MEAN), card.get("std", STD)))
         pixels = pixels[torch.arange(sizes["C"]) % pixels.shape[0]]  # [C, H, W]
-        inputs = Inputs((pixels.expand(given["B"], *pixels.shape).contiguous(), tokens))
-        inputs.sizes = {**given, "K": tokens.shape[0], "T": tokens.shape[1]}
-        inputs.photo, inputs.crop, inputs.sentences = np.array(photo), crop, tuple(sentences)
-        inputs.words = tuple(words[number] if number < len(words) else str(number) for number in tokens[0].tolist())
-        inputs.segments = model.spec.segments({**sizes, **inputs.sizes})
-        return inputs
+        seen = {**given, "K": tokens.shape[0], "T": tokens.shape[1]}
+        return Inputs(
+            (pixels.expand(given["B"], *pixels.shape).contiguous(), tokens),
+            seen,
+            photo=np.array(photo),
+            crop=crop,
+            sentences=tuple(sentences),
+            words=tuple(words[number] if number < len(words) else str(number) for number in tokens[0].tolist()),
+            segments=model.spec.segments({**sizes, **seen}),
+        )
 
     return prepare

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from tracer.common.quoting import quoted
+from tracer.inputs.given import Inputs
 from tracer.inputs.images import centre_crop, sample_photo, to_array
 
 if TYPE_CHECKING:
-    from tracer.models.shared.model import Inputs, Model
+    from tracer.models.shared.model import Model
 
 MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 """How pixels are normalised where no card says otherwise."""
 
 
-def photo_input(model: Model, image, text, given: dict[str, int], *, sample=sample_photo) -> Inputs:
+def photo_input(model: Any, image, text, given: dict[str, int], *, sample=sample_photo) -> Inputs:
     """A photo, cut and resized as in training, normalised: `[B, C, H, W]` float32. `sample` gives one without."""
-    from tracer.models.shared.model import Inputs
 
     sizes, card = model.vocabulary.complete({**given, **model.sizes}), model.card or {}
     photo = sample() if image is None else image if image.mode == "RGB" else image.convert("RGB")
     cut, crop = centre_crop(photo, sizes["H"], sizes["W"], share=card.get("crop", 1.0))
     pixels = torch.from_numpy(to_array(cut, card.get("mean", MEAN), card.get("std", STD)))
     channels = pixels[torch.arange(sizes["C"]) % pixels.shape[0]]  # [C, H, W]
-    inputs = Inputs((channels.expand(given["B"], *channels.shape).contiguous(),))
-    inputs.sizes, inputs.photo, inputs.crop = given, np.array(photo), crop
-    inputs.segments = model.spec.segments(sizes)
-    return inputs
+    batch = channels.expand(given["B"], *channels.shape).contiguous()
+    return Inputs((batch,), given, photo=np.array(photo), crop=crop, segments=model.spec.segments(sizes))
 
 
 def text_input(tokenizer: type, vocabulary, sample: str, pad: str = ""):
@@ -40,7 +38,6 @@ def text_input(tokenizer: type, vocabulary, sample: str, pad: str = ""):
     """
 
     def prepare(model: Model, image, text: str | None, given: dict[str, int]) -> Inputs:
-        from tracer.models.shared.model import Inputs
 
         known = tokenizer((model.card or {}).get("vocabulary", vocabulary)[: model.sizes["V"]])
         own, most, text = text is None, model.sizes["T_max"], sample if text is None else text
@@ -65,10 +62,8 @@ def text_input(tokenizer: type, vocabulary, sample: str, pad: str = ""):
         elif pad:
             numbers += known.encode(pad) * (most - len(numbers))
         length = len(numbers)
-        inputs = Inputs((torch.tensor(numbers).expand(given["B"], -1).contiguous(),))
-        inputs.sizes = {**given, "T": length}
-        inputs.words = known.words(numbers)
-        inputs.segments = model.spec.segments({**model.sizes, **inputs.sizes})
-        return inputs
+        batch, sizes = torch.tensor(numbers).expand(given["B"], -1).contiguous(), {**given, "T": length}
+        segments = model.spec.segments({**model.sizes, **sizes})
+        return Inputs((batch,), sizes, words=known.words(numbers), segments=segments)
 
     return prepare

@@ -6,17 +6,23 @@ Names and cards are read without importing torch, so that a page can be drawn be
 from __future__ import annotations
 
 import ast
-import json
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pkgutil import iter_modules
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracer import sources
 from tracer.common.parsing import parsed
 from tracer.common.quoting import quoted
+from tracer.models.shared.cards import card_of
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from tracer.models.shared.model import Model, Spec
 
 WEIGHTS = files(__name__) / "weights"
 _FOUND = tuple(sorted(module.name.replace("_", "-") for module in iter_modules(__path__) if not module.ispkg))
@@ -52,32 +58,14 @@ def card(name: str) -> dict | None:
     if sources.is_foreign(name):
         return None
     file = WEIGHTS / f"{_known(name)}.json"
-    text = _written(file)
+    text = _written(file)  # type: ignore[arg-type] # files of a folder or an archive are hashable
     return card_of(text, file) if text is not None else None
 
 
 @lru_cache(maxsize=64)
-def _written(file) -> bytes | None:
+def _written(file: Traversable) -> bytes | None:
     """What is written on a model's card, None where there is none, read once."""
     return file.read_bytes() if file.is_file() else None
-
-
-def card_of(text: bytes, file) -> dict:
-    """The card that is written in a file: JSON, with what the weights were trained at under "sizes". ValueError in one
-    sentence that names the file where it is anything else."""
-    name = quoted(file)
-    try:
-        found = json.loads(text.decode("utf-8"))
-    except (ValueError, RecursionError):
-        raise ValueError(f"can't read the card {name}: expected JSON") from None
-    if not isinstance(found, dict) or not isinstance(found.get("sizes"), dict):
-        raise ValueError(f'no sizes on the card {name}: expected them under "sizes"')
-    sizes, options = found["sizes"], found.get("options", {})
-    if not all(type(size) is int and size > 0 for size in sizes.values()):
-        raise ValueError(f'can\'t read the card {name}: expected whole numbers under "sizes"')
-    if not isinstance(options, dict):
-        raise ValueError(f'can\'t read the card {name}: expected choices by name under "options"')
-    return found
 
 
 def describe() -> list[dict[str, str]]:
@@ -125,14 +113,14 @@ def origin(name: str) -> str:
     return f"trained on {known.get('data', 'data that its card does not name')}" if known else "seeded random weights"
 
 
-def spec_of(name: str):
+def spec_of(name: str) -> Spec:
     """The `Spec` of a model: what its file says about it. ValueError for an unknown name."""
     if sources.is_foreign(name):
         return sources.spec_of(name)
     return import_module(f"{__name__}.{_known(name).replace('-', '_')}").SPEC
 
 
-def load(name: str, *, weights=None, device: str = "cpu", **config):
+def load(name: str, *, weights: str | PathLike | bytes | None = None, device: str = "cpu", **config: Any) -> Model:
     """The model of that name, ready to run, at the sizes and options of `config`.
 
     With its shipped weights where those fit what is asked for; at other sizes, or where none are shipped, with
@@ -151,15 +139,15 @@ def load(name: str, *, weights=None, device: str = "cpu", **config):
     return made if place.type == "cpu" else made.on(place)
 
 
-def _own(name: str, weights, config: dict):
+def _own(name: str, weights: str | PathLike | bytes | None, config: dict[str, Any]) -> Model:
     """One of our own models; see `load`."""
-    from tracer.models.shared.model import Model, check_config, check_count, check_memory, seeded, shapes
+    from tracer.models.shared.model import Model, check_config, check_count, check_memory, seeded, shapes  # loads torch
 
     spec = spec_of(name)
     check_config(spec, name, config)
     found, own, tensors = card(name), None, None
     if weights is not None:
-        from tracer.models.shared.weights import card_beside, converted
+        from tracer.models.shared.weights import card_beside, converted  # loads torch
 
         own = card_beside(weights)
         if own:
@@ -176,12 +164,12 @@ def _own(name: str, weights, config: dict):
         check_count(name, sum(parameter.numel() for parameter in net.parameters()))
     same_sizes = all(full[symbol] == shipped[symbol] for symbol in spec.sizes)
     if tensors is not None:
-        from tracer.models.shared.weights import place
+        from tracer.models.shared.weights import place  # loads torch
 
         origin_text = place(net, weights, tensors)
         found = own or _facts(found, "mean", "std", "vocabulary")
     elif found and same_sizes and (full == shipped or shapes(spec, full) == shapes(spec, shipped)):
-        from tracer.models.shared.weights import place
+        from tracer.models.shared.weights import place  # loads torch
 
         place(net, WEIGHTS / f"{name}.safetensors")
         origin_text = origin(name)

@@ -1,5 +1,7 @@
 """Masked autoencoder: hidden patches of a surface predicted from the visible ones (He et al. 2022; note 001)."""
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
@@ -75,8 +77,7 @@ def seen(model, image, text, given: dict[str, int]):
     """The input of `surface_input`, and on it where the encoder's tokens lie: forward takes patches in this order."""
     inputs = surface_input(model, image, text, given)
     order = inputs[1][0].tolist()  # the list that forward takes; the same for every input of the batch
-    inputs.segments = placed(inputs.segments, order)
-    return inputs
+    return replace(inputs, segments=placed(inputs.segments, order))
 
 
 def lines(config: dict) -> list[Line]:

@@ -8,6 +8,7 @@ from torch import nn
 
 from tracer.attention.masks import causal
 from tracer.derive.steps import Line, Place
+from tracer.derive.why import BLOCK as BLOCK_WHY
 from tracer.equations import (
     AtDistance,
     CausalMask,
@@ -26,7 +27,6 @@ from tracer.inputs.text import Characters
 from tracer.models.shared.blocks import Attention
 from tracer.models.shared.model import Spec
 from tracer.models.shared.results import token_at_each_place
-from tracer.models.shared.textbook import WHY as BLOCK_WHY
 from tracer.models.shared.textbook import Page, attention, heads, mlp, noted
 from tracer.record import Segment
 from tracer.symbols.notation import symbol

@@ -5,6 +5,7 @@ from torch import nn
 
 from tracer.derive.hints import Hint
 from tracer.derive.steps import Place
+from tracer.derive.why import READ
 from tracer.equations import Concat, Patches, Tensor
 from tracer.inputs.tensors import photo_input
 from tracer.models.shared.blocks import Block
@@ -86,12 +87,7 @@ WHY = {
     "pixels; all that it gets to know of them comes through attention.",
     "position": "Without this, shuffled patches would give the same class. A learned vector for each place is added, "
     "so that every token carries what it shows and where it lies.",
-    "norm": "Every block added to the residual stream, and no norm stands behind the last sum. This one brings all "
-    "tokens to one scale before they are read.",
-    "take": "Of all tokens only the first, CLS, is read for the class. The patches have spoken to it through "
-    "attention.",
-    "head": "One last matrix product gives a score for each class, the logit. The softmax of the logits is the "
-    "probability shown.",
+    **READ,
 }
 
 HINTS = (

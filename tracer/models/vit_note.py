@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from tracer.derive.steps import Line, Place
+from tracer.derive.why import BLOCK as BLOCK_WHY
 from tracer.equations import Node, Row, Softmax, Tensor
 from tracer.inputs.tensors import photo_input
 from tracer.models.shared.blocks import MLP
 from tracer.models.shared.model import Spec
 from tracer.models.shared.results import class_probabilities
-from tracer.models.shared.textbook import WHY as BLOCK_WHY
 from tracer.models.shared.textbook import Page, mlp, noted
 from tracer.models.vit import WHY as VIT_WHY
 from tracer.models.vit import sequence

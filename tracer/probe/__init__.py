@@ -218,7 +218,8 @@ def _both(solver: Solver, same) -> tuple[tuple, tuple]:
 
 
 def _unknown(op) -> tuple[tuple, tuple]:
-    return tuple(tuple((UNKNOWN,) * len(shape) for shape, *_ in tensors) for tensors in (op.inputs, op.outputs))
+    inputs, outputs = (tuple((UNKNOWN,) * len(shape) for shape, *_ in tensors) for tensors in (op.inputs, op.outputs))
+    return inputs, outputs
 
 
 def _solved(solver: Solver, tensors: list, own: dict[int, list[str]] | None = None) -> tuple[tuple[str, ...], ...]:

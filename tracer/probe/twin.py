@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from contextlib import AbstractContextManager
 from logging import LogRecord, getLogger
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -35,7 +35,7 @@ def parameters(module: torch.nn.Module) -> dict[int, torch.Tensor]:
     return {id(parameter): parameter for parameter in module.parameters()}
 
 
-def without_values(module: torch.nn.Module) -> tuple[dict[int, torch.Tensor], AbstractContextManager]:
+def without_values(module: torch.nn.Module) -> tuple[dict[int, torch.Tensor], Any]:
     """Stand-ins for the parameters and buffers of a module that have shapes and no values, and the mode in which they
     are run (it has `from_tensor`): ops then cost next to nothing, and are those of the device that tensors say they are
     on."""

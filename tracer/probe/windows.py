@@ -52,8 +52,8 @@ def _pooling(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
     rank = len(inputs[0])
     for i in range(count):
         window = _at(windows, i)
-        given = (stride or windows, padding, dilation)
-        yield rank - count + i, _moved(inputs[0][rank - count + i], window, *(_at(one, i) for one in given), up)
+        s, p, d = (_at(one, i) for one in (stride or windows, padding, dilation))
+        yield rank - count + i, _moved(inputs[0][rank - count + i], window, s, p, d, up)
 
 
 def _slice(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:

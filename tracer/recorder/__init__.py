@@ -27,6 +27,7 @@ from tracer.recorder.modules import following
 from tracer.recorder.nested import copied, named
 from tracer.recorder.ops import kind, settings, tensors
 from tracer.recorder.ops import written as written_to
+from tracer.recorder.primitives import opening
 from tracer.recorder.sources import locate
 from tracer.recorder.state import unchanged
 
@@ -121,8 +122,6 @@ def record(
         stack.callback(recording.own)  # before anything that the output may share memory with is put back
         observer = _observer(recording, makers, modules, names, untouched, cap > 0)
         if primitives:
-            from tracer.recorder.primitives import opening
-
             observer = opening(observer, recording, primitives)
         asked = None
         if calls:
@@ -137,7 +136,7 @@ def record(
             if asked:
                 asked.returned(recording.output)
         except Exception as error:
-            error.recording = recording
+            vars(error)["recording"] = recording
             error.add_note(_how_far(recording))
             raise
         finally:

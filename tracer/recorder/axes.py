@@ -19,12 +19,13 @@ class Atom:
     __slots__ = ("of", "parts", "size")
 
     def __init__(self, size: int, of: Iterable[Atom] = ()):
-        self.size, self.of, self.parts = size, list(of), ()
+        self.size, self.of = size, list(of)
+        self.parts: tuple[Atom, ...] = ()
 
     def part(self, first: int) -> tuple[Atom, Atom]:
         """Parts it into `first` stretches of equal length."""
-        self.parts = Atom(first, (self,)), Atom(self.size // first, (self,))
-        return self.parts
+        self.parts = parts = Atom(first, (self,)), Atom(self.size // first, (self,))
+        return parts
 
     def within(self, others) -> bool:
         """Whether it is one of `others`, or a part of one."""
@@ -118,7 +119,7 @@ def before(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | 
     if name in ORDERED:
         return viewed(axes, shape)
     if name == "permute":
-        found = [()] * len(axes)
+        found: list[tuple[Atom, ...]] = [()] * len(axes)
         for axis, old in zip(given[0], axes, strict=True):
             found[axis] = old
         return tuple(found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import ref
 
 import torch
@@ -56,9 +56,9 @@ class Call(NamedTuple):
     `old`, `new` and their places in the memory, `into` and `part`.
     """
 
-    func: object
+    func: Any
     name: str
-    arguments: dict[str, object]
+    arguments: dict[str, Any]
     outputs: tuple[Ref, ...]
     module: str
     call: int
@@ -270,7 +270,7 @@ class CallRecorder:
         made = Call(None, "overwrite", arguments, (current,), path, call, index, index)
         self.calls.made.append(made)
 
-    def _arguments(self, func, args: tuple, kwargs: dict) -> dict[str, object]:
+    def _arguments(self, func, args: tuple, kwargs: dict) -> dict[str, Any]:
         """All arguments by the names of the schema, tensors as references."""
         found = {}
         for position, argument in enumerate(func._schema.arguments):

@@ -147,7 +147,7 @@ class Attentions:
             tensor = tensor.reshape((1,) * (q.dim() - tensor.dim()) + tuple(tensor.shape)).permute(order)
             return tensor.unsqueeze(-3) if heads is None else tensor
 
-        chain = [("mul", (SCORES, 1 / sqrt(q.shape[-1]) if scale is None else float(scale)))]
+        chain: list[tuple[str, tuple]] = [("mul", (SCORES, 1 / sqrt(q.shape[-1]) if scale is None else float(scale)))]
         if given.get("is_causal"):
             chain.append(("causal", (float("-inf"),)))
         if mask is not None:

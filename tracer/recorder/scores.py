@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from tracer.recorder.axes import PARTED, PICKED, REDUCED, Axes, axes_of, before, leaves, size_of, viewed
+from tracer.recorder.axes import PARTED, PICKED, REDUCED, Atom, Axes, axes_of, before, leaves, size_of, viewed
 from tracer.recorder.makers import CONSTANT
 from tracer.recorder.ops import EDITS, PRODUCTS, PROJECTIONS
 from tracer.recorder.way import Call, Lost, Scores, Step, Way
@@ -100,7 +100,7 @@ class Reader:
                 return product, steps
         return None
 
-    def features(self, axes: Axes, maker) -> Axes | None:
+    def features(self, axes: Axes, maker) -> tuple[Atom, ...] | None:
         """Those atoms of a tensor, of these axes, that are features: outputs of the projection that made it, and not
         places in its input. None where no projection is found."""
         for _ in range(DEPTH):

@@ -13,6 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FunctionType, MethodType, ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +37,7 @@ class State:
 
     def __init__(self, *roots):
         self.tensors: list[Tensor] = []
-        self._seen: list[tuple[object, object]] = []
+        self._seen: list[tuple[Any, Any]] = []
         self._empty: list = []
         known, left = set(), list(roots)
         while left and len(known) < MOST:

@@ -28,7 +28,7 @@ class Lost(Exception):
 class Call(NamedTuple):
     """An op as it was called; `inputs` are (shape, dtype, maker) of its tensors, `args` are held while it is recent."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     name: str
     module: str
     args: tuple
@@ -40,7 +40,7 @@ class Step(NamedTuple):
     """One op on the way from the product to the softmax: scores are its tensor input number `order`; what it made was
     taken in this shape. `call` is None for an op that only lays out, or writes a part."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     call: Call | None
     order: int
     shape: tuple[int, ...]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tracer.common.limits import limits
 from tracer.common.parsing import parsed, stated
-from tracer.common.quoting import quoted
+from tracer.common.quoting import quoted, reason
 
 
 class NoModel(ValueError):
@@ -124,8 +124,7 @@ def load(name: str, *, weights=None, **config):
     With the library's own weights where those are on this machine or can be downloaded, else with seeded random
     ones; `model.weights` says which, and why. At other sizes always with seeded random weights.
     """
-    from tracer.models.shared.model import Model, TooLarge, check_config, check_memory, seeded
-    from tracer.sources.network import reason
+    from tracer.models.shared.model import Model, TooLarge, check_config, check_memory, seeded  # loads torch
 
     source, id = source_of(name)
     spec = source.spec(id)
@@ -144,7 +143,7 @@ def load(name: str, *, weights=None, **config):
     if net is None:
         net = seeded(spec.net, full)
     if weights is not None:
-        from tracer.models.shared.weights import place
+        from tracer.models.shared.weights import place  # loads torch
 
         origin = place(net, weights)
     return Model.of(name, spec, net, full, weights=origin, card=card)

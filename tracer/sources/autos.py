@@ -7,6 +7,7 @@ from contextlib import suppress
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
+from typing import Any
 
 TASKS = (
     "SPEECH_SEQ_2_SEQ",
@@ -35,7 +36,7 @@ BARE = ("MODEL", "PRETRAINING", "TEXT_ENCODING", "BACKBONE")
 """Those without a head of their own."""
 
 
-def classes(config) -> list[type]:
+def classes(config) -> list[Any]:
     """The classes that a configuration may be: the one that it names, or, where it names none, those of the Auto
     classes, then whatever its own file defines. ValueError for a class that transformers does not have."""
     package = import_module("transformers")  # which `tracer.sources.transformers` has imported
@@ -45,7 +46,7 @@ def classes(config) -> list[type]:
             raise ValueError(f"its class, {config.architectures[0]!r}, is none of transformers {package.__version__}")
         return named[:1]
     known = import_module("transformers.models.auto.modeling_auto")
-    found: list[str] = []
+    found: list = []
     for task in (*(f"MODEL_FOR_{task}" for task in TASKS), *(f"MODEL_FOR_{task}" for task in BARE), "MODEL"):
         given = getattr(known, f"{task}_MAPPING_NAMES", {}).get(config.model_type, ())
         found += [given] if isinstance(given, str) else given
@@ -54,7 +55,7 @@ def classes(config) -> list[type]:
     return sorted(found, key=lambda one: not isinstance(config, one.config_class or ()))  # else made for a part of it
 
 
-def _own(config) -> list[type]:
+def _own(config) -> list[Any]:
     """The models of the files beside the configuration's that are made for it."""
     folder = import_module(type(config).__module__.rpartition(".")[0])
     found = []
@@ -65,7 +66,7 @@ def _own(config) -> list[type]:
     return [made for _, made in found if made.config_class is type(config)]
 
 
-def _models(module: ModuleType) -> list[tuple[str, type]]:
+def _models(module: ModuleType) -> list[tuple[str, Any]]:
     base = import_module("transformers").PreTrainedModel
     found = inspect.getmembers(module, lambda value: inspect.isclass(value) and issubclass(value, base))
     mine = [(name, made) for name, made in found if made.__module__ == module.__name__]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 
 import torch
 
 from tracer.common.quoting import quoted
+from tracer.inputs.given import Inputs
 from tracer.inputs.tensors import photo_input
-from tracer.models.shared.model import Inputs
 from tracer.record import Segment
 
 ATTENTION = ("sdpa", "eager")
@@ -64,10 +65,8 @@ def text_as(tokenizer):
 
     def prepare(model, image, text, given):
         numbers, words = said(tokenizer, model, text, given)
-        inputs = Inputs((torch.tensor(numbers).expand(given["B"], -1).contiguous(),))
-        inputs.sizes, inputs.words = {**given, "T": len(numbers)}, words
-        inputs.segments = model.spec.segments({**model.sizes, **inputs.sizes})
-        return inputs
+        ids, sizes = torch.tensor(numbers).expand(given["B"], -1).contiguous(), {**given, "T": len(numbers)}
+        return Inputs((ids,), sizes, words=words, segments=model.spec.segments({**model.sizes, **sizes}))
 
     return prepare
 
@@ -89,9 +88,7 @@ def said(tokenizer, model, text: str | None, given: dict[str, int]) -> tuple[lis
 
 def example(*args, **named) -> Inputs:
     """The tensors that forward takes, those by name too."""
-    inputs = Inputs(args)
-    inputs.named = named
-    return inputs
+    return Inputs(args, named=named)
 
 
 def tokens(tokenizer, text: str, count: int) -> tuple[list[int], list[str]]:
@@ -116,12 +113,10 @@ def stream(tokenizer, image_token: Callable[[int], int], pixels: Callable | None
         N, place = seen.segments[-1].start, image_token(model.sizes["V"])
         row = torch.tensor([place] * N + [0 if number == place else number for number in numbers])
         ids = row.expand(given["B"], -1).contiguous()
-        inputs = example(ids, pixel_values=pixels(seen[0], model) if pixels else seen[0])
+        named = {"pixel_values": pixels(seen[0], model) if pixels else seen[0]}
         if types:
-            inputs.named["token_type_ids"] = torch.arange(len(row)).ge(N).long().expand_as(ids).contiguous()
-        inputs.sizes, inputs.words, inputs.segments = seen.sizes, words, seen.segments
-        inputs.photo, inputs.crop = seen.photo, seen.crop
-        return inputs
+            named["token_type_ids"] = torch.arange(len(row)).ge(N).long().expand_as(ids).contiguous()
+        return replace(seen, tensors=(ids,), named=named, words=words)
 
     return prepare
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import torch
 
+from tracer.inputs.given import Inputs
 from tracer.inputs.tensors import photo_input
-from tracer.models.shared.model import Inputs, Spec
+from tracer.models.shared.model import Spec
 from tracer.models.shared.results import tensors_by_name
 from tracer.probe import Vocabulary
 from tracer.probe.twin import parameters, twin
@@ -34,9 +35,7 @@ def spec(build: Callable[..., torch.nn.Module]) -> Spec:
 
     def prepare(model, image, text, given) -> Inputs:
         seen = photo_input(model, image, None, given)
-        inputs = Inputs((list(seen[0]),))
-        inputs.sizes = given
-        return inputs
+        return Inputs((list(seen[0]),), given)
 
     def ways(model, inputs, recording):
         def resized(at: dict) -> tuple:

@@ -56,9 +56,9 @@ def landed(folder: str) -> int:
 
 def on_the_hub(id: str) -> Download:
     """The size of the weights of a repository of the hub, which is asked for it; unknown where it does not answer."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.constants import HF_HUB_CACHE
-    from huggingface_hub.file_download import repo_folder_name
+    from huggingface_hub import HfApi  # may not be installed
+    from huggingface_hub.constants import HF_HUB_CACHE  # may not be installed
+    from huggingface_hub.file_download import repo_folder_name  # may not be installed
 
     try:
         found = HfApi().model_info(id, files_metadata=True, timeout=10).siblings or ()

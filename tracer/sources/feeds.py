@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -80,7 +80,7 @@ TOGETHER = (
 """What goes in side by side, besides what forward can't do without."""
 
 
-def parameters(made: type) -> dict[str, inspect.Parameter]:
+def parameters(made: Any) -> dict[str, inspect.Parameter]:
     """What the forward of a class takes, by name."""
     return {name: one for name, one in inspect.signature(made.forward).parameters.items() if name != "self"}
 

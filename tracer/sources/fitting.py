@@ -14,10 +14,10 @@ from types import TracebackType
 
 import torch
 
+from tracer.common.quoting import reason
 from tracer.common.seeding import seeded_draws
 from tracer.sources.feeds import SIZES, Feed, feeds, parameters
 from tracer.sources.makers import KINDS, makers, placeholder
-from tracer.sources.network import reason
 
 MOST = 24
 """Feeds that are tried of one net."""

@@ -9,8 +9,9 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
+from tracer.inputs.given import Inputs
 from tracer.inputs.tensors import photo_input
-from tracer.models.shared.model import Inputs, Spec, seeded
+from tracer.models.shared.model import Spec, seeded
 from tracer.models.shared.results import class_probabilities, tensors_by_name
 from tracer.probe import Vocabulary
 from tracer.probe.axes import named_axes
@@ -77,14 +78,12 @@ def spec(found: Found, files) -> Spec:
             model = _readable(model)
             numbers, words = said(files.tokenizer, model, text, given)
             at["T"] = len(numbers)
-        inputs = inputs_at({**model.sizes, **at})
-        if numbers and inputs.named["input_ids"].dim() == 2:
-            inputs.named["input_ids"] = torch.tensor(numbers).expand(at["B"], -1).contiguous()
-        if "image" in takes and (drawn := _drawn(model, image, inputs.named, at)) is not None:
-            inputs.named |= drawn
-        inputs.sizes, inputs.words = at, words
-        inputs.segments = segments({**model.sizes, **inputs.sizes})
-        return inputs
+        named = inputs_at({**model.sizes, **at}).named
+        if numbers and named["input_ids"].dim() == 2:
+            named |= {"input_ids": torch.tensor(numbers).expand(at["B"], -1).contiguous()}
+        if "image" in takes and (drawn := _drawn(model, image, named, at)) is not None:
+            named |= drawn
+        return Inputs((), at, named, words=words, segments=segments({**model.sizes, **at}))
 
     def segments(at: dict) -> tuple[Segment, ...]:
         return (Segment("text", 0, at["T"]),) if takes == ("text",) and "decoder_input_ids" not in feed.names else ()

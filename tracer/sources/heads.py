@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 from tracer.common.quoting import quoted
 from tracer.derive.hints import Hint
+from tracer.derive.why import WHY
 from tracer.models.shared.results import class_probabilities, embedding, next_tokens, token_at_each_place
-from tracer.sources.why import WHY
 
 POOLER = (
     Hint(role="cls", letter=r"\mathbf{x}_1", id="pooler.first", title="Take the first token"),

@@ -10,6 +10,22 @@ ONCE = 64
 """Regions that are cut out at once: all of them would take gigabytes."""
 
 
+def imported():
+    """The package `torchvision`, imported; ImportError where it is not installed. timm imports it too.
+
+    Its compiled ops do not load on a build of PyTorch without the device they were compiled for, and importing it
+    then fails. The ops that its models need are defined in plain PyTorch then.
+    """
+    try:
+        import torchvision  # may not be installed
+    except RuntimeError:  # operator torchvision::nms does not exist
+        define()
+        import torchvision  # may not be installed
+
+        take_for_compiled(torchvision)
+    return torchvision
+
+
 def define() -> None:
     """Defines the ops that torchvision's own import asks for, and those that its detectors run, where they are
     missing."""
@@ -22,7 +38,9 @@ def define() -> None:
 def take_for_compiled(torchvision) -> None:
     """Tells torchvision that its ops are there."""
     torchvision.extension._has_ops = lambda: True
-    sys.modules["torchvision.ops.roi_align"]._has_ops = torchvision.extension._has_ops  # hidden by the function's name
+    vars(sys.modules["torchvision.ops.roi_align"])["_has_ops"] = (
+        torchvision.extension._has_ops
+    )  # hidden by the function's name
 
 
 def nms(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:

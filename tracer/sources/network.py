@@ -6,10 +6,7 @@ import os
 import socket
 import time
 from functools import lru_cache
-from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-
-from tracer.common.quoting import shortened
 
 WAIT = 3.0
 """Seconds that the model hub is given to answer; its own client tries for half a minute."""
@@ -29,7 +26,7 @@ def offline() -> bool:
 
 @lru_cache(maxsize=2)
 def _reachable(now: int) -> bool:
-    from huggingface_hub.constants import ENDPOINT
+    from huggingface_hub.constants import ENDPOINT  # may not be installed
 
     address = urlsplit(ENDPOINT)
     try:
@@ -43,12 +40,3 @@ def _reachable(now: int) -> bool:
 def why() -> str:
     """Why nothing is downloaded, in a few words."""
     return "it is offline (HF_HUB_OFFLINE)" if forbidden() else "the model hub can't be reached"
-
-
-def reason(error: BaseException) -> str:
-    """The first line of what an error says, and all of it where that line only begins something; of a host that could
-    not be reached, that it could not."""
-    if isinstance(error, URLError) and not isinstance(error, HTTPError):
-        return f"no connection to the network: {error.reason}"
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return shortened(" ".join(str(error).split()) if first.endswith((":", "(")) else first, 200)

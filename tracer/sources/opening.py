@@ -5,16 +5,15 @@ from __future__ import annotations
 import copy
 from contextlib import suppress
 from threading import get_ident
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from tracer.common.quoting import quoted
+from tracer.common.quoting import quoted, reason
 from tracer.common.seeding import seeded_draws
 from tracer.sources import NoModel, autos, feeds, fitting, small
 from tracer.sources.configured import without_cache
-from tracer.sources.network import reason
 
 LARGEST = 150_000_000
 """Parameters of a net that is built to see what its forward takes."""
@@ -25,7 +24,7 @@ CLASSES = 3
 class Found(NamedTuple):
     """How a configuration is opened: the class, the configuration as it is built, and what forward is fed with."""
 
-    made: type
+    made: Any
     config: object
     feed: feeds.Feed
     small: bool = False
@@ -51,7 +50,7 @@ def _first(candidates: list[tuple[type, object]]) -> tuple[type, object, feeds.F
     """The first class that runs at a small configuration of it, that configuration, and what it is fed with. ValueError
     in one sentence where none does."""
     said: dict[type, str] = {}
-    tried: dict[type, list[dict]] = {made: [] for made, _ in candidates}
+    tried: dict[Any, list[dict]] = {made: [] for made, _ in candidates}
     fit = [(made, config) for made, config in candidates if next(feeds.feeds(made), None) is not None]
     for level in small.LEVELS if fit else ():
         for made, config in fit:
@@ -105,7 +104,7 @@ def _bounded(made: type, config) -> torch.nn.Module:
     return net(made, config)
 
 
-def net(made: type, config, attention: str | None = None) -> torch.nn.Module:
+def net(made: Any, config, attention: str | None = None) -> torch.nn.Module:
     config = copy.deepcopy(config)
     without_cache(config)
     with seeded_draws(0):

@@ -77,7 +77,8 @@ def trace(reference: str, *, primitives: bool = False, **given: int) -> Trace:
     try:
         with torch.no_grad():
             module, args, *named = build(sizes)
-            recording = record_or_explain(module, args, *(named or ({},)), None, True, primitives, calls=True)
+            given = named[0] if named else {}
+            recording = record_or_explain(module, args, given, None, True, primitives, calls=True)
     except ValueError:
         raise
     except Exception as error:

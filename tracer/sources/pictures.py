@@ -7,8 +7,9 @@ from collections.abc import Callable
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tracer.inputs.given import Inputs
 from tracer.inputs.tensors import photo_input
-from tracer.models.shared.model import Inputs, Spec
+from tracer.models.shared.model import Spec
 from tracer.models.shared.results import class_probabilities, tensors_by_name
 from tracer.probe import Vocabulary
 from tracer.probe.axes import named_axes
@@ -69,9 +70,7 @@ def spec(
         pixels = made[0]
         if frames:
             pixels = moved(pixels, given["T_f"], axis=2)
-        inputs = Inputs((pixels, moved(pixels, 2, axis=0)[pixels.shape[0] :]) if pair else (pixels,))
-        inputs.sizes = given
-        return inputs
+        return Inputs((pixels, moved(pixels, 2, axis=0)[pixels.shape[0] :]) if pair else (pixels,), given)
 
     def ways(model, inputs, recording):
         base = {**model.sizes, **inputs.sizes}

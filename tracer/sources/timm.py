@@ -7,12 +7,12 @@ from functools import lru_cache
 
 import torch
 
-from tracer.common.quoting import quoted
+from tracer.common.quoting import quoted, reason
 from tracer.models.shared.model import Spec
 from tracer.sources import pictures, timm_vit
 from tracer.sources.download import Download, on_the_hub
-from tracer.sources.network import offline, reason, why
-from tracer.sources.torchvision import imported as torchvision
+from tracer.sources.missing_ops import imported as torchvision
+from tracer.sources.network import offline, why
 
 PREFIX = "timm"
 PACKAGE = "timm"
@@ -28,7 +28,7 @@ EXAMPLES = {
 def imported():
     """The package `timm`; it imports torchvision, which may need help."""
     torchvision()
-    import timm
+    import timm  # may not be installed
 
     return timm
 
@@ -56,7 +56,7 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
     known = imported().get_pretrained_cfg(id)
     if known is None or not known.hf_hub_id:
         return None, None, f"seeded random weights: timm publishes none for {id}"
-    import huggingface_hub
+    import huggingface_hub  # may not be installed
 
     try:
         file = huggingface_hub.hf_hub_download(known.hf_hub_id, FILE, local_files_only=offline())
@@ -79,7 +79,7 @@ def download(id: str) -> Download:
     known = imported().get_pretrained_cfg(id)
     if known is None or not known.hf_hub_id:
         return Download(0, "timm publishes no weights for it, so they are seeded random ones")
-    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub import try_to_load_from_cache  # may not be installed
 
     if try_to_load_from_cache(known.hf_hub_id, FILE):
         return Download(0, "its weights are on this machine")

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import torch
 
-from tracer.common.quoting import quoted
+from tracer.common.quoting import quoted, reason
 from tracer.models.shared.model import Spec
-from tracer.sources import detectors, missing_ops, pictures, torchvision_vit
+from tracer.sources import detectors, pictures, torchvision_vit
 from tracer.sources.download import Download
-from tracer.sources.network import forbidden, reason
+from tracer.sources.missing_ops import imported
+from tracer.sources.network import forbidden
 
 PREFIX = "torchvision"
 PACKAGE = "torchvision"
@@ -35,22 +36,6 @@ FLOW = (128, 192)
 
 
 @lru_cache(maxsize=1)
-def imported():
-    """The package `torchvision`, imported; ImportError where it is not installed. timm imports it too.
-
-    Its compiled ops do not load on a build of PyTorch without the device they were compiled for, and importing it
-    then fails. The ops that its models need are defined in plain PyTorch then.
-    """
-    try:
-        import torchvision
-    except RuntimeError:  # operator torchvision::nms does not exist
-        missing_ops.define()
-        import torchvision
-
-        missing_ops.take_for_compiled(torchvision)
-    return torchvision
-
-
 @lru_cache(maxsize=16)
 def spec(id: str) -> Spec:
     """What is known of one of torchvision's models. ValueError for an unknown one."""

@@ -8,6 +8,7 @@ from tracer.inputs.tensors import photo_input
 from tracer.models.shared.model import Spec
 from tracer.models.shared.results import class_probabilities
 from tracer.record import Segment
+from tracer.sources.missing_ops import imported
 
 SIZES = {
     "vit_b_16": {"H": 224, "P": 16, "D": 768, "h": 12, "d_ff": 3072, "L": 12},
@@ -20,8 +21,6 @@ SIZES = {
 
 def net(*, H: int, P: int, D: int, h: int, d_ff: int, L: int, K: int) -> torch.nn.Module:
     """torchvision's own `VisionTransformer` at these sizes; takes `[B, 3, H, H]`, returns logits `[B, K]`."""
-    from tracer.sources.torchvision import imported  # which imports this file
-
     return imported().models.vision_transformer.VisionTransformer(
         image_size=H, patch_size=P, num_layers=L, num_heads=h, hidden_dim=D, mlp_dim=d_ff, num_classes=K
     )

@@ -14,16 +14,17 @@ from importlib import import_module
 from os.path import isdir
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import Any
 
 import torch
 
-from tracer.common.quoting import quoted
+from tracer.common.quoting import quoted, reason
 from tracer.common.seeding import seeded_draws
 from tracer.models.shared.model import Spec
 from tracer.sources import NoModel, families, generic, opening
 from tracer.sources.configured import without_cache
 from tracer.sources.download import Download, on_the_hub
-from tracer.sources.network import offline, reason, why
+from tracer.sources.network import offline, why
 
 PREFIX = "hf"
 PACKAGE = "transformers"
@@ -38,11 +39,11 @@ WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 @lru_cache(maxsize=1)
 def imported():
     """The package `transformers`, quiet: its progress bars stay, its advice does not."""
-    from tracer.sources.torchvision import imported as vision
+    from tracer.sources.missing_ops import imported as vision  # only where it is asked for
 
     with suppress(ImportError):
         vision()  # transformers imports it where it is installed
-    import transformers
+    import transformers  # may not be installed
 
     transformers.logging.set_verbosity_error()
     return transformers
@@ -168,7 +169,8 @@ class Files:
 
     def card(self, config) -> dict:
         """Mean and standard deviation of pixels, and the names of classes."""
-        card, path = {"data": self.id}, self.path("preprocessor_config.json")
+        card: dict[str, Any] = {"data": self.id}
+        path = self.path("preprocessor_config.json")
         known = json.loads(path.read_text(encoding="utf-8")) if path else {}
         if known.get("do_normalize", True) and "image_mean" in known:
             card |= {"mean": known["image_mean"], "std": known["image_std"]}

@@ -14,10 +14,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tracer.common.quoting import reason
 from tracer.probe import Vocabulary
 from tracer.probe.align import COPIES, align
 from tracer.recorder import Recording
-from tracer.sources.network import reason
 from tracer.symbols.notation import parse
 
 PROBES = 5

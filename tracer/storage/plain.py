@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from math import isfinite
-from typing import Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import torch
 
@@ -25,7 +25,7 @@ SHARED = TensorRecord, Source
 
 
 @cache
-def hints(record: type) -> dict[str, object]:
+def hints(record: type) -> dict[str, Any]:
     """Name to type of the fields of a record that are data; names that `record.py` imports for type checkers only are
     given here."""
     found = get_type_hints(record, localns={"Mapping": Mapping, "torch": torch, "Later": object})
@@ -57,7 +57,7 @@ class Writer:
         self._names: dict[tuple, str] = {}
         self._records: dict[int, dict] = {}
 
-    def _record(self, value, record: type, where: str) -> dict:
+    def _record(self, value, record: Any, where: str) -> dict:
         return {name: self.typed(getattr(value, name), kind, f"{where}/{name}") for name, kind in hints(record).items()}
 
     def typed(self, value, hint, where: str):
@@ -222,7 +222,7 @@ class Reader:
 
         return mapping
 
-    def _record(self, record: type) -> Callable:
+    def _record(self, record: Any) -> Callable:
         items = ITEMS if record is Trace else ITEMS_OF_A_RECORD
         known = {name: (self.of(hint), SHORT.get(name, TEXT), *_texts(hint)) for name, hint in hints(record).items()}
         needed = required(record)

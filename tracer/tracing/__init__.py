@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import torch
 
@@ -18,7 +19,8 @@ from tracer.equations import latex, statement, tensors
 from tracer.equations.algebra import Product
 from tracer.equations.node import Node, infer
 from tracer.probe import Solution, Vocabulary, solve, value_of
-from tracer.record import AttentionRecord, Decomposition, Name, Operand, Step, Symbol, Trace, dtype_name
+from tracer.probe.axes import named_axes
+from tracer.record import AttentionRecord, Decomposition, Name, Op, Operand, Step, Symbol, Trace, dtype_name
 from tracer.recorder import Recording, record
 from tracer.recorder.fast import opened
 from tracer.recorder.function import as_module, name_of
@@ -26,6 +28,7 @@ from tracer.symbols.notation import MEANINGS
 from tracer.tracing.account import Run, part_of
 from tracer.tracing.account import account as account_of
 from tracer.tracing.levels import levels
+from tracer.tracing.primitives import decompositions
 from tracer.tracing.prove import Later, Proof, Values, alike, alike_here, prove, proven_shape, same_size
 
 WHOLE = {"": "L"}
@@ -40,19 +43,22 @@ AT_HAND = 2**30
 LATER = "later"
 """What `prove` is given where equations are to be executed when somebody asks for them."""
 
+Same = Callable[[Any, Any], bool]
+"""Whether two sizes are one."""
+
 UNPROVEN = "not executed: the trace was made with prove=False"
 FUSED = "The fused op {op} never holds this tensor: it is recomputed from the equation, and proven with what follows."
 
 
 def trace(
     module: torch.nn.Module,
-    *args,
+    *args: Any,
     symbols: dict | None = None,
     build: Callable[[dict[str, int]], tuple] | None = None,
     keep: int | None = None,
     prove: bool | str = True,
     primitives: bool | Collection[int] = False,
-    **kwargs,
+    **kwargs: Any,
 ) -> Trace:
     """Runs `module(*args, **kwargs)` once, a module or a function, and records every op, as plain data.
 
@@ -78,14 +84,20 @@ def trace(
     """
     module = as_module(module)
     recording = record_or_explain(module, args, kwargs, keep, prove, primitives, calls=True)
-    from tracer.probe.axes import named_axes
-
     sizes, ways = named_axes(module, args, kwargs, recording, symbols or {}, build)
     solution, notes = solved(recording, sizes, ways)
     return assemble(module, recording, model=name_of(module), sizes=sizes, derived={}, solution=solution, notes=notes)
 
 
-def record_or_explain(module, args, kwargs, keep, prove, primitives=False, calls=False) -> Recording:
+def record_or_explain(
+    module: torch.nn.Module,
+    args: tuple,
+    kwargs: dict[str, Any],
+    keep: int | None,
+    prove: bool | str,
+    primitives: bool | Collection[int] = False,
+    calls: bool = False,
+) -> Recording:
     if prove not in (True, False, LATER):
         raise ValueError(f"prove={quoted(prove)} was given, expected True, False or {LATER!r}")
     cap = (KEEP if prove else 0) if keep is None else keep
@@ -94,7 +106,8 @@ def record_or_explain(module, args, kwargs, keep, prove, primitives=False, calls
     except Exception as error:
         if hasattr(error, "recording"):
             recording = error.__dict__.pop("recording")
-            error.trace = assemble(module, recording, model=name_of(module), sizes={}, derived={}, solution=None)
+            found = assemble(module, recording, model=name_of(module), sizes={}, derived={}, solution=None)
+            vars(error)["trace"] = found
         raise
     recording.opened_error, note = opened(module, args, kwargs, recording.inputs, recording.output)
     recording.notes += (note,) if note else ()
@@ -133,7 +146,7 @@ def assemble(
     notes: tuple[str, ...] = (),
     parts: dict[str, str] = WHOLE,
     hints: tuple[Hint, ...] = (),
-    **more,
+    **more: Any,
 ) -> Trace:
     """Makes the plain record of a recording; `sizes` holds the values of all symbols, `more` other fields.
 
@@ -187,8 +200,13 @@ def assemble(
 
 
 def laid(
-    recording: Recording, sizes, derived, solution: Solution | None, lines: Sequence[Line], hints: tuple[Hint, ...]
-):
+    recording: Recording,
+    sizes: dict[str, int],
+    derived: dict[str, str],
+    solution: Solution | None,
+    lines: Sequence[Line],
+    hints: tuple[Hint, ...],
+) -> tuple[Any, Any, Any]:
     """The textbook laid over a run: its steps, what says whether two sizes of theirs are one, and what could not be
     written, in sentences. It is derived where there are no lines."""
     same = same_size(tuple(derived.items()))
@@ -202,12 +220,10 @@ def laid(
 def _decompositions(recording: Recording, solution: Solution | None) -> tuple[Decomposition, ...]:
     if not recording.opened:
         return ()
-    from tracer.tracing.primitives import decompositions
-
     return decompositions(recording.opened, solution)
 
 
-def _of_parts(records, parts: dict[str, str]) -> tuple[AttentionRecord, ...]:
+def _of_parts(records: Iterable[AttentionRecord], parts: dict[str, str]) -> tuple[AttentionRecord, ...]:
     """The attention of each tower counted on its own, from 0."""
     found, count = [], Counter()
     for attention in records:
@@ -217,7 +233,15 @@ def _of_parts(records, parts: dict[str, str]) -> tuple[AttentionRecord, ...]:
     return tuple(found)
 
 
-def _step(found: Found, ops, solution: Solution | None, sizes, same, value, later: bool) -> Step:
+def _step(
+    found: Found,
+    ops: Sequence[Op],
+    solution: Solution | None,
+    sizes: dict[str, int],
+    same: Same,
+    value: Any,
+    later: bool,
+) -> Step:
     line, op = found.line, ops[found.op]
     fused = line.place is None
     solved = None
@@ -262,19 +286,17 @@ def _names(line: Line) -> tuple[Name, ...]:
     return tuple(Name(one.name, one.key, one.transposed) for one in outside)
 
 
-def _product(line: Line, sizes, same) -> tuple[Operand, Operand, Operand] | None:
+def _product(line: Line, sizes: dict[str, int], same: Same) -> tuple[Operand, Operand, Operand] | None:
     """The first matrix product of the equation, to be drawn to scale."""
-    return (
-        tuple(
-            Operand(symbol, names, tuple(int(value_of(name, sizes)) for name in names))
-            for symbol, names in _factors(line, same)
-        )
-        or None
-    )
+    factors = [
+        Operand(symbol, (row, column), (int(value_of(row, sizes)), int(value_of(column, sizes))))
+        for symbol, (row, column) in _factors(line, same)
+    ]
+    return (factors[0], factors[1], factors[2]) if factors else None
 
 
 @lru_cache(maxsize=4096)
-def _factors(line: Line, same) -> tuple[tuple[str, tuple[str, str]], ...]:
+def _factors(line: Line, same: Same) -> tuple[tuple[str, tuple[str, str]], ...]:
     """Symbols and last two sizes of left, right and result of the equation's first matrix product."""
 
     def find(node: Node) -> Product | None:
@@ -288,7 +310,7 @@ def _factors(line: Line, same) -> tuple[tuple[str, tuple[str, str]], ...]:
     names = [latex(operand) for operand in product.operands]
     names.append(line.tensor.name if line.equation is product else latex(product))
     shapes = [infer(node, same)[-2:] for node in (*product.operands, product)]
-    return tuple((name, tuple(map(str, shape))) for name, shape in zip(names, shapes, strict=True))
+    return tuple((name, (str(row), str(column))) for name, (row, column) in zip(names, shapes, strict=True))
 
 
 def _symbols(sizes: dict[str, int], derived: dict[str, str]) -> tuple[Symbol, ...]:

@@ -103,7 +103,7 @@ def tensor_records(described, symbolic, known: dict) -> tuple[TensorRecord, ...]
     for key in zip(described, symbolic, strict=True) if symbolic else described:
         record = known.get(key)
         if record is None:
-            (shape, dtype, maker), names = key if symbolic else (key, None)
+            (shape, dtype, maker), names = key if symbolic else (key, None)  # type: ignore[misc]
             record = known[key] = TensorRecord(shape, dtype_name(dtype), maker, names)
         found.append(record)
     return tuple(found)

@@ -30,7 +30,7 @@ class Number(NamedTuple):
     Behind a function that is no sum, shares are in proportion to what they were before it.
     """
 
-    index: tuple[int, ...]
+    index: tuple[int, ...]  # type: ignore[assignment]
     value: float | complex
     share: float | complex | None
     counted: bool = True
@@ -46,7 +46,7 @@ class Cell:
     """
 
     id: str
-    index: tuple[int, ...]
+    index: tuple[int, ...]  # type: ignore[assignment]
     value: float | complex
     computed: float | complex | None = None
     latex: str = ""

@@ -78,7 +78,7 @@ class Leaf(NamedTuple):
     """A number under its key, as it stands in the terms of a whole equation."""
 
     key: str
-    index: tuple[int, ...]
+    index: tuple[int, ...]  # type: ignore[assignment]
     value: float | complex
     share: float | complex | None
     factor: float | complex | None
@@ -132,7 +132,7 @@ class Walk:
             for term in self.terms(node, index):
                 operand = operands[term.operand]
                 if isinstance(operand, Tensor):
-                    found.append(Leaf(*_place(operand, term.index), *term[2:]))
+                    found.append(Leaf(*_place(operand, term.index), term.value, term.share, term.factor, term.counted))
                 else:
                     found += _through(term, self.numbers(operand, term.index))
             self._count += len(found)

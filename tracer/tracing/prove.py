@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import isnan
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sympy
 import torch
@@ -83,7 +83,7 @@ class Later:
         value, sizes, changed = self.values(), self._run[-1], self.rewritten()
         return {step.id: self._proven(step, value, sizes, changed) for step in steps}
 
-    def values(self, kind: Callable | None = None) -> Values:
+    def values(self, kind: Callable[..., Any] | None = None) -> Any:
         """The tensors of the run by their keys, as `Values` or another `kind` has them."""
         return (kind or Values)(*self._run)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -16,7 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import tracer
 from tracer import sources
 from tracer.figures.views import to_json, to_table
-from tracer.models.shared.model import Inputs, Model
+from tracer.inputs.given import Inputs
+from tracer.models.shared.model import Model
 from tracer.probe import UNKNOWN, value_of
 from tracer.record import Op, Step, Trace, verdict
 from tracer.recorder.softmaxes import sinks
@@ -33,7 +35,7 @@ ROWS = 1e-5
 """Largest difference of the sum of an attention row from 1."""
 
 
-def verify(name: str) -> dict[str, object]:
+def verify(name: str) -> dict[str, Any]:
     """The report on a model, by name: `{"model", "ops", "dims", "solved", "equations", "proven", "max_error",
     "coverage", "identical", "opened_error"}`. ValueError for an unknown name.
 
@@ -45,7 +47,7 @@ def verify(name: str) -> dict[str, object]:
     return report(tracer.load(name, **(sources.tiny(name) if name in sources.examples() else {})))
 
 
-def report(model: Model) -> dict[str, object]:
+def report(model: Model) -> dict[str, Any]:
     """The report on a model, run on its own sample without gradients."""
     with torch.no_grad():
         inputs = model.inputs()
@@ -78,7 +80,7 @@ def report(model: Model) -> dict[str, object]:
     return to_json.plain(result | ({"problems": problems} if problems else {}))
 
 
-def failures(report: dict[str, object]) -> list[str]:
+def failures(report: dict[str, Any]) -> list[str]:
     """What a report shows to be wrong, one sentence each; empty where everything is proven."""
     name, said = report["model"], []
     if report["solved"] < report["dims"]:
@@ -93,7 +95,7 @@ def failures(report: dict[str, object]) -> list[str]:
     return [f"{name}: {sentence}" for sentence in [*said, *report.get("problems", ())]]
 
 
-def text(reports: list[dict[str, object]]) -> str:
+def text(reports: list[dict[str, Any]]) -> str:
     """The reports as an aligned table, then one line per failure."""
     lines = [{name: _cell(value) for name, value in report.items() if name != "problems"} for report in reports]
     failed = [sentence for report in reports for sentence in failures(report)]

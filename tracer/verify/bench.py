@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -35,7 +36,7 @@ LENGTHS = (257, 1025, 4097)
 MB = 2**20
 
 
-def bench() -> list[dict[str, object]]:
+def bench() -> list[dict[str, Any]]:
     """All figures: `{"name", "value", "low", "high", "unit", "target", "ok"}`, `ok` None where there is no target."""
     with torch.no_grad():
         return [
@@ -45,7 +46,7 @@ def bench() -> list[dict[str, object]]:
         ]
 
 
-def text(rows: list[dict[str, object]]) -> str:
+def text(rows: list[dict[str, Any]]) -> str:
     """The figures as an aligned table; a missed target is said in words."""
     words = {True: "met", False: "missed", None: ""}
     return to_table.align(
@@ -63,7 +64,7 @@ def text(rows: list[dict[str, object]]) -> str:
     )
 
 
-def _row(name: str, values: list[float], unit: str, target: float | None = None) -> dict[str, object]:
+def _row(name: str, values: list[float], unit: str, target: float | None = None) -> dict[str, Any]:
     value = statistics.median(values)
     low, high = (min(values), max(values)) if len(values) > 1 else (None, None)
     ok = None if target is None else value <= target
@@ -87,7 +88,7 @@ def _ratios(one: Callable[[], object], other: Callable[[], object], pairs: int =
 
 
 def _vit_b_16() -> tuple[nn.Module, torch.Tensor]:
-    from tracer.models.vit import ViT
+    from tracer.models.vit import ViT  # loads torch
 
     return ViT(**VIT_B_16).eval(), torch.randn(1, 3, 224, 224)
 
@@ -145,7 +146,7 @@ def _peak() -> int:
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) * 1024
-    import resource
+    import resource  # not on Windows
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
@@ -233,7 +234,7 @@ def _torchlens() -> Iterator[dict]:
     """The nearest other tracer, where it is installed."""
     if importlib.util.find_spec("torchlens") is None:
         return
-    import torchlens
+    import torchlens  # only to compare with
 
     net, image = _vit_b_16()
     ratios = _ratios(lambda: torchlens.trace(net, image), lambda: net(image), 5)

@@ -15,10 +15,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from math import prod
 from typing import NamedTuple
 
 from tracer import sources
-from tracer.common.quoting import shortened
+from tracer.common.cores import share
+from tracer.common.quoting import reason, shortened
 
 HEAVY = 300_000_000
 """Parameters from which on a net is run without values."""
@@ -53,10 +57,9 @@ def sample(names: list[str], count: int | None, seed: int = 0) -> list[str]:
 
 def opened(name: str) -> Opened:
     """Builds a model and traces it on its own sample; whatever is raised on the way is the reason."""
-    import torch
+    import torch  # loads torch
 
-    import tracer
-    from tracer.sources.network import reason
+    import tracer  # loads torch
 
     start = time.monotonic()
     try:
@@ -73,13 +76,11 @@ def opened(name: str) -> Opened:
 
 def _ready(name: str):
     """The net and its inputs: on `meta` where the net is heavy."""
-    from math import prod
+    import torch  # loads torch
+    from torch.utils._pytree import tree_map_only  # loads torch
 
-    import torch
-    from torch.utils._pytree import tree_map_only
-
-    import tracer
-    from tracer.models.shared.model import Inputs, Model, shapes
+    import tracer  # loads torch
+    from tracer.models.shared.model import Model, shapes  # loads torch
 
     spec = sources.spec_of(name)
     full = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}
@@ -89,9 +90,8 @@ def _ready(name: str):
     with torch.device("meta"):
         net = spec.net(**full).eval()
     made = Model.of(name, spec, net, full, weights="none: on meta").inputs()
-    inputs = Inputs(tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), tuple(made)))
-    inputs.named = tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), made.named)
-    return net, inputs
+    on_meta = partial(tree_map_only, torch.Tensor, lambda tensor: tensor.to("meta"))
+    return net, replace(made, tensors=on_meta(made.tensors), named=on_meta(made.named))
 
 
 def survey(names: list[str], seconds: float = SECONDS) -> Iterator[Opened]:
@@ -142,10 +142,10 @@ def summary(library: str, found: list[Opened], most: int = 12) -> list[str]:
     lines = [f"{library}: {ok} of {models} opened ({100 * ok / max(1, models):.1f} %)"]
     lines += [f"  {len(found) - models} more are no models by themselves"] if models < len(found) else []
     rest = [one for one in found if one.reason]
-    for reason, count in Counter(_kind(one) for one in rest).most_common(most):
-        names = [one.name for one in rest if _kind(one) == reason]
+    for why, count in Counter(_kind(one) for one in rest).most_common(most):
+        names = [one.name for one in rest if _kind(one) == why]
         more = f" and {len(names) - 4} others" if len(names) > 4 else ""
-        lines.append(f"  {count:4}  {shortened(reason, 160)}  ({', '.join(names[:4])}{more})")
+        lines.append(f"  {count:4}  {shortened(why, 160)}  ({', '.join(names[:4])}{more})")
     return lines
 
 
@@ -157,13 +157,11 @@ def _kind(one: Opened) -> str:
 def _work() -> None:
     """Takes names from standard input and says what came of each, a line of JSON."""
     try:
-        import resource
+        import resource  # not on Windows
 
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     except (ImportError, OSError, ValueError):
         pass  # a system without such limits
-    from tracer.common.cores import share
-
     share()
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever libraries print is no answer

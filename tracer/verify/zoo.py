@@ -13,10 +13,10 @@ import torch
 
 import tracer
 from tracer import sources
+from tracer.common.quoting import reason
 from tracer.derive import KERNEL
 from tracer.figures.views.to_html import equation
 from tracer.probe import UNKNOWN
-from tracer.sources.network import reason
 from tracer.symbols.categories import is_layout
 from tracer.tracing import AT_HAND
 from tracer.verify import identical, seeded_run

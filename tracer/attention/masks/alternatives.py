@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from tracer.attention.masks.reading import visible
+from tracer.inputs.given import Inputs
 from tracer.recorder import record
 from tracer.tracing import assemble
 
 if TYPE_CHECKING:
-    from tracer.models.shared.model import Inputs, Model
+    from tracer.models.shared.model import Model
 
 
 class Said(NamedTuple):
     """The mask of the first block, bool `[S_q, S_k]`, True where open, and what the model says."""
 
     cells: torch.Tensor
-    result: Mapping[str, object]
+    result: Mapping[str, Any]
 
 
 def said(model: Model, inputs: Inputs) -> Said:

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from tracer.common.quoting import quoted
+from tracer.inputs.captions import names
+from tracer.inputs.given import Inputs
 
 if TYPE_CHECKING:
-    from tracer.models.shared.model import Inputs, Model
+    from tracer.models.shared.model import Model
 
 
 class Closed(NamedTuple):
@@ -56,8 +58,6 @@ def closed(model: Model, inputs: Inputs, layers: Sequence[int]) -> Closed:
     comes from another beginning. What a word has read in an open block stays: only all blocks closed hide the picture.
     ValueError for a model without picture and text in one stream, and for a block that it does not have.
     """
-    from tracer.inputs.captions import names
-
     own = {segment.name: segment for segment in inputs.segments}
     if not {"image", "text"} <= own.keys() or len({segment.part for segment in inputs.segments}) > 1:
         raise ValueError(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from tracer.equations import tensors
+from tracer.inputs.given import Inputs
 from tracer.recorder import record
 from tracer.tracing.account import part_of
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tracer.derive.steps import Found
-    from tracer.models.shared.model import Inputs, Model
+    from tracer.models.shared.model import Model
     from tracer.record import Segment, Trace
 
 LARGE = 2**30
@@ -77,11 +78,9 @@ def changed(model: Model, inputs: Inputs, token: int, *, part: str = "") -> Inpu
         given[key][:, :, top : top + side, left : left + side] += 1.0
     else:
         raise ValueError(f"token {token} ({segment.name}) is learned and not part of the input: choose another")
-    from tracer.models.shared.model import Inputs
 
-    other = Inputs(given[i] for i in range(len(inputs)))
-    other.named = {name: tensor for name, tensor in given.items() if isinstance(name, str)}
-    return other
+    named = {name: tensor for name, tensor in given.items() if isinstance(name, str)}
+    return Inputs(tuple(given[i] for i in range(len(inputs))), named=named)
 
 
 def _first(given: dict, suits, lacks: str):

@@ -12,7 +12,8 @@ from pkgutil import iter_modules
 from typing import NamedTuple
 
 from tracer.derive.given import Given
-from tracer.equations import Kernel, Node
+from tracer.equations import Node
+from tracer.equations.call import Kernel
 
 
 class Word(NamedTuple):

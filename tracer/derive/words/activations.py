@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from math import pi
+
+import torch
+
 from tracer.derive.given import Given
 from tracer.derive.numbers import node_of, scaled
 from tracer.derive.words import of
@@ -14,6 +18,7 @@ from tracer.equations import (
     ArcTangent,
     Bool,
     Ceiling,
+    Compared,
     Cosine,
     Erf,
     Exp,
@@ -58,6 +63,7 @@ from tracer.equations import (
     Tangent,
     Tanh,
     Truncated,
+    Where,
 )
 
 PLAIN = {
@@ -122,8 +128,6 @@ def rounded(given: Given) -> Node | None:
 
 @of("bitwise_not")
 def bitwise_not(given: Given) -> Node | None:
-    import torch
-
     return Not(given["self"]) if given.dtype("self") == torch.bool else None
 
 
@@ -186,23 +190,17 @@ def hardtanh(given: Given) -> Node:
 
 @of("threshold")
 def threshold(given: Given) -> Node:
-    from tracer.equations import Compared, Where
-
     above = Compared(given["self"], node_of(given["threshold"]), sign=">")
     return Where(above, given["self"], node_of(given["value"]))
 
 
 @of("deg2rad", "rad2deg")
 def degrees(given: Given) -> Node:
-    from math import pi
-
     return scaled(given, given["self"], pi / 180 if given.func._schema.name.endswith("deg2rad") else 180 / pi)
 
 
 @of("nan_to_num")
 def nan_to_num(given: Given) -> Node:
-    import torch
-
     most = torch.finfo(given.dtype("self")).max if given.dtype("self").is_floating_point else 0
     above = given["posinf"] if given.has("posinf") else most
     below = given["neginf"] if given.has("neginf") else -most
@@ -235,8 +233,6 @@ def glu(given: Given) -> Node:
 @of("to", "_to_copy", "type_as")
 def cast(given: Given) -> Node:
     """Whole numbers lose what stands behind the point, truth is `≠ 0`; other dtypes hold the number itself."""
-    import torch
-
     wanted = given.get("dtype")
     if isinstance(given.get("other"), Node):
         wanted = given.dtype("other")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from tracer.derive.given import Given
 from tracer.derive.numbers import minus, node_of, operand, over, plus, scaled, times
 from tracer.derive.words import of
@@ -174,8 +176,6 @@ def _logic(word: str, node: type[Node]) -> None:
 
     @of(f"bitwise_{word}", f"__{word}__", f"__i{word}__")
     def bitwise(given: Given) -> Node | None:
-        import torch
-
         names = [name for name in _pair(given) if isinstance(given[name], Node)]
         truth = len(names) == 2 and all(given.dtype(name) == torch.bool for name in names)
         return node(given["self"], given["other"]) if truth else None

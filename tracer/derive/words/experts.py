@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tracer.derive import expert
 from tracer.derive.given import Given
 from tracer.derive.words import node, of
@@ -56,7 +58,8 @@ class _Body:
         return Picked(inner, (*rest, (start or None, None, step)))
 
     def _applied(self, call, arguments) -> Node:
-        nodes, shapes, numerics, dtypes = {}, {}, {}, {}
+        nodes: dict[str, Any] = {}
+        shapes, numerics, dtypes = {}, {}, {}
         for name, value in arguments.items():
             if isinstance(value, (expert.Token, expert.Part, expert.Product, expert.Columns, expert.Applied)):
                 nodes[name] = self.of(value)

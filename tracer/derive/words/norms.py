@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from tracer.derive.given import Given
 from tracer.derive.words import of
 from tracer.equations import BatchNorm, ChannelNorm, GroupNorm, LayerNorm, LayerNormOver, Node, RMSNorm, RMSNormOver
@@ -30,8 +32,6 @@ def layer_norm(given: Given) -> Node | None:
 
 @of("rms_norm", "_fused_rms_norm", heavy=True)
 def rms_norm(given: Given) -> Node | None:
-    import torch
-
     if given.position:
         return None
     eps = given["eps"] if given.has("eps") else torch.finfo(given.dtype("input")).eps

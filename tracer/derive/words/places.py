@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from tracer.derive.given import Given
 from tracer.derive.numbers import operand
 from tracer.derive.words import of
@@ -51,8 +53,6 @@ def index_select(given: Given) -> Node | None:
 
 def _entries(given: Given) -> tuple[list[Node], tuple]:
     """The tensors of places of an `index`, and what stands at each axis."""
-    import torch
-
     places, entries, axes = [], [], 0
     for place, shape, dtype in zip(given["indices"], given.numeric("indices"), given.dtype("indices"), strict=True):
         mask = dtype in (torch.bool, torch.uint8)

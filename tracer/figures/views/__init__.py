@@ -36,9 +36,9 @@ def render(trace: Trace, level: str = "steps", format: str = "table") -> str:
 
 def table(trace: Trace, level: str = "ops") -> pandas.DataFrame:
     """The trace as a data frame, one row for each of the level; a missing layer or error is a missing value."""
-    import pandas
+    import pandas  # takes long, and not every view needs it
 
-    from tracer.figures.views import rows
+    from tracer.figures.views import rows  # takes long, and not every view needs it
 
     check_level(level, trace)
     frame = pandas.DataFrame(rows.rows(trace, level), columns=rows.columns(level))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracer.symbols import notation
 
@@ -55,22 +55,22 @@ def columns(level: str) -> tuple[str, ...]:
     return COLUMNS[level]
 
 
-def rows(trace: Trace, level: str) -> list[dict[str, object]]:
+def rows(trace: Trace, level: str) -> list[dict[str, Any]]:
     """One dictionary per row, keyed by `columns(level)`."""
     return {"modules": modules, "calls": calls, "steps": steps, "ops": ops, "primitives": primitives}[level](trace)
 
 
-def steps(trace: Trace) -> list[dict[str, object]]:
+def steps(trace: Trace) -> list[dict[str, Any]]:
     """One dictionary per step."""
     return [_step(step) for step in trace.steps]
 
 
-def ops(trace: Trace) -> list[dict[str, object]]:
+def ops(trace: Trace) -> list[dict[str, Any]]:
     """One dictionary per op."""
     return [_op(op) for op in trace.ops]
 
 
-def modules(trace: Trace) -> list[dict[str, object]]:
+def modules(trace: Trace) -> list[dict[str, Any]]:
     """One dictionary per call of a module, in the order in which they began."""
     from tracer.symbols.shares import of_module  # counting FLOPs imports torch, which pages start without
 
@@ -90,7 +90,7 @@ def modules(trace: Trace) -> list[dict[str, object]]:
     return found
 
 
-def calls(trace: Trace) -> list[dict[str, object]]:
+def calls(trace: Trace) -> list[dict[str, Any]]:
     """One dictionary per composite op: as one writes it, what it gave, and the ops and steps that it is."""
     return [
         {"index": index, "module": call.module, "call": call.text, "outputs": symbols(call.outputs)}
@@ -122,7 +122,7 @@ def summed(ops: Sequence[Op]) -> int | str:
     return NOT_COUNTED if not total and any(op.flops is None for op in ops) else total
 
 
-def primitives(trace: Trace) -> list[dict[str, object]]:
+def primitives(trace: Trace) -> list[dict[str, Any]]:
     """One dictionary per primitive, numbered within its op; the error and the note of an op stand at its first one."""
     found = []
     for opened in trace.decompositions:
@@ -137,13 +137,13 @@ def primitives(trace: Trace) -> list[dict[str, object]]:
     return found
 
 
-def _step(step: Step) -> dict[str, object]:
+def _step(step: Step) -> dict[str, Any]:
     row = {name: getattr(step, name) for name in STEP_COLUMNS}
     row |= {"symbolic": notation.shape_text(step.symbolic), "shape": numbers(step.shape), "source": place(step.source)}
     return row | {"ops": " ".join(map(str, step.ops))}
 
 
-def _op(op: Op) -> dict[str, object]:
+def _op(op: Op) -> dict[str, Any]:
     row = {name: getattr(op, name) for name in ("index", "module", "op", "function", "params", "flops", "step", "note")}
     row |= {"inputs": symbols(op.inputs), "outputs": symbols(op.outputs), "source": place(op.source)}
     row |= {"flops": NOT_COUNTED if op.flops is None else op.flops}

@@ -5,6 +5,7 @@ Equations are MathML, which browsers draw by themselves.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from html import escape
 from xml.etree import ElementTree
@@ -147,7 +148,7 @@ def _primitives(trace: Trace) -> str:
     return _table(("op", "", "primitive", "shape", "error"), body)
 
 
-def _table(names: tuple[str, ...], body: list[tuple[str, ...]]) -> str:
+def _table(names: tuple[str, ...], body: Sequence[tuple[str, ...]]) -> str:
     head = "".join(f"<th>{name}</th>" for name in names)
     return f"<table>\n<tr>{head}</tr>\n" + "".join(f"<tr>{''.join(line)}</tr>\n" for line in body) + "</table>\n"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from math import isfinite
+from typing import Any
 
 from tracer.record import CallRecord, Decomposition, ModuleRecord, Op, Source, Step, TensorRecord, Trace
 
@@ -16,7 +17,7 @@ def render(trace: Trace, level: str) -> str:
     return json.dumps(tree(trace), indent=1, ensure_ascii=False, allow_nan=False)
 
 
-def tree(trace: Trace) -> dict[str, object]:
+def tree(trace: Trace) -> dict[str, Any]:
     """The trace as dictionaries and lists; an infinite or undefined number is a string: `"inf"`, `"nan"`."""
     found = {
         "model": trace.model,
@@ -57,7 +58,7 @@ def _call(call: CallRecord) -> dict[str, object]:
     return {name: plain(getattr(call, name)) for name in names} | {"arguments": arguments}
 
 
-def _step(step: Step) -> dict[str, object]:
+def _step(step: Step) -> dict[str, Any]:
     names = (
         "id",
         "stage",
@@ -79,12 +80,12 @@ def _step(step: Step) -> dict[str, object]:
     return {name: plain(getattr(step, name)) for name in names}
 
 
-def _op(op: Op) -> dict[str, object]:
+def _op(op: Op) -> dict[str, Any]:
     names = ("index", "module", "op", "source", "inputs", "outputs", "params", "flops", "step")
     return {name: plain(getattr(op, name)) for name in names}
 
 
-def _opened(decomposition: Decomposition) -> dict[str, object]:
+def _opened(decomposition: Decomposition) -> dict[str, Any]:
     names = ("name", "within", "inputs", "outputs")
     made = [{name: plain(getattr(one, name)) for name in names} for one in decomposition.primitives]
     return {"op": decomposition.op, "error": plain(decomposition.error), "note": decomposition.note, "primitives": made}

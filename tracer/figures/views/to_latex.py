@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from tracer.figures.views import rows
 from tracer.figures.views.repeats import Repeat, printed
@@ -101,7 +102,7 @@ def _primitives(trace: Trace) -> str:
     return _long("rllllll", lines)
 
 
-def _long(columns: str, lines: list[tuple[str, ...]]) -> str:
+def _long(columns: str, lines: Sequence[tuple[str, ...]]) -> str:
     body = "\n".join("  " + " & ".join(line) + r" \\" for line in lines)
     start = f"{{\\scriptsize\\setlength{{\\tabcolsep}}{{3pt}}\n\\begin{{longtable}}{{{columns}}}\n"
     return start + body + "\n\\end{longtable}}"

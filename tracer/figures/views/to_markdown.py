@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from tracer.figures.views import rows
 from tracer.figures.views.repeats import printed
@@ -62,7 +63,7 @@ def _error(value: float | None) -> str:
     return "" if value is None else rows.error(value)
 
 
-def _table(names: tuple[str, ...], body: list[tuple[str, ...]]) -> str:
+def _table(names: tuple[str, ...], body: Sequence[tuple[str, ...]]) -> str:
     lines = [names, ("---",) * len(names), *body]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -6,24 +6,21 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import ClassVar
+from typing import Any
 
-import numpy as np
 import torch
 from PIL.Image import Image
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tracer.common.limits import limits
-from tracer.common.quoting import quoted, shortened
+from tracer.common.quoting import quoted, reason, shortened
 from tracer.common.seeding import seeded_draws
 from tracer.derive.hints import Hint
 from tracer.derive.steps import Found, Line
-from tracer.inputs.images import Crop
-from tracer.probe import Vocabulary
-from tracer.record import Picture, Segment, Trace
+from tracer.inputs.given import Inputs
+from tracer.probe import Solution, Vocabulary
+from tracer.record import Picture, Trace
 from tracer.recorder import Recording
-from tracer.sources.network import reason
-from tracer.symbols.notation import MEANINGS
+from tracer.symbols.notation import MEANINGS, parse
 from tracer.tracing import WHOLE, assemble, laid, record_or_explain, solved
 
 DEEPEST = 256
@@ -75,28 +72,6 @@ class Spec:
     lines: Callable[[dict], list[Line]] = lambda config: []
 
 
-class Inputs(tuple):
-    """The tensors that forward takes, in its order; also knows the sizes that it decides, the photo, its crop, the
-    words, the sentences and the segments, and the tensors that forward takes by name."""
-
-    sizes: ClassVar[dict[str, int]] = {}
-    named: ClassVar[dict[str, torch.Tensor]] = {}
-    photo: np.ndarray | None = None
-    crop: Crop | None = None
-    words: tuple[str, ...] = ()
-    sentences: tuple[str, ...] = ()
-    segments: tuple[Segment, ...] = ()
-
-    def on(self, device: torch.device) -> Inputs:
-        """The same, its tensors on a device."""
-        if all(tensor.device == device for tensor in tree_leaves((tuple(self), self.named)) if torch.is_tensor(tensor)):
-            return self
-        moved, named = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (tuple(self), self.named))
-        made = Inputs(moved)
-        vars(made).update(vars(self), named=named)
-        return made
-
-
 @dataclass
 class Model:
     """A model that is ready to run; made by `tracer.load`.
@@ -118,7 +93,7 @@ class Model:
     _solutions: dict = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, name: str, spec: Spec, net: torch.nn.Module, config: dict, **more) -> Model:
+    def of(cls, name: str, spec: Spec, net: torch.nn.Module, config: dict, **more: Any) -> Model:
         """The model of a net that was built with `config`, its sizes and options."""
         sizes, options = ({key: config[key] for key in keys} for keys in (spec.sizes, spec.options))
         return cls(name=name, net=net, spec=spec, sizes=sizes, options=options, **more)
@@ -137,14 +112,14 @@ class Model:
     def vocabulary(self) -> Vocabulary:
         """What dimensions are solved over, and how the net is built at other sizes."""
 
-        def build(sizes):
+        def build(sizes: dict[str, int]) -> tuple:
             own = {name: value for name, value in sizes.items() if name not in self.spec.runs}
             made = self.spec.example(sizes)
             return seeded(self.spec.net, {**own, **self.options}), tuple(made), getattr(made, "named", {})
 
         return Vocabulary(self.spec.names, self.spec.derived, build, device=self.device)
 
-    def inputs(self, image=None, text: str | None = None, **sizes: int) -> Inputs:
+    def inputs(self, image: Image | None = None, text: str | None = None, **sizes: int) -> Inputs:
         """The tensors that forward takes, from a PIL photo or a text; `batch=4` (or `B=4`) repeats them.
 
         Without either: the model's own sample. Other sizes that the input decides, such as `T`, cut or repeat the
@@ -179,10 +154,10 @@ class Model:
 
     def trace(
         self,
-        image=None,
+        image: Image | None = None,
         text: str | None = None,
         *,
-        keep=None,
+        keep: int | None = None,
         prove: bool | str = True,
         primitives: bool | Collection[int] = False,
         **sizes: int,
@@ -229,7 +204,9 @@ class Model:
         full = self.vocabulary.complete({**sizes, **self.sizes})
         return laid(recording, full, self.spec.derived, None, self.lines, self.spec.hints)[0]
 
-    def _recorded(self, inputs: Inputs, keep, prove, primitives) -> Recording:
+    def _recorded(
+        self, inputs: Inputs, keep: int | None, prove: bool | str, primitives: bool | Collection[int]
+    ) -> Recording:
         """The run. ValueError in one sentence where a model that nobody described does not run on these inputs."""
         try:
             calls = bool(prove) or not self.lines
@@ -241,7 +218,9 @@ class Model:
             said = f"{quoted(self.name)} does not run at {at}: {reason(error)}"
             raise ValueError(said) from error
 
-    def _solved(self, recording: Recording, sizes, inputs: Inputs):
+    def _solved(
+        self, recording: Recording, sizes: dict[str, int], inputs: Inputs
+    ) -> tuple[Solution | None, tuple[str, ...]]:
         """The solution of this op list at these sizes; it does not depend on values, so it is solved once."""
         ops = hash(tuple((op.name, op.module, op.line) for op in recording.ops))
         parts = tuple(tuple(part.name for part in op.parts) if op else () for op in recording.opened)
@@ -341,12 +320,10 @@ def _set(symbol: str, value: object) -> str:
 
 
 def _names(text: str) -> set[str]:
-    from tracer.symbols.notation import parse
-
     return {str(found) for found in parse(text).free_symbols}
 
 
-def _short(given) -> str:
+def _short(given: object) -> str:
     """What was given, in a few words: the type, and the shape and dtype where it has them."""
     facts = [str(list(given.shape))] if hasattr(given, "shape") else []
     facts += [str(given.dtype).removeprefix("torch.")] if hasattr(given, "dtype") else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from tracer.inputs.captions import names, written
 from tracer.recorder.nested import named
 
 
@@ -55,8 +56,6 @@ def picture_caption(model, inputs, logits: torch.Tensor) -> dict:
     `pointing` are the attentions whose maximum lies most often on what a word names, by the card of these weights:
     each a `layer`, a `head` or none for the mean over heads, and the `share`, 0 to 1. Empty where none was measured.
     """
-    from tracer.inputs.captions import names, written
-
     known, card = names(model), model.card or {}
     measured = all(model.options.get(name) == value for name, value in card.get("options", {}).items())
     pointing = [card.get(f"pointing, {which}") for which in ("best head", "mean over heads")]

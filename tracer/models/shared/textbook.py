@@ -11,6 +11,7 @@ from dataclasses import replace
 import sympy
 
 from tracer.derive.steps import Line, Place
+from tracer.derive.why import BLOCK as WHY
 from tracer.equations import GELU, Heads, Joined, LayerNorm, Node, Softmax, Tensor, parameter, weight
 from tracer.symbols.notation import symbol
 
@@ -146,42 +147,3 @@ def block_lines(
     out = page.tensor(r"\mathbf{X}", shape, "mlp.residual")
     page.line("mlp", "Residual sum", out, middle + found, Place("", "add", 1), WHY["residual2"])
     return page.lines
-
-
-WHY = {
-    "norm1": "Each token's numbers are shifted to mean 0 and scaled to variance 1, with a small ε that keeps the root "
-    "from 0, then rescaled by learned γ and β. No token sees another here. With the norm in front, Xiong et al. 2020 "
-    "trained deep stacks without a warm-up.",
-    "query": "What each token is looking for, once per head. One matrix product makes all heads; its columns are then "
-    "dealt out, d_k to each head.",
-    "key": "What each token offers to be found by. Queries are compared with keys, never with the tokens themselves, "
-    "so a token may look for something other than what it is.",
-    "value": "What each token hands over if it is attended to. It is separate from the key: being found and being "
-    "useful are two different things.",
-    "scores": "Every query against every key: one number for each pair of tokens, in every head. The spread of a "
-    "sum of d_k products grows as √d_k, so that is divided out: the larger the scores, the more of a row goes to one "
-    "token alone, and the smaller the softmax's gradients become.",
-    "masked scores": "Every query against every key, over √d_k, plus the mask: 0 where a token may look, -∞ where it "
-    "may not. Added before the softmax, -∞ becomes a share of exactly 0.",
-    "weights": "Each row of scores becomes shares that sum to 1: how much this token takes from every token. "
-    "This is the tensor that attention maps show.",
-    "context": "Each token's mixture of all values, weighted by its row of shares. The heads, which worked apart, are "
-    "laid side by side again.",
-    "output": "Until here no head knew of the others. This product mixes what they found and brings it back to the "
-    "model's width.",
-    "residual": "Attention adds to the token what it found instead of replacing it. The sum also gives gradients a "
-    "straight way back through all blocks.",
-    "norm2": "The tokens are normalised once more before the MLP, with a γ and β of their own. The sum before this "
-    "step stays as it was: only the MLP reads the normalised copy.",
-    "hidden": "Each token alone is widened from D to d_ff numbers. Attention moved information between tokens; from "
-    "here on each token works on what it has.",
-    "GELU": "GELU keeps large numbers almost as they are, and maps every negative one to between -0.17 and 0. Without "
-    "this bend the two products around it would be one product.",
-    "GELUTanh": "This GELU is the approximation by tanh that GPT-2 was trained with. It keeps large numbers almost as "
-    "they are, and maps every negative one to between -0.18 and 0.",
-    "ReLU": "ReLU keeps what is positive and sets the rest to 0. Without this bend the two products around it would "
-    "be one product.",
-    "contract": "Back from d_ff to D numbers, so that the result fits the residual stream. Where d_ff is 4 · D, the "
-    "two products of the MLP hold twice as many weights as the four of attention.",
-    "residual2": "The MLP's result is added too. This sum is the block's output and the next block's input.",
-}

@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 
 from tracer.common.quoting import quoted
+from tracer.models.shared.cards import card_of
 
 PICKLED = (".pt", ".pth", ".ckpt", ".bin")
 
@@ -67,8 +68,6 @@ def card_beside(weights) -> dict | None:
     file = None if isinstance(weights, bytes) else Path(str(weights)).with_suffix(".json")
     if file is None or not isfile(file):
         return None
-    from tracer.models import card_of
-
     return card_of(file.read_bytes(), file)
 
 

@@ -20,7 +20,7 @@ PAIRS = tuple(f"a {colour} {shape}" for colour, shape in product(COLOURS, SHAPES
 """A sentence for every pair of colour and shape."""
 
 
-def held_out(colour: np.ndarray, shape: np.ndarray) -> np.ndarray:
+def held_out(colour, shape):
     """Whether a pair, by the numbers of its words, is never drawn in training: one for each colour, of all shapes."""
     return shape == colour % len(SHAPES)
 

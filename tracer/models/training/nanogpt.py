@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -89,7 +90,7 @@ class Recipe:
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
         """Muon (Jordan 2024) for the matrices of the blocks, AdamW for all else, without decay for vectors."""
-        rates = {"matrix_rate": self.matrix_rate, "rate": self.rate}
+        rates: dict[str, Any] = {"matrix_rate": self.matrix_rate, "rate": self.rate}
         return optimizers(net, **rates, decay=self.decay, rest_decay=self.decay)
 
     def batch_of(self, text: Text, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from tracer.inputs.scenes import COLOURS, Scenes
 from tracer.inputs.shapes import SHAPES
+from tracer.models.training.scenes import captions, pixels
 from tracer.tracing import trace
 
 CHOOSING = 100
@@ -44,9 +45,6 @@ def pointing(net: nn.Module, drawn: list[Scenes]) -> dict:
 def _words(net: nn.Module, drawn: Scenes) -> tuple[Tensor, Tensor, Tensor]:
     """For every colour and shape word: whether attention hits, from the row before and from its own, bool
     `[words, L, h + 1]`; and the share of patches that would."""
-    from tracer.models.training.scenes import pixels
-    from tracer.models.training.vit_text import captions
-
     images, (tokens, _) = pixels(drawn), captions(drawn)
     run = trace(net, images, tokens, prove=False)
     layers = [run.attention(layer)[..., net.N :, : net.N] for layer in range(len(run.attentions))]

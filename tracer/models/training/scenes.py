@@ -7,11 +7,15 @@ import torch
 from torch import Tensor
 
 from tracer.inputs import scenes
-from tracer.inputs.scenes import Scenes
+from tracer.inputs.captions import BEGIN, END
+from tracer.inputs.scenes import VOCABULARY, Scenes
+from tracer.inputs.text import Words
 
 SEEDS = {"validation": 2**40, "test": 2**41}
 """The seeds of scenes that are held out; steps of training draw theirs from 31 bits."""
 
+NONE = -100
+"""The target where there is no word to predict; cross-entropy leaves it out."""
 MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 
 
@@ -49,3 +53,13 @@ def fitting(sizes: dict[str, int], expected: dict[str, int]) -> None:
     given = {name: sizes[name] for name in "HWC"}
     if given != {"H": scenes.SIDE, "W": scenes.SIDE, "C": 3}:
         raise ValueError(f"sizes {given}: scenes are drawn with H = W = {scenes.SIDE} and C = 3")
+
+
+def captions(drawn: Scenes) -> tuple[Tensor, Tensor]:
+    """The tokens that are read, `[B, T]`, and those to predict after each, `[B, T]`; T fits the longest caption."""
+    known = Words(VOCABULARY)
+    rows = [known.encode(caption) for caption in drawn.captions()]
+    T = max(map(len, rows)) + 1
+    tokens = [[BEGIN, *row] + [END] * (T - 1 - len(row)) for row in rows]
+    targets = [[*row, END] + [NONE] * (T - 1 - len(row)) for row in rows]
+    return torch.tensor(tokens), torch.tensor(targets)

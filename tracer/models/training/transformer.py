@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-import tracer
 from tracer.models.training.optimizers import optimizers
 from tracer.models.transformer import ALPHABET, SPEC, Transformer
+from tracer.tracing import trace
 
 SIZES = SPEC.sizes
 SEEDS = {"validation": 2**31, "test": 2**31 + 1}
@@ -69,7 +69,7 @@ class Recipe:
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
         """Muon (Jordan 2024) for the matrices of the blocks, AdamW for all else, without decay for vectors."""
-        rates = {"matrix_rate": self.matrix_rate, "rate": self.rate}
+        rates: dict[str, Any] = {"matrix_rate": self.matrix_rate, "rate": self.rate}
         return optimizers(net, **rates, decay=self.decay, rest_decay=self.decay)
 
     def batch_of(self, strings: Strings, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -90,12 +90,12 @@ class Recipe:
         """The shares of strings and of places that are right, and the mean weight on the anti-diagonal, 0 to 1."""
         right = torch.cat([net(part).argmax(dim=-1) == part.flip(-1) for part in strings.numbers.split(500)])
         exact, places = right.all(dim=-1).double().mean().item(), right.double().mean().item()
-        weights = tracer.trace(net, strings.numbers[:500], prove=False).attention(0)  # [B, h, T, T]
+        weights = trace(net, strings.numbers[:500], prove=False).attention(0)  # [B, h, T, T]
         along = weights.flip(-1).diagonal(dim1=-2, dim2=-1).mean().item()
         figures = {"exact": exact, "places": places, "antidiagonal": along}
         return {name: round(share, 4) for name, share in figures.items()} | {"strings": len(strings)}
 
-    def rank(self, figures: dict) -> float:
+    def rank(self, figures: dict) -> tuple[float, ...]:
         """The figures by which weights are chosen, higher is better: exact strings, then the anti-diagonal."""
         return figures["exact"], figures["antidiagonal"]
 

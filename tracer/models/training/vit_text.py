@@ -6,17 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tracer.inputs.captions import BEGIN, END
 from tracer.inputs.scenes import LONGEST, MOST, VOCABULARY, Scenes
-from tracer.inputs.text import Words
 from tracer.models.training import scenes
 from tracer.models.training.optimizers import optimizers
 from tracer.models.training.pointing import pointing
+from tracer.models.training.scenes import NONE, captions
 from tracer.models.training.vit import sinusoids
 from tracer.models.vit_text import SPEC, ViTText
-
-NONE = -100
-"""The target where there is no word to predict; cross-entropy leaves it out."""
 
 NAMES = ("one object", "two objects", "three objects")
 
@@ -127,16 +123,6 @@ class Recipe:
             " one object, {two objects} with two and {three objects} with three.",
             "licence": "weights made by this repository from its own drawings, under its licence",
         }
-
-
-def captions(drawn: Scenes) -> tuple[Tensor, Tensor]:
-    """The tokens that are read, `[B, T]`, and those to predict after each, `[B, T]`; T fits the longest caption."""
-    known = Words(VOCABULARY)
-    rows = [known.encode(caption) for caption in drawn.captions()]
-    T = max(map(len, rows)) + 1
-    tokens = [[BEGIN, *row] + [END] * (T - 1 - len(row)) for row in rows]
-    targets = [[*row, END] + [NONE] * (T - 1 - len(row)) for row in rows]
-    return torch.tensor(tokens), torch.tensor(targets)
 
 
 def exact(logits: Tensor, targets: Tensor) -> Tensor:

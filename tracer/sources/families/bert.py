@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tracer.derive.hints import Hint
+from tracer.derive.why import WHY
 from tracer.models.shared.model import Spec
 from tracer.sources.configured import builder, text_facts
 from tracer.sources.heads import POOLER, answers, class_of, classes, each_place, labels, vectors
 from tracer.sources.transformers import imported
-from tracer.sources.why import WHY
 
 ATTRIBUTES = {
     "V": "vocab_size",

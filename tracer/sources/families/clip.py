@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from tracer.common.quoting import quoted
 from tracer.derive.hints import Hint
+from tracer.inputs.given import Inputs
 from tracer.inputs.tensors import photo_input
-from tracer.models.shared.model import Inputs, Spec
+from tracer.models.shared.model import Spec
 from tracer.record import Segment
 from tracer.sources.configured import ATTENTION, builder, sizes_of, tokens
 from tracer.sources.heads import answers, class_of
@@ -83,10 +86,7 @@ def prepared(tokenizer):
         last = model.sizes["V"] - 1  # what the text tower takes for the end
         ids = torch.tensor([[*(row + [last] * length)[: length - 1], last] for row in rows])
         seen = photo_input(model, image, None, {**given, "K": count, "T": length})
-        inputs = Inputs((ids, seen[0]))
-        inputs.sizes, inputs.segments, inputs.sentences = seen.sizes, seen.segments, tuple(sentences)
-        inputs.photo, inputs.crop = seen.photo, seen.crop
-        return inputs
+        return replace(seen, tensors=(ids, seen[0]), sentences=tuple(sentences))
 
     return prepare
 

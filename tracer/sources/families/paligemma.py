@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from tracer.models.shared.model import Spec
@@ -47,8 +49,8 @@ def fitted(config, width: int | None = None) -> None:
 def with_prefix(sizes: dict):
     """The inputs of a probe: the image is the prefix, the text is not."""
     inputs, N = image_and_text(sizes), (sizes["H"] // sizes["P"]) ** 2
-    inputs.named["token_type_ids"] = torch.arange(N + sizes["T"]).ge(N).long().expand(sizes["B"], -1).contiguous()
-    return inputs
+    types = torch.arange(N + sizes["T"]).ge(N).long().expand(sizes["B"], -1).contiguous()
+    return replace(inputs, named={**inputs.named, "token_type_ids": types})
 
 
 def segments(sizes) -> tuple[Segment, ...]:

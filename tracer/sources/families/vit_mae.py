@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from tracer.derive.hints import Hint
+from tracer.inputs.given import Inputs
 from tracer.inputs.masking import placed
 from tracer.inputs.tensors import photo_input
-from tracer.models.shared.model import Inputs, Spec
+from tracer.models.shared.model import Spec
 from tracer.record import Segment
 from tracer.sources.configured import ATTENTION, builder, sizes_of
 from tracer.sources.heads import answers, class_of
@@ -69,10 +72,9 @@ def prepare(model, image, text, given) -> Inputs:
     seed = given.pop("seed")
     inputs = photo_input(model, image, text, given)
     N = (model.sizes["H"] // model.sizes["P"]) ** 2
-    made = Inputs((*inputs, noise(given["B"], N, seed)))
-    made.sizes, made.photo, made.crop = inputs.sizes, inputs.photo, inputs.crop
-    made.segments = placed(inputs.segments, made[-1][0].argsort().tolist())
-    return made
+    drawn = noise(given["B"], N, seed)
+    segments = placed(inputs.segments, drawn[0].argsort().tolist())
+    return replace(inputs, tensors=(*inputs, drawn), segments=segments)
 
 
 def hidden(model, inputs, output, tokenizer) -> dict:

@@ -19,7 +19,7 @@ def names() -> tuple[str, ...]:
 
 def problems(model, inputs, trace) -> Iterator[str]:
     """What the checks show to be wrong of `trace`, the run of a model on `inputs`."""
-    from tracer.verify.checks.plain import plain
+    from tracer.verify.checks.plain import plain  # loads torch
 
     run = plain(model, inputs, trace)
     for name in names():

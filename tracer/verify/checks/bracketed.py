@@ -8,14 +8,12 @@ those in brackets as one, each name a size, with primes where two have one name.
 from __future__ import annotations
 
 from tracer.verify.checks.phrases import RELATIONS
-from tracer.verify.checks.signs import Signs, Unread
-
-Tree = tuple
+from tracer.verify.checks.signs import Rules, Tree, Unread
 
 PAIRS = {r"\lfloor": ("floor", (r"\rfloor",)), r"\lceil": ("ceil", (r"\rceil",)), "|": ("abs", ("|",))}
 
 
-class Brackets(Signs):
+class Brackets(Rules):
     """The rules of brackets; `sum` and `primary` are those of the whole grammar."""
 
     def braces(self) -> Tree:

@@ -6,14 +6,13 @@ import math
 
 import numpy as np
 
-from tracer.verify.checks.signs import Unread
-
-Tree = tuple
+from tracer.verify.checks.signs import Tree, Unread
 
 
 def places(entries: tuple[Tree, ...], x: np.ndarray, value) -> tuple:
     """What chooses cells of x: an entry for each axis, those of `\\ldots` whole. `value(tree)` evaluates."""
-    found, axes, rest_at = [], 0, None
+    found: list = []
+    axes, rest_at = 0, None
     for kind, *rest in entries:
         if kind == "rest":
             rest_at = len(found)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from math import cos, pi, sin
+from typing import Any
 
 import torch
 from PIL import Image, ImageDraw
@@ -27,7 +28,7 @@ COLOURS = {
 }
 BARS = [(-1, -0.36), (-0.36, -0.36), (-0.36, -1), (0.36, -1), (0.36, -0.36), (1, -0.36)]
 STAR = [(sin(i * pi / 5) * (0.45 if i % 2 else 1), -cos(i * pi / 5) * (0.45 if i % 2 else 1)) for i in range(10)]
-CORNERS = {
+CORNERS: dict[str, Any] = {
     "circle": [(cos(i * pi / 60), sin(i * pi / 60)) for i in range(120)],
     "square": [(-1, -1), (1, -1), (1, 1), (-1, 1)],
     "triangle": [(0, -1), (1, 1), (-1, 1)],

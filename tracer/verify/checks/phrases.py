@@ -8,9 +8,7 @@ says that an axis stays, with size 1.
 from __future__ import annotations
 
 from tracer.common.quoting import quoted
-from tracer.verify.checks.signs import Signs, Unread
-
-Tree = tuple
+from tracer.verify.checks.signs import Rules, Tree, Unread
 
 RELATIONS = {"=": "=", "<": "<", ">": ">", r"\le": "≤", r"\ge": "≥", r"\ne": "≠"}
 FUNCTIONS = {
@@ -33,7 +31,7 @@ SIGNS = (r"\downarrow", r"\uparrow", r"\to")
 """Signs that a setting begins with."""
 
 
-class Phrases(Signs):
+class Phrases(Rules):
     """The rules of words; `sum`, `term`, `factor`, `braces`, `index` and `group` are those of the whole grammar."""
 
     def function(self, name: str) -> Tree:

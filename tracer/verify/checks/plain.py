@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+if TYPE_CHECKING:
+    from tracer.inputs.given import Inputs
+    from tracer.models.shared.model import Model
+    from tracer.record import Trace
 
 
 class Run(NamedTuple):
@@ -20,10 +25,10 @@ class Run(NamedTuple):
     an attention was called with, one (args, kwargs) for each call.
     """
 
-    model: object
-    inputs: tuple
-    trace: object
-    output: object
+    model: Model
+    inputs: Inputs
+    trace: Trace
+    output: Any
     softmaxes: list[np.ndarray]
     costs: list[int]
     given: dict[str, list[tuple[tuple, dict]]]

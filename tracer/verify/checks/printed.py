@@ -19,7 +19,8 @@ from tracer.common.quoting import quoted
 from tracer.common.seeding import seeded_draws
 from tracer.derive import HERE, KERNEL
 from tracer.derive.steps import match
-from tracer.models.shared.model import Inputs, Model, Spec, seeded
+from tracer.inputs.given import Inputs
+from tracer.models.shared.model import Model, Spec, seeded
 from tracer.record import Trace
 from tracer.symbols import notation
 from tracer.tracing import AT_HAND, assemble, record_or_explain
@@ -193,6 +194,5 @@ def _drawn(spec: Spec, config: dict, sizes: dict[str, int], dtype: torch.dtype) 
         for parameter in net.parameters():
             parameter.normal_(std=0.1)
         example = spec.example(sizes)
-    inputs = Inputs(map(cast, example))
-    inputs.named = {name: cast(tensor) for name, tensor in getattr(example, "named", {}).items()}
-    return net, inputs
+    named = {name: cast(tensor) for name, tensor in getattr(example, "named", {}).items()}
+    return net, Inputs(tuple(map(cast, example)), named=named)

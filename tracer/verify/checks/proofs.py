@@ -12,12 +12,12 @@ import numpy as np
 import torch
 
 from tracer.common.difference import first_beyond, relative_difference
-from tracer.derive.steps import coverage
 from tracer.equations import ShapeError, Tensor, infer
 from tracer.record import verdict
 from tracer.symbols.categories import is_layout
 from tracer.symbols.notation import parse, symbol
 from tracer.tracing.prove import same_size
+from tracer.verify.checks.costs import at, elsewhere
 from tracer.verify.checks.plain import Run, array
 
 LEAST = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1, "int64": 1e-9}
@@ -72,8 +72,9 @@ def _covered(run: Run) -> Iterator[str]:
     without = tuple(replace(op, step=None) if op.index % 3 == 0 else op for op in run.trace.ops)
     computing = [op for op in without if not is_layout(op.op)]
     expected = len([op for op in computing if op.step is not None]) / max(1, len(computing))
-    if not abs(coverage(without) - expected) < 1e-9:
-        yield f"steps cover {coverage(without)} of ops of which they have {expected:.3f}"
+    said = replace(run.trace, ops=without).coverage
+    if not abs(said - expected) < 1e-9:
+        yield f"steps cover {said} of ops of which they have {expected:.3f}"
 
 
 def _doubled(run: Run) -> Iterator[str]:
@@ -98,8 +99,6 @@ def _several(run: Run) -> Iterator[str]:
 
 def _one_size(run: Run) -> Iterator[str]:
     """Two sizes are one in a shape's proof only if they have one value, also at other sizes."""
-    from tracer.verify.checks.costs import at, elsewhere
-
     spec, here = run.model.spec, {symbol.name: symbol.value for symbol in run.trace.symbols}
     names, there = [name for name in spec.names if at(name, here) == at(name, here)], elsewhere(run)
     same = same_size(tuple(spec.derived.items()))

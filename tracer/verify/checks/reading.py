@@ -16,9 +16,7 @@ from typing import NamedTuple
 
 from tracer.verify.checks.bracketed import PAIRS, Brackets
 from tracer.verify.checks.phrases import FUNCTIONS, Phrases
-from tracer.verify.checks.signs import Unread
-
-Tree = tuple
+from tracer.verify.checks.signs import Tree, Unread
 
 
 class Line(NamedTuple):

@@ -3,10 +3,13 @@ r"""The signs of a printed line, read from left to right."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import lru_cache
 
 from tracer.common.quoting import quoted
+
+Tree = tuple
+"""A printed expression: the name of what is done, then its parts."""
 
 _SIGN = re.compile(r"\\(?:text|operatorname)\{[^{}]*\}|\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\S")
 _ROOM = {r"\,", r"\ ", r"\;", r"\quad"}
@@ -65,3 +68,17 @@ class Signs:
     def fail(self, expected: str):
         rest = "".join(self.signs[self.at : self.at + 12])
         raise Unread(f"expected {expected} at {quoted(rest)}" if rest else f"expected {expected} at its end")
+
+
+class Rules(Signs):
+    """What the rules of one part of the grammar ask of the others; `reading` has them all."""
+
+    sum: Callable[[], Tree]
+    term: Callable[[], Tree]
+    factor: Callable[[], Tree]
+    primary: Callable[[], Tree]
+    index: Callable[[], str]
+    round: Callable[[], Tree]
+    rounds: Callable[[], tuple[Tree, ...]]
+    braces: Callable[[], Tree]
+    below: Callable[[], tuple[Tree, ...]]

@@ -75,7 +75,7 @@ def _solved(names: tuple[str, ...], runs: list[dict[str, int]], size: Size) -> s
 def _right() -> Iterator[str]:
     """Each size, from the runs that modules are probed at, has the value that Python gives it at others."""
     small = chosen({"B": 2, "T": 7, "H": 9})
-    cases = [(("T",), small, size) for size in ONE] + [(("B", "T", "H"), small, size) for size in SEVERAL]
+    cases: list[tuple] = [(("T",), small, size) for size in ONE] + [(("B", "T", "H"), small, size) for size in SEVERAL]
     for k, offset in [(stride, offset) for stride in DIVIDED for offset in (0, stride - 1, -3)]:
         near = ((6, 0, 5), (11, 1, 3), (17, 0, 8), (31, 1, 7), (9, 0, 4))  # multiples, and one less than a multiple
         runs = [{"T": k * n - less - offset, "B": b} for n, less, b in near]

@@ -216,7 +216,7 @@ WORDS = (
         "round": _bare(np.round),
         "trunc": _bare(np.trunc),
         "sign": _bare(np.sign),
-        "erf": _bare(lambda x: _erf(x).astype(float)),
+        "erf": _bare(lambda x: np.asarray(_erf(x), dtype=float)),
         "atan2": _bare(np.arctan2),
         "ReLU6": _bare(lambda x: np.clip(x, 0, 6)),
         "HardSigmoid": _bare(lambda x: np.clip(x + 3, 0, 6) / 6),

@@ -21,6 +21,7 @@ from functools import lru_cache
 from importlib import import_module
 from multiprocessing import connection, get_context
 from pathlib import Path
+from typing import Any
 
 from tracer.common.parsing import parsed
 from tracer.verify.mistakes import ROOT, Mistake
@@ -110,7 +111,7 @@ class Trial:
 
 def offered() -> list[tuple[str, dict]]:
     """The models that can be verified here, and the tests of nodes where those lie beside the package."""
-    from tracer import sources
+    from tracer import sources  # in the process that tries it
 
     installed = [name for name in LIBRARIES if name in sources.examples()]
     tests = [(name, {}) for name in NODES if (TESTS / name).is_file()]
@@ -122,7 +123,7 @@ def prepared(jobs: int = 2, models=None) -> list[Model]:
     found, needed = [], set()
     for module in ("torch", "sympy", "PIL.Image", "safetensors.torch"):
         import_module(module)
-    for (name, sizes), answer in _each(models or offered(), lambda model: _verified(*model), jobs):
+    for (name, sizes), answer in _each(offered() if models is None else models, lambda model: _verified(*model), jobs):
         if answer["caught"]:
             raise ValueError(f"without any mistake, at {sizes}: {answer['caught']}")
         lines = {file: set(numbers) for file, numbers in answer["lines"].items()}
@@ -161,8 +162,8 @@ def _trial(mistake: Mistake, models: list[Model]) -> dict:
 def _failures(name: str, sizes: dict) -> str:
     """The first that `verify` has against a model, an error too; empty where all is proven."""
     try:
-        import tracer
-        from tracer import verify
+        import tracer  # in the process that tries it
+        from tracer import verify  # in the process that tries it
 
         report = verify.report(tracer.load(name, **sizes))
         said = [*report.get("problems", ()), *verify.failures(report)]
@@ -213,12 +214,13 @@ def _verified(name: str, sizes: dict) -> dict:
     return {"caught": said, "seconds": time.monotonic() - start, "lines": lines, "tests": noted.tests, "needed": needed}
 
 
-def _each(tasks: Iterable, work: Callable[[object], dict], jobs: int) -> Iterator[tuple]:
+def _each(tasks: Iterable, work: Callable[[Any], dict], jobs: int) -> Iterator[tuple]:
     """Does the work for each task in a process of its own, `jobs` at a time; (task, answer) as they end.
 
     A process that ends without an answer, by its bounds or a crash, has answered with that.
     """
-    waiting, running, context = list(tasks), {}, get_context("fork")
+    waiting, context = list(tasks), get_context("fork")
+    running: dict[Any, tuple] = {}
     while waiting or running:
         while waiting and len(running) < jobs:
             task = waiting.pop(0)
@@ -227,7 +229,8 @@ def _each(tasks: Iterable, work: Callable[[object], dict], jobs: int) -> Iterato
             process.start()
             theirs.close()
             running[ours] = task, process
-        for ours in connection.wait(list(running)):
+        ready: list[Any] = connection.wait(list(running))
+        for ours in ready:
             task, process = running.pop(ours)
             try:
                 answer = json.loads(ours.recv_bytes())
@@ -241,7 +244,7 @@ def _each(tasks: Iterable, work: Callable[[object], dict], jobs: int) -> Iterato
 
 def _alone(pipe, work, task) -> None:
     """Does one task within bounds of time and memory, quietly, and sends its answer."""
-    import torch
+    import torch  # in the process that tries it
 
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

@@ -24,7 +24,7 @@ class Noting:
         """The module as Python finds it, with statements that note themselves."""
         if name.split(".")[0] != "tracer" or name.startswith(("tracer.verify.mistakes", "tracer.verify.checks")):
             return None
-        from importlib.machinery import PathFinder
+        from importlib.machinery import PathFinder  # only where statements are noted
 
         spec = PathFinder.find_spec(name, path)
         if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
@@ -36,7 +36,7 @@ class Noting:
             vars(module)["__ran__"] = noted.add
             exec(compile(tree, spec.origin, "exec"), vars(module))
 
-        loader.exec_module = run
+        vars(loader)["exec_module"] = run
         return spec
 
 

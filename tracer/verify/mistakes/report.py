@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tracer.common.quoting import quoted
 from tracer.verify.mistakes import Mistake
@@ -75,7 +76,7 @@ def summary(found: Sequence[tuple[str, Trial]]) -> tuple[list[str], bool]:
     return said, enough
 
 
-def plain(kind: str, trial: Trial) -> dict[str, object]:
+def plain(kind: str, trial: Trial) -> dict[str, Any]:
     """A trial as JSON knows it."""
     mistake = trial.mistake
     where = {"kind": kind, "mistake": mistake.name, "file": mistake.file, "line": mistake.line}
