@@ -21,7 +21,7 @@ def run(name):
     """The model of a named run, and its trace."""
     if name == STANDARD:
         return standard()
-    model, config, given = notes.RUNS[name]
+    model, config, given = notes.RUNS.get(name, (name, {}, {}))
     model = tracer.load(model, **config)
     return model, model.trace(**given)
 

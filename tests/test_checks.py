@@ -186,9 +186,9 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_check_of_small_modules_finds_what_is_wrong(name, monkeypatch):
     check = import_module(f"tracer.verify.checks.{name}")
-    assert check._found() == ()
+    assert tuple(check.problems.__wrapped__()) == ()
     monkeypatch.setattr(check, *WRONG[name])
-    assert check._found.__wrapped__()
+    assert tuple(check.problems.__wrapped__())
 
 
 def test_a_summary_that_is_not_the_files(model, trace, monkeypatch):

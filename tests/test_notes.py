@@ -78,7 +78,7 @@ WAYS = [*models.names(), "transformer-relative", "nanogpt-separate", "vit-b-16"]
 @pytest.mark.parametrize("name", WAYS)
 def test_a_size_and_a_tensor_of_one_letter_are_told_apart(name):
     """A bold letter that is a size's too is known for what it is, and the steps of the run say the same."""
-    trace = models.load(name).trace() if name == "clip" else run(name)[1]  # the one that no row of a note asks for
+    trace = run(name)[1]
     sizes = [size.name for size in trace.symbols]
     told = notation.namesakes(sizes, [step.latex for step in trace.steps])
     for size in sizes:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from tracer.probe.windows import READERS, own_sizes
 from tracer.recorder import record
 from tracer.verify.checks.costs import at
-from tracer.verify.checks.plain import Run
+from tracer.verify.checks.once import once
 
 SIZES = ((2, 29, 40), (3, 30, 55), (1, 31, 64), (4, 41, 47), (2, 52, 73), (5, 60, 58))
 """Of batch, height and width; at the first an op is recorded, at all of them it is run."""
@@ -45,13 +44,9 @@ TWO = {"largest, rounded up", "mean, rounded up"}
 """Those that say two sizes of each axis, one more and one less."""
 
 
-def problems(run: Run) -> Iterator[str]:
+@once
+def problems() -> Iterable[str]:
     """Records each op once and compares what it says of its sizes with runs at others."""
-    yield from _found()
-
-
-@lru_cache(maxsize=1)
-def _found() -> tuple[str, ...]:
     with torch.no_grad():
         return tuple(problem for name in OPS for problem in _said(name))
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 from math import prod
 
@@ -18,32 +17,26 @@ from tracer.probe.axes import resized, work
 from tracer.probe.sizes import chosen, tried
 from tracer.recorder import record
 from tracer.verify.checks.costs import at
-from tracer.verify.checks.plain import Run
+from tracer.verify.checks.once import once
 
 NAMES = "ABCDEFGHIJKL"
 """Symbols, more than there are rows of sizes."""
 
 
-def problems(run: Run) -> Iterator[str]:
+@once
+def problems() -> Iterable[str]:
     """Tries the parts of probing on small modules."""
-    yield from _found()
-
-
-@lru_cache(maxsize=1)
-def _found() -> tuple[str, ...]:
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return (
-            *_sizes(),
-            *_ways(),
-            *_work(),
-            *_laid_out(),
-            *_aligned(),
-            *_copies(),
-            *_missing(),
-            *_settled(),
-            *_axes(),
-        )
+    return (
+        *_sizes(),
+        *_ways(),
+        *_work(),
+        *_laid_out(),
+        *_aligned(),
+        *_copies(),
+        *_missing(),
+        *_settled(),
+        *_axes(),
+    )
 
 
 class _Takes(nn.Module):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
 
 from tracer.probe.rounding import divided, floors, rounded
 from tracer.symbols.notation import parse
 from tracer.verify.checks.costs import at
-from tracer.verify.checks.plain import Run
+from tracer.verify.checks.once import once
 
 LONGEST = 24
 """Sizes that are tried, from 1 on."""
@@ -44,13 +43,9 @@ READ = {
 """What is written for a formula."""
 
 
-def problems(run: Run) -> Iterator[str]:
+@once
+def problems() -> Iterable[str]:
     """Tries quotients over many sizes."""
-    yield from _found()
-
-
-@lru_cache(maxsize=1)
-def _found() -> tuple[str, ...]:
     return (*_forms(), *_read(), *_divided())
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
 
 from tracer.probe import Solver
 from tracer.probe.sizes import chosen
 from tracer.verify.checks.costs import at
-from tracer.verify.checks.plain import Run
+from tracer.verify.checks.once import once
 
 Size = Callable[..., int]
 
@@ -57,13 +56,9 @@ SEVERAL: tuple[Size, ...] = (
 """Sizes of several axes."""
 
 
-def problems(run: Run) -> Iterator[str]:
+@once
+def problems() -> Iterable[str]:
     """Lets sizes be solved that are known, and some that can't be."""
-    yield from _found()
-
-
-@lru_cache(maxsize=1)
-def _found() -> tuple[str, ...]:
     return (*_right(), *_quotients(), *_declared(), *_unknown(), *_own(), *_least())
 
 

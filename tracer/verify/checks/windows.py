@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Iterable
 
 import torch
 from torch import nn
 
 import tracer
 from tracer.probe import UNKNOWN, value_of
-from tracer.verify.checks.plain import Run, tensors
+from tracer.verify.checks.once import once
+from tracer.verify.checks.plain import tensors
 
 
 class Windows(nn.Module):
@@ -34,13 +34,9 @@ class Windows(nn.Module):
         ]
 
 
-def problems(run: Run) -> Iterator[str]:
+@once
+def problems() -> Iterable[str]:
     """Compares the shapes that a trace solves with those of plain runs at sizes that no probe had."""
-    yield from _found()
-
-
-@lru_cache(maxsize=1)
-def _found() -> tuple[str, ...]:
     net, found = Windows().eval(), []
     with torch.no_grad():
         trace = tracer.trace(net, torch.randn(2, 3, 20, 27), symbols={"B": 0, "H": 2, "W": 3}, prove=False)
@@ -52,4 +48,4 @@ def _found() -> tuple[str, ...]:
                     found.append(f"windows have the shape {list(said.symbolic)}, expected a symbol for each size")
                 elif [value_of(size, sizes) for size in said.symbolic] != list(output.shape):
                     found.append(f"windows have the shape {list(said.symbolic)}, and {tuple(output.shape)} at {sizes}")
-    return tuple(found)
+    return found
