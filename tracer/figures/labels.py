@@ -10,12 +10,16 @@ from tracer.symbols import notation
 
 _TOKEN = re.compile(r"\\([a-zA-Z]+|.)|([{}^_'])|\s+|([^\\{}^_'\s])")
 _FONTS = {"mathbf": "b", "boldsymbol": "b", "mathit": "i", "mathrm": "", "text": "", "operatorname": "", "mathbb": "b"}
-_ACCENTS = {"tilde": "\u0303", "hat": "\u0302", "bar": "\u0304"}
-_GLYPHS = {
+ACCENTS = {"tilde": "\u0303", "hat": "\u0302", "bar": "\u0304"}
+_SMALL = """alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma tau upsilon
+phi chi psi omega""".split()
+GLYPHS = {
+    **dict(zip(_SMALL, "αβγδεζηθικλμνξοπρστυφχψω", strict=True)),
+    **dict(zip(map(str.title, _SMALL), "ΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡΣΤΥΦΧΨΩ", strict=True)),
     "ell": "ℓ", "top": "⊤", "cdot": "·", "times": "×", "in": "∈", "infty": "∞", "sum": "∑", "prime": "′",
-    "alpha": "α", "beta": "β", "gamma": "γ", "epsilon": "ε", "mu": "μ", "sigma": "σ", "odot": "⊙", "quad": " ",
-    "to": "→", "le": "≤", "ge": "≥", "ldots": "…",
+    "odot": "⊙", "quad": " ", "to": "→", "le": "≤", "ge": "≥", "ldots": "…",
 }  # fmt: skip
+"""What stands for a command of LaTeX where there is none: one table for pictures and texts."""
 _SUPERSCRIPT = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
 
 
@@ -91,12 +95,12 @@ def _parse(latex: str) -> list:
             stack[-1].append("′")
         elif mark:
             stack[-1].append((mark,))
-        elif macro in _ACCENTS:
-            stack[-1].append((_ACCENTS[macro],))
+        elif macro in ACCENTS:
+            stack[-1].append((ACCENTS[macro],))
         elif macro in _FONTS:
             stack[-1].append((_FONTS[macro],))
         elif macro:
-            stack[-1].append(_GLYPHS.get(macro, macro if len(macro) > 1 else ""))
+            stack[-1].append(GLYPHS.get(macro, macro if len(macro) > 1 else ""))
         elif char:
             stack[-1].append(char)
     while len(stack) > 1:
@@ -114,7 +118,7 @@ def _render(tree: list, marks: dict[str, str]) -> str:
         piece = _render(node, marks) if isinstance(node, list) else html.escape(node)
         while pending:
             mark = pending.pop()
-            if mark in _ACCENTS.values():
+            if mark in ACCENTS.values():
                 piece = re.sub("(^|>)([^<>]+)", rf"\1\2{mark}", piece, count=1)
             else:
                 piece = marks.get(mark, "{}").format(piece)

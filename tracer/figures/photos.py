@@ -8,6 +8,7 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
+from tracer.figures.classes import percent
 from tracer.figures.colours import stage_colour
 from tracer.inputs.images import Crop, patch_boxes
 
@@ -73,7 +74,7 @@ def spotlight(photo: Image.Image, crop: Crop, weights: np.ndarray, label: str) -
     left, top, right, bottom = boxes[int(shares.argmax())]
     frame = f'x="{left:g}" y="{top:g}" width="{right - left:g}" height="{bottom - top:g}" fill="none"'
     stroke = f'stroke="{stage_colour("attention")}" stroke-width="4" vector-effect="non-scaling-stroke"'
-    said = [f"patch {number}: {share:.1%} of the attention" for number, share in enumerate(shares.ravel())]
+    said = [f"patch {number}: {percent(share)} of the attention" for number, share in enumerate(shares.ravel())]
     return (
         f'<svg class="spotlight" viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(label)}" '
         f'preserveAspectRatio="xMinYMin" style="display:block;width:100%;max-height:26rem;border-radius:6px">'

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from tracer.figures.labels import ACCENTS, GLYPHS
 from tracer.symbols import notation
 
 if TYPE_CHECKING:
@@ -41,13 +42,7 @@ COLUMNS = {
 
 NOT_COUNTED = "not counted"
 
-LETTERS = {r"\ell": "ℓ", r"\top": "T", r"\,": " "}
-ACCENTS = {
-    r"\tilde": "\N{COMBINING TILDE}",
-    r"\hat": "\N{COMBINING CIRCUMFLEX ACCENT}",
-    r"\bar": "\N{COMBINING MACRON}",
-}
-RAISED = str.maketrans("0123456789()ℓT", "⁰¹²³⁴⁵⁶⁷⁸⁹⁽⁾ˡᵀ")
+RAISED = str.maketrans("0123456789()ℓ⊤", "⁰¹²³⁴⁵⁶⁷⁸⁹⁽⁾ˡᵀ")
 
 
 def columns(level: str) -> tuple[str, ...]:
@@ -196,11 +191,10 @@ def cell(value: object) -> str:
 def letters(latex: str) -> str:
     r"""A tensor's symbol without LaTeX: `\mathbf{Q}^{(1)}` gives `Q⁽¹⁾`."""
     text = re.sub(r"\\(?:mathbf|mathrm|boldsymbol|text|operatorname)\{([^{}]*)\}", r"\1", latex)
-    for command, letter in LETTERS.items():
-        text = text.replace(command, letter)
+    text = re.sub(r"\\([a-zA-Z]+)", lambda match: GLYPHS.get(match[1], match[0]), text.replace(r"\,", " "))
     for command, accent in ACCENTS.items():
-        text = re.sub(rf"{re.escape(command)}\{{(\w)\}}", rf"\1{accent}", text)
-    text = re.sub(r"\^\{([0-9()ℓT]+)\}", lambda match: match.group(1).translate(RAISED), text)
+        text = re.sub(rf"\\{command}\{{(\w)\}}", rf"\1{accent}", text)
+    text = re.sub(r"\^\{([0-9()ℓ⊤]+)\}", lambda match: match.group(1).translate(RAISED), text)
     return re.sub(r"\{([^{}]+)\}", r"\1", text).strip()
 
 
