@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tracer
-from tracer.derive import why
+from tracer.derive import whys as why
 from tracer.models import clip, llama, nanogpt, segmenter, transformer, vit, vit_text
 from tracer.models.shared import textbook
 

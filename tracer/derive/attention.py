@@ -6,7 +6,7 @@ import sympy
 
 from tracer.derive.hints import Hint, Hints
 from tracer.derive.reasons import scores as reason_of
-from tracer.derive.why import WHY
+from tracer.derive.whys import WHY
 from tracer.equations import Node, Tensor
 from tracer.equations.activations import Softmax
 from tracer.equations.algebra import Over, Plus

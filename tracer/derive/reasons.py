@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracer.derive.roles import Roles
-from tracer.derive.why import WHY
+from tracer.derive.whys import WHY
 from tracer.equations import Node, Tensor
 from tracer.equations.algebra import Over, Plus
 from tracer.equations.grids import Unfold

@@ -8,7 +8,7 @@ from torch import nn
 
 from tracer.attention.masks import causal
 from tracer.derive.steps import Line, Place
-from tracer.derive.why import BLOCK as BLOCK_WHY
+from tracer.derive.whys import BLOCK as BLOCK_WHY
 from tracer.equations import (
     AtDistance,
     CausalMask,

@@ -5,7 +5,7 @@ from torch import nn
 
 from tracer.derive.hints import Hint
 from tracer.derive.steps import Place
-from tracer.derive.why import READ
+from tracer.derive.whys import READ
 from tracer.equations import Concat, Patches, Tensor
 from tracer.inputs.tensors import photo_input
 from tracer.models.shared.blocks import Block

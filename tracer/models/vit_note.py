@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tracer.derive.steps import Line, Place
-from tracer.derive.why import BLOCK as BLOCK_WHY
+from tracer.derive.whys import BLOCK as BLOCK_WHY
 from tracer.equations import Node, Row, Softmax, Tensor
 from tracer.inputs.tensors import photo_input
 from tracer.models.shared.blocks import MLP

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from tracer.common.quoting import quoted
 from tracer.derive.hints import Hint
-from tracer.derive.why import WHY
+from tracer.derive.whys import WHY
 from tracer.models.shared.results import class_probabilities, embedding, next_tokens, token_at_each_place
 
 POOLER = (

@@ -1,7 +1,7 @@
 """Dataclasses to JSON and back, driven by their type hints; tensors go to a table beside it.
 
 `decode` builds only what the hints of `Trace` allow: a wrong type, a missing or an unknown field is a
-ValueError that says where. Values of a free type (`object`) are tagged, so that tuples stay tuples:
+ValueError that says where. Values of a free type (`object`, `Any`) are tagged, so that tuples stay tuples:
 `{"tuple": […]}`, `{"list": […]}`, `{"dict": [[key, value], …]}`, `{"float": "nan"}`, `{"tensor": name}`.
 """
 
@@ -22,6 +22,7 @@ from tracer.storage.bounds import FREE_TEXT, ITEMS, ITEMS_OF_A_RECORD, SHORT, TE
 
 LIMIT = 1 << 63
 SHARED = TensorRecord, Source
+FREE = object, Any
 
 
 @cache
@@ -183,7 +184,7 @@ class Reader:
             return self._record(hint)
         if origin is Mapping:
             return self._mapping(self.of(get_args(hint)[1]))
-        if hint is object:
+        if hint in FREE:
             return self.free
 
         def loose(data):

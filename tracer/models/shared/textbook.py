@@ -11,7 +11,7 @@ from dataclasses import replace
 import sympy
 
 from tracer.derive.steps import Line, Place
-from tracer.derive.why import BLOCK as WHY
+from tracer.derive.whys import BLOCK as WHY
 from tracer.equations import GELU, Heads, Joined, LayerNorm, Node, Softmax, Tensor, parameter, weight
 from tracer.symbols.notation import symbol
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracer.derive.hints import Hint
-from tracer.derive.why import WHY
+from tracer.derive.whys import WHY
 from tracer.models.shared.model import Spec
 from tracer.sources.configured import builder, text_facts
 from tracer.sources.heads import POOLER, answers, class_of, classes, each_place, labels, vectors
