@@ -81,7 +81,6 @@ def test_a_mixture_is_one_step(how):
     assert titles[:3] == ["Scores of the experts", "Shares of the experts", "Shares of the chosen experts"]
     assert set(titles[3:]) == {"Chosen experts", "Gates"}
     given = Inputs((x,))
-    given.named = {}
     assert dict(printed.differences(run, net, given)) == {}
 
 

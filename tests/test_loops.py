@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import tracer
-from tracer.models.shared.model import Inputs
+from tracer.inputs.given import Inputs
 from tracer.verify import zoo
 from tracer.verify.checks import printed
 
@@ -76,9 +76,7 @@ def test_a_loop_is_a_line_that_is_proven_and_read(net):
     assert 1 <= len(loops) <= 2 and len(found.steps) < 9
     assert all(size != "?" for op in found.ops for one in (*op.inputs, *op.outputs) for size in one.symbolic)
     assert found.coverage == 1
-    given = Inputs((x,))
-    given.named = {}
-    assert dict(printed.differences(found, net, given)) == {}
+    assert dict(printed.differences(found, net, Inputs((x,)))) == {}
 
 
 def test_a_state_space_has_its_letters():

@@ -12,9 +12,11 @@ from threading import Lock
 
 from tracer.derive import texts
 from tracer.derive.attention import fused_lines
-from tracer.derive.composed import Made, compose
+from tracer.derive.composed import Made
+from tracer.derive.experts import mixed
 from tracer.derive.graph import ATTENTION, Graph
 from tracer.derive.hints import Hint, Hints
+from tracer.derive.loops import rolled
 from tracer.derive.names import Names
 from tracer.derive.places import Places
 from tracer.derive.plan import Plan
@@ -83,7 +85,7 @@ def derive(
 def _derived(
     recording: Recording, solution: Solution | None, sizes: dict[str, int], same, fits, here, hints: Hints
 ) -> Book:
-    graph = Graph(recording.calls, known, compose)
+    graph = Graph(recording.calls, known, lambda made, calls: rolled(mixed(made, calls), calls))
     shapes = Shapes(graph, recording.calls, solution, sizes, same)
     plan = Plan(graph, shapes)
     places = Places(graph)

@@ -68,14 +68,6 @@ class Flow:
         return found
 
 
-def compose(made: list[Call], calls: Calls) -> list[Call]:
-    """The calls of a run with those that are one thing in a textbook in the place of several."""
-    from tracer.derive.experts import mixed  # both put calls of this file's making in place
-    from tracer.derive.loops import rolled
-
-    return rolled(mixed(made, calls), calls)
-
-
 def replaced(made: list[Call], groups: list[tuple[set[int], Call]]) -> list[Call]:
     """The calls with each group's one call in the place of the last of the group."""
     gone = {index for group, _ in groups for index in group}

@@ -10,6 +10,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 
+import torch
+
 from tracer.derive.composed import Flow, Made, replaced
 from tracer.derive.graph import refs
 from tracer.equations.turns import BEFORE, NOW, WHOLE
@@ -221,8 +223,6 @@ class _Loop:
         return bool(outside) or key in self.flow.outputs
 
     def _last(self, state: tuple[int, int], sequence: tuple[Ref, int]) -> Call:
-        import torch
-
         j, output = state
         call = self.at(self.count - 1, j)
         arguments = {"self": sequence[0], "dim": sequence[1], "index": self.count - 1}

@@ -7,6 +7,7 @@ the line says what it starts from. It is executed turn by turn, each on the stat
 from __future__ import annotations
 
 import sympy
+import torch
 
 from tracer.equations.call import COMMA, encoded
 from tracer.equations.node import Node, Tensor, below, execute, infer
@@ -38,10 +39,10 @@ class Turns(Node):
     @property
     def places(self) -> tuple[tuple[int, int, int], ...]:
         """(what, axis, start) for each operand."""
-        return tuple(tuple(map(int, place)) for place in self.args[3])
+        return tuple((int(what), int(axis), int(start)) for what, axis, start in self.args[3])
 
     @property
-    def cells(self) -> str:
+    def cells(self) -> str:  # type: ignore[override] # what others say once for all
         """What stands below the name of what is made."""
         return "t"
 
@@ -59,8 +60,6 @@ class Turns(Node):
         return (*made[:axis], self.args[1], *made[axis:])
 
     def run(self, size, *tensors):
-        import torch
-
         made = []
         for t in range(int(size(self.args[1]))):
             parts = {f"{key}{n}": self._part(t, n, tensors) for n in range(len(tensors)) for key in (TURN, TURNED)}
