@@ -181,5 +181,5 @@ def _made(trace: Trace, tensor: TensorRecord) -> str:
 
 def maker(trace: Trace, tensor: TensorRecord) -> Op | None:
     """The operation that made a tensor, or None for what none of the run made."""
-    known = isinstance(tensor.maker, int) and 0 <= tensor.maker < len(trace.ops)
-    return trace.ops[tensor.maker] if known else None
+    number = tensor.maker
+    return trace.ops[number] if isinstance(number, int) and 0 <= number < len(trace.ops) else None

@@ -46,7 +46,7 @@ def checkpoint(config) -> Found:
     return Found(made, config, feed)
 
 
-def _first(candidates: list[tuple[type, object]]) -> tuple[type, object, feeds.Feed]:
+def _first(candidates: list[tuple[Any, object]]) -> tuple[type, object, feeds.Feed]:
     """The first class that runs at a small configuration of it, that configuration, and what it is fed with. ValueError
     in one sentence where none does."""
     said: dict[type, str] = {}

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tracer.record import ModuleRecord, Op, Step, TensorRecord, Trace
 from tracer.symbols import cost
 from tracer.symbols.notation import parse
+
+if TYPE_CHECKING:
+    from tracer.record import ModuleRecord, Op, Step, TensorRecord, Trace
 
 OPEN = "?"
 

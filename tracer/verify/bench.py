@@ -183,7 +183,7 @@ def deriving() -> float:
         probes = [{**model.sizes, **probe} for probe in model.spec.probes]
         sizes = model.vocabulary.complete({"B": 1, **model.sizes})
         solution = solve(recording.ops, {"B": 1, **model.sizes}, model.vocabulary, probes)
-        facts = {"model": "vit", "sizes": sizes, "derived": model.spec.derived, "solution": solution}
+        facts: dict[str, Any] = {"model": "vit", "sizes": sizes, "derived": model.spec.derived, "solution": solution}
         derived = _seconds(lambda: assemble(model.net, recording, **facts))
         recording.calls = None
         return derived - _seconds(lambda: assemble(model.net, recording, **facts))
@@ -197,7 +197,7 @@ def deriving_library() -> float:
         net(image)
         forward = min(_seconds(lambda: net(image)) for _ in range(3))
         recording = record(net, (image,), cap=0, calls=True)
-        facts = {"model": "vit_b_16", "sizes": {}, "derived": {}, "solution": None, "prove": LATER}
+        facts: dict[str, Any] = {"model": "vit_b_16", "sizes": {}, "derived": {}, "solution": None, "prove": LATER}
         derived = _seconds(lambda: assemble(net, recording, **facts))
         recording.calls = None
         return (derived - _seconds(lambda: assemble(net, recording, **facts))) / forward
