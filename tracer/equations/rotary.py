@@ -119,8 +119,6 @@ class Turned(Node):
         return shape
 
     def run(self, size, x):
-        import torch
-
         first, second = x.chunk(2, dim=-1)
         return torch.cat([-second, first], dim=-1)
 

@@ -1,6 +1,7 @@
 """How the shipped Llama is trained: on nanoGPT's characters, with AdamW alone, which is quick on any processor."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,7 +16,7 @@ SIZES = SPEC.sizes
 class Recipe(nanogpt.Recipe):
     """The settings of a run: those of nanoGPT's recipe, with rates for AdamW."""
 
-    sizes: dict[str, int] = field(default_factory=lambda: dict(SIZES))
+    sizes: dict[str, Any] = field(default_factory=lambda: dict(SIZES))
     epochs: int = 6
     matrix_rate: float = 3e-3
     decay: float = 0.1
