@@ -187,7 +187,7 @@ def test_the_brightest_patch_is_framed_and_the_darkest_dimmed():
     shades = re.findall(r'height="20" fill-opacity="([0-9.]+)"', svg)
     assert [float(shade) for shade in shades] == [0.8, 0.6, 0, 0.4, 0.8, 0.8]
     assert 'x="40" y="0" width="20" height="20" fill="none"' in svg
-    assert "patch 2: 40.0% of the attention" in svg and "looks at &quot;x&quot;" in svg
+    assert "patch 2: 40.0 % of the attention" in svg and "looks at &quot;x&quot;" in svg
 
 
 def test_the_grid_lies_on_the_crop():

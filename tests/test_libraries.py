@@ -13,9 +13,9 @@ from test_cli import refused
 import tracer
 from tracer import models, sources, verify
 from tracer.attention import masks, parts
+from tracer.common.quoting import reason
 from tracer.figures import flow, pipeline
 from tracer.figures.masks import labels
-from tracer.sources import network
 
 FAMILIES = [name for name in sources.examples() if name.startswith("hf:")]
 REQUIRED = {"torchvision:vit_b_16", "timm:vit_base_patch16_rope_224", "hf:llama", "hf:paligemma"}
@@ -213,8 +213,8 @@ def test_the_visible_patches_of_a_masked_autoencoder_lie_where_its_own_shuffle_t
 
 
 def test_a_network_that_is_not_there_is_named_as_that():
-    assert network.reason(URLError("no host")) == "no connection to the network: no host"
-    assert network.reason(HTTPError("", 404, "Not Found", None, None)) == "HTTP Error 404: Not Found"
+    assert reason(URLError("no host")) == "no connection to the network: no host"
+    assert reason(HTTPError("", 404, "Not Found", None, None)) == "HTTP Error 404: Not Found"
 
 
 def test_a_model_without_attention_says_so_and_still_traces():
