@@ -45,9 +45,9 @@ def settled(page) -> None:
     page.locator(".stApp[data-test-script-state=notRunning]").wait_for()
 
 
-def until(page, expression: str) -> None:
+def until(page, expression: str, seconds: float = SLOW / 1000) -> None:
     """Waits until that is true in the page; Playwright's `wait_for_function` is stopped by the app's own policy."""
-    deadline = time.monotonic() + SLOW / 1000
+    deadline = time.monotonic() + seconds
     while not page.evaluate(expression):
         assert time.monotonic() < deadline, expression
         page.wait_for_timeout(50)

@@ -184,7 +184,7 @@ def _cost(op: Op) -> None:
         if value is None:
             st.markdown(f"{name}: **not counted**")
             continue
-        symbols = f" $= {notation.latex(formula)}$" if value and formula not in ("?", str(value)) else ""
+        symbols = f" $= {notation.flowing(formula)}$" if value and formula not in ("?", str(value)) else ""
         symbols += ", not known in symbols" if value and formula == "?" and solved else ""
         st.markdown(f"**{value:,}** {name}{symbols}")
     if op.parameters:
@@ -217,7 +217,7 @@ def _parts(trace: Trace, op: Op) -> None:
     found, steps = parts(trace, op.index), {step.id: step for step in trace.steps}
     if len(found) > 1:
         for id, (flops, formula) in found.items():
-            symbols = "" if formula in ("?", str(flops)) else f" $= {notation.latex(formula)}$"
+            symbols = "" if formula in ("?", str(flops)) else f" $= {notation.flowing(formula)}$"
             st.markdown(f"**{flops:,}** FLOP of it for ${steps[id].symbol}${symbols}")
 
 

@@ -152,6 +152,11 @@ def latex(expression: str | sympy.Expr) -> str:
     return _latex(expression)
 
 
+def flowing(formula: str) -> str:
+    r"""A formula as LaTeX for running text: its parentheses do not grow, so that a line may break between its terms."""
+    return latex(formula).replace(r"\left(", "(").replace(r"\right)", ")")
+
+
 @lru_cache(maxsize=4096)
 def _latex(expression: sympy.Expr) -> str:
     return SizePrinter().doprint(expression)
