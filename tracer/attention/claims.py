@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from tracer.attention.reads import reads
 from tracer.common.quoting import quoted
-from tracer.equations import tensors
 from tracer.record import tolerance
 
 if TYPE_CHECKING:
@@ -120,10 +120,9 @@ def measured(model: Model, trace: Trace, *, seed: int = 0) -> Measured:
     ValueError for a model that masks, has no positions, or whose first block does not normalise what it reads, and
     for a run that did not keep its tensors.
     """
-    reads = {line.id: [t.key for t in tensors(line.equation)] for line in model.lines}
-    places = [key for key in reads.get("position", ()) if key in reads]
+    places = reads(trace, "position")
     masked = not trace.attentions or trace.attentions[0].mask != "none"
-    if masked or not places or "block1.norm1" not in reads.get("block1.attention.query", ()):
+    if masked or not places or "block1.norm1" not in reads(trace, "block1.attention.query"):
         raise ValueError(f"the first block of {model.name!r} does not attend to tokens plus positions without a mask")
     names = (places[0], "position", *(f"block1.{n}" for n in ("norm1", *(f"attention.{n}" for n in READ))))
     found = [trace.value(name) for name in names]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tracer.attention.reads import reads
 from tracer.common.quoting import quoted
-from tracer.equations import tensors
 
 if TYPE_CHECKING:
     from tracer.models.shared.model import Model
@@ -25,8 +25,7 @@ def terms(model: Model, trace: Trace) -> dict[str, torch.Tensor]:
     are any, count as content. A mask is no part of the sum. ValueError for a model whose first block reads
     something else, and where the trace did not keep the embeddings. Source: Ke et al. 2021, equation 6.
     """
-    reads = {t.key for line in model.lines if line.id == "block1.attention.query" for t in tensors(line.equation)}
-    if "position" not in reads:
+    if "position" not in reads(trace, "block1.attention.query"):
         raise ValueError(
             f"the first block of {quoted(model.name)} does not read tokens plus positions as they are, "
             f"so its scores don't fall into four terms"
