@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tracer.derive.graph import ATTENTION
 from tracer.derive.roles import Roles
 from tracer.derive.whys import WHY
 from tracer.equations import Node, Tensor
@@ -62,7 +63,8 @@ def why(roles: Roles, key: str, part: str, equation: Node, shapes, masks: set[st
         case "S" | "masked S":
             name = scores(equation, masks)
         case "H":
-            name = "grouped" if equation.has(Grouped) else "context"
+            fused = (call := roles.call(key)) is not None and call.name == ATTENTION
+            name = "grouped" if equation.has(Grouped) else "fused context" if fused else "context"
         case "X" | "Y" if "O" in made:
             name = "residual"
         case "X" | "Y" if "F" in made:

@@ -55,8 +55,9 @@ WHY = {
     "packed": "Queries, keys and values in one matrix product instead of three: the three matrices lie "
     "side by side in one. It is the same arithmetic, and one large product keeps the machine "
     "busier than three small ones.",
-    "context": "Each token's mixture of all values, weighted by its row of shares; the heads, which worked apart, are "
-    "laid side by side. Where one kernel does all of attention, this is the first tensor that comes out of it.",
+    "fused context": "Each token's mixture of all values, weighted by its row of shares; the heads, which worked "
+    "apart, are laid side by side. Where one kernel does all of attention, this is the first tensor that comes out of "
+    "it.",
     "norm after": "The sum is normalised after the residual, as in the first transformer: mean 0 and variance"
     " 1 for each token, then γ and β. The residual stream itself is normalised, so no last norm"
     " is needed.",
