@@ -52,6 +52,17 @@ def test_options_have_no_problem_either(name, sizes):
     assert said(model, model.trace()) == []
 
 
+@pytest.mark.parametrize("name", ["vit", "segmenter"])
+def test_equations_that_any_proof_lets_pass(name, monkeypatch):
+    """Derived or by hand, a book of twice what runs has to be disproven."""
+    model = tracer.load(name, **SIZES)
+    trace = model.trace()
+    later = type(model.trace(prove="later").later)
+    monkeypatch.setattr(later, "_proven", lambda self, step, *given: replace(step, error=0.0, pending=False))
+    problems = said(model, trace)
+    assert only("proofs", problems) and "twice the equation of step 'patches' is called proven" in problems[0]
+
+
 def test_a_softmax_of_half_the_logits(model, trace):
     half = (trace.output[0] / 2).softmax(-1).tolist()
     assert only("answers", said(model, replace(trace, result={**trace.result, "probabilities": half})))

@@ -78,6 +78,12 @@ class Later:
         """The steps of the run with their equations."""
         return self._run[2]
 
+    def said(self, change: Callable[[Line], Node]) -> Later:
+        """The same run, with the equations that `change` gives for its lines."""
+        module, kept, found, _, sizes = self._run
+        found = [step._replace(line=replace(step.line, equation=change(step.line))) for step in found]
+        return Later(module, kept, found, [step.line for step in found], sizes)
+
     def __call__(self, steps: Iterable[Step]) -> dict[str, Step]:
         """These steps with their proofs, by id."""
         value, sizes, changed = self.values(), self._run[-1], self.rewritten()

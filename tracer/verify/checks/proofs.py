@@ -49,7 +49,7 @@ def problems(run: Run) -> Iterator[str]:
             yield f"step {step.id!r} is recomputed, with an error of {step.error} and the note {step.note!r}"
     yield from _covered(run)
     yield from _refused()
-    if getattr(run.model.spec, "whole", False) and getattr(run.model, "lines", None):
+    if getattr(run.model.spec, "whole", False) and run.trace.steps:
         yield from _doubled(run)
         yield from _one_size(run)
         if sum(parameter.numel() for parameter in run.model.net.parameters()) <= LARGEST:
@@ -79,9 +79,8 @@ def _covered(run: Run) -> Iterator[str]:
 
 def _doubled(run: Run) -> Iterator[str]:
     """Equations that give twice of what runs are disproven, but for those of nothing but 0 and infinities."""
-    twice = replace(run.model)
-    twice.lines = [replace(line, equation=line.equation + line.equation) for line in run.model.lines]
-    waiting = twice.trace(prove="later", keep=2**30, **run.inputs.sizes)
+    waiting = replace(run.model).trace(prove="later", keep=2**30, **run.inputs.sizes)
+    waiting = replace(waiting, later=waiting.later.said(lambda line: line.equation + line.equation))
     for step in waiting.prove().steps:
         if not step.recomputed and waiting.step(step.id).verdict != "pending":
             yield f"step {step.id!r} is called {waiting.step(step.id).verdict} before its proof"
