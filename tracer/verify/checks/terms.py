@@ -8,7 +8,6 @@ from math import sqrt
 import numpy as np
 
 from tracer.attention.terms import TERMS, terms
-from tracer.equations import tensors
 from tracer.verify.checks.plain import Run, array
 
 QUERY = "block1.attention.query"
@@ -17,8 +16,10 @@ QUERY = "block1.attention.query"
 
 def problems(run: Run) -> Iterator[str]:
     """Compares each term with that of the parameters, and their sum with the scores before the mask."""
-    reads = [t.key for line in getattr(run.model, "lines", ()) for t in tensors(line.equation) if line.id == QUERY]
-    if "position" not in reads or "block1.attention" not in dict(run.model.net.named_modules()):
+    steps = {step.id: step for step in run.trace.steps}
+    if not {"position", QUERY} <= steps.keys() or "block1.attention" not in dict(run.model.net.named_modules()):
+        return
+    if steps["position"].symbol not in steps[QUERY].latex:
         return
     shown = terms(run.model, run.trace)
     block, values = run.model.net.get_submodule("block1.attention"), run.trace.value
