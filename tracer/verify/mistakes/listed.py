@@ -494,11 +494,11 @@ LISTED = [
             "for _, _, maker in seen[open_ops.pop()].inputs[:1]:",
         ),
         # sentences
-        ("a wrong bound of GELU", "models/shared/textbook.py", "between -0.17 and 0", "between -0.27 and 0"),
-        ("a wrong bound of GELU by tanh", "models/shared/textbook.py", "between -0.18 and 0", "between -0.08 and 0"),
+        ("a wrong bound of GELU", "derive/whys.py", "between -0.17 and 0", "between -0.27 and 0"),
+        ("a wrong bound of GELU by tanh", "derive/whys.py", "between -0.18 and 0", "between -0.08 and 0"),
         (
             "a wrong share of the weights",
-            "models/shared/textbook.py",
+            "derive/whys.py",
             "two products of the MLP hold twice as many",
             "two products of the MLP hold three times as many",
         ),
