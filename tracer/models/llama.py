@@ -172,7 +172,7 @@ SPEC = Spec(
         {"B": 13, "T": 11, "V": 83, "T_max": 23, "D": 72, "h": 6, "h_kv": 3, "d_ff": 29},
         {"B": 3, "T": 17, "V": 89, "T_max": 19, "D": 80, "h": 8, "h_kv": 2, "d_ff": 31},
         {"B": 7, "T": 13, "V": 97, "T_max": 25, "D": 140, "h": 10, "h_kv": 5, "d_ff": 43},
-        {"B": 9, "T": 19, "V": 101, "T_max": 27, "D": 132, "h": 6, "h_kv": 1, "d_ff": 37},
+        {"B": 9, "T": 19, "V": 101, "T_max": 27, "D": 192, "h": 12, "h_kv": 4, "d_ff": 37},
     ),
     example=lambda sizes: (torch.arange(sizes["B"] * sizes["T"]).view(sizes["B"], sizes["T"]) % sizes["V"],),
     prepare=text_input(Characters, SHAKESPEARE, "ROMEO:\nBut, soft! what light through yonder window breaks?"),
