@@ -108,9 +108,8 @@ def test_a_plain_module_with_a_spec_is_a_model():
     """What the README says: no equation by hand, all of it proven; a hint adds a title, a letter and a reason."""
 
     def prepare(model, image, text, given):
-        made = tracer.models.shared.model.Inputs((torch.randn(given["B"], given["T"], model.sizes["D"]),))
-        made.sizes = given
-        return made
+        drawn = torch.randn(given["B"], given["T"], model.sizes["D"])
+        return tracer.models.shared.model.Inputs((drawn,), sizes=given)
 
     spec = Spec(
         net=Small,
