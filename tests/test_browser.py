@@ -103,7 +103,7 @@ def test_a_step_of_the_pipeline_opens(page):
     quiet(page)
 
 
-@pytest.mark.parametrize("given", ["", "model=nanogpt&text=To+be"])
+@pytest.mark.parametrize("given", [pytest.param("", marks=pytest.mark.sweep), "model=nanogpt&text=To+be"])
 def test_a_move_makes_one_entry_in_the_history_and_back_undoes_it(page, given):
     place = f"?{given}" if given else ""
     page.goto(f"/{place}")

@@ -34,7 +34,13 @@ def test_all_libraries_are_installed_where_tests_run():
     assert set(sources.examples()) >= REQUIRED and set(sources.libraries()) == {"torchvision", "timm", "hf"}
 
 
-@pytest.mark.parametrize("name", sources.examples())
+MORE = ("torchvision:vit_b_32", "torchvision:vit_l_16", "torchvision:vit_l_32", "torchvision:vit_h_14")
+"""Examples that are as another but for their sizes."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.sweep] if name in MORE else []) for name in sources.examples()]
+)
 def test_every_example_is_proven_at_tiny_sizes(name):
     report = verify.verify(name)
     assert verify.failures(report) == []
