@@ -202,7 +202,10 @@ def test_another_model_on_the_page_of_steps_makes_one_entry(page):
     page.get_by_role("heading", name="Add positions").wait_for()
 
 
-@pytest.mark.parametrize("address", ["trace", "attention", "mask?model=nanogpt", "operations"])
+SWEPT = [pytest.param(address, marks=pytest.mark.sweep) for address in ("attention", "operations")]
+
+
+@pytest.mark.parametrize("address", ["trace", "mask?model=nanogpt", *SWEPT])
 def test_a_page_opens_by_its_address_without_a_request_that_fails(page, address):
     page.goto(f"/{address}")
     page.get_by_role("button", name="Save this run").wait_for()

@@ -17,7 +17,7 @@ FAST = (
     pytest.param(commands.full_disk_under_a_save, marks=pytest.mark.sweep),
     pytest.param(commands.no_home, marks=pytest.mark.sweep),
     commands.read_only_install,
-    commands.weights_missing_or_damaged,
+    pytest.param(commands.weights_missing_or_damaged, marks=pytest.mark.sweep),
 )
 
 

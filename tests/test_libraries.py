@@ -34,8 +34,8 @@ def test_all_libraries_are_installed_where_tests_run():
     assert set(sources.examples()) >= REQUIRED and set(sources.libraries()) == {"torchvision", "timm", "hf"}
 
 
-MORE = ("torchvision:vit_b_32", "torchvision:vit_l_16", "torchvision:vit_l_32", "torchvision:vit_h_14")
-"""Examples that are as another but for their sizes."""
+MORE = ("torchvision:vit_b_32", "torchvision:vit_l_16", "torchvision:vit_l_32", "torchvision:vit_h_14", "hf:paligemma")
+"""Examples that are as another but for their sizes, or put together from parts of others."""
 
 
 @pytest.mark.parametrize(
