@@ -42,6 +42,10 @@ def test_one_token_is_proven_too(model):
     assert_proven(model, T=1)
 
 
+def test_scores_are_over_the_root_of_what_they_sum_over_with_as_many_tokens(model):
+    assert r"\sqrt{d_k}" in model.trace(T=4, prove=False).step("block1.attention.scores").latex
+
+
 def test_shape_comments_are_what_the_trace_solved():
     trace = tracer.load("nanogpt", **SMALL, tied=False).trace()
     assert assert_comments(nanogpt, trace, {"d_k": "D/h"}) >= 4

@@ -216,6 +216,9 @@ def test_what_has_no_word_runs_as_a_kernel():
     assert execute(node, lambda tensor: x, float).equal(x.cummax(1).indices)
 
 
+SAME = {"d_k": 64, "N": 64}
+
+
 def test_roots_of_sizes_are_found():
     d_k = symbol("d_k")
     tensor = Tensor(r"\mathbf{Q}", (symbol("N"), d_k), "step q")
@@ -228,4 +231,8 @@ def test_roots_of_sizes_are_found():
         func, {"self": scores}, {"self": square}, {"self": (5, 5)}, {"self": torch.float32}, sizes={"d_k": 64}
     )
     assert given.root(0.125) == 1 / sympy.sqrt(d_k), "a size that only the operands of the operand have"
+    both = given.root(5**0.5), given.root(64**-0.5, scores)
+    assert both == (sympy.sqrt(symbol("N")), 1 / sympy.sqrt(d_k))
+    given = Given(func, {"self": scores}, {"self": square}, {"self": (64, 64)}, {"self": torch.float32}, sizes=SAME)
+    assert given.root(8.0, scores) == sympy.sqrt(d_k), "of two sizes that are worth as much, that which is summed over"
     assert given.root(8) is None and given.root(0.3) is None and given.root(math.inf) is None

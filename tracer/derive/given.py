@@ -7,7 +7,8 @@ from typing import Any
 
 import sympy
 
-from tracer.equations import Node, Tensor, tensors
+from tracer.equations import Node, ShapeError, Tensor, infer, tensors
+from tracer.equations.algebra import Product
 from tracer.equations.turns import TURNED
 from tracer.symbols.notation import symbol
 
@@ -97,24 +98,26 @@ class Given:
         known = not any(str(symbolic[axis]) == "?" for axis in axes)
         return {"axes": tuple(axes), "labels": tuple(symbolic[axis] for axis in axes) if said and known else None}
 
-    def root(self, number: object) -> sympy.Expr | None:
-        """`√n` or `1/√n` for a float that is that of a symbolic size n of an operand, last axes first; else None."""
+    def root(self, number: object, of: Node | None = None) -> sympy.Expr | None:
+        """`√n` or `1/√n` for a float that is that of a symbolic size n, else None: the size that `of`, a matrix
+        product, sums over, which makes its spread, before those of operands, last axes first."""
         if not isinstance(number, float) or number <= 0 or number == 1:
             return None
-        for symbolic, value in self._sizes():
+        for symbolic, value in self._sizes(of):
             for found, worth in ((sympy.sqrt(symbolic), value**0.5), (1 / sympy.sqrt(symbolic), value**-0.5)):
                 if abs(worth - number) <= NEAR * worth:
                     return found
         return None
 
-    def _sizes(self):
-        """Symbolic sizes with what they are worth, of the call's tensors and of those in their expressions."""
+    def _sizes(self, of: Node | None):
+        """Symbolic sizes with what they are worth, of the call's tensors and of those in their expressions; first the
+        one that a product sums over."""
         worth: dict[sympy.Expr, int] = {}
         found: dict[sympy.Expr, None] = {}
         for name, shape in self._shapes.items():
             if isinstance(shape, tuple):
                 worth.update(zip(shape, self._numerics[name], strict=True))
-        for symbolic in self._all_shapes():
+        for symbolic in (_summed(of), *self._all_shapes()):
             for size in reversed(symbolic):
                 if not size.is_number:
                     found[size] = None
@@ -147,6 +150,16 @@ class Given:
                 return Tensor(node.name, node.shape[::-1], node.key, transposed=True)
             return Tensor(node.name, node.shape[::-1], node.key)
         return node.T
+
+
+def _summed(node: Node | None) -> tuple:
+    """The size that a matrix product sums over, as a shape; () for anything else."""
+    if not isinstance(node, Product):
+        return ()
+    try:
+        return infer(node.args[0])[-1:]
+    except ShapeError:
+        return ()
 
 
 def _found(shape: Sequence, axes: Sequence[int]) -> tuple[int, ...] | None:

@@ -34,7 +34,7 @@ def scaled(given: Given, x: Node, number) -> Node:
         return x
     if number == -1:
         return Negative(x)
-    if root := given.root(number):
+    if root := given.root(number, x):
         above, below = sympy.fraction(root)
         return Over(x, below) if above == 1 else Scaled(Scalar(root), x)
     return Scaled(node_of(number), x)
@@ -44,7 +44,7 @@ def over(given: Given, x: Node, number) -> Node:
     """`x / number`, with a root of a size where it is one."""
     if number == 1:
         return x
-    if root := given.root(number):
+    if root := given.root(number, x):
         above, below = sympy.fraction(root)
         return Scaled(Scalar(below), x) if above == 1 else Over(x, root)
     return Ratio(x, node_of(number))
