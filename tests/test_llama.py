@@ -76,6 +76,7 @@ HINTED = {
     "llama": ({}, {"tied": False}),
     "nanogpt": ({}, {"tied": False, "mask": "bidirectional"}),
     "vit": ({},),
+    "vit-note": ({},),
 }
 
 

@@ -35,16 +35,17 @@ OF_PARTS = {
 }
 """Parts whose reason is the same wherever they stand."""
 
+OF_ONE_HEAD = {"query": ["D", "d_k"], "scores": [], "context": ["d_k", "d_k"], "output": ["d_k", "D"]}
+"""Reasons that speak of several heads, with the widths before and after for which they are told of a single one."""
+
 
 def why(roles: Roles, key: str, part: str, equation: Node, shapes, masks: set[str], parts: set[str]) -> str:
     """The reason for a line in two or three sentences, "" where none is known; `masks` are the keys of tensors that
     hold causal masks, `parts` those that the book has."""
-    if part in OF_PARTS:
-        return WHY[OF_PARTS[part]]
     users = {roles.of.get(user, "").rstrip("'") for user in roles.users[key]}
     made = {roles.of.get(one, "").rstrip("'") for one in roles.operands[key]}
     widths = [str(shapes.of(one)[-1]) for one in (*roles.operands[key], key) if shapes.of(one)]
-    name = ""
+    name = OF_PARTS.get(part, "")
     match part:
         case "I" if equation.has(Unfold):
             name = "convolved"
@@ -79,7 +80,18 @@ def why(roles: Roles, key: str, part: str, equation: Node, shapes, masks: set[st
             name = "mask"
         case "vocabulary":
             name = "tied" if roles.tied(key) else "head"
+    if name in OF_ONE_HEAD and one_head(roles, key, shapes):
+        name = f"{name} of one head" if widths[-2:] == (OF_ONE_HEAD[name] or widths[-2:]) else ""
     return WHY.get(name, "")
+
+
+def one_head(roles: Roles, key: str, shapes) -> bool:
+    """Whether a line of attention is of a single head: queries, keys and values are dealt out to none."""
+    made, role = roles.operands[key], roles.of.get(key)
+    if role in ("Q", "K", "V"):
+        return len(made) == 1 and shapes.of(made[0])[:-1] == shapes.of(key)[:-1]
+    before = {"S": "Q", "H": "V", "O": "H"}.get(role or "")
+    return any(one_head(roles, one, shapes) for one in made if roles.of.get(one) == before)
 
 
 def scores(equation: Node, masks: set[str]) -> str:

@@ -114,6 +114,15 @@ WHY = {
     "sine": "The sines of the angles. Together with the cosines they turn a pair of numbers in its plane.",
     "turned": "Each pair of numbers is turned by the angle of its place. The product of a query and a key then "
     "depends on how far apart they stand, not on where.",
+    "query of one head": "What each token is looking for. The product brings it from D numbers down to d_k, a small "
+    "space that is made for comparing.",
+    "scores of one head": "Every query against every key: one number for each pair of tokens. The spread of a sum of "
+    "d_k products grows as √d_k, so that is divided out: the larger the scores, the more of a row goes to one token "
+    "alone, and the smaller the softmax's gradients become.",
+    "context of one head": "Each token's mixture of all values, weighted by its row of shares. With one head there is "
+    "nothing to lay side by side: the mixture is d_k wide.",
+    "output of one head": "What was found is d_k wide, the token D. This product brings it back, so that the two can "
+    "be added.",
     "grouped": "Each token's mixture of values, the heads side by side. Several heads of queries share one head of "
     "keys and values, which is repeated for them: fewer numbers to keep for every token.",
     "gate": "The first of two products that widen each token from D to d_ff. This one decides what is let through.",

@@ -2,22 +2,16 @@
 
 from math import sqrt
 
-import sympy
 import torch
 from torch import nn
 
-from tracer.derive.steps import Line, Place
-from tracer.derive.whys import BLOCK as BLOCK_WHY
-from tracer.equations import Node, Row, Softmax, Tensor
+from tracer.derive.hints import Hint
 from tracer.inputs.tensors import photo_input
 from tracer.models.shared.blocks import MLP
 from tracer.models.shared.model import Spec
 from tracer.models.shared.results import class_probabilities
-from tracer.models.shared.textbook import Page, mlp, noted
-from tracer.models.vit import WHY as VIT_WHY
-from tracer.models.vit import sequence
+from tracer.models.vit import HINTS as VIT_HINTS
 from tracer.record import Segment
-from tracer.symbols.notation import symbol
 
 
 class ViTNote(nn.Module):
@@ -89,76 +83,6 @@ class SingleHeadBlock(nn.Module):
         return x + self.mlp(self.norm2(x))  # [B, S, D]
 
 
-def lines(config: dict) -> list[Line]:
-    """The textbook of note 001, steps 1 to 9, in the project's notation."""
-    B, D, K = map(symbol, "BDK")
-    page = Page()
-    x = sequence(page)
-    for layer in range(1, config["L"] + 1):
-        page.lines += block_lines(layer, x)
-        x = page.lines[-1].tensor
-    made = page.tensor(r"\mathbf{x}_{\mathrm{out}}", (B, D), "cls")
-    x = page.line("head", "Take the CLS token", made, Row(x, 0), Place("", "getitem"), VIT_WHY["take"])
-    made = page.tensor(r"\mathbf{Z}", (B, K), "logits")
-    equation = page.linear(x, r"\mathrm{cls}", (D, K), "head", bias=False)
-    page.line("head", "Classify", made, equation, Place("head"), VIT_WHY["head"])
-    return noted(page.lines, NOTES)
-
-
-def block_lines(layer: int, x: Tensor) -> list[Line]:
-    """The lines of block `layer` (from 1), whose input is `x`, `[B, N+1, D]`; the last one makes its output."""
-    page = Page(f"block{layer}", layer)
-    made = page.tensor(r"\tilde{\mathbf{X}}", x.shape, "norm1")
-    equation = page.norm(x, "1", "norm1")
-    normed = page.line("norm", "Normalise each token", made, equation, Place("norm1"), BLOCK_WHY["norm1"])
-    found = single_head(page, normed)
-    made = page.tensor(r"\mathbf{X}'", x.shape, "attention.residual")
-    middle = page.line("attention", "Residual sum", made, x + found, Place("", "add", 0), BLOCK_WHY["residual"])
-    made = page.tensor(r"\hat{\mathbf{X}}", x.shape, "norm2")
-    equation = page.norm(middle, "2", "norm2")
-    normed = page.line("norm", "Normalise again", made, equation, Place("norm2"), BLOCK_WHY["norm2"])
-    found = mlp(page, normed)
-    made = page.tensor(r"\mathbf{X}", x.shape, "mlp.residual")
-    page.line("mlp", "Residual sum", made, middle + found, Place("", "add", 1), BLOCK_WHY["residual2"])
-    return page.lines
-
-
-def single_head(page: Page, x: Tensor) -> Tensor:
-    """Writes note 001's step 6, one head `d_k` wide without biases, of `x`, `[B, S, D]`; returns **O**, `[B, S, D]`."""
-    (B, S, D), d_k = x.shape, symbol("d_k")
-
-    def line(title: str, name: str, sizes: tuple, step: str, equation: Node, place: Place) -> Tensor:
-        made = page.tensor(rf"\mathbf{{{name}}}", sizes, f"attention.{step}")
-        return page.line("attention", title, made, equation, place, WHY[step])
-
-    def projected(title: str, name: str, step: str) -> Tensor:
-        equation = page.linear(x, name, (D, d_k), f"attention.{step}", bias=False)
-        return line(title, name, (B, S, d_k), step, equation, Place(f"attention.{step}"))
-
-    q, k, v = projected("Queries", "Q", "query"), projected("Keys", "K", "key"), projected("Values", "V", "value")
-    scores = line("Scores", "S", (B, S, S), "scores", q @ k.T / sympy.sqrt(d_k), Place("attention", "div"))
-    place = Place("attention", "softmax")
-    weights = line("Attention weights", "A", (B, S, S), "weights", Softmax(scores), place)
-    context = line("Context", "H", (B, S, d_k), "context", weights @ v, Place("attention", "matmul", 1))
-    equation = page.linear(context, "O", (d_k, D), "attention.output", bias=False)
-    return line("Output projection", "O", (B, S, D), "output", equation, Place("attention.output"))
-
-
-WHY = {
-    "query": "What each token is looking for. The product brings it from D numbers down to d_k, a small space that is "
-    "made for comparing.",
-    "key": "What each token offers to be found by. Queries are compared with keys, never with the tokens themselves, "
-    "so a token may look for something other than what it is.",
-    "value": "What each token hands over if it is attended to. It is separate from the key: being found and being "
-    "useful are two different things.",
-    "scores": "Every query against every key: one number for each pair of tokens. The spread of a sum of d_k products "
-    "grows as √d_k, so that is divided out: the larger the scores, the more of a row goes to one token alone, and the "
-    "smaller the softmax's gradients become.",
-    "weights": BLOCK_WHY["weights"],
-    "context": "Each token's mixture of all values, weighted by its row of shares. With one head there is nothing to "
-    "lay side by side: the mixture is d_k wide.",
-    "output": "What was found is d_k wide, the token D. This product brings it back, so that the two can be added.",
-}
 NOTES = {
     "patches": "Note 001 flattens a patch channels-last; a strided convolution does the same only after its weights, "
     "which are channels-first, are reordered.",
@@ -172,10 +96,17 @@ NOTES = {
     "cls": "Note 001 has no norm after the last block, so none runs here; Dosovitskiy et al. 2021 have one.",
     "logits": "Note 001 gives the classification no bias, so none runs here.",
 }
+"""Where note 001 and the run differ, by the end of the step's id."""
+
+HINTS = (
+    *VIT_HINTS,
+    Hint("cls", letter=r"\mathbf{x}_{\mathrm{out}}"),
+    *(Hint(f"*{step}", note=note) for step, note in NOTES.items()),
+)
 
 SPEC = Spec(
     net=ViTNote,
-    lines=lines,
+    hints=HINTS,
     takes=("image",),
     samples="photos",
     sizes={"H": 224, "W": 224, "C": 3, "P": 16, "D": 768, "d_k": 64, "d_ff": 3072, "L": 1, "K": 10},
