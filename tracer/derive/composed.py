@@ -6,8 +6,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from tracer.derive.graph import base, refs
-from tracer.recorder.calls import Call, Calls
+from tracer.derive.graph import base
+from tracer.recorder.calls import Call, Calls, refs
 
 
 class Made(NamedTuple):

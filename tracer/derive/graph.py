@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from math import prod
 
-from tracer.recorder.calls import Call, Calls, Ref
+from tracer.recorder.calls import Call, Calls, Ref, refs
 
 LAYOUT = frozenset(
     """view reshape permute transpose t numpy_T mT adjoint expand expand_as slice select unbind chunk split
@@ -28,18 +28,6 @@ EMPTY = frozenset(("empty", "empty_like", "new_empty", "empty_strided", "new_emp
 """Calls that take memory, whatever it holds: it is written into before anything is made of it."""
 
 ATTENTION = "scaled_dot_product_attention"
-
-
-def refs(value) -> Iterator[Ref]:
-    """The tensors in a call's arguments, in order."""
-    if isinstance(value, Ref):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from refs(item)
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from refs(item)
 
 
 def base(name: str) -> str:

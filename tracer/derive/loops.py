@@ -13,9 +13,8 @@ from itertools import pairwise
 import torch
 
 from tracer.derive.composed import Flow, Made, replaced
-from tracer.derive.graph import refs
 from tracer.equations.turns import BEFORE, NOW, WHOLE
-from tracer.recorder.calls import Call, Calls, Ref
+from tracer.recorder.calls import Call, Calls, Ref, refs
 
 FEWEST = 3
 """Turns of what is taken for a loop."""
@@ -159,8 +158,6 @@ class _Loop:
         """All calls of the loop, with those that collect what it makes; and the calls in their place."""
         group = set(range(self.start, self.stop))
         collected = self._collected(group)
-        if not collected and not self.states:
-            raise Unlike
         if not self.states:
             raise Unlike  # the same for each part, with nothing carried on, is no loop over time
         sequences = {state: self._sequence(state, collected) for state in self.states}
@@ -260,10 +257,10 @@ class _Loop:
                 operand(self.parts[at][0], NOW, self.parts[at][1], at)
                 inside.add(self.flow.maker[at] - self.start - self.period)
             elif (made := self.where(at)) is None:
-                operand(next(ref for call in calls for ref in _refs(call) if ref.key == at), WHOLE, 0, at)
+                operand(next(ref for call in calls for ref in refs(call.arguments) if ref.key == at), WHOLE, 0, at)
             else:
                 inside.add(made[1])
-                waiting += [ref.key for ref in _refs(calls[made[1]])]
+                waiting += [ref.key for ref in refs(calls[made[1]].arguments)]
         mine = sorted(inside - owned)
         owned |= inside
         ops = [self.at(turn, k) for turn in range(self.count) for k in mine]
@@ -279,7 +276,3 @@ class _Loop:
         return Call(
             FUNC, "turns", arguments, (sequence,), first.module, first.call, first.first, first.last, tuple(ops)
         )
-
-
-def _refs(call: Call):
-    return refs(call.arguments)

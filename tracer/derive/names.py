@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tracer.derive.graph import base, refs
+from tracer.derive.graph import base
 from tracer.derive.hints import Hint
 from tracer.derive.plan import ACTIVATIONS
 from tracer.derive.roles import NORMS, Roles
 from tracer.derive.shapes import Shapes
 from tracer.derive.texts import CONVOLVED
+from tracer.recorder.calls import refs
 
 ACCENTS = (r"\tilde{\mathbf{X}}", r"\hat{\mathbf{X}}", r"\bar{\mathbf{X}}")
 """The first, second and third norm of a block."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from tracer.derive.graph import base, refs
+from tracer.derive.graph import base
 from tracer.derive.places import Places
 from tracer.derive.plan import ACTIVATIONS, ARITHMETIC, PROJECTIONS, Plan, Site
 from tracer.equations.turns import BEFORE, NOW
+from tracer.recorder.calls import refs
 
 NORMS = frozenset("layer_norm batch_norm group_norm rms_norm native_layer_norm instance_norm native_group_norm".split())
 MAPS = PROJECTIONS - {"conv1d", "conv2d"}

@@ -8,12 +8,12 @@ from math import prod
 
 import sympy
 
-from tracer.derive.graph import Graph, refs
+from tracer.derive.graph import Graph
 from tracer.derive.layouts import Pattern
 from tracer.derive.loops import JOIN
 from tracer.equations.turns import NOW
 from tracer.probe import UNKNOWN, Solution, value_of
-from tracer.recorder.calls import Calls
+from tracer.recorder.calls import Calls, refs
 from tracer.symbols.notation import parse
 
 TRIES = 400

@@ -7,6 +7,7 @@ gradients are those of a run that nobody looks at.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -65,6 +66,18 @@ class Call(NamedTuple):
     first: int
     last: int
     inner: tuple[Call, ...] = ()
+
+
+def refs(value) -> Iterator[Ref]:
+    """The tensors in a call's arguments, in order."""
+    if isinstance(value, Ref):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from refs(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from refs(item)
 
 
 @dataclass

@@ -14,7 +14,7 @@ import torch
 
 from tracer.common.quoting import shortened
 from tracer.record import Argument, CallRecord, ModuleRecord, Op, TensorRecord, dtype_name
-from tracer.recorder.calls import Call, Calls, ModuleCall, Ref
+from tracer.recorder.calls import Call, Calls, ModuleCall, Ref, refs
 
 LETTERS = 120
 """Of an argument that is a long list."""
@@ -123,17 +123,9 @@ def _call(call: Call, known: Known) -> CallRecord:
 
 
 def _argument(name: str, value, defaults: dict, known: Known) -> Argument:
-    tensors = tuple(map(known.record, _refs(value)))
+    tensors = tuple(map(known.record, refs(value)))
     default = name in defaults and not tensors and defaults[name].default_value == value
     return Argument(name, "" if tensors else shortened(_text(value), LETTERS), tensors, default)
-
-
-def _refs(value) -> Iterator[Ref]:
-    if isinstance(value, Ref):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _refs(one)
 
 
 def _text(value) -> str:
