@@ -1,41 +1,27 @@
 """How the shipped Llama is trained: on nanoGPT's characters, with AdamW alone, which is quick on any processor."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
-from tracer.models.llama import SPEC, Llama
+from tracer.models.llama import SPEC
+from tracer.models.shared.model import Spec
 from tracer.models.training import nanogpt
-
-SIZES = SPEC.sizes
 
 
 @dataclass(frozen=True)
 class Recipe(nanogpt.Recipe):
     """The settings of a run: those of nanoGPT's recipe, with rates for AdamW."""
 
-    sizes: dict[str, Any] = field(default_factory=lambda: dict(SIZES))
+    spec: ClassVar[Spec] = SPEC
+
+    sizes: dict[str, Any] = field(default_factory=lambda: dict(SPEC.sizes))
     epochs: int = 6
     matrix_rate: float = 3e-3
     decay: float = 0.1
     bf16: bool = False
-
-    def __post_init__(self):
-        if self.sizes.keys() != SIZES.keys():
-            raise ValueError(f"sizes {', '.join(self.sizes)}: expected {', '.join(SIZES)}")
-
-    def build(self, seed: int) -> Llama:
-        """A Llama with its initial weights, the same for the same seed; outputs of blocks start at zero."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            net = Llama(**self.sizes)
-            for name in net.blocks:
-                block = net.get_submodule(name)
-                for linear in (block.attention.output, block.mlp.contract):
-                    nn.init.zeros_(linear.weight)
-        return net
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
         """AdamW (Loshchilov and Hutter 2019), without decay for vectors; `matrix_rate` is that of the blocks."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +10,10 @@ from torch.nn import functional as F
 
 from tracer.common.quoting import quoted
 from tracer.inputs.text import Characters
-from tracer.models.nanogpt import SHAKESPEARE, SPEC, NanoGPT
+from tracer.models.nanogpt import SHAKESPEARE, SPEC
+from tracer.models.shared.model import Spec
 from tracer.models.training.optimizers import optimizers
 
-SIZES = SPEC.sizes
 FILE = "tinyshakespeare.txt"
 TRAINED = 0.9
 """Share of the text, from its beginning, that is trained on; the rest validates."""
@@ -43,7 +43,9 @@ class Recipe:
     weight decay, `warmup` is in steps.
     """
 
-    sizes: dict[str, int] = field(default_factory=lambda: dict(SIZES))
+    spec: ClassVar[Spec] = SPEC
+
+    sizes: dict[str, int] = field(default_factory=lambda: dict(SPEC.sizes))
     epochs: int = 14
     batch: int = 32
     matrix_rate: float = 0.02
@@ -53,8 +55,8 @@ class Recipe:
     bf16: bool = True
 
     def __post_init__(self):
-        if self.sizes.keys() != SIZES.keys():
-            raise ValueError(f"sizes {', '.join(self.sizes)}: expected {', '.join(SIZES)}")
+        if self.sizes.keys() != self.spec.sizes.keys():
+            raise ValueError(f"sizes {', '.join(self.sizes)}: expected {', '.join(self.spec.sizes)}")
 
     def read(self, data: Path, part: str) -> Text:
         """The first nine tenths of the text, "train", or the rest: what it scores there is the validation loss, by
@@ -77,11 +79,11 @@ class Recipe:
             )
         return chosen
 
-    def build(self, seed: int) -> NanoGPT:
-        """A nanoGPT with its initial weights, the same for the same seed; outputs of blocks start at zero."""
+    def build(self, seed: int) -> nn.Module:
+        """The net with its initial weights, the same for the same seed; outputs of blocks start at zero."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            net = NanoGPT(**self.sizes)
+            net = self.spec.net(**self.sizes)
             for name in net.blocks:
                 block = net.get_submodule(name)
                 for linear in (block.attention.output, block.mlp.contract):
