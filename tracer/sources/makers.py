@@ -38,7 +38,7 @@ def vocabulary(config) -> int:
     return min((count for count in counts if count > 1), default=256)
 
 
-def chirp(at: dict[str, int]) -> torch.Tensor:
+def chirp(config, at: dict[str, int]) -> torch.Tensor:
     """A tone that rises, `[B, T_a]`: a sound that is there wherever the program is."""
     time = torch.arange(at["T_a"]) / RATE
     return (torch.sin(2 * torch.pi * (220 + 660 * time) * time) * 0.5).expand(at["B"], -1).contiguous()
@@ -108,7 +108,7 @@ def spectrum_pictures(config, at) -> torch.Tensor:
 
 
 def sound_of_one_channel(config, at) -> torch.Tensor:
-    return chirp(at)[:, None].expand(-1, size(config, "audio_channels", default=1), -1).contiguous()
+    return chirp(config, at)[:, None].expand(-1, size(config, "audio_channels", default=1), -1).contiguous()
 
 
 def _past(config, at) -> tuple[int, int]:
@@ -190,6 +190,20 @@ def codes_last(config, at) -> torch.Tensor:
     return codes(config, at).transpose(1, 2).contiguous()
 
 
+def zeros(length: str) -> Callable:
+    return lambda config, at: torch.zeros(at["B"], at[length], dtype=torch.long)
+
+
+def one_per_frame(config, at) -> torch.Tensor:
+    """Every frame of a spectrum counts, `[B, frames]`."""
+    return torch.ones(at["B"], at["T_a"] // 40, dtype=torch.long)
+
+
+def places(config, at) -> torch.Tensor:
+    """0, 1, 2 … `[B, T]`."""
+    return torch.arange(at["T"]).expand(at["B"], -1).contiguous()
+
+
 def number(value: float | int | bool) -> Callable:
     return lambda config, at: value
 
@@ -216,16 +230,16 @@ MAKERS: dict[str, tuple[tuple[Callable, tuple[str, ...]], ...]] = {
         (features("T", *WIDTH), TEXT),
     ),
     "input_values": (
-        (chirp_ := lambda config, at: chirp(at), SOUND),
+        (chirp, SOUND),
         (sound_of_one_channel, SOUND),
         (spectrum_by_time, ()),
         (spectrum_by_bin, ()),
     ),
-    "input_features_mask": ((lambda config, at: torch.ones(at["B"], at["T_a"] // 40, dtype=torch.long), ()),),
-    "feature_attention_mask": ((lambda config, at: torch.ones(at["B"], at["T_a"] // 40, dtype=torch.long), ()),),
+    "input_features_mask": ((one_per_frame, ()),),
+    "feature_attention_mask": ((one_per_frame, ()),),
     "feature_lens": ((lambda config, at: torch.tensor([at["T_a"] // 40] * at["B"]), ()),),
-    "padding_mask": ((lambda config, at: torch.ones(at["B"], at["T_a"], dtype=torch.long), ()),),
-    "audio_values": ((sound_of_one_channel, SOUND), (chirp_, SOUND)),
+    "padding_mask": ((ones("T_a"), ()),),
+    "audio_values": ((sound_of_one_channel, SOUND), (chirp, SOUND)),
     "spectrogram": (
         (lambda config, at: waves(at["B"], at["T"], size(config, "model_in_dim", "num_mel_bins", default=80)), TEXT),
     ),
@@ -255,15 +269,15 @@ MAKERS: dict[str, tuple[tuple[Callable, tuple[str, ...]], ...]] = {
         ),
     ),
     "inputs": ((tokens("T"), TEXT), (features("T", "d_model"), TEXT)),
-    "mm_token_type_ids": ((lambda config, at: torch.zeros(at["B"], at["T"], dtype=torch.long), TEXT),),
-    "token_type_ids": ((lambda config, at: torch.zeros(at["B"], at["T"], dtype=torch.long), TEXT),),
+    "mm_token_type_ids": ((zeros("T"), TEXT),),
+    "token_type_ids": ((zeros("T"), TEXT),),
     "labels": ((tokens("T_d"), ("T_d",)),),
     "return_loss": ((number(False), ()),),
     "states": ((lambda config, at: waves(at["B"], at["T"], size(config, "state_dim", default=17)), TEXT),),
     "actions": ((lambda config, at: waves(at["B"], at["T"], size(config, "act_dim", default=4)), TEXT),),
     "rewards": ((lambda config, at: waves(at["B"], at["T"], 1), TEXT),),
     "returns_to_go": ((lambda config, at: waves(at["B"], at["T"], 1), TEXT),),
-    "timesteps": ((lambda config, at: torch.arange(at["T"]).expand(at["B"], -1).contiguous(), TEXT),),
+    "timesteps": ((places, TEXT),),
     "task_inputs": ((tokens("T"), TEXT),),
     "input_boxes": (
         (lambda config, at: torch.tensor([[[1.0, 1.0, 9.0, 9.0]]]).expand(at["B"], -1, -1).contiguous(), ()),
@@ -280,7 +294,7 @@ MAKERS: dict[str, tuple[tuple[Callable, tuple[str, ...]], ...]] = {
             TEXT,
         ),
     ),
-    "position_ids": ((lambda config, at: torch.arange(at["T"]).expand(at["B"], -1).contiguous(), TEXT),),
+    "position_ids": ((places, TEXT),),
 }
 """By the name of what forward takes: ways to make it, each with the symbols of the sizes that the input decides."""
 
