@@ -77,6 +77,7 @@ HINTED = {
     "nanogpt": ({}, {"tied": False, "mask": "bidirectional"}),
     "vit": ({},),
     "vit-note": ({},),
+    "segmenter": ({},),
 }
 
 

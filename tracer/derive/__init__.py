@@ -87,8 +87,8 @@ def _derived(
 ) -> Book:
     graph = Graph(recording.calls, known, lambda made, calls: rolled(mixed(made, calls), calls))
     shapes = Shapes(graph, recording.calls, solution, sizes, same)
-    plan = Plan(graph, shapes)
     places = Places(graph)
+    plan = Plan(graph, shapes, places)
     roles = Roles(plan, places)
     parts = {key: texts.part(roles, key, shapes.of(key)) for key in plan.lines}
     ids = texts.ids(roles, parts)

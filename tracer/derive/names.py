@@ -17,6 +17,8 @@ LETTERS = {
     "I": (r"\mathbf{I}", ""),
     "sequence": (r"\mathbf{X}", r"\mathrm{seq}"),
     "first": (r"\mathbf{x}", "f"),
+    "tokens": (r"\mathbf{X}", r"\mathrm{tok}"),
+    "grid": (r"\mathbf{X}", r"\mathrm{grid}"),
     "places": (r"\mathbf{p}", ""),
     "types": (r"\mathbf{n}", ""),
     "one": ("r", ""),

@@ -6,10 +6,11 @@ consumer: a scale, a mask that is added, the parts of a norm. At most one heavy 
 
 from __future__ import annotations
 
-from math import prod
 from typing import NamedTuple
 
 from tracer.derive.graph import ATTENTION, EMPTY, SAME, Graph, base
+from tracer.derive.laid import folded, laid
+from tracer.derive.places import Places
 from tracer.derive.shapes import Shapes
 from tracer.derive.words import heavy as is_heavy
 from tracer.derive.words import known
@@ -44,7 +45,7 @@ class Plan:
     """`lines` are the keys of the values that have a line, in order; `ends[raw]` is where the name of a computed value
     stands, at the end of a chain of layouts that all its consumers take; `inside[key]` are the calls in a line."""
 
-    def __init__(self, graph: Graph, shapes: Shapes):
+    def __init__(self, graph: Graph, shapes: Shapes, places: Places):
         self.graph, self._shapes = graph, shapes
         self.named: dict[str, str] = {}
         self.ends: dict[str, str] = {}
@@ -60,7 +61,8 @@ class Plan:
             self._place(index)
         self.sites = tuple(self._sites())
         self._operands_of_attention()
-        self._cuts()
+        for index in self._computing():
+            self.named.update(dict.fromkeys(laid(self, index, places), "layout"))
         order = {key: (graph.maker[key], key) for key in self.named}
         self.lines = tuple(sorted(self.named, key=order.__getitem__))
 
@@ -116,6 +118,9 @@ class Plan:
                 break
             end = following[0]
             path.append(end)
+        if folded(graph, self._shapes, path):
+            self.named[key], self.named[end] = "step", "layout"
+            return
         shared = self._shared(end)
         while len(path) > 1 and (self._widened(path[-2], path[-1]) or self._unmoved(path[-2], path[-1])):
             path.pop()
@@ -273,30 +278,6 @@ class Plan:
                 if root != key and root in self.named and graph.count(key) < graph.count(root):
                     before = graph.source(key)
                     self.named[before if before != root and self._turned(before, key) else key] = "layout"
-
-    def _cuts(self) -> None:
-        """So has what a model's input is cut into, and some of a value's places that another module takes."""
-        graph = self.graph
-        given = {ref.key for ref in graph.given}
-        for index in self._computing():
-            for ref in graph.inputs[index]:
-                root = self.named_root(ref.key)
-                if root == ref.key or ref.key in self.named or graph.depends[ref.key] != "x":
-                    continue
-                fewer = prod(ref.shape) < graph.count(root)
-                if root in given:
-                    if ref.dtype.is_floating_point and graph.count(root) > 1 and self._moves(ref.key, root):
-                        self.named[ref.key] = "layout"
-                elif root in self.named and fewer and len(ref.shape) < len(graph.shape(root)):
-                    maker = graph.maker[root]
-                    if graph.within(maker) != graph.within(index):
-                        self.named[ref.key] = "layout"
-
-    def _moves(self, key: str, root: str) -> bool:
-        """Whether a layout does more than put in or leave out axes of size 1."""
-        shapes = [tuple(n for n in self.graph.shape(k) if n != 1) for k in (key, root)]
-        names = {self.graph.calls[self.graph.maker[k]].name for k in self.graph.chain(key, root)}
-        return shapes[0] != shapes[1] or bool(names & {"permute", "transpose", "t"})
 
     def operands(self, key: str) -> tuple[str, ...]:
         """The lines that a line is made of."""

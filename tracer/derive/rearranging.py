@@ -10,13 +10,16 @@ from tracer.derive.layouts import Pattern
 from tracer.derive.shapes import Shapes
 from tracer.equations import Node
 from tracer.equations.algebra import Row, Transposed
-from tracer.equations.grids import Unfold
+from tracer.equations.grids import Fold, Grid, RowsFrom, Unfold
 from tracer.equations.heads import Heads, Joined
 from tracer.equations.layouts import Rearranged
 from tracer.equations.packed import Columns, Swapped
 from tracer.equations.picking import Picked
 from tracer.equations.rotary import Grouped
 from tracer.equations.tokens import Patches, Rows
+from tracer.symbols.notation import symbol
+
+H, W = symbol("H"), symbol("W")
 
 
 class Layouts:
@@ -76,6 +79,8 @@ class Layouts:
             made = Row(made, ranges[-2])
         elif said == [len(before) - 2] and ranges[-2][0] in (None, 0) and ranges[-2][2] == 1:
             made = Rows(made, ranges[-2][1])
+        elif said == [len(before) - 2] and ranges[-2][1] == before[-2] and ranges[-2][2] == 1:
+            made = RowsFrom(made, ranges[-2][0])
         else:
             made = Picked(made, tuple(ranges))
         return made, pattern._replace(left=tuple(left), picked=(None,) * len(left)), tuple(after)
@@ -137,9 +142,9 @@ class Layouts:
             turned = len(left) > 1 and right == (*left[:-2], left[-1], left[-2])
             if turned and all(len(side) < 2 for side in left[-2:]):
                 return Transposed(made)
-            known = _heads(made, sizes, left, right) or _patches(made, sizes, left, right)
-            if known is not None:
-                return known
+            for known in (_heads, _patches, _grid, _fold):
+                if (found := known(made, sizes, left, right)) is not None:
+                    return found
         return Rearranged(made, sizes, left, right, repeated)
 
 
@@ -183,6 +188,26 @@ def _patches(made: Node, sizes, left, right) -> Node | None:
         return None
     kinds: dict[tuple, type[Node]] = {(channel, y, x): Unfold, (y, x, channel): Patches}
     return kinds[right[2]](made, sizes[y]) if right[2] in kinds else None
+
+
+def _grid(made: Node, sizes, left, right) -> Node | None:
+    """A sequence of patches, `[…, N, D]`, in rows of the picture, or None."""
+    if len(right) != len(left) + 1 or len(left) < 2 or len(left[-2]) != 2:
+        return None
+    row, column = left[-2]
+    if right != (*left[:-2], (row,), (column,), left[-1]) or not (sizes[row].has(H) and sizes[column].has(W)):
+        return None
+    return Grid(made, sizes[row], sizes[column])
+
+
+def _fold(made: Node, sizes, left, right) -> Node | None:
+    """Cells, `[…, H/P, W/P, P²K]`, as the pixels that they are of, or None."""
+    if len(left) != len(right) or len(left) < 3 or [len(side) for side in left[-3:]] != [1, 1, 3]:
+        return None
+    (row,), (column,), (y, x, kind) = left[-3:]
+    if sizes[y] != sizes[x] or right != (*left[:-3], (row, y), (column, x), (kind,)):
+        return None
+    return Fold(made, sizes[y])
 
 
 def _broadcast(left, right, repeated, sizes):

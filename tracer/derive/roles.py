@@ -332,9 +332,8 @@ class Roles:
             if first is not None and self.of.get(first) in (None, "F", "O"):
                 self.of[first] = "Z"
         for key in self.plan.lines:
-            layout = self.call(key) is None and key not in self.of
-            if layout and len(self.graph.shape(key)) == 2 and self._of_operands(key) & {"norm", "X"}:
-                self.of[key] = "first"
+            if self.call(key) is None and key not in self.of and (role := self._layout(key)):
+                self.of[key] = role
         inner = [key for key in self.plan.lines if self.places.numbers(self.module(key))]
         while inner:
             start = next((key for key in inner if self.of.get(key, "").rstrip("'") in ("X", "Y")), None)
@@ -346,6 +345,18 @@ class Roles:
                     self.first.add(operand)
             tower = self.places.tower(self.module(start))
             inner = [one for one in inner if self.places.tower(self.module(one)) != tower]
+
+    def _layout(self, key: str) -> str:
+        """The role of a layout: the first token or some of a sequence, a sequence as a grid."""
+        rank, count = len(self.graph.shape(key)), self.graph.count(key)
+        if rank == 2:
+            return "first" if self._of_operands(key) & {"norm", "X"} else ""
+        (before,) = self.operands[key][:1] or (key,)
+        if len(self.graph.shape(before)) != 3:
+            return ""
+        if rank == 3 and count < self.graph.count(before):
+            return "tokens"
+        return "grid" if rank == 4 and count == self.graph.count(before) else ""
 
     def learned_first(self, key: str) -> bool:
         """Whether a line is a sequence that begins with a parameter: a CLS token."""

@@ -72,6 +72,9 @@ SAID = {
     "experts": Said("mlp", "Mixture of experts", "mlp.output"),
     "cls": Said("head", "Take the CLS token", "cls"),
     "first": Said("head", "Take the first token", "first"),
+    "tokens": Said("head", "Take some of the tokens", "tokens"),
+    "grid": Said("head", "Tokens to a grid", "grid"),
+    "pixels": Said("head", "Cells to pixels", "logits"),
     "Z": Said("head", "Output", "logits"),
     "classes": Said("head", "Classify", "logits"),
     "vocabulary": Said("head", "Score every token", "logits"),
@@ -102,6 +105,8 @@ def part(roles: Roles, key: str, shape: tuple) -> str:
         return "activated gate"
     if role == "first" and any(roles.learned_first(one) for one in roles.of):
         return "cls"
+    if role == "Z" and roles.call(key) is None:
+        return "pixels"
     if role == "Z":
         return {"K": "classes", "V": "vocabulary"}.get(str(shape[-1]) if shape else "", role)
     return plain

@@ -38,16 +38,6 @@ BLOCK = {
     "residual2": "The MLP's result is added too. This sum is the block's output and the next block's input.",
 }
 
-READ = {
-    "norm": "Every block added to the residual stream, and no norm stands behind the last sum. This one brings all "
-    "tokens to one scale before they are read.",
-    "take": "Of all tokens only the first, CLS, is read for the class. The patches have spoken to it through "
-    "attention.",
-    "head": "One last matrix product gives a score for each class, the logit. The softmax of the logits is the "
-    "probability shown.",
-}
-"""Why a ViT is read as it is: ours, and those of libraries."""
-
 WHY = {
     **BLOCK,
     "classify": "One linear map gives a score for each class; a softmax makes shares of them.",

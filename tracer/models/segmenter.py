@@ -5,17 +5,14 @@ from functools import partial
 import torch
 from torch import nn
 
-from tracer.derive.steps import Line, Place
-from tracer.equations import Fold, Grid, RowsFrom
+from tracer.derive.hints import Hint
 from tracer.inputs.scenes import sample_scene
 from tracer.inputs.tensors import photo_input
-from tracer.models import vit
 from tracer.models.shared.blocks import Block
 from tracer.models.shared.model import Spec
 from tracer.models.shared.results import pixel_classes
-from tracer.models.shared.textbook import Page
+from tracer.models.vit import SEQUENCE
 from tracer.record import Segment
-from tracer.symbols.notation import symbol
 
 
 class Segmenter(nn.Module):
@@ -58,44 +55,46 @@ class Segmenter(nn.Module):
         return x.transpose(2, 3).reshape(B, H, W, K)  # [B, H, W, K]
 
 
-def lines(config: dict) -> list[Line]:
-    """The ViT's textbook up to its last norm, then step 10 of note 001."""
-    B, H, W, P, N, D, K = map(symbol, "BHWPNDK")
-    page = Page()
-    x = vit.encoder(page, config["L"])
-    made = page.tensor(r"\mathbf{X}_{\mathrm{patches}}", (B, N, D), "tokens")
-    equation, place = RowsFrom(x, 1), Place("", "getitem")
-    x = page.line("decoder", "Drop the CLS token", made, equation, place, WHY["tokens"])
-    made = page.tensor(r"\mathbf{X}_{\mathrm{grid}}", (B, H / P, W / P, D), "grid")
-    equation, place = Grid(x, H / P, W / P), Place("", "unflatten")
-    x = page.line("decoder", "Tokens to a grid", made, equation, place, WHY["grid"])
-    made = page.tensor(r"\mathbf{Y}", (B, H / P, W / P, P**2 * K), "cells")
-    equation = page.linear(x, r"\mathrm{dec}", (D, P**2 * K), "decoder")
-    x = page.line("decoder", "Decode each token", made, equation, Place("decoder"), WHY["cells"], NOTES["cells"])
-    logits = page.tensor(r"\mathbf{Z}", (B, H, W, K), "logits")
-    place = Place("", "reshape", 1)
-    page.line("decoder", "Cells to pixels", logits, Fold(x, P), place, WHY["logits"], NOTES["logits"])
-    return page.lines
-
-
-WHY = {
-    "tokens": "A class for every pixel needs to know where things are, and CLS lies nowhere. It is left out here, but "
-    "it was not idle: in every block the patches could read from it.",
-    "grid": "The tokens stand in the order in which the patches were cut, row by row. Laid out again they are a small "
-    "picture with D numbers at each place, each made with knowledge of the whole photo.",
-    "cells": "One learned matrix, the same for every place, turns a token into scores for each pixel of its patch: "
-    "P × P pixels times K classes. This is the whole decoder.",
-    "logits": "The scores of each patch are laid where the patch was cut from. Nothing is computed: it is the first "
-    "step backwards, with K scores in the place of C colours.",
-}
-NOTES = {
-    "cells": "Note 001 leaves its lightweight decoder open; here it is one matrix that writes all pixels of a patch.",
-    "logits": "Note 001 speaks of upsampling; here no value is interpolated, each pixel has scores of its own.",
-}
+HINTS = (
+    *SEQUENCE,
+    Hint(
+        "tokens",
+        stage="decoder",
+        title="Drop the CLS token",
+        letter=r"\mathbf{X}_{\mathrm{patches}}",
+        why="A class for every pixel needs to know where things are, and CLS lies nowhere. It is left out here, but it "
+        "was not idle: in every block the patches could read from it.",
+    ),
+    Hint(
+        "grid",
+        stage="decoder",
+        why="The tokens stand in the order in which the patches were cut, row by row. Laid out again they are a small "
+        "picture with D numbers at each place, each made with knowledge of the whole photo.",
+    ),
+    Hint(
+        "decoder.linear",
+        stage="decoder",
+        id="cells",
+        title="Decode each token",
+        letter=r"\mathbf{Y}",
+        below=r"\mathrm{dec}",
+        why="One learned matrix, the same for every place, turns a token into scores for each pixel of its patch: "
+        "P × P pixels times K classes. This is the whole decoder.",
+        note="Note 001 leaves its lightweight decoder open; here it is one matrix that writes all pixels of a patch.",
+    ),
+    Hint(
+        "logits",
+        stage="decoder",
+        title="Cells to pixels",
+        why="The scores of each patch are laid where the patch was cut from. Nothing is computed: it is the first step "
+        "backwards, with K scores in the place of C colours.",
+        note="Note 001 speaks of upsampling; here no value is interpolated, each pixel has scores of its own.",
+    ),
+)
 
 SPEC = Spec(
     net=Segmenter,
-    lines=lines,
+    hints=HINTS,
     takes=("image",),
     samples="scenes",
     sizes={"H": 64, "W": 64, "C": 3, "P": 8, "D": 96, "h": 4, "d_ff": 384, "L": 3, "K": 6},

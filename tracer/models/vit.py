@@ -4,16 +4,11 @@ import torch
 from torch import nn
 
 from tracer.derive.hints import Hint
-from tracer.derive.steps import Place
-from tracer.derive.whys import READ
-from tracer.equations import Concat, Patches, Tensor
 from tracer.inputs.tensors import photo_input
 from tracer.models.shared.blocks import Block
 from tracer.models.shared.model import Spec
 from tracer.models.shared.results import class_probabilities
-from tracer.models.shared.textbook import Page, block_lines
 from tracer.record import Segment
-from tracer.symbols.notation import symbol
 
 
 class ViT(nn.Module):
@@ -50,54 +45,29 @@ class ViT(nn.Module):
         return self.head(x[:, 0])  # [B, K]
 
 
-def encoder(page: Page, count: int) -> Tensor:
-    """Writes all from the photo to the last norm, with `count` blocks; returns **X**_f, `[B, N+1, D]`."""
-    x = sequence(page)
-    for layer in range(1, count + 1):
-        page.lines += block_lines(layer, x)
-        x = page.lines[-1].tensor
-    made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
-    return page.line("norm", "Last norm", made, page.norm(x, "f", "norm"), Place("norm"), WHY["norm"])
-
-
-def sequence(page: Page) -> Tensor:
-    """Writes all from the photo to the first block; returns **X**⁽⁰⁾, `[B, N+1, D]`."""
-    B, H, W, C, P, N, D = map(symbol, "BHWCPND")
-    image = Tensor(r"\mathbf{X}_{\mathrm{img}}", (B, C, H, W), "input image")
-    x = page.tensor(r"\mathbf{X}_p", (B, N, P**2 * C), "patches")
-    page.line("patches", "Cut to patches", x, Patches(image, P), Place("", "reshape"), WHY["patches"])
-    made = page.tensor(r"\mathbf{I}", (B, N, D), "embedding")
-    equation = page.linear(x, "E", (P**2 * C, D), "embedding")
-    x = page.line("embedding", "Embed", made, equation, Place("embedding"), WHY["embedding"])
-    made = page.tensor(r"\mathbf{X}_{\mathrm{seq}}", (B, N + 1, D), "sequence")
-    equation = Concat(page.parameter(r"\mathbf{x}_{\mathrm{cls}}", (D,), "cls"), x)
-    x = page.line("embedding", "CLS in front", made, equation, Place("", "cat"), WHY["cls"])
-    made = page.tensor(r"\mathbf{X}^{(0)}", (B, N + 1, D), "position")
-    equation = x + page.parameter(r"\mathbf{P}", (N + 1, D), "position")
-    return page.line("position", "Add positions", made, equation, Place("", "add"), WHY["position"])
-
-
-WHY = {
-    "patches": "A transformer takes a sequence, so the photo becomes one: squares of P × P pixels, read row by row, "
-    "each flattened pixel by pixel (hwc: row, column, channel). Pixels were normalised before, so that 0 is a usual "
-    "brightness; here they only move.",
-    "embedding": "Pixel values side by side say little. A learned matrix, the same for every patch, turns each patch "
-    "into a token of D numbers in a space where similar content can lie close together.",
-    "cls": "One more token, a vector of parameters that is the same for every photo, is put in front. It holds no "
-    "pixels; all that it gets to know of them comes through attention.",
-    "position": "Without this, shuffled patches would give the same class. A learned vector for each place is added, "
-    "so that every token carries what it shows and where it lies.",
-    **READ,
-}
-
-HINTS = (
-    Hint("patches", title="Cut to patches", why=WHY["patches"]),
-    Hint("embedding", title="Embed", why=WHY["embedding"]),
-    Hint("sequence", title="CLS in front", why=WHY["cls"]),
-    Hint("position", why=WHY["position"]),
-    Hint("cls", why=WHY["take"]),
-    Hint("logits", title="Classify", below=r"\mathrm{cls}", why=WHY["head"]),
+SEQUENCE = (
+    Hint(
+        "patches",
+        title="Cut to patches",
+        why="A transformer takes a sequence, so the photo becomes one: squares of P × P pixels, read row by row, each "
+        "flattened pixel by pixel (hwc: row, column, channel). Pixels were normalised before, so that 0 is a usual "
+        "brightness; here they only move.",
+    ),
+    Hint(
+        "embedding",
+        title="Embed",
+        why="Pixel values side by side say little. A learned matrix, the same for every patch, turns each patch into a "
+        "token of D numbers in a space where similar content can lie close together.",
+    ),
+    Hint(
+        "position",
+        why="Without this, shuffled patches would give the same class. A learned vector for each place is added, so "
+        "that every token carries what it shows and where it lies.",
+    ),
 )
+"""What is said of the lines from the photo to the first block."""
+
+HINTS = (*SEQUENCE, Hint("logits", title="Classify", below=r"\mathrm{cls}"))
 
 SPEC = Spec(
     net=ViT,
