@@ -73,11 +73,14 @@ def test_sizes_that_do_not_fit_are_refused():
 
 
 HINTED = {
+    "clip": ({},),
     "llama": ({}, {"tied": False}),
     "nanogpt": ({}, {"tied": False, "mask": "bidirectional"}),
+    "segmenter": ({},),
+    "transformer": ({"mask": "causal"}, {"positions": "relative"}),
     "vit": ({},),
     "vit-note": ({},),
-    "segmenter": ({},),
+    "vit-text": ({"types": True}, {"tied": False, "mask": "prefix"}, {"mask": "bidirectional"}),
 }
 
 

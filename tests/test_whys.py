@@ -8,9 +8,8 @@ import torch
 import tracer
 from tracer.derive import whys as why
 from tracer.models import clip, llama, nanogpt, segmenter, transformer, vit, vit_text
-from tracer.models.shared import textbook
 
-HINTED = (llama, nanogpt, segmenter, vit)
+HINTED = (clip, llama, nanogpt, segmenter, transformer, vit, vit_text)
 """Models whose reasons stand in their hints."""
 
 
@@ -36,7 +35,7 @@ def test_negative_numbers_stay_within_the_stated_bound(name):
 
 
 def test_the_products_of_the_mlp_hold_twice_the_weights_of_attention():
-    assert "twice as many weights as the four of attention" in textbook.WHY["contract"]
+    assert "twice as many weights as the four of attention" in why.WHY["contract"]
     block = tracer.load("vit", D=12, h=2, d_ff=48).net.block1
     weights = {
         part: sum(p.numel() for name, p in block.get_submodule(part).named_parameters() if name.endswith("weight"))
@@ -59,7 +58,7 @@ def test_without_positions_shuffled_patches_give_the_same_class():
 
 
 def test_what_stands_after_the_end_of_a_sentence_changes_nothing():
-    assert "What stands after it changes nothing" in " ".join(clip.WHY["read"].split())
+    assert "What stands after it changes nothing" in said(clip, "text.index")
     model = tracer.load("clip")
     image, tokens = model.inputs()
     tokens = torch.cat([tokens, torch.full((len(tokens), 2), clip.END)], dim=1)[:, : model.sizes["T_max"]]
@@ -78,8 +77,8 @@ def test_patches_read_from_cls_in_every_block():
 
 
 def test_the_score_of_a_tied_head_is_a_dot_product():
-    for reason in (reasons(nanogpt)[4], vit_text.WHY["tied"]):
-        assert "direction counts, and so does its length" in reason
+    for model in (nanogpt, vit_text):
+        assert "direction counts, and so does its length" in said(model, "logits")
     trace = tracer.load("nanogpt", tied=True).trace()
     logits, last, table = trace.steps[-1], trace.value("norm"), tracer.load("nanogpt", tied=True).net.tokens.weight
     assert torch.allclose(trace.value(logits), last @ table.T, atol=1e-4)
@@ -90,6 +89,5 @@ FALSE = ("alone has seen", "drift as training", "deep stacks then learn", "most 
 
 
 def test_no_explanation_says_what_a_run_contradicts():
-    texts = [clip.WHY, transformer.WHY, vit_text.WHY, textbook.WHY, why.WHY]
-    said = " ".join(" ".join(found) for found in (*(text.values() for text in texts), *map(reasons, HINTED)))
+    said = " ".join(" ".join(found) for found in (why.WHY.values(), *map(reasons, HINTED)))
     assert [phrase for phrase in FALSE if phrase in said] == []

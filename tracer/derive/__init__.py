@@ -24,12 +24,13 @@ from tracer.derive.reasons import why
 from tracer.derive.roles import Roles
 from tracer.derive.shapes import Shapes
 from tracer.derive.steps import Found, Line, Place
+from tracer.derive.waves import waves
 from tracer.derive.words import kernels, known
 from tracer.derive.writing import Unwritten, Writer
 from tracer.equations import Node, ShapeError, Tensor, infer
 from tracer.equations.algebra import Plus
 from tracer.equations.call import Scalar
-from tracer.equations.masks import CausalMask
+from tracer.equations.masks import CausalMask, PrefixMask
 from tracer.equations.relations import Compared
 from tracer.probe import Solution
 from tracer.recorder import Recording
@@ -85,16 +86,16 @@ def derive(
 def _derived(
     recording: Recording, solution: Solution | None, sizes: dict[str, int], same, fits, here, hints: Hints
 ) -> Book:
-    graph = Graph(recording.calls, known, lambda made, calls: rolled(mixed(made, calls), calls))
+    graph = Graph(recording.calls, known, lambda made, calls: rolled(mixed(waves(made, calls), calls), calls))
     shapes = Shapes(graph, recording.calls, solution, sizes, same)
     places = Places(graph)
-    plan = Plan(graph, shapes, places)
+    plan = Plan(graph, shapes, places, hints.apart)
     roles = Roles(plan, places)
     parts = {key: texts.part(roles, key, shapes.of(key)) for key in plan.lines}
-    ids = texts.ids(roles, parts)
-    hinted = {key: hints.of(id, parts[key], roles.module(key)) for key, id in ids.items()}
-    ids = texts.renamed(roles, ids, hinted)
-    writer = Writer(graph, plan, Names(roles, shapes, hinted), shapes, fits)
+    first = texts.ids(roles, parts)
+    hinted = {key: hints.of(id, parts[key], roles.module(key)) for key, id in first.items()}
+    ids = texts.renamed(roles, first, hinted)
+    writer = Writer(graph, plan, Names(roles, shapes, hinted, hints), shapes, fits)
     writer.ids = ids
     book, owned, masks = Book(fitted=hints.fitted), set(), {}
     for key in plan.lines:
@@ -118,8 +119,10 @@ def _derived(
             equation = _stream_first(roles, ids, equation)
         if part == "H" and not note.startswith(HERE):
             shapes.named_as(key, infer(equation, fits))
-        if part == "M" and equation.has(CausalMask):
-            part, equation = "causal M", writer.provided(equation)
+        if part == "M" and equation.has(CausalMask, PrefixMask):
+            kind = "causal M" if equation.has(CausalMask) else "prefix M"
+            part, equation = kind, writer.provided(equation)
+            hint = hints.of(first[key], kind, module)
             masks[ids[key]] = writer.tensor(key)
         layer = places.layer(module)
         for line in before:

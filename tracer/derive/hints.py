@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 
+PARAMETER = "parameter "
+
 
 @dataclass(frozen=True)
 class Hint:
@@ -18,6 +20,9 @@ class Hint:
     `Roles.detail`), `module` the path of the module that runs it. `letter` is the symbol without the block's number
     (`r"\mathbf{X}_t"`), `below` stands below the line's matrix and bias, `id` replaces the id behind the block's
     path, and `source` names a paper with its section or equation. Of several hints that fit, the later ones count.
+
+    `apart` names calls directly in `module`, `"add"` or `"slice"`: what they make has a line of its own, even where it
+    would be read inside another. At `"parameter PATH"` a hint gives the letter of a parameter.
     """
 
     at: str = "*"
@@ -31,19 +36,24 @@ class Hint:
     below: str = ""
     stage: str = ""
     id: str = ""
+    apart: str = ""
 
     def fits(self, at: str, role: str, module: str) -> bool:
         """Whether it is said of this line."""
         given = (at, self.at), (role, self.role), (module, self.module)
         return all(fnmatchcase(found, pattern) for found, pattern in given)
 
+    def says(self) -> bool:
+        """Whether it says anything of lines."""
+        return not self.at.startswith(PARAMETER) and any(getattr(self, name) for name in SAID)
+
     def reason(self, derived: str) -> str:
         """Why the line is there, in its own words or as derived, and which paper says so."""
         return " ".join(filter(None, (self.why or derived, f"Source: {self.source}." if self.source else "")))
 
 
-SAID = tuple(field.name for field in fields(Hint) if field.name not in ("at", "role", "module"))
-"""What a hint may say."""
+SAID = tuple(field.name for field in fields(Hint) if field.name not in ("at", "role", "module", "apart"))
+"""What a hint may say of a line."""
 
 
 class Hints:
@@ -55,10 +65,22 @@ class Hints:
 
     def of(self, at: str, role: str = "", module: str = "") -> Hint:
         """All that is said of a line, as one hint."""
-        found = [hint for hint in self._hints if hint.fits(at, role, module)]
+        found = [hint for hint in self._hints if hint.fits(at, role, module) and hint.says()]
         self.fitted.update(found)
         said = {name: value for hint in found for name in SAID if (value := getattr(hint, name))}
         return Hint(at, role, module, **said)
+
+    def letter(self, parameter: str) -> str:
+        """The letter of a parameter, by its key; "" where nobody says one."""
+        found = [hint for hint in self._hints if hint.at.startswith(PARAMETER) and fnmatchcase(parameter, hint.at)]
+        self.fitted.update(found)
+        return found[-1].letter if found else ""
+
+    def apart(self, call: str, module: str) -> bool:
+        """Whether what a call makes has a line of its own by what people say."""
+        found = [hint for hint in self._hints if hint.apart == call and fnmatchcase(module, hint.module)]
+        self.fitted.update(found)
+        return bool(found)
 
 
 def idle(hints: Sequence[Hint], books: Iterable) -> list[Hint]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tracer.derive.graph import base
-from tracer.derive.hints import Hint
+from tracer.derive.hints import Hint, Hints
+from tracer.derive.places import TOWERS
 from tracer.derive.plan import ACTIVATIONS
 from tracer.derive.roles import NORMS, Roles
 from tracer.derive.shapes import Shapes
@@ -21,6 +22,7 @@ LETTERS = {
     "grid": (r"\mathbf{X}", r"\mathrm{grid}"),
     "places": (r"\mathbf{p}", ""),
     "types": (r"\mathbf{n}", ""),
+    "shares": (r"\mathbf{Y}", ""),
     "one": ("r", ""),
     "position": (r"\mathbf{X}", "P"),
     "angles": (r"\boldsymbol{\Theta}", ""),
@@ -62,9 +64,9 @@ TOKENS = "input_ids", "ids", "tokens", "t"
 class Names:
     """`of[key]` is the LaTeX of a line's tensor; `parameter(path)` that of a parameter or buffer."""
 
-    def __init__(self, roles: Roles, shapes: Shapes, hints: dict[str, Hint]):
+    def __init__(self, roles: Roles, shapes: Shapes, hints: dict[str, Hint], said: Hints):
         self._roles, self._graph, self._places = roles, roles.graph, roles.places
-        self._shapes, self._hints = shapes, hints
+        self._shapes, self._hints, self._said = shapes, hints, said
         self.of: dict[str, str] = {}
         self._taken: set[str] = set()
         convolved = any(roles.name(key) in CONVOLVED for key in roles.plan.lines)
@@ -72,8 +74,7 @@ class Names:
         for key in roles.plan.lines:
             letter, below, above = self._line(key)
             if said := hints[key].letter:
-                letter, _, below = said.partition("_")
-                below = below[1:-1] if below.startswith("{") else below
+                letter, below, above = self._by_hand(said, roles.module(key))
             self.of[key] = self._unlike(letter, below, above, plain=True)
         self._users = self._uses()
         self._parameters: dict[str, str] = {}
@@ -86,6 +87,15 @@ class Names:
         """What stands above the letters of a module's lines: its tower and the number of its block."""
         tower, numbers = self._places.tower(module), self._places.numbers(module)
         return " ".join(([rf"\mathrm{{{tower}}}"] if tower else []) + ([f"({numbers})"] if numbers else []))
+
+    def _by_hand(self, said: str, module: str) -> tuple[str, str, str]:
+        r"""A letter that people said, what stands below it and what above: `\mathbf{X}_{\mathrm{txt}}^{(0)}`."""
+        own = ""
+        if said.endswith("}") and "^{" in said:
+            said, _, own = said[:-1].rpartition("^{")
+        letter, _, below = said.partition("_")
+        below = below[1:-1] if below.startswith("{") else below
+        return letter, below, " ".join(filter(None, (self.above(module), own)))
 
     def _line(self, key: str) -> tuple[str, str, str]:
         """The letter of a line, what stands below it and what above."""
@@ -163,7 +173,9 @@ class Names:
     def parameter(self, key: str) -> str:
         """The LaTeX of a parameter or buffer, by its key `parameter PATH`."""
         if key not in self._parameters:
-            self._parameters[key] = self._unlike(*self._parameter(key))
+            said, module = self._said.letter(key), key.removeprefix("parameter ").rpartition(".")[0]
+            made = self._by_hand(said, module) if said else self._parameter(key)
+            self._parameters[key] = self._unlike(*made, plain=bool(said))
         return self._parameters[key]
 
     def _parameter(self, key: str) -> tuple[str, str, str]:
@@ -201,8 +213,8 @@ class Names:
             return *self._table(key, module), above
         if role == "angles":
             return r"\boldsymbol{\theta}", "", above
-        if "pos" in own.lower():
-            return r"\mathbf{P}", "", above
+        if "pos" in own.lower() or (role == "position" and len(self._graph.shape(key)) > 1):
+            return r"\mathbf{P}", self._kind_of_places(key, own), above
         if own.lower().startswith(("cls", "class")):
             return r"\mathbf{x}", r"\mathrm{cls}", above
         if own == "weight" or own.endswith("_weight"):
@@ -210,6 +222,13 @@ class Names:
         if own.endswith("bias"):
             return r"\mathbf{b}", below, above
         return r"\boldsymbol{\theta}", text(own), above
+
+    def _kind_of_places(self, key: str, own: str) -> str:
+        """What stands below one of several tables of places, by what its name says that they are of."""
+        word = next((short for known, short in TOWERS.items() if known in own.lower()), "")
+        others = [other for other in self._users if other != key and "pos" in other.rpartition(".")[2].lower()]
+        alike = [other for other in others if not self.above(other.removeprefix("parameter ").rpartition(".")[0])]
+        return rf"\mathrm{{{word}}}" if word and alike else ""
 
     def _below(self, line: str | None, role: str, of_norm: bool) -> str:
         """What stands below a line's matrix, or its γ; "" where its role does not say."""

@@ -17,6 +17,8 @@ def node_of(value) -> Node:
     """A node, or that of a number."""
     if isinstance(value, Node):
         return value
+    if isinstance(value, sympy.Expr):
+        return Scalar(value)
     return Scalar(value if isinstance(value, float) and value != int_or(value) else int_or(value))
 
 

@@ -6,6 +6,7 @@ consumer: a scale, a mask that is added, the parts of a norm. At most one heavy 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tracer.derive.graph import ATTENTION, EMPTY, SAME, Graph, base
@@ -15,11 +16,18 @@ from tracer.derive.shapes import Shapes
 from tracer.derive.words import heavy as is_heavy
 from tracer.derive.words import known
 
+PICKS = frozenset(("gather",))
+"""Calls that take some of what they are given."""
 ARITHMETIC = frozenset(("mul", "div", "add", "sub", "rsub", "masked_fill", "where", "true_divide"))
 ACTIVATIONS = frozenset("gelu silu relu tanh sigmoid hardswish relu6 elu mish glu softplus leaky_relu".split())
 PRODUCTS = frozenset(("matmul", "bmm", "einsum", "baddbmm", "mm"))
+SOFTMAXES = frozenset(("softmax", "_softmax", "_safe_softmax"))
 PROJECTIONS = frozenset(("linear", "addmm", "conv2d", "conv1d", "einsum", "mm"))
-TURNS = frozenset(("transpose", "permute", "t", "mT", "adjoint", "swapaxes"))
+TURNS = frozenset(("transpose", "permute", "t", "numpy_T", "mT", "adjoint", "swapaxes"))
+FINDS = frozenset(("argmax", "argmin"))
+"""Calls that say where something stands."""
+TOTALS = frozenset(("scatter_add", "scatter_reduce", "index_add"))
+"""Calls that add up what has one place."""
 
 STILL = frozenset(("slice", "narrow", "expand", "expand_as", "view", "reshape", "view_as", "reshape_as", "flatten"))
 """Layouts that change nothing where they give the shape that they are given."""
@@ -45,8 +53,8 @@ class Plan:
     """`lines` are the keys of the values that have a line, in order; `ends[raw]` is where the name of a computed value
     stands, at the end of a chain of layouts that all its consumers take; `inside[key]` are the calls in a line."""
 
-    def __init__(self, graph: Graph, shapes: Shapes, places: Places):
-        self.graph, self._shapes = graph, shapes
+    def __init__(self, graph: Graph, shapes: Shapes, places: Places, apart: Callable[[str, str], bool]):
+        self.graph, self._shapes, self._apart = graph, shapes, apart
         self.named: dict[str, str] = {}
         self.ends: dict[str, str] = {}
         self._cost: dict[str, int] = {}
@@ -82,7 +90,7 @@ class Plan:
 
     def _place(self, index: int) -> None:
         graph, call = self.graph, self.graph.calls[index]
-        cost, heavy, inside = 1, int(self._is_heavy(index)), [index]
+        cost, heavy, inside = int(bool(graph.inputs[index])), int(self._is_heavy(index)), [index]
         for ref in graph.inputs[index]:
             root = graph.root(ref.key)
             if root in self._cost and root not in self.named and root not in self.ends:
@@ -175,6 +183,8 @@ class Plan:
             return False
         if not consumers or key in {graph.root(ref.key) for ref in graph.outputs}:
             return False
+        if self._apart(name, call.module) or (name in FINDS | TOTALS and graph.depends[key] == "x"):
+            return False
         if name == "embedding" and graph.depends[key] != "x" and graph.takers[key] == consumers and len(consumers) == 1:
             return base(graph.calls[consumers[0]].name) == "add"  # rows of places, which are added to tokens
         if any(graph.within(other) != graph.within(index) for other in consumers):
@@ -201,10 +211,38 @@ class Plan:
             return cost + more <= (IN_LEAF if leaf else ELSEWHERE)
         if self._is_heavy(consumers[0]):
             return False
+        if self._scaled_by_one(key, other_name, beside) and not leaf:
+            return False
+        if name in PRODUCTS and other_name == "add" and len(beside) == 1 and self._also_a_product(beside[0]):
+            return cost <= WITH_HEAVY
+        if name in PRODUCTS and other_name in ARITHMETIC and self._weighs(key):
+            return cost <= WITH_HEAVY
         still = all(graph.depends[root] != "x" or graph.count(root) < graph.count(key) for root in beside)
         if leaf:
             return cost <= HEAVY_IN_LEAF and still and (other_name in ARITHMETIC or other_name not in ACTIVATIONS)
-        return cost <= WITH_HEAVY and still and other_name in ARITHMETIC
+        return cost <= WITH_HEAVY and still and other_name in ARITHMETIC | PICKS
+
+    def _scaled_by_one(self, key: str, consumer: str, beside: list[str]) -> bool:
+        """Whether all that becomes of a value is that one learned number multiplies it: a temperature."""
+        graph = self.graph
+        return consumer == "mul" and any(graph.depends[one] == "p" and graph.count(one) == 1 for one in beside)
+
+    def _also_a_product(self, key: str) -> bool:
+        """Whether a value is a product that only the sum takes in which it meets another."""
+        made = self.graph.made(key)
+        return made is not None and base(made.name) in PRODUCTS and len(self.graph.consumers[key]) == 1
+
+    def _weighs(self, key: str) -> bool:
+        """Whether a value becomes the weights of attention, whatever is added to it on the way."""
+        graph = self.graph
+        for _ in range(ELSEWHERE):
+            if len(graph.consumers[key]) != 1:
+                return False
+            call = graph.calls[graph.consumers[key][0]]
+            if base(call.name) not in ARITHMETIC:
+                return base(call.name) in SOFTMAXES
+            key = call.outputs[0].key
+        return False
 
     def _turned_over(self, key: str, call) -> bool:
         """Whether a call is a loop that takes a value part by part."""
@@ -232,7 +270,7 @@ class Plan:
             if call.name == ATTENTION:
                 q, k, v = (call.arguments[name].key for name in ("query", "key", "value"))
                 yield Site(q, k, v, None, call.outputs[0].key, index, True)
-            elif call.name in ("softmax", "_softmax", "_safe_softmax"):
+            elif call.name in SOFTMAXES:
                 weights = call.outputs[0].key
                 after = self._after(weights)
                 before = self._before(call)
@@ -244,15 +282,15 @@ class Plan:
                     yield Site(*pair, values[0], weights, graph.calls[after].outputs[0].key, before, False)
 
     def _after(self, weights: str, steps: int = 3) -> int | None:
-        """The product that takes values by these weights."""
-        for index in self.graph.consumers[weights]:
-            call = self.graph.calls[index]
-            if base(call.name) in PRODUCTS:
-                return index
-            if steps and call.outputs and not self._is_heavy(index):
-                found = self._after(call.outputs[0].key, steps - 1)
-                if found is not None:
-                    return found
+        """The product that takes values by these weights: the nearest."""
+        near = [weights]
+        for _ in range(steps + 1):
+            takers = [index for key in near for index in self.graph.consumers[key]]
+            found = next((index for index in takers if base(self.graph.calls[index].name) in PRODUCTS), None)
+            if found is not None:
+                return found
+            light = (self.graph.calls[index] for index in takers if not self._is_heavy(index))
+            near = [call.outputs[0].key for call in light if call.outputs]
         return None
 
     def _before(self, call) -> int | None:
@@ -263,7 +301,9 @@ class Plan:
             index = graph.maker.get(key)
             if index is None:
                 continue
-            if base(graph.calls[index].name) in PRODUCTS and graph.depends[key] == "x":
+            name, given = base(graph.calls[index].name), graph.inputs[index]
+            computed = not any(graph.root(ref.key).startswith("parameter ") for ref in given)
+            if name in PRODUCTS and graph.depends[key] == "x" and computed:
                 return index
             if not self._is_heavy(index):
                 waiting += [ref.key for ref in graph.inputs[index]][:2]
@@ -308,6 +348,17 @@ class Plan:
             return None
         root = self.graph.root(key)
         return root if self.ends.get(root, root) == key else key
+
+    def downstream(self, key: str) -> str | None:
+        """The line that a computed value has or stands in."""
+        while key not in self.named:
+            if key in self.ends:
+                return self.ends[key]
+            takers = self.graph.consumers[key]
+            if len(takers) != 1:
+                return None
+            key = self.graph.calls[takers[0]].outputs[0].key
+        return key
 
     def upstream(self, key: str) -> str | None:
         """The nearest line at or above a value, on the way of its first operand that depends on the inputs."""

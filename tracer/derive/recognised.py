@@ -6,6 +6,7 @@ from math import pi, sqrt
 
 from sympy import cancel, oo
 
+from tracer.derive.placed import PLACED
 from tracer.equations import Node, Tensor
 from tracer.equations.activations import GELUTanh, Tanh
 from tracer.equations.algebra import Plus, Product, Times, Transposed
@@ -33,7 +34,8 @@ NEAR = 1e-6
 
 def recognised(node: Node, shape: tuple = ()) -> Node:
     """The same, by its name where it has one; `shape` is that of the line, where it is one."""
-    for known in (_rms_norm, _gelu, _turned, _rotated, _angles, _places, _one_run, _patches, _in_front, _grouped):
+    own = (_rms_norm, _gelu, _turned, _rotated, _angles, _places, _one_run, _patches, _in_front, _grouped)
+    for known in (*own, *PLACED):
         if (found := known(node)) is not None:
             return found
     return _causal(node, shape) or node

@@ -112,9 +112,7 @@ class Roles:
         mask = self.graph.calls[site.call].arguments.get("attn_mask") if site.fused else None
         if mask is not None and (made := self.plan.upstream(mask.key)) is not None:
             self.of.setdefault(made, "M")
-        made = self.plan.ends.get(site.result, site.result)
-        if made not in self.plan.named:
-            made = self.plan.upstream(site.result)
+        made = self.plan.downstream(site.result)
         if made is not None:
             self.of.setdefault(made, "H")
             for key in self.users[made]:
@@ -201,10 +199,12 @@ class Roles:
             cut = name == "conv2d" and given & photos and call.arguments["weight"].shape[2:] == call.arguments["stride"]
             if (name in MAPS and patches) or cut:
                 self.of[key] = "I"
-            elif name in ("cat", "concat") and any(self.of.get(operand) == "I" for operand in self.operands[key]):
+            elif name in ("cat", "concat") and any(map(self._of_patches, self.operands[key])):
                 self.of[key] = "sequence"
             elif name == "embedding":
                 self._looked_up(key, call)
+            elif name == "sinusoids":
+                self.of[key] = "P"
             elif name == "mul" and "embedding" in self.inside(key):
                 self.of[key] = "E"
             elif name == "add" and self._adds_places(key):
@@ -216,6 +216,12 @@ class Roles:
                     for places in self.operands[operand]:
                         if not graph.ref[places].dtype.is_floating_point:
                             self.of.setdefault(places, "places")
+
+    def _of_patches(self, key: str) -> bool:
+        """Whether a line is embedded patches, perhaps with something added that all photos have."""
+        if self.of.get(key) == "I":
+            return True
+        return self.name(key) == "add" and len(self.operands[key]) == 1 and self._of_patches(self.operands[key][0])
 
     def _looked_up(self, key: str, call) -> None:
         """Rows of a table: those of the tokens that were given, or of their places."""
@@ -330,7 +336,11 @@ class Roles:
         if self.graph.outputs:
             first = self.plan.upstream(self.graph.outputs[0].key)
             if first is not None and self.of.get(first) in (None, "F", "O"):
-                self.of[first] = "Z"
+                before = self.operands[first]
+                shares = self.name(first) in ("softmax", "_softmax") and len(before) == 1 and before[0] not in self.of
+                self.of[before[0] if shares else first] = "Z"
+                if shares:
+                    self.of[first] = "shares"
         for key in self.plan.lines:
             if self.call(key) is None and key not in self.of and (role := self._layout(key)):
                 self.of[key] = role

@@ -13,7 +13,7 @@ from tracer.derive.layouts import Pattern
 from tracer.derive.loops import JOIN
 from tracer.equations.turns import NOW
 from tracer.probe import UNKNOWN, Solution, value_of
-from tracer.recorder.calls import Calls, refs
+from tracer.recorder.calls import Call, Calls, refs
 from tracer.symbols.notation import parse
 
 TRIES = 400
@@ -54,6 +54,7 @@ class Shapes:
         self._graph, self.sizes, self.same = graph, sizes, same
         self._values: dict[sympy.Expr, int] = {}
         self.solved, self.differ = solved_shapes(calls, solution)
+        self._numbers = solution.numbers if solution is not None else ()
         self._sequences()
         self.plain = False
         """Whether a layout had to be said in numbers since this was set."""
@@ -82,6 +83,13 @@ class Shapes:
                     for size, number in zip(solved, numbers, strict=True)
                 )
         return self._made[key]
+
+    def numbers(self, call: Call) -> dict[str, sympy.Expr]:
+        """The whole numbers among a call's arguments that are sizes, by their names."""
+        if call.inner or call.func is None or not call.first + 1 == call.last <= len(self._numbers):
+            return {}
+        names = [argument.name for argument in call.func._schema.arguments]
+        return {names[position]: parse(size) for position, size in self._numbers[call.first].items()}
 
     def named_as(self, key: str, shape: tuple) -> None:
         """Says a value's sizes as its equation does, where they are the same: `h·d_k` for `D`."""

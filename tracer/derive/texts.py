@@ -28,6 +28,7 @@ SAID = {
     "one": Said("attention", "Is it one text?", "one"),
     "M": Said("attention", "Mask", "mask"),
     "causal M": Said("attention", "Causal mask", "mask"),
+    "prefix M": Said("attention", "Prefix mask", "mask"),
     "types": Said("embedding", "Number the kinds", "types"),
     "angles": Said("position", "Angles", "angles"),
     "cosine": Said("position", "Cosine", "cosine"),
@@ -76,6 +77,7 @@ SAID = {
     "grid": Said("head", "Tokens to a grid", "grid"),
     "pixels": Said("head", "Cells to pixels", "logits"),
     "Z": Said("head", "Output", "logits"),
+    "shares": Said("head", "Probabilities", "probabilities"),
     "classes": Said("head", "Classify", "logits"),
     "vocabulary": Said("head", "Score every token", "logits"),
 }

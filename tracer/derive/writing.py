@@ -174,6 +174,7 @@ class Writer:
         shapes: dict[str, Any] = {}
         numerics: dict[str, Any] = {}
         dtypes: dict[str, Any] = {}
+        sizes = self.shapes.numbers(call)
         for name, value in call.arguments.items():
             if isinstance(value, Ref):
                 arguments[name] = self._value(value.key, loose)
@@ -185,10 +186,10 @@ class Writer:
                 numerics[name] = [one and one.shape for one in several]
                 dtypes[name] = [one and one.dtype for one in several]
             else:
-                arguments[name] = list(value) if isinstance(value, tuple) else value
+                arguments[name] = list(value) if isinstance(value, tuple) else sizes.get(name, value)
         made = call.outputs[position]
-        shape, sizes = self.shapes.of(made.key), self.shapes.sizes
-        given = Given(call.func, arguments, shapes, numerics, dtypes, position, shape, made.shape, sizes)
+        shape, known = self.shapes.of(made.key), self.shapes.sizes
+        given = Given(call.func, arguments, shapes, numerics, dtypes, position, shape, made.shape, known)
         weight = arguments.get("weight")
         if isinstance(weight, Tensor) and self.names.tied(weight.key):
             given.tied = frozenset((weight,))

@@ -174,12 +174,17 @@ class Replaced(_Places):
         return x
 
     def run(self, size, x, values, *places):
-        made, where = x.clone(), self.where(size, places)
+        made, where = _room(x, values), self.where(size, places)
         values = values.to(made.dtype)
         if not self.get("add"):
             made[where] = values
             return made
         return made + _totals(made, where, values)
+
+
+def _room(x, values):
+    """A copy of x that holds such values: whole numbers that are written out have no fractions."""
+    return x.to(torch.promote_types(x.dtype, values.dtype), copy=True)
 
 
 class _Along(_Call):
@@ -245,7 +250,7 @@ class Scattered(_Along):
         return x
 
     def run(self, size, x, index, values):
-        made, how = x.clone(), self.get("how")
+        made, how = _room(x, values), self.get("how")
         values = values.expand(index.shape) if not values.dim() else values[tuple(slice(0, n) for n in index.shape)]
         where, values = _grid(index, self.axis), values.to(made.dtype)
         if not how:

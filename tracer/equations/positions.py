@@ -31,7 +31,7 @@ class Sinusoids(Node):
     def run(self, size):
         length, width = (int(size(argument)) for argument in self.args)
         i, column = torch.arange(length, dtype=torch.float64)[:, None], torch.arange(width)
-        angles = i / 10000 ** (column // 2 * 2 / width).double()
+        angles = i / 10000 ** ((column // 2 * 2).double() / width)
         return torch.where(column % 2 == 0, angles.sin(), angles.cos())
 
 

@@ -6,28 +6,13 @@ import torch
 from torch import nn
 
 from tracer.attention.masks import causal
-from tracer.derive.steps import Line, Place
-from tracer.equations import (
-    CausalMask,
-    Concat,
-    FirstOf,
-    Lookup,
-    Patches,
-    Row,
-    Rows,
-    RowsAt,
-    ScaledBy,
-    Tensor,
-    UnitLength,
-)
+from tracer.derive.hints import Hint
 from tracer.inputs.scenes import VOCABULARY
 from tracer.inputs.sentences import SAMPLE, sentences_input
 from tracer.models.shared.blocks import Block
 from tracer.models.shared.model import Spec
 from tracer.models.shared.results import sentence_probabilities
-from tracer.models.shared.textbook import Page, block_lines
 from tracer.record import Segment
-from tracer.symbols.notation import symbol
 
 END = 1
 """The number of the token that ends a sentence; its place is read in the end."""
@@ -118,116 +103,107 @@ class CLIP(nn.Module):
         return self.log_scale.exp() * cosines  # [B, K]
 
 
-def lines(config: dict) -> list[Line]:
-    """The textbook of both towers, then of where they meet: Radford et al. 2021, figure 3."""
-    B, K, D_e = map(symbol, ("B", "K", "D_e"))
-    x, of_image = image_lines(config)
-    y, of_text = text_lines(config)
-    page = Page()
-    page.lines = of_image + of_text
-    made = page.tensor(r"\mathbf{C}", (B, K), "cosines")
-    cosines = page.line("head", "Compare", made, x @ y.T, Place("", "matmul"), WHY["cosines"])
-    made = page.tensor(r"\mathbf{Z}", (B, K), "logits")
-    equation = ScaledBy(page.parameter(r"\tau", (), "log_scale"), cosines)
-    page.line("head", "Temperature", made, equation, Place("", "mul"), WHY["temperature"])
-    return page.lines
-
-
-def image_lines(config: dict) -> tuple[Tensor, list[Line]]:
-    """The image tower's vectors `[B, D_e]`, and the lines that make them."""
-    B, H, W, C, P, N, D = map(symbol, "BHWCPND")
-    page = Page("image", tower="img")
-    image = Tensor(r"\mathbf{X}_{\mathrm{img}}", (B, C, H, W), "input image")
-    x = page.tensor(r"\mathbf{X}_p", (B, N, P**2 * C), "patches")
-    page.line("patches", "Cut to patches", x, Patches(image, P), Place("", "reshape"), WHY["patches"])
-    made = page.tensor(r"\mathbf{I}", (B, N, D), "embedding")
-    equation = page.linear(x, "E", (P**2 * C, D), "embedding")
-    x = page.line("embedding", "Embed", made, equation, Place("embedding"), WHY["embedding"])
-    made = page.tensor(r"\mathbf{X}_{\mathrm{seq}}", (B, N + 1, D), "sequence")
-    equation = Concat(page.parameter(r"\mathbf{x}_{\mathrm{cls}}", (D,), "cls"), x)
-    x = page.line("embedding", "CLS in front", made, equation, Place("", "cat"), WHY["cls"])
-    made = page.tensor(r"\mathbf{X}_0", (B, N + 1, D), "position")
-    equation = x + page.parameter(r"\mathbf{P}", (N + 1, D), "position")
-    x = page.line("position", "Add positions", made, equation, Place("", "add"), WHY["position"])
-    return ending(page, x, config["L"], lambda x: Row(x, 0), WHY["take"])
-
-
-def text_lines(config: dict) -> tuple[Tensor, list[Line]]:
-    """The text tower's vectors `[K, D_e]`, and the lines that make them."""
-    K, T, D, V, T_max = map(symbol, ("K", "T", "D", "V", "T_max"))
-    page = Page("text", tower="txt")
-    tokens = Tensor(r"\mathbf{t}", (K, T), "input tokens")
-    mask = page.tensor(r"\mathbf{M}", (T, T), "mask")
-    page.line("attention", "Causal mask", mask, CausalMask(T), Place("", "triu"), WHY["mask"])
-    made = page.tensor(r"\mathbf{X}_t", (K, T, D), "embedding")
-    equation = Lookup(page.parameter(r"\mathbf{E}", (V, D), "tokens.weight"), tokens)
-    x = page.line("embedding", "Look up", made, equation, Place("tokens"), WHY["words"])
-    made = page.tensor(r"\mathbf{X}_0", (K, T, D), "position")
-    equation = x + Rows(page.parameter(r"\mathbf{P}", (T_max, D), "positions"), T)
-    x = page.line("position", "Add positions", made, equation, Place("", "add"), WHY["position"])
-    ends = page.tensor(r"\mathbf{e}", (K,), "ends")
-    where = Line(ends.key, "head", "Where it ends", ends, FirstOf(tokens, END), Place("text", "argmax"), WHY["ends"])
-    return ending(page, x, config["L"], lambda x: RowsAt(x, ends), WHY["read"], mask=mask, before=[where])
-
-
-def ending(page: Page, x: Tensor, count: int, read, why: str, *, mask=None, before=()) -> tuple[Tensor, list[Line]]:
-    """Writes a tower's blocks, last norm, what is read, its projection and its length: the vector, and all lines."""
-    batch, D, D_e = x.shape[0], symbol("D"), symbol("D_e")
-    for layer in range(1, count + 1):
-        page.lines += block_lines(layer, x, mask=mask, part=page.prefix, tower=page.tower)
-        x = page.lines[-1].tensor
-    made = page.tensor(r"\mathbf{X}_f", x.shape, "norm")
-    x = page.line("norm", "Last norm", made, page.norm(x, "f", "norm"), Place("norm"), WHY["norm"])
-    page.lines += before
-    made = page.tensor(r"\mathbf{x}_f", (batch, D), "token")
-    x = page.line("head", "Take one token", made, read(x), Place("", "getitem", 1 if before else 0), why)
-    made = page.tensor(r"\mathbf{y}", (batch, D_e), "projection")
-    equation = page.linear(x, r"\mathrm{proj}", (D, D_e), "projection", bias=False)
-    x = page.line("head", "Into one space", made, equation, Place("projection"), WHY["projection"])
-    made = page.tensor(r"\hat{\mathbf{y}}", (batch, D_e), "unit")
-    return page.line("head", "Unit length", made, UnitLength(x), Place("", "div"), WHY["unit"]), page.lines
-
-
 def ended(tokens: torch.Tensor) -> torch.Tensor:
     """Sentences `[K, T]` whose last token ends them."""
     tokens[:, -1] = END
     return tokens
 
 
-WHY = {
-    "patches": "A transformer takes a sequence, so the photo becomes one: squares of P × P pixels, read row by row, "
-    "each flattened pixel by pixel (hwc: row, column, channel). Pixels were normalised before, so that 0 is a usual "
-    "brightness; here they only move.",
-    "embedding": "A learned matrix, the same for every patch, turns each patch into a token of D numbers. Similar "
-    "content can lie close together there.",
-    "cls": "One more token, a vector of parameters that is the same for every photo, is put in front. It holds no "
-    "pixels; all that it gets to know of them comes through attention.",
-    "position": "The dot products of attention compare what tokens hold. A learned vector for each place is added "
-    "to the token, so that they can depend on places too.",
-    "mask": "CLIP's text tower reads as a language model does: no word sees the words after it. The matrix of 0 and "
-    "-∞ is added to the scores of every block.",
-    "words": "A word is only a number here, and its size means nothing. The number picks a learned row of E.",
-    "norm": "Every block added to the residual stream, and no norm stands behind the last sum. This one brings all "
-    "tokens to one scale before they are read.",
-    "take": "Of all tokens only the first, CLS, is read. The patches have spoken to it through attention.",
-    "ends": "Sentences differ in length and are filled up with end tokens. The first of these says where the sentence "
-    "is over.",
-    "read": "Only the end token is read. It stands after the last word, so the causal mask lets it see every word. "
-    "What stands after it changes nothing.",
-    "projection": "Photos and sentences meet in one space of D_e numbers. Each tower has a matrix of its own that "
-    "leads there.",
-    "unit": "Only the direction is to count, not the length. After this, the product of two vectors is the cosine of "
-    "the angle between them.",
-    "cosines": "Every photo against every sentence: 1 where they point the same way. No list of classes was fixed in "
-    "training, so any sentences may stand here.",
-    "temperature": "Cosines lie between -1 and 1, too close together for a softmax. A learned factor spreads them; the "
-    "softmax of a row then says which sentence fits the photo.",
-}
-WHY["position"] += " The same photo or sentence in another order then differs."
+HINTS = (
+    Hint(
+        "image.patches",
+        title="Cut to patches",
+        why="A transformer takes a sequence, so the photo becomes one: squares of P × P pixels, read row by row, each "
+        "flattened pixel by pixel (hwc: row, column, channel). Pixels were normalised before, so that 0 is a usual "
+        "brightness; here they only move.",
+    ),
+    Hint(
+        "image.embedding",
+        title="Embed",
+        why="A learned matrix, the same for every patch, turns each patch into a token of D numbers. Similar content "
+        "can lie close together there.",
+    ),
+    Hint(
+        "*.position",
+        letter=r"\mathbf{X}_0",
+        why="The dot products of attention compare what tokens hold. A learned vector for each place is added to the "
+        "token, so that they can depend on places too. The same photo or sentence in another order then differs.",
+    ),
+    Hint(
+        "text.mask",
+        why="CLIP's text tower reads as a language model does: no word sees the words after it. The matrix of 0 and "
+        "-∞ is added to the scores of every block.",
+    ),
+    Hint(
+        "text.embedding",
+        title="Look up",
+        letter=r"\mathbf{X}_t",
+        why="A word is only a number here, and its size means nothing. The number picks a learned row of E.",
+    ),
+    Hint(
+        "image.cls",
+        id="token",
+        title="Take one token",
+        why="Of all tokens only the first, CLS, is read. The patches have spoken to it through attention.",
+    ),
+    Hint(
+        "text.argmax",
+        id="ends",
+        stage="head",
+        title="Where it ends",
+        letter=r"\mathbf{e}",
+        why="Sentences differ in length and are filled up with end tokens. The first of these says where the sentence "
+        "is over.",
+    ),
+    Hint(
+        "text.index",
+        id="token",
+        stage="head",
+        title="Take one token",
+        letter=r"\mathbf{x}_f",
+        why="Only the end token is read. It stands after the last word, so the causal mask lets it see every word. "
+        "What stands after it changes nothing.",
+    ),
+    Hint(
+        "*.projection.linear",
+        id="projection",
+        stage="head",
+        title="Into one space",
+        letter=r"\mathbf{y}",
+        below=r"\mathrm{proj}",
+        why="Photos and sentences meet in one space of D_e numbers. Each tower has a matrix of its own that leads "
+        "there.",
+    ),
+    Hint(
+        "*.div",
+        id="unit",
+        stage="head",
+        title="Unit length",
+        letter=r"\hat{\mathbf{y}}",
+        why="Only the direction is to count, not the length. After this, the product of two vectors is the cosine of "
+        "the angle between them.",
+    ),
+    Hint(
+        "matmul",
+        id="cosines",
+        stage="head",
+        title="Compare",
+        letter=r"\mathbf{C}",
+        why="Every photo against every sentence: 1 where they point the same way. No list of classes was fixed in "
+        "training, so any sentences may stand here.",
+    ),
+    Hint("parameter log_scale", letter=r"\tau"),
+    Hint(
+        "logits",
+        title="Temperature",
+        why="Cosines lie between -1 and 1, too close together for a softmax. A learned factor spreads them; the "
+        "softmax of a row then says which sentence fits the photo.",
+    ),
+)
 
 SPEC = Spec(
     net=CLIP,
-    lines=lines,
+    hints=HINTS,
     takes=("image", "text"),
     samples="scenes",
     sizes={"H": 64, "W": 64, "C": 3, "P": 8, "V": len(VOCABULARY), "T_max": 20}

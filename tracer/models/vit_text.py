@@ -5,16 +5,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from tracer.attention import masks
-from tracer.derive.steps import Line, Place
-from tracer.equations import CausalMask, Concat, Lookup, PrefixMask, Rows, RowsFrom, Tensor, Unfold
+from tracer.derive.hints import Hint
 from tracer.inputs.captions import captioned_input
 from tracer.inputs.scenes import LONGEST, VOCABULARY
 from tracer.models.shared.blocks import Block
 from tracer.models.shared.model import Spec
 from tracer.models.shared.results import picture_caption
-from tracer.models.shared.textbook import Page, block_lines, noted
 from tracer.record import Segment
-from tracer.symbols.notation import symbol
 
 
 class ViTText(nn.Module):
@@ -91,132 +88,140 @@ class ViTText(nn.Module):
         return self.head(x)  # [B, T, V]
 
 
-def lines(config: dict) -> list[Line]:
-    """The textbook of the single stream, in the order and notation of note 000, part II."""
-    B, N, T, D, V = map(symbol, "BNTDV")
-    page = Page(bias=config["bias"], eps=1e-5)
-    image, matrix = picture(page), page.parameter(r"\mathbf{E}", (V, D), "tokens.weight")
-    words = text(page, matrix)
-    if config["types"]:
-        for value, name, short, nth in ((image, "image", "img", 2), (words, "text", "txt", 3)):
-            made = page.tensor(value.name.replace("(0)", r"\mathrm{type}"), value.shape, f"{name}_type")
-            equation = value + page.parameter(rf"\mathbf{{T}}_{{\mathrm{{{short}}}}}", (D,), f"{name}_type")
-            page.line("embedding", f"Mark as {name}", made, equation, Place("", "add", nth), WHY["type"])
-        image, words = (line.tensor for line in page.lines[-2:])
-    made = page.tensor(r"\mathbf{X}^{(0)}", (B, N + T, D), "sequence")
-    x = page.line("embedding", "One sequence", made, Concat(image, words), Place("", "cat"), WHY["sequence"])
-    kind, mask = config["mask"], None
-    notes = NOTES | BIASES[config["bias"]]
-    if kind == "bidirectional":
-        notes |= {"attention.scores": NOTES[kind]}
-    else:
-        made = page.tensor(r"\mathbf{M}", (N + T, N + T), "mask")
-        equation, call = (PrefixMask(N + T, N), "masked_fill") if kind == "prefix" else (CausalMask(N + T), "triu")
-        title, place = f"{kind.capitalize()} mask", Place("", call)
-        mask = page.line("attention", title, made, equation, place, WHY[kind], NOTES[kind])
-    for layer in range(1, config["L"] + 1):
-        page.lines += noted(block_lines(layer, x, mask=mask, bias=config["bias"], eps=1e-5), notes)
-        x = page.lines[-1].tensor
-    made = page.tensor(r"\mathbf{X}_f", (B, N + T, D), "norm")
-    x = page.line("norm", "Last norm", made, page.norm(x, "f", "norm"), Place("norm"), WHY["norm"])
-    made = page.tensor(r"\mathbf{X}_{f,\mathrm{txt}}", (B, T, D), "text")
-    equation, place = RowsFrom(x, N), Place("", "getitem", 2 if kind == "prefix" else 1)
-    x = page.line("head", "Text only", made, equation, place, WHY["text"], NOTES["text"])
-    logits = page.tensor(r"\mathbf{Z}", (B, T, V), "logits")
-    if config["tied"]:
-        page.line("head", "Logits, tied", logits, x @ matrix.T, Place("", "linear"), WHY["tied"])
-    else:
-        equation = page.linear(x, r"\mathrm{vocab}", (D, V), "head", bias=True)
-        page.line("head", "Logits", logits, equation, Place("head"), WHY["head"], NOTES["head"])
-    return page.lines
-
-
-def picture(page: Page) -> Tensor:
-    """Writes what is done to the picture alone; returns **I**⁽⁰⁾, `[B, N, D]`."""
-    B, C, H, W, P, N, D = map(symbol, "BCHWPND")
-    pixels = Tensor(r"\mathbf{X}_{\mathrm{img}}", (B, C, H, W), "input image")
-    x = page.tensor(r"\mathbf{X}_{\mathrm{patch}}", (B, N, C * P**2), "patches")
-    page.line("patches", "Unfold to patches", x, Unfold(pixels, P), Place("", "reshape"), WHY["patches"])
-    made = page.tensor(r"\mathbf{I}", (B, N, D), "embedding")
-    equation = page.linear(x, r"\mathrm{patch}", (C * P**2, D), "patches", bias=True)
-    place = Place("patches")
-    x = page.line("embedding", "Project patches", made, equation, place, WHY["embedding"], NOTES["embedding"])
-    made = page.tensor(r"\mathbf{I}^{(0)}", (B, N, D), "position")
-    equation = x + page.parameter(r"\mathbf{P}_{\mathrm{img}}", (N, D), "image_positions")
-    place = Place("", "add", 0)
-    return page.line("position", "Add image positions", made, equation, place, WHY["position"], NOTES["position"])
-
-
-def text(page: Page, matrix: Tensor) -> Tensor:
-    """Writes what is done to the words alone; returns **X**⁽⁰⁾_txt, `[B, T, D]`."""
-    B, T, D, T_max = map(symbol, ("B", "T", "D", "T_max"))
-    tokens = Tensor(r"\mathbf{t}", (B, T), "input tokens")
-    made, place = page.tensor(r"\mathbf{X}_{\mathrm{txt}}", (B, T, D), "words"), Place("tokens")
-    x = page.line("embedding", "Look up words", made, Lookup(matrix, tokens), place, WHY["words"], NOTES["words"])
-    made = page.tensor(r"\mathbf{X}_{\mathrm{txt}}^{(0)}", (B, T, D), "text_position")
-    equation = x + Rows(page.parameter(r"\mathbf{P}_{\mathrm{txt}}", (T_max, D), "text_positions"), T)
-    place, note = Place("", "add", 1), NOTES["text_position"]
-    return page.line("position", "Add text positions", made, equation, place, WHY["text_position"], note)
-
-
-WHY = {
-    "patches": "The unfold operator 𝒰 cuts the picture to squares of P × P pixels and flattens each one, channel after "
-    "channel (chw: channel, row, column). Pixels were normalised before, so that 0 is a usual brightness; here they "
-    "only move.",
-    "embedding": "One learned matrix turns each patch into a token of D numbers, as wide as a word's. A convolution "
-    "with kernel and stride P does the very same sums, with the same weights in another shape.",
-    "position": "Attention does not know which patch lies where. A learned vector is added for each place of the "
-    "grid, so that the model can tell left from right and top from bottom.",
-    "type": "One more learned vector, the same for all tokens of a kind, tells patches from words. It is optional, "
-    "since their positions differ already.",
-    "words": "Each word is a number that picks a learned row of E. From here on a word and a patch are alike: a token "
-    "of D numbers.",
-    "text_position": "Words stand in one line, so one number says where each is. They have a table of their own: the "
-    "first word is not the first patch.",
-    "sequence": "Patches first, then words, in one sequence that the same blocks read. Each word can look back at all "
-    "of the picture, because the picture comes before it.",
-    "causal": "No token may see what comes after it. This matrix of 0 and -∞ is made once and added to the scores of "
-    "every block. Words see the whole picture and the words before them, since the picture stands in front.",
-    "prefix": "Words see the picture and the words before them, and the patches see each other fully. Only the words "
-    "have to be hidden from what comes before them: they are what is predicted.",
-    "norm": "Every block added to the residual stream, and no norm stands behind the last sum. This one brings all "
-    "tokens to one scale before they are read.",
-    "text": "Only words are to be predicted, so only the tokens of words are read. What the picture showed has "
-    "reached them through attention.",
-    "tied": "The score of each word is the dot product of the token with that word's row of the embedding matrix: its "
-    "direction counts, and so does its length. Using E twice saves a matrix of V × D numbers.",
-    "head": "A matrix of its own turns each token into a score for every word. The softmax of a row is the "
-    "probability of each next word.",
-}
-NOTES = {
-    "embedding": "Note 000's convolution needs no reordering of weights here, since both flatten channels first.",
-    "position": "Note 000 calls these positions 2D; the table is a list of N rows in scan order, one for each place "
-    "of the grid, and the sum knows nothing of rows and columns.",
-    "words": "Note 000 counts tokens from 1 to V, the code from 0 to V − 1.",
-    "text_position": "Note 000 has P_txt with T rows; the code keeps a longer table and takes its first T.",
-    "causal": "Note 000 does not say it, but under this mask patches can't see later patches either: the first sees "
-    "only itself.",
-    "prefix": "Note 000 has the causal mask only; under this one the patches also see later patches.",
-    "bidirectional": "Note 000 adds the causal mask here; with mask=bidirectional none runs, and each word also sees "
-    "the words after it.",
-    "attention.scores": "Note 000 writes S for these scores as for the length, and divides by √D, since its one head "
-    "is D wide.",
-    "attention.context": "Note 000 calls this H, like the height of the image.",
-    "attention.residual": "Note 000's summary calls this sum “Add & norm”; there is no norm in it.",
-    "mlp.output": "Note 000 calls this M, like the mask.",
-    "text": "Note 000 drops the last image position here, so the first word is predicted only because the text starts "
-    "with a begin token.",
-    "head": "Note 000's summary leaves out the bias of the separate head; its section 2 has it.",
-}
-BIASES = {
-    True: {"attention.query": "Note 000 has no biases in attention; with bias=False there are none here either."},
-    False: {"mlp.hidden": "Note 000 has the biases b_1 and b_2 in the MLP; with bias=True they are here too."},
-}
-"""Notes beside the steps of a block, with and without biases."""
+HINTS = (
+    Hint(apart="add", module=""),
+    Hint(
+        "patches",
+        title="Unfold to patches",
+        letter=r"\mathbf{X}_{\mathrm{patch}}",
+        why="The unfold operator 𝒰 cuts the picture to squares of P × P pixels and flattens each one, channel after "
+        "channel (chw: channel, row, column). Pixels were normalised before, so that 0 is a usual brightness; here "
+        "they only move.",
+    ),
+    Hint(
+        "embedding",
+        title="Project patches",
+        below=r"\mathrm{patch}",
+        why="One learned matrix turns each patch into a token of D numbers, as wide as a word's. A convolution with "
+        "kernel and stride P does the very same sums, with the same weights in another shape.",
+        note="Note 000's convolution needs no reordering of weights here, since both flatten channels first.",
+    ),
+    Hint(
+        "position",
+        title="Add image positions",
+        letter=r"\mathbf{I}^{(0)}",
+        why="Attention does not know which patch lies where. A learned vector is added for each place of the grid, so "
+        "that the model can tell left from right and top from bottom.",
+        note="Note 000 calls these positions 2D; the table is a list of N rows in scan order, one for each place of "
+        "the grid, and the sum knows nothing of rows and columns.",
+    ),
+    Hint(
+        "embedding2",
+        id="words",
+        title="Look up words",
+        letter=r"\mathbf{X}_{\mathrm{txt}}",
+        why="Each word is a number that picks a learned row of E. From here on a word and a patch are alike: a token "
+        "of D numbers.",
+        note="Note 000 counts tokens from 1 to V, the code from 0 to V − 1.",
+    ),
+    Hint(
+        "position2",
+        id="text_position",
+        title="Add text positions",
+        letter=r"\mathbf{X}_{\mathrm{txt}}^{(0)}",
+        why="Words stand in one line, so one number says where each is. They have a table of their own: the first "
+        "word is not the first patch.",
+        note="Note 000 has P_txt with T rows; the code keeps a longer table and takes its first T.",
+    ),
+    *(
+        Hint(
+            at,
+            id=f"{kind}_type",
+            stage="embedding",
+            title=f"Mark as {kind}",
+            letter=letter,
+            why="One more learned vector, the same for all tokens of a kind, tells patches from words. It is "
+            "optional, since their positions differ already.",
+        )
+        for at, kind, letter in (
+            ("add", "image", r"\mathbf{I}^{\mathrm{type}}"),
+            ("add2", "text", r"\mathbf{X}_{\mathrm{txt}}^{\mathrm{type}}"),
+        )
+    ),
+    Hint("parameter image_type", letter=r"\mathbf{T}_{\mathrm{img}}"),
+    Hint("parameter text_type", letter=r"\mathbf{T}_{\mathrm{txt}}"),
+    Hint(
+        "sequence",
+        title="One sequence",
+        why="Patches first, then words, in one sequence that the same blocks read. Each word can look back at all of "
+        "the picture, because the picture comes before it.",
+    ),
+    Hint(
+        "mask",
+        role="causal M",
+        why="No token may see what comes after it. This matrix of 0 and -∞ is made once and added to the scores of "
+        "every block. Words see the whole picture and the words before them, since the picture stands in front.",
+        note="Note 000 does not say it, but under this mask patches can't see later patches either: the first sees "
+        "only itself.",
+    ),
+    Hint(
+        "mask",
+        role="prefix M",
+        why="Words see the picture and the words before them, and the patches see each other fully. Only the words "
+        "have to be hidden from what comes before them: they are what is predicted.",
+        note="Note 000 has the causal mask only; under this one the patches also see later patches.",
+    ),
+    Hint(
+        "*.attention.query",
+        note="Note 000 has no biases in attention; here they are an option, bias.",
+    ),
+    Hint(
+        "*.attention.scores",
+        role="masked S",
+        note="Note 000 writes S for these scores as for the length, and divides by √D, since its one head is D wide.",
+    ),
+    Hint(
+        "*.attention.scores",
+        role="S",
+        note="Note 000 adds the causal mask here; with mask=bidirectional none runs, and each word also sees the "
+        "words after it.",
+    ),
+    Hint("*.attention.context", note="Note 000 calls this H, like the height of the image."),
+    Hint("*.attention.residual", note="Note 000's summary calls this sum “Add & norm”; there is no norm in it."),
+    Hint("*.mlp.hidden", note="Note 000 has the biases b_1 and b_2 in the MLP; here they are an option, bias."),
+    Hint("*.mlp.output", note="Note 000 calls this M, like the mask."),
+    Hint(
+        "tokens",
+        id="text",
+        stage="head",
+        title="Text only",
+        letter=r"\mathbf{X}_{f,\mathrm{txt}}",
+        why="Only words are to be predicted, so only the tokens of words are read. What the picture showed has "
+        "reached them through attention.",
+        note="Note 000 drops the last image position here, so the first word is predicted only because the text "
+        "starts with a begin token.",
+    ),
+    Hint(
+        "logits",
+        module="",
+        title="Logits, tied",
+        why="The score of each word is the dot product of the token with that word's row of the embedding matrix: its "
+        "direction counts, and so does its length. Using E twice saves a matrix of V × D numbers.",
+    ),
+    Hint(
+        "logits",
+        module="head",
+        title="Logits",
+        below=r"\mathrm{vocab}",
+        why="A matrix of its own turns each token into a score for every word. The softmax of a row is the "
+        "probability of each next word.",
+        note="Note 000's summary leaves out the bias of the separate head; its section 2 has it.",
+    ),
+)
 
 SPEC = Spec(
     net=ViTText,
-    lines=lines,
+    hints=HINTS,
     takes=("image", "text"),
     samples="scenes",
     sizes={"H": 64, "W": 64, "C": 3, "P": 8, "V": len(VOCABULARY), "T_max": LONGEST + 1}

@@ -20,6 +20,7 @@ from tracer.probe.align import COPIES, align, spelled
 from tracer.probe.solve import UNKNOWN, Solver, base_form, value_of
 from tracer.probe.windows import own_sizes
 from tracer.recorder import Recording, Seen, record
+from tracer.recorder.ops import NUMBERED
 
 __all__ = ["UNKNOWN", "Solution", "Unlike", "Vocabulary", "base_form", "solve", "value_of"]
 
@@ -93,14 +94,16 @@ class Solution:
     """Symbolic shapes by op: `inputs[i]` and `outputs[i]` are tuples of shapes, `held[i]` a note or "".
 
     One is made once for each op list and sizes, and is equal to itself alone. `parts[i]` has the shapes of the
-    primitives of op i, a pair (inputs, outputs) for each, where the run was opened into them. `way` is the vocabulary
-    and the probes that it was solved with.
+    primitives of op i, a pair (inputs, outputs) for each, where the run was opened into them. `numbers[i]` has the
+    whole numbers among its arguments that are sizes, by their positions in its schema. `way` is the vocabulary and the
+    probes that it was solved with.
     """
 
     inputs: tuple[tuple[tuple[str, ...], ...], ...]
     outputs: tuple[tuple[tuple[str, ...], ...], ...]
     held: tuple[str, ...]
     parts: tuple[tuple, ...] = ()
+    numbers: tuple[dict[int, str], ...] = ()
     way: tuple[Vocabulary, list[dict[str, int]]] | None = field(default=None, repr=False)
 
 
@@ -140,6 +143,7 @@ class Unsolved:
         self.run, self.opened = run, opened
         self.inputs: list = [None] * len(run)
         self.outputs: list = [None] * len(run)
+        self.numbers: list[dict[int, str]] = [{} for _ in run]
         self.parts: list = [() if one is None else None for one in opened]
         self.wanted = [i for i, one in enumerate(opened) if one is not None]
 
@@ -177,6 +181,7 @@ class Unsolved:
             if self.inputs[i] is None:
                 same = [op, *(other.ops[j] for other, j in zip(others, places, strict=True))]
                 self.inputs[i], self.outputs[i] = _both(solver, same)
+                self.numbers[i] = _numbers(solver, same)
             if self.opened and self.parts[i] is None:
                 lists = [self.opened[i].parts, *(o.opened[j].parts for o, j in zip(others, places, strict=True))]
                 if len({tuple(map(_outline, parts)) for parts in lists}) == 1:
@@ -201,7 +206,8 @@ class Unsolved:
         for i, found in enumerate(self.parts):
             if found is None:
                 self.parts[i] = tuple(map(_unknown, self.opened[i].parts))
-        return Solution(tuple(self.inputs), tuple(self.outputs), tuple(held), tuple(self.parts), way)
+        solved = tuple(self.inputs), tuple(self.outputs), tuple(held), tuple(self.parts), tuple(self.numbers)
+        return Solution(*solved, way)
 
 
 def _outline(part) -> tuple:
@@ -215,6 +221,18 @@ def _both(solver: Solver, same) -> tuple[tuple, tuple]:
     inputs = _solved(solver, [[op.inputs[min(n, len(op.inputs) - 1)] for n in range(count)] for op in same])
     own = own_sizes(same[0], inputs) if isinstance(same[0], Seen) else {}
     return inputs, _solved(solver, [op.outputs for op in same], own)
+
+
+def _numbers(solver: Solver, same: list[Seen]) -> dict[int, str]:
+    """The whole numbers among an op's arguments that are sizes: they change with them."""
+    if any(op.settings is None for op in same) or same[0].name.rstrip("_") not in NUMBERED:
+        return {}
+    found = {}
+    for position, values in enumerate(zip(*(op.settings for op in same), strict=True)):
+        whole = all(type(value) is int for value in values) and len(set(values)) > 1
+        if whole and (size := solver.number(values)) != UNKNOWN:
+            found[position] = size
+    return found
 
 
 def _unknown(op) -> tuple[tuple, tuple]:

@@ -109,6 +109,14 @@ class Solver:
             answer = self._answers[vector] = self._solve(vector)
         return UNKNOWN if vector in self.ambiguous else answer
 
+    def number(self, vector: tuple[int, ...]) -> str:
+        """The size with these values at all runs, or minus that; `"?"` if none of those listed is it, or two are."""
+        if max(vector) < 0:
+            size = self.number(tuple(-value for value in vector))
+            return size if size == UNKNOWN else str(-parse(size))
+        listed = self._listed(vector)
+        return _text(listed[0]) if listed and self._one(listed) and self._fits(listed[0], vector) else UNKNOWN
+
     def again(self) -> None:
         """Forgets all answers, but not what can't be told apart."""
         self._answers.clear()

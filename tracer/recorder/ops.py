@@ -43,6 +43,9 @@ SIZED = frozenset(
 )
 """Ops whose other arguments are recorded, since the sizes of their outputs follow from them."""
 
+NUMBERED = frozenset("add sub rsub clamp clamp_min clamp_max lt le gt ge eq ne".split())
+"""Ops whose whole numbers may be sizes of the model; all their arguments are recorded, too."""
+
 UNDECLARED_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"), (3, 4))
 """Argument positions that an op writes to although its schema does not say so: running mean and variance."""
 
@@ -80,6 +83,7 @@ def _read(func) -> OpKind:
     arguments = func._schema.arguments
     written = tuple(i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
     written += UNDECLARED_WRITES.get(name, ())
+    sized = space == "aten" and name.rstrip("_") in SIZED | NUMBERED
     fused = name.startswith("_scaled_dot_product_") and "backward" not in name
     facts = _kinds[id(func)] = OpKind(
         name=name if space == "aten" else f"{space}.{name}",
@@ -89,7 +93,7 @@ def _read(func) -> OpKind:
         attention="fused" if fused else ATTENTION.get(name.rstrip("_"), ""),
         lists=any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments),
         func=func,
-        defaults=tuple(a.default_value for a in arguments) if space == "aten" and name in SIZED else None,
+        defaults=tuple(a.default_value for a in arguments) if sized else None,
     )
     return facts
 

@@ -9,6 +9,7 @@ from tracer.equations import Node
 from tracer.equations.call import Scalar
 from tracer.equations.joining import Full
 from tracer.equations.made import Counted
+from tracer.equations.positions import Sinusoids
 
 
 @of("arange")
@@ -16,6 +17,11 @@ def counted(given: Given) -> Node | None:
     """From 0 up in steps of 1, else the kernel."""
     plain = given.get("start", 0) == 0 and given.get("step", 1) == 1
     return Counted(given.result[0]) if plain and given.result_numeric[0] == given["end"] else None
+
+
+@of("sinusoids", heavy=True)
+def sinusoids(given: Given) -> Node:
+    return Sinusoids(*given.result)
 
 
 @of("zeros", *EMPTY)

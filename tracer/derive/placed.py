@@ -1,0 +1,141 @@
+"""Formulas of places that have a name: distances between tokens, what is read at one place of each sequence, masks."""
+
+from __future__ import annotations
+
+from sympy import oo
+
+from tracer.equations import Node, Tensor
+from tracer.equations.algebra import Plus, Times, Transposed
+from tracer.equations.arithmetic import Greatest, Least, Minus, Ratio
+from tracer.equations.axes import ArgLargest, Length
+from tracer.equations.call import Scalar
+from tracer.equations.elementwise import Exp
+from tracer.equations.embeddings import FirstOf, RowsAt, ScaledBy, UnitLength
+from tracer.equations.joining import Full
+from tracer.equations.layouts import Rearranged
+from tracer.equations.made import Counted
+from tracer.equations.masks import PrefixMask
+from tracer.equations.packed import Counting
+from tracer.equations.picking import At, Gathered, Scattered
+from tracer.equations.positions import AtDistance, Distances, SumsByDistance
+from tracer.equations.relations import And, Compared, Where
+
+
+def _row(node: Node):
+    """How far a node counts from 0, as a row or `[n]`; None for anything else."""
+    if isinstance(node, Rearranged) and isinstance(node.args[0], Counted) and node.get("right") == ((), (0,)):
+        return node.args[0].args[0]
+    return node.args[0] if isinstance(node, Counted | Counting) else None
+
+
+def _column(node: Node):
+    """How far a node counts from 0, as a column; None for anything else."""
+    if isinstance(node, Rearranged) and isinstance(node.args[0], Counted) and node.get("right") == ((0,), ()):
+        return node.args[0].args[0]
+    return None
+
+
+def _distances(node: Node) -> Node | None:
+    """`min(max(j - i, -R), R) + R`."""
+    if not (isinstance(node, Plus) and isinstance(node.args[0], Least) and isinstance(node.args[1], Scalar)):
+        return None
+    inner, most = node.args[0].operands
+    if not (isinstance(inner, Greatest) and isinstance(inner.operands[0], Minus) and node.args[1] == most):
+        return None
+    apart, least = inner.operands
+    key, query = apart.operands
+    if not isinstance(least, Scalar) or least.value != -most.value or _row(key) is None or _row(key) != _column(query):
+        return None
+    return Distances(_row(key), most.value)
+
+
+def _of_pairs(node: Node) -> Tensor | None:
+    """`[S, S]`, the same for all in front of that."""
+    if not (isinstance(node, Rearranged) and isinstance(node.args[0], Tensor)):
+        return None
+    left, (*lead, row, column) = node.get("left"), node.get("right")
+    alike = all(set(side) <= set(node.get("repeated")) for side in lead)
+    return node.args[0] if alike and left == (row, column) and all(len(side) == 1 for side in left) else None
+
+
+def _last_axis(node: Node, rank: int) -> bool:
+    return tuple(node.get("axes")) == (rank - 1,)
+
+
+def _at_distance(node: Node) -> Node | None:
+    """The number of each pair's distance, of one number for each."""
+    if not isinstance(node, Gathered) or (distances := _of_pairs(node.operands[1])) is None:
+        return None
+    return AtDistance(node.operands[0], distances) if _last_axis(node, len(node.operands[1].get("right"))) else None
+
+
+def _by_distance(node: Node) -> Node | None:
+    """What each query gives to each distance, summed from nothing."""
+    if not isinstance(node, Scattered) or node.get("how") != "add":
+        return None
+    start, index, values = node.operands
+    nothing = isinstance(start, Full) and start.operands[0] == Scalar(0)
+    if not nothing or (distances := _of_pairs(index)) is None or not _last_axis(node, len(index.get("right"))):
+        return None
+    return SumsByDistance(values, distances, start.get("shape")[-1])
+
+
+def _first_of(node: Node) -> Node | None:
+    """Where a number first stands: the largest of comparisons, the first of those."""
+    if not isinstance(node, ArgLargest) or not isinstance(node.operands[0], Compared):
+        return None
+    compared = node.operands[0]
+    tokens, number = compared.operands
+    plain = isinstance(tokens, Tensor) and len(tokens.shape) == 2 and isinstance(number, Scalar)
+    if not plain or compared.get("sign") != "=" or not number.value.is_Integer or tuple(node.get("axes")) != (1,):
+        return None
+    return None if node.get("keep") else FirstOf(tokens, number.value)
+
+
+def _rows_at(node: Node) -> Node | None:
+    """One token of each sequence."""
+    if not isinstance(node, At) or tuple(node.get("entries")) != ("t", "t", None):
+        return None
+    tokens, each, places = node.operands
+    counted = isinstance(tokens, Tensor) and isinstance(each, Counted) and each.args[0] == tokens.shape[0]
+    return RowsAt(tokens, places) if counted else None
+
+
+def _unit_length(node: Node) -> Node | None:
+    """Each vector over its own length."""
+    if not (isinstance(node, Ratio) and isinstance(node.operands[1], Length)):
+        return None
+    x, length = node.operands
+    if length.operands[0] != x or not length.get("keep") or not isinstance(x, Tensor):
+        return None
+    return UnitLength(x) if tuple(length.get("axes")) == (len(x.shape) - 1,) and length.get("p") == 2 else None
+
+
+def _scaled_by(node: Node) -> Node | None:
+    """The power of a single number times a tensor."""
+    if not isinstance(node, Times):
+        return None
+    for power, x in (node.operands, node.operands[::-1]):
+        single = isinstance(power, Exp) and isinstance(power.operands[0], Tensor) and power.operands[0].shape == ()
+        if single and isinstance(x, Tensor | Transposed):
+            return ScaledBy(power.operands[0], x)
+    return None
+
+
+def _prefix(node: Node) -> Node | None:
+    """0 where a key is at most at its query's place or in the prefix, else -∞."""
+    if not (isinstance(node, Where) and isinstance(node.args[0], And) and node.args[1] == Scalar(-oo)):
+        return None
+    later, behind = node.args[0].operands
+    zero = node.args[2].operands[0] if isinstance(node.args[2], Full) else node.args[2]
+    if not (isinstance(later, Compared) and isinstance(behind, Compared) and zero == Scalar(0)):
+        return None
+    (key, query), (same, prefix) = later.operands, behind.operands
+    signs = later.get("sign"), behind.get("sign")
+    length = _row(key)
+    if signs != (">", r"\ge") or length is None or not length == _column(query) == _row(same):
+        return None
+    return PrefixMask(length, prefix.value) if isinstance(prefix, Scalar) else None
+
+
+PLACED = (_distances, _at_distance, _by_distance, _first_of, _rows_at, _unit_length, _scaled_by, _prefix)
