@@ -12,9 +12,9 @@ from PIL import Image
 from test_app import picture
 
 from pages.shared import runs, session, warm
-from pages.shared.kept import Kept
 from pages.shared.line import BACKGROUND, Left, Line, said
 from tracer import models
+from tracer.common.cache import Cache
 
 
 class Forgetful:
@@ -92,7 +92,7 @@ def test_the_same_photo_is_run_once_and_gone_with_the_last_who_gave_it(monkeypat
 
 
 def test_runs_together_are_held_to_a_bound_and_the_oldest_go_first():
-    kept = Kept(100, len)
+    kept = Cache(100, len)
     for number in range(5):
         kept.put(number, bytes(40))
     assert [number for number in range(5) if kept.get(number)] == [3, 4] and kept.weight == 80
@@ -116,7 +116,7 @@ def test_visitors_go_before_what_nobody_waits_for_and_see_their_place():
 
 
 def test_a_run_that_fails_is_told_to_all_who_wait_for_it_and_tried_again():
-    kept, asked = Kept(10), []
+    kept, asked = Cache(10), []
 
     def fails():
         asked.append(1)

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 import streamlit as st
 from plotly.basedatatypes import BaseFigure
 
-from pages.shared.kept import Kept
+from tracer.common.cache import Cache
 
 Made = TypeVar("Made")
 MOST = 32 * 2**20
@@ -65,7 +65,7 @@ def _weight(kept: tuple[weakref.ref, object]) -> float:
     return len(made) if isinstance(made, (bytes, str)) else len(json.dumps(made, default=str))
 
 
-_kept = Kept(MOST, _weight)
+_kept = Cache(MOST, _weight)
 
 
 def of(owner: object, key: Hashable, make: Callable[[], Made]) -> Made:

@@ -16,9 +16,9 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.shared import crowd
-from pages.shared.kept import Kept
 from pages.shared.line import VISITOR, Line, Task, said
 from tracer import models, sources
+from tracer.common.cache import Cache
 from tracer.inputs.samples import samples
 from tracer.record import Decomposition, Trace
 
@@ -50,13 +50,13 @@ def _size(opened: tuple[Decomposition, ...]) -> int:
     return EACH_OP * sum(1 + len(one.primitives) for one in opened)
 
 
-_models = Kept(24)
-_samples = Kept(176 * 2**20, _tensors)
+_models = Cache(24)
+_samples = Cache(176 * 2**20, _tensors)
 """All samples of our models, which take 164 MB: a bound below would have them run again and again."""
-_opened = Kept(64 * 2**20, _size)
-_given = Kept(96 * 2**20, _bytes)
+_opened = Cache(64 * 2**20, _size)
+_given = Cache(96 * 2**20, _bytes)
 _contents: WeakValueDictionary[Hashable, "Content"] = WeakValueDictionary()
-_too = {"masked": Kept(256), "moved": Kept(1024), "closed": Kept(256)}
+_too = {"masked": Cache(256), "moved": Cache(1024), "closed": Cache(256)}
 _tasks: dict[Hashable, Task] = {}
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from threading import Lock
 
+from tracer.common.cache import Cache
 from tracer.derive import texts
 from tracer.derive.attention import fused_lines
 from tracer.derive.composed import Made
@@ -40,8 +40,8 @@ KERNEL = "PyTorch's own kernel is run again here, for lack of a formula: a weake
 
 HERE = "It holds at the sizes of this run"
 
-HELD = 16
-"""How many books are held."""
+HELD = 64
+"""How many books are held: texts of a class are of many lengths, and each length has its own."""
 
 
 @dataclass
@@ -54,9 +54,8 @@ class Book:
     """The hints that fitted a line."""
 
 
-_books: dict[tuple, tuple[Solution | None, Book]] = {}
-"""The books of the last runs: a run of the same model on other values has the same one."""
-_lock = Lock()
+_books = Cache(HELD)
+"""The books of the last runs, each with its solution: a run of the same model on other values has the same one."""
 
 
 def derive(
@@ -71,16 +70,11 @@ def derive(
     """The book of a run whose calls were recorded; `same(a, b)` says whether two sizes are one, `fits(a, b)` whether
     they may be, where one of them has no symbol, and `here(a, b)` whether they are at this run."""
     key = recording.calls.signature(), id(solution), tuple(sizes.items()), same, hints
-    with _lock:
-        found = _books.get(key)
-    if found is not None and found[0] is solution:
-        return found[1]
-    book = _derived(recording, solution, sizes, same, fits, here, Hints(hints))
-    with _lock:
-        while len(_books) >= HELD:
-            del _books[next(iter(_books))]
-        _books[key] = solution, book
-    return book
+    found = _books.get(key)
+    if found is None or found[0] is not solution:
+        found = solution, _derived(recording, solution, sizes, same, fits, here, Hints(hints))
+        _books.put(key, found)
+    return found[1]
 
 
 def _derived(

@@ -23,6 +23,8 @@ from tracer.recorder import Recording
 from tracer.symbols.notation import MEANINGS, parse
 from tracer.tracing import WHOLE, assemble, laid, record_or_explain, solved
 
+SOLUTIONS = 64
+"""How many op lists and sizes of one model are held with their symbols: each length of a text is one."""
 DEEPEST = 256
 """The most blocks that a net is built with: building takes time even where it takes no memory."""
 
@@ -226,8 +228,8 @@ class Model:
         parts = tuple(tuple(part.name for part in op.parts) if op else () for op in recording.opened)
         plain, key = ((tuple(sorted(sizes.items())), ops, kind) for kind in (hash(()), hash(parts)))
         if key not in self._solutions:
-            if len(self._solutions) >= 16:
-                self._solutions.clear()
+            if len(self._solutions) >= SOLUTIONS:
+                del self._solutions[next(iter(self._solutions))]
             known, _ = self._solutions.get(plain, (None, ""))
             if known and known.way:
                 ways = [known.way]

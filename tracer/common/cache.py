@@ -1,4 +1,4 @@
-"""What was made once for everybody, by key and within bounds."""
+"""What was made once, by key and within bounds."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -6,7 +6,7 @@ from threading import RLock
 from typing import Any
 
 
-class Kept:
+class Cache:
     """Values up to `most` in weight together; beyond it those go that were asked for least lately.
 
     The newest stays whatever it weighs. `weigh` gives the weight of a value, 1 where it is not given.
