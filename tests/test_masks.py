@@ -123,9 +123,9 @@ def test_influence_agrees_with_the_causal_mask(token):
 
 def test_the_run_before_the_change_may_be_given():
     model = tracer.load("nanogpt", D=16, h=2, d_ff=24, L=2)
-    inputs, other = model.inputs(text="to be or"), model.inputs(text="to he or")
-    assert influence(model, inputs, 5, before=streams(model, inputs)) == influence(model, inputs, 5)
-    assert influence(model, inputs, 5, before=streams(model, other)).entering == (3, 5)  # it is what is compared with
+    inputs, trace, other = model.inputs(text="to be or"), model.trace(text="to be or"), model.trace(text="to he or")
+    assert influence(model, inputs, 5, trace=trace) == influence(model, inputs, 5)
+    assert influence(model, inputs, 5, trace=other).entering == (3, 5)  # it is what is compared with
 
 
 def test_the_run_before_the_change_may_be_read_from_a_trace():

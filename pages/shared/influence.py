@@ -205,10 +205,9 @@ def _moved(asked: Asked, trace: Trace, token: int, part: str):
     """The positions that moved, compared with the run on screen, or why that can't be said."""
 
     def moved():
-        from tracer.attention.masks import influence, traced_streams
+        from tracer.attention.masks import influence
 
-        made = runs.load(asked.model, asked.options)
-        return asked.of(influence, token, part=part, before=traced_streams(made, trace, part=part))
+        return asked.of(influence, token, part=part, trace=trace)
 
     doing = "Running the model on the changed input"
     return once("moved", asked, (part, token), lambda: _or_why(moved), doing)

@@ -37,20 +37,22 @@ class Streams(NamedTuple):
 
 
 def influence(
-    model: Model, inputs: Inputs, token: int, *, part: str | None = None, before: Streams | None = None
+    model: Model, inputs: Inputs, token: int, *, part: str | None = None, trace: Trace | None = None
 ) -> Moved:
     """The positions whose residual stream differs once `token` of the input is another one, before and after the
     blocks of tower `part`, the first where it is None.
 
     A word becomes the next entry of the vocabulary, a patch gets other pixels; nothing is known of the mask. Compared
     bit by bit. What enters is the token itself, or nothing where the tower does not see it, or more where another
-    tower has mixed it before. `before` are the `streams` of `inputs`, where they are known already. ValueError for a
+    tower has mixed it before. `trace` is the model's run of `inputs`, where there is one already. ValueError for a
     token outside of the sequence, or one that is learned and not part of the input (CLS).
     """
     part = next(iter(model.spec.parts)) if part is None else part
     other = changed(model, inputs, token, part=part)
-    before = before or streams(model, inputs, part=part)
-    return Moved(*(_differing(*both) for both in zip(before, streams(model, other, part=part), strict=True)))
+    found = trace.later.found if trace and trace.later else None
+    before = trace and traced_streams(model, trace, part=part)
+    before, after = before or streams(model, inputs, part=part), streams(model, other, part=part, found=found)
+    return Moved(*(_differing(*both) for both in zip(before, after, strict=True)))
 
 
 def changed(model: Model, inputs: Inputs, token: int, *, part: str = "") -> Inputs:
@@ -104,15 +106,17 @@ def _differing(before: torch.Tensor, after: torch.Tensor) -> tuple[int, ...]:
     return tuple((before != after).any(dim=2).any(dim=0).nonzero().flatten().tolist())
 
 
-def streams(model: Model, inputs: Inputs, *, part: str | None = None) -> Streams:
+def streams(model: Model, inputs: Inputs, *, part: str | None = None, found: Sequence[Found] | None = None) -> Streams:
     """The residual stream at both ends of a tower, the first where `part` is None.
 
-    ValueError for a model whose steps don't say where its blocks begin and end, or one that is too large.
+    `found` are the model's steps on inputs of these sizes, where they are known. ValueError for a model whose steps
+    don't say where its blocks begin and end, or one that is too large.
     """
     with torch.no_grad():
         given = tuple(inputs), inputs.named
-        recording = record(model.net, *given, cap=LARGE, attention=False, calls=not model.lines)
-    ends = _ends(model, model.found(recording, inputs.sizes), recording.kept.get, part)
+        recording = record(model.net, *given, cap=LARGE, attention=False, calls=found is None and not model.lines)
+    found = model.found(recording, inputs.sizes) if found is None else found
+    ends = _ends(model, found, recording.kept.get, part)
     if ends is None:
         raise ValueError(f"{model.name!r} at these sizes is too large for the influence proof: choose smaller ones")
     return ends
