@@ -73,9 +73,9 @@ def write(page: str) -> None:
 
 def of(page: str) -> dict[str, str]:
     """What the address of the page `page` says of the model and the input chosen now, as far as it can."""
-    chosen, asked = session.given(), visitor().asked
+    chosen, asked, there = session.given(), visitor().asked, st.query_params.to_dict()
     model = asked.name if asked else model_name()
-    silent = chosen.kind == "trace" or (model == FIRST_MODEL and "model" not in st.query_params)
+    silent = chosen.kind == "trace" or (model == FIRST_MODEL and "model" not in there)
     named = {} if silent else {"model": model}
     if chosen.own or chosen.kind == "trace":
         named["file"] = chosen.name
@@ -84,8 +84,8 @@ def of(page: str) -> dict[str, str]:
     if chosen.text and len(chosen.text) <= LONGEST:
         named["text"] = chosen.text
     if name := PLACES.get(page):
-        there = st.query_params.get("model", FIRST_MODEL) == model  # else it is a place in another model
-        if place := (there and st.query_params.get(name)) or _place(name):
+        same = there.get("model", FIRST_MODEL) == model  # else it is a place in another model
+        if place := (same and there.get(name)) or _place(name):
             named[name] = place
     return named
 
