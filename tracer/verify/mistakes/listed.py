@@ -333,7 +333,12 @@ LISTED = [
             "for probe in self.spec.probes]",
             "for probe in self.spec.probes[:1] * len(self.spec.probes)]",
         ),
-        ("N for N + 1", "models/vit.py", '(B, N + 1, D), "sequence")', '(B, N, D), "sequence")'),
+        (
+            "N for N + 1",
+            "equations/tokens.py",
+            "length = sum((shape[-2] for shape in shapes), sympy.Integer(0))",
+            "length = sum((shape[-2] for shape in shapes[1:]), sympy.Integer(0))",
+        ),
         (
             "every two sizes are one",
             "tracing/prove.py",
