@@ -1,10 +1,10 @@
-"""Every line that any of our models or of the libraries' examples can print, at each choice of each option."""
+"""Every line that any of our models prints, at each choice of each option."""
 
 from collections.abc import Iterator
 from functools import lru_cache
 
-from tracer import models, sources
-from tracer.equations import statement
+import tracer
+from tracer import models
 from tracer.models.shared.model import Spec
 
 
@@ -19,11 +19,12 @@ def choices(spec: Spec) -> Iterator[dict]:
 
 @lru_cache(maxsize=1)
 def printed() -> dict[str, str]:
-    """All lines at the models' own sizes, each with the name of a model and of a step that prints it."""
+    """All lines of models of one block, small, each with the name of a model and of a step that prints it."""
     found = {}
-    for name in (*models.names(), *sources.examples()):
+    for name in models.names():
         spec = models.spec_of(name)
+        sizes = {size: 1 for size in spec.sizes if size[0] == "L"}
         for options in choices(spec):
-            for line in spec.lines({**spec.sizes, **options}):
-                found.setdefault(statement(line.tensor, line.equation), f"{name}, {line.id}")
+            for step in tracer.load(name, **sizes, **options).trace(prove=False).steps:
+                found.setdefault(step.latex, f"{name}, {step.id}")
     return found

@@ -13,7 +13,6 @@ from equations import choices, printed
 import tracer
 from pages.shared.texts import in_the_code
 from tracer import models, sources, verify
-from tracer.equations import statement
 from tracer.figures.views import to_html
 from tracer.verify.checks import (
     bracketed,
@@ -55,14 +54,6 @@ def told(model, trace=None, **given) -> list[str]:
 @pytest.mark.parametrize(("name", "options"), CASES, ids=[" ".join(map(str, (n, *o.values()))) for n, o in CASES])
 def test_what_is_printed_is_what_ran(name, options):
     assert told(made(name, options)) == []
-
-
-def test_every_example_with_steps_is_read():
-    with_steps = {at.partition(",")[0] for at in printed().values()}
-    assert {name for name in with_steps if sources.is_foreign(name)} <= {
-        *FOREIGN,
-        *(name for name in sources.examples() if name.startswith("torchvision:vit_")),
-    }
 
 
 READER = (placing, recurrent, signs, phrases, bracketed, reading, operations, pictures, words, choosing, evaluating)
@@ -244,11 +235,10 @@ def test_letters_that_the_page_names():
 
 @pytest.mark.parametrize("name", [*models.names(), *FOREIGN])
 def test_the_order_of_pixels_is_explained_where_it_is_printed(name):
-    spec, said = models.spec_of(name), {"hwc": "hwc: row, column, channel", "chw": "chw: channel, row, column"}
-    options = next(choices(spec))
-    for line in spec.lines({**spec.sizes, **options}):
-        printed_orders = [order for order in said if rf"\mathrm{{{order}}}" in statement(line.tensor, line.equation)]
-        assert all(said[order] in " ".join(line.why.split()) for order in printed_orders), line.id
+    said = {"hwc": "hwc: row, column, channel", "chw": "chw: channel, row, column"}
+    for step in made(name, next(choices(models.spec_of(name)))).trace(prove=False).steps:
+        orders = [order for order in said if rf"\mathrm{{{order}}}" in step.latex]
+        assert all(said[order] in " ".join(step.why.split()) for order in orders), step.id
 
 
 def test_every_equation_has_its_mathml():
