@@ -81,6 +81,7 @@ HINTED = {
     "vit": ({},),
     "vit-note": ({},),
     "vit-text": ({"types": True}, {"tied": False, "mask": "prefix"}, {"mask": "bidirectional"}),
+    "mae": ({},),
 }
 
 

@@ -113,6 +113,8 @@ def test_shape_comments_are_true(trace):
 
 
 def test_golden_steps(trace, overwrite):
+    """As equations were written by hand, but that tensors and parameters of both towers are marked, not the decoder's
+    alone."""
     assert_golden(trace, "mae", overwrite)
 
 

@@ -1,4 +1,5 @@
-"""Layouts that are lines: what an input is cut into, a part of a sequence, tokens as a grid, cells as pixels."""
+"""Layouts that are lines: what an input is cut into, a part of a sequence, tokens as a grid, one vector as every token,
+cells as pixels."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from tracer.derive.graph import Graph
 from tracer.derive.places import Places
 from tracer.derive.shapes import Shapes
+from tracer.derive.words import heavy
 
 if TYPE_CHECKING:
     from tracer.derive.plan import Plan
@@ -18,12 +20,14 @@ SPLIT = frozenset(("view", "reshape", "unflatten", "_unsafe_view"))
 """Calls that split an axis."""
 
 
-def laid(plan: Plan, index: int, places: Places) -> Iterator[str]:
+def laid(plan: Plan, shapes: Shapes, places: Places, index: int) -> Iterator[str]:
     """Of what a call is given, the layouts of lines that have a line."""
     graph = plan.graph
     given = {ref.key for ref in graph.given}
     for ref in graph.inputs[index]:
         root = plan.named_root(ref.key)
+        if _same_tokens(plan, shapes, ref.key) and not places.numbers(graph.calls[index].module):
+            yield ref.key
         if root == ref.key or ref.key in plan.named or graph.depends[ref.key] != "x":
             continue
         fewer = prod(ref.shape) < graph.count(root)
@@ -33,7 +37,7 @@ def laid(plan: Plan, index: int, places: Places) -> Iterator[str]:
         elif root in plan.named and graph.within(graph.maker[root]) != graph.within(index):
             if fewer and len(ref.shape) < len(graph.shape(root)):
                 yield ref.key
-            elif not places.numbers(graph.calls[index].module):
+            elif heavy(graph.calls[index].name) and not places.numbers(graph.calls[index].module):
                 yield from _tokens(graph, root, ref.key)
 
 
@@ -44,13 +48,22 @@ def _moves(graph: Graph, key: str, root: str) -> bool:
     return shapes[0] != shapes[1] or bool(names & {"permute", "transpose", "t"})
 
 
+def _same_tokens(plan: Plan, shapes: Shapes, key: str) -> bool:
+    """Whether a value is one vector of parameters as every token of a sequence, `[B, n, D]`."""
+    graph, shape = plan.graph, shapes.of(key)
+    root = graph.root(key)
+    learned = root.startswith("parameter ") and graph.ref[root].dtype.is_floating_point
+    single = [n for n in shapes.of(root) if n != 1] == [shape[-1]] if learned and len(shape) == 3 else False
+    return single and root != key and shape[1] not in (1, plan.batch)
+
+
 def _tokens(graph: Graph, root: str, key: str) -> Iterator[str]:
-    """Some tokens of a sequence, `[B, n, D]` of `[B, S, D]`, and a sequence as a grid, `[B, n, m, D]`."""
+    """Some tokens of a sequence, `[B, n, D]` of `[B, S, D]`, and a sequence that is taken as a grid, `[B, n, m, D]`."""
     for before, after in pairwise([root, *graph.chain(key, root)]):
         old, new = graph.shape(before), graph.shape(after)
         if len(old) != 3 or old[0] != new[0] or old[-1] != new[-1]:
             continue
-        split = graph.made(after).name in SPLIT and len(new) == 4
+        split = graph.made(after).name in SPLIT and len(new) == 4 and new == graph.shape(key)
         if split or (len(new) == 3 and new[1] < old[1]):
             yield after
 

@@ -18,6 +18,8 @@ LETTERS = {
     "I": (r"\mathbf{I}", ""),
     "sequence": (r"\mathbf{X}", r"\mathrm{seq}"),
     "first": (r"\mathbf{x}", "f"),
+    "chosen tokens": (r"\mathbf{X}", r"\mathrm{chosen}"),
+    "put": (r"\mathbf{X}", r"\mathrm{all}"),
     "tokens": (r"\mathbf{X}", r"\mathrm{tok}"),
     "grid": (r"\mathbf{X}", r"\mathrm{grid}"),
     "places": (r"\mathbf{p}", ""),
@@ -59,6 +61,8 @@ def text(words: str) -> str:
 
 TOKENS = "input_ids", "ids", "tokens", "t"
 """What programs call token numbers."""
+TOKEN = {"cls": "cls", "class": "cls", "mask": "mask"}
+"""What stands below a token of parameters, by the beginning of its name."""
 
 
 class Names:
@@ -103,7 +107,8 @@ class Names:
         role, module = roles.of.get(key, ""), roles.module(key)
         above = self.above(module)
         if key in roles.first:
-            return r"\mathbf{X}", "", " ".join(filter(None, (above, "(0)")))
+            tower = rf"\mathrm{{{mark}}}" if (mark := roles.first[key]) else ""
+            return r"\mathbf{X}", "", " ".join(filter(None, (above or tower, "(0)")))
         if self._convolves and (letter := self._map(key, role)):
             return letter, text(_own(module)), above
         if role == "norm":
@@ -113,6 +118,8 @@ class Names:
             if nth is None:
                 return r"\mathbf{X}", text(_own(module)), above
             return (ACCENTS[nth - 1], "", above) if nth <= len(ACCENTS) else (ACCENTS[0], text(_own(module)), above)
+        if role == "every token":
+            return r"\mathbf{X}", _token(self._graph.root(key).rpartition(".")[2]) or r"\mathrm{same}", above
         if role in LETTERS:
             return *LETTERS[role], above
         if role in ("QKV", "QK", "KV"):
@@ -157,11 +164,14 @@ class Names:
         return found
 
     def given(self, key: str) -> str:
-        """The LaTeX of an input, by its key `input NAME`: token numbers **t**, a photo **X**_img, else **x**."""
+        """The LaTeX of an input, by its key `input NAME`: token numbers **t**, places of chosen tokens **π**, a photo
+        **X**_img, else **x**."""
         if key not in self._parameters:
             ref, name = self._graph.ref[key], key.removeprefix("input ")
             numbers = not ref.dtype.is_floating_point and not ref.dtype.is_complex
-            if numbers and ("id" in name or name in TOKENS):
+            if numbers and self._places_of_tokens(key):
+                letter, below = r"\boldsymbol{\pi}", ""
+            elif numbers and ("id" in name or name in TOKENS):
                 letter, below = r"\mathbf{t}", "" if name in TOKENS else text(name)
             elif len(ref.shape) == 4 and (ref.shape[1] in (1, 3) or str(self._shapes.of(key)[1]) == "C"):
                 letter, below = r"\mathbf{X}", r"\mathrm{img}"
@@ -169,6 +179,12 @@ class Names:
                 letter, below = r"\mathbf{x}", text(name) if name not in ("x", "input", "inputs", "0") else ""
             self._parameters[key] = self._unlike(letter, below, "")
         return self._parameters[key]
+
+    def _places_of_tokens(self, key: str) -> bool:
+        """Whether what the run was given says which tokens are chosen."""
+        graph = self._graph
+        calls = (graph.calls[index] for index in graph.consumers[key] if len(graph.shape(key)) == 2)
+        return any(base(call.name) == "gather" and graph.root(call.arguments["index"].key) == key for call in calls)
 
     def parameter(self, key: str) -> str:
         """The LaTeX of a parameter or buffer, by its key `parameter PATH`."""
@@ -215,8 +231,8 @@ class Names:
             return r"\boldsymbol{\theta}", "", above
         if "pos" in own.lower() or (role == "position" and len(self._graph.shape(key)) > 1):
             return r"\mathbf{P}", self._kind_of_places(key, own), above
-        if own.lower().startswith(("cls", "class")):
-            return r"\mathbf{x}", r"\mathrm{cls}", above
+        if mark := _token(own):
+            return r"\mathbf{x}", mark, above
         if own == "weight" or own.endswith("_weight"):
             return r"\mathbf{W}", below, above
         if own.endswith("bias"):
@@ -279,6 +295,12 @@ class Names:
 
     def _kind(self, lines) -> str:
         return self._roles.kind(next(iter(lines))) if lines else ""
+
+
+def _token(own: str) -> str:
+    """What stands below a token of parameters, by its own name; "" for others."""
+    name = own.removeprefix("parameter ").lower()
+    return next((rf"\mathrm{{{mark}}}" for word, mark in TOKEN.items() if name.startswith(word)), "")
 
 
 def _own(module: str) -> str:

@@ -60,7 +60,7 @@ class Plan:
         self._cost: dict[str, int] = {}
         self._heavy: dict[str, int] = {}
         self.inside: dict[str, tuple[int, ...]] = {}
-        self._batch = next((shapes.of(ref.key)[0] for ref in graph.given if ref.shape), None)
+        self.batch = next((shapes.of(ref.key)[0] for ref in graph.given if ref.shape), None)
         self._per_instance: dict[int, int] = {}
         for index in self._computing():
             module = graph.within(index)
@@ -70,7 +70,7 @@ class Plan:
         self.sites = tuple(self._sites())
         self._operands_of_attention()
         for index in self._computing():
-            self.named.update(dict.fromkeys(laid(self, index, places), "layout"))
+            self.named.update(dict.fromkeys(laid(self, shapes, places, index), "layout"))
         order = {key: (graph.maker[key], key) for key in self.named}
         self.lines = tuple(sorted(self.named, key=order.__getitem__))
 
@@ -132,7 +132,7 @@ class Plan:
         shared = self._shared(end)
         while len(path) > 1 and (self._widened(path[-2], path[-1]) or self._unmoved(path[-2], path[-1])):
             path.pop()
-        first = [key for key in path if graph.shape(key) and self._shapes.of(key)[0] == self._batch] or path
+        first = [key for key in path if graph.shape(key) and self._shapes.of(key)[0] == self.batch] or path
         end = first[0 if shared else -1]
         self.named[end] = "step"
         if end != key:
@@ -194,6 +194,8 @@ class Plan:
             rank = len(graph.shape(key))
             if call.arguments.get("dim", 0) % rank != rank - 1:
                 return False  # a sequence that is made of parts
+        if not leaf and self._moves_tokens(key, index, consumers):
+            return False
         cost, heavy = self._cost[key], self._heavy[key]
         if len(consumers) > 1:
             return leaf and len(consumers) == 2 and cost <= 2 and not heavy
@@ -243,6 +245,13 @@ class Plan:
                 return base(call.name) in SOFTMAXES
             key = call.outputs[0].key
         return False
+
+    def _moves_tokens(self, key: str, index: int, consumers: list[int]) -> bool:
+        """Whether some tokens of a value are chosen, or tokens were put to their places to make it."""
+        if len(self.graph.shape(key)) != 3 or not self.graph.ref[key].dtype.is_floating_point:
+            return False
+        chosen = any(base(self.graph.calls[other].name) == "gather" for other in consumers)
+        return chosen or base(self.graph.calls[index].name) == "scatter"
 
     def _turned_over(self, key: str, call) -> bool:
         """Whether a call is a loop that takes a value part by part."""

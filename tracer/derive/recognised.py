@@ -19,6 +19,7 @@ from tracer.equations.grids import Unfold
 from tracer.equations.joining import Full, Joint, Upper
 from tracer.equations.layouts import Rearranged
 from tracer.equations.made import Counted
+from tracer.equations.masking import Repeat
 from tracer.equations.masks import CausalMask
 from tracer.equations.norms import RMSNorm
 from tracer.equations.packed import Columns, Counting, OneRun, Squeezed, Stacked, Unrolled
@@ -34,8 +35,7 @@ NEAR = 1e-6
 
 def recognised(node: Node, shape: tuple = ()) -> Node:
     """The same, by its name where it has one; `shape` is that of the line, where it is one."""
-    own = (_rms_norm, _gelu, _turned, _rotated, _angles, _places, _one_run, _patches, _in_front, _grouped)
-    for known in (*own, *PLACED):
+    for known in (*KNOWN, *PLACED):
         if (found := known(node)) is not None:
             return found
     return _causal(node, shape) or node
@@ -173,6 +173,18 @@ def _in_front(node: Node) -> Node | None:
     return Concat(Squeezed(token.args[0], 2), sequence) if right[1:] == left[1:] and left[:2] == ((), ()) else None
 
 
+def _every(node: Node) -> Node | None:
+    """One vector as every token of each sequence."""
+    if not (isinstance(node, Rearranged) and isinstance(node.args[0], Tensor) and len(node.get("right")) == 3):
+        return None
+    left, right, repeated = node.get("left"), node.get("right"), node.get("repeated")
+    ones = len(left) - 1
+    if len(repeated) != 2 or set(right[:2]) != {(one,) for one in repeated} or left != (*[()] * ones, *right[2:]):
+        return None
+    token = Squeezed(node.args[0], ones) if ones else node.args[0]
+    return Repeat(token, *(node.sizes[side[0]] for side in right[:2]))
+
+
 def _grouped(node: Node) -> Node | None:
     """Each head repeated for the queries that share it."""
     if not (isinstance(node, Rearranged) and len(node.get("repeated")) == 1 and len(node.get("right")) == 4):
@@ -203,3 +215,6 @@ def _causal(node: Node, shape: tuple) -> Node | None:
         return None
     made = CausalMask(length, *([] if lowest.value.is_infinite else [float(lowest.value)]))
     return Stacked(made, *shape[:-2]) if len(shape) > 2 else made
+
+
+KNOWN = (_rms_norm, _gelu, _turned, _rotated, _angles, _places, _one_run, _patches, _in_front, _grouped, _every)

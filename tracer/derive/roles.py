@@ -23,20 +23,23 @@ BENDS = ARITHMETIC | ACTIVATIONS | {"pow", "erf", "exp", "clamp", "maximum", "mi
 HIDING = frozenset(("where", "masked_fill", "mul", "triu"))
 """Calls that masks are made by."""
 
+TOKENS = frozenset(("E", "I", "sequence", "position", "chosen tokens", "put"))
+"""Roles of sequences before the first block."""
+
 HALF = 2
 """A value with fewer numbers than this share of what it is made of is a part, and not followed as the same thing."""
 
 
 class Roles:
     """`of[key]` is the role of a line, such as "Q", "X'" or "norm", with as many primes as there are others before it;
-    lines without one are not in it. `first` are the lines that the first block of a tower reads, `nth` says which norm
-    of its block a line is, from 1, or 0 for one behind all blocks."""
+    lines without one are not in it. `first` are the lines that the first block of a tower reads, each with the mark of
+    that tower; `nth` says which norm of its block a line is, from 1, or 0 for one behind all blocks."""
 
     def __init__(self, plan: Plan, places: Places):
         self.plan, self.graph, self.places = plan, plan.graph, places
         self.of: dict[str, str] = {}
         self.nth: dict[str, int] = {}
-        self.first: set[str] = set()
+        self.first: dict[str, str] = {}
         self.operands = {key: plan.operands(key) for key in plan.lines}
         self.users: dict[str, list[str]] = defaultdict(list)
         for key in plan.lines:
@@ -201,6 +204,10 @@ class Roles:
                 self.of[key] = "I"
             elif name in ("cat", "concat") and any(map(self._of_patches, self.operands[key])):
                 self.of[key] = "sequence"
+            elif name == "gather" and self._of_operands(key) & TOKENS:
+                self.of[key] = "chosen tokens"
+            elif name == "scatter" and len(self.graph.shape(key)) == 3:
+                self.of[key] = "put"
             elif name == "embedding":
                 self._looked_up(key, call)
             elif name == "sinusoids":
@@ -242,7 +249,7 @@ class Roles:
             if base(call.name) == "embedding":
                 self._numbered(call.arguments["indices"].key)
         given = self.graph.inputs[self.graph.maker[self.plan.raw(key)]]
-        tokens = {self.of.get(operand) for operand in self.operands[key]} & {"E", "I", "sequence", "position"}
+        tokens = self._of_operands(key) & TOKENS
         same = [ref for ref in given if self.graph.depends[ref.key] != "x" and len(ref.shape) > 1]
         tokens |= {"E"} if any(base(call.name) == "embedding" for call in inside) and same else set()
         placed = any(self.of.get(operand) == "P" for operand in self.operands[key])
@@ -349,11 +356,11 @@ class Roles:
             start = next((key for key in inner if self.of.get(key, "").rstrip("'") in ("X", "Y")), None)
             if start is None:
                 break
+            tower = self.places.tower(self.module(start))
             for operand in self.operands[start]:
                 outside = not self.places.numbers(self.module(operand))
-                if outside and self.of.get(operand) in (None, "R", "E", "norm", "sequence", "I", "position"):
-                    self.first.add(operand)
-            tower = self.places.tower(self.module(start))
+                if outside and self.of.get(operand) in (None, "R", "norm", *TOKENS):
+                    self.first.setdefault(operand, tower)
             inner = [one for one in inner if self.places.tower(self.module(one)) != tower]
 
     def _layout(self, key: str) -> str:
@@ -361,6 +368,8 @@ class Roles:
         rank, count = len(self.graph.shape(key)), self.graph.count(key)
         if rank == 2:
             return "first" if self._of_operands(key) & {"norm", "X"} else ""
+        if self.graph.depends[key] == "p" and rank == 3:
+            return "every token"
         (before,) = self.operands[key][:1] or (key,)
         if len(self.graph.shape(before)) != 3:
             return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -45,6 +46,18 @@ def solved_shapes(calls: Calls, solution: Solution | None) -> tuple[dict[str, tu
 @lru_cache(maxsize=4096)
 def _quotient(whole: sympy.Expr, made: sympy.Expr) -> sympy.Expr:
     return sympy.cancel(whole / made)
+
+
+def _in_order(parts: tuple[int, ...], sizes: Sequence[sympy.Expr], order: Sequence[sympy.Expr]) -> tuple[int, ...]:
+    """The parts of an axis in the order of the sizes that it was merged of, as they are where those are others."""
+    waiting, found = list(parts), []
+    for size in order:
+        part = next((part for part in waiting if sizes[part] == size), None)
+        if part is None:
+            return parts
+        waiting.remove(part)
+        found.append(part)
+    return parts if waiting else tuple(found)
 
 
 class Shapes:
@@ -121,10 +134,11 @@ class Shapes:
                 times = [_quotient(size, known_size) for known_size in choices[one]]
                 fit = [n for n in times if n.free_symbols and self.value(n) == pattern.sizes[other]]
                 choices[other] = [*fit, *choices[other]]
+        merged = self._merged(chain, after)
         for tried, sizes in enumerate(product(*choices)):
             if tried > TRIES:
                 break
-            if (made := self._completed(pattern, sizes, before, after, known.get(1, ()))) is not None:
+            if (made := self._completed(pattern, sizes, before, after, known.get(1, ()), merged)) is not None:
                 return made
         self.plain = self.plain or any(size.free_symbols for size in (*before, *after))
         left, right = (tuple(map(tuple, sides)) for sides in (pattern.left, pattern.right))
@@ -136,8 +150,23 @@ class Shapes:
             self._values[size] = int(value_of(str(size), self.sizes))
         return self._values[size]
 
-    def _completed(self, pattern: Pattern, sizes: tuple, before: tuple, after: tuple, units):
-        """The parts with these sizes, or None if they don't give the shapes; `units` are sizes of 1 around them."""
+    def _merged(self, chain: list[str], after: tuple) -> list[list[sympy.Expr]] | None:
+        """The sizes that each axis of a result was merged of, outer to inner, where the chain's last value is merged
+        of the one before it; None elsewhere."""
+        if not chain or (before := self._graph.source(chain[-1])) is None:
+            return None
+        found: list[list[sympy.Expr]] = []
+        sizes = list(self.of(before))
+        for whole in after:
+            group: list[sympy.Expr] = []
+            while sizes and not (group and self.same(sympy.prod(group), whole)):
+                group.append(sizes.pop(0))
+            found.append(group)
+        return found if not sizes and len(self.of(before)) > len(after) else None
+
+    def _completed(self, pattern: Pattern, sizes: tuple, before: tuple, after: tuple, units, merged):
+        """The parts with these sizes, or None if they don't give the shapes; `units` are sizes of 1 around them,
+        `merged` is what each axis of the result was merged of."""
         sizes = list(sizes)
         left, right, repeated = [list(side) for side in pattern.left], [], list(pattern.repeated)
         ones = []
@@ -171,7 +200,8 @@ class Shapes:
                 ones.remove(match)
                 front.append(match)
                 missing = sympy.Integer(1)
-            right.append((*front, *side))
+            made = (*front, *side)
+            right.append(_in_order(made, sizes, merged[len(right)]) if merged and front else made)
         if ones:
             return None
         return tuple(sizes), tuple(map(tuple, left)), tuple(right), tuple(repeated)

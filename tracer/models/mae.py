@@ -5,15 +5,12 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from tracer.derive.steps import Line, Place
-from tracer.equations import Patches, Put, Repeat, Take, Tensor
+from tracer.derive.hints import Hint
 from tracer.inputs.masking import placed, surface_input
 from tracer.models.shared.anomaly import reconstruction
 from tracer.models.shared.blocks import Block
 from tracer.models.shared.model import Spec
-from tracer.models.shared.textbook import Page, block_lines
 from tracer.record import Segment
-from tracer.symbols.notation import symbol
 
 
 class Tower(nn.Module):
@@ -80,85 +77,85 @@ def seen(model, image, text, given: dict[str, int]):
     return replace(inputs, segments=placed(inputs.segments, order))
 
 
-def lines(config: dict) -> list[Line]:
-    """The textbook of the asymmetric autoencoder: He et al. 2022, figure 1, from left to right."""
-    B, H, W, C, P, N, N_v, D = map(symbol, ("B", "H", "W", "C", "P", "N", "N_v", "D"))
-    page = Page()
-    image = Tensor(r"\mathbf{X}_{\mathrm{img}}", (B, C, H, W), "input image")
-    visible = Tensor(r"\boldsymbol{\pi}", (B, N_v), "input visible")
-    x = page.tensor(r"\mathbf{X}_p", (B, N, P**2 * C), "patches")
-    page.line("patches", "Cut to patches", x, Patches(image, P), Place("", "reshape"), WHY["patches"])
-    made = page.tensor(r"\mathbf{I}", (B, N, D), "embedding")
-    equation = page.linear(x, "E", (P**2 * C, D), "embedding")
-    x = page.line("embedding", "Embed", made, equation, Place("embedding"), WHY["embedding"])
-    made = page.tensor(r"\mathbf{I}^{(0)}", (B, N, D), "position")
-    equation = x + page.parameter(r"\mathbf{P}", (N, D), "position")
-    x = page.line("position", "Add positions", made, equation, Place("", "add"), WHY["position"])
-    made = page.tensor(r"\mathbf{X}^{(0)}", (B, N_v, D), "visible")
-    x = page.line("patches", "Take the visible", made, Take(x, visible), Place("", "gather"), WHY["visible"])
-    x = tower(page, x, "encoder", r"\mathbf{X}_f", config["L"])
-    made = page.tensor(r"\mathbf{Y}", (B, N_v, D), "bridge")
-    equation = page.linear(x, r"\mathrm{dec}", (D, D), "bridge")
-    x = page.line("decoder", "Hand over", made, equation, Place("bridge"), WHY["bridge"])
-    masked = page.tensor(r"\mathbf{X}_{\mathrm{mask}}", (B, N, D), "masked")
-    equation = Repeat(page.parameter(r"\mathbf{x}_{\mathrm{mask}}", (D,), "mask_token"), B, N)
-    page.line("decoder", "Mask tokens", masked, equation, Place("", "expand", 1), WHY["masked"])
-    made = page.tensor(r"\mathbf{Y}_{\mathrm{all}}", (B, N, D), "unshuffle")
-    x = page.line(
-        "decoder", "Put back", made, Put(masked, visible, x), Place("", "scatter"), WHY["unshuffle"], NOTES["unshuffle"]
-    )
-    made = page.tensor(r"\mathbf{X}^{\mathrm{dec} (0)}", (B, N, D), "decoder_position.sum")
-    equation = x + page.parameter(r"\mathbf{P}_{\mathrm{dec}}", (N, D), "decoder_position")
-    x = page.line("position", "Add positions again", made, equation, Place("", "add", 1), WHY["position2"])
-    x = tower(page, x, "decoder", r"\mathbf{X}_f^{\mathrm{dec}}", config["L_dec"], mark="dec")
-    made = page.tensor(r"\hat{\mathbf{X}}_p", (B, N, P**2 * C), "prediction")
-    equation = page.linear(x, r"\mathrm{pix}", (D, P**2 * C), "prediction")
-    page.line("head", "Predict pixels", made, equation, Place("prediction"), WHY["prediction"], NOTES["prediction"])
-    return page.lines
-
-
-def tower(page: Page, x: Tensor, part: str, last: str, count: int, mark: str = "") -> Tensor:
-    """Writes the blocks of a tower and its last norm, which makes the tensor named `last`."""
-    for layer in range(1, count + 1):
-        page.lines += block_lines(layer, x, part=part, tower=mark)
-        x = page.lines[-1].tensor
-    made = page.tensor(last, x.shape, f"{part}.norm")
-    equation = page.norm(x, rf"f,\mathrm{{{part[:3]}}}", f"{part}.norm")
-    return page.line("norm", f"Last norm of the {part}", made, equation, Place(f"{part}.norm"), WHY["norm"])
-
-
-WHY = {
-    "patches": "The surface is cut to squares of P × P pixels, read row by row, each flattened pixel by pixel "
-    "(hwc: row, column, channel). These pixels are also what is to be predicted in the end.",
-    "embedding": "A learned matrix, the same for every patch, turns its pixels into a token of D numbers. Every patch "
-    "is embedded here, also those that will be hidden.",
-    "position": "A learned vector for each place is added. It must come before patches are taken away: afterwards "
-    "only this vector tells where a token was.",
-    "visible": "Only the patches on the list π go on; the others are hidden from the encoder. What a model can't see "
-    "it has to work out from the rest, and so it learns what is normal.",
-    "norm": "Every block added to the residual stream, and no norm stands behind the last sum. This one brings all "
-    "tokens to one scale before they are read.",
-    "bridge": "The encoder's tokens are made ready for the decoder by one matrix. What serves to understand visible "
-    "patches need not be what serves to paint hidden ones.",
-    "masked": "One learned vector stands for every patch that is hidden. It says only: something is missing here.",
-    "unshuffle": "Each visible token goes back to its own place, and mask tokens stay at all others. The sequence has "
-    "its N places again, in raster order.",
-    "position2": "All mask tokens are alike. The position added here tells each of them which patch it is to become.",
-    "prediction": "Each token becomes the pixels of its patch. A hidden patch that differs much from its prediction "
-    "does not follow from the others: that difference is the anomaly.",
-}
-WHY["masked"] += " The encoder never saw these, which makes it fast."
-WHY["position2"] += " Without it all hidden patches would be predicted the same."
-NOTES = {
-    "unshuffle": "He et al. append mask tokens and sort the list; the code writes the visible tokens among mask "
-    "tokens, which gives the same.",
-    "prediction": "Note 001 seeks the anomaly where representations deviate; here predicted and true pixels are "
-    "compared.",
-}
+HINTS = (
+    Hint(
+        "patches",
+        title="Cut to patches",
+        why="The surface is cut to squares of P × P pixels, read row by row, each flattened pixel by pixel (hwc: row, "
+        "column, channel). These pixels are also what is to be predicted in the end.",
+    ),
+    Hint(
+        "embedding",
+        title="Embed",
+        why="A learned matrix, the same for every patch, turns its pixels into a token of D numbers. Every patch is "
+        "embedded here, also those that will be hidden.",
+    ),
+    Hint(
+        "position",
+        letter=r"\mathbf{I}^{(0)}",
+        why="A learned vector for each place is added. It must come before patches are taken away: afterwards only "
+        "this vector tells where a token was.",
+    ),
+    Hint(
+        "chosen",
+        id="visible",
+        title="Take the visible",
+        why="Only the patches on the list π go on; the others are hidden from the encoder. What a model can't see it "
+        "has to work out from the rest, and so it learns what is normal.",
+    ),
+    Hint("encoder.norm", title="Last norm of the encoder"),
+    Hint(
+        "bridge.linear",
+        id="bridge",
+        stage="decoder",
+        title="Hand over",
+        letter=r"\mathbf{Y}",
+        below=r"\mathrm{dec}",
+        why="The encoder's tokens are made ready for the decoder by one matrix. What serves to understand visible "
+        "patches need not be what serves to paint hidden ones.",
+    ),
+    Hint(
+        "every",
+        id="masked",
+        stage="decoder",
+        title="Mask tokens",
+        why="One learned vector stands for every patch that is hidden. It says only: something is missing here. The "
+        "encoder never saw these, which makes it fast.",
+    ),
+    Hint(
+        "put",
+        id="unshuffle",
+        stage="decoder",
+        title="Put back",
+        letter=r"\mathbf{Y}_{\mathrm{all}}",
+        why="Each visible token goes back to its own place, and mask tokens stay at all others. The sequence has its N "
+        "places again, in raster order.",
+        note="He et al. append mask tokens and sort the list; the code writes the visible tokens among mask tokens, "
+        "which gives the same.",
+    ),
+    Hint(
+        "position2",
+        id="decoder_position.sum",
+        title="Add positions again",
+        why="All mask tokens are alike. The position added here tells each of them which patch it is to become. "
+        "Without it all hidden patches would be predicted the same.",
+    ),
+    Hint("decoder.norm", title="Last norm of the decoder"),
+    Hint(
+        "logits",
+        id="prediction",
+        title="Predict pixels",
+        letter=r"\hat{\mathbf{X}}_p",
+        below=r"\mathrm{pix}",
+        why="Each token becomes the pixels of its patch. A hidden patch that differs much from its prediction does not "
+        "follow from the others: that difference is the anomaly.",
+        note="Note 001 seeks the anomaly where representations deviate; here predicted and true pixels are compared.",
+    ),
+)
 
 SPEC = Spec(
     net=MAE,
-    lines=lines,
+    hints=HINTS,
     takes=("image",),
     samples="surfaces",
     sizes={"H": 64, "W": 64, "C": 1, "P": 8, "D": 96, "h": 4, "d_ff": 384, "L": 4, "L_dec": 2},

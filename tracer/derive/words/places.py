@@ -22,6 +22,7 @@ from tracer.equations import (
     Node,
     Pad,
     Picked,
+    Put,
     Ratio,
     Rearranged,
     Replaced,
@@ -29,6 +30,8 @@ from tracer.equations import (
     Scalar,
     Scattered,
     Stack,
+    Take,
+    Tensor,
     Times,
     Upper,
 )
@@ -90,7 +93,19 @@ def gather(given: Given) -> Node | None:
         sizes = zip(given.numeric("self"), given.numeric(name), strict=True)
         if any(a != b for axis, (a, b) in enumerate(sizes) if axis != given["dim"] % given.rank("self")):
             return None
+    if (tokens := _tokens(given, name)) is not None:
+        return Take(given["self"], tokens)
     return Gathered(given["self"], given[name], **given.named("self", (given["dim"] % given.rank("self"),)))
+
+
+def _tokens(given: Given, name: str) -> Node | None:
+    """The numbers of tokens, `[B, n]`, that an index repeats for each number of a token, `[B, n, D]`; else None."""
+    index, width = given[name], given.shape("self")[-1:]
+    if given.rank("self") != 3 or given["dim"] % 3 != 1 or not isinstance(index, Rearranged):
+        return None
+    left, right, repeated = (index.get(side) for side in ("left", "right", "repeated"))
+    whole = len(repeated) == 1 and len(left) == 2 and right == (*left, repeated) and given.shape(name)[-1:] == width
+    return index.args[0] if whole else None
 
 
 HOW = {"sum": "add", "add": "add", "prod": "prod", "multiply": "prod", "amax": "amax", "amin": "amin", None: None}
@@ -102,6 +117,9 @@ def scatter(given: Given) -> Node | None:
     if how not in HOW or not given.get("include_self", True) or not given.rank("self"):
         return None
     values = operand(given, "src" if "src" in given.arguments else "value")
+    named = all(isinstance(one, Tensor) for one in (given["self"], values))
+    if named and HOW[how] is None and (tokens := _tokens(given, "index")) is not None:
+        return Put(given["self"], tokens, values)
     axis = given.named("self", (given["dim"] % given.rank("self"),))
     return Scattered(given["self"], given["index"], values, how=HOW[how], **axis)
 

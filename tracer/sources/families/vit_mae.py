@@ -42,6 +42,7 @@ HINTS = (
     Hint("vit.embeddings.argsort2", letter=r"\mathbf{r}", title="Undo the shuffling"),
     Hint("vit.embeddings.gather", letter=r"\mathbf{m}", title="Mark what is hidden"),
     Hint("decoder.decoder_embed*", letter=r"\mathbf{D}", below="D", title="To the decoder's width"),
+    Hint("decoder.every", title="Mask tokens"),
     Hint("decoder.cat", letter=r"\mathbf{D}_m", title="Mask tokens for what is hidden", stage="embedding"),
     Hint("decoder.cat2", letter=r"\mathbf{D}_r", title="CLS in front, patches in their places", stage="embedding"),
     Hint("decoder.add", title="Add positions", stage="position"),
