@@ -7,9 +7,9 @@ import torch
 
 import tracer
 from tracer.derive import whys as why
-from tracer.models import clip, llama, nanogpt, segmenter, transformer, vit, vit_text
+from tracer.models import clip, llama, mae, nanogpt, segmenter, transformer, vit, vit_text
 
-HINTED = (clip, llama, nanogpt, segmenter, transformer, vit, vit_text)
+HINTED = (clip, llama, mae, nanogpt, segmenter, transformer, vit, vit_text)
 """Models whose reasons stand in their hints."""
 
 
