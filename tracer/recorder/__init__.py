@@ -157,7 +157,7 @@ def _observer(recording, makers, modules, calls, untouched, keeping):
 
     def observe(mode, func, types, args=(), kwargs=None):
         facts, index = kind(func), len(ops)
-        if (opened := written_out(func)) is not None:
+        if facts.higher and (opened := written_out(func)) is not None:
             with seen(mode):
                 return opened(*args, **(kwargs or {}))
         given = (*args, *kwargs.values()) if kwargs else args

@@ -11,17 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from weakref import ref
 
 import torch
 from torch import Tensor
-from torch._ops import HigherOrderOperator
 
-from tracer.recorder.kept import Kept
-from tracer.recorder.makers import NESTED
-from tracer.recorder.modes import seen
 from tracer.recorder.nested import named
-from tracer.recorder.ops import kind, tensors, written
+from tracer.recorder.ops import OpKind, kind, tensors, written
+from tracer.recorder.values import Layout, Ref, Values
 
 _C = torch._C
 AUTOGRAD = (
@@ -30,23 +26,8 @@ AUTOGRAD = (
     | _C.DispatchKeySet(_C.DispatchKey.ADInplaceOrView)
 )
 """The keys under which PyTorch takes composite ops apart."""
-
-
-class Ref(NamedTuple):
-    """A tensor of the run by the key of its value: `"12.0"` is the first output of op 12; `"input x"`, `"parameter w"`,
-    `"constant 0"` what nothing of the run made, and `"12.0w3"` another tensor's value after a write."""
-
-    key: str
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-
-class Layout(NamedTuple):
-    """Where a tensor's numbers lie in its storage: shape, strides and offset."""
-
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
+PLAIN = frozenset((int, float, bool, str, type(None), torch.dtype))
+"""What most arguments are that are no tensors."""
 
 
 class Call(NamedTuple):
@@ -108,90 +89,21 @@ class Calls:
 
     def signature(self) -> int:
         """One number for runs that were asked for the same, whatever the values."""
-        made = tuple((c.name, c.module, c.call, c.first, c.last, repr(c.arguments), c.outputs) for c in self.made)
-        return hash((made, self.inputs, self.outputs))
+        made = tuple([_outline(call) for call in self.made])
+        modules = tuple([tuple(vars(module).values()) for module in self.modules])
+        return hash((made, modules, self.inputs, self.outputs))
 
 
-class Values:
-    """The key of every tensor that the run has made or was given, also of those that something has written into."""
-
-    def __init__(self, named: dict[str, Tensor], kept: Kept, overwritten):
-        self._kept, self._overwritten = kept, overwritten
-        self._names = {id(tensor): (tensor, key) for key, tensor in named.items()}
-        self._places = {_place(tensor): key for key, tensor in named.items()}
-        self._refs: dict[int, tuple[ref, Ref]] = {}
-        self._writes: dict[int, list[tuple[Ref, Layout, int]]] = {}
-        self._seen: dict[int, int] = {}
-        self._constants = self._versions = 0
-
-    def made(self, tensor: Tensor, key: str) -> Ref:
-        """Says that this tensor is the value of a key from now on."""
-        made = Ref(key, tuple(tensor.shape), tensor.dtype)
-        self._refs[id(tensor)] = ref(tensor), made
-        storage = tensor.untyped_storage()._cdata
-        self._seen[id(tensor)] = len(self._writes.get(storage, ()))
-        return made
-
-    def wrote(self, tensor: Tensor, key: str) -> Ref:
-        """Says that an op wrote into this tensor, whose value that key has from now on."""
-        new = self.made(tensor, key)
-        writes = self._writes.setdefault(tensor.untyped_storage()._cdata, [])
-        writes.append((new, _layout(tensor), id(tensor)))
-        self._seen[id(tensor)] = len(writes)
-        return new
-
-    def of(self, tensor: Tensor) -> Ref:
-        """The tensor's value now."""
-        found = self._refs.get(id(tensor))
-        current = found[1] if found is not None and found[0]() is tensor else self._first(tensor)
-        if not self._writes:
-            return current
-        writes = self._writes.get(tensor.untyped_storage()._cdata, ())
-        for new, part, writer in writes[self._seen.get(id(tensor), 0) :]:
-            if writer != id(tensor) and _meet(part, into := _layout(tensor)):
-                self._versions += 1
-                old, current = current, self.made(tensor, f"{new.key}w{self._versions}")
-                self._overwritten(old, new, into, part, current)
-                self._kept.offer(current.key, tensor)
-        return current
-
-    def _first(self, tensor: Tensor) -> Ref:
-        """A tensor that nothing of the run made."""
-        held = self._names.get(id(tensor))
-        key = held[1] if held is not None else self._places.get(_place(tensor))
-        if key is None:
-            key = f"constant {self._constants}"
-            self._constants += 1
-            self._kept.offer(key, tensor)
-        made = self.made(tensor, key)
-        self._seen[id(tensor)] = 0
-        return made
+def _outline(call: Call) -> tuple:
+    """What a call was asked for and gave."""
+    # as text: the hashes of 1 and True, and of -1 and -2, are the same
+    given = [one if type(one) is Ref else repr(one) for one in call.arguments.values()]
+    return call.name, call.module, call.call, call.first, call.last, call.outputs, *call.arguments, *given
 
 
 def _within(output) -> list[Tensor]:
     """The tensors in what a module returned."""
     return [tensor for _, tensor in named("", output)]
-
-
-def _place(tensor: Tensor) -> tuple:
-    if tensor.is_nested:
-        raise ValueError(NESTED)
-    return tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
-
-
-def _layout(tensor: Tensor) -> Layout:
-    return Layout(tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
-
-
-def _meet(one: Layout, other: Layout) -> bool:
-    """Whether two tensors of one storage may share numbers."""
-
-    def ends(layout: Layout) -> tuple[int, int]:
-        reach = sum((n - 1) * step for n, step in zip(layout.shape, layout.stride, strict=True))
-        return layout.offset, layout.offset + reach
-
-    (first, last), (begin, end) = ends(one), ends(other)
-    return 0 not in (*one.shape, *other.shape) and first <= end and begin <= last
 
 
 class CallRecorder:
@@ -210,41 +122,40 @@ class CallRecorder:
         """`observe`, which records each op, with the calls around it."""
 
         def both(mode, func, types, args=(), kwargs=None):
-            kwargs = kwargs or {}
-            if isinstance(func, HigherOrderOperator):
+            facts, kwargs = kind(func), kwargs or {}
+            if facts.higher:
                 return self._written_out(observe, mode, func, types, args, kwargs)
             if self._inner is not None:
-                return self._op(observe, mode, func, types, args, kwargs)
-            return self._call(observe, mode, func, types, args, kwargs)
+                return self._op(facts, observe, mode, func, types, args, kwargs)
+            return self._call(facts, mode, func, args, kwargs)
 
         return both
 
-    def _call(self, observe, mode, func, types, args, kwargs):
-        first, arguments, self._inner = len(self._ops), self._arguments(func, args, kwargs), []
+    def _call(self, facts: OpKind, mode, func, args, kwargs):
+        first = len(self._ops)
+        arguments, self._inner = self._arguments(facts, args, kwargs), []
         before = _C._dispatch_tls_local_exclude_set()
         try:
-            with _C._ForceDispatchKeyGuard(_C._dispatch_tls_local_include_set(), before - AUTOGRAD), seen(mode):
-                result = func(*args, **kwargs)
+            with _C._ForceDispatchKeyGuard(_C._dispatch_tls_local_include_set(), before - AUTOGRAD):
+                _C._push_on_torch_dispatch_stack(mode)
+                try:
+                    result = func(*args, **kwargs)
+                finally:
+                    _C._pop_torch_dispatch_stack(None)
         finally:
             inner, self._inner = self._inner, None
-        outputs = tuple(self._values.of(tensor) for tensor in tensors((result,)))
+        outputs = self._outputs(result)
         _, path, call = self._modules.stack[-1]
-        if len(inner) == 1 and inner[0].name == kind(func).name:
-            inner = []
-        self.calls.made.append(
-            Call(
-                func,
-                kind(func).name,
-                arguments,
-                outputs,
-                path,
-                call,
-                first,
-                len(self._ops),
-                tuple(inner),
-            )
-        )
+        if len(inner) == 1 and inner[0].name == facts.name:
+            inner = ()
+        made = Call(func, facts.name, arguments, outputs, path, call, first, len(self._ops), tuple(inner))
+        self.calls.made.append(made)
         return result
+
+    def _outputs(self, result) -> tuple[Ref, ...]:
+        if isinstance(result, Tensor):
+            return (self._values.of(result),)
+        return tuple([self._values.of(tensor) for tensor in tensors((result,))])
 
     def _written_out(self, observe, mode, func, types, args, kwargs):
         """An op that takes functions: what it runs are calls of their own."""
@@ -257,24 +168,37 @@ class CallRecorder:
             self.calls.made += self._inner
             self._inner = None
 
-    def _op(self, observe, mode, func, types, args, kwargs):
-        facts, first, arguments = kind(func), len(self._ops), self._arguments(func, args, kwargs)
+    def _op(self, facts: OpKind, observe, mode, func, types, args, kwargs):
+        first, values = len(self._ops), self._values
+        arguments = self._arguments(facts, args, kwargs)
         changed = tuple(written(facts, args, kwargs)) if facts.written else ()
         result = observe(mode, func, types, args, kwargs)
         index = len(self._ops) - 1
-        outputs = tuple(
-            self._values.wrote(tensor, f"{index}.{position}")
-            if any(tensor is other for other in changed)
-            else self._values.made(tensor, f"{index}.{position}")
-            for position, tensor in enumerate(tensors((result,)))
-        )
-        for number, tensor in enumerate(changed):  # a write that the op does not return: running means, for instance
-            if not any(tensor is other for other in tensors((result,))):
-                self._kept.offer(f"{index}.{len(outputs) + number}", tensor)
-                self._values.wrote(tensor, f"{index}.{len(outputs) + number}")
+        if changed:
+            outputs = self._changed(index, changed, tensors((result,)))
+        elif isinstance(result, Tensor):
+            outputs = (values.made(result, f"{index}.0"),)
+        else:
+            made = enumerate(tensors((result,)))
+            outputs = tuple([values.made(tensor, f"{index}.{position}") for position, tensor in made])
         _, path, call = self._modules.stack[-1]
         self._inner.append(Call(func, facts.name, arguments, outputs, path, call, first, len(self._ops)))
         return result
+
+    def _changed(self, index: int, changed: tuple[Tensor, ...], results: list[Tensor]) -> tuple[Ref, ...]:
+        """What an op gave that has written into some tensors."""
+        values = self._values
+        outputs = tuple(
+            values.wrote(tensor, f"{index}.{position}")
+            if any(tensor is other for other in changed)
+            else values.made(tensor, f"{index}.{position}")
+            for position, tensor in enumerate(results)
+        )
+        for number, tensor in enumerate(changed):  # a write that the op does not return: running means, for instance
+            if not any(tensor is other for other in results):
+                self._kept.offer(f"{index}.{len(outputs) + number}", tensor)
+                values.wrote(tensor, f"{index}.{len(outputs) + number}")
+        return outputs
 
     def _overwritten(self, old: Ref, new: Ref, into: Layout, part: Layout, current: Ref) -> None:
         _, path, call = self._modules.stack[-1]
@@ -283,23 +207,23 @@ class CallRecorder:
         made = Call(None, "overwrite", arguments, (current,), path, call, index, index)
         self.calls.made.append(made)
 
-    def _arguments(self, func, args: tuple, kwargs: dict) -> dict[str, Any]:
+    def _arguments(self, facts: OpKind, args: tuple, kwargs: dict) -> dict[str, Any]:
         """All arguments by the names of the schema, tensors as references."""
-        found = {}
-        for position, argument in enumerate(func._schema.arguments):
-            if position < len(args):
-                found[argument.name] = self._refer(args[position])
-            elif argument.name in kwargs:
-                found[argument.name] = self._refer(kwargs[argument.name])
-            elif argument.has_default_value():
-                found[argument.name] = argument.default_value
+        refer, names, found = self._refer, facts.arguments, {}
+        for name, value in zip(names, args, strict=False):
+            found[name] = value if type(value) in PLAIN else refer(value)
+        for name in names[len(args) :]:
+            if name in kwargs:
+                found[name] = refer(kwargs[name])
+            elif name in facts.optional:
+                found[name] = facts.optional[name]
         return found
 
     def _refer(self, value):
         if isinstance(value, Tensor):
             return self._values.of(value)
         if isinstance(value, (list, tuple)):
-            return tuple(map(self._refer, value))
+            return tuple([one if type(one) in PLAIN else self._refer(one) for one in value])
         return value
 
     def entered(self, kind: str, given) -> None:

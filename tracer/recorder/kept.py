@@ -50,11 +50,13 @@ class Kept:
 
     def get(self, key: str) -> torch.Tensor | None:
         """The tensor of a key, on the CPU; of several with bars between them, the turns of a loop, all in one."""
+        if "|" not in key:
+            found = self._tensors.get(key)
+            return None if found is None else devices.brought(found)
         found = [self._tensors.get(one) for one in key.split("|")]
         if any(one is None for one in found):
             return None
-        found = [devices.brought(one) for one in found]
-        return torch.stack(found) if "|" in key else found[0]
+        return torch.stack([devices.brought(one) for one in found])
 
     def owned(self, keys) -> dict[str, torch.Tensor]:
         """What is kept of `keys`, once the run is over, as tensors that nothing else holds or rewrites.

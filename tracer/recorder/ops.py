@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch._ops import HigherOrderOperator
@@ -52,8 +53,8 @@ UNDECLARED_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "mio
 
 class OpKind(NamedTuple):
     """The facts of one op that its schema gives: name, argument names, positions that it writes to, whether it only
-    lays out data anew, its part in attention, whether it takes lists of tensors, and, for those whose arguments are
-    recorded, their defaults."""
+    lays out data anew, its part in attention, whether it takes lists of tensors, for those whose arguments are recorded
+    their defaults, what arguments that may be left out are by name, and whether it takes functions."""
 
     name: str
     arguments: tuple[str, ...]
@@ -63,6 +64,8 @@ class OpKind(NamedTuple):
     lists: bool
     func: object
     defaults: tuple | None = None
+    optional: Mapping[str, Any] = MappingProxyType({})
+    higher: bool = False
 
 
 _kinds: dict[int, OpKind] = {}
@@ -77,7 +80,7 @@ def kind(func) -> OpKind:
 
 def _read(func) -> OpKind:
     if isinstance(func, HigherOrderOperator):
-        facts = _kinds[id(func)] = OpKind(f"higher_order.{func.name()}", (), (), False, "", True, func)
+        facts = _kinds[id(func)] = OpKind(f"higher_order.{func.name()}", (), (), False, "", True, func, higher=True)
         return facts
     space, _, name = func._schema.name.partition("::")
     arguments = func._schema.arguments
@@ -94,6 +97,7 @@ def _read(func) -> OpKind:
         lists=any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments),
         func=func,
         defaults=tuple(a.default_value for a in arguments) if sized else None,
+        optional={a.name: a.default_value for a in arguments if a.has_default_value()},
     )
     return facts
 

@@ -7,8 +7,8 @@ observers that know nothing of each other.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from math import prod
+from threading import Lock
 
 import torch
 
@@ -19,18 +19,27 @@ from tracer.recorder.calls import Call, Calls, ModuleCall, Ref, refs
 LETTERS = 120
 """Of an argument that is a long list."""
 Levels = tuple[tuple[ModuleRecord, ...], tuple[CallRecord, ...]]
+HELD = 32
+"""How many runs' levels are held."""
+_held: dict[tuple[int, int], tuple[Sequence[Op], Levels]] = {}
+_lock = Lock()
 
 
 def levels(calls: Calls, ops: Sequence[Op]) -> Levels:
-    """The records of all calls of modules, and of all composite ops, in the order in which they began."""
+    """The records of all calls of modules, and of all composite ops, in the order in which they began. Runs of one
+    model on other values, whose `ops` are one object, have the same ones: made once for all of them."""
+    key = calls.signature(), id(ops)
+    with _lock:
+        held = _held.get(key)
+    if held is not None and held[0] is ops:
+        return held[1]
     known = Known(ops)
     modules = tuple(_module(number, calls.modules, ops, known) for number in range(len(calls.modules)))
-    return _shared((modules, tuple(_call(call, known) for call in calls.made if call.func is not None)))
-
-
-@lru_cache(maxsize=32)
-def _shared(found: Levels) -> Levels:
-    """Runs of one model on other values have the same ones: one for all of them."""
+    found = modules, tuple(_call(call, known) for call in calls.made if call.func is not None)
+    with _lock:
+        while len(_held) >= HELD:
+            del _held[next(iter(_held))]
+        _held[key] = ops, found
     return found
 
 

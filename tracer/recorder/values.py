@@ -1,0 +1,106 @@
+"""The values of a run by their keys: what a tensor holds now, also after something has written into its memory."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from weakref import ref
+
+import torch
+from torch import Tensor
+
+from tracer.recorder.kept import Kept
+from tracer.recorder.makers import NESTED
+
+
+class Ref(NamedTuple):
+    """A tensor of the run by the key of its value: `"12.0"` is the first output of op 12; `"input x"`, `"parameter w"`,
+    `"constant 0"` what nothing of the run made, and `"12.0w3"` another tensor's value after a write."""
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class Layout(NamedTuple):
+    """Where a tensor's numbers lie in its storage: shape, strides and offset."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+class Values:
+    """The key of every tensor that the run has made or was given, also of those that something has written into."""
+
+    def __init__(self, named: dict[str, Tensor], kept: Kept, overwritten):
+        self._kept, self._overwritten = kept, overwritten
+        self._names = {id(tensor): (tensor, key) for key, tensor in named.items()}
+        self._places = {_place(tensor): key for key, tensor in named.items()}
+        self._refs: dict[int, tuple[ref, Ref]] = {}
+        self._writes: dict[int, list[tuple[Ref, Layout, int]]] = {}
+        self._seen: dict[int, int] = {}
+        self._constants = self._versions = 0
+
+    def made(self, tensor: Tensor, key: str) -> Ref:
+        """Says that this tensor is the value of a key from now on."""
+        made = Ref(key, tuple(tensor.shape), tensor.dtype)
+        self._refs[id(tensor)] = ref(tensor), made
+        if self._writes:  # else there was none to be seen
+            self._seen[id(tensor)] = len(self._writes.get(tensor.untyped_storage()._cdata, ()))
+        return made
+
+    def wrote(self, tensor: Tensor, key: str) -> Ref:
+        """Says that an op wrote into this tensor, whose value that key has from now on."""
+        new = self.made(tensor, key)
+        writes = self._writes.setdefault(tensor.untyped_storage()._cdata, [])
+        writes.append((new, _layout(tensor), id(tensor)))
+        self._seen[id(tensor)] = len(writes)
+        return new
+
+    def of(self, tensor: Tensor) -> Ref:
+        """The tensor's value now."""
+        found = self._refs.get(id(tensor))
+        current = found[1] if found is not None and found[0]() is tensor else self._first(tensor)
+        if not self._writes:
+            return current
+        writes = self._writes.get(tensor.untyped_storage()._cdata, ())
+        for new, part, writer in writes[self._seen.get(id(tensor), 0) :]:
+            if writer != id(tensor) and _meet(part, into := _layout(tensor)):
+                self._versions += 1
+                old, current = current, self.made(tensor, f"{new.key}w{self._versions}")
+                self._overwritten(old, new, into, part, current)
+                self._kept.offer(current.key, tensor)
+        return current
+
+    def _first(self, tensor: Tensor) -> Ref:
+        """A tensor that nothing of the run made."""
+        held = self._names.get(id(tensor))
+        key = held[1] if held is not None else self._places.get(_place(tensor))
+        if key is None:
+            key = f"constant {self._constants}"
+            self._constants += 1
+            self._kept.offer(key, tensor)
+        made = self.made(tensor, key)
+        self._seen[id(tensor)] = 0
+        return made
+
+
+def _place(tensor: Tensor) -> tuple:
+    if tensor.is_nested:
+        raise ValueError(NESTED)
+    return tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+
+
+def _layout(tensor: Tensor) -> Layout:
+    return Layout(tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+
+
+def _meet(one: Layout, other: Layout) -> bool:
+    """Whether two tensors of one storage may share numbers."""
+
+    def ends(layout: Layout) -> tuple[int, int]:
+        reach = sum((n - 1) * step for n, step in zip(layout.shape, layout.stride, strict=True))
+        return layout.offset, layout.offset + reach
+
+    (first, last), (begin, end) = ends(one), ends(other)
+    return 0 not in (*one.shape, *other.shape) and first <= end and begin <= last
