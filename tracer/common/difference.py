@@ -6,6 +6,8 @@ a number that far out is compared with itself, and counts for no other.
 
 from __future__ import annotations
 
+from math import inf
+
 import torch
 
 FAR = 1e30
@@ -18,6 +20,12 @@ def relative_difference(computed: torch.Tensor, reference: torch.Tensor) -> floa
     Both have one shape. Element by element such a ratio would say nothing near zeros.
     """
     reference = reference.to(computed.dtype)
+    if computed.dtype == torch.float64 and computed.numel():  # as proofs have it: the same with fewer passes
+        difference, scale = _largest(computed - reference), _largest(reference)
+        if difference == 0:
+            return 0.0
+        if scale <= FAR and difference < inf:
+            return difference / scale if scale else inf
     difference = (computed - reference).abs()
     if not difference.numel():
         return 0.0
@@ -37,6 +45,12 @@ def first_beyond(computed: torch.Tensor, reference: torch.Tensor, tolerance: flo
     off = (computed != reference) & ~((computed - reference).abs() <= tolerance * _scale(reference))
     found = off.nonzero()
     return tuple(found[0].tolist()) if len(found) else None
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    """The largest absolute value, NaN where there is one."""
+    least, most = tensor.aminmax()
+    return max(-least.item(), most.item())
 
 
 def _scale(reference: torch.Tensor) -> torch.Tensor:
