@@ -55,9 +55,9 @@ def listing(trace: Trace, level: str) -> None:
     """The table; a row that is chosen is shown below it."""
     chosen = _chosen(trace, level)
     opened = primitives.known(trace, number(trace)) if level == "primitives" else ()
-    key = "table", level, chosen, tuple(one.op for one in opened)
-    data, count = of(trace, key, lambda: _first(operations_table.table(trace, level, opened, chosen)))
-    clicked = components.operations_table(data)
+    key = "table", level, tuple(one.op for one in opened)
+    data, count = of(trace, key, lambda: _first(operations_table.table(trace, level, opened)))
+    clicked = components.operations_table(data | {"chosen": chosen})
     if count > ROWS:
         st.caption(f"These are the first {ROWS:,} of {count:,} rows; `python -m tracer open` lists them all.")
     st.caption("Choose a module to unfold it, a row to see all of it below, the head of a column to sort by it.")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import weakref
 from collections.abc import Callable, Hashable
-from typing import TypeVar
+from threading import Lock
+from typing import Any, TypeVar
 
 import numpy as np
 import orjson
@@ -18,8 +19,10 @@ from tracer.common.cache import Cache
 Made = TypeVar("Made")
 MOST = 32 * 2**20
 """Bytes that all of them take together, about."""
-LAYOUT = 16_384
+LAYOUT = 24_576
 """Bytes that the layout of a figure takes, about."""
+OBJECTS = 5
+"""How many times the bytes of its JSON a value takes, about."""
 
 
 class Drawn(BaseFigure):
@@ -62,20 +65,35 @@ def _weight(kept: tuple[weakref.ref, object]) -> float:
     made = kept[1]
     if isinstance(made, Drawn):
         return made.weight()
-    return len(made) if isinstance(made, (bytes, str)) else len(json.dumps(made, default=str))
+    return len(made) if isinstance(made, (bytes, str)) else OBJECTS * len(json.dumps(made, default=str))
 
 
 _kept = Cache(MOST, _weight)
+_turns: weakref.WeakValueDictionary[Hashable, Lock] = weakref.WeakValueDictionary()
+_asking = Lock()
 
 
 def of(owner: object, key: Hashable, make: Callable[[], Made]) -> Made:
-    """What `make()` gives, once for each `key` of an `owner`, such as a run; it must not be changed afterwards."""
+    """What `make()` gives, once for each `key` of an `owner`, such as a run; it must not be changed afterwards. Who
+    asks for it while another makes it waits for that one."""
     full = id(owner), key
+    if (found := _found(full, owner)) is not None:
+        return found[1]
+    with _asking:
+        turn = _turns.get(full)
+        if turn is None:
+            turn = _turns[full] = Lock()
+    with turn:
+        if (found := _found(full, owner)) is None:
+            found = weakref.ref(owner, lambda _: _kept.drop(full)), make()
+            _kept.put(full, found)
+        return found[1]
+
+
+def _found(full: tuple[int, Hashable], owner: object) -> tuple[weakref.ref, Any] | None:
+    """What is kept for this very owner: another one's number may be that of one that is gone."""
     kept = _kept.get(full)
-    if kept is None or kept[0]() is not owner:  # another one's number may be that of one that is gone
-        kept = weakref.ref(owner, lambda _: _kept.drop(full)), make()
-        _kept.put(full, kept)
-    return kept[1]
+    return kept if kept is not None and kept[0]() is owner else None
 
 
 def figure(owner: object, key: Hashable, make: Callable[[], go.Figure]) -> Drawn:
