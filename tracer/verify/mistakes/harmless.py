@@ -27,6 +27,21 @@ HARMLESS: dict[tuple[str, str, str], str] = {
         "constant: True → False",
         "options=",
     ): "another choice on offer; the shipped weights say what they are run with",
+    (
+        "equations/arithmetic.py",
+        "comparison: left > right → left >= right",
+        "",
+    ): "the larger of two equal numbers is either of them",
+    (
+        "equations/arithmetic.py",
+        "comparison: left < right → left <= right",
+        "",
+    ): "the smaller of two equal numbers is either of them",
+    (
+        "equations/resizing.py",
+        "comparison: away <= 1 → away < 1",
+        "",
+    ): "both pieces of the kernel are 0 at a distance of 1",
     ("probe/sizes.py", "constant: 43 → 44", "(17, 47, 61, 24, 43)"): "another size that is tried",
     (
         "probe/solve.py",
