@@ -1,6 +1,7 @@
 """What pages remember of a visitor: one typed place, and widget keys that are named there."""
 
 import ast
+import weakref
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,18 @@ def test_what_was_found_of_an_input_is_gone_with_it():
     now, first, second = Visitor(), Given("sample", "a"), Given("sample", "b")
     now.found("masked", first)["key"] = 1
     assert now.found("masked", first) == {"key": 1} and now.found("masked", second) == {}
+
+
+def test_a_photo_that_was_left_is_held_by_nothing_that_was_made_of_it(state):
+    now, photo = Visitor(), Given("photo", "a.png", Image.new("RGB", (2, 2)))
+    left, run = weakref.ref(photo), type("Run", (), {})()
+    now.choose(photo)
+    now.hold(("vit", ()), run)
+    now.found("moved", photo)["token"] = 1
+    assert now.held.given() is photo and now.found("moved", photo)
+    now.choose(Given("sample", "horse"))
+    del photo
+    assert left() is None and now.run() is run
 
 
 def test_options_are_sorted_and_of_each_model():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from contextlib import nullcontext
 from dataclasses import replace
 from threading import Lock
-from weakref import WeakValueDictionary, finalize
+from weakref import WeakValueDictionary, finalize, ref
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -120,16 +120,17 @@ class Content:
 
     def __init__(self, digest: Hashable):
         self.digest = digest
-        self._photo = None
+        self._photo: Callable[[], object] = lambda: None  # a weak reference: runs that are let go of take it along
 
     def shared(self, trace: Trace) -> Trace:
         """A run of it that shares the photo with its other runs: each records the whole of it."""
         if trace.picture is None:
             return trace
-        photo = trace.values[trace.picture.value]
-        if self._photo is None or not self._photo.equal(photo):
-            self._photo = photo
-        return replace(trace, values={**trace.values, trace.picture.value: self._photo})
+        photo, known = trace.values[trace.picture.value], self._photo()
+        if known is not None and photo.equal(known):
+            return replace(trace, values={**trace.values, trace.picture.value: known})
+        self._photo = ref(photo)
+        return trace
 
 
 def content(digest: Hashable) -> Content:

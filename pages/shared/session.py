@@ -192,7 +192,7 @@ def held() -> Trace | None:
     chosen, kept = given(), visitor().held
     if chosen.trace is not None:
         return chosen.trace
-    return kept.run() if kept and kept.given is chosen and kept.key == (model_name(), options()) else None
+    return kept.run() if kept and kept.given() is chosen and kept.key == (model_name(), options()) else None
 
 
 def options() -> runs.Options:

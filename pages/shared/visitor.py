@@ -57,9 +57,10 @@ class Given:
 
 
 class Held(NamedTuple):
-    """The run on screen, of what was given to a model with its options; what is held together is bounded by `runs`."""
+    """The run on screen, of what was given to a model with its options; what is held together is bounded by `runs`, and
+    a photo that was left is not held by it."""
 
-    given: Given
+    given: weakref.ref[Given]
     key: tuple[str, runs.Options]
     run: weakref.ref[Trace]
 
@@ -109,7 +110,7 @@ class Visitor:
     uploads: int = 0
     shots: int = 0
     _made: dict[str, Remembered] = field(default_factory=dict)
-    _found: dict[str, tuple[Given, dict]] = field(default_factory=dict)
+    _found: dict[str, tuple[weakref.ref[Given], dict]] = field(default_factory=dict)
 
     def choose(self, given: Given) -> None:
         """Takes an input in the place of the one before; a refusal has been read by now."""
@@ -145,7 +146,7 @@ class Visitor:
 
     def hold(self, key: tuple[str, runs.Options], run: Trace) -> None:
         """Keeps the run of what is given now."""
-        self.held = Held(self.given, key, weakref.ref(run))
+        self.held = Held(weakref.ref(self.given), key, weakref.ref(run))
 
     def place(self, name: str) -> str | None:
         """The step or the operation that was chosen last, as an address says it."""
@@ -169,8 +170,8 @@ class Visitor:
     def found(self, what: str, given: Given) -> dict:
         """What was found out about this very input, by a key; empty for another one than last time."""
         kept = self._found.get(what)
-        if kept is None or kept[0] is not given:
-            kept = self._found[what] = (given, {})
+        if kept is None or kept[0]() is not given:
+            kept = self._found[what] = (weakref.ref(given), {})
         return kept[1]
 
 
