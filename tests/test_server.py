@@ -3,6 +3,7 @@
 import gc
 import sys
 import threading
+import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,7 +12,7 @@ import pytest
 from PIL import Image
 from test_app import picture
 
-from pages.shared import runs, session, warm
+from pages.shared import busy, pictures, runs, session, warm
 from pages.shared.line import BACKGROUND, Left, Line, said
 from tracer import models
 from tracer.common.cache import Cache
@@ -156,6 +157,31 @@ def test_runs_hand_over_to_pages_before_python_would(monkeypatch):
             assert sys.getswitchinterval() == pytest.approx(warm.TURN) and warm.TURN < 0.005
     finally:
         sys.setswitchinterval(before)
+
+
+def test_what_many_ask_for_at_once_is_drawn_once():
+    owner, made, begun = type("Run", (), {})(), [], threading.Barrier(8)
+
+    def draws() -> str:
+        made.append(threading.get_ident())
+        time.sleep(0.05)
+        return "drawn"
+
+    def asks(_) -> str:
+        begun.wait(10)
+        return pictures.of(owner, "way", draws)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(asks, range(8))) == {"drawn"} and len(made) == 1
+
+
+def test_runs_ahead_let_pages_that_are_drawn_go_first():
+    began = time.monotonic()
+    with busy.drawing():
+        busy.wait(0.1)
+        assert time.monotonic() - began >= 0.1
+    busy.wait(60)
+    assert time.monotonic() - began < 30
 
 
 def test_all_samples_can_be_run_ahead():

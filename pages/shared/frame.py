@@ -11,6 +11,8 @@ from typing import NoReturn
 
 import streamlit as st
 
+from pages.shared import busy
+
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
 
 
@@ -23,7 +25,8 @@ def around() -> Iterator[None]:
     """What the app wraps a page in: one that stops early, for want of anything to show, keeps its sidebar."""
     token = _inside.set(True)
     try:
-        yield
+        with busy.drawing():
+            yield
     except Left:
         pass
     finally:

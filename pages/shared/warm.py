@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from pages.shared import influence, memory
+from pages.shared import busy, influence, memory
 from pages.shared.session import OWN
 from tracer import models
 from tracer.inputs.samples import samples
@@ -21,6 +21,8 @@ EVERY = 15.0
 """Seconds between two collections."""
 ENOUGH = 10.0
 """Seconds in which a run that is begun is done."""
+PATIENCE = 5.0
+"""Seconds that the next run ahead lets pages that are being drawn go first, at most."""
 TURN = 0.001
 """Seconds that a thread keeps Python's lock while another waits for it, a fifth of Python's own. A run lets go of the
 lock at each of its thousand operations, and waited so long for it each time that somebody's page was being drawn."""
@@ -58,6 +60,7 @@ def _keep(over: Event) -> None:
         except Exception as error:  # such as damaged weights: who asks for this model is told
             logging.warning("%s could not be run on %s ahead: %s", name, sample, error)
         ready.set()
+        busy.wait(PATIENCE)
     gc.collect()
     gc.freeze()
     while not over.wait(EVERY):
