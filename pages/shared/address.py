@@ -23,6 +23,7 @@ def read(page: str) -> None:
     """Takes the model that the address names, at the start of a session and when the visitor goes back or forward in
     the browser's history to the page `page`. Before the model is settled."""
     now, asked = visitor(), st.query_params.to_dict()
+    _catch_up(page, asked)
     if get_script_run_ctx().is_history_navigation and PLACES.get(page) not in asked:
         now.leave(PLACES.get(page))
     if new():
@@ -32,6 +33,19 @@ def read(page: str) -> None:
         return
     st.session_state[Key.MODEL], now.wanted = asked.get("model", FIRST_MODEL), _input(asked)
     now.ask(None)
+
+
+def _catch_up(page: str, asked: dict[str, str]) -> None:
+    """Takes the step that the browser went to by itself since the last run. Its address says so already, but what
+    Streamlit knows of it does not, unless the visitor left it for another address meanwhile."""
+    now = visitor()
+    told, now.told = now.told, None
+    if told is None:
+        return
+    now.step = now.at = told
+    stayed = (now.written or {}).get("step") == asked.get("step")
+    if page == "trace" and stayed and not get_script_run_ctx().is_history_navigation:
+        st.query_params["step"] = told
 
 
 def _went_back(asked: dict[str, str]) -> bool:

@@ -17,7 +17,7 @@ from streamlit.proto.NewSession_pb2 import CustomThemeConfig
 from streamlit.runtime import app_session
 from streamlit.runtime.pages_manager import PagesManager
 
-from pages.shared import crowd, gate, logs, warm
+from pages.shared import crowd, gate, logs, told, warm
 from tracer import sources
 from tracer.common.limits import limits, memory
 
@@ -43,7 +43,11 @@ def around(pages: list[str]) -> dict:
     document = INDEX.read_text(encoding="utf-8").replace("<head>", f"<head>{HERE}", 1)
     addresses = ("/", *(f"/{name}" for name in pages))
     return {
-        "routes": [*routes(pages, document), Route("/healthz", health)],
+        "routes": [
+            *routes(pages, document),
+            Route("/healthz", health),
+            Route(told.PATH, told.hear, methods=["POST"]),
+        ],
         "middleware": [Middleware(gate.Gate, pages=addresses, document=document)],
         "lifespan": lifespan,
         "on_script_error": crowd.said,

@@ -29,11 +29,10 @@ class Key:
     """Keys of widgets that pages read or set; a widget of a model has another key for each model."""
 
     MODEL = "model"
-    ZOOM, PART, STEPS, OP, CHANGES = "zoom", "part", "listed", "op listed", "only_changes"
-    WRITING, MAP = "writing step", "attention_map"
+    ZOOM, OP = "zoom", "op listed"
+    WRITING, MAP, STEPPER = "writing step", "attention_map", "stepper"
     UPLOAD, CAMERA = "upload{}", "camera{}"
     TEXT, SAMPLE, MASK = "text-{}", "sample-{}", "mask-{}"
-    AXIS = "axis{}"
 
 
 @dataclass(frozen=True)
@@ -88,6 +87,8 @@ class Visitor:
     `shown` is the model on screen, `asked` what another one takes that waits for a yes, `agreed` what those take that
     got it. `aside` is what the model on screen can't take, `own` the last photo of the visitor's, `readable` the last
     input that the model could read. `wanted` is what an address asks for, `written` what the address says now.
+    `told` is the step that the browser went to by itself since the last run of a script, `at` the last one that it told
+    or was sent to, and `turn` counts the times that it was sent to one.
     """
 
     shown: str = FIRST_MODEL
@@ -104,6 +105,10 @@ class Visitor:
     written: dict[str, str] | None = None
     held: Held | None = None
     step: str | None = None
+    told: str | None = None
+    at: str | None = None
+    turn: int = 0
+    token: str | None = None
     op: int | None = None
     zoom_later: str | None = None
     writing: Written | None = None

@@ -1,15 +1,19 @@
 """The picture of a tensor: its last two axes as a heatmap, axes named after the symbols, a colour bar with numbers."""
 
 from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
-import plotly.graph_objects as go
 
-from tracer.figures import colours
-from tracer.figures.labels import size_html, symbol_html
-from tracer.figures.layout import CLEAR, PLAIN, title
+from tracer.figures.budget import VALUES
+from tracer.symbols.notation import AXES, latex
 
 MAX_ROWS, MAX_COLUMNS = 256, 512
+MATRICES, ALL_BYTES = 64, 400_000
+"""Of a tensor with more matrices, or whose matrices take more bytes together, one is packed at a time."""
+EXACT = 4096
+"""Cells that are packed with all their digits."""
 
 
 def as_array(tensor) -> np.ndarray:
@@ -20,83 +24,114 @@ def as_array(tensor) -> np.ndarray:
 
 
 def reduce(matrix: np.ndarray, rows: int = MAX_ROWS, columns: int = MAX_COLUMNS) -> tuple[np.ndarray, tuple[int, int]]:
-    """A matrix of at most `rows` × `columns` cells, each the mean of a box of values, and the box's (height, width).
+    """Matrices `[…, rows, columns]` of at most `rows` × `columns` cells, each the mean of a box of values, and the box's
+    (height, width).
 
     The last row and column of boxes may be smaller; a box of one value is the value itself.
     """
-    high, wide = (max(1, -(-size // most)) for size, most in zip(matrix.shape, (rows, columns), strict=True))
+    size = matrix.shape[-2:]
+    high, wide = (max(1, -(-long // most)) for long, most in zip(size, (rows, columns), strict=True))
     if (high, wide) == (1, 1):
         return matrix, (1, 1)
-    starts = (np.arange(0, size, step) for size, step in zip(matrix.shape, (high, wide), strict=True))
-    down, across = starts
-    sums = np.add.reduceat(np.add.reduceat(matrix.astype(np.float64), down, axis=0), across, axis=1)
-    heights = np.diff(np.append(down, matrix.shape[0]))
-    widths = np.diff(np.append(across, matrix.shape[1]))
+    down, across = (np.arange(0, long, step) for long, step in zip(size, (high, wide), strict=True))
+    sums = np.add.reduceat(np.add.reduceat(matrix.astype(np.float64), down, axis=-2), across, axis=-1)
+    heights = np.diff(np.append(down, size[0]))
+    widths = np.diff(np.append(across, size[1]))
     return (sums / np.outer(heights, widths)).astype(np.float32), (high, wide)
 
 
-def heatmap(
-    matrix: np.ndarray,
-    symbol: str,
-    symbolic: Sequence[str],
-    *,
-    roles: tuple[str, str] = ("row", "column"),
-    ticks: Sequence[str] | None = None,
-) -> go.Figure:
-    r"""The heatmap of a matrix `[rows, columns]`: row 0 on top, colour bar titled with the tensor's symbol.
+class Packed(NamedTuple):
+    """A tensor's picture: what is to know of it as plain data, and the cells themselves, matrix after matrix."""
 
-    `symbol` is LaTeX (`\mathbf{Q}`), `symbolic` the two symbolic sizes. Values of both signs get a diverging scale
-    centred on 0, others a sequential one; -inf and NaN are left empty. A mask of one value and -inf gets two colours.
-    `roles` says what rows and columns are, where their sizes alone don't; `ticks` names the columns.
+    facts: dict[str, Any]
+    cells: bytes
+
+
+def packed(
+    value,
+    symbolic: Sequence[str],
+    stage: str,
+    *,
+    index: Sequence[int] = (),
+    ticks: Sequence[str] | None = None,
+) -> Packed | None:
+    """The matrices of a tensor `[…, rows, columns]` for drawing in the browser; None for one that is not drawn.
+
+    All of them where they are few and small, else the one at `index` of the leading axes. The facts: `lead` are the
+    leading axes as [label, size], `which` the matrices that are there, counted in order, `shape` their rows and columns
+    as drawn and `full` as they are, `box` the values that a cell is the mean of, `axes` the labels of rows and columns,
+    `roles` what these are, `ticks` the names of columns. `slices` has for each matrix its scale, [lowest, highest,
+    "sequential", "diverging" or "mask"], the text alternative without the tensor's name, and a caption. A mask of one
+    value and -inf is 1 where it is open and has that value as its lowest. The cells are float16 of the values times
+    2**`power`, or float32 (`bits`) where they are few, or whole numbers that float16 would round.
     """
-    cells, box = reduce(np.atleast_2d(matrix))
+    names = list(symbolic)
+    while value.ndim < 2:
+        value, names = value[None], ["1", *names]
+    lead, full = tuple(value.shape[:-2]), tuple(value.shape[-2:])
+    if 0 in value.shape or full[0] * full[1] > VALUES:
+        return None
+    wanted = (*index, *[0] * len(lead))
+    chosen = tuple(min(max(at, 0), size - 1) for at, size in zip(wanted, lead, strict=False))
+    count = prod(lead)
+    if _together(count, full):
+        which, matrices = list(range(count)), as_array(value).reshape(count, *full)
+    else:
+        which, matrices = [int(np.ravel_multi_index(chosen, lead))], as_array(value[chosen])[None]
+    cells, box = reduce(matrices)
+    cells, slices = np.array(cells, dtype=np.float32), []
+    for place, matrix in enumerate(matrices):
+        scale, cells[place] = _scale(cells[place])
+        slices.append([*scale, describe(matrix), caption(matrix)])
+    square = stage == "attention" and names[-1] == names[-2]
+    roles = ("query", "key") if square else (AXES.get(names[-2], "row"), AXES.get(names[-1], "column"))
+    facts = {
+        "lead": [[_lead(name), size] for name, size in zip(names, lead, strict=False)],
+        "which": which,
+        "shape": list(cells.shape[-2:]),
+        "full": list(full),
+        "box": list(box),
+        "axes": [_axis(*one) for one in zip(roles, names[-2:], full, strict=True)],
+        "roles": list(roles),
+        "ticks": list(ticks) if ticks and box[1] == 1 else None,
+        "slices": slices,
+    }
+    whole = not getattr(value, "is_floating_point", lambda: value.dtype.kind == "f")()
+    return Packed(*stacked(facts, cells, exact=whole))
+
+
+def weight(shape: Sequence[int]) -> int:
+    """Bytes of cells that a tensor of a shape takes when it is packed, about."""
+    full, count = (1, 1, *shape)[-2:], prod(shape[:-2])
+    return 2 * min(full[0], MAX_ROWS) * min(full[1], MAX_COLUMNS) * (count if _together(count, full) else 1)
+
+
+def _together(count: int, full: Sequence[int]) -> bool:
+    """Whether so many matrices are packed at once."""
+    return count <= MATRICES and 2 * count * min(full[0], MAX_ROWS) * min(full[1], MAX_COLUMNS) <= ALL_BYTES
+
+
+def stacked(facts: dict[str, Any], cells: np.ndarray, exact: bool = False) -> tuple[dict[str, Any], bytes]:
+    """`facts` with `bits` and `power`, and the cells as bytes, as `packed` has them."""
+    known = np.abs(cells[np.isfinite(cells)])
+    most = float(known.max()) if known.size else 0.0
+    if cells.size <= EXACT or (exact and most > 2048):
+        return facts | {"bits": 32, "power": 0}, cells.astype("<f4").tobytes()
+    power = 15 - int(np.frexp(most)[1]) if most else 0
+    scaled = np.ldexp(cells.astype(np.float64), power)
+    return facts | {"bits": 16, "power": power}, scaled.astype("<f2").tobytes()
+
+
+def _scale(cells: np.ndarray) -> tuple[tuple[float, float, str], np.ndarray]:
+    """(lowest, highest, kind) of the colours of a matrix, and the cells that are drawn with them."""
     if (open_value := mask_value(cells)) is not None:
-        cells = np.isfinite(cells).astype(np.float32)
-    cells = np.where(np.isfinite(cells), cells, np.nan)
+        return (open_value, open_value, "mask"), np.isfinite(cells).astype(np.float32)
     known = cells[np.isfinite(cells)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    bar, hover = {}, "%{z:.4g}"
-    if open_value is not None:
-        closed, opened = colours.MASK
-        scale = {"colorscale": [(0, closed), (0.5, closed), (0.5, opened), (1, opened)], "zmin": 0, "zmax": 1}
-        bar, hover = {"tickvals": [0.25, 0.75], "ticktext": ["−∞", f"{open_value:g}"]}, "%{text}"
-        scale["text"] = np.where(cells > 0, f"{open_value:g}", "−∞")
-    elif low < 0 < high:
+    if low < 0 < high:
         edge = max(-low, high)
-        scale = {"colorscale": colours.DIVERGING, "zmin": -edge, "zmax": edge}
-    else:
-        scale = {"colorscale": colours.SEQUENTIAL, "zmin": low, "zmax": high if high > low else low + 1}
-    rows, columns = ([index * step for index in range(size)] for size, step in zip(cells.shape, box, strict=True))
-    heat = dict(
-        type="heatmap",
-        z=cells,
-        x=list(ticks) if ticks and box[1] == 1 else columns,
-        y=rows,
-        colorbar={
-            "title": {"text": symbol_html(symbol)},
-            "thickness": 14,
-            "outlinewidth": 0,
-            "nticks": 4 if cells.shape[0] < 20 else 9,
-            "tickfont": {"size": 14},
-            **bar,
-        },
-        hovertemplate=f"{roles[0]} %{{y}}, {roles[1]} %{{x}}: {hover}<extra></extra>",
-        **scale,
-    )
-    names = (_axis(role, size, count) for role, size, count in zip(roles, symbolic, matrix.shape, strict=True))
-    down, across = ({"title": title(name), "tickfont": {"size": 14}, **PLAIN} for name in names)
-    down |= {"autorange": "reversed", **({"dtick": box[0]} if cells.shape[0] <= 12 else {})}
-    return go.Figure(
-        heat,
-        {
-            "xaxis": across,
-            "yaxis": down,
-            "height": int(np.clip(cells.shape[0] * 7 + 110, 230, 560)),
-            "font": {"size": 15},
-            "margin": {"l": 8, "r": 8, "t": 16, "b": 8},
-            **CLEAR,
-        },
-    )
+        return (-edge, edge, "diverging"), cells
+    return (low, high if high > low else low + 1, "sequential"), cells
 
 
 def mask_value(matrix: np.ndarray) -> float | None:
@@ -122,16 +157,21 @@ def caption(matrix: np.ndarray) -> str:
     return " ".join(parts)
 
 
-def describe(matrix: np.ndarray, name: str) -> str:
-    """The text alternative of the heatmap: what it shows, its size, smallest, mean and largest value."""
+def describe(matrix: np.ndarray) -> str:
+    """What the heatmap of a matrix shows, after the words "Heatmap of …": its size, smallest, mean, largest value."""
     known = matrix[np.isfinite(matrix)]
     if not known.size:
-        return f"Heatmap of {name}, {matrix.shape[0]} × {matrix.shape[1]}, no finite value."
+        return f"{matrix.shape[0]} × {matrix.shape[1]}, no finite value."
     return (
-        f"Heatmap of {name}, {matrix.shape[0]} rows × {matrix.shape[1]} columns: "
+        f"{matrix.shape[0]} rows × {matrix.shape[1]} columns: "
         f"smallest {known.min():.3g}, mean {known.mean():.3g}, largest {known.max():.3g}."
     )
 
 
 def _axis(role: str, symbolic: str, size: int) -> str:
-    return f"{role}, {size_html(symbolic)} = {size}" if symbolic not in ("?", str(size)) else f"{role}, {size}"
+    return f"{role}, ${latex(symbolic)} = {size}$" if symbolic not in ("?", str(size)) else f"{role}, {size}"
+
+
+def _lead(name: str) -> str:
+    """What the slider of a leading axis is called."""
+    return {"h": "Head", "B": "Input of the batch"}.get(name, f"${latex(name)}$ index" if name != "?" else "Index")

@@ -1,5 +1,6 @@
 """Widgets that run in the browser: markup, style and script lie beside this file, and ask no server for anything."""
 
+import json
 from functools import cache
 from pathlib import Path
 
@@ -17,15 +18,23 @@ MAP = ("packed", "words", "colour", "photo", "matrix", "controls", "main")
 """The scripts of the attention map, in `attention_map/`: what a browser gets as one."""
 
 
+STEPPER = ("maths", "unpack", "heat", "drawn", "list", "shown", "place", "main")
+"""The scripts of the stepper, in `stepper/`, likewise."""
+
+
 @cache
-def _component(name: str, html: str = "", scripts: tuple[str, ...] = ()):
-    """A component of that name out of its files; of more than one script where `scripts` names those in its folder."""
+def _component(name: str, html: str = "", scripts: tuple[str, ...] = (), isolated: bool = True):
+    """A component of that name out of its files; of more than one script where `scripts` names those in its folder.
+
+    One that is not `isolated` lies in the page itself, with its styles: there KaTeX has its own.
+    """
     files = [_HERE / name / f"{script}.js" for script in scripts] or [_HERE / f"{name}.js"]
     return st.components.v2.component(
         name,
         html=html or (_HERE / f"{name}.html").read_text(encoding="utf-8"),
         css=(_HERE / f"{name}.css").read_text(encoding="utf-8"),
         js="\n".join(file.read_text(encoding="utf-8") for file in files),
+        isolate_styles=isolated,
     )
 
 
@@ -53,6 +62,22 @@ def attention_map(trace: Trace, part: str | None = None) -> None:
 
     data = of(trace, ("attention", part, *layers, *views), packed)
     _component("attention_map", scripts=MAP)(key=Key.MAP, data=data, on_wanted_change=lambda: None)
+
+
+@cache
+def _katex() -> str:
+    """The address of the KaTeX that Streamlit itself shows equations with, from the page's folder; empty where this
+    Streamlit has another, and LaTeX is shown as it is."""
+    static = Path(st.__file__).parent / "static"
+    return next((file.relative_to(static).as_posix() for file in static.glob("static/js/rehype-katex.*.js")), "")
+
+
+def stepper(facts: dict, packed: bytes) -> None:
+    """The steps of a run, as `stepping.packed` has them; `facts` say which run it is and where the visitor stands."""
+    text = json.dumps(facts | {"katex": _katex()}).encode()
+    text += b" " * (-len(text) % 4)
+    data = len(text).to_bytes(4, "little") + text + packed
+    _component("stepper", scripts=STEPPER, isolated=False)(key=Key.STEPPER, data=data, on_wanted_change=lambda: None)
 
 
 def drawing(svg: str, key: str) -> None:

@@ -1,0 +1,130 @@
+// Heatmaps: a canvas of one pixel for each cell, with ticks, the names of its axes, and a bar of colours.
+
+const element = (tag, className = "", ...children) => {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  made.append(...children);
+  return made;
+};
+
+const signed = (text) => text.replaceAll("-", "−");
+/** A number with so many digits; whole numbers have all of theirs. */
+function numeral(value, digits = 4) {
+  if (Number.isNaN(value)) return "NaN";
+  if (!Number.isFinite(value)) return value < 0 ? "−∞" : "+∞";
+  return signed(Number.isInteger(value) && Math.abs(value) < 1e9 ? String(value) : String(Number(value.toPrecision(digits))));
+}
+
+/** Paints cells between `low` and `high` in the colours of a table of 256; what is no number stays empty. */
+function paint(canvas, [rows, columns], cells, low, high, table) {
+  if (canvas.width !== columns || canvas.height !== rows) Object.assign(canvas, { width: columns, height: rows });
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(columns, rows);
+  const scale = 255 / (high - low);
+  for (let cell = 0; cell < cells.length; cell++) {
+    if (!Number.isFinite(cells[cell])) continue;
+    const colour = 3 * Math.min(255, Math.max(0, Math.round((cells[cell] - low) * scale)));
+    for (let channel = 0; channel < 3; channel++) image.data[4 * cell + channel] = table[colour + channel];
+    image.data[4 * cell + 3] = 255;
+  }
+  context.putImageData(image, 0, 0);
+}
+
+/** The places along an axis that have a tick, so that at most `most` of `count` do. */
+function places(count, most) {
+  const rough = Math.max(1, count / most);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = Math.max(1, [1, 2, 5, 10].map((times) => times * power).find((one) => one >= rough - 1e-9));
+  return Array.from({ length: Math.ceil(count / step) }, (_, i) => i * step);
+}
+
+function ticks(box, count, most, side, name) {
+  box.replaceChildren(
+    ...places(count, most).map((at) => {
+      const tick = element("span", "", name(at));
+      tick.style[side] = `${(100 * (at + 0.5)) / count}%`;
+      return tick;
+    }),
+  );
+}
+
+const rgb = (table, at) => `rgb(${table.subarray(3 * at, 3 * at + 3).join(",")})`;
+const gradient = (table) => `linear-gradient(to top, ${Array.from({ length: 18 }, (_, i) => rgb(table, 15 * i)).join(",")})`;
+
+/** The parts of a heatmap with axes, laid once. */
+function layHeat(box) {
+  const parts = { box };
+  const part = (name, tag, className) => (parts[name] = element(tag, className));
+  parts.canvas = element("canvas", "cells");
+  parts.canvas.setAttribute("role", "img");
+  const bar = element("div", "bar-of-colours", part("symbol", "div", "symbol"), part("stripe", "div", "stripe"));
+  parts.stripe.append(part("ends", "div", "ends"));
+  box.append(part("down", "div", "axis down"), part("rows", "div", "ticks rows"), parts.canvas, bar);
+  box.append(part("columns", "div", "ticks columns"), part("across", "div", "axis across"), part("read", "p", "read"));
+  for (const name of ["rows", "columns", "read"]) parts[name].setAttribute("aria-hidden", "true");
+  bar.setAttribute("aria-hidden", "true");
+  box.classList.add("heat");
+  return parts;
+}
+
+/** Draws one matrix of a tensor: `look` has its symbol, its plain name, the colours and those of a mask. */
+function drawHeat(parts, picture, place, look) {
+  const { canvas, read } = parts;
+  const cells = cellsOf(picture, place);
+  const [low, high, kind, alt] = picture.slices[picture.which.indexOf(place)];
+  const [rows, columns] = picture.shape;
+  const mask = kind === "mask";
+  const table = mask ? look.mask : look.colours[kind];
+  paint(canvas, picture.shape, cells, mask ? 0 : low, mask ? 1 : high, table);
+  canvas.setAttribute("aria-label", `Heatmap of ${look.plain}, ${alt}`);
+  parts.box.style.setProperty("--tall", `${Math.min(450, Math.max(120, 7 * rows))}px`);
+  parts.symbol.replaceChildren(maths(look.symbol));
+  parts.stripe.style.background = mask
+    ? `linear-gradient(to top, ${rgb(table, 0)} 50%, ${rgb(table, 255)} 50%)`
+    : gradient(table);
+  const ends = mask ? [[25, numeral(low)], [75, "−∞"]] : [[0, high], [50, (low + high) / 2], [100, low]].map(([at, end]) => [at, numeral(end, 3)]);
+  parts.ends.replaceChildren(
+    ...ends.map(([at, text]) => {
+      const end = element("span", "", text);
+      end.style.top = `${at}%`;
+      return end;
+    }),
+  );
+  const [tall, wide] = picture.box;
+  const named = (at) => picture.ticks?.[at] ?? String(at * wide);
+  const letters = Math.max(...places(columns, 9).map((at) => named(at).length));
+  parts.columns.classList.toggle("turned", Boolean(picture.ticks) && letters * columns > 50);
+  parts.columns.style.setProperty("--letters", Math.min(letters, 16));
+  ticks(parts.columns, columns, picture.ticks && columns <= 24 ? 24 : 9, "left", named);
+  ticks(parts.rows, rows, rows <= 12 ? 12 : 8, "top", (at) => String(at * tall));
+  parts.down.replaceChildren(element("span", "", ...sentence(picture.axes[0])));
+  parts.across.replaceChildren(...sentence(picture.axes[1]));
+  read.textContent = "Point at a cell to read it.";
+  canvas.onpointermove = canvas.onpointerdown = (event) => {
+    const box = canvas.getBoundingClientRect();
+    const at = (length, from, size) => Math.min(size - 1, Math.max(0, Math.floor((length - from[0]) / (from[1] / size))));
+    const row = at(event.clientY, [box.top, box.height], rows);
+    const column = at(event.clientX, [box.left, box.width], columns);
+    const value = cells[row * columns + column];
+    const said = mask ? (value ? numeral(low) : "−∞") : numeral(value, picture.bits === 32 ? 4 : 3);
+    const about = picture.bits === 16 && !mask && Number.isFinite(value) && value !== 0 ? "about " : "";
+    read.textContent = `${picture.roles[0]} ${row * tall}, ${picture.roles[1]} ${named(column)}: ${about}${said}`;
+  };
+}
+
+/** Draws the maps of terms, one beside the other on one scale. */
+function drawMaps(box, picture, place, colours) {
+  const cells = cellsOf(picture, place, picture.names.length);
+  const size = picture.shape[0] * picture.shape[1];
+  const edge = picture.edges[picture.which.indexOf(place)];
+  box.replaceChildren(
+    ...picture.names.map((name, number) => {
+      const canvas = element("canvas");
+      canvas.setAttribute("role", "img");
+      canvas.setAttribute("aria-label", `${name}, ${picture.full.join(" × ")}, query by key`);
+      const map = cells.subarray(number * size, (number + 1) * size);
+      paint(canvas, picture.shape, map, -edge, edge, colours.diverging);
+      return element("figure", "", element("figcaption", "", name), canvas);
+    }),
+  );
+}

@@ -1,0 +1,143 @@
+// The stepper: all steps that came are in the browser, so that going through them asks no server for anything.
+
+function start(root) {
+  const find = (selector) => root.querySelector(selector);
+  const me = { find, details: new Map(), index: [], heat: layHeat(find(".tensor")), path: location.pathname, wanted: "" };
+  me.place = keeper(me);
+  find(".listing").open = !matchMedia("(max-width: 40rem)").matches; // a phone shows the step first
+
+  me.go = (at, held = false) => {
+    if (at < 0 || at >= me.heads.length || at === me.at) return;
+    me.at = at;
+    me.show();
+    me.place.moved(me.heads[at].id, held);
+    find(".live").textContent = `Step ${at + 1} of ${me.heads.length}: ${me.heads[at].title}`;
+  };
+  me.ask = (at, prove = false) => {
+    const asked = { run: me.run, step: me.heads[at].id, index: [...me.index].map((place) => place ?? 0), prove };
+    if (me.wanted === JSON.stringify(asked)) return;
+    me.wanted = JSON.stringify(asked);
+    me.set("wanted", asked);
+  };
+  me.show = () => {
+    drawStep(me, find, me.ask);
+    drawList(me, find, me.go);
+    followList(find(".list")); // asks for the layout, once all is drawn
+    ahead();
+  };
+
+  // What comes next is fetched where it is not there yet, and set while the browser has time.
+  const idle = window.requestIdleCallback ?? ((does) => setTimeout(does, 50));
+  function ahead() {
+    const next = me.at + 1;
+    if (next >= me.heads.length || !me.details.has(me.heads[me.at].id)) return;
+    if (!me.details.has(me.heads[next].id)) return me.ask(next);
+    idle(() => {
+      const { id, part } = me.heads[next] ?? {};
+      if (!me.details.has(id)) return;
+      maths(me.details.get(id).latex, true);
+      maths(me.details.get(id).inside);
+      if (part === me.heads[me.at].part) return;
+      for (const head of me.heads.filter((one) => one.part === part).slice(0, 20)) [head.symbol, head.sizes].forEach((latex) => maths(latex));
+    });
+  }
+
+  const button = (name, by) => (find(name).onclick = () => me.go(me.at + by));
+  button(".previous", -1);
+  button(".next", 1);
+  find(".part").onchange = ({ target }) => me.go(me.heads.findIndex((head) => head.part === Number(target.value)));
+  find(".find").oninput = find(".changes").onchange = () => drawList(me, find, me.go);
+  find(".list").onkeydown = (event) => {
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!by || taken(event)) return;
+    event.preventDefault();
+    const buttons = [...find(".list").querySelectorAll("button")];
+    const place = buttons.indexOf(event.target.closest("button"));
+    buttons[place + by]?.focus();
+    buttons[place + by]?.click();
+  };
+  find(".copy").onclick = async ({ target }) => {
+    const { latex } = me.details.get(me.heads[me.at].id);
+    try {
+      await (navigator.clipboard ? navigator.clipboard.writeText(latex) : copiedBySelection(latex));
+      target.textContent = "Copied";
+    } catch {
+      target.textContent = "Could not copy";
+    }
+    setTimeout(() => (target.textContent = "Copy LaTeX"), 1500);
+  };
+  return me;
+}
+
+// Browsers give the clipboard to https and localhost only, so elsewhere a hidden text field does it.
+function copiedBySelection(text) {
+  const field = element("textarea");
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const done = document.execCommand("copy");
+  field.remove();
+  return done ? Promise.resolve() : Promise.reject(new Error("refused"));
+}
+
+/** Takes what came: a run, its first steps, or more of the same. */
+function take(me, { facts, header, colours }) {
+  const other = me.run !== facts.run;
+  if (other) me.details.clear();
+  for (const [id, detail] of Object.entries(header.details)) me.details.set(id, detail);
+  const table = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+  const [closed, open] = header.mask.map(table);
+  const mask = new Uint8Array(768);
+  for (let at = 0; at < 256; at++) mask.set(at < 128 ? closed : open, 3 * at);
+  Object.assign(me, { facts, run: facts.run, prove: facts.prove, heads: header.steps, columns: header.columns, colours, mask });
+  if (other) {
+    me.wanted = "";
+    me.find(".part").replaceChildren(...header.parts.map((name, place) => Object.assign(element("option", "", name), { value: place })));
+    me.find(".counted").textContent = header.counted;
+  }
+  if (other || me.turn !== facts.turn) {
+    me.at = Math.max(0, header.steps.findIndex((head) => head.id === facts.step));
+    me.turn = facts.turn;
+    me.place.forget();
+  }
+}
+
+export default function ({ data, parentElement, setStateValue }) {
+  const me = (parentElement.stepper ??= start(parentElement));
+  me.set = setStateValue;
+  me.path = location.pathname;
+  take(me, unpack(data));
+  me.show();
+  if (!plugin) loadMaths(me.facts.katex).then(() => ((me.find(".list").key = ""), me.show()));
+
+  const keys = (event) => {
+    const by = MOVES[event.key];
+    if (!by || event.shiftKey || taken(event)) return;
+    event.preventDefault();
+    me.go(me.at + by, event.repeat);
+  };
+  const back = () => {
+    if (location.pathname !== me.path) return;
+    const at = stepInAddress() === null ? 0 : me.heads.findIndex((head) => head.id === stepInAddress());
+    if (at < 0) return;
+    me.place.forget();
+    me.at = at;
+    me.show();
+  };
+  const { tell } = me.place;
+  me.free?.();
+  addEventListener("keydown", keys);
+  addEventListener("popstate", back);
+  addEventListener("pointerdown", tell, true);
+  addEventListener("pagehide", tell);
+  me.free = () => {
+    removeEventListener("keydown", keys);
+    removeEventListener("popstate", back);
+    removeEventListener("pointerdown", tell, true);
+    removeEventListener("pagehide", tell);
+  };
+  return () => {
+    tell();
+    me.free();
+  };
+}

@@ -1,0 +1,120 @@
+// One step: its equation, shape, words, pictures and operations.
+
+const VERDICTS = { proven: "✓", disproven: "✕", pending: "…" };
+
+function sliders(me, picture, draw) {
+  return picture.lead
+    .map(([label, size], axis) => ({ label, size, axis }))
+    .filter(({ size }) => size > 1)
+    .map(({ label, size, axis }) => {
+      const input = element("input");
+      Object.assign(input, { type: "range", min: 0, max: size - 1 });
+      input.value = Math.min(me.index[axis] ?? 0, size - 1);
+      const output = element("output", "", input.value);
+      input.oninput = () => {
+        me.index[axis] = Number(input.value);
+        output.textContent = input.value;
+        draw();
+      };
+      return element("label", "lead", element("span", "", ...sentence(label)), input, output);
+    });
+}
+
+/** Which matrix of a tensor is chosen, counted in order. */
+const chosen = (me, picture) =>
+  picture.lead.reduce((at, [, size], axis) => at * size + Math.min(me.index[axis] ?? 0, size - 1), 0);
+
+function drawTensor(me, find, detail, ask) {
+  const { tensor } = detail;
+  const there = typeof tensor !== "string";
+  const head = me.heads[me.at];
+  find(".tensor").hidden = find(".leads").hidden = !there;
+  find(".picture h3").hidden = !there;
+  if (!there) return say(find(".picture .said"), tensor);
+  const draw = () => {
+    const place = chosen(me, tensor);
+    const came = tensor.which.indexOf(place);
+    if (came < 0) return ask(me.at);
+    drawHeat(me.heat, tensor, place, { symbol: head.symbol, plain: head.plain, colours: me.colours, mask: me.mask });
+    say(find(".picture .said"), tensor.slices[came][4] || "Every value is shown.");
+    drawTerms(me, find, detail);
+  };
+  find(".leads").replaceChildren(...sliders(me, tensor, draw));
+  draw();
+}
+
+function drawTerms(me, find, { terms }) {
+  find(".terms").hidden = !terms;
+  if (!terms) return;
+  const head = Math.min(me.index[1] ?? 0, terms.heads - 1);
+  const came = terms.which.indexOf(head);
+  if (came < 0) return;
+  drawMaps(find(".maps"), terms, head, me.colours);
+  const bold = (text) => ["bold", text];
+  say(find(".terms .said"), [
+    ["text", `Head ${head}, in the order query–key. By root mean square the largest is `], bold(terms.largest[came]),
+    ["text", ". Over all heads, the sum differs from the scores that ran by at most "], bold(terms.error),
+    ["text", ` of the largest score. One scale for all six maps: from ${numeral(-terms.edges[came], 3)} to ${numeral(terms.edges[came], 3)}.`],
+  ]);
+}
+
+function drawCode(box, code) {
+  box.replaceChildren(
+    ...code.flatMap(({ place, text, hint }) => {
+      const lines = element("pre", "", element("code", "", text));
+      return [element("p", "place", place), lines, ...(hint ? [element("p", "hint", hint)] : [])];
+    }),
+  );
+}
+
+const NUMBERS = new Set(["op", "parameters", "FLOP"]);
+function drawOps(find, columns, ops) {
+  find(".covered h3").textContent = ops.title;
+  say(find(".covered > .said"), ops.said);
+  say(find(".covered > .more"), ops.more);
+  const cell = (tag, value, column) => {
+    const text = typeof value === "number" ? value.toLocaleString("en-US") : value;
+    return element(tag, NUMBERS.has(columns[column]) ? "number" : "", text);
+  };
+  find(".covered thead tr").replaceChildren(
+    ...columns.map((name, column) => Object.assign(cell("th", name, column), { scope: "col" })),
+  );
+  find(".covered tbody").replaceChildren(...ops.rows.map((row) => element("tr", "", ...row.map((value, i) => cell("td", value, i)))));
+}
+
+/** Draws all of the step that is chosen; `ask` asks the server for what did not come yet. */
+function drawStep(me, find, ask) {
+  const head = me.heads[me.at];
+  const detail = me.details.get(head.id);
+  find(".title").textContent = head.title;
+  find(".count").textContent = `${me.at + 1} of ${me.heads.length}`;
+  find(".stage").textContent = head.stage;
+  find(".stage").style.setProperty("--stage", head.colour);
+  find(".previous").disabled = me.at === 0;
+  find(".next").disabled = me.at === me.heads.length - 1;
+  find(".waiting").hidden = Boolean(detail);
+  for (const part of [".equation", ".inside", ".body", ".covered"]) find(part).hidden = !detail;
+  for (const part of [".terms", ".product"]) find(part).hidden = true;
+  if (!detail) {
+    find(".waiting").textContent = "Fetching this step …";
+    ask(me.at);
+    return;
+  }
+  find(".equation").replaceChildren(element("div", "", maths(detail.latex, true)));
+  find(".sizes").replaceChildren(maths(detail.inside));
+  for (const part of ["repeat", "names", "why", "note"]) say(find(`.${part}`), detail[part] || []);
+  const verdict = find(".verdict");
+  verdict.dataset.verdict = detail.verdict;
+  say(verdict, detail.proof);
+  verdict.prepend(Object.assign(element("span", "sign", VERDICTS[detail.verdict] ?? "i"), { ariaHidden: "true" }));
+  drawCode(find(".code"), detail.code);
+  drawTensor(me, find, detail, ask);
+  drawTerms(me, find, detail);
+  find(".product").hidden = !detail.product;
+  if (detail.product) {
+    find(".product .slot").replaceChildren(drawn(detail.product.svg));
+    say(find(".product .said"), detail.product.said);
+  }
+  drawOps(find, me.columns, detail.ops);
+  if (detail.verdict === "pending" && me.prove) ask(me.at, true);
+}

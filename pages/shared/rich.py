@@ -1,0 +1,26 @@
+"""Sentences for components: what they hold of markdown as plain pieces, each of which the browser shows as text."""
+
+import re
+
+_PIECE = re.compile(
+    r"\\(?P<escaped>[!-/:-@\[-`{-~])|\$(?P<maths>[^$]+)\$|`(?P<code>[^`]+)`|\*\*(?P<bold>.+?)\*\*|(?P<text>[^\\$`*]+|.)",
+    re.DOTALL,
+)
+
+Piece = tuple[str, str]
+"""(kind, text): "text", "bold", "code" or "maths", which is LaTeX."""
+
+
+def pieces(markdown: str) -> list[Piece]:
+    r"""A sentence in pieces: `**bold**`, code in backticks, `$maths$` and escaped signs; all else is text as it is.
+
+    `"grows as $d_k$"` gives `[("text", "grows as "), ("maths", "d_k")]`.
+    """
+    out: list[Piece] = []
+    for found in _PIECE.finditer(markdown):
+        kind = found.lastgroup
+        kind, text = ("text" if kind == "escaped" else kind), found[found.lastgroup]
+        if kind == "text" and out and out[-1][0] == "text":
+            text = out.pop()[1] + text
+        out.append((kind, text))
+    return out
