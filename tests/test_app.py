@@ -185,41 +185,6 @@ def session_photo(at: AppTest) -> Image.Image:
     return session.traced_view(at.session_state["visitor"].given.trace).photo
 
 
-def test_a_link_leads_to_a_step():
-    at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS)
-    at.switch_page("pages/trace.py")
-    at.query_params["step"] = "block2.attention.scores"
-    at.run()
-    assert not at.exception
-    assert at.session_state["visitor"].step == "block2.attention.scores"
-    assert at.main.selectbox[0].value == "Block 2"
-    at.query_params["step"] = "no such step"
-    at.run()
-    assert not at.exception
-
-
-def test_next_and_previous_walk_all_steps():
-    at = opened("pages/trace.py")
-    trace = at.session_state["visitor"].run()
-    click = lambda label: next(button for button in at.main.button if button.label == label).click().run()  # noqa: E731
-    seen = [at.session_state["listed"]]
-    for _ in trace.steps[1:8]:
-        click("Next")
-        seen.append(at.session_state["listed"])
-    assert seen == [step.id for step in trace.steps[:8]]
-    click("Previous")
-    assert at.session_state["listed"] == trace.steps[6].id
-
-
-def test_steps_that_keep_their_shape_can_be_hidden():
-    at = opened("pages/trace.py")
-    at.main.selectbox[0].select("Block 1").run()
-    every = len(at.main.radio[0].options)
-    at.main.toggle[0].set_value(True).run()
-    assert not at.exception
-    assert 0 < len(at.main.radio[0].options) < every
-
-
 @pytest.mark.parametrize(
     ("url", "works"),
     [

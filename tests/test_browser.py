@@ -228,7 +228,7 @@ def test_next_leads_from_step_to_step_and_stops_at_the_last(page):
     for start, steps in (("patches", 4), ("norm", 3)):
         page.goto(f"/trace?step={start}")
         for number in range(steps):
-            page.locator(".st-key-equation .katex").first.wait_for()
+            page.locator(".stepper .equation .katex").first.wait_for()
             settled(page)
             assert page.locator("[data-testid=stMain] .katex-error").count() == 0, page.url
             if number < steps - 1:
@@ -251,11 +251,16 @@ def test_latex_is_copied(page):
 def test_the_tensor_and_its_product_are_drawn(page):
     go(page)
     page.get_by_role("button", name=re.compile("Scores")).click()
-    page.locator(".js-plotly-plot .heatmaplayer image").wait_for()
     page.locator("svg.product").wait_for()
     assert page.locator("svg.product rect").count() == 6
-    titles = page.locator(".js-plotly-plot .infolayer .xtitle, .js-plotly-plot .infolayer .ytitle").all_text_contents()
-    assert [re.sub(r"\s", "", title) for title in titles] == ["key,N+1=65", "query,N+1=65"]
+    cells = page.get_by_role("img", name=re.compile("Heatmap of S.*65 rows × 65 columns"))
+    coloured = "c => new Set(new Uint32Array(c.getContext('2d').getImageData(0, 0, 65, 65).data.buffer)).size"
+    assert cells.evaluate(coloured) > 50
+    names = [page.locator(f".stepper .axis.{way} annotation").text_content() for way in ("down", "across")]
+    assert names == ["N + 1 = 65"] * 2
+    assert page.locator(".stepper .axis.down").inner_text().startswith("query")
+    cells.hover(position={"x": 1, "y": 1})
+    assert re.match(r"query 0, key 0: about −?\d", page.locator(".stepper .read").inner_text())
     quiet(page)
 
 

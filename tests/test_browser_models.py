@@ -168,12 +168,3 @@ def test_the_mask_is_square_and_nothing_lies_over_it_on_a_phone(page):
     cell = page.get_by_role("cell", name="a large red circle left of a small blue square")
     assert cell.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
     assert cell.bounding_box()["x"] + cell.bounding_box()["width"] <= 390
-
-
-def test_no_toolbar_lies_over_the_tensor_of_a_step(page):
-    page.goto("/trace?model=nanogpt")
-    page.get_by_role("heading", name="The tensor").wait_for()
-    settled(page)
-    page.locator(".heatmaplayer image").first.wait_for()
-    page.locator(".js-plotly-plot").first.hover()
-    assert page.locator(".modebar-btn").count() == 0

@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from tracer.figures import answers, classes, colours, labels, photos, products, tensors
@@ -105,36 +106,63 @@ def test_a_reduced_matrix_says_so():
     assert "mean of 2 × 1 values" in tensors.caption(np.zeros((300, 4), np.float32))
 
 
-def test_heatmap_has_named_axes_and_a_titled_colour_bar():
-    figure = tensors.heatmap(np.ones((5, 3)), r"\mathbf{Q}", ("N + 1", "d_k"))
-    assert figure.layout.xaxis.title.text == "column, <i>d</i><sub>k</sub> = 3"
-    assert figure.layout.yaxis.title.text == "row, <i>N</i>+1 = 5"
-    assert figure.layout.yaxis.autorange == "reversed"
-    assert figure.data[0].colorbar.title.text == "<b>Q</b>"
+def cells(packed: tensors.Packed) -> np.ndarray:
+    """The numbers that a browser reads."""
+    facts = packed.facts
+    kind = {16: "<f2", 32: "<f4"}[facts["bits"]]
+    read = np.frombuffer(packed.cells, kind).astype(np.float64) * 2.0 ** -facts["power"]
+    return read.reshape(len(facts["which"]), *facts["shape"])
+
+
+def test_a_tensor_has_named_axes_and_all_its_matrices():
+    value = torch.arange(30.0).reshape(1, 2, 5, 3)
+    packed = tensors.packed(value, ("B", "h", "N + 1", "d_k"), "attention")
+    assert packed.facts["axes"] == ["token, $N + 1 = 5$", "feature, $d_k = 3$"]
+    assert packed.facts["lead"] == [["Input of the batch", 1], ["Head", 2]] and packed.facts["which"] == [0, 1]
+    assert np.array_equal(cells(packed), value[0]) and packed.facts["slices"][1][3].startswith("5 rows × 3 columns")
+    scores = tensors.packed(torch.ones(5, 5), ("S", "S"), "attention")
+    assert scores.facts["roles"] == ["query", "key"] and scores.facts["lead"] == []
+    assert tensors.packed(torch.tensor(2.0), (), "head").facts["full"] == [1, 1]
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-30, 1e30])
+def test_large_matrices_keep_three_digits_and_whole_numbers_all(size):
+    value = torch.randn(80, 80, dtype=torch.float64) * size
+    packed = tensors.packed(value, ("S", "D"), "mlp")
+    assert packed.facts["bits"] == 16
+    assert np.abs(cells(packed)[0] - value.numpy()).max() <= 2**-11 * np.abs(value.numpy()).max()
+    tokens = torch.randint(50_000, (80, 80))
+    assert np.array_equal(cells(tensors.packed(tokens, ("B", "T"), "embedding"))[0], tokens)
+
+
+def test_of_many_large_matrices_the_one_that_is_asked_for_is_packed():
+    value = torch.randn(2, 12, 200, 200)
+    packed = tensors.packed(value, ("B", "h", "S", "S"), "attention", index=(1, 99))
+    assert packed.facts["which"] == [23] and np.allclose(cells(packed)[0], value[1, 11], atol=4e-3)
+    assert tensors.weight(value.shape) == len(packed.cells)
+    assert tensors.packed(torch.empty(0, 3), ("?", "?"), "mlp") is None
+    assert tensors.packed(torch.ones(1, 20_000_000, dtype=torch.bool), ("?", "?"), "mlp") is None
 
 
 def test_values_of_both_signs_are_centred_on_zero():
-    heat = tensors.heatmap(np.array([[-3.0, 1.0]]), "x", ("1", "2")).data[0]
-    assert (heat.zmin, heat.zmax) == (-3, 3)
-    heat = tensors.heatmap(np.array([[2.0, 5.0]]), "x", ("1", "2")).data[0]
-    assert (heat.zmin, heat.zmax) == (2, 5)
+    packed = tensors.packed(torch.tensor([[-3.0, 1.0]]), ("1", "2"), "mlp")
+    assert packed.facts["slices"][0][:3] == [-3, 3, "diverging"]
+    packed = tensors.packed(torch.tensor([[2.0, 5.0]]), ("1", "2"), "mlp")
+    assert packed.facts["slices"][0][:3] == [2, 5, "sequential"]
 
 
 def test_masked_scores_are_left_empty_and_said():
-    matrix = np.array([[1.0, -np.inf], [2.0, 3.0]])
-    heat = tensors.heatmap(matrix, "x", ("S", "S")).data[0]
-    assert np.isnan(heat.z[0][1])
-    assert (heat.zmin, heat.zmax) == (1, 3)
-    assert "1 value is −∞ and left empty" in tensors.caption(matrix)
+    matrix = torch.tensor([[1.0, -torch.inf], [2.0, 3.0]])
+    packed = tensors.packed(matrix, ("S", "S"), "attention")
+    assert np.isneginf(cells(packed)[0, 0, 1]) and packed.facts["slices"][0][:3] == [1, 3, "sequential"]
+    assert "1 value is −∞ and left empty" in packed.facts["slices"][0][4]
     assert "2 values are −∞ or NaN" in tensors.caption(np.array([[1.0, -np.inf], [2.0, np.nan]]))
 
 
 def test_a_mask_has_two_colours_each_with_its_value():
-    matrix = np.array([[0.0, -np.inf], [0.0, 0.0]])
-    heat = tensors.heatmap(matrix, "M", ("T", "T")).data[0]
-    assert heat.z.tolist() == [[1, 0], [1, 1]] and heat.text.tolist() == [["0", "−∞"], ["0", "0"]]
-    assert heat.colorbar.ticktext == ("−∞", "0") and len({colour for _, colour in heat.colorscale}) == 2
-    assert tensors.caption(matrix) == "1 of 4 values are −∞."
+    packed = tensors.packed(torch.tensor([[0.0, -torch.inf], [0.0, 0.0]]), ("T", "T"), "attention")
+    assert cells(packed)[0].tolist() == [[1, 0], [1, 1]] and packed.facts["slices"][0][:3] == [0, 0, "mask"]
+    assert packed.facts["slices"][0][4] == "1 of 4 values are −∞."
 
 
 def test_a_tiny_photo_is_enlarged_as_the_model_sees_it():

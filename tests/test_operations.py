@@ -12,7 +12,7 @@ import torch
 from test_app import opened, text, upload
 
 import tracer
-from pages.shared import steps
+from pages.shared import stepping
 from tracer import models
 from tracer.figures import operations, operations_table
 from tracer.symbols import categories
@@ -227,7 +227,7 @@ def test_an_awkward_saved_run_opens_at_every_level(tmp_path):
 def test_a_step_shows_every_line_of_code_that_it_ran():
     run = tracer.load("nanogpt", D=12, h=3, d_ff=20, L=1).trace()
     step = run.step("block1.attention.scores")
-    ((file, lines),) = steps.source_lines(run, step).items()
+    ((file, lines),) = stepping.source_lines(run, step).items()
     assert file == "tracer/models/shared/blocks.py" == step.source.file and step.source.line in lines
     assert [line.split("#")[0].strip() for line in lines.values()] == [
         "scores = q @ k.transpose(-2, -1) / sqrt(d_k)",

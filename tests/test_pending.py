@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 from streamlit.testing.v1 import AppTest
+from test_stepping import sent
 
 import tracer
+from pages.shared import stepping
 from tracer import verify
 from tracer.figures.views import render
 from tracer.tracing.lightened import lightened
@@ -106,17 +108,30 @@ def test_every_view_says_so(trace):
     assert shown.pop(SCORES) == "proven" and set(shown.values()) == {"pending"}
 
 
+def test_a_page_shows_it_neither_green_nor_red(trace):
+    facts, _ = stepping.detail(trace, trace.steps[0])
+    assert facts["verdict"] == "pending"
+    said = "Not proven yet: the equation of this step has not been executed on the traced tensors."
+    assert facts["proof"] == [("text", said)]
+
+
 def page():
-    import tracer
+    from test_pending import ASKED, RUN
+
     from pages.shared import steps
+    from pages.shared.pictures import of
 
-    trace = tracer.load("vit", H=12, W=8, P=4, D=6, h=2, d_ff=10, L=1, K=3).trace(prove="later")
-    steps.reasons(trace, trace.steps[0])
+    of(RUN[0], "name", lambda: "this one")
+    steps.st.session_state["stepper"] = {"wanted": ASKED}
+    steps.browse(RUN[0], RUN[0].steps[0])
 
 
-def test_a_page_shows_it_neither_green_nor_red():
-    at = AppTest.from_function(page, default_timeout=60).run()
-    assert not at.exception and not at.success and not at.error
-    assert [box.value for box in at.info] == [
-        "Not proven yet: the equation of this step has not been executed on the traced tensors."
-    ]
+RUN, ASKED = [], {"run": "this one", "step": SCORES, "index": [], "prove": True}
+
+
+def test_the_page_proves_a_block_when_it_is_shown(trace, monkeypatch):
+    monkeypatch.setattr("test_pending.RUN", [trace])
+    found = {id: detail["verdict"] for id, detail in sent(AppTest.from_function(page).run())[1]["details"].items()}
+    within = {step.id for step in trace.steps if step.layer == 0}
+    assert {id for id, verdict in found.items() if verdict == "proven"} == within
+    assert set(found.values()) == {"proven", "pending"}

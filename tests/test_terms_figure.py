@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from test_models_in_app import chosen
+from test_stepping import sent
 
 from tracer.figures import terms
 
@@ -11,30 +12,22 @@ TERMS = {"a": np.array([[1.0, 2], [3, 4]]), "b": np.array([[-5.0, 0], [0, 1]])}
 
 def test_every_term_the_sum_and_the_scores_are_on_one_scale():
     scores = np.array([[-4.0, -np.inf], [3, 6]])
-    figure = terms.maps(TERMS, scores)
-    assert [title.text for title in figure.layout.annotations] == ["a", "b", "their sum", "the scores that ran"]
-    assert np.asarray(figure.data[2].z).tolist() == [[-4, 2], [3, 5]]
-    assert np.isnan(np.asarray(figure.data[3].z)[0, 1])  # hidden by a mask
-    assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (-6, 6)
-    assert {data.coloraxis for data in figure.data} == {"coloraxis"}
+    packed = terms.packed({name: term[None] for name, term in TERMS.items()}, scores[None])
+    assert packed.facts["names"] == ["a", "b", "their sum", "the scores that ran"]
+    maps = np.frombuffer(packed.cells, "<f4").reshape(4, 2, 2)
+    assert maps[2].tolist() == [[-4, 2], [3, 5]] and np.isneginf(maps[3, 0, 1])  # hidden by a mask
+    assert packed.facts["edges"] == [6] and packed.facts["largest"] == ["a"] and packed.facts["which"] == [0]
     assert terms.difference(TERMS, scores) == pytest.approx(1 / 6)
-
-
-def at_scores(model):
-    at = chosen(model, "pages/trace.py")
-    at.main.selectbox[0].select("Block 1").run()
-    at.main.radio[0].set_value("block1.attention.scores").run()
-    assert not at.exception and not at.error
-    return at
+    many = terms.packed({"a": np.ones((12, 200, 200))}, np.ones((12, 200, 200)), head=3)
+    assert many.facts["which"] == [3] and many.facts["heads"] == 12
 
 
 @pytest.mark.parametrize(("model", "shown"), [("transformer", True), ("nanogpt", False), ("vit", False)])
 def test_the_four_terms_stand_beside_the_scores_that_have_them(model, shown):
-    at = at_scores(model)
-    assert ("The same scores as four terms" in [heading.value for heading in at.subheader]) == shown
-    captions = [caption.value for caption in at.caption if "the sum differs" in caption.value]
-    assert len(captions) == shown
+    at = chosen(model, "pages/trace.py")
+    assert not at.exception and not at.error
+    found = sent(at)[1]["details"]["block1.attention.scores"]["terms"]
+    assert bool(found) == shown
     if shown:
-        assert "position–position" in captions[0] and "10⁻⁷" in captions[0]
-        next(slider for slider in at.main.slider if slider.label == "Head").set_value(1).run()
-        assert any(caption.value.startswith("Head 1") for caption in at.caption)
+        assert "position–position" in found["names"] and "10⁻⁷" in found["error"]
+        assert len(found["largest"]) == found["heads"] > 1

@@ -7,6 +7,7 @@ import pytest
 import sympy
 import torch
 from streamlit.testing.v1 import AppTest
+from test_stepping import sent
 
 import tracer
 from pages.shared import contents
@@ -89,8 +90,11 @@ def test_pages_show_it_in_red(trace, tmp_path):
     assert proven.value == f"{len(trace.steps) - 1} of {len(trace.steps)}"
     at.query_params["step"] = SCORES
     at.switch_page("pages/trace.py").run()
-    assert len(at.error) == 1 and at.error[0].value.startswith("**Disproven.**") and not at.success
-    assert "The first wrong cell is [0, 0, 0, 0]." in at.error[0].value
+    facts, header, _ = sent(at)
+    shown = header["details"][SCORES]
+    assert facts["step"] == SCORES and shown["verdict"] == "disproven" and shown["proof"][0] == ["bold", "Disproven."]
+    assert "The first wrong cell is [0, 0, 0, 0]." in shown["proof"][1][1]
+    assert {one["verdict"] for id, one in header["details"].items() if id != SCORES} == {"proven"}
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ MOST = PAGE * 3 // 4
 """Bytes of all steps that one message takes; the page around it needs little."""
 EACH = 4000
 """Bytes that all of a step takes but its tensor, about."""
-HEADERS = PAGE // 4
+HEADERS = PAGE // 3
 """Bytes of headers that have all that they can have."""
 LONGEST = 400
 """Letters of one cell of the table of operations."""
@@ -73,7 +73,14 @@ def packed(trace: Trace, start: str, index: Sequence[int] = ()) -> bytes:
             facts[name]["at"] = at
             blobs += blob, bytes(-len(blob) % 4)
             at += len(blob) + -len(blob) % 4
-    header = {"parts": list(where), "steps": heads, "details": details, "mask": MASK, "columns": COLUMNS, "counted": COUNTED}
+    header = {
+        "parts": list(where),
+        "steps": heads,
+        "details": details,
+        "mask": MASK,
+        "columns": COLUMNS,
+        "counted": COUNTED,
+    }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 4)
     return b"".join((len(text).to_bytes(4, "little"), text, table(SEQUENTIAL), table(DIVERGING), *blobs))

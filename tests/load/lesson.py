@@ -17,7 +17,7 @@ from tracer.inputs.scenes import COLOURS, SHAPES, SIZES
 SHARES = {"page": 40, "sample": 15, "model": 15, "text": 10, "photo": 10, "choice": 10}
 """Of 100 acts, how many are of which kind."""
 PAGES = ("Overview", "Trace", "Attention", "Mask", "Operations")
-CHOICES = ("Trace", "Mask", "Operations")
+CHOICES = ("Mask", "Operations")
 """Pages with something to choose that the server must answer."""
 PHOTO = (1600, 1200)
 
@@ -105,11 +105,8 @@ class Student:
         return await self.visitor.upload(place, name, photo(self.chance.getrandbits(32)))
 
     async def _choice(self) -> Answer:
-        """Another step, query or operation."""
+        """Another query or operation; steps are gone through in the browser."""
         find, chance = self.visitor.find, self.chance
-        if self.page == "Trace":
-            forward = find("button", "Next")
-            return await self.visitor.press(find("button", "Previous") if forward.disabled else forward)
         if self.page == "Mask":
             queries = find("slider", "Query")
             return await self.visitor.set(queries, string_array_value=[chance.choice(queries.options)])

@@ -24,8 +24,8 @@ def as_array(tensor) -> np.ndarray:
 
 
 def reduce(matrix: np.ndarray, rows: int = MAX_ROWS, columns: int = MAX_COLUMNS) -> tuple[np.ndarray, tuple[int, int]]:
-    """Matrices `[…, rows, columns]` of at most `rows` × `columns` cells, each the mean of a box of values, and the box's
-    (height, width).
+    """Matrices `[…, rows, columns]` of at most `rows` × `columns` cells, each the mean of a box of values, and the
+    (height, width) of the box.
 
     The last row and column of boxes may be smaller; a box of one value is the value itself.
     """

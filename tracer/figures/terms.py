@@ -26,7 +26,7 @@ def packed(terms: Mapping[str, Any], scores, head: int = 0) -> Packed:
     there, `shape` of a map as drawn and `full` as it is, `edges` of the scales, the `largest` term of each head by root
     mean square, and the `error` of the sum; `bits` and `power` as in `tensors.packed`. Hidden scores are not finite.
     """
-    panels = {name: as_array(term) for name, term in terms.items()}
+    panels: dict[str, Any] = {name: as_array(term) for name, term in terms.items()}
     panels |= {SUM: sum(panels.values()), RAN: as_array(scores)}
     maps = np.stack(list(panels.values()), axis=1)  # [h, 6, S_q, S_k]
     which = list(range(len(maps))) if 2 * maps.size <= ALL_BYTES else [min(max(head, 0), len(maps) - 1)]

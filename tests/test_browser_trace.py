@@ -1,0 +1,138 @@
+"""The Trace page in a real browser: it steps by itself, shows the record, and keeps its place."""
+
+import json
+import re
+
+import pytest
+from playwright.sync_api import expect
+from test_browser import FIT, SLOW, give, jpeg, quiet, settled, until
+
+import tracer
+
+pytestmark = pytest.mark.browser
+READ = """() => {
+  const find = (selector) => document.querySelector(`.stepper ${selector}`);
+  const latex = (selector) => find(`${selector} annotation`)?.textContent;
+  const seen = (selector) => find(selector).checkVisibility() ? find(selector).textContent : null;
+  return {
+    step: new URLSearchParams(location.search).get("step"), title: seen(".title"), count: seen(".count"),
+    latex: latex(".equation"), sizes: latex(".sizes"), verdict: find(".verdict").dataset.verdict,
+    code: seen(".code"), picture: find(".cells").ariaLabel, product: Boolean(find("svg.product")?.checkVisibility()),
+    ops: [...document.querySelectorAll(".stepper .covered tbody tr")].map((row) => Number(row.cells[0].textContent)),
+    listed: find(".list [aria-current=step]").textContent,
+  };
+}"""
+
+
+@pytest.fixture(autouse=True)
+def patience(page) -> None:
+    page.set_default_timeout(SLOW)
+
+
+def opened(page, address: str = "/trace") -> None:
+    page.goto(address)
+    page.locator(".stepper .equation .katex").first.wait_for()
+    settled(page)
+
+
+def test_stepping_shows_the_record_and_sends_no_message(page):
+    """Every step of a block by the keyboard, the others by the list's search."""
+    frames = []
+    page.on("websocket", lambda socket: socket.on("framesent", lambda _: frames.append("sent")))
+    page.on("websocket", lambda socket: socket.on("framereceived", lambda _: frames.append("received")))
+    opened(page, "/trace?step=patches")
+    page.wait_for_timeout(500)
+    trace = tracer.load("vit").trace()
+    buttons = [page.get_by_role("button", name=name).bounding_box() for name in ("Previous", "Next")]
+    frames.clear()
+    for number, step in enumerate(trace.steps[:19]):
+        if number:
+            page.keyboard.press("ArrowRight" if number % 2 else "PageDown")
+            until(page, f"location.search.endsWith({json.dumps(step.id)})")
+        shown = page.evaluate(READ)
+        assert (shown["step"], shown["title"]) == (step.id, step.title)
+        assert shown["count"] == f"{number + 1} of {len(trace.steps)}"
+        assert shown["latex"] == step.latex and shown["sizes"].startswith(step.symbol)
+        assert shown["verdict"] == step.verdict and step.source.text.strip() in shown["code"]
+        rows, columns = (1, 1, *trace.value(step).shape)[-2:]
+        assert f"{rows} rows × {columns} columns" in shown["picture"]
+        assert shown["product"] == bool(step.product) and shown["ops"] == list(step.ops)
+        assert step.title in shown["listed"] and str(list(step.shape)) in shown["listed"]
+    assert [page.get_by_role("button", name=name).bounding_box() for name in ("Previous", "Next")] == buttons
+    search = page.get_by_role("searchbox", name="Find a step")
+    search.fill("block6.attention.weights")
+    search.press("ArrowLeft")  # a key in a box is the box's
+    page.locator(".stepper .list button").click()
+    until(page, "location.search.endsWith('block6.attention.weights')")
+    search.fill("")
+    assert page.get_by_role("combobox", name="Part of the model").last.input_value() == "6"
+    page.keyboard.press("Escape")
+    page.locator("body").click(position={"x": 700, "y": 5})
+    page.keyboard.press("ArrowLeft")
+    until(page, "location.search.endsWith('block6.attention.scores')")
+    page.get_by_role("slider", name="Head").fill("3")
+    assert page.locator(".stepper .lead output").inner_text() == "3"
+    page.wait_for_timeout(500)
+    assert frames == []
+    page.evaluate("history.back()")
+    page.get_by_role("heading", name="Attention weights").wait_for()
+    quiet(page)
+
+
+def test_the_place_is_kept_on_the_way_to_other_pages_photos_and_models(page):
+    opened(page)
+    for name in ("Embed", "CLS in front", "Add positions"):
+        page.keyboard.press("ArrowRight")
+        page.get_by_role("heading", name=name).wait_for()
+    page.get_by_role("link", name="Mask").click()  # at once
+    page.get_by_role("heading", name="Who may look").wait_for()
+    page.get_by_role("link", name="Trace").click()
+    page.wait_for_url("**/trace?step=position")
+    title = page.get_by_role("heading", name="Add positions")
+    title.wait_for()
+    settled(page)
+    before = page.evaluate("history.length")
+    give(page, jpeg(), "mine.jpg")
+    page.wait_for_url("**/trace?file=mine.jpg&step=position")
+    settled(page)
+    assert title.is_visible() and page.evaluate("history.length") == before + 1
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_url("**/trace?file=mine.jpg&step=*sequence*")
+    page.get_by_role("combobox", name="Model", exact=True).fill("segmenter")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/trace?model=segmenter*")
+    settled(page)
+    expect(page.locator(".stepper .count")).not_to_have_text(re.compile(f"of {len(tracer.load('vit').trace().steps)}$"))
+    assert page.locator("[data-stale=true]").count() == 0
+    quiet(page)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1024, 768), (390, 844)])
+def test_equation_shape_and_picture_fit_without_scrolling(page, width, height):
+    page.set_viewport_size({"width": width, "height": height})
+    opened(page, "/trace?step=block1.attention.scores")
+    for part in (".equation", ".sizes", ".cells", ".ticks.columns"):
+        box = page.locator(f".stepper {part}").bounding_box()
+        assert box["y"] >= 60 and box["y"] + box["height"] <= height, part
+    assert page.locator(".stepper .cells").bounding_box()["height"] > 150
+    assert page.evaluate(FIT)
+    assert page.locator(".modebar-btn").count() == 0
+
+
+def test_what_does_not_fit_is_fetched_when_it_is_looked_at(page, tmp_path):
+    """A saved run of more than a message takes: steps that did not come are asked for ahead, and heads one by one."""
+    run = tracer.load("vit", H=96, W=96, P=4, D=64, h=4, d_ff=2048, L=3, K=3).trace()
+    run.save(path := tmp_path / "large.safetensors")
+    opened(page)
+    give(page, path.read_bytes(), "large.safetensors")
+    page.get_by_text("Saved run: large.safetensors").wait_for()
+    settled(page)
+    search = page.get_by_role("searchbox", name="Find a step")
+    search.fill("block3.attention.scores")
+    page.locator(".stepper .list button").click()
+    cells = page.get_by_role("img", name=re.compile("Heatmap of S"))
+    cells.wait_for()
+    first = cells.get_attribute("aria-label")
+    page.get_by_role("slider", name="Head").fill("2")
+    expect(cells).not_to_have_attribute("aria-label", first)
+    quiet(page)
