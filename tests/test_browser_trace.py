@@ -2,9 +2,12 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
-from playwright.sync_api import expect
+import torch
+from handmade import sample
+from test_bounded_files import written
 from test_browser import FIT, SLOW, give, jpeg, quiet, settled, until
 
 import tracer
@@ -66,8 +69,7 @@ def test_stepping_shows_the_record_and_sends_no_message(page):
     until(page, "location.search.endsWith('block6.attention.weights')")
     search.fill("")
     assert page.get_by_role("combobox", name="Part of the model").last.input_value() == "6"
-    page.keyboard.press("Escape")
-    page.locator("body").click(position={"x": 700, "y": 5})
+    page.get_by_role("heading", name="Step by step").click()
     page.keyboard.press("ArrowLeft")
     until(page, "location.search.endsWith('block6.attention.scores')")
     page.get_by_role("slider", name="Head").fill("3")
@@ -80,6 +82,8 @@ def test_stepping_shows_the_record_and_sends_no_message(page):
 
 
 def test_the_place_is_kept_on_the_way_to_other_pages_photos_and_models(page):
+    from playwright.sync_api import expect  # not there where no browser is
+
     opened(page)
     for name in ("Embed", "CLS in front", "Add positions"):
         page.keyboard.press("ArrowRight")
@@ -119,20 +123,28 @@ def test_equation_shape_and_picture_fit_without_scrolling(page, width, height):
     assert page.locator(".modebar-btn").count() == 0
 
 
-def test_what_does_not_fit_is_fetched_when_it_is_looked_at(page, tmp_path):
-    """A saved run of more than a message takes: steps that did not come are asked for ahead, and heads one by one."""
-    run = tracer.load("vit", H=96, W=96, P=4, D=64, h=4, d_ff=2048, L=3, K=3).trace()
-    run.save(path := tmp_path / "large.safetensors")
+def test_what_does_not_fit_is_fetched_when_it_is_looked_at(page):
+    """A saved run of more than a message takes: steps that did not come are asked for, and heads one by one."""
+    from playwright.sync_api import expect  # not there where no browser is
+
+    big = torch.randn(1, 4, 256, 512)
+    step = replace(sample().steps[0], value="big", shape=tuple(big.shape), symbolic=("B", "h", "?", "?"), product=None)
+    steps = tuple(
+        replace(step, id=f"s{i}", title=f"Number {i}", symbol=f"b_{{{i}}}", layer=i // 8, ops=()) for i in range(24)
+    )
+    ops = tuple(replace(op, step=None) for op in sample().ops)
     opened(page)
-    give(page, path.read_bytes(), "large.safetensors")
+    give(page, written(sample(steps=steps, ops=ops, values={**sample().values, "big": big})), "large.safetensors")
     page.get_by_text("Saved run: large.safetensors").wait_for()
     settled(page)
     search = page.get_by_role("searchbox", name="Find a step")
-    search.fill("block3.attention.scores")
+    search.fill("Number 22")
     page.locator(".stepper .list button").click()
-    cells = page.get_by_role("img", name=re.compile("Heatmap of S"))
+    page.get_by_role("heading", name="Number 22").wait_for()
+    cells = page.get_by_role("img", name=re.compile("Heatmap of b_22"))
     cells.wait_for()
     first = cells.get_attribute("aria-label")
     page.get_by_role("slider", name="Head").fill("2")
     expect(cells).not_to_have_attribute("aria-label", first)
+    assert f"largest {big[0, 2].max():.3g}" in cells.get_attribute("aria-label")
     quiet(page)
