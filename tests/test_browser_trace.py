@@ -128,7 +128,7 @@ def test_what_does_not_fit_is_fetched_when_it_is_looked_at(page):
     from playwright.sync_api import expect  # not there where no browser is
 
     big = torch.randn(1, 4, 256, 512)
-    step = replace(sample().steps[0], value="big", shape=tuple(big.shape), symbolic=("B", "h", "?", "?"), product=None)
+    step = replace(sample().steps[0], value="big", shape=tuple(big.shape), symbolic=("B", "?", "?", "?"), product=None)
     steps = tuple(
         replace(step, id=f"s{i}", title=f"Number {i}", symbol=f"b_{{{i}}}", layer=i // 8, ops=()) for i in range(24)
     )
@@ -144,7 +144,23 @@ def test_what_does_not_fit_is_fetched_when_it_is_looked_at(page):
     cells = page.get_by_role("img", name=re.compile("Heatmap of b_22"))
     cells.wait_for()
     first = cells.get_attribute("aria-label")
-    page.get_by_role("slider", name="Head").fill("2")
+    page.get_by_role("slider", name="Index").fill("2")
     expect(cells).not_to_have_attribute("aria-label", first)
     assert f"largest {big[0, 2].max():.3g}" in cells.get_attribute("aria-label")
+    quiet(page)
+
+
+def test_formulas_and_drawings_of_a_strangers_run_are_no_markup(page):
+    bad = r"\mathbf{S} = <img src=x onerror=x> \mathrm{<b>}"
+    step = sample().steps[0]
+    operands = tuple(replace(one, symbol="<script>x</script><image href='/none.png'/>") for one in step.product)
+    step = replace(
+        step, latex=bad, symbol=r"\mathrm{<i>}", title="<b>no</b>", why="![x](/none.png) <u>x</u>", product=operands
+    )
+    opened(page)
+    give(page, written(sample(steps=(step, sample().steps[1]))), "bad.safetensors")
+    page.get_by_role("heading", name="<b>no</b>").wait_for()
+    settled(page)
+    assert page.locator(":is(.stepper, svg.product) :is(a, b, u, img, image, script, foreignObject)").count() == 0
+    assert "<u>x</u>" in page.locator(".stepper .why").inner_text()
     quiet(page)

@@ -1,0 +1,161 @@
+"""What a visitor waits for, measured in a real browser: the first heading, a key, another page; and what comes over the
+wire for them.
+
+It needs Playwright and a Chromium, as the tests do. Figures of a busy machine are noise: run it when nothing else runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+from tracer.verify.bench import MB, _row
+
+STARTS, KEYS, TURNS = 5, 40, 3
+PAGES = {"Trace": "Step by step", "Attention": "attend to", "Mask": "Who may look", "Overview": "From .* to the answer"}
+"""Links to pages, and what the heading of each says."""
+WATCH = """() => {
+  window.painted = [];
+  addEventListener("keydown", ({ timeStamp }) => requestAnimationFrame(() => {
+    const channel = new MessageChannel();
+    channel.port1.onmessage = () => window.painted.push(performance.now() - timeStamp);
+    channel.port2.postMessage(0);
+  }), true);
+}"""
+"""From a key to the frame in which what it did is painted."""
+
+
+def bench() -> list[dict[str, Any]]:
+    """All figures, as those of `tracer.verify.bench.bench`. ValueError without Playwright or a browser."""
+    try:
+        from playwright.sync_api import Error, sync_playwright  # the tests bring it, the app does not
+    except ImportError:
+        raise ValueError("bench --app needs Playwright, which is not installed: pip install playwright") from None
+    with _server() as (address, number), sync_playwright() as driver:
+        try:
+            browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        except Error as error:
+            raise ValueError(f"bench --app needs a browser: {error.message.splitlines()[0]}") from None
+        with closing(browser):
+            return [
+                *_first(browser, address, number),
+                *_keys(browser, address, number),
+                *_turns(browser, address, number),
+            ]
+
+
+@contextmanager
+def _server() -> Iterator[tuple[str, int]]:
+    """The app on a free port, warm: its address and the number of its process."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    command, away = [sys.executable, "-m", "tracer", "app", "--port", str(port)], subprocess.DEVNULL
+    server = subprocess.Popen(command, stdin=away, stdout=away, stderr=away)
+    try:
+        deadline = time.monotonic() + 180
+        while not _well(address):
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise ValueError(f"the app did not come up on {address}")
+            time.sleep(0.1)
+        yield address, server.pid
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _well(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/healthz", timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def _cpu(number: int) -> float | None:
+    """Seconds of CPU that a process took so far; None where the system does not say."""
+    try:
+        with open(f"/proc/{number}/stat", encoding="ascii") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _spent(name: str, number: int, since: float | None, count: int) -> Iterator[dict]:
+    if since is not None:
+        yield _row(f"server CPU, {name}", [1000 * (_cpu(number) - since) / count], "ms")
+
+
+def _first(browser, address: str, number: int) -> Iterator[dict]:
+    """Fresh visitors, who have nothing of the app yet; the first of them is not counted."""
+    seconds, sizes, since = [], [], None
+    for start in range(STARTS + 1):
+        page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+        asked = []
+        page.on("requestfinished", asked.append)
+        started = time.perf_counter()
+        page.goto(address)
+        page.get_by_role("heading", name=re.compile(PAGES["Overview"])).wait_for()
+        seconds.append(time.perf_counter() - started)
+        page.wait_for_load_state("networkidle")
+        found = [request.sizes() for request in asked]
+        sizes.append(sum(size["responseBodySize"] + size["responseHeadersSize"] for size in found) / MB)
+        page.context.close()
+        since = _cpu(number) if start == 0 else since
+    yield _row("first heading of a new visitor", seconds[1:], "s", 1.2)
+    yield _row("first load, requests on the wire", sizes[1:], "MB", 2.5)
+    yield from _spent("a new visitor", number, since, STARTS)
+
+
+def _keys(browser, address: str, number: int) -> Iterator[dict]:
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    received = []
+    page.on("websocket", lambda socket: socket.on("framereceived", lambda data: received.append(len(data))))
+    page.goto(f"{address}/trace?step=patches")
+    page.locator(".stepper .equation .katex").first.wait_for()
+    page.wait_for_timeout(2000)
+    yield _row("Trace, messages over the websocket", [sum(received) / MB], "MB", 4)
+    page.evaluate(WATCH)
+    received.clear()
+    since = _cpu(number)
+    for _ in range(KEYS):
+        page.keyboard.press("ArrowRight")
+        page.wait_for_timeout(150)
+    yield _row("Trace, from a key to the painted frame", page.evaluate("window.painted"), "ms", 50)
+    yield _row("Trace, messages that came for these keys", [len(received)], "messages", 0)
+    yield from _spent("a key on Trace", number, since, KEYS)
+    page.close()
+
+
+def _turns(browser, address: str, number: int) -> Iterator[dict]:
+    """From a click on a page's link to its heading; the first round is not counted."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(address)
+    page.get_by_role("heading", name=re.compile(PAGES["Overview"])).wait_for()
+    page.wait_for_load_state("networkidle")
+    took: dict[str, list[float]] = {name: [] for name in PAGES}
+    since = None
+    for turn in range(TURNS + 1):
+        for name, heading in PAGES.items():
+            started = time.perf_counter()
+            page.get_by_role("link", name=name, exact=True).click()
+            page.get_by_role("heading", level=1, name=re.compile(heading)).wait_for()
+            if turn:
+                took[name].append(1000 * (time.perf_counter() - started))
+            page.wait_for_timeout(1500)
+        since = _cpu(number) if turn == 0 else since
+    for name, found in took.items():
+        yield _row(f"another page: {name}", found, "ms", 250)
+    yield from _spent("another page", number, since, TURNS * len(PAGES))
+    page.close()
