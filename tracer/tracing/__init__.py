@@ -14,7 +14,7 @@ from tracer.common.devices import copied
 from tracer.common.quoting import quoted
 from tracer.derive import derive
 from tracer.derive.hints import Hint
-from tracer.derive.steps import Found, Line, match, owners
+from tracer.derive.steps import Found, Line, owners
 from tracer.equations import latex, statement, tensors
 from tracer.equations.algebra import Product
 from tracer.equations.node import Node, infer
@@ -141,7 +141,6 @@ def assemble(
     sizes: dict[str, int],
     derived: dict[str, str],
     solution: Solution | None,
-    lines: Sequence[Line] = (),
     prove: bool | str = True,
     notes: tuple[str, ...] = (),
     parts: dict[str, str] = WHOLE,
@@ -153,7 +152,7 @@ def assemble(
     `parts` names the towers by their modules' paths, each with the symbol of its number of blocks.
     """
     seen = recording.ops
-    found, same, problems = laid(recording, sizes, derived, solution, lines, hints)
+    found, same, problems = laid(recording, sizes, derived, solution, hints)
     lines, notes = [step.line for step in found], (*notes, *problems)
     layers = {line.id: line.layer for line in lines}
     depths = tuple((part, name, sizes[name]) for part, name in parts.items() if name in sizes)
@@ -204,14 +203,13 @@ def laid(
     sizes: dict[str, int],
     derived: dict[str, str],
     solution: Solution | None,
-    lines: Sequence[Line],
     hints: tuple[Hint, ...],
 ) -> tuple[Any, Any, Any]:
     """The textbook laid over a run: its steps, what says whether two sizes of theirs are one, and what could not be
-    written, in sentences. It is derived where there are no lines."""
+    written, in sentences. A run whose calls were not recorded has none."""
     same = same_size(tuple(derived.items()))
-    if lines or recording.calls is None:
-        return match(lines, recording.ops), same, []
+    if recording.calls is None:
+        return [], same, []
     at = tuple(sizes.items())
     book = derive(recording, solution, sizes, same, alike(same, at), alike_here(at), hints)
     return book.found, alike_here(at), book.problems

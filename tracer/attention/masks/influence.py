@@ -114,7 +114,7 @@ def streams(model: Model, inputs: Inputs, *, part: str | None = None, found: Seq
     """
     with torch.no_grad():
         given = tuple(inputs), inputs.named
-        recording = record(model.net, *given, cap=LARGE, attention=False, calls=found is None and not model.lines)
+        recording = record(model.net, *given, cap=LARGE, attention=False, calls=found is None)
     found = model.found(recording, inputs.sizes) if found is None else found
     ends = _ends(model, found, recording.kept.get, part)
     if ends is None:

@@ -15,7 +15,7 @@ from tracer.common.limits import limits
 from tracer.common.quoting import quoted, reason, shortened
 from tracer.common.seeding import seeded_draws
 from tracer.derive.hints import Hint
-from tracer.derive.steps import Found, Line
+from tracer.derive.steps import Found
 from tracer.inputs.given import Inputs
 from tracer.probe import Solution, Vocabulary
 from tracer.record import Picture, Trace
@@ -36,17 +36,16 @@ class Spec:
     `sizes` are the sizes that the weights depend on and their defaults, `runs` those that the input decides (B, T),
     `options` other choices and their allowed values, the default first; `derived` is what other sizes equal, `names`
     what a dimension may be, in order of preference, and `probes` the tiny sizes at which dimensions are solved, all
-    distinct. `lines(config)` gives equations, where they are written by hand; `example(sizes)` the args of a probe, or
-    its `Inputs`; `prepare(model, image, text, given)` the `Inputs`, with the sizes that the caller gave for this run;
-    `result(model, inputs, output)` what the model says, as plain data; `segments(sizes)` the named stretches of the
-    sequence. `samples` is the kind of samples that suit it (`tracer.inputs.samples`). `settings` are other
-    whole numbers that `prepare` is given, and their defaults, such as a seed. `convert(tensors, given)` turns weights
-    in a layout of others into ours, with the sizes that they tell, or gives None for any other layout. `parts` names
-    the towers of a model of several by their modules' paths, each with the symbol of its number of blocks.
-    `idle(options)` names the sizes that a net with these options does not have. `whole`
-    says that the lines cover every computing op, and `tiny` are sizes at which a large model is verified. A model that
-    nobody described has `ways(model, inputs, recording)` instead of `probes`: see `tracer.sources.trials`. `hints` are
-    what people say of derived lines: see `tracer.derive.hints`.
+    distinct. `example(sizes)` gives the args of a probe, or its `Inputs`; `prepare(model, image, text, given)` the
+    `Inputs`, with the sizes that the caller gave for this run; `result(model, inputs, output)` what the model says, as
+    plain data; `segments(sizes)` the named stretches of the sequence. `samples` is the kind of samples that suit it
+    (`tracer.inputs.samples`). `settings` are other whole numbers that `prepare` is given, and their defaults, such as a
+    seed. `convert(tensors, given)` turns weights in a layout of others into ours, with the sizes that they tell, or
+    gives None for any other layout. `parts` names the towers of a model of several by their modules' paths, each with
+    the symbol of its number of blocks. `idle(options)` names the sizes that a net with these options does not have.
+    `whole` says that the lines cover every computing op, and `tiny` are sizes at which a large model is verified. A
+    model that nobody described has `ways(model, inputs, recording)` instead of `probes`: see `tracer.sources.trials`.
+    `hints` are what people say of derived lines: see `tracer.derive.hints`.
     """
 
     net: Callable[..., torch.nn.Module]
@@ -71,7 +70,6 @@ class Spec:
     tiny: dict[str, int] = field(default_factory=dict)
     ways: Callable | None = None
     hints: tuple[Hint, ...] = ()
-    lines: Callable[[dict], list[Line]] = lambda config: []
 
 
 @dataclass
@@ -104,11 +102,6 @@ class Model:
     def takes(self) -> tuple[str, ...]:
         """What `inputs` and `trace` may be given: "image", "text" or both."""
         return self.spec.takes
-
-    @cached_property
-    def lines(self) -> list[Line]:
-        """The model's textbook at these sizes."""
-        return self.spec.lines({**self.sizes, **self.options})
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -186,7 +179,6 @@ class Model:
             sizes=full,
             derived=self.spec.derived,
             solution=solution,
-            lines=self.lines,
             hints=self.spec.hints,
             prove=prove,
             notes=notes,
@@ -204,15 +196,14 @@ class Model:
     def found(self, recording: Recording, sizes: dict[str, int]) -> list[Found]:
         """The textbook laid over a run of these inputs' sizes, without proofs."""
         full = self.vocabulary.complete({**sizes, **self.sizes})
-        return laid(recording, full, self.spec.derived, None, self.lines, self.spec.hints)[0]
+        return laid(recording, full, self.spec.derived, None, self.spec.hints)[0]
 
     def _recorded(
         self, inputs: Inputs, keep: int | None, prove: bool | str, primitives: bool | Collection[int]
     ) -> Recording:
         """The run. ValueError in one sentence where a model that nobody described does not run on these inputs."""
         try:
-            calls = bool(prove) or not self.lines
-            return record_or_explain(self.net, tuple(inputs), inputs.named, keep, prove, primitives, calls)
+            return record_or_explain(self.net, tuple(inputs), inputs.named, keep, prove, primitives, calls=True)
         except Exception as error:
             if self.spec.ways is None or isinstance(error, MemoryError) or "alloc" in str(error):
                 raise

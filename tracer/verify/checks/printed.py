@@ -18,7 +18,6 @@ import torch
 from tracer.common.quoting import quoted
 from tracer.common.seeding import seeded_draws
 from tracer.derive import HERE, KERNEL
-from tracer.derive.steps import match
 from tracer.inputs.given import Inputs
 from tracer.models.shared.model import Model, Spec, seeded
 from tracer.record import Trace
@@ -152,28 +151,19 @@ def relative(made: np.ndarray, ran: np.ndarray, lowest: bool = False) -> float:
 
 def elsewhere(trace: Trace, model: Model) -> tuple[Trace, torch.nn.Module, Inputs]:
     """A run of the model's net at the first of its probe sizes, with other weights, its steps printed as those of
-    `trace`; that net; and what it was given. In float64, but where the code then runs other ops than in float32."""
+    `trace`; that net; and what it was given, in float64."""
     spec, sizes = model.spec, {**model.sizes, **model.spec.probes[0]}
     config = {name: size for name, size in sizes.items() if name not in spec.runs} | model.options
-    lines = spec.lines({**sizes, **model.options})
-    for dtype in (torch.float64, torch.float32):
-        net, inputs = _drawn(spec, config, sizes, dtype)
-        with torch.no_grad():
-            recording = record_or_explain(net, tuple(inputs), inputs.named, AT_HAND, True, calls=not lines)
-        try:
-            match(lines, recording.ops)
-        except ValueError:
-            if dtype == torch.float32:
-                raise
-        else:
-            break
+    net, inputs = _drawn(spec, config, sizes)
+    with torch.no_grad():
+        recording = record_or_explain(net, tuple(inputs), inputs.named, AT_HAND, True, calls=True)
     facts = {
         "sizes": model.vocabulary.complete(sizes),
         "derived": spec.derived,
         "parts": spec.parts,
         "hints": spec.hints,
     }
-    run = assemble(net, recording, model=model.name, lines=lines, solution=None, **facts)
+    run = assemble(net, recording, model=model.name, solution=None, **facts)
     shown = {step.id: step for step in trace.steps}
     steps = tuple(
         replace(step, symbol=one.symbol, latex=one.latex, names=one.names, note=one.note)
@@ -183,13 +173,13 @@ def elsewhere(trace: Trace, model: Model) -> tuple[Trace, torch.nn.Module, Input
     return replace(run, steps=steps), net, inputs
 
 
-def _drawn(spec: Spec, config: dict, sizes: dict[str, int], dtype: torch.dtype) -> tuple[torch.nn.Module, Inputs]:
+def _drawn(spec: Spec, config: dict, sizes: dict[str, int]) -> tuple[torch.nn.Module, Inputs]:
     """A net all of whose weights are random, also those of norms, and the input of a probe."""
 
     def cast(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(dtype) if tensor.is_floating_point() else tensor
+        return tensor.double() if tensor.is_floating_point() else tensor
 
-    net = seeded(spec.net, config).to(dtype)
+    net = seeded(spec.net, config).double()
     with torch.no_grad(), seeded_draws(0):
         for parameter in net.parameters():
             parameter.normal_(std=0.1)

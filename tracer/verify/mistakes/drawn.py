@@ -32,7 +32,8 @@ FILES = (
     "tracing/prove.py",
     "models/shared/results.py",
     "derive/steps.py",
-    "models/shared/textbook.py",
+    "derive/placed.py",
+    "derive/waves.py",
     "tracing/__init__.py",
 )
 """Patterns below the package; after a colon the only functions and classes that count."""

@@ -10,40 +10,45 @@ LISTED = [
         # equations
         (
             "the scale dropped from the printed scores",
-            "models/shared/textbook.py",
-            "product = q @ k.T / sympy.sqrt(width)",
-            "product = q @ k.T",
+            "derive/numbers.py",
+            "return Scaled(Scalar(below), x) if above == 1 else Over(x, root)",
+            "return Scaled(Scalar(below), x) if above == 1 else x",
         ),
         (
             "d_k for √d_k",
-            "models/shared/textbook.py",
-            "product = q @ k.T / sympy.sqrt(width)",
-            "product = q @ k.T / width",
+            "derive/numbers.py",
+            "return Scaled(Scalar(below), x) if above == 1 else Over(x, root)",
+            "return Scaled(Scalar(below), x) if above == 1 else Over(x, root**2)",
         ),
         (
             "queries and keys exchanged in the equation",
-            "models/shared/textbook.py",
-            "product = q @ k.T / sympy.sqrt(width)",
-            "product = k @ q.T / sympy.sqrt(width)",
+            "derive/words/products.py",
+            "return node(given[left], given[right])",
+            "return node(given[right].T, given[left].T) if node is Product else node(given[left], given[right])",
         ),
-        ("keys written for values", "models/shared/textbook.py", "Joined(weights @ v)", "Joined(weights @ k)"),
+        (
+            "keys that are not transposed",
+            "derive/rearranging.py",
+            "                return Transposed(made)\n",
+            "                return made\n",
+        ),
         (
             "a residual sum of the wrong tensor",
-            "models/shared/textbook.py",
-            '"Residual sum", out, middle + found,',
-            '"Residual sum", out, normed + found,',
+            "derive/__init__.py",
+            "return Plus(*rest, first)",
+            "return Plus(first, first)",
         ),
         (
             "the bias left out of an equation",
-            "models/shared/textbook.py",
-            "return product + self.parameter(",
-            "return product or (",
+            "derive/words/products.py",
+            'return Plus(made, given["bias"]) if given.has("bias") else made',
+            "return made",
         ),
         (
             "another ε in the norms of blocks",
-            "models/shared/textbook.py",
-            'eps: float = 1e-6, tower: str = ""',
-            'eps: float = 1e-3, tower: str = ""',
+            "derive/words/norms.py",
+            'return LayerNorm(given["eps"], given["input"], *vectors)',
+            'return LayerNorm(1e-3, given["input"], *vectors)',
         ),
         (
             "the norm's variance over n − 1",
@@ -101,7 +106,7 @@ LISTED = [
             "(x * x).sum(dim=-1, keepdim=True)",
         ),
         ("a temperature without its power", "equations/embeddings.py", "return power.exp() * x", "return power * x"),
-        ("waves of places that are too slow", "models/transformer.py", "rates = 10000 **", "rates = 20000 **"),
+        ("waves of places that are too slow", "equations/positions.py", "i / 10000 **", "i / 20000 **"),
         # printed equations
         (
             "a transposition that is not printed",
@@ -165,9 +170,9 @@ LISTED = [
         ),
         (
             "two tensors of one name",
-            "models/shared/textbook.py",
-            r'normed = page.tensor(r"\hat{\mathbf{X}}", shape, "norm2")',
-            r'normed = page.tensor(r"\tilde{\mathbf{X}}", shape, "norm2")',
+            "derive/names.py",
+            "        self._taken.add(name)\n",
+            "",
         ),
         # nets
         (
@@ -494,9 +499,9 @@ LISTED = [
         ),
         (
             "a step that hides its ops",
-            "derive/steps.py",
-            "for _, _, maker in seen[open_ops.pop()].inputs:",
-            "for _, _, maker in seen[open_ops.pop()].inputs[:1]:",
+            "derive/__init__.py",
+            "return tuple(sorted(found - owned))",
+            "return tuple(sorted(found - owned))[-1:]",
         ),
         # sentences
         ("a wrong bound of GELU", "derive/whys.py", "between -0.17 and 0", "between -0.27 and 0"),

@@ -10,8 +10,9 @@ from tracer.common.parsing import parsed
 from tracer.verify.mistakes import ROOT
 
 TESTS = ROOT.parent / "tests"
-NODES = ("test_words.py", "test_cells.py", "test_equations.py", "test_layout_nodes.py")
-"""The tests of nodes beside PyTorch's own ops: the proof of those that no model above is written with."""
+NODES = ("test_words.py", "test_cells.py", "test_equations.py", "test_layout_nodes.py", "test_placed.py")
+"""The tests of nodes beside PyTorch's own ops: the proof of those that no model above is written with; and of formulas
+that are nearly what has a name."""
 
 
 class Noting:
