@@ -52,10 +52,9 @@ def test_options_have_no_problem_either(name, sizes):
     assert said(model, model.trace()) == []
 
 
-@pytest.mark.parametrize("name", ["vit", "segmenter"])
-def test_equations_that_any_proof_lets_pass(name, monkeypatch):
-    """Derived or by hand, a book of twice what runs has to be disproven."""
-    model = tracer.load(name, **SIZES)
+def test_equations_that_any_proof_lets_pass(monkeypatch):
+    """A book of twice what runs has to be disproven."""
+    model = tracer.load("vit", **SIZES)
     trace = model.trace()
     later = type(model.trace(prove="later").later)
     monkeypatch.setattr(later, "_proven", lambda self, step, *given: replace(step, error=0.0, pending=False))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from proven import assert_comments, assert_golden, assert_proven
+from proven import assert_comments, assert_proven
 
 import tracer
 from tracer import models
@@ -110,12 +110,6 @@ def test_shape_comments_are_true(trace):
     assert assert_comments(mae, trace, DERIVED, part="decoder", S="N") >= 1
     outside = assert_comments(mae, trace, DERIVED, S="N")
     assert outside >= 12
-
-
-def test_golden_steps(trace, overwrite):
-    """As equations were written by hand, but that tensors and parameters of both towers are marked, not the decoder's
-    alone."""
-    assert_golden(trace, "mae", overwrite)
 
 
 def test_complementary_masks_hide_every_patch_once():

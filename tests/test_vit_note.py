@@ -5,7 +5,7 @@ from math import sqrt
 import pytest
 import torch
 import torch.nn.functional as F
-from proven import assert_comments, assert_golden, assert_proven
+from proven import assert_comments, assert_proven
 
 import tracer
 from tracer import models
@@ -157,7 +157,3 @@ def test_sizes_that_do_not_fit_are_refused_in_one_sentence(sizes, message):
 
 def test_shape_comments_are_what_the_trace_solved(trace):
     assert assert_comments(vit_note, trace, {"N": "H*W/P**2"}, S="N + 1") >= 15
-
-
-def test_golden_steps(trace, overwrite):
-    assert_golden(trace, "vit-note", overwrite)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from proven import assert_comments, assert_golden, assert_learns, assert_proven
+from proven import assert_comments, assert_learns, assert_proven
 
 import tracer
 from tracer import models
@@ -24,10 +24,6 @@ def model():
 @pytest.fixture(scope="module")
 def trace(model):
     return assert_proven(model)
-
-
-def test_golden_steps(trace, overwrite):
-    assert_golden(trace, "vit_text", overwrite)
 
 
 def test_shape_comments_are_what_the_trace_solved(trace):

@@ -1,4 +1,4 @@
-"""What a step of a run takes of others, by its ops: it holds for lines by hand and for derived ones alike."""
+"""What a step of a run takes of others, by its ops."""
 
 from __future__ import annotations
 

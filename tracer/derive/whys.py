@@ -1,6 +1,6 @@
 """Why the steps of a model are there, in two or three sentences for a student."""
 
-BLOCK = {
+WHY = {
     "norm1": "Each token's numbers are shifted to mean 0 and scaled to variance 1, with a small ε that keeps the root "
     "from 0, then rescaled by learned γ and β. No token sees another here. With the norm in front, Xiong et al. 2020 "
     "trained deep stacks without a warm-up.",
@@ -36,11 +36,6 @@ BLOCK = {
     "contract": "Back from d_ff to D numbers, so that the result fits the residual stream. Where d_ff is 4 · D, the "
     "two products of the MLP hold twice as many weights as the four of attention.",
     "residual2": "The MLP's result is added too. This sum is the block's output and the next block's input.",
-}
-
-WHY = {
-    **BLOCK,
-    "classify": "One linear map gives a score for each class; a softmax makes shares of them.",
     "transform": "Before the words are scored, each token goes through one more linear map of the same width.",
     "packed": "Queries, keys and values in one matrix product instead of three: the three matrices lie "
     "side by side in one. It is the same arithmetic, and one large product keeps the machine "

@@ -1,8 +1,7 @@
 """The pre-norm transformer block: attention that can be read, a two-layer MLP, two residual sums.
 
-Attention is explicit (no fused kernel), so that scores, mask and weights are tensors of the run; `textbook.py` has
-the same block as equations. Sources: Vaswani et al. 2017, sections 3.2 and 3.3; pre-norm after Xiong et al. 2020,
-figure 1b.
+Attention is explicit (no fused kernel), so that scores, mask and weights are tensors of the run. Sources: Vaswani et
+al. 2017, sections 3.2 and 3.3; pre-norm after Xiong et al. 2020, figure 1b.
 """
 
 from math import sqrt

@@ -10,9 +10,12 @@ from tracer.common.parsing import parsed
 from tracer.verify.mistakes import ROOT
 
 TESTS = ROOT.parent / "tests"
-NODES = ("test_words.py", "test_cells.py", "test_equations.py", "test_layout_nodes.py", "test_placed.py")
-"""The tests of nodes beside PyTorch's own ops: the proof of those that no model above is written with; and of formulas
-that are nearly what has a name."""
+NODES = (
+    *("test_words.py", "test_cells.py", "test_equations.py", "test_layout_nodes.py"),
+    *("test_placed.py", "test_golden.py"),
+)
+"""The tests of nodes beside PyTorch's own ops: the proof of those that no model above is written with; of formulas that
+are nearly what has a name; and of the textbooks of our models, which say what each net is to compute."""
 
 
 class Noting:
