@@ -34,9 +34,9 @@ LISTED = [
         ),
         (
             "a residual sum of the wrong tensor",
-            "derive/__init__.py",
-            "return Plus(*rest, first)",
-            "return Plus(first, first)",
+            "derive/numbers.py",
+            "return Plus(left, right)\n",
+            "return Plus(left, left)\n",
         ),
         (
             "the bias left out of an equation",
@@ -171,8 +171,8 @@ LISTED = [
         (
             "two tensors of one name",
             "derive/names.py",
-            "        self._taken.add(name)\n",
-            "",
+            "self.of[key] = self._unlike(letter, below, above, plain=True)",
+            "self.of[key] = letter",
         ),
         # nets
         (
