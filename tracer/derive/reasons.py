@@ -80,18 +80,15 @@ def why(roles: Roles, key: str, part: str, equation: Node, shapes, masks: set[st
             name = "mask"
         case "vocabulary":
             name = "tied" if roles.tied(key) else "head"
-    if name in OF_ONE_HEAD and one_head(roles, key, shapes):
+    if name in OF_ONE_HEAD and one_head(roles, key):
         name = f"{name} of one head" if widths[-2:] == (OF_ONE_HEAD[name] or widths[-2:]) else ""
     return WHY.get(name, "")
 
 
-def one_head(roles: Roles, key: str, shapes) -> bool:
-    """Whether a line of attention is of a single head: queries, keys and values are dealt out to none."""
-    made, role = roles.operands[key], roles.of.get(key)
-    if role in ("Q", "K", "V"):
-        return len(made) == 1 and shapes.of(made[0])[:-1] == shapes.of(key)[:-1]
-    before = {"S": "Q", "H": "V", "O": "H"}.get(role or "")
-    return any(one_head(roles, one, shapes) for one in made if roles.of.get(one) == before)
+def one_head(roles: Roles, key: str) -> bool:
+    """Whether a line of attention is of a single head."""
+    before = {"S": "Q", "H": "V", "O": "H"}.get(roles.of.get(key, ""))
+    return key in roles.alone or any(one_head(roles, one) for one in roles.operands[key] if roles.of.get(one) == before)
 
 
 def scores(equation: Node, masks: set[str]) -> str:

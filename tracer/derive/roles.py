@@ -33,12 +33,14 @@ HALF = 2
 class Roles:
     """`of[key]` is the role of a line, such as "Q", "X'" or "norm", with as many primes as there are others before it;
     lines without one are not in it. `first` are the lines that the first block of a tower reads, each with the mark of
-    that tower; `nth` says which norm of its block a line is, from 1, or 0 for one behind all blocks."""
+    that tower; `nth` says which norm of its block a line is, from 1, or 0 for one behind all blocks.
+    `alone` are queries, keys and values that are not dealt out to heads."""
 
     def __init__(self, plan: Plan, places: Places):
         self.plan, self.graph, self.places = plan, plan.graph, places
         self.of: dict[str, str] = {}
         self.nth: dict[str, int] = {}
+        self.alone: set[str] = set()
         self.first: dict[str, str] = {}
         self.operands = {key: plan.operands(key) for key in plan.lines}
         self.users: dict[str, list[str]] = defaultdict(list)
@@ -91,7 +93,8 @@ class Roles:
         return found
 
     def _attention(self, site: Site) -> None:
-        trails = {letter: self.trail(key) for letter, key in zip("QKV", (site.q, site.k, site.v), strict=True)}
+        given = dict(zip("QKV", (site.q, site.k, site.v), strict=True))
+        trails = {letter: self.trail(key) for letter, key in given.items()}
         shared = Counter(trail[-1] for trail in trails.values() if trail)
         for letter, trail in trails.items():
             if not trail:
@@ -103,6 +106,9 @@ class Roles:
                     trail[-1], "".join(one for one, other in trails.items() if other and other[-1] == trail[-1])
                 )
             own = trail[: -1 if packed else None][::-1] if projected else trail[:1]
+            made = self.plan.raw(trail[-1]) or trail[-1]
+            if self.graph.shape(made)[:-1] == self.graph.shape(given[letter])[:-1]:
+                self.alone.update(own)
             for primes, key in enumerate(own):
                 self.of.setdefault(key, letter + "'" * primes)
         if site.weights is not None and (weights := self.plan.upstream(site.weights)) is not None:
