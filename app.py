@@ -9,7 +9,7 @@ ICON = contents.PAGES / "shared" / "components" / "icon.svg"
 
 def main() -> None:
     """Draws the page that the visitor is on."""
-    st.set_page_config(page_title="Transformer tracer", page_icon=str(ICON), layout="wide")
+    st.set_page_config(page_title="Tensor tracer", page_icon=str(ICON), layout="wide")
     pages = [
         st.Page(page.path, title=page.title, icon=page.icon, default=not place)
         for place, page in enumerate(contents.found())
