@@ -175,7 +175,7 @@ SPEC = Spec(
         {"B": 9, "T": 19, "V": 101, "T_max": 27, "D": 192, "h": 12, "h_kv": 4, "d_ff": 37},
     ),
     example=lambda sizes: (torch.arange(sizes["B"] * sizes["T"]).view(sizes["B"], sizes["T"]) % sizes["V"],),
-    prepare=text_input(Characters, SHAKESPEARE, "ROMEO:\nBut, soft! what light through yonder window breaks?"),
+    prepare=text_input(Characters, SHAKESPEARE, "ROMEO:\nMy heart is full of l"),
     result=next_tokens,
     segments=lambda sizes: (Segment("text", 0, sizes["T"]),),
     runs=("B", "T"),

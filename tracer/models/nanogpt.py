@@ -123,7 +123,7 @@ SPEC = Spec(
         {"B": 8, "T": 13, "V": 37, "T_max": 25, "D": 33, "h": 3, "d_ff": 41},
     ),
     example=lambda sizes: (torch.arange(sizes["B"] * sizes["T"]).view(sizes["B"], sizes["T"]) % sizes["V"],),
-    prepare=text_input(Characters, SHAKESPEARE, "ROMEO:\nBut, soft! what light through yonder window breaks?"),
+    prepare=text_input(Characters, SHAKESPEARE, "ROMEO:\nMy heart is full of l"),
     result=next_tokens,
     segments=lambda sizes: (Segment("text", 0, sizes["T"]),),
     runs=("B", "T"),
