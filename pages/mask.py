@@ -54,12 +54,13 @@ def picture(cells, kind: str, labels: list[str]) -> None:
     """The mask and the row of a chosen query beside it; another query draws these again and nothing else."""
     from tracer.attention import masks
 
-    left, right = st.columns(2, gap="medium")
+    none = all_open and cells.numel() > 1 and not influence.allowed()  # a picture of it would be one blue square
+    left, right = st.columns([2, 3] if none else 2, gap="medium")
     with left:
         st.subheader(f"The mask that ran: {kind}")
         if cells.numel() == 1:
             st.info("There is only one token, so a causal mask and no mask are the same: it looks at itself.")
-        elif all_open and not influence.allowed():
+        if none:
             what = "tower" if len(parts(trace)) > 1 else "model"
             st.info(f"This {what} has no mask: every token may look at every token.", icon=":material/lock_open:")
         query = st.select_slider(
@@ -68,16 +69,17 @@ def picture(cells, kind: str, labels: list[str]) -> None:
             value=influence.start(cells),
             format_func=lambda place: labels[place],
         )
-        with st.container(key="mask"):
-            key, alt = ("mask", part, layer, window), pictures.describe(cells, kind)
-            whole = figure(trace, key, partial(pictures.matrix, cells, named, labels))
-            drawn = whole.under(lambda layout: pictures.marked(layout, query, cells.shape[1]))
-            st.plotly_chart(drawn, alt=alt, config=PLAIN, height="stretch")
-        parted = "; grey lines part the segments" if len(named) > 1 else ""
-        st.caption(
-            "Read from the scores of this run, cell by cell: filled where the row’s token may look at the column’s. "
-            f"The arrow points at the query’s row, marked in orange{parted}. Tokens are counted from 0."
-        )
+        if not none:
+            with st.container(key="mask"):
+                key, alt = ("mask", part, layer, window), pictures.describe(cells, kind)
+                whole = figure(trace, key, partial(pictures.matrix, cells, named, labels))
+                drawn = whole.under(lambda layout: pictures.marked(layout, query, cells.shape[1]))
+                st.plotly_chart(drawn, alt=alt, config=PLAIN, height="stretch")
+            parted = "; grey lines part the segments" if len(named) > 1 else ""
+            st.caption(
+                "Read from the scores of this run, cell by cell: filled where the row’s token may look at the "
+                f"column’s. The arrow points at the query’s row, marked in orange{parted}. Tokens are counted from 0."
+            )
     with right:
         st.subheader(texts.plain(f"The row of {labels[query]}"))
         heads = layers(trace, part)[layer].heads

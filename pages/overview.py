@@ -1,12 +1,14 @@
-"""The way of one photo or text through the model: what goes in, what comes out, and each step between."""
+"""The first look: what this is, one's own photo or text under a living map beside the answer, the whole way below."""
 
+from functools import partial
 from pathlib import Path
 
 import streamlit as st
 
-from pages.shared import address, answers, components, frame, session, texts
+from pages.shared import address, answers, components, frame, onward, session, texts
 from pages.shared.pictures import of
 from pages.shared.visitor import model_name
+from tracer import models
 from tracer.figures import photos
 from tracer.figures.labels import amount, scientific
 from tracer.record import Trace
@@ -22,53 +24,55 @@ frame.enter()
 components.style(Path(__file__).with_suffix(".css"))
 saved = session.given().trace
 st.title(texts.plain(f"A run of {saved.model}") if saved else texts.title(model_name()))
+st.markdown(texts.WHAT)
+components.give(models.takes(model_name()))
 
 
-def draw(view: session.View):
-    """The photo with its grid, and the patches it is cut into; returns the place beside them."""
+def photo(view: session.View, key: str) -> None:
+    """The photo with its grid of patches."""
+    made = view.crop, view.rows, view.columns
+    grid = of(view.photo, ("grid", *made), lambda: photos.grid(view.photo, view.crop, view.rows, view.columns))
+    components.drawing(grid, key)
+
+
+def cut(view: session.View) -> None:
+    """The photo with its grid, and the patches it is cut into."""
     with st.container(key="way"):
-        left, middle, right = st.columns([1, 1, 1.25], gap="medium")
+        left, right = st.columns(2, gap="medium")
     with left:
-        st.subheader("The photo")
-        key = view.crop, view.rows, view.columns
-        grid = of(view.photo, ("grid", *key), lambda: photos.grid(view.photo, view.crop, view.rows, view.columns))
-        components.drawing(grid, "grid")
+        photo(view, "grid")
         st.caption(texts.cropped(view))
-    with middle:
-        st.subheader("What the model sees")
-        key += view.image.size, hash(view.image.tobytes())
+    with right:
+        key = view.crop, view.rows, view.columns, view.image.size, hash(view.image.tobytes())
         patches = of(view.photo, ("patches", *key), lambda: photos.patches(view.image, view.rows, view.columns))
         components.drawing(patches, "patches")
         st.caption(texts.seen(view))
-    return right
 
 
-def halves():
-    """Two places side by side, the left one wider."""
-    with st.container(key="halves"):
-        return st.columns([3, 2], gap="large")
-
-
-def say(trace: Trace) -> None:
-    """What is known of the model, in a box."""
-    if about := " ".join(filter(None, (texts.about(trace), texts.card(session.card())))):
-        st.info(about, icon=":material/school:")
+def look(trace: Trace, view: session.View | None) -> None:
+    """A map over the photo or the text; without one the photo with its grid, or the text as it is."""
+    if components.glance(trace):
+        return
+    if view is not None:
+        photo(view, "bare")
+    elif trace.words:
+        st.code(answers.written(trace), language=None, wrap_lines=True)
 
 
 def prove(trace: Trace) -> None:
-    """How large the run is, and how far its equations agree with it."""
-    st.subheader("What this run proves")
+    """How large the run is, and how far its equations agree with it; folded unless something is wrong."""
     proven, wrong = ([step for step in trace.steps if step.verdict == verdict] for verdict in ("proven", "disproven"))
-    worst = max((step.error for step in proven), default=0)
-    facts = st.container(horizontal=True, gap="medium")
-    facts.metric("parameters", amount(trace.params))
-    facts.metric("matrix products", amount(trace.flops, "FLOP"), help=texts.COUNTED)
-    facts.metric("operations", len(trace.ops))
-    if trace.uncounted:
-        st.caption(texts.plain(texts.uncounted(trace)))
-    if trace.steps:
-        inside = sum(step.recomputed for step in trace.steps)
-        facts.metric("equations proven", f"{len(proven)} of {len(trace.steps) - inside}")
+    inside = sum(step.recomputed for step in trace.steps)
+    count = f"{len(proven)} of {len(trace.steps) - inside}"
+    label = f"What this run proves{f': {count} equations' if trace.steps else ''}"
+    with st.expander(label, icon=":material/verified:", expanded=bool(wrong)):
+        facts = {"parameters": amount(trace.params), "matrix products": amount(trace.flops, "FLOP")}
+        facts |= {"operations": str(len(trace.ops))} | ({"equations proven": count} if trace.steps else {})
+        with st.container(key="facts"):
+            for name, fact in facts.items():
+                st.metric(name, fact, help=texts.COUNTED if name == "matrix products" else None)
+        if trace.uncounted:
+            st.caption(texts.plain(texts.uncounted(trace)))
         if inside:
             st.caption(
                 f"The run has {len(trace.steps)} steps: the other {inside} lie inside fused operations, which hold "
@@ -79,19 +83,29 @@ def prove(trace: Trace) -> None:
                 f"{waiting} of the proofs {'is' if waiting == 1 else 'are'} still to come: the equations have not been "
                 "executed on this run yet."
             )
-    if wrong:
-        names = ", ".join(f"*{texts.plain(step.title)}*" for step in wrong[:3])
-        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        st.error(
-            f"{len(wrong)} of the equations {'does' if len(wrong) == 1 else 'do'} not give what the model computed: "
-            f"{names}{more}.",
-            icon=":material/dangerous:",
-        )
-    if proven:
-        st.markdown(
-            "Each of the equations that are proven was executed on the tensors of this run. The largest difference "
-            f"between equation and model is **{scientific(worst)}** of the largest value."
-        )
+        if wrong:
+            names = ", ".join(f"*{texts.plain(step.title)}*" for step in wrong[:3])
+            more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+            st.error(
+                f"{len(wrong)} of the equations {'does' if len(wrong) == 1 else 'do'} not give what the model "
+                f"computed: {names}{more}.",
+                icon=":material/dangerous:",
+            )
+        if proven:
+            worst = scientific(max(step.error for step in proven))
+            st.markdown(
+                "Each of the equations that are proven was executed on the tensors of this run. The largest difference "
+                f"between equation and model is **{worst}** of the largest value."
+            )
+        for note in trace.notes[:NOTES]:
+            st.caption(texts.plain(note))
+
+
+def say(trace: Trace) -> None:
+    """What is known of the model, folded."""
+    if about := " ".join(filter(None, (texts.about(trace), texts.card(session.card())))):
+        with st.expander("What this model is and what it learned", icon=":material/school:"):
+            st.markdown(about)
 
 
 def way(trace: Trace) -> None:
@@ -100,36 +114,40 @@ def way(trace: Trace) -> None:
         st.info("This run was saved without steps. All else was recorded:")
         st.page_link("pages/operations.py", label="See its operations", icon=":material/account_tree:")
         return
-    st.caption(
-        "Each box is a step; the arrow after it carries its shape, in symbols and in numbers. Choose a step to open it."
-    )
+    inside = " or a block to unfold it" if any(step.layer is not None for step in trace.steps) else ""
+    st.caption(f"Each box is a step; the arrow after it carries its shape. Choose a step to open it{inside}.")
     if clicked := components.pipeline_map(trace):
         address.open_step(clicked)
 
 
-early = session.view()
-beside = draw(early) if early is not None else None
+early = session.view() if session.held() is None else None
+pictured = early is not None or (saved is None and "image" in models.takes(model_name()))
+with st.container(key="first"):
+    if pictured or (saved is not None and session.view() is not None):
+        left, right = st.columns([3, 2], gap="large")
+        below = st.container()
+    else:
+        left = st.container()
+        right, below = st.columns(2, gap="large")
+place = left.empty() if early else left.container()
+if early:
+    with place:
+        photo(early, "early")
 trace = session.trace()
-if early is None and (late := session.traced_view(trace)) is not None:
-    beside = draw(late)
-kind, learned = answers.kind(trace), not texts.unlearned(trace)
-pictured = beside is not None
-if not pictured:
-    beside, facts = halves()
-    about = facts if kind in answers.LONG else beside
-with beside:
-    if not learned:
-        say(trace)
-answers.show(trace, beside)
-if pictured:
-    facts, about = (beside, st.container()) if kind in answers.WIDE else halves()
-with facts:
-    prove(trace)
-with about:
-    if learned:
-        say(trace)
+view = session.traced_view(trace)
+with place.container():
+    look(trace, view)
+with right:
+    if texts.unlearned(trace):
+        st.info(texts.about(trace), icon=":material/school:")
+answers.show(trace, right, below)
+with right:
+    if strange := texts.strange(session.given(), model_name()):
+        st.warning(strange, icon=":material/psychology_alt:")
+onward.show(trace)
 
-if more := answers.more(trace):
+more = {} if view is None else {"What the model sees": partial(cut, view)}
+if more := more | answers.more(trace):
     whole, *others = st.tabs(["The whole way", *more])
     for tab, form in zip(others, more.values(), strict=True):
         with tab:
@@ -139,5 +157,6 @@ else:
     whole = st.container()
 with whole:
     way(trace)
-for note in trace.notes[:NOTES]:
-    st.caption(texts.plain(note))
+prove(trace)
+if not texts.unlearned(trace):
+    say(trace)

@@ -15,7 +15,7 @@ APP = app.__file__
         ({"model": "vit", "sample": "bird"}, "bird", "bird"),
         ({"model": "nanogpt", "text": "To be, or not"}, "its own", "To be, or not"),
         ({"model": "vit", "text": "not for a model of photos"}, "horse", "horse"),
-        ({"model": "", "sample": "none"}, "horse", "horse"),
+        ({"model": ""}, "horse", "horse"),
     ],
 )
 def test_an_address_opens_on_its_model_and_its_input(address, sample, said):
@@ -30,6 +30,22 @@ def test_an_address_opens_on_its_model_and_its_input(address, sample, said):
     kept = {name: found[name] for name in ("model", "sample", "text") if name in found}
     first = {"horse": {}, "its own": {"text": said}, "bird": {"sample": "bird"}}[sample]
     assert kept == {"model": address["model"] or "vit"} | first
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ({"sample": "zebra"}, "'zebra' is no sample of vit, expected one of 'horse', 'dog'"),
+        ({"model": "nanogpt", "sample": "zebra"}, "'zebra' is no sample of nanogpt, expected none"),
+        ({"model": "nanogpt", "text": "  "}, "'  ' holds blanks alone"),
+    ],
+)
+def test_an_input_that_is_none_is_named_and_the_sample_stays(address, said):
+    at = AppTest.from_file(APP, default_timeout=SECONDS)
+    for name, value in address.items():
+        at.query_params[name] = value
+    at.run()
+    assert not at.exception and said in at.error[0].value and at.session_state["visitor"].given.kind == "sample"
 
 
 def test_a_photo_that_is_not_kept_is_named():

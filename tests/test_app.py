@@ -72,7 +72,6 @@ def test_overview_says_what_the_model_knows():
     at = opened()
     assert "10 classes and nothing else: airplane" in text(at)
     assert "32 × 32 pixels" in text(at)
-    assert "No camera here" in text(at)  # the address of the page is not known to be this machine's
 
 
 def test_a_photo_replaces_the_sample_and_holds_on_all_pages():
@@ -183,20 +182,6 @@ def test_any_run_opens_on_all_pages(tmp_path, changes):
 
 def session_photo(at: AppTest) -> Image.Image:
     return session.traced_view(at.session_state["visitor"].given.trace).photo
-
-
-@pytest.mark.parametrize(
-    ("url", "works"),
-    [
-        ("https://tracer.example", True),
-        ("http://localhost:8501", True),
-        ("http://127.0.0.1:8501/trace", True),
-        ("http://192.168.1.7:8501", False),
-        (None, False),
-    ],
-)
-def test_the_camera_is_offered_where_browsers_give_it(url, works):
-    assert sidebar.camera_works(url) is works
 
 
 def test_a_picture_in_a_strangers_text_is_not_fetched():

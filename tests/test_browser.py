@@ -64,6 +64,7 @@ def test_a_photo_goes_in_and_a_class_comes_out(page):
     answer = page.get_by_role("heading", name=re.compile("^The answer: "))
     first = answer.inner_text()
     assert first.removeprefix("The answer: ") in CLASSES
+    page.get_by_role("tab", name="What the model sees").click()
     page.locator("svg.patches").wait_for()
     assert page.locator(".photo-grid").count() == 1
     assert page.locator("svg.patches text").count() == 64
@@ -89,15 +90,22 @@ def test_a_photo_goes_in_and_a_class_comes_out(page):
 
 def test_a_patch_is_marked_in_photo_and_input(page):
     go(page)
+    page.get_by_role("tab", name="What the model sees").click()
     page.locator(".photo-grid [data-patch='19']").hover()
     marked = page.locator("[data-patch].on")
     assert [cell.get_attribute("data-patch") for cell in marked.all()] == ["19", "19"]
     quiet(page)
 
 
+def to_scores(page) -> None:
+    """To the step of the scores by the pipeline, whose blocks are folded."""
+    page.get_by_text("One block, run").click()
+    page.get_by_role("button", name=re.compile("Scores")).click()
+
+
 def test_a_step_of_the_pipeline_opens(page):
     go(page)
-    page.get_by_role("button", name=re.compile("Scores")).click()
+    to_scores(page)
     page.get_by_role("heading", name="Scores").wait_for()
     assert "step=block1.attention.scores" in page.url
     quiet(page)
@@ -215,7 +223,7 @@ def test_a_page_opens_by_its_address_without_a_request_that_fails(page, address)
 
 def test_a_step_that_is_opened_from_the_overview_is_not_in_its_address(page):
     go(page)
-    page.get_by_role("button", name=re.compile("Scores")).click()
+    to_scores(page)
     page.wait_for_url("**/trace?step=block1.attention.scores")
     settled(page)
     page.evaluate("history.back()")
@@ -250,7 +258,7 @@ def test_latex_is_copied(page):
 
 def test_the_tensor_and_its_product_are_drawn(page):
     go(page)
-    page.get_by_role("button", name=re.compile("Scores")).click()
+    to_scores(page)
     page.locator("svg.product").wait_for()
     assert page.locator("svg.product rect").count() == 6
     cells = page.get_by_role("img", name=re.compile("Heatmap of S.*65 rows × 65 columns"))

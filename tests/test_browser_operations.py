@@ -125,6 +125,6 @@ def test_a_model_of_a_library_is_typed_agreed_to_and_shown(page):
     page.get_by_text("109 million parameters").wait_for()
     assert page.get_by_role("heading", name="The answer:").is_visible()
     page.get_by_role("button", name="Load it").click()
-    page.get_by_role("heading", name="From text to the answer").wait_for()
+    page.get_by_role("heading", name="Every step from text to answer").wait_for()
     page.get_by_text("Weights: seeded random weights").wait_for()
     quiet(page)

@@ -1,7 +1,7 @@
 """A phone: the sidebar lies over the page, and gives way to what the page has to say."""
 
 import pytest
-from test_browser import SLOW, settled
+from test_browser import SLOW, jpeg, settled
 
 pytestmark = pytest.mark.browser
 SIDEBAR = "[data-testid=stSidebar]"
@@ -15,7 +15,7 @@ def phone(page):
     page.goto("/")
     page.get_by_text("What this run proves").wait_for()
     settled(page)
-    page.get_by_test_id("stExpandSidebarButton").click()
+    page.get_by_role("button", name="Choose").click()
     page.locator(f"{SIDEBAR}[data-collapsed=false]").wait_for()
     page.locator("body[data-phone=ready]").wait_for(state="attached")
     page.set_default_timeout(SLOW / 4)  # all is there now
@@ -39,10 +39,38 @@ def name_model(page, name: str) -> None:
     box.press("Enter")
 
 
-def test_a_page_that_is_chosen_folds_the_sidebar(phone):
-    phone.get_by_role("link", name="Mask").click()
-    phone.get_by_role("heading", name="Who may look at whom?").wait_for()
-    folded(phone)
+@pytest.mark.parametrize("model", ["vit", "nanogpt"])
+def test_pages_and_input_are_in_the_bar_and_nothing_else_hides(page, model):
+    page.set_default_timeout(SLOW)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/" if model == "vit" else f"/?model={model}")
+    page.get_by_text("What this run proves").wait_for()
+    settled(page)
+    bar = page.get_by_role("navigation", name="Pages and input")
+    boxes = [item.bounding_box() for item in bar.locator("a, button").all()]
+    assert len(boxes) == 7 and all(box["height"] >= 44 and box["x"] + box["width"] <= 390 for box in boxes)
+    assert page.get_by_test_id("stExpandSidebarButton").is_hidden()
+    page.wait_for_timeout(500)
+    assert page.get_by_test_id("stMain").evaluate("main => main.scrollHeight") < 2500
+    bar.get_by_role("link", name="Mask").click()
+    page.get_by_role("heading", name="Who may look at whom?").wait_for()
+    assert ("model=nanogpt" in page.url) == (model == "nanogpt")
+
+
+def test_ones_own_photo_is_two_taps_away(page):
+    page.set_default_timeout(SLOW)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/")
+    page.locator(".glance .lead").wait_for()
+    for place in (page.locator(".give"), page.get_by_role("navigation", name="Pages and input")):
+        with page.expect_file_chooser() as asked:
+            place.get_by_role("button", name="photo").click()
+        name = f"{'own' if place.get_by_role('link').count() else 'mine'}.jpg"
+        asked.value.set_files({"name": name, "mimeType": "image/jpeg", "buffer": jpeg()})
+        page.get_by_text(f"Your photo: {name}").wait_for(state="attached")
+        settled(page)
+    ratio = page.locator(".glance .photo").evaluate("photo => photo.clientWidth / photo.clientHeight")
+    assert abs(ratio - 1.5) < 0.02
 
 
 def test_a_question_folds_the_sidebar_and_stands_above_the_page(phone):

@@ -222,7 +222,7 @@ def test_what_was_run_for_a_sample_is_not_run_again(monkeypatch):
     chosen("nanogpt", "pages/mask.py")  # another visitor
     assert ran == []
     at.main.select_slider[1].set_value(3).run()  # another token is changed: only the changed input runs
-    assert not at.exception and ran == ["influence"] and "tokens 3 to 57" in text(at)
+    assert not at.exception and ran == ["influence"] and "tokens 3 to 27" in text(at)
     ran.clear()
     at.segmented_control[0].set_value("bidirectional").run()  # what was said under the first mask is known
     assert not at.exception and "said" not in ran

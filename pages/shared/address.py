@@ -11,6 +11,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from pages.shared import session
 from pages.shared.visitor import FIRST_MODEL, Key, model_name, new, visitor
 from tracer import models
+from tracer.common.quoting import quoted
 from tracer.record import Trace
 
 LONGEST = 500
@@ -67,6 +68,7 @@ def follow() -> None:
         return
     now.wanted = None
     known, own = session.sample_names(), now.own
+    session.given()  # settled before anything is refused: what is chosen takes a refusal back
     if own and wanted.get("file") == own.name:
         session.take_photo(own)
     elif wanted.get("sample") in known or now.written is not None:
@@ -74,6 +76,10 @@ def follow() -> None:
     if "text" in models.takes(model_name()) and wanted.get("text"):
         session.take_text(wanted["text"][:LONGEST], session.text_key())
         st.session_state[session.text_key()] = wanted["text"][:LONGEST]
+    if "sample" in wanted and wanted["sample"] not in known:
+        first, *more = (quoted(name) for name in known)
+        expected = f"one of {', '.join((first, *more))}" if more else "none: it has a text of its own"
+        now.refusal = f"{quoted(wanted['sample'])} is no sample of {model_name()}, expected {expected}."
     if "file" in wanted and session.given().name != wanted["file"]:
         now.refusal = f"{wanted['file'][:100]} is not kept here any more: give it again."
 

@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 import streamlit as st
 
-from pages.shared import closing, components, session, writing
+from pages.shared import behind, session, writing
 from pages.shared.pictures import chart
-from pages.shared.texts import literal, plain, unlearned
+from pages.shared.texts import plain, unlearned
 from tracer.common.quoting import shortened
-from tracer.figures import answers, classes, photos
+from tracer.figures import answers, classes
 from tracer.figures.budget import ROWS
 from tracer.inputs import images
 from tracer.inputs.scenes import VOCABULARY
@@ -24,10 +24,9 @@ BYTES = (
 )
 
 
-def show(trace: Trace, beside) -> None:
-    """Shows the result of a run at `beside`, a place of the page, and what needs the page's width below all that is
-    there; a result of no known kind is passed over, and one that a file holds wrongly is named."""
-    below = st.container()
+def show(trace: Trace, beside, below) -> None:
+    """Shows the result of a run at `beside`, a place of the page, and what needs more room at `below`; a result of no
+    known kind is passed over, and one that a file holds wrongly is named."""
     if form := FORMS.get(kind(trace)):
         with _as_recorded(), beside:
             form(trace.result, trace, below)
@@ -47,22 +46,25 @@ def _as_recorded():
         st.caption("The answer that this run recorded can’t be read.")
 
 
+def written(trace: Trace) -> str:
+    """The text of a run."""
+    return shortened(("" if all(len(word) == 1 for word in trace.words) else " ").join(trace.words), FREE_TEXT)
+
+
 def more(trace: Trace) -> dict[str, Callable[[], None]]:
     """What else there is to see or do with a result, each under a name and drawn when called."""
+    if kind(trace) == "reconstruction":
+        return {"What it draws": partial(_drawn, trace)}
     if kind(trace) != "caption":
         return {}
     writes = {} if session.given().kind == "trace" else {"Watch it write": partial(_write_caption, trace)}
-    return {"The next word": partial(_next_word, trace), **writes}
+    return {"Behind each word": partial(_behind, trace), **writes}
 
 
 FREE_TEXT = 100_000
 """Letters of a text that is shown; of a longer one the beginning and the end."""
-WORDS = 200
-"""Words that can be chosen one by one."""
-WIDE = {"reconstruction"}
-"""Results that stand below the photo, over the whole width of the page."""
-LONG = {"next"}
-"""Results that are followed by more, so that what is said of the model stands beside them and not below."""
+FEW = 20
+"""Classes that are so few that most of what there is to see is none of them."""
 
 
 def _bars(trace: Trace, title: str, names, shares, axis: str, what: str, count: int | None) -> None:
@@ -80,6 +82,10 @@ def _classes(result, trace, below) -> None:
     best = classes.ranking(names, shares)[0][0]
     title = "What random weights say" if unlearned(trace) else "The answer"
     _bars(trace, f"{title}: {best}", names, shares, "class", "classes", len(names))
+    if 1 < len(names) <= FEW and not unlearned(trace):
+        st.caption(
+            f"It knows {len(names)} classes and nothing else: whatever it is shown, it answers with one of them."
+        )
     chosen = session.given()
     if chosen.kind == "sample" and images.shows_none(chosen.name, names):
         st.caption("This photo shows none of the classes that the model knows, yet it must choose one of them.")
@@ -91,8 +97,6 @@ def _vocabulary(trace: Trace) -> int | None:
 
 
 def _next(result, trace, below) -> None:
-    st.markdown("The text so far:")
-    st.code(shortened("".join(result["text"]), FREE_TEXT), language=None, wrap_lines=True)
     first, unit = classes.ranking(result["tokens"], result["probabilities"])[0][0], result.get("unit", "character")
     bare = result.get("stand_in") == "bytes"
     if bare:
@@ -102,7 +106,8 @@ def _next(result, trace, below) -> None:
     title = f"Most probable next: {said}"
     _bars(trace, title, result["tokens"], result["probabilities"], f"next {unit}", f"{unit}s", _vocabulary(trace))
     if unit == "character":
-        writing.show(trace, unit)
+        with below:
+            writing.show(trace, unit)
 
 
 def _tokens(result, trace, below) -> None:
@@ -135,78 +140,21 @@ def _tokens(result, trace, below) -> None:
 
 
 def _caption(result, trace, below) -> None:
-    """The photo lit where the row that predicts a word attends, below it the words of the run as choices, and a test of
-    what the picture means to them."""
-    picture = st.container()
-    with below:
-        st.subheader(plain(f"The caption: {result['caption'] or '(none)'}"))
-    view = session.traced_view(trace)
-    if view is None or not trace.attentions:
-        return
-    from tracer.attention.regions import region
-
-    words = [*trace.words[1:], result["tokens"][0]][-WORDS:]
-    names = [*words[:-1], f"next: {words[-1]}"]
-    known = result.get("pointing") or [{"layer": trace.attentions[-1].layer}]
-    with below:
-        place = st.pills(
-            f"Show the attention behind this word{' of your text' if session.given().text else ''}",
-            range(1, len(words) + 1),
-            default=min(3, len(words)),
-            required=True,
-            wrap=True,
-            format_func=lambda place: literal(answers.numbered(names[place - 1], place)),
-        )
-        details = st.expander("Which attention this is")
-        which = details.segmented_control(
-            "By the attention of",
-            range(len(known)),
-            default=0,
-            required=True,
-            format_func=lambda i: _attention(known[i]),
-        )
-    layer, head, measured = known[which]["layer"], known[which].get("head"), known[which].get("share")
-    shares = region(trace, place, layer, head)
-    said = (
-        f"In the row that predicts “{words[place - 1]}”, {_attention(known[which])} attends most to patch "
-        f"{int(shares.argmax())}; {classes.percent(float(shares.sum()))} of the row’s attention is on the picture."
-    )
-    with picture:
-        st.subheader("Attention behind the word")
-        components.drawing(photos.spotlight(view.photo, view.crop, shares.numpy(), said), "spotlight")
-        st.caption(plain(said))
-    query = next(segment.start for segment in trace.segments if segment.name == "text") + place - 1
-    ran = f"trace.attention(layer={layer}, query={query}" + ("" if head is None else f", head={head}") + ")"
-    said = (
-        f"This is the attention of {_attention(known[which])} in this run, `{ran}`: the row of "
-        f"“{trace.words[place - 1]}”, the token before, which predicts the word. Layers count from 0 in Python."
-    )
-    if measured is not None:
-        said += (
-            " Measured on other scenes, for words of colour and shape: the patch that this attention weighs most lies "
-            f"on the object that the word names, in {classes.percent(measured)} of the cases."
-        )
-    details.caption(plain(said))
-    if session.given().kind != "trace":
-        with below:
-            closing.show(place, names, layer, len(trace.attentions))
-
-
-def _next_word(trace: Trace) -> None:
-    """The likeliest words after those of the run."""
-    result = trace.result
-    with _as_recorded():
-        title = f"After “{' '.join(result['text'])}” comes"
+    st.subheader(plain(f"The caption: {result['caption'] or '(none)'}"))
+    if result["tokens"][0] != VOCABULARY[1]:
+        title = f"Then comes: {result['tokens'][0]}"
         _bars(trace, title, result["tokens"], result["probabilities"], "next word", "tokens", _vocabulary(trace))
+        return
+    st.caption("Written word by word, each from the picture and the words before it.")
+
+
+def _behind(trace: Trace) -> None:
+    with _as_recorded():
+        behind.words(trace)
 
 
 def _write_caption(trace: Trace) -> None:
     writing.show(trace, "word", again="the caption", end=VOCABULARY[1])
-
-
-def _attention(found) -> str:
-    head = found.get("head")
-    return f"block {found['layer'] + 1}, " + ("the mean of its heads" if head is None else f"head {head}")
 
 
 def _sentences(result, trace, below) -> None:
@@ -228,46 +176,50 @@ def _labels(result, trace, below) -> None:
 
 
 def _reconstruction(result, trace, below) -> None:
-    with below:
-        _drawn(result, trace)
-
-
-def _drawn(result, trace) -> None:
-    st.subheader("What it draws, and how far that is off")
-    pixels = np.asarray(result["pixels"], dtype=float).mean(axis=-1)
     error = np.asarray(result["anomaly"], dtype=float)
-    dark, light, most = float(pixels.min()), float(pixels.max()), float(error.max())
-    view = session.traced_view(trace)
-    panels = {}
-    if view is not None:
-        left = answers.visible(np.asarray(view.image.convert("L")), result["visible"], *error.shape)
-        hidden = (
-            "Patches that are hidden from it are plain blue-grey, as on the Attention page. The contrast is that of "
-            "the predicted picture."
-        )
-        panels["What the encoder sees"] = partial(answers.panel, left, ends=(dark, light)), hidden
-    pasted = (
-        "Patches that the encoder saw are pasted from the photo, the others are predicted. Contrast is stretched: "
-        f"black is grey level {dark:.0f} of 255, white is {light:.0f}."
-    )
-    panels["The predicted picture"] = partial(answers.panel, pixels, ends=(dark, light)), pasted
     row, column = np.unravel_index(int(error.argmax()), error.shape)
+    st.subheader(f"The hardest to foresee: row {row}, column {column}")
+    most = float(error.max())
     said = f"The patch in row {row}, column {column} is the hardest to predict from the others."
-    scale = (
-        f"The scale ends at the largest error of this picture, {most:.3g} grey levels. A sound surface has a largest "
-        "one too: a bright patch alone is no defect."
+    drawn = partial(answers.panel, error, "error in grey levels of 255", "patch", (0, most))
+    chart(trace, "error", drawn, alt=f"The prediction error, patch by patch. {said}", config=PLAIN)
+    st.caption(
+        "The prediction error, patch by patch: in runs of their own, which are not traced, every patch was hidden in "
+        f"turn and predicted from others. The scale ends at the largest error of this picture, {most:.3g} grey levels. "
+        "A sound surface has a largest one too: a bright patch alone is no defect."
     )
-    unit = "error in grey levels of 255"
-    panels["The prediction error, patch by patch"] = partial(answers.panel, error, unit, "patch", (0, most)), scale
-    for place, (name, (figure, about)) in zip(st.columns(len(panels)), panels.items(), strict=True):
+
+
+def _drawn(trace: Trace) -> None:
+    """What a model that reconstructs was given, and what it made of that."""
+    with _as_recorded():
+        _panels(trace.result, trace)
+
+
+def _panels(result, trace) -> None:
+    pixels = np.asarray(result["pixels"], dtype=float).mean(axis=-1)
+    count, dark, light = np.asarray(result["anomaly"]).shape, float(pixels.min()), float(pixels.max())
+    panels, view = {}, session.traced_view(trace)
+    if view is not None:
+        panels["What the encoder sees"] = (
+            answers.visible(np.asarray(view.image.convert("L")), result["visible"], *count),
+            "Patches that are hidden from it are plain blue-grey, as on the Attention page. The contrast is that of "
+            "the predicted picture.",
+        )
+    panels["The predicted picture"] = (
+        pixels,
+        "Patches that the encoder saw are pasted from the photo, the others are predicted. Contrast is stretched: "
+        f"black is grey level {dark:.0f} of 255, white is {light:.0f}.",
+    )
+    for place, (name, (values, about)) in zip(st.columns(2), panels.items(), strict=False):
         with place:
             st.markdown(f"**{name}**")
-            chart(trace, ("panel", name), figure, alt=f"{name}. {about} {said}", config=PLAIN)
+            drawn = partial(answers.panel, values, ends=(dark, light))
+            chart(trace, ("panel", name), drawn, alt=f"{name}. {about}", config=PLAIN)
             st.caption(about)
     st.caption(
-        f"In the run that is traced here the encoder saw {len(result['visible'])} of {error.size} patches and drew "
-        "the others. The prediction error comes from more runs, which are not traced: in them every patch was hidden "
-        f"in turn and predicted from others. {said}"
+        f"In the run that is traced here the encoder saw {len(result['visible'])} of {np.prod(count)} patches and drew "
+        "the others."
     )
 
 

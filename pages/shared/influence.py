@@ -45,7 +45,6 @@ def _trained() -> str:
 
 def _back(trained: str) -> None:
     session.choose("mask", trained)
-    st.session_state[Key.MASK.format(model_name())] = trained
 
 
 def choice() -> None:
@@ -54,9 +53,8 @@ def choice() -> None:
         return
     made, name = session.model(), model_name()
     key = Key.MASK.format(name)
-    st.segmented_control(
-        "Mask", masks, default=made.options["mask"], required=True, key=key, on_change=_take, args=(key, name)
-    )
+    st.session_state[key] = made.options["mask"]
+    st.segmented_control("Mask", masks, required=True, key=key, on_change=_take, args=(key, name))
     st.caption(texts.plain(f"Weights: {made.weights}."))
 
 

@@ -14,10 +14,12 @@ from pages.shared import frame, runs
 from pages.shared.visitor import Given, Key, model_name, visitor
 from tracer import models, sources
 from tracer.common.limits import limits
+from tracer.common.quoting import quoted
 from tracer.inputs import images
 from tracer.inputs.samples import samples
 from tracer.record import Decomposition, Trace
 
+STAYS = "What was there before stays."
 OWN = "its own"
 """The name of the sample of a model that has one of its own, such as a text."""
 
@@ -81,9 +83,12 @@ def take_text(text: str, key: str) -> None:
     try:
         limits().check_text(text)
     except ValueError as error:
-        visitor().refusal = f"{error}. What was there before stays."
+        visitor().refusal = f"{error}. {STAYS}"
         return
-    chosen, text = given(), text.strip() and text
+    if text and not text.strip():
+        visitor().refusal = f"{quoted(text)} holds blanks alone, expected a text that can be seen. {STAYS}"
+        return
+    chosen = given()
     bare = "photo" if chosen.own else "sample"
     model = model_name() if text else ""
     visitor().choose(replace(chosen, kind="text" if text else bare, text=text or None, model=model))
@@ -127,9 +132,9 @@ def card() -> dict | None:
     try:
         facts = None if given().kind == "trace" else models.card(model_name())
     except ValueError as error:  # a damaged one says which file it is
-        from pages.shared.texts import quoted  # texts imports this module
+        from pages.shared.texts import quoted as unmarked  # texts imports this module
 
-        st.error(quoted(str(error)))
+        st.error(unmarked(str(error)))
         frame.leave()
     if facts and options():
         return {name: fact for name, fact in facts.items() if name != "says"}
@@ -179,9 +184,9 @@ def trace() -> Trace:
                 raise
             what = {"text": "your text"}.get(chosen.kind, "its own sample" if chosen.name == OWN else chosen.name)
             said = " ".join(str(error).split())[:500]
-            from pages.shared.texts import quoted  # texts imports this module
+            from pages.shared.texts import quoted as unmarked  # texts imports this module
 
-            st.error(quoted(f"{name} could not be run on {what}: {said}"))
+            st.error(unmarked(f"{name} could not be run on {what}: {said}"))
             frame.leave()
         visitor().hold(key, run)
     return run

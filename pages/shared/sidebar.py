@@ -2,7 +2,6 @@
 
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -30,6 +29,7 @@ def choices(pages: list, page: str):
         address.follow()
         _readable()
     with st.sidebar:
+        st.html('<p class="brand">Tensor tracer</p>')
         _links(pages)
         given = session.given()
         opened = given.kind == "trace"
@@ -42,9 +42,11 @@ def choices(pages: list, page: str):
         takes = models.takes(model_name())
         if "text" in takes and not opened:
             _text(given)
-        _upload()
-        if "image" in takes:
-            _camera()
+        _upload(takes)
+        if "image" in takes and page:  # the first page has it, large
+            components.give(takes, small=True)
+    with st.bottom:
+        components.bar([_item(one, page) for one in pages], takes)
     with above:
         if refusal := visitor().refusal:
             st.error(quoted(refusal), icon=":material/block:")
@@ -58,6 +60,12 @@ def _links(pages: list) -> None:
     with st.container(key="pages", gap=None):
         for page in pages:
             st.page_link(page, query_params=address.of(page.url_path), width="stretch")
+
+
+def _item(page, here: str) -> dict:
+    """A page in the bar of a phone."""
+    icon = page.icon.removeprefix(":material/").removesuffix(":")
+    return {"title": page.title, "icon": icon, "address": page.url_path or ".", "here": page.url_path == here}
 
 
 def _forget(page: str) -> None:
@@ -135,14 +143,15 @@ def _text(given: Given) -> None:
     )
 
 
-def _upload() -> None:
-    now = visitor()
+def _upload(takes: tuple[str, ...]) -> None:
+    now, most = visitor(), limits()
+    photo = f"PNG, JPEG, WebP, GIF or BMP up to {most.photo_mb:g} MB, or a"
     file = st.file_uploader(
-        "Your photo, or a saved run",
+        "Your photo, or a saved run" if "image" in takes else "A saved run",
         key=Key.UPLOAD.format(now.uploads),
-        max_upload_size=limits().upload_mb,
-        help=f"PNG, JPEG, WebP, GIF or BMP up to {limits().photo_mb:g} MB, or a .safetensors file that was saved from "
-        "a run. It stays in this session and is forgotten when you close the page.",
+        max_upload_size=most.upload_mb,
+        help=f"{photo if 'image' in takes else 'A'} .safetensors file that was saved from a run. It stays in this "
+        "session and is forgotten when you close the page.",
     )
     if file is not None:
         with st.spinner("Opening the file"):
@@ -151,31 +160,11 @@ def _upload() -> None:
         st.rerun()
 
 
-def _camera() -> None:
-    if not camera_works(st.context.url):
-        st.caption("No camera here: browsers give it to pages over https or from localhost only.")
-        return
-    if st.toggle("Use the camera", key="camera_on"):
-        now = visitor()
-        key = Key.CAMERA.format(now.shots)
-        shot = st.camera_input("Take a photo", key=key, label_visibility="collapsed", resolution="720p")
-        if shot is not None:
-            session.take_file(_bytes(shot), "camera photo")
-            now.shots += 1
-            st.rerun()
-
-
 def _bytes(file: UploadedFile) -> bytes:
     """The content of an uploaded file, which the server would else keep until the session ends."""
     data, context = file.getvalue(), get_script_run_ctx()
     context.uploaded_file_mgr.remove_file(context.session_id, file.file_id)
     return data
-
-
-def camera_works(url: str | None) -> bool:
-    """Whether browsers give a page at this address the camera: https, or the visitor's own machine."""
-    parts = urlsplit(url or "")
-    return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
 
 
 def run(origin, page: str) -> None:

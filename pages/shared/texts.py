@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from pages.shared.session import View
+from pages.shared.visitor import Given
 from tracer import models
 from tracer.attention import windows
 from tracer.common import notes
@@ -13,6 +14,11 @@ from tracer.figures.views import rows
 from tracer.record import AttentionRecord, Name, Step, Trace
 from tracer.symbols import notation
 
+WHAT = (
+    "**Tensor tracer** runs a real model on your photo or text and shows every tensor on the way: its shape, its "
+    "equation, and whether this very run proves it."
+)
+"""What this app is, in one sentence."""
 AFTER = 4
 """Ops between softmax and values that a page names, and layers that differ in them."""
 COUNTED = (
@@ -63,8 +69,20 @@ def in_the_code(names: Sequence[Name]) -> str:
 
 def title(model: str) -> str:
     """What goes in and what comes out, as a headline."""
-    takes = models.takes(model) or ("its own sample",)
-    return "From pixels to the answer" if takes == ("image",) else f"From {' and '.join(takes)} to the answer"
+    takes = models.takes(model) or ("input",)
+    return f"Every step from {' and '.join({'image': 'photo'}.get(kind, kind) for kind in takes)} to answer"
+
+
+def strange(given: Given, model: str) -> str:
+    """What has to be known of the answer where a model that learned from drawings is shown a photo of somebody's;
+    empty where it is not."""
+    drawn = models.samples(model) in ("scenes", "surfaces")
+    if not (drawn and given.own and given.trace is None and models.card(model)):
+        return ""
+    return plain(
+        f"{model} was {models.origin(model)}. What it says of a photo that looks like none of these is no answer to "
+        "go by."
+    )
 
 
 def cropped(view: View) -> str:

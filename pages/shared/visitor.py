@@ -31,7 +31,7 @@ class Key:
     MODEL = "model"
     ZOOM, OP = "zoom", "op listed"
     WRITING, MAP, STEPPER = "writing step", "attention_map", "stepper"
-    UPLOAD, CAMERA = "upload{}", "camera{}"
+    UPLOAD = "upload{}"
     TEXT, SAMPLE, MASK = "text-{}", "sample-{}", "mask-{}"
 
 
@@ -113,7 +113,6 @@ class Visitor:
     zoom_later: str | None = None
     writing: Written | None = None
     uploads: int = 0
-    shots: int = 0
     _made: dict[str, Remembered] = field(default_factory=dict)
     _found: dict[str, tuple[weakref.ref[Given], dict]] = field(default_factory=dict)
 

@@ -9,6 +9,8 @@ from tracer.record import Trace
 
 MOST = 60
 """Tokens that are written at once."""
+DRAWN = 0.8
+"""The temperature at which a text goes on if nobody says otherwise."""
 START = 24
 """Tokens that are written if nobody says how many."""
 
@@ -26,9 +28,11 @@ def show(trace: Trace, unit: str, again: str = "", end: str = "") -> None:
     st.subheader(f"Watch it write {again}" if own and again else "Let it go on")
     if finished:
         st.caption(f"This text is finished: what comes next is {texts.quoted(end)}.")
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        count = _count(now, unit)
-        temperature = st.slider("Temperature", 0.0, 2.0, 0.0, 0.1, help="0: always the most probable one")
+    count = _count(now, unit)
+    with st.expander(f"How it chooses each {unit}", icon=":material/tune:"):
+        # what a model writes of itself is the likeliest; a text that goes on is more alive where it is drawn
+        start = 0.0 if own and again else DRAWN
+        temperature = st.slider("Temperature", 0.0, 2.0, start, 0.1, help="0: always the most probable one")
         drawn = temperature > 0
         top_k = st.slider("Top-k", 1, 40, 40, disabled=not drawn, help="Draws from the k most probable ones only")
         seed = st.number_input("Seed", 0, 9999, 0, disabled=not drawn, help="Another seed, another text")

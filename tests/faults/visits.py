@@ -82,7 +82,7 @@ def sigterm_in_a_run(folder: Path) -> str:
         for page in (writer, looker, running):
             page.set_default_timeout(SLOW)
             page.reload()
-        writer.get_by_text("To be, or not").first.wait_for()
+        writer.locator(".sentence", has_text="To be, or not").wait_for()
         running.get_by_text(DONE).wait_for()
         said = looker.get_by_text(re.compile("mine.png is not kept here any more"))
         said.wait_for()

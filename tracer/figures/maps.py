@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from tracer.attention import layers as of_part
+from tracer.attention import parts as of_parts
 from tracer.attention import places, segments, unseen, windows
 from tracer.attention import rollout as over_blocks
 from tracer.figures.budget import drawn
@@ -131,6 +132,7 @@ def pack(
         "names": channels or names(trace, part, max(queries, keys)),
         "marks": channels or labels(trace, part, max(queries, keys)),
         "others": others(trace, part) if over else [],
+        "words": words(trace, part, max(queries, keys)),
         "text": "text" in [segment.name for segment in segments(trace, part)],
         "edges": [segment.start for segment in segments(trace, part) if segment.start > 0],
         "part": part or "",
@@ -198,6 +200,24 @@ def names(trace: Trace, part: str | None, tokens: int) -> list[str]:
         mask = ", mask token" if lying[token] in hidden else ""
         found[token] = f"image {lying[token]} (row {row}, column {column}{mask})"
     return found
+
+
+def words(trace: Trace, part: str | None, tokens: int) -> list[tuple[int, str]]:
+    """(token, word) of the first `tokens` positions that are words of the run's text, as they were written."""
+    found = [segment for segment in segments(trace, part) if segment.name == "text"]
+    spoken = [(segment.start + place, word) for segment in found for place, word in enumerate(trace.words)]
+    return [(token, word) for token, word in spoken if token < min(tokens, max(one.stop for one in found))]
+
+
+def glance(trace: Trace) -> bytes | None:
+    """What a first look needs, packed: the mean over the heads of the last block that lies over the photo or the text;
+    None where there is neither, or no block fits on a page."""
+    part = next(iter(of_parts(trace)), None)
+    choices = blocks(trace, part)
+    over = choices and choices[-1] in layers(trace, part)
+    if not choices or not (over or words(trace, part, _records(trace, part)[choices[-1]].keys)):
+        return None
+    return pack(trace, choices[-1:], part=part, views=["mean"], choices=choices)
 
 
 def others(trace: Trace, part: str | None = None) -> list[tuple[str, int]]:

@@ -98,8 +98,14 @@ class _Drawing:
                 row += (
                     f'<li class="unit">{_arrows(incoming)}<div class="group"><span class="end">answer</span></div></li>'
                 )
-            kind = "line" if not box else "block" if steps[0].id in self.repeats else "block one"
-            out += f'<section class="{kind}"><h4>{title}</h4><ol>{row}</ol></section>'
+            if not box:
+                out += f'<section class="line"><h4>{title}</h4><ol>{row}</ol></section>'
+                continue
+            kind = "block" if steps[0].id in self.repeats else "block one"
+            out += (
+                f'<details class="{kind}"><summary><h4>{title}</h4>{self._inside(steps)}</summary>'
+                f"<ol>{row}</ol></details>"
+            )
         return out
 
     def _title(self, lane: Lane, index: int, end: bool) -> str:
@@ -123,6 +129,16 @@ class _Drawing:
             return f"The one block{f', {times}' if whole else ''}" if only else f"Block {steps[0].layer + 1}"
         what = "One block" if repeat.period == 1 else f"{repeat.period} blocks in turn"
         return f"{what}, run {times} times, each time with weights of its own"
+
+    def _inside(self, steps: Sequence[Step]) -> str:
+        """What a folded block holds: the letters of its steps in their order."""
+        repeat = self.repeats.get(steps[0].id)
+        names = {id: at_any(name, repeat.blocks[0]) for id, name in self.names.items()} if repeat else self.names
+        letters = "".join(
+            f'<span style="--stage:{stage_colour(step.stage)}">{symbol_html(names[step.id])}</span>'
+            for step in (steps[: repeat.length] if repeat else steps)
+        )
+        return f'<span class="letters" aria-hidden="true">{letters}</span>'
 
     def _row(self, steps: Sequence[Step], incoming: Sequence[Step], named: bool) -> str:
         """Steps in a row, each with the arrow that leads to it; of a stack of blocks the first, for all of them."""

@@ -1,6 +1,7 @@
 """Widgets that run in the browser: markup, style and script lie beside this file, and ask no server for anything."""
 
 import json
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -14,26 +15,35 @@ from tracer.record import Trace
 _HERE = Path(__file__).parent
 
 
-MAP = ("packed", "words", "colour", "photo", "matrix", "controls", "main")
-"""The scripts of the attention map, in `attention_map/`: what a browser gets as one."""
+_DRAWN = ("packed", "words", "colour", "photo", "telling")
+MAP = tuple(f"attention_map/{script}" for script in (*_DRAWN, "matrix", "controls", "main"))
+"""The scripts of the attention map: what a browser gets as one."""
+GLANCE = tuple(f"attention_map/{script}" for script in (*_DRAWN, "sentence", "glance"))
+"""Those of the first look at it."""
 
 
-STEPPER = ("maths", "unpack", "heat", "drawn", "list", "shown", "place", "main")
-"""The scripts of the stepper, in `stepper/`, likewise."""
+_STEPPED = ("maths", "unpack", "heat", "drawn", "list", "shown", "place", "main")
+STEPPER = tuple(f"stepper/{script}" for script in _STEPPED)
+"""Those of the stepper."""
 
 
 @cache
-def _component(name: str, html: str = "", scripts: tuple[str, ...] = (), isolated: bool = True):
-    """A component of that name out of its files; of more than one script where `scripts` names those in its folder.
+def _component(
+    name: str, html: str = "", scripts: tuple[str, ...] = (), styles: tuple[str, ...] = (), isolated: bool = True
+):
+    """A component of that name out of its files; `scripts` and `styles` are those to take where it is not one each.
 
     One that is not `isolated` lies in the page itself, with its styles: there KaTeX has its own.
     """
-    files = [_HERE / name / f"{script}.js" for script in scripts] or [_HERE / f"{name}.js"]
+
+    def joined(files: tuple[str, ...], kind: str) -> str:
+        return "\n".join((_HERE / f"{file}.{kind}").read_text(encoding="utf-8") for file in files or (name,))
+
     return st.components.v2.component(
         name,
         html=html or (_HERE / f"{name}.html").read_text(encoding="utf-8"),
-        css=(_HERE / f"{name}.css").read_text(encoding="utf-8"),
-        js="\n".join(file.read_text(encoding="utf-8") for file in files),
+        css=joined(styles, "css"),
+        js=joined(scripts, "js"),
         isolate_styles=isolated,
     )
 
@@ -78,6 +88,27 @@ def stepper(facts: dict, packed: bytes) -> None:
     text += b" " * (-len(text) % 4)
     data = len(text).to_bytes(4, "little") + text + packed
     _component("stepper", scripts=STEPPER, isolated=False)(key=Key.STEPPER, data=data, on_wanted_change=lambda: None)
+
+
+def glance(trace: Trace) -> bool:
+    """One map over the photo and the words, that follows the pointer; whether the run has one to show."""
+    if (data := of(trace, "glance", lambda: maps.glance(trace) or b"")) == b"":
+        return False
+    _component("glance", scripts=GLANCE, styles=("attention_map", "glance"))(key="glance", data=data)
+    return True
+
+
+def give(takes: Sequence[str], small: bool = False) -> None:
+    """Buttons for one's own photo or text, as the model `takes` them; `small` is the camera alone."""
+    data = {"photo": "image" in takes, "text": "text" in takes, "small": small}
+    _component("give", scripts=("giving", "give"))(key="give", data=data)
+
+
+def bar(pages: Sequence[Mapping[str, object]], takes: Sequence[str]) -> None:
+    """The bar at the bottom of a phone: `pages` with "title", "icon", "address" and whether one is "here", and what the
+    model `takes`. On every screen it hears what is dropped on the page or pasted."""
+    data = {"pages": pages, "photo": "image" in takes, "text": "text" in takes}
+    _component("bar", scripts=("giving", "bar"))(key="bar", data=data)
 
 
 def drawing(svg: str, key: str) -> None:

@@ -1,0 +1,45 @@
+// A first look at attention: one map, over the photo and the words, that follows the pointer without any server.
+
+export default function ({ data, parentElement }) {
+  const map = unpack(data);
+  const find = (selector) => parentElement.querySelector(selector);
+  const state = { layer: map.layers[0], view: "mean", scale: "linear", query: telling(map), pinned: false };
+  const [photo, words] = [Boolean(map.photo), map.words.length > 0];
+  find(".over").hidden = !photo;
+  find(".sentence").hidden = !words;
+  if (photo) find(".map").style.setProperty("--ratio", map.photo[0] / map.photo[1]);
+  const pictures = [
+    ...(photo ? [layPhoto(map, find, state, choose, press)] : []),
+    ...(words ? [laySentence(map, find, state, choose, press)] : []),
+  ];
+  const cells = matrix(map, state);
+
+  function choose(change) {
+    Object.assign(state, change);
+    draw();
+  }
+  function press(query) {
+    choose({ query, pinned: !(state.pinned && query === state.query) });
+  }
+  find(".map").onkeydown = (event) => event.key === "Escape" && choose({ pinned: false });
+
+  function draw() {
+    const open = openKeys(map, cells, state);
+    for (const picture of pictures) picture.draw(cells, open);
+    const weights = row(map, cells, state.query);
+    const [most] = open;
+    const name = map.names[state.query];
+    find(".lead").textContent =
+      `${name[0].toUpperCase()}${name.slice(1)} attends most to ${map.names[most]}${most === state.query ? ", itself" : ""}: ` +
+      `${percent(weights[most])}.`;
+    const what = photo && words ? "patch or a word" : photo ? "patch" : "place in the text";
+    const cls = map.names[state.query] === "CLS" ? " CLS is a token that stands for no patch." : "";
+    const heads = map.heads > 1 ? `, mean of its ${map.heads} heads` : "";
+    find(".hint").textContent = state.pinned
+      ? "Pinned: tap it again, or press Escape, to free it."
+      : `Brighter: more attention. Point at a ${what} or tap it to see where that one looks. ` +
+        `Block ${map.layers[0] + 1}${heads}.${cls}`;
+  }
+  draw();
+  return () => pictures.forEach((picture) => picture.free?.());
+}

@@ -1,0 +1,52 @@
+// The bar at the bottom of a narrow screen: the pages, one's own photo or text, and all else there is to choose. On any
+// screen a photo may be dropped on the page or pasted.
+
+const LINKS = `${SIDEBAR} [data-testid=stPageLink-NavLink]`;
+
+const item = (kind, icon, label, press) => {
+  const made = document.createElement(kind);
+  const sign = Object.assign(document.createElement("i"), { textContent: icon, ariaHidden: "true" });
+  made.append(sign, label);
+  made.onclick = press;
+  return made;
+};
+
+// A page is chosen by the sidebar's own link to it, which knows the model and the input.
+const toPage = ({ title, icon, address, here }) => {
+  const link = item("a", icon, title, (event) => {
+    const own = [...document.querySelectorAll(LINKS)].find((other) => other.textContent.endsWith(title));
+    if (!own) return;
+    event.preventDefault();
+    own.click();
+  });
+  link.href = address;
+  if (here) link.ariaCurrent = "page";
+  return link;
+};
+
+const files = (event) => [...(event.clipboardData ?? event.dataTransfer)?.files ?? []];
+
+function pasted(event) {
+  const [file] = files(event);
+  if (!file) return;
+  event.preventDefault();
+  hand(file);
+}
+const dragged = (event) => event.dataTransfer?.types.includes("Files") && event.preventDefault();
+function dropped(event) {
+  if (event.defaultPrevented || !files(event).length) return; // on the box for files itself
+  event.preventDefault();
+  hand(files(event)[0]);
+}
+
+export default function ({ data, parentElement }) {
+  const [nav, { pages, photo, text }] = [parentElement.querySelector("nav"), data];
+  const own = photo
+    ? item("button", "add_a_photo", "Photo", pickPhoto)
+    : text && item("button", "edit", "Text", writeText);
+  if (own) own.className = "photo";
+  nav.replaceChildren(...[...pages.map(toPage), own, item("button", "tune", "Choose", unfold)].filter(Boolean));
+  const heard = [["paste", pasted], ["dragover", dragged], ["drop", dropped]];
+  for (const [name, hear] of heard) document.addEventListener(name, hear);
+  return () => heard.forEach(([name, hear]) => document.removeEventListener(name, hear));
+}

@@ -1,0 +1,49 @@
+// Your own photo or text, big enough to be seen first. Files go through the one box that has the bounds.
+
+const NONE = "No camera here: browsers give it to pages over https or from localhost only.";
+
+export default function ({ data, parentElement }) {
+  const find = (selector) => parentElement.querySelector(selector);
+  const { photo, text, small } = data;
+  const phone = matchMedia("(pointer: coarse)").matches; // which offers its camera itself
+  find(".give").classList.toggle("small", small);
+  find("button.photo").hidden = !photo || small;
+  find("button.photo").textContent = "Use your photo";
+  find("button.text").hidden = !text || small;
+  find("button.photo").classList.toggle("main", photo);
+  find("button.text").classList.toggle("main", text && !photo);
+  find("button.camera").hidden = !photo || phone || !navigator.mediaDevices;
+  find(".way").textContent = !photo || small ? "" : "or drop it on the page, or paste it";
+  find(".said").textContent = photo && small && !phone && !navigator.mediaDevices ? NONE : "";
+  find("button.photo").onclick = pickPhoto;
+  find("button.text").onclick = writeText;
+
+  const video = find("video");
+  let stream = null;
+  function close() {
+    stream?.getTracks().forEach((track) => track.stop());
+    stream = video.srcObject = null;
+    find(".shot").hidden = true;
+  }
+  find("button.camera").onclick = async () => {
+    if (stream) return close();
+    try {
+      stream = await navigator.mediaDevices.getUserMedia({ video: { width: { ideal: 1280 } } });
+    } catch (error) {
+      find(".said").textContent = `The browser gave no camera: ${error.message}.`;
+      return;
+    }
+    find(".said").textContent = "";
+    find(".shot").hidden = false;
+    video.srcObject = stream;
+    await video.play();
+  };
+  find(".close").onclick = close;
+  find(".take").onclick = () => {
+    const picture = Object.assign(document.createElement("canvas"), { width: video.videoWidth, height: video.videoHeight });
+    picture.getContext("2d").drawImage(video, 0, 0);
+    picture.toBlob((blob) => hand(new File([blob], "camera photo.jpg", { type: "image/jpeg" })), "image/jpeg", 0.92);
+    close();
+  };
+  return close;
+}
