@@ -47,6 +47,9 @@ def test_pages_and_input_are_in_the_bar_and_nothing_else_hides(page, model):
     page.get_by_text("What this run proves").wait_for()
     settled(page)
     bar = page.get_by_role("navigation", name="Pages and input")
+    bar.get_by_role("link").first.wait_for()
+    page.locator(".glance .lead").wait_for()
+    page.locator(".pipeline").wait_for()
     boxes = [item.bounding_box() for item in bar.locator("a, button").all()]
     assert len(boxes) == 7 and all(box["height"] >= 44 and box["x"] + box["width"] <= 390 for box in boxes)
     assert page.get_by_test_id("stExpandSidebarButton").is_hidden()

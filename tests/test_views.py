@@ -69,6 +69,10 @@ def test_a_trace_without_primitives_says_how_to_make_one():
             show(bare, "primitives")
 
 
+def test_a_trace_without_steps_says_where_its_operations_are():
+    assert views.render(Trace("x", ()), "steps").endswith("This run has no steps; --level ops shows its operations.\n")
+
+
 def test_a_trace_without_modules_or_calls_says_so():
     for level in ("modules", "calls"):
         with pytest.raises(ValueError, match=f"without {level}: run the model again"):

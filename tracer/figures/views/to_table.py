@@ -22,8 +22,8 @@ def render(trace: Trace, level: str) -> str:
         *trace.notes,
     ]
     views = {"modules": _modules, "steps": _steps, "calls": _calls, "ops": _ops, "primitives": _primitives}
-    body = views[level](trace)
-    return "\n".join([*(rows.cell(line) for line in head if line), "", align(body)])
+    body = align(views[level](trace)) or f"This run has no {level}; --level ops shows its operations."
+    return "\n".join([*(rows.cell(line) for line in head if line), "", body])
 
 
 def _steps(trace: Trace) -> list[dict[str, str]]:
@@ -122,9 +122,9 @@ def _primitives(trace: Trace) -> list[dict[str, str]]:
 
 
 def align(lines: list[dict[str, str]]) -> str:
-    """Rows of one set of columns as text: columns as wide as their longest cell, numbers to the right."""
+    """Rows of one set of columns as text: columns as wide as their longest cell, numbers to the right; "" of none."""
     if not lines:
-        return "(nothing)"
+        return ""
     names = list(lines[0])
     grid = [names, *([rows.cell(line[name]) for name in names] for line in lines)]
     widths = [max(map(_width, column)) for column in zip(*grid, strict=True)]
