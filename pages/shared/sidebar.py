@@ -12,6 +12,7 @@ from pages.shared.texts import plain, quoted
 from pages.shared.visitor import Given, Key, model_name, visitor
 from tracer import models
 from tracer.common.limits import limits
+from tracer.figures import glossary
 from tracer.record import Trace
 from tracer.symbols import notation
 
@@ -185,6 +186,7 @@ def run(origin, page: str) -> None:
         help="All steps, shapes and tensors in one file. It opens here again, on a machine without the model too.",
     )
     _legend(trace)
+    _glossary(trace)
 
 
 def _named(given: Given) -> str:
@@ -196,6 +198,15 @@ def _file(trace: Trace) -> bytes:
     from tracer import storage
 
     return storage.to_bytes(trace)
+
+
+def _glossary(trace: Trace) -> None:
+    """The signs of this run's equations and the words of the field."""
+    with st.sidebar.expander("Signs and words"), st.container(key="glossary"):
+        for sign, meaning in glossary.signs(step.latex for step in trace.steps):
+            st.markdown(f"${sign}$ — {meaning}")
+        for word, meaning in glossary.WORDS:
+            st.markdown(f"**{word}** — {meaning}")
 
 
 def _legend(trace: Trace) -> None:

@@ -7,11 +7,15 @@ values of an attention) is worked out from the ops in `flow`.
 import html
 from collections.abc import Iterator, Sequence
 
+from tracer.common.quoting import shortened
 from tracer.figures.colours import stage_colour
 from tracer.figures.flow import INPUT, Lane, groups, lanes, sources, stretches
 from tracer.figures.labels import shape_html, shape_numbers, size_html, symbol_html
 from tracer.figures.views.repeats import at_any
 from tracer.record import Step, Trace
+
+WHY = 300
+"""Characters of the reason of a step that is told where one points at it."""
 
 
 def pipeline(trace: Trace) -> str:
@@ -209,8 +213,10 @@ def _input_name(maker: str) -> str:
 
 
 def _step(step: Step, names: dict[str, str]) -> str:
+    why = html.escape(shortened(step.why.partition(". ")[0], WHY))
     return (
-        f'<button type="button" data-step="{html.escape(step.id)}" style="--stage:{stage_colour(step.stage)}">'
+        f'<button type="button" data-step="{html.escape(step.id)}" title="{why}" '
+        f'style="--stage:{stage_colour(step.stage)}">'
         f'<span class="symbol">{symbol_html(names[step.id])}</span>'
         f'<span class="title">{html.escape(step.title)}</span></button>'
     )
