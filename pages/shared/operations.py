@@ -31,7 +31,7 @@ MEANING = {
 def totals(trace: Trace) -> None:
     """How many operations there are, and what they cost."""
     computing = sum(not is_layout(op.op) for op in trace.ops)
-    with st.container(horizontal=True, gap="medium"):
+    with st.container(key="facts"):
         st.metric("operations", f"{len(trace.ops):,}")
         st.metric("of these, computing", f"{computing:,}")
         st.metric("parameters", amount(trace.params))
