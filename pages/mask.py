@@ -55,7 +55,7 @@ def picture(cells, kind: str, labels: list[str]) -> None:
     from tracer.attention import masks
 
     none = all_open and cells.numel() > 1 and not influence.allowed()  # a picture of it would be one blue square
-    left, right = st.columns([2, 3] if none else 2, gap="medium")
+    left, right = (st.container(), st.container()) if none else st.columns(2, gap="medium")
     with left:
         st.subheader(f"The mask that ran: {kind}")
         if cells.numel() == 1:
