@@ -44,7 +44,7 @@ export default function ({ data, parentElement }) {
   const own = photo
     ? item("button", "add_a_photo", "Photo", pickPhoto)
     : text && item("button", "edit", "Text", writeText);
-  if (own) own.className = "photo";
+  if (own) own.className = "own";
   nav.replaceChildren(...[...pages.map(toPage), own, item("button", "tune", "Choose", unfold)].filter(Boolean));
   const heard = [["paste", pasted], ["dragover", dragged], ["drop", dropped]];
   for (const [name, hear] of heard) document.addEventListener(name, hear);

@@ -7,16 +7,16 @@ export default function ({ data, parentElement }) {
   const { photo, text, small } = data;
   const phone = matchMedia("(pointer: coarse)").matches; // which offers its camera itself
   find(".give").classList.toggle("small", small);
-  find("button.photo").hidden = !photo || small;
-  find("button.photo").textContent = "Use your photo";
-  find("button.text").hidden = !text || small;
-  find("button.photo").classList.toggle("main", photo);
-  find("button.text").classList.toggle("main", text && !photo);
+  find("button.pick-photo").hidden = !photo || small;
+  find("button.pick-photo").textContent = "Use your photo";
+  find("button.pick-text").hidden = !text || small;
+  find("button.pick-photo").classList.toggle("main", photo);
+  find("button.pick-text").classList.toggle("main", text && !photo);
   find("button.camera").hidden = !photo || phone || !navigator.mediaDevices;
   find(".way").textContent = !photo || small ? "" : "or drop it on the page, or paste it";
-  find(".said").textContent = photo && small && !phone && !navigator.mediaDevices ? NONE : "";
-  find("button.photo").onclick = pickPhoto;
-  find("button.text").onclick = writeText;
+  find(".refused").textContent = photo && small && !phone && !navigator.mediaDevices ? NONE : "";
+  find("button.pick-photo").onclick = pickPhoto;
+  find("button.pick-text").onclick = writeText;
 
   const video = find("video");
   let stream = null;
@@ -30,10 +30,10 @@ export default function ({ data, parentElement }) {
     try {
       stream = await navigator.mediaDevices.getUserMedia({ video: { width: { ideal: 1280 } } });
     } catch (error) {
-      find(".said").textContent = `The browser gave no camera: ${error.message}.`;
+      find(".refused").textContent = `The browser gave no camera: ${error.message}.`;
       return;
     }
-    find(".said").textContent = "";
+    find(".refused").textContent = "";
     find(".shot").hidden = false;
     video.srcObject = stream;
     await video.play();
