@@ -102,8 +102,7 @@ def _first(browser, address: str, number: int) -> Iterator[dict]:
     seconds, sizes, since = [], [], None
     for start in range(STARTS + 1):
         page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
-        asked = []
-        page.on("requestfinished", asked.append)
+        asked = _requests(page)
         started = time.perf_counter()
         page.goto(address)
         page.get_by_role("heading", name=re.compile(PAGES["Overview"])).wait_for()
@@ -116,6 +115,13 @@ def _first(browser, address: str, number: int) -> Iterator[dict]:
     yield _row("first heading of a new visitor", seconds[1:], "s", 1.2)
     yield _row("first load, requests on the wire", sizes[1:], "MB", 2.5)
     yield from _spent("a new visitor", number, since, STARTS)
+
+
+def _requests(page) -> list:
+    """The requests that a page has finished, which grow with them."""
+    asked = []
+    page.on("requestfinished", lambda request: asked.append(request))
+    return asked
 
 
 def _keys(browser, address: str, number: int) -> Iterator[dict]:
