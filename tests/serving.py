@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -10,10 +11,18 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def awaited(coroutine: Coroutine):
+    """What it gives, from a loop of its own: a browser that tests drive may have one in this thread."""
+    with ThreadPoolExecutor(1) as own:
+        return own.submit(asyncio.run, coroutine).result()
 
 
 def free_port() -> int:

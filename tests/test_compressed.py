@@ -1,9 +1,9 @@
 """Files that come compressed: once each, the very same bytes inside, and only to whoever takes that."""
 
-import asyncio
 import gzip
 
 import pytest
+from serving import awaited
 from starlette.responses import Response
 
 from pages.shared.compressed import Compressed
@@ -31,7 +31,7 @@ def get(app, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
 
     raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": "GET", "path": path, "headers": raw}
-    asyncio.run(app(scope, None, send))
+    awaited(app(scope, None, send))
     found = {name.decode(): value.decode() for name, value in said[0]["headers"]}
     return said[0]["status"], found, b"".join(message["body"] for message in said[1:])
 

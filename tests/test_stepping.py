@@ -1,13 +1,13 @@
 """What the Trace page sends for the browser to step through: the record, all of it, within bounds; and what the browser
 tells back."""
 
-import asyncio
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from handmade import sample
+from serving import awaited
 from starlette.requests import Request
 from streamlit.testing.v1 import AppTest
 from test_app import ROOT, SECONDS, opened
@@ -41,7 +41,7 @@ def tell(text: str) -> int:
     async def receive() -> dict:
         return {"type": "http.request", "body": text.encode(), "more_body": False}
 
-    return asyncio.run(told.hear(Request({"type": "http", "method": "POST", "headers": []}, receive))).status_code
+    return awaited(told.hear(Request({"type": "http", "method": "POST", "headers": []}, receive))).status_code
 
 
 @pytest.fixture(scope="module")
