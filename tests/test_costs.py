@@ -116,3 +116,22 @@ def test_what_may_multiply_matrices_and_has_no_formula_is_not_counted(op):
 
 def test_products_in_place_cost_what_products_cost():
     assert cost.flops("addmm_", ((2, 3), (2, 4), (4, 3)), (2, 3)) == 2 * 2 * 3 * 4
+
+
+class Folded(nn.Module):
+    """A linear map of a tensor that is contiguous in a batch of one alone: PyTorch multiplies it another way then."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.linear(x.transpose(0, 1))
+
+
+def test_a_formula_that_holds_at_one_batch_size_says_so():
+    said = "the FLOP formula holds at B = 1 only: one of the operations runs at this batch size alone"
+    symbols = {"B": 0, "T": 1}
+    one, two = (tracer.trace(Folded(), torch.randn(size, 7, 8), symbols=symbols) for size in (1, 2))
+    assert said in one.notes and "B" not in one.flops_symbolic
+    assert not two.notes and value_of(two.flops_symbolic, {"B": 2, "T": 7}) == two.flops

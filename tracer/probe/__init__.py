@@ -30,6 +30,8 @@ LEAST = 3
 ASKED = "prim.device"
 """What tensors without values run where others are asked for their device."""
 
+AT_THIS_BATCH = "this op runs only at some batch sizes: solved with B held at"
+"""How the note of such an op begins."""
 REMEMBERED = 6
 """Probes that a vocabulary holds, to solve the next run of the same model."""
 
@@ -128,7 +130,7 @@ def solve(
         found.fill(sizes, vocabulary, fixed, tuple(name for name in vocabulary.names if name != "B"))
         found.carry()
         for i in missing:
-            held[i] = f"this op runs only at some batch sizes: solved with B held at {sizes['B']}"
+            held[i] = f"{AT_THIS_BATCH} {sizes['B']}"
     if found.missing() and vocabulary.inside and not vocabulary.partly:
         raise Unlike(f"without values it does not run {run[found.missing()[0]].name}")
     for i in found.missing():

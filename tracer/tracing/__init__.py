@@ -25,7 +25,7 @@ from tracer.recorder import Recording, record
 from tracer.recorder.fast import opened
 from tracer.recorder.function import as_module, name_of
 from tracer.symbols.notation import MEANINGS
-from tracer.tracing.account import Run, part_of
+from tracer.tracing.account import Run, limited, part_of
 from tracer.tracing.account import account as account_of
 from tracer.tracing.levels import levels
 from tracer.tracing.primitives import decompositions
@@ -176,6 +176,7 @@ def assemble(
         if key not in kept and (one := recording.inputs.get(key.removeprefix("input "))) is not None:
             kept[key] = copied(one)
     modules, calls = levels(recording.calls, account.ops) if recording.calls else ((), ())
+    notes = (*notes, *filter(None, [limited(account.ops, sizes)]))
     return Trace(
         model=model,
         ops=account.ops,

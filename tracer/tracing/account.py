@@ -6,7 +6,7 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple
 
-from tracer.probe import Solution
+from tracer.probe import AT_THIS_BATCH, Solution
 from tracer.record import Op, TensorRecord, dtype_name
 from tracer.recorder import Seen
 from tracer.recorder.sources import source
@@ -112,3 +112,12 @@ def tensor_records(described, symbolic, known: dict) -> tuple[TensorRecord, ...]
 def part_of(module: str, parts: Collection[str]) -> str:
     """The tower that a module's path lies in, or ""."""
     return next((part for part in parts if part and f"{module}.".startswith(f"{part}.")), "")
+
+
+def limited(ops: tuple[Op, ...], sizes: dict[str, int]) -> str:
+    """What to say of the FLOP formula where it holds at this batch size alone; empty where it holds at others."""
+    count = sum(bool(op.flops) and op.note.startswith(AT_THIS_BATCH) for op in ops)
+    if not count:
+        return ""
+    said = "one of the operations runs" if count == 1 else f"{count} of the operations run"
+    return f"the FLOP formula holds at B = {sizes['B']} only: {said} at this batch size alone"
