@@ -103,7 +103,8 @@ def test_rollout_is_named_and_uses_all_blocks(page):
     assert blocks.locator("input:checked").count() == 0
     said, lead = page.locator(".map").inner_text(), page.locator(".lead")
     assert "attends" not in said and "attention propagated through all" in said
-    assert lead.inner_text().startswith(f"By rollout over all {count} blocks: what arrives at 57: ")
+    last = len(tracer.load("nanogpt").inputs().words) - 1
+    assert lead.inner_text().startswith(f"By rollout over all {count} blocks: what arrives at {last}: ")
     assert page.locator(".axis").all_inner_texts() == ["after the last block (row)", "input (column)"]
     page.get_by_role("radio", name="mean").check()
     assert "attends most to" in lead.inner_text()
