@@ -112,8 +112,17 @@ KINDS = {
 TEXTS = {"nanogpt": "To be, or not", "transformer": "abc", "vit-text": "a large red circle", "clip": "a red circle"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("first", ["vit", "nanogpt", "vit-text"])
+ALWAYS = {("vit", "photo"), ("nanogpt", "text"), ("vit-text", "sample")}
+
+
+@pytest.mark.parametrize(
+    ("first", "kind"),
+    [
+        pytest.param(first, kind, marks=[] if (first, kind) in ALWAYS else [pytest.mark.sweep])
+        for first in ("vit", "nanogpt", "vit-text")
+        for kind in KINDS
+    ],
+)
 def test_any_model_can_follow_any_other_and_what_was_given_comes_back(first, kind):
     at = KINDS[kind](chosen(first))
     given = at.session_state["visitor"].given
@@ -325,9 +334,8 @@ def test_the_box_follows_a_saved_run_and_comes_back(tmp_path):
 def test_what_a_text_holds_is_quoted_and_not_rendered():
     at = chosen("nanogpt")
     at.text_area[0].set_value("$x^2$ **md**").run()
-    assert r"'\$x^2\$ \*\*md\*\*' holds '\*'" in at.error[0].value.replace(r"'\$'", r"'\*'") or at.error
     assert "could not be run on your text" in at.error[0].value and "Your text" in text(at)
-    assert r"\$x^2\$ \*\*md\*\*" in at.error[0].value and "its own" not in text(at)
+    assert r"\$x^2\$ \*\*md\*\*" in at.error[0].value and "its own sample" not in text(at)
 
 
 def test_another_mask_than_the_trained_one_is_said_on_every_page():
