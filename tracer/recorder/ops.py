@@ -44,7 +44,7 @@ SIZED = frozenset(
 )
 """Ops whose other arguments are recorded, since the sizes of their outputs follow from them."""
 
-NUMBERED = frozenset("add sub rsub clamp clamp_min clamp_max lt le gt ge eq ne".split())
+NUMBERED = frozenset("add sub rsub mul div clamp clamp_min clamp_max lt le gt ge eq ne".split())
 """Ops whose whole numbers may be sizes of the model; all their arguments are recorded, too."""
 
 UNDECLARED_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"), (3, 4))
