@@ -93,7 +93,7 @@ def test_a_refusal_folds_the_sidebar_and_stands_above_the_page(phone):
     assert clear(phone, said)
 
 
-@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize("width", [390, pytest.param(1400, marks=pytest.mark.sweep)])
 def test_what_is_said_above_a_page_lies_clear_of_the_bar(page, width):
     page.set_default_timeout(SLOW)
     page.set_viewport_size({"width": width, "height": 844})

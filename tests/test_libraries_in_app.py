@@ -140,6 +140,7 @@ def test_two_models_of_libraries_at_most_are_kept():
     assert runs._library_model._info.max_entries == runs._library_sample._info.max_entries == 2
 
 
+@pytest.mark.sweep
 def test_bert_opens_on_every_page_and_its_weights_are_named():
     at = press(typed(opened(), "hf:bert"), "Load it")
     assert at.sidebar.selectbox[0].value == "hf:bert" and not at.error
