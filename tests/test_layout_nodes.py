@@ -11,7 +11,6 @@ from tracer.equations import (
     GELU,
     Absolute,
     And,
-    Axes,
     Between,
     Compared,
     Convolution,
@@ -40,7 +39,6 @@ from tracer.equations import (
     RMSNormOver,
     Scalar,
     Scaled,
-    ShapeError,
     Sigmoid,
     Softmax,
     Tensor,
@@ -162,14 +160,6 @@ def test_a_place_in_a_vector_is_no_row():
     x, value = tensor(S)
     assert latex(Picked(x, (2,))) == r"{\mathbf{X}}_{[\ldots,\,2]}"
     agree(Picked(x, (2,)), {x.key: value}, value[2])
-
-
-def test_axes_of_one():
-    x, value = tensor(C)
-    assert latex(Axes(x, (C, 1, 1))) == r"{\mathbf{X}}_{[C \to C\,1\,1]}"
-    agree(Axes(x, (C, 1, 1)), {x.key: value}, value[:, None, None])
-    with pytest.raises(ShapeError):
-        infer(Axes(x, (B, 1)))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import sympy
 import torch
 
 from tracer.equations.call import _Held, encoded, tight
-from tracer.equations.cells import Cells, moved, shape_of
+from tracer.equations.cells import moved
 from tracer.equations.node import ShapeError
 from tracer.equations.ways import Copied
 
@@ -84,38 +84,3 @@ def _group(names, axis) -> str:
 def _plain(value):
     """Tuples of tuples, from lists or from what sympy holds."""
     return tuple(map(_plain, value)) if isinstance(value, (tuple, list, sympy.Tuple)) else value
-
-
-class Axes(Copied, _Held):
-    r"""An operand with axes of size 1 that the rule of last axes would not give: `Axes(b, (K, 1, 1))` is printed
-    `{\mathbf{b}}_{[K \to K\,1\,1]}`."""
-
-    fields = ("shape",)
-
-    def __new__(cls, x, shape):
-        return super().__new__(cls, x, encoded(_plain(shape)))
-
-    def _latex(self, printer):
-        wide = [sympy.sympify(one) for one in self.args[1]]
-        kept = [one for one in wide if one != 1]
-        names = atoms(kept, printer)
-        left, rest = r"\,".join(names), iter(names)
-        right = r"\,".join("1" if one == 1 else next(rest) for one in wide)
-        return rf"{{{tight(self.args[0], printer)}}}_{{[{left or '1'} \to {right}]}}"
-
-    def infer(self, same, shape):
-        wide = tuple(map(sympy.sympify, self.args[1]))
-        given, made = ([one for one in sizes if one != 1] for sizes in (shape, wide))
-        if len(given) != len(made) or not all(map(same, given, made)):
-            raise ShapeError(f"{shape} can't have the axes {wide}")
-        return wide
-
-    def run(self, size, x):
-        return x.reshape([round(float(size(one))) if one.free_symbols else int(one) for one in self.args[1]])
-
-    def reads(self, size, cells, x):
-        shape = shape_of(x)
-        if cells.axes is None:
-            return (Cells.none(shape),)
-        kept = iter(axis for axis, one in zip(cells.axes, self.args[1], strict=True) if sympy.sympify(one) != 1)
-        return (Cells.of(shape, (range(1) if n == 1 else next(kept) for n in shape)),)

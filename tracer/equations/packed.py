@@ -1,4 +1,4 @@
-"""Layouts of the libraries: kernels as matrices, packed products, and sequences that come before batches."""
+"""Layouts of the libraries: kernels as matrices, parts of packed products, and sequences that come before batches."""
 
 from __future__ import annotations
 
@@ -46,80 +46,6 @@ class Columns(Picking, Node):
 
     def places(self, size, shape):
         return (*[slice(None)] * (len(shape) - 1), slice(*(int(size(end)) for end in self.args[1:])))
-
-
-class Split(Layout, Node):
-    """The last axis cut into n equal parts, stacked in front: `[S, B, n·D]` to `[n, S, B, D]`."""
-
-    def __new__(cls, tensor, parts):
-        return super().__new__(cls, tensor, sympy.sympify(parts))
-
-    def _latex(self, printer):
-        return rf"\operatorname{{split}}_{{{printer._print(self.args[1])}}}\left({printer._print(self.args[0])}\right)"
-
-    def infer(self, same, shape):
-        return (self.args[1], *shape[:-1], sympy.cancel(shape[-1] / self.args[1]))
-
-    def run(self, size, tensor):
-        return tensor.unflatten(-1, (int(size(self.args[1])), -1)).movedim(-2, 0)
-
-    def pattern(self, size, shape):
-        return "... (n d) -> n ... d", {"n": int(size(self.args[1]))}
-
-
-class Flattened(Layout, Node):
-    """The first two axes as one: `[S, B, D]` to `[S·B, D]`, the tokens of all inputs one under the other."""
-
-    def _latex(self, printer):
-        return rf"\operatorname{{flatten}}\left({printer._print(self.args[0])}\right)"
-
-    def infer(self, same, shape):
-        return (shape[0] * shape[1], *shape[2:])
-
-    def run(self, size, tensor):
-        return tensor.flatten(0, 1)
-
-    def pattern(self, size, shape):
-        return "a b ... -> (a b) ...", {}
-
-
-class Unflattened(Layout, Node):
-    """The first axis as two, the first of them `length` long: `[S·B, D]` to `[S, B, D]`."""
-
-    def __new__(cls, tensor, length):
-        return super().__new__(cls, tensor, sympy.sympify(length))
-
-    def _latex(self, printer):
-        inner, length = map(printer._print, self.args)
-        return rf"\operatorname{{unflatten}}_{{{length}}}\left({inner}\right)"
-
-    def infer(self, same, shape):
-        return (self.args[1], sympy.cancel(shape[0] / self.args[1]), *shape[1:])
-
-    def run(self, size, tensor):
-        return tensor.unflatten(0, (int(size(self.args[1])), -1))
-
-    def pattern(self, size, shape):
-        return "(a b) ... -> a b ...", {"a": int(size(self.args[1]))}
-
-
-class Part(Picking, Node):
-    """One of the tensors stacked along the first axis, counted from 0: `Part(QKV, 0)` is `[S, B, D]`."""
-
-    def __new__(cls, tensor, index):
-        return super().__new__(cls, tensor, sympy.sympify(index))
-
-    def _latex(self, printer):
-        return rf"\operatorname{{part}}_{{[{printer._print(self.args[1])}]}}\left({printer._print(self.args[0])}\right)"
-
-    def infer(self, same, shape):
-        return shape[1:]
-
-    def run(self, size, tensor):
-        return tensor[int(size(self.args[1]))]
-
-    def places(self, size, shape):
-        return (int(size(self.args[1])), *[slice(None)] * (len(shape) - 1))
 
 
 class Swapped(Layout, Node):

@@ -88,12 +88,6 @@ def _concat(x: np.ndarray, count: int) -> np.ndarray:
     return x.swapaxes(-3, -2).reshape(*x.shape[:-3], x.shape[-2], -1)
 
 
-def _parted(x: np.ndarray, index: int) -> np.ndarray:
-    if not 0 <= index < len(x):
-        raise Unread(f"there are {len(x)} parts, counted from 0; it takes {index}")
-    return x[index]
-
-
 def _repeated(x: np.ndarray, count: int) -> np.ndarray:
     if x.ndim < 3 or count % x.shape[-3]:
         raise Unread(f"{list(x.shape)} can't become {count} heads")
@@ -101,12 +95,9 @@ def _repeated(x: np.ndarray, count: int) -> np.ndarray:
 
 
 LAYOUTS = {
-    "part": _parted,
     "grid": lambda x, rows, columns: x.reshape(*x.shape[:-2], rows, columns, x.shape[-1]),
     "heads": _heads,
     "concat": _concat,
-    "split": lambda x, parts: np.moveaxis(x.reshape(*x.shape[:-1], parts, -1), -2, 0),
-    "unflatten": lambda x, length: x.reshape(length, -1, *x.shape[1:]),
     "repeat": _repeated,
     "fold": _fold,
 }
@@ -153,7 +144,6 @@ OPERATIONS = {
     "GELU": lambda x: x * (1 + _erf(x / math.sqrt(2)).astype(float)) / 2,
     "GELU by tanh": lambda x: x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
     "unroll": _unrolled,
-    "flatten": lambda x: x.reshape(-1, *x.shape[2:]),
     "turn": _turned,
 }
 """What computes, from the values of its operands."""

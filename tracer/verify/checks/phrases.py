@@ -23,9 +23,9 @@ FUNCTIONS = {
     r"\arctan": "arctan",
     r"\log": "log",
 }
-SIZED = ("heads", "concat", "split", "unflatten", "repeat", "fold")
+SIZED = ("heads", "concat", "repeat", "fold")
 """Words that a size stands below."""
-PLAIN = ("softmax", "GELU", "ReLU", "SiLU", "mean", "unroll", "flatten", "turn")
+PLAIN = ("softmax", "GELU", "ReLU", "SiLU", "mean", "unroll", "turn")
 """Words that nothing needs to stand below."""
 SIGNS = (r"\downarrow", r"\uparrow", r"\to")
 """Signs that a setting begins with."""
@@ -60,11 +60,6 @@ class Phrases(Rules):
         `("word", name, settings, operands)`."""
         if name == "GELU" and self.follows("_", "{", r"\tanh", "}"):
             return ("GELU by tanh", self.round())
-        if name == "part":
-            self.expect("_", "{", "[")
-            index = self.sum()
-            self.expect("]", "}")
-            return ("part", index, self.round())
         if name == "grid":
             self.expect("_", "{")
             rows = self.sum()
