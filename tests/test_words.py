@@ -12,7 +12,7 @@ from word_cases import CASES, KERNELS, SIZES, Case, Size, T, value
 
 from tracer.derive import words
 from tracer.derive.given import Given
-from tracer.derive.graph import EMPTY
+from tracer.derive.kinds import EMPTY, base
 from tracer.equations import Kernel, Tensor, execute, infer, latex
 from tracer.symbols import notation
 from tracer.symbols.notation import symbol
@@ -190,7 +190,7 @@ COMPOSED = ("experts", "sinusoids")
 
 
 def test_every_word_has_a_case():
-    assert set(words.names()) - {words.base(name) for name in CASES} == {*EMPTY, *COMPOSED}
+    assert set(words.names()) - {base(name) for name in CASES} == {*EMPTY, *COMPOSED}
 
 
 @pytest.mark.parametrize("name", ["aten::add_.Tensor", "relu_", "aten.addmm.default", "native_layer_norm"])

@@ -14,8 +14,9 @@ from tracer.derive import texts
 from tracer.derive.attention import fused_lines
 from tracer.derive.composed import Made
 from tracer.derive.experts import mixed
-from tracer.derive.graph import ATTENTION, Graph
+from tracer.derive.graph import Graph
 from tracer.derive.hints import Hint, Hints
+from tracer.derive.kinds import ATTENTION
 from tracer.derive.loops import rolled
 from tracer.derive.names import Names
 from tracer.derive.places import Places

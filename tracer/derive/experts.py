@@ -11,12 +11,17 @@ from math import prod
 
 from tracer.derive.composed import Flow, Made, replaced
 from tracer.derive.expert import Applied, Columns, Part, Product, Token
+from tracer.derive.kinds import BENDS, MAPS, ONES, PRODUCTS, RESHAPES, SAME, TURNS, base, takes_shape
 from tracer.derive.layouts import factor, index_map
-from tracer.derive.words import base, known
+from tracer.derive.words import known
 from tracer.recorder.calls import Call, Calls, Ref
 
 CHOOSES = frozenset(("topk",))
-MULTIPLIES = frozenset(("linear", "_grouped_mm", "bmm", "matmul", "mm", "addmm", "baddbmm", "einsum"))
+MULTIPLIES = PRODUCTS | MAPS | {"_grouped_mm"}
+FLAT = RESHAPES | SAME
+"""Calls after which rows are the same rows, where the last axis stays."""
+MOVES = FLAT | ONES | TURNS | {"index", "select", "index_select", "repeat_interleave", "expand"}
+"""Calls that choose, or lay out anew."""
 FEWEST = 2
 """How many products an expert has at least."""
 FUNC = Made("experts", ("x", "gates", "chosen", "weights", "body"))
@@ -122,13 +127,7 @@ class _Mixture:
     def _helps(call: Call) -> bool:
         """Whether a call only lays out anew, or makes numbers that nothing was given for."""
         name = base(call.name)
-        return (
-            name in FLAT
-            or name in TURNS
-            or name in MADE
-            or name in ("squeeze", "unsqueeze")
-            or not any(map(_tensor, call.arguments.values()))
-        )
+        return name in FLAT | ONES | TURNS or takes_shape(name) or not any(map(_tensor, call.arguments.values()))
 
     def _last(self, products: list[int]) -> str:
         """The value that an expert gives: of the last product of one expert."""
@@ -199,13 +198,13 @@ class _Mixture:
             return self._body(given[0].key, depth + 1)
         if name in ("chunk", "split", "split_with_sizes", "slice", "narrow", "unbind", "select"):
             return self._columns(call, key, depth)
-        if name in ("unsqueeze", "squeeze", "view", "reshape", "contiguous", "to", "_to_copy", "clone", "detach"):
+        if name in FLAT | ONES:
             return self._body(given[0].key, depth + 1)
-        if name in ("add", "add_") and len(given) == 2 and (bias := self._bias(given[1])) is not None:
+        if name == "add" and len(given) == 2 and (bias := self._bias(given[1])) is not None:
             inner = self._body(given[0].key, depth + 1)
             if isinstance(inner, Product) and inner.bias is None:
                 return Product(inner.left, inner.weight, bias)
-        if not known(name) or name not in EACH:
+        if not known(name) or name not in BENDS:
             raise Unclear
         arguments = {
             one: self._body(value.key, depth + 1) if isinstance(value, Ref) else value
@@ -281,18 +280,3 @@ class _Mixture:
             if call.outputs[0].shape[-1] != result.shape[-1]:
                 return result, whole
             result, whole = call.outputs[0], whole | {takers[0]}
-
-
-FLAT = frozenset(
-    ("view", "reshape", "flatten", "contiguous", "to", "clone", "_unsafe_view", "unflatten", "detach", "view_as")
-)
-"""Calls after which rows are the same rows, where the last axis stays."""
-TURNS = frozenset(("transpose", "mT", "t", "numpy_T", "permute", "swapaxes"))
-MOVES = FLAT | TURNS | frozenset("index select index_select unsqueeze squeeze repeat_interleave expand".split())
-"""Calls that choose, or lay out anew."""
-MADE = frozenset("zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty".split())
-EACH = frozenset(
-    """mul add sub div neg silu gelu relu sigmoid tanh relu6 leaky_relu clamp clamp_min clamp_max hardtanh pow square
-    softplus elu mish hardswish exp rsub""".split()
-)
-"""What an expert may do between its products, cell by cell."""

@@ -6,33 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from math import prod
 
+from tracer.derive.kinds import ATTENTION, JOINS, LAYOUT, SAME, base, takes_shape
 from tracer.recorder.calls import Call, Calls, Ref, refs
-
-LAYOUT = frozenset(
-    """view reshape permute transpose t numpy_T mT adjoint expand expand_as slice select unbind chunk split
-    split_with_sizes squeeze unsqueeze flatten unflatten movedim moveaxis repeat repeat_interleave narrow diagonal
-    view_as reshape_as tensor_split broadcast_to swapaxes swapdims pixel_shuffle pixel_unshuffle channel_shuffle tile
-    ravel hsplit vsplit dsplit _unsafe_view _reshape_alias unsafe_split unsafe_chunk squeeze_ unsqueeze_ transpose_ t_
-    select_copy slice_copy view_copy permute_copy expand_copy unsqueeze_copy matrix_H unsafe_split_with_sizes""".split()
-)
-"""Calls that only move numbers, as one pattern of axes."""
-
-SAME = frozenset(
-    """contiguous clone alias detach detach_ lift_fresh lift lift_fresh_copy to _to_copy type_as requires_grad_ positive
-    resolve_conj resolve_neg dropout dropout_ feature_dropout feature_dropout_ alpha_dropout native_dropout copy
-    copy_""".split()
-)
-"""Calls that give the numbers they are given, perhaps in another dtype."""
-
-EMPTY = frozenset(("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"))
-"""Calls that take memory, whatever it holds: it is written into before anything is made of it."""
-
-ATTENTION = "scaled_dot_product_attention"
-
-
-def base(name: str) -> str:
-    """The name of what an op computes, whether it does so in place or not."""
-    return name if name in LAYOUT or name in SAME else name.rstrip("_")
 
 
 class Graph:
@@ -86,13 +61,13 @@ class Graph:
     def _kind(self, call: Call, inputs) -> str:
         if call.name == "overwrite" or not inputs or not call.outputs:
             return "compute"
-        before, after = inputs[0], call.outputs[0]
-        if base(call.name) in ("cat", "concat"):
+        before, after, name = inputs[0], call.outputs[0], base(call.name)
+        if name in JOINS:
             full = [ref for ref in inputs if 0 not in ref.shape]
             return "same" if len(full) == 1 and full[0].shape == after.shape else "compute"
-        if call.name in ("copy_", "copy"):
+        if name == "copy":
             before = call.arguments["src"]
-        if call.name not in SAME and call.name not in LAYOUT:
+        if name not in SAME and name not in LAYOUT:
             return "compute"
         if (
             before.dtype.is_floating_point != after.dtype.is_floating_point
@@ -101,10 +76,10 @@ class Graph:
             return "compute"
         if before.dtype != after.dtype and not after.dtype.is_floating_point:
             return "compute" if str(after.dtype) in ("torch.bool", "torch.uint8", "torch.int8") else "same"
-        if call.name in SAME:
+        if name in SAME:
             drops = call.arguments.get("train") and call.arguments.get("p")
             return "compute" if drops else "same"
-        return "layout" if call.name != "repeat_interleave" or len(inputs) == 1 else "compute"
+        return "layout" if name != "repeat_interleave" or len(inputs) == 1 else "compute"
 
     def computes(self, index: int) -> bool:
         return self.kind[index] == "compute"
@@ -125,9 +100,9 @@ class Graph:
         if index is None or self.kind[index] == "compute":
             return None
         call = self.calls[index]
-        if call.name in ("copy_", "copy"):
+        if base(call.name) == "copy":
             return call.arguments["src"].key
-        if base(call.name) in ("cat", "concat"):  # all but one of what it joins is empty
+        if base(call.name) in JOINS:  # all but one of what it joins is empty
             return next(ref.key for ref in self.inputs[index] if 0 not in ref.shape)
         return self.inputs[index][0].key
 
@@ -152,10 +127,9 @@ class Graph:
         for key in self.ref:
             if key not in self.maker:
                 self.depends[key] = "x" if key in given else "p" if key.startswith("parameter ") else "c"
-        shapes_only = ("_like", "new_")
         for index, call in enumerate(self.calls):
             of = {self.depends.get(ref.key, "c") for ref in self.inputs[index]}
-            if any(part in call.name for part in shapes_only):
+            if takes_shape(call.name):
                 of = set()
             found = "x" if "x" in of else "p" if "p" in of else "c"
             for ref in call.outputs:

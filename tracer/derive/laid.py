@@ -9,15 +9,13 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tracer.derive.graph import Graph
+from tracer.derive.kinds import RESHAPES, TURNS, base
 from tracer.derive.places import Places
 from tracer.derive.shapes import Shapes
 from tracer.derive.words import heavy
 
 if TYPE_CHECKING:
     from tracer.derive.plan import Plan
-
-SPLIT = frozenset(("view", "reshape", "unflatten", "_unsafe_view"))
-"""Calls that split an axis."""
 
 
 def laid(plan: Plan, shapes: Shapes, places: Places, index: int) -> Iterator[str]:
@@ -44,8 +42,8 @@ def laid(plan: Plan, shapes: Shapes, places: Places, index: int) -> Iterator[str
 def _moves(graph: Graph, key: str, root: str) -> bool:
     """Whether a layout does more than put in or leave out axes of size 1."""
     shapes = [tuple(n for n in graph.shape(k) if n != 1) for k in (key, root)]
-    names = {graph.calls[graph.maker[k]].name for k in graph.chain(key, root)}
-    return shapes[0] != shapes[1] or bool(names & {"permute", "transpose", "t"})
+    names = {base(graph.calls[graph.maker[k]].name) for k in graph.chain(key, root)}
+    return shapes[0] != shapes[1] or bool(names & TURNS)
 
 
 def _same_tokens(plan: Plan, shapes: Shapes, key: str) -> bool:
@@ -63,7 +61,7 @@ def _tokens(graph: Graph, root: str, key: str) -> Iterator[str]:
         old, new = graph.shape(before), graph.shape(after)
         if len(old) != 3 or old[0] != new[0] or old[-1] != new[-1]:
             continue
-        split = graph.made(after).name in SPLIT and len(new) == 4 and new == graph.shape(key)
+        split = base(graph.made(after).name) in RESHAPES and len(new) == 4 and new == graph.shape(key)
         if split or (len(new) == 3 and new[1] < old[1]):
             yield after
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from tracer.derive.kinds import JOINS, base
 from tracer.recorder.calls import Call, Ref
 
 
@@ -36,9 +37,9 @@ def index_map(shape: tuple[int, ...], chain: list[tuple[Call, int]]) -> np.ndarr
 
 
 def _moved(places: torch.Tensor, call: Call, position: int) -> torch.Tensor:
-    if call.name in ("cat", "concat"):
+    if base(call.name) in JOINS:
         return places
-    if call.name in ("copy_", "copy"):
+    if base(call.name) == "copy":
         return places.expand(call.arguments["self"].shape)
     if call.func is None or (places.shape == call.outputs[position].shape and "view" in call.name):
         return places

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from tracer.derive.graph import base
 from tracer.derive.hints import Hint, Hints
+from tracer.derive.kinds import ACTIVATIONS, CONVOLVED, NORMS, base
 from tracer.derive.places import TOWERS
-from tracer.derive.plan import ACTIVATIONS
-from tracer.derive.roles import NORMS, Roles
+from tracer.derive.roles import Roles
 from tracer.derive.shapes import Shapes
-from tracer.derive.texts import CONVOLVED
 from tracer.recorder.calls import refs
 
 ACCENTS = (r"\tilde{\mathbf{X}}", r"\hat{\mathbf{X}}", r"\bar{\mathbf{X}}")

@@ -9,28 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tracer.derive.graph import ATTENTION, EMPTY, SAME, Graph, base
+from tracer.derive.graph import Graph
+from tracer.derive.kinds import (
+    ACTIVATIONS,
+    ARITHMETIC,
+    ATTENTION,
+    EMPTY,
+    FINDS,
+    JOINS,
+    PICKS,
+    PRODUCTS,
+    PROJECTIONS,
+    SAME,
+    SOFTMAXES,
+    STILL,
+    TOTALS,
+    TURNS,
+    base,
+)
 from tracer.derive.laid import folded, laid
 from tracer.derive.places import Places
 from tracer.derive.shapes import Shapes
 from tracer.derive.words import heavy as is_heavy
 from tracer.derive.words import known
-
-PICKS = frozenset(("gather",))
-"""Calls that take some of what they are given."""
-ARITHMETIC = frozenset(("mul", "div", "add", "sub", "rsub", "masked_fill", "where", "true_divide"))
-ACTIVATIONS = frozenset("gelu silu relu tanh sigmoid hardswish relu6 elu mish glu softplus leaky_relu".split())
-PRODUCTS = frozenset(("matmul", "bmm", "einsum", "baddbmm", "mm"))
-SOFTMAXES = frozenset(("softmax", "_softmax", "_safe_softmax"))
-PROJECTIONS = frozenset(("linear", "addmm", "conv2d", "conv1d", "einsum", "mm"))
-TURNS = frozenset(("transpose", "permute", "t", "numpy_T", "mT", "adjoint", "swapaxes"))
-FINDS = frozenset(("argmax", "argmin"))
-"""Calls that say where something stands."""
-TOTALS = frozenset(("scatter_add", "scatter_reduce", "index_add"))
-"""Calls that add up what has one place."""
-
-STILL = frozenset(("slice", "narrow", "expand", "expand_as", "view", "reshape", "view_as", "reshape_as", "flatten"))
-"""Layouts that change nothing where they give the shape that they are given."""
 
 IN_LEAF, ELSEWHERE, WITH_HEAVY, HEAVY_IN_LEAF = 14, 6, 5, 10
 """How many calls one line holds: in a module without children and outside of them, without a heavy one and with."""
@@ -148,7 +149,7 @@ class Plan:
     def _unmoved(self, key: str, after: str) -> bool:
         """Whether a layout leaves everything where it is."""
         call = self.graph.made(after)
-        return self.graph.shape(key) == self.graph.shape(after) and call.name in STILL | SAME
+        return self.graph.shape(key) == self.graph.shape(after) and base(call.name) in STILL | SAME
 
     def _widened(self, key: str, after: str) -> bool:
         """Whether a layout only puts in an axis of size 1, along which the value is then repeated."""
@@ -162,7 +163,7 @@ class Plan:
     def _turned(self, key: str, after: str) -> bool:
         """Whether a layout exchanges the last two axes for a product, which is a transpose of its equation."""
         shape, turned = self.graph.shape(key), self.graph.shape(after)
-        name = self.graph.calls[self.graph.maker[after]].name
+        name = base(self.graph.calls[self.graph.maker[after]].name)
         if name not in TURNS or turned != (*shape[:-2], *shape[:-3:-1]):
             return False
         takers = [base(self.graph.calls[index].name) for index in self.graph.takers[after]]
@@ -190,7 +191,7 @@ class Plan:
         if any(graph.within(other) != graph.within(index) for other in consumers):
             return False
         leaf = self.leaf(index)
-        if name in ("cat", "concat") and graph.depends[key] == "x" and not leaf:
+        if name in JOINS and graph.depends[key] == "x" and not leaf:
             rank = len(graph.shape(key))
             if call.arguments.get("dim", 0) % rank != rank - 1:
                 return False  # a sequence that is made of parts

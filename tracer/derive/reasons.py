@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracer.derive.graph import ATTENTION
+from tracer.derive.kinds import ATTENTION
 from tracer.derive.roles import Roles
 from tracer.derive.whys import WHY
 from tracer.equations import Node, Tensor

@@ -8,20 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from tracer.derive.graph import base
+from tracer.derive.kinds import ACTIVATIONS, ARITHMETIC, BENDS, HIDING, JOINS, MAPS, NORMS, PROJECTIONS, SOFTMAXES, base
 from tracer.derive.places import Places
-from tracer.derive.plan import ACTIVATIONS, ARITHMETIC, PROJECTIONS, Plan, Site
+from tracer.derive.plan import Plan, Site
 from tracer.equations.turns import BEFORE, NOW
 from tracer.recorder.calls import refs
-
-NORMS = frozenset("layer_norm batch_norm group_norm rms_norm native_layer_norm instance_norm native_group_norm".split())
-MAPS = PROJECTIONS - {"conv1d", "conv2d"}
-"""Linear maps of a token alone."""
-BENDS = ARITHMETIC | ACTIVATIONS | {"pow", "erf", "exp", "clamp", "maximum", "minimum", "square", "neg", "log1p"}
-"""What an activation is made of, where a model writes it out."""
-
-HIDING = frozenset(("where", "masked_fill", "mul", "triu"))
-"""Calls that masks are made by."""
 
 TOKENS = frozenset(("E", "I", "sequence", "position", "chosen tokens", "put"))
 """Roles of sequences before the first block."""
@@ -208,7 +199,7 @@ class Roles:
             cut = name == "conv2d" and given & photos and call.arguments["weight"].shape[2:] == call.arguments["stride"]
             if (name in MAPS and patches) or cut:
                 self.of[key] = "I"
-            elif name in ("cat", "concat") and any(map(self._of_patches, self.operands[key])):
+            elif name in JOINS and any(map(self._of_patches, self.operands[key])):
                 self.of[key] = "sequence"
             elif name == "gather" and self._of_operands(key) & TOKENS:
                 self.of[key] = "chosen tokens"
@@ -350,7 +341,7 @@ class Roles:
             first = self.plan.upstream(self.graph.outputs[0].key)
             if first is not None and self.of.get(first) in (None, "F", "O"):
                 before = self.operands[first]
-                shares = self.name(first) in ("softmax", "_softmax") and len(before) == 1 and before[0] not in self.of
+                shares = self.name(first) in SOFTMAXES and len(before) == 1 and before[0] not in self.of
                 self.of[before[0] if shares else first] = "Z"
                 if shares:
                     self.of[first] = "shares"

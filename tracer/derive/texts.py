@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tracer.derive.hints import Hint
+from tracer.derive.kinds import CONVOLVED
 from tracer.derive.roles import Roles
 
 
@@ -141,7 +142,6 @@ def stage_of_sum(roles: Roles, key: str) -> str:
     return ""
 
 
-CONVOLVED = frozenset(("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "convolution"))
 RECURRENT = frozenset(("lstm", "gru", "rnn_tanh", "rnn_relu"))
 
 

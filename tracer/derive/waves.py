@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracer.derive.composed import Flow, Made, replaced
-from tracer.derive.graph import LAYOUT, SAME, base
+from tracer.derive.kinds import LAYOUT, SAME, base
 from tracer.recorder.calls import Call, Calls, Ref
 
 FUNC = Made("sinusoids", ())
@@ -20,7 +20,7 @@ def waves(made: list[Call], calls: Calls) -> list[Call]:
         flat = _only_taker(flow, index) if base(call.name) == "stack" and _is_table(flow, call) else None
         if flat is None or made[flat].outputs[0].shape != (call.outputs[0].shape[0], 2 * call.outputs[0].shape[1]):
             continue
-        group = flow.only_in({index, flat}, lambda one: base(one.name) in MADE_OF or one.name in LAYOUT | SAME)
+        group = flow.only_in({index, flat}, lambda one: base(one.name) in MADE_OF or base(one.name) in LAYOUT | SAME)
         parts = tuple(made[number] for number in sorted(group))
         last, outputs = made[max(group)], made[flat].outputs
         groups.append((group, last._replace(func=FUNC, name="sinusoids", arguments={}, outputs=outputs, inner=parts)))
@@ -70,7 +70,7 @@ def _rates(flow: Flow, rates: Ref, width: int) -> bool:
 def _source(flow: Flow, value: Ref) -> Call | None:
     """The call at the start of a chain of layouts."""
     call = flow.made(value.key)
-    while call is not None and call.name in LAYOUT | SAME:
+    while call is not None and base(call.name) in LAYOUT | SAME:
         call = flow.made(flow.inputs[flow.maker[call.outputs[0].key]][0].key)
     return call
 

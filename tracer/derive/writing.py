@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from tracer.derive.given import Given
-from tracer.derive.graph import Graph, base
+from tracer.derive.graph import Graph
+from tracer.derive.kinds import base
 from tracer.derive.layouts import factor, index_map, rebuilt
 from tracer.derive.names import Names
 from tracer.derive.plan import Plan

@@ -12,6 +12,7 @@ from pkgutil import iter_modules
 from typing import NamedTuple
 
 from tracer.derive.given import Given
+from tracer.derive.kinds import base
 from tracer.equations import Node
 from tracer.equations.call import Kernel
 
@@ -38,12 +39,6 @@ def of(*names: str, heavy: bool = False):
         return write
 
     return register
-
-
-def base(name: str) -> str:
-    """The name that an op's words are kept by: `"aten::add_.Tensor"`, `"add_"` and `"add"` are `"add"`."""
-    name = name.split("::")[-1].removeprefix("aten.").split(".")[0]
-    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
 
 
 def known(name: str) -> bool:
