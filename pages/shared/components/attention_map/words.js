@@ -1,8 +1,10 @@
 // What is shown, in words: percentages, names of tokens, the call that gives the same numbers in Python.
 
-const percent = (weight) => {
-  const value = 100 * weight;
-  return `${value >= 9.995 ? value.toFixed(1) : value >= 0.1 ? value.toFixed(2) : value.toPrecision(1)} %`;
+// As `percent` of tracer/figures/classes.py.
+const percent = (share) => {
+  if (share > 0 && share < 0.0001) return "< 0.01 %";
+  if (share >= 0.9995 && share < 1) return "> 99.9 %";
+  return `${(100 * share).toFixed(share >= 0.01 || share === 0 ? 1 : 2)} %`;
 };
 
 // Rows and columns of the photo, and the tokens that are its patches; a patch that a tower was not given has none.
