@@ -6,6 +6,7 @@ visitor has a thread, so all that is parsed is parsed here.
 """
 
 import ast
+from contextlib import suppress
 from importlib.resources.abc import Traversable
 from threading import Lock
 from typing import Any
@@ -20,12 +21,24 @@ def parsed(text: str) -> ast.Module:
 
 
 def stated(file: Traversable) -> dict[str, Any]:
-    """What a file assigns on its outermost level to plain names, where that is a literal; the file does not run."""
-    found = {}
-    for line in parsed(file.read_text(encoding="utf-8")).body:
+    """What a file says before it runs: the first line of its docstring, as `"summary"`, and what it assigns on its
+    outermost level to plain names, where that is a literal; of a call, such as `Spec(…)`, the keywords that are."""
+    tree = parsed(file.read_text(encoding="utf-8"))
+    found: dict[str, Any] = {"summary": (ast.get_docstring(tree) or "").partition("\n")[0]}
+    for line in tree.body:
         if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
-            try:
-                found[line.targets[0].id] = ast.literal_eval(line.value)
-            except ValueError:
-                continue  # it is computed
+            name, value = line.targets[0].id, line.value
+            if isinstance(value, ast.Call):
+                found[name] = _literals({keyword.arg: keyword.value for keyword in value.keywords})
+            else:
+                found |= _literals({name: value})
+    return found
+
+
+def _literals(given: dict[str | None, ast.expr]) -> dict[str | None, Any]:
+    """Those that are not computed."""
+    found = {}
+    for name, value in given.items():
+        with suppress(ValueError):
+            found[name] = ast.literal_eval(value)
     return found

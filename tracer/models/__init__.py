@@ -5,17 +5,16 @@ Names and cards are read without importing torch, so that a page can be drawn be
 
 from __future__ import annotations
 
-import ast
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tracer import sources
-from tracer.common.parsing import parsed
+from tracer.common.parsing import stated
 from tracer.common.quoting import quoted
 from tracer.models.shared.cards import card_of
 
@@ -77,34 +76,25 @@ def describe() -> list[dict[str, str]]:
 
 def summary(name: str) -> str:
     """The first line of the model file's docstring, read without running the file."""
-    return sources.summary(name) if sources.is_foreign(name) else _stated(_known(name)).summary
+    return sources.summary(name) if sources.is_foreign(name) else _stated(_known(name))["summary"]
 
 
 def takes(name: str) -> tuple[str, ...]:
     """What the model takes, "image", "text" or both, read without running its file."""
-    return sources.spec_of(name).takes if sources.is_foreign(name) else _stated(_known(name)).takes
+    return sources.spec_of(name).takes if sources.is_foreign(name) else _stated(_known(name))["SPEC"].get("takes", ())
 
 
 def samples(name: str) -> str:
     """The kind of samples that suit the model, as `tracer.inputs.samples` names them; "" for models of text."""
-    return sources.spec_of(name).samples if sources.is_foreign(name) else _stated(_known(name)).samples
-
-
-class Stated(NamedTuple):
-    """What a model's file says of the model before it runs; `takes` and `samples` are literals of its `SPEC`."""
-
-    summary: str
-    takes: tuple[str, ...] = ()
-    samples: str = ""
+    return (
+        sources.spec_of(name).samples if sources.is_foreign(name) else _stated(_known(name))["SPEC"].get("samples", "")
+    )
 
 
 @lru_cache(maxsize=64)
-def _stated(name: str) -> Stated:
+def _stated(name: str) -> dict[str, Any]:
     """What the file of a model states, read once: pages ask for it at every rerun."""
-    tree = parsed((files(__name__) / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8"))
-    given = {node.arg: node.value for node in ast.walk(tree) if isinstance(node, ast.keyword)}
-    literals = {fact: ast.literal_eval(given[fact]) for fact in ("takes", "samples") if fact in given}
-    return Stated((ast.get_docstring(tree) or "").split("\n")[0], **literals)
+    return {"SPEC": {}} | stated(files(__name__) / f"{name.replace('-', '_')}.py")
 
 
 def origin(name: str) -> str:

@@ -7,7 +7,6 @@ the `PACKAGE` that must be installed and `EXAMPLES`, names and what they are; `s
 
 from __future__ import annotations
 
-import ast
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module, util
@@ -16,7 +15,7 @@ from pkgutil import iter_modules
 from typing import NamedTuple
 
 from tracer.common.limits import limits
-from tracer.common.parsing import parsed, stated
+from tracer.common.parsing import stated
 from tracer.common.quoting import quoted, reason
 
 
@@ -51,8 +50,7 @@ def _families() -> dict[str, str]:
     folder, found = files(__name__) / "families", {}
     for path in sorted(folder.iterdir(), key=lambda path: path.name):
         if path.name.endswith(".py") and path.name != "__init__.py":
-            said = ast.get_docstring(parsed(path.read_text(encoding="utf-8"))) or ""
-            found[path.name.removesuffix(".py")] = said.split("\n")[0]
+            found[path.name.removesuffix(".py")] = stated(path)["summary"]
     return found
 
 
