@@ -42,9 +42,14 @@ def verify(name: str) -> dict[str, Any]:
     `dims` counts the dimensions of all op inputs and outputs, `solved` those with a symbolic size; `equations`
     the steps that were not recomputed, `proven` those whose verdict is that; `identical` says that the
     output is bit-equal to the same forward untraced; `opened_error` is its relative difference to the fast path,
-    None where there is none. The examples of libraries are verified at tiny sizes.
+    None where there is none.
     """
-    return report(tracer.load(name, **(sources.tiny(name) if name in sources.examples() else {})))
+    return report(small(name))
+
+
+def small(name: str) -> Model:
+    """The model of that name as it is verified: an example of a library at tiny sizes."""
+    return tracer.load(name, **(sources.tiny(name) if name in sources.examples() else {}))
 
 
 def report(model: Model) -> dict[str, Any]:

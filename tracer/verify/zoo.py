@@ -11,15 +11,13 @@ from typing import NamedTuple
 
 import torch
 
-import tracer
-from tracer import sources
 from tracer.common.quoting import reason
 from tracer.derive import KERNEL
 from tracer.figures.views.to_html import equation
 from tracer.probe import UNKNOWN
 from tracer.symbols.categories import is_layout
 from tracer.tracing import AT_HAND
-from tracer.verify import identical, seeded_run
+from tracer.verify import identical, seeded_run, small
 from tracer.verify.checks.plain import Transparent
 
 FIELDS = {
@@ -87,7 +85,7 @@ def book(name: str) -> Book:
     """Derives and proves the textbook of one model."""
     began = time.perf_counter()
     try:
-        model = tracer.load(name, **(sources.tiny(name) if name in sources.examples() else {}))
+        model = small(name)
         moved(model.net)
         before = {key: value.clone() for key, value in model.net.state_dict().items()}
         with torch.no_grad(), Transparent():
