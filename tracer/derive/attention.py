@@ -5,12 +5,12 @@ from __future__ import annotations
 import sympy
 
 from tracer.derive.hints import Hint, Hints
+from tracer.derive.numbers import scaled
 from tracer.derive.reasons import scores as reason_of
 from tracer.derive.whys import WHY
 from tracer.equations import Node, Tensor
 from tracer.equations.activations import Softmax
 from tracer.equations.algebra import Over, Plus
-from tracer.equations.arithmetic import Scaled
 from tracer.equations.call import Scalar
 from tracer.equations.masks import CausalMask
 from tracer.equations.relations import Where
@@ -24,15 +24,15 @@ def fused_lines(writer, key: str, part: str, masks: dict, hints: Hints) -> tuple
     """The lines of scores and weights, which the kernel never holds, as arguments of `Line`; and the equation of the
     result. `masks` are the masks of towers (`part`) and lengths that have a line already; a new one is added."""
     given, laid = writer.attention(key)
-    call = writer.graph.made(writer.plan.raw(key))
     q, k, v = given["query"], given["key"], given["value"]
-    shapes = {name: writer.shapes.of(call.arguments[name].key) for name in ("query", "key", "value")}
+    shapes = {name: given.shape(name) for name in ("query", "key", "value")}
     heads, shared = shapes["query"][-3:-2], shapes["key"][-3:-2]
     if given.get("enable_gqa") and heads != shared:
         k, v = Grouped(k, heads[0]), Grouped(v, heads[0])
     made, lines = writer.tensor(key), []
     base = made.key.removesuffix(".context")
-    scores = _scaled(q @ k.T, given.get("scale"), shapes["query"][-1], writer)
+    scale = given.get("scale")
+    scores = Over(q @ k.T, sympy.sqrt(shapes["query"][-1])) if scale is None else scaled(given, q @ k.T, scale)
     S_q, S_k = shapes["query"][-2], shapes["key"][-2]
     mask = given.get("attn_mask")
     if given.get("is_causal"):
@@ -45,8 +45,7 @@ def fused_lines(writer, key: str, part: str, masks: dict, hints: Hints) -> tuple
             lines.append(_line("mask", hidden, writer.provided(CausalMask(S_q)), WHY["flag"]) | {"layer": None})
         scores = Plus(scores, masks[part, S_q])
     elif mask is not None:
-        given_mask = call.arguments["attn_mask"]
-        shown = str(given_mask.dtype) == "torch.bool"
+        shown = str(given.dtype("attn_mask")) == "torch.bool"
         scores = Where(mask, scores, Scalar(-sympy.oo)) if shown else Plus(scores, mask)
     shape = (*shapes["query"][:-2], S_q, S_k)
     said = Tensor(_letter(made, "S"), shape, f"{base}.scores")
@@ -71,13 +70,3 @@ def _letter(made: Tensor, letter: str) -> str:
 
 def _line(step: str, made: Tensor, equation: Node, why: str) -> dict:
     return {"id": made.key, "title": TITLES[step], "tensor": made, "equation": equation, "why": why}
-
-
-def _scaled(product: Node, scale: float | None, width: sympy.Expr, writer) -> Node:
-    """The product over √d_k, or times the scale that was given."""
-    if scale is None:
-        return Over(product, sympy.sqrt(width))
-    value = writer.shapes.value(width)
-    if abs(scale - value**-0.5) <= 1e-6 * value**-0.5:
-        return Over(product, sympy.sqrt(width))
-    return product if scale == 1 else Scaled(product, scale)

@@ -117,9 +117,10 @@ class Given:
         for name, shape in self._shapes.items():
             if isinstance(shape, tuple):
                 worth.update(zip(shape, self._numerics[name], strict=True))
-        for symbolic in (_summed(of), *self._all_shapes()):
+        summed = _summed(of)
+        for symbolic in (summed, *self._all_shapes()):
             for size in reversed(symbolic):
-                if not size.is_number:
+                if symbolic is summed or not size.is_number:
                     found[size] = None
         for size in found:
             value = worth.get(size, self.worth(size))

@@ -37,7 +37,7 @@ def scaled(given: Given, x: Node, number) -> Node:
     if number == -1:
         return Negative(x)
     if root := given.root(number, x):
-        above, below = sympy.fraction(root)
+        above, below = sympy.fraction(root) if root.free_symbols or root > 1 else (1, 1 / root)
         return Over(x, below) if above == 1 else Scaled(Scalar(root), x)
     return Scaled(node_of(number), x)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -121,11 +122,10 @@ class Writer:
         root = self.graph.root(near)
         return (self.plan.ends[root], self._inverse(root, key)) if root in self.plan.ends else None
 
-    def attention(self, key: str):
-        """The parts of a line whose call is fused attention: (scores' operands by name, what is done to the result)."""
+    def attention(self, key: str) -> tuple[Given, Callable[[Node], Node]]:
+        """What the call of fused attention that a line is was given, and what is done to its result."""
         raw = self.plan.raw(key)
-        call = self.graph.made(raw)
-        given = {name: self._value(ref.key) if hasattr(ref, "key") else ref for name, ref in call.arguments.items()}
+        given = self._given(self.graph.made(raw), 0, False)
         return given, lambda made: made if raw == key else self._laid(made, raw, key)
 
     def _start(self, key: str) -> Node:
