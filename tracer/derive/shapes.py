@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -72,6 +73,12 @@ class Shapes:
         self.plain = False
         """Whether a layout had to be said in numbers since this was set."""
         self._made: dict[str, tuple[sympy.Expr, ...]] = {}
+
+    def within(self, graph: Graph) -> Shapes:
+        """The same for the values of other calls of the run."""
+        one = copy(self)
+        one._graph, one._made = graph, {}
+        return one
 
     def _sequences(self) -> None:
         """The shapes of what loops carry on: those of one turn, and how many turns there are."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
-
 from tracer.derive.graph import Graph
 from tracer.derive.words import known
 from tracer.equations import Node, Tensor, Turns, latex
@@ -26,7 +24,7 @@ class _Bare:
 def turned(writer, call: Call) -> Node:
     """The node of a loop's call, by the writer of its page."""
     made = call.arguments["turn"]
-    given = [writer._value(ref.key) for ref in call.arguments["given"]]
+    given = [writer.value(ref.key) for ref in call.arguments["given"]]
     own = writer.tensor(call.outputs[0].key)
     operands, places, parts = [], [], {}
     whole = {ref.key: node for ref, node in zip(call.arguments["given"], given, strict=True)}
@@ -43,7 +41,7 @@ def turned(writer, call: Call) -> Node:
         shape = shape[::-1] if matrix else shape
         parts[key] = turn(text, len(operands) - 1, what, shape, matrix)
     first = len(operands)
-    operands += [writer._value(ref.key) for ref in call.arguments["starts"]]
+    operands += [writer.value(ref.key) for ref in call.arguments["starts"]]
     places = [(what, axis, first + start if what == BEFORE else 0) for what, axis, start in places]
     places += [(START, 0, 0)] * (len(operands) - first)
     length = writer.shapes.of(call.outputs[0].key)[made.axis]
@@ -64,9 +62,4 @@ def _body(writer, made, parts: dict[str, Tensor]) -> Node:
     """One turn, of these parts."""
     outputs = tuple(ref for one in made.calls for ref in one.outputs if ref.key == made.key)
     graph = Graph(Calls(made=list(made.calls), outputs=outputs), known, lambda calls, _: calls)
-    one = copy(writer)
-    one.graph, one.plan, one.shapes = graph, _Bare(graph), copy(writer.shapes)
-    one.shapes._graph, one.shapes._made = graph, {}
-    one._layouts, one._maps = type(writer._layouts)(one.shapes), {}
-    one.tensor = lambda key: parts[key]
-    return one._value(made.key)
+    return writer.within(graph, _Bare(graph), parts).value(made.key)

@@ -59,9 +59,18 @@ class Writer:
         self._constants: dict[str, str] = {}
         self._layouts = Layouts(shapes)
         self._maps: dict[tuple[str, str], np.ndarray] = {}
+        self._parts: dict[str, Tensor] = {}
+
+    def within(self, graph: Graph, plan, parts: dict[str, Tensor]) -> Writer:
+        """The writer of calls inside of one, which are given these tensors."""
+        one = Writer(graph, plan, self.names, self.shapes.within(graph), self.fits)
+        one._parts = parts
+        return one
 
     def tensor(self, key: str) -> Tensor:
         """A line's tensor, or what the run was given."""
+        if key in self._parts:
+            return self._parts[key]
         shape = self.shapes.of(key)
         if key in self.plan.named:
             return Tensor(self.names.of[key], shape, self.ids[key])
@@ -135,7 +144,7 @@ class Writer:
         root = self.graph.root(key)
         return self._body(root) if root in self.graph.maker else self.tensor(root)
 
-    def _value(self, key: str, loose: bool = False) -> Node:
+    def value(self, key: str, loose: bool = False) -> Node:
         """An operand; with `loose`, axes of size 1 in front are left out."""
         graph, plan = self.graph, self.plan
         near = plan.named_root(key)
@@ -178,11 +187,11 @@ class Writer:
         sizes = self.shapes.numbers(call)
         for name, value in call.arguments.items():
             if isinstance(value, Ref):
-                arguments[name] = self._value(value.key, loose)
+                arguments[name] = self.value(value.key, loose)
                 shapes[name], numerics[name], dtypes[name] = self.shapes.of(value.key), value.shape, value.dtype
             elif isinstance(value, tuple) and any(isinstance(one, Ref) for one in value):
                 several = [one if isinstance(one, Ref) else None for one in value]
-                arguments[name] = [self._value(one.key) if isinstance(one, Ref) else one for one in value]
+                arguments[name] = [self.value(one.key) if isinstance(one, Ref) else one for one in value]
                 shapes[name] = [one and self.shapes.of(one.key) for one in several]
                 numerics[name] = [one and one.shape for one in several]
                 dtypes[name] = [one and one.dtype for one in several]
@@ -203,11 +212,11 @@ class Writer:
         where = {place: number for number, place in enumerate(lies.flatten().tolist())}
         places = np.array([where.get(place, -1) for place in _lies(part).flatten().tolist()]).reshape(part.shape)
         if (places < 0).all():
-            return self._value(old.key)
+            return self.value(old.key)
         if (places < 0).any():
             raise Unwritten(f"a write into {into} through {part}")
         if places.shape == into.shape and (places.flatten() == np.arange(places.size)).all():
-            return self._value(new.key)
+            return self.value(new.key)
         pattern = factor(places, into.shape)
         if pattern is None or (rebuilt(pattern, into.shape, places.shape) != places).any():
             raise Unwritten(f"a write into {into} through {part}")
@@ -222,7 +231,7 @@ class Writer:
             else:
                 first, last = self._layouts.edges(*taken[:2], size, list(self.shapes.of(new.key)), taken[2])
                 ranges.append((first, last, taken[2]))
-        return Replaced(self._value(old.key), self._value(new.key), entries=tuple(ranges))
+        return Replaced(self.value(old.key), self.value(new.key), entries=tuple(ranges))
 
     def _map(self, start: str, end: str) -> np.ndarray:
         if (start, end) not in self._maps:
