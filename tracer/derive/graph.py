@@ -84,6 +84,10 @@ class Graph:
     def computes(self, index: int) -> bool:
         return self.kind[index] == "compute"
 
+    def computing(self) -> list[int]:
+        """The calls that compute what lives."""
+        return [index for index in range(len(self.calls)) if self.computes(index) and self.lives(index)]
+
     def shape(self, key: str) -> tuple[int, ...]:
         return self.ref[key].shape
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from tracer.derive.kinds import ACTIVATIONS, ARITHMETIC, BENDS, HIDING, JOINS, MAPS, NORMS, PROJECTIONS, SOFTMAXES, base
+from tracer.derive.beginnings import TOKENS, beginnings
+from tracer.derive.carried import experts, loops
+from tracer.derive.kinds import ACTIVATIONS, ARITHMETIC, BENDS, HIDING, MAPS, NORMS, PROJECTIONS, SOFTMAXES, base
 from tracer.derive.places import Places
-from tracer.derive.plan import Plan, Site
-from tracer.equations.turns import BEFORE, NOW
-from tracer.recorder.calls import refs
-
-TOKENS = frozenset(("E", "I", "sequence", "position", "chosen tokens", "put"))
-"""Roles of sequences before the first block."""
+from tracer.derive.plan import Plan
+from tracer.derive.sites import Site
 
 HALF = 2
 """A value with fewer numbers than this share of what it is made of is a part, and not followed as the same thing."""
@@ -40,9 +38,9 @@ class Roles:
                 self.users[operand].append(key)
         for site in plan.sites:
             self._attention(site)
-        self._experts()
-        self._loops()
-        self._beginning()
+        experts(self)
+        loops(self)
+        beginnings(self)
         self._sums_and_norms()
         self._mlps()
         self._ends()
@@ -119,138 +117,10 @@ class Roles:
                 if self.name(key) in PROJECTIONS:
                     self.of.setdefault(key, "O")
 
-    def _experts(self) -> None:
-        """Mixtures of experts, with what chose and what weighs them."""
-        graph = self.graph
-        for key in self.plan.lines:
-            call = self.call(key)
-            if call is None or call.name != "experts":
-                continue
-            self.of[key] = "F"
-            x, chosen, gates = (graph.root(call.arguments[name].key) for name in ("x", "chosen", "gates"))
-            lines = {graph.root(line): line for line in self.plan.lines}
-            for name, role in ((chosen, "chosen"), (gates, "gates")):
-                if name in lines:
-                    self.of.setdefault(lines[name], role)
-            waiting = [lines[name] for name in (chosen, gates) if name in lines]
-            while waiting:
-                line = waiting.pop()
-                for operand in self.operands[line]:
-                    if graph.root(operand) == x or operand in self.of:
-                        continue
-                    name = self.name(operand)
-                    role = "router" if name in MAPS else "routed" if name in ("softmax", "sigmoid") else "top"
-                    if role == "top" and graph.shape(operand) != call.arguments["gates"].shape:
-                        continue
-                    self.of[operand] = role
-                    waiting.append(operand)
-
     def _hides(self, key: str, scores: str) -> bool:
         """Whether a line may be the mask of scores: as many rows and columns, and made of places or of comparisons."""
         square = self.graph.shape(key)[-2:] == self.graph.shape(scores)[-2:]
         return square and not self.places.numbers(self.module(key)) and self.name(key) in HIDING
-
-    def _loops(self) -> None:
-        """States that a loop carries on, and what multiplies and joins them, as in state-space models."""
-        lines = {self.graph.root(line): line for line in self.plan.lines}
-        for key in self.plan.lines:
-            call = self.call(key)
-            if call is None or call.name != "turns":
-                continue
-            turn = call.arguments["turn"]
-            wholes = {at: self.graph.root(of) for at, what, _, of, _ in turn.places if what == NOW}
-            before = {at for at, what, _, of, _ in turn.places if what == BEFORE and of == turn.own}
-            self.of.setdefault(key, "state" if before else "read")
-            if not before:
-                continue
-            carried = set()
-            for one in turn.calls:
-                given = [ref.key for ref in refs(one.arguments)]
-                name = base(one.name)
-                role = "decay" if name == "mul" and before & set(given) else "enter" if name == "add" else ""
-                if role == "decay":
-                    carried |= {ref.key for ref in one.outputs}
-                for at in given if role == "decay" or carried & set(given) else ():
-                    if role and wholes.get(at) in lines:
-                        self.of.setdefault(lines[wholes[at]], role)
-                        self._step_size(lines[wholes[at]], role)
-
-    def _step_size(self, line: str, role: str) -> None:
-        """The width of a step in time, which the decay is made of."""
-        for operand in self.operands[line] if role == "decay" else ():
-            if self.name(operand) == "softplus":
-                self.of.setdefault(operand, "delta")
-
-    def _beginning(self) -> None:
-        """Patches and their embedding, what is joined to a sequence, angles of rotary positions."""
-        graph = self.graph
-        photos = {ref.key for ref in graph.given if len(ref.shape) == 4 and ref.dtype.is_floating_point}
-        for key in self.plan.lines:
-            call, name = self.call(key), self.name(key)
-            if call is None:
-                root = graph.root(key)
-                if root in photos and len(graph.shape(key)) == 3:
-                    self.of.setdefault(key, "patches")
-                continue
-            if key in self.of or self.places.numbers(call.module):
-                continue
-            given = {graph.root(ref.key) for ref in graph.inputs[graph.maker[self.plan.raw(key)]]}
-            patches = any(self.of.get(operand) == "patches" for operand in self.operands[key])
-            cut = name == "conv2d" and given & photos and call.arguments["weight"].shape[2:] == call.arguments["stride"]
-            if (name in MAPS and patches) or cut:
-                self.of[key] = "I"
-            elif name in JOINS and any(map(self._of_patches, self.operands[key])):
-                self.of[key] = "sequence"
-            elif name == "gather" and self._of_operands(key) & TOKENS:
-                self.of[key] = "chosen tokens"
-            elif name == "scatter" and len(self.graph.shape(key)) == 3:
-                self.of[key] = "put"
-            elif name == "embedding":
-                self._looked_up(key, call)
-            elif name == "sinusoids":
-                self.of[key] = "P"
-            elif name == "mul" and "embedding" in self.inside(key):
-                self.of[key] = "E"
-            elif name == "add" and self._adds_places(key):
-                self.of[key] = "position"
-            elif name in ("cos", "sin") or ({"cos", "sin"} & self.inside(key) and name == "mul"):
-                self.of[key] = "cosine" if "cos" in self.inside(key) else "sine"
-                for operand in self.operands[key]:
-                    self.of.setdefault(operand, "angles")
-                    for places in self.operands[operand]:
-                        if not graph.ref[places].dtype.is_floating_point:
-                            self.of.setdefault(places, "places")
-
-    def _of_patches(self, key: str) -> bool:
-        """Whether a line is embedded patches, perhaps with something added that all photos have."""
-        if self.of.get(key) == "I":
-            return True
-        return self.name(key) == "add" and len(self.operands[key]) == 1 and self._of_patches(self.operands[key][0])
-
-    def _looked_up(self, key: str, call) -> None:
-        """Rows of a table: those of the tokens that were given, or of their places."""
-        numbers = call.arguments["indices"].key
-        self.of[key] = "E" if self.graph.depends[numbers] == "x" else "P"
-        self._numbered(numbers)
-
-    def _numbered(self, numbers: str) -> None:
-        """The line that makes the numbers of a table's rows has a role of its own, where no input has to do with it."""
-        places = self.plan.named_root(numbers)
-        if self.graph.depends[numbers] != "x" and places in self.plan.named:
-            self.of.setdefault(places, "places" if self.graph.depends[numbers] == "c" else "types")
-
-    def _adds_places(self, key: str) -> bool:
-        """Whether a sum adds something that is the same for all inputs to tokens."""
-        inside = [self.graph.calls[i] for i in self.plan.inside[self.plan.raw(key)]]
-        for call in inside:
-            if base(call.name) == "embedding":
-                self._numbered(call.arguments["indices"].key)
-        given = self.graph.inputs[self.graph.maker[self.plan.raw(key)]]
-        tokens = self._of_operands(key) & TOKENS
-        same = [ref for ref in given if self.graph.depends[ref.key] != "x" and len(ref.shape) > 1]
-        tokens |= {"E"} if any(base(call.name) == "embedding" for call in inside) and same else set()
-        placed = any(self.of.get(operand) == "P" for operand in self.operands[key])
-        return bool(tokens) and (bool(same) or placed)
 
     def _sums_and_norms(self) -> None:
         graph, sums = self.graph, defaultdict(list)
@@ -268,7 +138,7 @@ class Roles:
                 self.of[key] = "norm"
             elif self._bends(key) and self._between_maps(key):
                 self.of[key] = "G"
-            elif self.name(key) == "mul" and computed and len(given) == 2 and "G" in self._of_operands(key):
+            elif self.name(key) == "mul" and computed and len(given) == 2 and "G" in self.of_operands(key):
                 self.of[key] = "gated"
             elif "cumsum" in inside and self.name(key) == "all" and graph.depends[key] == "c":
                 self.of[key] = "one"
@@ -294,7 +164,7 @@ class Roles:
         given = (ref for call in calls for ref in call.arguments.values() if hasattr(ref, "key"))
         return not any(self.graph.root(ref.key).startswith("parameter ") for ref in given)
 
-    def _of_operands(self, key: str) -> set[str | None]:
+    def of_operands(self, key: str) -> set[str | None]:
         """The roles of what a line is made of."""
         return {self.of.get(operand) for operand in self.operands[key]}
 
@@ -322,7 +192,7 @@ class Roles:
                 self.of[key] = "gate" if gates and "gated" not in used else "U"
             elif "gated" in used:
                 self.of[key] = "U"
-            elif self._of_operands(key) & {"G", "gated"}:
+            elif self.of_operands(key) & {"G", "gated"}:
                 self.of[key] = "F"
 
         for key in self.plan.lines:  # what attention or an MLP made, scaled by parameters
@@ -364,7 +234,7 @@ class Roles:
         """The role of a layout: the first token or some of a sequence, a sequence as a grid."""
         rank, count = len(self.graph.shape(key)), self.graph.count(key)
         if rank == 2:
-            return "first" if self._of_operands(key) & {"norm", "X"} else ""
+            return "first" if self.of_operands(key) & {"norm", "X"} else ""
         if self.graph.depends[key] == "p" and rank == 3:
             return "every token"
         (before,) = self.operands[key][:1] or (key,)

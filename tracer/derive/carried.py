@@ -1,0 +1,72 @@
+"""Roles in mixtures of experts and in loops over time: what chooses and weighs, what stays of a state and enters it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracer.derive.kinds import MAPS, base
+from tracer.equations.turns import BEFORE, NOW
+from tracer.recorder.calls import refs
+
+if TYPE_CHECKING:
+    from tracer.derive.roles import Roles
+
+
+def experts(roles: Roles) -> None:
+    """Mixtures of experts, with what chose and what weighs them."""
+    graph = roles.graph
+    for key in roles.plan.lines:
+        call = roles.call(key)
+        if call is None or call.name != "experts":
+            continue
+        roles.of[key] = "F"
+        x, chosen, gates = (graph.root(call.arguments[name].key) for name in ("x", "chosen", "gates"))
+        lines = {graph.root(line): line for line in roles.plan.lines}
+        for name, role in ((chosen, "chosen"), (gates, "gates")):
+            if name in lines:
+                roles.of.setdefault(lines[name], role)
+        waiting = [lines[name] for name in (chosen, gates) if name in lines]
+        while waiting:
+            line = waiting.pop()
+            for operand in roles.operands[line]:
+                if graph.root(operand) == x or operand in roles.of:
+                    continue
+                name = roles.name(operand)
+                role = "router" if name in MAPS else "routed" if name in ("softmax", "sigmoid") else "top"
+                if role == "top" and graph.shape(operand) != call.arguments["gates"].shape:
+                    continue
+                roles.of[operand] = role
+                waiting.append(operand)
+
+
+def loops(roles: Roles) -> None:
+    """States that a loop carries on, and what multiplies and joins them, as in state-space models."""
+    lines = {roles.graph.root(line): line for line in roles.plan.lines}
+    for key in roles.plan.lines:
+        call = roles.call(key)
+        if call is None or call.name != "turns":
+            continue
+        turn = call.arguments["turn"]
+        wholes = {at: roles.graph.root(of) for at, what, _, of, _ in turn.places if what == NOW}
+        before = {at for at, what, _, of, _ in turn.places if what == BEFORE and of == turn.own}
+        roles.of.setdefault(key, "state" if before else "read")
+        if not before:
+            continue
+        carried = set()
+        for one in turn.calls:
+            given = [ref.key for ref in refs(one.arguments)]
+            name = base(one.name)
+            role = "decay" if name == "mul" and before & set(given) else "enter" if name == "add" else ""
+            if role == "decay":
+                carried |= {ref.key for ref in one.outputs}
+            for at in given if role == "decay" or carried & set(given) else ():
+                if role and wholes.get(at) in lines:
+                    roles.of.setdefault(lines[wholes[at]], role)
+                    _step_size(roles, lines[wholes[at]], role)
+
+
+def _step_size(roles: Roles, line: str, role: str) -> None:
+    """The width of a step in time, which the decay is made of."""
+    for operand in roles.operands[line] if role == "decay" else ():
+        if roles.name(operand) == "softplus":
+            roles.of.setdefault(operand, "delta")

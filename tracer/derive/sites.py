@@ -1,0 +1,78 @@
+"""Where a run attends: the fused calls, and products around a softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tracer.derive.graph import Graph
+from tracer.derive.kinds import ATTENTION, PRODUCTS, SOFTMAXES, base
+from tracer.derive.words import heavy
+from tracer.recorder.calls import Call
+
+
+class Site(NamedTuple):
+    """One attention: the values of queries, keys and values, of the weights where they were made, and of the result;
+    `call` is the fused call, or the product of queries and keys."""
+
+    q: str
+    k: str
+    v: str
+    weights: str | None
+    result: str
+    call: int
+    fused: bool
+
+
+def is_heavy(name: str) -> bool:
+    """Whether a line has one such call at most."""
+    return base(name) == ATTENTION or heavy(name)
+
+
+def sites(graph: Graph) -> Iterator[Site]:
+    """The attentions of a run: fused calls, and each softmax between a product and a product that takes it."""
+    for index in graph.computing():
+        call = graph.calls[index]
+        if call.name == ATTENTION:
+            q, k, v = (call.arguments[name].key for name in ("query", "key", "value"))
+            yield Site(q, k, v, None, call.outputs[0].key, index, True)
+        elif call.name in SOFTMAXES:
+            weights = call.outputs[0].key
+            after = _after(graph, weights)
+            before = _before(graph, call)
+            if after is None or before is None:
+                continue
+            pair = [ref.key for ref in graph.inputs[before]][-2:]
+            values = [ref.key for ref in graph.inputs[after] if graph.root(ref.key) != weights][:1]
+            if len(pair) == 2 and values:
+                yield Site(*pair, values[0], weights, graph.calls[after].outputs[0].key, before, False)
+
+
+def _after(graph: Graph, weights: str, steps: int = 3) -> int | None:
+    """The product that takes values by these weights: the nearest."""
+    near = [weights]
+    for _ in range(steps + 1):
+        takers = [index for key in near for index in graph.consumers[key]]
+        found = next((index for index in takers if base(graph.calls[index].name) in PRODUCTS), None)
+        if found is not None:
+            return found
+        light = (graph.calls[index] for index in takers if not is_heavy(graph.calls[index].name))
+        near = [call.outputs[0].key for call in light if call.outputs]
+    return None
+
+
+def _before(graph: Graph, call: Call) -> int | None:
+    """The product that the scores of a softmax were made by."""
+    waiting, seen = [next(iter(call.arguments.values())).key], 0
+    while waiting and seen < 40:
+        key, seen = graph.root(waiting.pop(0)), seen + 1
+        index = graph.maker.get(key)
+        if index is None:
+            continue
+        name, given = base(graph.calls[index].name), graph.inputs[index]
+        computed = not any(graph.root(ref.key).startswith("parameter ") for ref in given)
+        if name in PRODUCTS and graph.depends[key] == "x" and computed:
+            return index
+        if not is_heavy(graph.calls[index].name):
+            waiting += [ref.key for ref in graph.inputs[index]][:2]
+    return None
