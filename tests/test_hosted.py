@@ -67,7 +67,7 @@ def test_visitors_beyond_the_bound_read_why_and_the_others_stay(hosted):
     status, headers, body = Visitor(hosted[0]).get("/trace")
     assert status == 503 and "retry-after" in headers
     assert b"2 pages are open here, as many as this server serves at once." in body
-    visitors[0].run()
+    visitors[0].rerun()
     assert visitors[0].elements
     visitors[0].close()
     deadline = time.monotonic() + 30
@@ -109,17 +109,17 @@ def test_a_page_of_another_host_opens_no_websocket(hosted):
 def test_nothing_that_a_visitor_gives_is_logged(hosted):
     """Also not where the server complains: of a run that fails, a frame that is none, a host that is another one."""
     address, log = hosted
-    visitor = Visitor(address).open(f"model=nanogpt&text={TYPED.replace(' ', '+')}", "/attention")
+    visitor = Visitor(address).open(f"attention?model=nanogpt&text={TYPED.replace(' ', '+')}")
     assert visitor.says("zebra")
     visitor.get(f"/trace?text={ADDRESSED}")
     visitor.get(f"/{ADDRESSED}")
     visitor.close()
-    visitor = Visitor(address).open(f"model={ADDRESSED}:{ADDRESSED}")
+    visitor = Visitor(address).open(f"?model={ADDRESSED}:{ADDRESSED}")
     assert visitor.says("is not on this server")
-    visitor.upload(FILE, picture("PNG"))
+    visitor.give(FILE, picture("PNG"))
     assert visitor.says(FILE)
-    visitor.upload(FILE, picture("PNG")[:200] + ADDRESSED.encode())
-    visitor.socket.send(ADDRESSED.encode())  # no message of Streamlit's
+    visitor.give(FILE, picture("PNG")[:200] + ADDRESSED.encode())
+    visitor.send(ADDRESSED.encode())  # no message of Streamlit's
     visitor.close()
     written = log.read_text()
     assert len(written.splitlines()) > 10  # it does log: with `debug`, all that there is

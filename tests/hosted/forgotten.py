@@ -13,10 +13,10 @@ from io import BytesIO
 
 import numpy as np
 import uvicorn
+from hosted.visitor import Visitor
 from PIL import Image
 from serving import free_port
 from streamlit import config
-from visitor import Visitor
 
 import app
 from pages.shared import server, warm
@@ -86,7 +86,7 @@ def main() -> None:
     gc.collect()
     before = strings()
     visitor = Visitor(address).open()
-    visitor.upload("mine.png", photo())
+    visitor.give("mine.png", photo())
     there = held(marker, before, seen)
     visitor.close()
     deadline = time.monotonic() + 30

@@ -19,10 +19,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from hosted.visitor import Visitor
 from PIL import Image
 from serving import ROOT, App
-from visitor import Visitor
-from websockets.exceptions import ConnectionClosed
 
 PORTS = (8631, 8632)
 PLAIN, SECURE = 8633, 8634
@@ -122,12 +121,12 @@ def tried(context: ssl.SSLContext, folder: Path, log: Path, first: App) -> None:
     visitors = [Visitor(ADDRESS, context).open() for _ in range(VISITORS)]
     before = [visitor.session for visitor in visitors]
     for visitor in visitors:
-        true(f"an upload finds the replica of its page: {visitor.session[:8]}", visitor.upload(FILE, photo()) == 204)
+        true(f"an upload finds the replica of its page: {visitor.session[:8]}", visitor.give(FILE, photo()))
         true("and the page shows the photo", visitor.says(f"Your photo: {FILE}"))
     for visitor in visitors:
         visitor.close()
         visitor.connect()
-        visitor.run()
+        visitor.rerun()
     true("who connects again comes back to the same session", [visitor.session for visitor in visitors] == before)
     true("with the photo that is there", all(visitor.says(f"Your photo: {FILE}") for visitor in visitors))
     time.sleep(1)
@@ -145,7 +144,7 @@ def tried(context: ssl.SSLContext, folder: Path, log: Path, first: App) -> None:
     time.sleep(6)
     for visitor in moved:
         visitor.run("model=vit")
-    true("who moved can upload although the cookie names the first", all(v.upload(FILE, photo()) == 204 for v in moved))
+    true("who moved can upload although the cookie names the first", all(v.give(FILE, photo()) for v in moved))
     true("and sees the photo", all(visitor.says(FILE) for visitor in moved))
 
     with ThreadPoolExecutor(20) as asking:  # one after another they may be slower than what is allowed
@@ -170,11 +169,7 @@ def redirect() -> bytes:
 
 def gone(visitor: Visitor) -> bool:
     """Whether the visitor's websocket was closed."""
-    try:
-        while True:
-            visitor.socket.recv(timeout=2)
-    except (ConnectionClosed, TimeoutError) as error:
-        return isinstance(error, ConnectionClosed)
+    return any("was closed" in problem for problem in visitor.rerun().problems)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,13 @@ The messages are those of `streamlit.proto`; the server can't tell this from a b
 from __future__ import annotations
 
 import asyncio
-import http.client
+import json
 import secrets
+import ssl
 import time
+import urllib.error
+import urllib.request
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 import websockets
 from streamlit.proto.Alert_pb2 import Alert
@@ -20,6 +22,7 @@ from streamlit.proto.Element_pb2 import Element
 from streamlit.proto.Exception_pb2 import Exception as ExceptionElement
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.proto.WidgetStates_pb2 import WidgetState
+from websockets.exceptions import InvalidMessage
 
 PATIENCE = 120
 """Seconds that a visitor waits for an answer before it counts as an error."""
@@ -37,37 +40,65 @@ class Answer:
 
 
 class Visitor:
-    """A session of the app at an address such as `http://127.0.0.1:8501`.
+    """A session of the app at an address such as `http://127.0.0.1:8501`; `context` is for https.
 
     `elements` holds the page as it is shown: an element by its place, a tuple of numbers. `open` comes first.
     """
 
-    def __init__(self, address: str):
-        self.host = urlsplit(address).netloc
+    def __init__(self, address: str, context: ssl.SSLContext | None = None):
+        self.address, self.context, self.cookies = address, context, {}
         self.elements: dict[tuple[int, ...], Element] = {}
         self.page, self.query, self.session = "", "", ""  # the page by its hash
         self._states: dict[str, WidgetState] = {}
         self._fragments: dict[str, str] = {}  # of each widget on the page, the fragment that it is in
         self._large: dict[str, tuple[ForwardMsg, int]] = {}  # by hash: the message, and when it was last used
-        self._runs, self._cookie, self._name = 0, "", ""
+        self._runs, self._name = 0, ""
 
     async def open(self, path: str = "") -> Answer:
         """Opens a page by its path, `trace?model=vit`, as a browser does: the document, then the websocket."""
         started = time.perf_counter()
         for asked in (f"/{path}", "/_stcore/health"):
-            if (status := await self._ask("GET", asked)) != 200:
+            if (status := (await asyncio.to_thread(self.get, asked))[0]) != 200:
                 return Answer(time.perf_counter() - started, 0, [f"{asked} came with status {status}"])
-        address = f"ws://{self.host}/_stcore/stream"
-        options = {"subprotocols": ["streamlit"], "origin": f"http://{self.host}", "max_size": None}
-        self._socket = await websockets.connect(address, open_timeout=PATIENCE, compression=None, **options)
+        await self.connect()
         self._name, _, self.query = path.partition("?")
         answer = await self.rerun()
         answer.seconds = time.perf_counter() - started
         return answer
 
+    async def connect(self) -> None:
+        """The websocket, as the session that this visitor had, if any; Streamlit's page too tries again, more often."""
+        try:
+            await self._connect()
+        except InvalidMessage:  # the connection was closed before it was answered
+            await asyncio.sleep(1)
+            await self._connect()
+
+    async def _connect(self) -> None:
+        before = [self.session] if self.session else []
+        self._socket = await websockets.connect(
+            self.address.replace("http", "ws", 1) + "/_stcore/stream",
+            subprotocols=["streamlit", self.cookies.get("_streamlit_xsrf", "none"), *before],
+            origin=self.address,
+            additional_headers=self._cookies(),
+            ssl=self.context,
+            max_size=None,
+            open_timeout=PATIENCE,
+            compression=None,
+        )
+        self._keep(self._socket.response.headers.get_all("Set-Cookie"))
+
     async def close(self) -> None:
         """Closes the tab."""
         await self._socket.close()
+
+    async def send(self, data: bytes) -> None:
+        """Sends any bytes, also such as Streamlit's page never would."""
+        await self._socket.send(data)
+
+    def says(self, text: str) -> bool:
+        """Whether the page shows a text."""
+        return any(text in str(element) for element in self.elements.values())
 
     def find(self, kind: str, label: str = ""):
         """The first element of a kind on the page whose label begins with `label`, or None."""
@@ -108,7 +139,7 @@ class Visitor:
         while (message := await self._message()).WhichOneof("type") != "file_urls_response":
             pass
         place = message.file_urls_response.file_urls[0]
-        status = await self._put(place.upload_url, name, data)
+        status = await asyncio.to_thread(self.put, place.upload_url, name, data)
         if status >= 300:
             return Answer(time.perf_counter() - started, 0, [f"the upload of {name} came back with status {status}"])
         info = UploadedFileInfo(name=name, size=len(data), file_id=place.file_id)
@@ -126,7 +157,7 @@ class Visitor:
         script = request.rerun_script
         script.query_string, script.page_script_hash, script.fragment_id = self.query, self.page, fragment
         script.page_name = "" if self.page else self._name
-        script.context_info.url = f"http://{self.host}/{self._name}"
+        script.context_info.url = f"{self.address}/{self._name}"
         script.context_info.timezone, script.context_info.locale = "UTC", "en-GB"
         script.widget_states.widgets.extend(self._states.values())
         script.cached_message_hashes.extend(self._large)
@@ -205,32 +236,32 @@ class Visitor:
         self._states = {id: state for id, state in self._states.items() if id in self._fragments}
         self._large = {hash: kept for hash, kept in self._large.items() if kept[1] > self._runs - KEPT}
 
-    async def _put(self, path: str, name: str, data: bytes) -> int:
+    def put(self, path: str, name: str, data: bytes) -> int:
+        """The status of the request that carries a file; it waits."""
         edge = secrets.token_hex(16)
-        head = f'--{edge}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
+        head = f'--{edge}\r\nContent-Disposition: form-data; name="file"; filename={json.dumps(name)}\r\n'
         body = f"{head}Content-Type: application/octet-stream\r\n\r\n".encode() + data + f"\r\n--{edge}--\r\n".encode()
-        return await self._ask("PUT", path, body, {"Content-Type": f"multipart/form-data; boundary={edge}"})
+        kind, token = f"multipart/form-data; boundary={edge}", self.cookies.get("_streamlit_xsrf", "")
+        return self.get(path, "PUT", body, **{"Content-Type": kind, "X-Xsrftoken": token, "Origin": self.address})[0]
 
-    async def _ask(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> int:
-        """The status of a plain request; takes the cookie that uploads are allowed by, and sends it back."""
-        return await asyncio.to_thread(self._asked, method, path, body, headers or {})
-
-    def _asked(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> int:
-        given = {"Origin": f"http://{self.host}", **headers}
-        if self._cookie:
-            given |= {"Cookie": f"_streamlit_xsrf={self._cookie}", "X-Xsrftoken": self._cookie}
-        connection = http.client.HTTPConnection(self.host, timeout=PATIENCE)
+    def get(self, path: str, method: str = "GET", data: bytes | None = None, **headers: str) -> tuple[int, str, bytes]:
+        """Status, headers as text in small letters, and body; cookies are kept as a browser does. It waits."""
+        request = urllib.request.Request(self.address + path, data, {**self._cookies(), **headers}, method=method)
         try:
-            connection.request(method, path, body or None, given)
-            answer = connection.getresponse()
-            answer.read()
-            for cookie in answer.headers.get_all("Set-Cookie", ()):
-                name, _, value = cookie.partition(";")[0].partition("=")
-                if name == "_streamlit_xsrf":
-                    self._cookie = value
-            return answer.status
-        finally:
-            connection.close()
+            answer = urllib.request.urlopen(request, timeout=PATIENCE, context=self.context)
+        except urllib.error.HTTPError as error:
+            answer = error
+        with answer:
+            self._keep(answer.headers.get_all("Set-Cookie") or ())
+            return answer.status, str(answer.headers).lower(), answer.read()
+
+    def _cookies(self) -> dict[str, str]:
+        return {"Cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())}
+
+    def _keep(self, cookies) -> None:
+        for cookie in cookies:
+            name, _, value = cookie.partition(";")[0].partition("=")
+            self.cookies[name.strip()] = value
 
 
 def _shown(element: Element):
