@@ -12,6 +12,7 @@ import sympy
 import torch
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import BooleanAtom
+from torch.utils._pytree import tree_map_only
 
 from tracer.equations.node import Node, broadcast
 
@@ -137,13 +138,9 @@ class Scalar(Node):
         return torch.tensor(int(value)) if whole else torch.tensor(value, dtype=torch.float64)
 
 
-def _single(value):
+def _single(tensor: torch.Tensor) -> torch.Tensor:
     """The same in float32."""
-    if isinstance(value, dict):
-        return {name: _single(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_single(one) for one in value]
-    return value.float() if isinstance(value, torch.Tensor) and value.dtype == torch.float64 else value
+    return tensor.float() if tensor.dtype == torch.float64 else tensor
 
 
 class Kernel(_Held):
@@ -204,6 +201,6 @@ class Kernel(_Held):
         try:
             made = func(*positional, **arguments)
         except RuntimeError:  # some kernels don't take float64
-            positional, arguments = (_single(value) for value in (positional, arguments))
+            positional, arguments = tree_map_only(torch.Tensor, _single, (positional, arguments))
             made = func(*positional, **arguments)
         return made[self.get("position")] if isinstance(made, (tuple, list)) else made

@@ -1,4 +1,5 @@
-"""Tensors within what a forward is given and returns: in lists, tuples, dictionaries and dataclasses."""
+"""Tensors within what a forward is given and returns: in lists, tuples, dictionaries, and dataclasses, at which
+PyTorch's own walk ends."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from tracer.common.devices import brought
 from tracer.common.difference import relative_difference
@@ -51,14 +52,10 @@ def _before(func, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     written = [args[i] if i < len(args) else kwargs.get(facts.arguments[i]) for i in facts.written]
     storages = {tensor.untyped_storage()._cdata for tensor in tensors(written)}
 
-    def copied(value):
-        if isinstance(value, Tensor):
-            return value.clone() if value.untyped_storage()._cdata in storages else value
-        if isinstance(value, (list, tuple)):
-            return type(value)(map(copied, value))
-        return value
+    def copied(value: Tensor) -> Tensor:
+        return value.clone() if value.untyped_storage()._cdata in storages else value
 
-    return copied(args), {name: copied(value) for name, value in kwargs.items()}
+    return tree_map_only(Tensor, copied, (args, kwargs))
 
 
 def _open(func, args: tuple, kwargs: dict, result, seen) -> Opened:
