@@ -46,6 +46,7 @@ def test_html_is_well_formed_and_harmless():
 def test_equations_in_html_are_drawn():
     """Latex of every kind our equations have becomes MathML."""
     for latex in (
+        r"\mathbf{X}''^{(1)} = \mathbf{X}'^{(1)} + {\mathbf{X}'''^{\mathrm{dec} (1)}}^{\top}",
         r"\tilde{\mathbf{X}}^{(1)} = \frac{\mathbf{X}^{(0)} - \mu}{\sqrt{\sigma^2 + \epsilon}} \odot \gamma_{1}^{(1)}",
         r"\frac{\mathbf{Q}\,{\mathbf{K}^{(1)}}^{\top}}{\sqrt{d_k}} + \mathbf{M}",
         r"\operatorname{softmax}\left(\left[\mathbf{x}_{\mathrm{cls}}\ ;\ \mathbf{I}\right]\right)",

@@ -5,6 +5,7 @@ Equations are MathML, which browsers draw by themselves.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from html import escape
@@ -153,11 +154,16 @@ def _table(names: tuple[str, ...], body: Sequence[tuple[str, ...]]) -> str:
     return f"<table>\n<tr>{head}</tr>\n" + "".join(f"<tr>{''.join(line)}</tr>\n" for line in body) + "</table>\n"
 
 
+PRIMES = re.compile(r"('{2,})\^\{")
+"""Two primes or more before what stands above: to the converter, the primes are something above too."""
+
+
 @lru_cache(maxsize=4096)
 def equation(latex: str) -> str:
     """LaTeX as MathML; as text where it can't be converted, or asks for more than mathematics (a link, a style)."""
     try:
-        tree = ElementTree.fromstring(convert(latex, xmlns=""))
+        plain = PRIMES.sub(lambda found: r"^{" + r"\prime" * len(found[1]) + " ", latex)
+        tree = ElementTree.fromstring(convert(plain, xmlns=""))
     except Exception:  # whatever the converter or the parser make of a stranger's text
         return f"<code>{text(latex)}</code>"
     if all(node.tag in TAGS and node.attrib.keys() <= ATTRIBUTES for node in tree.iter()):
