@@ -8,7 +8,7 @@ from functools import cache
 @cache
 def base(name: str) -> str:
     """The name of what an op computes, in place or not: `"aten::add_.Tensor"`, `"add_"` and `"add"` are `"add"`."""
-    name = name.split("::")[-1].split(".")[0]
+    name = name.split("::")[-1].removeprefix("aten.").split(".")[0]
     return name[:-1] if name.endswith("_") and not name.endswith("__") else name
 
 

@@ -45,7 +45,7 @@ def sites(graph: Graph) -> Iterator[Site]:
             pair = [ref.key for ref in graph.inputs[before]][-2:]
             values = [ref.key for ref in graph.inputs[after] if graph.root(ref.key) != weights][:1]
             if len(pair) == 2 and values:
-                yield Site(*pair, values[0], weights, graph.calls[after].outputs[0].key, before, False)
+                yield Site(pair[0], pair[1], values[0], weights, graph.calls[after].outputs[0].key, before, False)
 
 
 def _after(graph: Graph, weights: str, steps: int = 3) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracer.derive.given import Given
-from tracer.derive.graph import EMPTY
+from tracer.derive.kinds import EMPTY
 from tracer.derive.words import of
 from tracer.equations import Node
 from tracer.equations.call import Scalar

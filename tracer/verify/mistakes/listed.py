@@ -170,7 +170,7 @@ LISTED = [
         ),
         (
             "two tensors of one name",
-            "derive/names.py",
+            "derive/letters.py",
             "self.of[key] = self._unlike(letter, below, above, plain=True)",
             "self.of[key] = letter",
         ),
