@@ -11,9 +11,29 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from tracer.common.telling import tell
 from tracer.recorder.process import watched
 
 _current = threading.local()
+
+
+def blocks(root: nn.Module) -> dict[int, int]:
+    """The blocks of a net by their `id`, counted from 1: siblings of one class, with modules in them, whose names are
+    one but for a number, and that are in no other block."""
+    found: dict[int, int] = {}
+    inside: list[str] = []
+    for path, module in root.named_modules():
+        if any(path.startswith(outer) for outer in inside):
+            continue
+        kinds: dict[tuple[str, type], list[tuple[str, nn.Module]]] = {}
+        for name, one in module.named_children():
+            if name.rstrip("0123456789") != name and next(one.children(), None) is not None:
+                kinds.setdefault((name.rstrip("0123456789"), type(one)), []).append((name, one))
+        for _, alike in (one for one in kinds.items() if len(one[1]) > 1):
+            for name, one in alike:
+                found.setdefault(id(one), len(found) + 1)
+                inside.append(f"{path}.{name}.".lstrip("."))
+    return found
 
 
 def active() -> ModuleStack | None:
@@ -30,11 +50,14 @@ class ModuleStack:
         for path, module in root.named_modules(remove_duplicate=False):
             self._paths.setdefault(id(module), []).append(path)
         self._calls: dict[str, int] = {}
+        self._blocks, self._begun = blocks(root), 0
         self.threads = False
         self.told = None
         self.stack: list[tuple[nn.Module | None, str, int]] = [(None, "", 0)]
 
     def enter(self, module: nn.Module) -> None:
+        self._begun = self._blocks.get(id(module), self._begun)
+        tell(self._begun, len(self._blocks), "block")
         parent = self.stack[-1][1]
         paths = self._paths.get(id(module))
         if paths is not None and len(paths) == 1:

@@ -12,6 +12,7 @@ import torch
 
 from tracer.common.devices import copied
 from tracer.common.quoting import quoted
+from tracer.common.telling import doing, tell
 from tracer.derive import derive
 from tracer.derive.hints import Hint
 from tracer.derive.steps import Found, Line, owners
@@ -152,7 +153,8 @@ def assemble(
     `parts` names the towers by their modules' paths, each with the symbol of its number of blocks.
     """
     seen = recording.ops
-    found, same, problems = laid(recording, sizes, derived, solution, hints)
+    with doing("Deriving its equations"):
+        found, same, problems = laid(recording, sizes, derived, solution, hints)
     lines, notes = [step.line for step in found], (*notes, *problems)
     layers = {line.id: line.layer for line in lines}
     depths = tuple((part, name, sizes[name]) for part, name in parts.items() if name in sizes)
@@ -165,7 +167,11 @@ def assemble(
         depths,
     )
     value = Values(module, recording.kept, found, lines, sizes) if prove and prove != LATER and found else None
-    steps = tuple(_step(step, account.ops, solution, sizes, same, value, prove == LATER) for step in found)
+    steps = []
+    with doing("Proving its equations" if value else "Writing its equations"):
+        for number, step in enumerate(found, 1):
+            tell(number, len(found), "step")
+            steps.append(_step(step, account.ops, solution, sizes, same, value, prove == LATER))
     keys = [step.value for step in steps if step.value] + recording.attentions.keys() if recording.attentions else []
     follow = prove and found
     outside = (tensor.key for line in lines for tensor in tensors(line.equation)) if follow else ()
@@ -180,7 +186,7 @@ def assemble(
     return Trace(
         model=model,
         ops=account.ops,
-        steps=steps,
+        steps=tuple(steps),
         symbols=_symbols(sizes, derived),
         attentions=_of_parts(recording.attentions.records, parts) if recording.attentions else (),
         values={key: kept[key] for key in keys if key in kept} | more.pop("values", {}),

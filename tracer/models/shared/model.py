@@ -14,6 +14,7 @@ from PIL.Image import Image
 from tracer.common.limits import limits
 from tracer.common.quoting import quoted, reason, shortened
 from tracer.common.seeding import seeded_draws
+from tracer.common.telling import doing
 from tracer.derive.hints import Hint
 from tracer.derive.steps import Found
 from tracer.inputs.given import Inputs
@@ -163,8 +164,10 @@ class Model:
         """
         inputs = self.inputs(image, text, **sizes)
         with torch.no_grad():
-            recording = self._recorded(inputs, keep, prove, primitives)
-            solution, notes = self._solved(recording, {**inputs.sizes, **self.sizes}, inputs)
+            with doing("Running the model"):
+                recording = self._recorded(inputs, keep, prove, primitives)
+            with doing("Running it at other sizes, to tell which sizes are which"):
+                solution, notes = self._solved(recording, {**inputs.sizes, **self.sizes}, inputs)
         full = self.vocabulary.complete({**inputs.sizes, **self.sizes})
         picture, values = None, {}
         if inputs.crop is not None:
