@@ -2,13 +2,14 @@
 
 import streamlit as st
 
-from pages.shared import components, contents, frame, influence, server, sidebar
+from pages.shared import components, contents, frame, influence, server, sidebar, waiting
 
 ICON = contents.PAGES / "shared" / "components" / "icon.svg"
 
 
 def main() -> None:
     """Draws the page that the visitor is on."""
+    waiting.begin()
     st.set_page_config(page_title="Tensor tracer", page_icon=str(ICON), layout="wide")
     pages = [
         st.Page(page.path, title=page.title, icon=page.icon, default=not place)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.shared import address, answers, components, frame, onward, session, texts
+from pages.shared import address, answers, components, frame, onward, session, sharper, texts
 from pages.shared.pictures import of
 from pages.shared.visitor import model_name
 from tracer import models
@@ -144,6 +144,8 @@ answers.show(trace, right, below)
 with right:
     if strange := texts.strange(session.given(), model_name()):
         st.warning(strange, icon=":material/psychology_alt:")
+    if saved is None and "image" in models.takes(model_name()):
+        sharper.show()
 onward.show(trace)
 
 more = {} if view is None else {"What the model sees": partial(cut, view)}

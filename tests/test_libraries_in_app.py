@@ -1,9 +1,7 @@
 """Models of libraries in the app: asked for by name, said what they take, refused in a sentence, on every page."""
 
 import os
-import time
 from pathlib import Path
-from typing import ClassVar
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -137,7 +135,8 @@ def test_the_operator_may_open_folders(tmp_path, monkeypatch):
 
 
 def test_two_models_of_libraries_at_most_are_kept():
-    assert runs._library_model._info.max_entries == runs._library_sample._info.max_entries == 2
+    for store in (runs._foreign, runs._foreign_runs):
+        assert store.most == 2
 
 
 @pytest.mark.sweep
@@ -236,38 +235,6 @@ def test_the_size_of_a_download_is_known_before(monkeypatch, tmp_path):
     assert download.landed(str(folder)) == 700
     (folder / "vit_b_16-c867db91.pth").touch()
     assert torchvision.download("vit_b_16") == download.Download(0, "its weights are on this machine")
-
-
-def test_a_bar_says_how_much_of_a_download_has_landed(monkeypatch, tmp_path):
-    """Loading stands in for a download that writes its file piece by piece."""
-    from pages.shared import progress
-
-    class Bar:
-        shown: ClassVar = []
-
-        def progress(self, share, words):
-            self.shown.append((share, words))
-
-        def empty(self):
-            self.shown.append(None)
-
-    def load(name):
-        for more in (100, 400, 500):
-            with (tmp_path / "model.safetensors.incomplete").open("ab") as file:
-                file.write(bytes(more))
-            seen = len(Bar.shown)
-            while len(Bar.shown) < seen + 2:
-                time.sleep(0.01)
-
-    monkeypatch.setattr(progress, "EVERY", 0.01)
-    monkeypatch.setattr(progress.st, "progress", lambda share, words: Bar())
-    monkeypatch.setattr(runs, "load", load)
-    (tmp_path / "of another.safetensors").write_bytes(bytes(70))
-    libraries._load("hf:someone/model", download.Download(1000, folder=str(tmp_path)))
-    *shown, last = Bar.shown
-    assert last is None and shown == sorted(shown)
-    assert {0.1, 0.5, 1.0} <= {share for share, _ in shown}
-    assert shown[-1] == (1.0, "Downloading hf:someone/model: 1.00 kB of 1.00 kB")
 
 
 def test_the_hub_is_asked_for_the_weights_alone(monkeypatch):

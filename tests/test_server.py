@@ -12,10 +12,11 @@ import pytest
 from PIL import Image
 from test_app import picture
 
-from pages.shared import busy, pictures, runs, session, warm
-from pages.shared.line import BACKGROUND, Left, Line, said
+from pages.shared import busy, pictures, runs, session, waiting, warm
+from pages.shared.line import BACKGROUND, Ended, Left, Line, said
 from tracer import models
 from tracer.common.cache import Cache
+from tracer.common.telling import Told, doing, heard, tell
 
 
 class Forgetful:
@@ -188,3 +189,55 @@ def test_all_samples_can_be_run_ahead():
     found = warm.ahead()
     assert found[:2] == [("vit", "horse"), ("nanogpt", session.OWN)] and len(set(found)) == len(found)
     assert {name for name, _ in found} == set(models.names())
+
+
+def test_a_run_that_is_cancelled_frees_its_turn_and_is_made_anew_for_the_next():
+    line, kept, told = Line(1), Cache(10), threading.Event()
+
+    def works():
+        with doing("Running the model"):
+            while True:
+                tell(3, 12, "block")
+                told.set()
+                time.sleep(0.001)
+
+    task = line.join(works)
+    assert told.wait(10) and waiting.words(task.told, "Running") == "Running the model: block 3 of 12"
+    runs.cancel(line, weakref.ref(task))
+    assert line.wait(task, 10) and isinstance(task.error, Ended)
+    assert line.wait(after := line.join(lambda: 7), 10) and after.result == 7
+    assert runs._once(kept.get, kept.put, "key", lambda: 8, "Running", where=line) == 8
+
+
+def test_a_run_that_another_waits_for_goes_on_without_the_one_who_cancels():
+    line, go = Line(1), threading.Event()
+    task = line.join(go.wait)
+    task.waiting = 1  # of another visitor
+    runs.cancel(line, weakref.ref(task))
+    assert not task.ended
+    go.set()
+    assert line.wait(task, 10) and task.error is None
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (Told("Downloading x", 1_500_000, 23_000_000, "B"), "Downloading x: 1.50 MB of 23.0 MB"),
+        (Told("Proving its equations", 40, 152, "step"), "Proving its equations: step 40 of 152"),
+        (Told("Running the model", 0, 12, "block"), "Running the model"),
+        (Told(), "Running"),
+    ],
+)
+def test_how_far_work_is_is_said_in_words(told, words):
+    assert waiting.words(told, "Running") == words
+
+
+def test_a_run_tells_its_blocks_and_its_steps():
+    told: list[Told] = []
+    with heard(told.append):
+        models.load("vit").trace()
+    blocks = [one.done for one in told if one.doing == "Running the model" and one.unit == "block"]
+    assert sorted(blocks) == blocks and set(blocks) == set(range(7)) and told[1].whole == 6
+    steps = [one for one in told if one.unit == "step"]
+    assert [one.done for one in steps] == list(range(1, steps[0].whole + 1))
+    assert steps[0].doing == "Proving its equations"

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import streamlit as st
 
-from pages.shared import busy
+from pages.shared import busy, waiting
 
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
 
@@ -31,6 +31,7 @@ def around() -> Iterator[None]:
         pass
     finally:
         _inside.reset(token)
+    waiting.over()
 
 
 def enter() -> None:

@@ -11,7 +11,6 @@ import os
 import streamlit as st
 
 from pages.shared import runs, session
-from pages.shared.progress import following
 from pages.shared.texts import plain
 from pages.shared.visitor import Key, visitor
 from tracer import models, sources
@@ -33,6 +32,8 @@ def settle() -> None:
     """Takes the model that the visitor chose. One of a library waits until it is agreed to, and one that can't be had
     is refused in a sentence; what is on screen stays until then. Runs before the box that the model is chosen in."""
     state, now = st.session_state, visitor()
+    if state.pop(runs.CANCELLED, False):
+        session.go_back()
     wanted = str(state.get(Key.MODEL) or "").strip() or now.shown
     if wanted == now.shown:
         if state.get(Key.MODEL) != wanted:
@@ -72,16 +73,24 @@ def _cost(name: str):
         return cost(name)
 
 
+def take(offer) -> None:
+    """The visitor's choice of a model that is offered: all that it takes stood beside the button."""
+    from tracer.sources import offers
+    from tracer.sources.download import Download
+
+    now = visitor()
+    here = offers.here(offer)
+    if not here and (problem := offers.problem(offer)):
+        now.refusal = problem
+        return
+    now.agree(offer.name, Download(0) if here else Download(offer.size, folder=str(offers.folder(offer))))
+
+
 def _load(name: str, download) -> None:
     """Loads the model; where that downloads weights, a bar says how much of them has landed."""
-    if not download.size:
-        runs.load(name)
-        return
-    from tracer.sources.download import landed
-
-    before = landed(download.folder)
-    with following(f"Downloading {name}", lambda: landed(download.folder) - before, download.size):
-        runs.load(name)
+    if download.size != 0:
+        runs.fetch(name, download)
+    runs.load(name)
 
 
 def folders_allowed() -> bool:

@@ -9,18 +9,28 @@ from collections.abc import Callable
 from itertools import count
 from threading import Condition, Thread
 
+from tracer.common.telling import Told, heard
+
 VISITOR, BACKGROUND = 0, 1
 
 
 class Task:
-    """A piece of work in the line; equal work is one task, however many wait for it."""
+    """A piece of work in the line; equal work is one task, however many wait for it. `told` is how far it is, `ended`
+    says that nobody wants it any more."""
 
     def __init__(self, make: Callable[[], object], rank: int):
         self.make, self.rank = make, rank
         self.number, self.waiting = 0, 0
-        self.begun = self.over = False
+        self.begun = self.over = self.ended = False
+        self.told = Told()
         self.result: object = None
         self.error: BaseException | None = None
+
+    def hear(self, told: Told) -> None:
+        """Takes how far the work is, from the thread that does it. `Ended` where it is to end."""
+        if self.ended:
+            raise Ended
+        self.told = told
 
 
 class Line:
@@ -59,6 +69,11 @@ class Line:
                 task.over, task.error = True, Left()
                 self._changed.notify_all()
 
+    def end(self, task: Task) -> None:
+        """Nobody wants it: it is not begun, or it ends as soon as it tells how far it is."""
+        self.leave(task)
+        task.ended = True
+
     def place(self, task: Task) -> int:
         """How many are before the task and not begun, and itself: 1 is next, 0 has begun."""
         with self._changed:
@@ -84,13 +99,18 @@ class Line:
                 task = heapq.heappop(self._tasks)[2]
                 task.begun = True
             try:
-                task.result = task.make()
+                with heard(task.hear):
+                    task.result = task.make()
             except BaseException as error:  # whatever it is, it is of those who wait for it
                 task.error = error
             with self._changed:
                 task.over = True
                 self._changed.notify_all()
             del task  # and with it what it made
+
+
+class Ended(BaseException):
+    """Work that is to end: no part of it takes that for an error of its own."""
 
 
 class Left(Exception):

@@ -9,29 +9,38 @@ import os
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 from weakref import WeakValueDictionary, finalize, ref
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from pages.shared import crowd
-from pages.shared.line import VISITOR, Line, Task, said
+from pages.shared import crowd, waiting
+from pages.shared.line import VISITOR, Line, Task
 from tracer import models, sources
 from tracer.common.cache import Cache
+from tracer.common.telling import doing as telling
 from tracer.inputs.samples import samples
 from tracer.record import Decomposition, Trace
 
 LIBRARY_MODELS = 2
 """How many models of libraries are in memory at once, for all visitors together."""
 PROVING = "Running the model and proving every step"
+LOADING = "Loading the model"
 OPENING = "Opening the operation and running its primitives"
+CANCELLED = "cancelled"
+"""Where a visitor's session keeps that what was waited for is not wanted any more, until the next run of the script."""
+EVERY = 0.1
+"""Seconds between two looks at how far a piece of work is."""
 EACH_OP = 4096
 """Bytes that the record of one op takes, about."""
 
 _one_at_a_time, _loading, _asking = Lock(), Lock(), Lock()
 line = Line(min(2, os.cpu_count() or 1))
 """Where all work on models waits for a core."""
+loading = Line(1)
+"""Where models of libraries are downloaded and loaded, one at a time: visitors together can't fill the memory."""
 
 Options = tuple[tuple[str, object], ...]
 """Options of a model by name, sorted, as a key of caches."""
@@ -50,7 +59,7 @@ def _size(opened: tuple[Decomposition, ...]) -> int:
     return EACH_OP * sum(1 + len(one.primitives) for one in opened)
 
 
-_models = Cache(24)
+_models, _foreign, _foreign_runs = Cache(24), Cache(LIBRARY_MODELS), Cache(LIBRARY_MODELS)
 _samples = Cache(176 * 2**20, _tensors)
 """All samples of our models, which take 164 MB: a bound below would have them run again and again."""
 _opened = Cache(64 * 2**20, _size)
@@ -86,26 +95,37 @@ def _our_model(name: str, options: Options):
         return made
 
 
-@st.cache_resource(max_entries=LIBRARY_MODELS, show_spinner="Loading the model")
 def _library_model(name: str, options: Options):
-    """Few are kept and one is loaded at a time, so that visitors together can't fill the server's memory."""
-    import tracer
+    """Few are kept."""
 
-    with _one_at_a_time:
-        return tracer.load(name, device=_device(), **dict(options))
+    def make():
+        import tracer
+
+        with telling(LOADING), _one_at_a_time:
+            return tracer.load(name, device=_device(), **dict(options))
+
+    return _once(_foreign.get, _foreign.put, (name, options), make, LOADING, where=loading, instead=True)
+
+
+def fetch(name: str, download) -> None:
+    """Downloads the weights of a library's model, as `tracer.sources.download` says they are."""
+    from tracer.sources.fetching import fetched  # needs libraries that load torch
+
+    def make() -> bool:
+        fetched(name, download)
+        return True
+
+    _once(lambda key: None, lambda key, made: None, ("fetch", name), make, f"Downloading {name}",
+          where=loading, instead=True)  # fmt: skip
 
 
 def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> Trace:
     """The run of a model on one of its samples, made once for all visitors."""
+    key, store = (name, options, sample), _samples
     if sources.is_foreign(name):
-        return _library_sample(name, options, sample)
-    key = name, options, sample
-    return _once(_samples.get, _samples.put, key, lambda: _proven(*_with_sample(*key)), PROVING, rank)
-
-
-@st.cache_resource(max_entries=LIBRARY_MODELS, show_spinner="Running the model on the sample and proving every step")
-def _library_sample(name: str, options: Options, sample: str) -> Trace:
-    return proven(*_with_sample(name, options, sample))
+        load(name, options)  # in a line of its own, before this has its turn
+        store = _foreign_runs
+    return _once(store.get, store.put, key, lambda: _proven(*_with_sample(*key)), PROVING, rank, instead=True)
 
 
 def _with_sample(name: str, options: Options, sample: str) -> tuple:
@@ -157,7 +177,7 @@ def of_given(name: str, options: Options, what: Content, given: dict) -> Trace:
     def make(held: Content = what) -> Trace:  # holds it until the run is kept: one who left meanwhile takes it along
         return held.shared(_proven(load(name, options), **given))
 
-    return _once(_given.get, _given.put, key, make, PROVING)
+    return _once(_given.get, _given.put, key, make, PROVING, instead=True)
 
 
 def proven(made, image=None, **given) -> Trace:
@@ -212,12 +232,22 @@ def in_turn(make: Callable[[], object], doing: str):
     with crowd.one_more():
         task = line.join(make)
         task.waiting = 1
-        return _awaited(task, None, doing)
+        return _awaited(line, task, None, doing)
 
 
-def _once(get: Callable, put: Callable, key: Hashable, make: Callable[[], object], doing: str, rank: int = VISITOR):
-    """What is kept under a key, else made in the line by one for all who ask for it meanwhile."""
-    full = (doing, key)
+def _once(
+    get: Callable,
+    put: Callable,
+    key: Hashable,
+    make: Callable[[], object],
+    doing: str,
+    rank: int = VISITOR,
+    where: Line | None = None,
+    instead: bool = False,
+):
+    """What is kept under a key, else made in a line by one for all who ask for it meanwhile; `instead` where it takes
+    the place of what is on screen."""
+    full, where = (doing, key), where or line
 
     def makes():
         made = make()
@@ -234,31 +264,43 @@ def _once(get: Callable, put: Callable, key: Hashable, make: Callable[[], object
                 return found
             task = _tasks.get(full)
             if task is None or task.over:
-                task = _tasks[full] = line.join(makes, rank)
+                task = _tasks[full] = where.join(makes, rank)
             elif rank == VISITOR:
-                line.hurry(task)
+                where.hurry(task)
             task.waiting += 1
-        return _awaited(task, full, doing)
+        return _awaited(where, task, full, doing, instead)
 
 
-def _awaited(task: Task, key: Hashable, doing: str):
-    """Waits for work in the line, and says where in the line it is; one who leaves, leaves the line."""
+def _awaited(where: Line, task: Task, key: Hashable, doing: str, instead: bool = False):
+    """Waits for work in a line, and says where in the line it is and how far; one who leaves, leaves the line."""
     try:
-        on_screen = get_script_run_ctx(suppress_warning=True) is not None
-        while not line.wait(task, 0.1 if on_screen else 3600):
-            if not on_screen:
-                continue
-            place = line.place(task)
-            with st.spinner(doing if place == 0 else f"{said(place)}, then: {doing[0].lower()}{doing[1:]}"):
-                # a new spinner now and then: between two, Streamlit stops the run of a visitor who chose something else
-                line.wait(task, 1)
+        on_screen, bar = get_script_run_ctx(suppress_warning=True) is not None, None
+        while not where.wait(task, EVERY if on_screen else 3600):
+            if on_screen:
+                bar = bar or waiting.Bar(doing, f"cancel-{id(task)}", partial(cancel, where, ref(task)), instead)
+                bar.show(where.place(task), task.told)  # here Streamlit stops the run of one who chose something else
+        if bar:
+            bar.over()
     finally:
         with _asking:
             task.waiting -= 1
             if not task.waiting:
-                line.leave(task)
+                where.leave(task)
             if task.over and _tasks.get(key) is task:
                 del _tasks[key]
     if task.error is not None:
         raise task.error
     return task.result
+
+
+def cancel(where: Line, task: Callable[[], Task | None]) -> None:
+    """A visitor, whose script has stopped waiting for a piece of work, does not want it: where nobody else does, it is
+    not begun, or ends. Leaving a page alone does not end what is begun: who comes back finds it done."""
+    st.session_state[CANCELLED] = True
+    if (wanted := task()) is None:
+        return
+    with _asking:
+        if not wanted.waiting and not wanted.over:
+            where.end(wanted)
+            for key in [key for key, one in _tasks.items() if one is wanted]:
+                del _tasks[key]

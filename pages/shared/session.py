@@ -11,7 +11,7 @@ import streamlit as st
 from PIL import Image
 
 from pages.shared import frame, runs
-from pages.shared.visitor import Given, Key, model_name, visitor
+from pages.shared.visitor import FIRST_MODEL, Given, Key, model_name, visitor
 from tracer import models, sources
 from tracer.common.limits import limits
 from tracer.common.quoting import quoted
@@ -190,6 +190,21 @@ def trace() -> Trace:
             frame.leave()
         visitor().hold(key, run)
     return run
+
+
+def go_back() -> None:
+    """Goes back to the model and the input that were on screen before what was cancelled, at first to the first; to a
+    sample of the model where that input was left and so is not kept."""
+    now, state = visitor(), st.session_state
+    model, known, name, chosen = now.back or (FIRST_MODEL, (), "", lambda: None)
+    now.ask(None)
+    now.show(model)
+    now.options[model] = known
+    now.given, now.wanted = chosen(), None
+    if now.given is None and name in sample_names():
+        take_sample(name)
+    state.pop(Key.MASK.format(model), None)
+    state[text_key()] = given().text or ""
 
 
 def held() -> Trace | None:

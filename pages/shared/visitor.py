@@ -30,7 +30,7 @@ class Key:
 
     MODEL = "model"
     ZOOM, OP = "zoom", "op listed"
-    WRITING, MAP, STEPPER = "writing step", "attention_map", "stepper"
+    WRITING, MAP, STEPPER, MASK_MAP = "writing step", "attention_map", "stepper", "mask map"
     UPLOAD = "upload{}"
     TEXT, SAMPLE, MASK = "text-{}", "sample-{}", "mask-{}"
 
@@ -88,7 +88,8 @@ class Visitor:
     got it. `aside` is what the model on screen can't take, `own` the last photo of the visitor's, `readable` the last
     input that the model could read. `wanted` is what an address asks for, `written` what the address says now.
     `told` is the step that the browser went to by itself since the last run of a script, `at` the last one that it told
-    or was sent to, and `turn` counts the times that it was sent to one.
+    or was sent to, and `turn` counts the times that it was sent to one. `back` is the model, its options and the input,
+    with its name, whose run was on screen last, where one who cancels goes back to.
     """
 
     shown: str = FIRST_MODEL
@@ -104,6 +105,7 @@ class Visitor:
     wanted: dict[str, str] | None = None
     written: dict[str, str] | None = None
     held: Held | None = None
+    back: tuple[str, runs.Options, str, weakref.ref[Given]] | None = None
     step: str | None = None
     told: str | None = None
     at: str | None = None
@@ -151,6 +153,7 @@ class Visitor:
     def hold(self, key: tuple[str, runs.Options], run: Trace) -> None:
         """Keeps the run of what is given now."""
         self.held = Held(weakref.ref(self.given), key, weakref.ref(run))
+        self.back = (*key, self.given.name, weakref.ref(self.given))
 
     def place(self, name: str) -> str | None:
         """The step or the operation that was chosen last, as an address says it."""

@@ -45,10 +45,16 @@ def cost(name: str) -> Cost:
     return Cost(name, summary(name), parameters, parameters * 4, asked)
 
 
-def landed(folder: str) -> int:
-    """Bytes of the files in a folder, those that are still being written too."""
+PART = (".incomplete", ".partial")
+"""How the names of files end that are still being written."""
+
+
+def landed(folder: str, whole: bool = False) -> int:
+    """Bytes of the files in a folder, those that are still being written too, or with `whole` the others alone."""
     found = 0
-    for file in Path(folder).rglob("*"):
+    for file in Path(folder).rglob("*") if folder else ():
+        if whole and file.name.endswith(PART):
+            continue
         with suppress(OSError):  # a file that was there a moment ago
             found += file.lstat().st_size if not file.is_dir() else 0
     return found

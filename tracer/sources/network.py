@@ -21,17 +21,22 @@ def forbidden() -> bool:
 
 def offline() -> bool:
     """Whether the model hub is not to be asked: downloads are forbidden, or it can't be reached now."""
-    return forbidden() or not _reachable(int(time.monotonic() / REMEMBERED))
-
-
-@lru_cache(maxsize=2)
-def _reachable(now: int) -> bool:
     from huggingface_hub.constants import ENDPOINT  # may not be installed
 
-    address = urlsplit(ENDPOINT)
+    return cut_off(ENDPOINT)
+
+
+def cut_off(address: str) -> bool:
+    """The same of the host of any address."""
+    return forbidden() or not _reachable(address, int(time.monotonic() / REMEMBERED))
+
+
+@lru_cache(maxsize=4)
+def _reachable(address: str, now: int) -> bool:
+    asked = urlsplit(address)
     try:
-        port = address.port or (443 if address.scheme == "https" else 80)
-        with socket.create_connection((address.hostname, port), timeout=WAIT):
+        port = asked.port or (443 if asked.scheme == "https" else 80)
+        with socket.create_connection((asked.hostname, port), timeout=WAIT):
             return True
     except OSError:
         return any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy"))  # then others are asked

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import torch
 
-from tracer.common.quoting import quoted, reason
+from tracer.common.quoting import quoted, reason, shortened
 from tracer.models.shared.model import Spec
 from tracer.sources import pictures, timm_vit
 from tracer.sources.download import Download, on_the_hub
@@ -66,6 +66,7 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
     made = imported().create_model(id, pretrained=True, pretrained_cfg_overlay={"file": file})
     card = {
         "sizes": dict(spec.sizes),
+        **({"classes": names} if (names := classes(known)) else {}),
         "mean": known.mean,
         "std": known.std,
         "crop": known.crop_pct,
@@ -74,14 +75,43 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
     return made.eval(), card, f"timm's weights {known.hf_hub_id}"
 
 
+def classes(known) -> list[str]:
+    """The names of the classes that a configuration of weights is for, as timm has them for ImageNet's 1,000: the first
+    word that WordNet has for each, and what it says of them where two classes share that; [] for others."""
+    from timm.data import ImageNetInfo, infer_imagenet_subset  # may not be installed
+
+    subset = infer_imagenet_subset(known.to_dict())
+    if subset != "imagenet-1k":
+        return []
+    said = ImageNetInfo(subset).label_descriptions(detailed=True)
+    first = [words.split(",")[0].split(":")[0] for words in said]
+    return [one if first.count(one) == 1 else shortened(words, 60) for one, words in zip(first, said, strict=True)]
+
+
+def here(id: str) -> bool:
+    """Whether timm's weights are on this machine; nobody is asked."""
+    from huggingface_hub import try_to_load_from_cache  # may not be installed
+
+    known = imported().get_pretrained_cfg(id)
+    return bool(known and known.hf_hub_id) and isinstance(try_to_load_from_cache(known.hf_hub_id, FILE), str)
+
+
+def fetch(id: str) -> None:
+    """Downloads timm's weights. ValueError in one sentence where that fails."""
+    import huggingface_hub  # may not be installed
+
+    try:
+        huggingface_hub.hf_hub_download(imported().get_pretrained_cfg(id).hf_hub_id, FILE)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"the weights of {quoted(f'timm:{id}')} could not be downloaded: {reason(error)}") from None
+
+
 def download(id: str) -> Download:
     """What loading the weights downloads; the hub, where timm keeps them, is asked for the size of their file."""
     known = imported().get_pretrained_cfg(id)
     if known is None or not known.hf_hub_id:
         return Download(0, "timm publishes no weights for it, so they are seeded random ones")
-    from huggingface_hub import try_to_load_from_cache  # may not be installed
-
-    if try_to_load_from_cache(known.hf_hub_id, FILE):
+    if here(id):
         return Download(0, "its weights are on this machine")
     if offline():
         return Download(0, f"{why()}, so its weights are seeded random ones")

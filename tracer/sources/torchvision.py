@@ -99,12 +99,30 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
     return made.eval(), card, f"torchvision's weights {found.name}, trained on {card['data']}"
 
 
+def here(id: str) -> bool:
+    """Whether torchvision's weights are on this machine, in PyTorch's cache."""
+    found, folder = _weights(id)
+    return found is not None and (folder / found.url.rpartition("/")[2]).is_file()
+
+
+def fetch(id: str) -> None:
+    """Downloads torchvision's weights, whose hash their file's name tells. ValueError in one sentence where that
+    fails."""
+    found, folder = _weights(id)
+    name = found.url.rpartition("/")[2]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        torch.hub.download_url_to_file(found.url, str(folder / name), name.rpartition("-")[2].partition(".")[0])
+    except (OSError, RuntimeError) as error:
+        raise ValueError(f"{name} could not be downloaded ({reason(error)})") from None
+
+
 def download(id: str) -> Download:
     """What loading the weights downloads; torchvision tells the size of their file."""
     found, folder = _weights(id)
     if found is None:
         return Download(0, "torchvision publishes no weights for it, so they are seeded random ones")
-    if (folder / found.url.rpartition("/")[2]).is_file():
+    if here(id):
         return Download(0, "its weights are on this machine")
     if forbidden():
         return Download(0, "it is offline, so its weights are seeded random ones")

@@ -82,10 +82,11 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
             output_loading_info=True,
         )
     without_cache(made.config)
+    resized = family.fitted(made, sizes) if hasattr(family, "fitted") else ""
     lacks = sorted(said["missing_keys"])
     with _readable(f"what stands beside the weights of {quoted(f'hf:{id}')}"):
         card = files.card(config) | ({"lacks": lacks} if lacks else {})
-    return made.float().eval(), card, f"weights of {id}{_lacking(lacks)}"
+    return made.float().eval(), card, f"weights of {id}{resized}{_lacking(lacks)}"
 
 
 def _lacking(names: list[str]) -> str:
@@ -105,12 +106,37 @@ def _readable(what: str, expected: str = ""):
         raise ValueError(f"{what} can't be read ({reason(error)}){expected}") from None
 
 
+def here(id: str) -> bool:
+    """Whether a checkpoint's weights are on this machine; nobody is asked."""
+    return isdir(id) or all(Files(id).path(name, local=True) for name in ("config.json", *_weights(id, local=True)))
+
+
+def _weights(id: str, local: bool = False) -> list[str]:
+    """The files of a checkpoint that hold its weights: one, or several that a list names. The one where neither is
+    known."""
+    if Files(id).path(WEIGHTS[0], local) is None and (listed := Files(id).path(WEIGHTS[1], local)) is not None:
+        return [WEIGHTS[1], *sorted({*json.loads(listed.read_text(encoding="utf-8"))["weight_map"].values()})]
+    return [WEIGHTS[0]]
+
+
+def fetch(id: str) -> None:
+    """Downloads a checkpoint: its weights, and the small files that are read beside them. ValueError in one sentence
+    where that fails."""
+    spec(id)  # which reads how text is cut and how pixels are normalised
+    try:
+        Files(id).path("preprocessor_config.json")
+        missing = [name for name in _weights(id) if Files(id).path(name) is None]
+    except Exception as error:  # whatever the hub's client makes of a network
+        raise ValueError(f"the weights of {quoted(f'hf:{id}')} could not be downloaded: {reason(error)}") from None
+    if missing or not here(id):
+        raise ValueError(f"{quoted(f'hf:{id}')} has no {(missing or WEIGHTS)[0]} that could be downloaded")
+
+
 def download(id: str) -> Download:
     """What loading the weights downloads; the hub is asked for the size of their files."""
-    files = Files(id)
-    if not files.exist:
+    if not Files(id).exist:
         return Download(0, "the name of a family has no weights of its own, so they are seeded random ones")
-    if isdir(id) or any(files.path(name, local=True) for name in WEIGHTS):
+    if here(id):
         return Download(0, "its weights are on this machine")
     if offline():
         return Download(0, f"{why()}, and its weights are not on this machine")
@@ -175,9 +201,25 @@ class Files:
         if known.get("do_normalize", True) and "image_mean" in known:
             card |= {"mean": known["image_mean"], "std": known["image_std"]}
         names = config.id2label or {}
+        sides = [_side(known.get(what)) for what in ("crop_size", "size")]
+        if known.get("do_center_crop") and all(sides):
+            card["crop"] = min(1.0, sides[0] / sides[1])
         if names and not all(name == f"LABEL_{number}" for number, name in names.items()):
             card["classes"] = [names[number] for number in sorted(names)]
         return card
+
+    @property
+    def side(self) -> int | None:
+        """The side of the square that photos are cut to, where the checkpoint says so."""
+        path = self.path("preprocessor_config.json")
+        known = json.loads(path.read_text(encoding="utf-8")) if path else {}
+        return _side(known.get("crop_size")) if known.get("do_center_crop") else None
+
+
+def _side(size) -> int | None:
+    """The shorter side of a size as a preprocessor says it: a number, or one by name; None for anything else."""
+    found = size.get("shortest_edge", size.get("height")) if isinstance(size, dict) else size
+    return found if isinstance(found, int) and found > 0 else None
 
 
 @lru_cache(maxsize=1)

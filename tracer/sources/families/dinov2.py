@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 
 from tracer.models.shared.model import Spec
@@ -38,9 +40,26 @@ def architecture(config):
     return getattr(imported(), class_of(config, HEADS))
 
 
+def fitted(made, sizes: dict[str, int]) -> str:
+    """Brings the position embeddings of a checkpoint, in place, to the grid of photos of side H: resized by the net's
+    own function, which would else do so in every run. Says so, in a few words, where they were of another size."""
+    if made.config.image_size == sizes["H"]:
+        return ""
+    inner = getattr(made, "dinov2", made).embeddings
+    H, P = sizes["H"], sizes["P"]
+    with torch.no_grad():
+        probe = inner.position_embeddings.new_empty(1, (H // P) ** 2 + 1, inner.position_embeddings.shape[-1])
+        inner.position_embeddings = torch.nn.Parameter(inner.interpolate_pos_encoding(probe, H, H).clone())
+    made.config.image_size = H
+    return f", its position embeddings resized to {H // P} × {H // P} patches"
+
+
 def spec(config, files) -> Spec:
-    """All that is known of a DINOv2, from its configuration."""
+    """All that is known of a DINOv2, from its configuration, and of the photos that its preprocessor makes."""
     headed = class_of(config, HEADS) != "Dinov2Model"
+    if files.side and files.side % config.patch_size == 0:
+        config = copy.deepcopy(config)
+        config.image_size = files.side
     attributes = {**ATTRIBUTES, "K": "num_labels"} if headed else ATTRIBUTES
     probes = tuple({**probe, "K": size} for probe, size in zip(PROBES, (17, 23, 29), strict=True)) if headed else PROBES
     return Spec(

@@ -1,0 +1,33 @@
+"""Sharper models, one click away: what each is for, its size and licence, and whether it is here already."""
+
+import streamlit as st
+
+from pages.shared import libraries
+from pages.shared.texts import plain
+from pages.shared.visitor import model_name
+from tracer.figures.labels import amount
+
+
+def show() -> None:
+    """A button for each model that is offered; nothing on a server that offers none."""
+    from tracer.sources import offers
+
+    found = offers.offers()
+    if not found:
+        return
+    with st.container(key="sharper"):
+        st.markdown("**A sharper eye**")
+        for offer in found:
+            here = offers.here(offer)
+            size = "on this machine" if here else f"download {amount(offer.size, 'B')}"
+            st.button(
+                f"{offer.title} · {size}",
+                key=f"take {offer.name}",
+                icon=":material/visibility:" if here else ":material/download:",
+                on_click=libraries.take,
+                args=(offer,),
+                disabled=offer.name == model_name(),
+                help=f"{offer.name}: downloaded once, and here from then on.",
+                width="stretch",
+            )
+            st.caption(plain(f"{offer.what}. {offer.licence}."))

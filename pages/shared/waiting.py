@@ -1,0 +1,64 @@
+"""What a visitor sees while something is made: what is done, how far it is, and a button that ends it."""
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from pages.shared.line import said
+from tracer.common.telling import Told
+from tracer.figures.labels import amount
+
+HIDDEN = "hidden"
+"""Where a visitor’s session keeps the place of the style that hides what was on screen, while a page is made."""
+LEFT = (
+    "<style>:is([data-testid=stMain], [data-testid=stSidebar]) [data-stale=true] { display: none !important }</style>"
+)
+"""What was on screen before goes: it is of another model or input than the names that stand above it by now."""
+
+
+class Bar:
+    """A bar with what goes on, at the place on the page where it is made; `instead` where what is made takes the place
+    of what was on screen, which is hidden then. `cancel()` is called when the visitor presses the button."""
+
+    def __init__(self, doing: str, key: str, cancel: Callable[[], object], instead: bool):
+        self.doing = doing
+        if instead and HIDDEN not in st.session_state:
+            st.session_state[HIDDEN] = st.empty()
+            st.session_state[HIDDEN].html(LEFT)
+        self.place = st.empty()
+        with self.place.container(border=True):
+            self.bar = st.progress(0.0, doing)
+            st.button("Cancel", icon=":material/close:", key=key, on_click=cancel)
+
+    def show(self, place: int, told: Told) -> None:
+        """Where in the line the work is, 0 once it has begun, and how far it is then."""
+        doing = self.doing
+        if place:
+            self.bar.progress(0.0, f"{said(place)}, then: {doing[0].lower()}{doing[1:]}")
+        else:
+            self.bar.progress(min(1.0, told.done / told.whole) if told.whole else 0.0, words(told, doing))
+
+    def over(self) -> None:
+        """Takes the bar away."""
+        self.place.empty()
+
+
+def words(told: Told, doing: str) -> str:
+    """What goes on and how far it is, `doing` where the work did not say."""
+    what = told.doing or doing
+    if not told.whole:
+        return what
+    if told.unit == "B":
+        return f"{what}: {amount(min(told.done, told.whole), 'B')} of {amount(told.whole, 'B')}"
+    return f"{what}: {told.unit} {told.done:,} of {told.whole:,}" if told.done else what
+
+
+def begin() -> None:
+    """Forgets what the run of the script before this one hid, and perhaps was stopped in."""
+    st.session_state.pop(HIDDEN, None)
+
+
+def over() -> None:
+    """Shows again what a page keeps from one run to the next, once all of it is drawn."""
+    if (hidden := st.session_state.pop(HIDDEN, None)) is not None:
+        hidden.empty()

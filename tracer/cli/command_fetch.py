@@ -1,0 +1,48 @@
+"""Downloads weights of libraries' models, so that a machine has them before the lesson.
+
+Without names: the models that the app offers beside ours, what they take, and which of them are on this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """NAME …"""
+    parser.add_argument("names", nargs="*", metavar="NAME", help="such as timm:deit_tiny_patch16_224")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints a line for each model."""
+    from tracer.figures.labels import amount
+    from tracer.figures.views.to_table import align
+    from tracer.sources import offers
+
+    if not options.names:
+        rows = [
+            {
+                "name": one.name,
+                "on this machine": "yes" if offers.here(one) else "no",
+                "size": amount(one.size, "B"),
+                "licence": one.licence,
+                "what": f"{one.title}: {one.what}",
+            }
+            for one in offers.offers()
+        ]
+        print(align(rows) if rows else "(none: neither timm, transformers nor torchvision is installed)")
+        return 0
+
+    from tracer.sources.fetching import fetch
+
+    signal.signal(signal.SIGTERM, _ended)
+    for name in options.names:
+        print(f"{name}: {fetch(name)}")
+    return 0
+
+
+def _ended(number: int, frame) -> None:
+    """Ends as by an error, so that downloads that were begun are taken away."""
+    sys.exit(128 + number)
