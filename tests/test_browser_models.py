@@ -159,13 +159,18 @@ def test_the_mask_is_square_and_nothing_lies_over_it_on_a_phone(page):
     page.goto("/mask?model=vit-text")
     page.get_by_role("heading", name="A second proof").wait_for()
     settled(page)
-    page.locator(".heatmaplayer image").nth(1).wait_for()
-    assert page.locator(".modebar-btn").count() == 0
-    picture = page.locator(".heatmaplayer image").first.bounding_box()
+    picture = page.locator(".mask .cells").bounding_box()
     assert abs(picture["width"] - picture["height"]) < 2 and picture["width"] > 200
     title = page.get_by_text("key: who is looked at").bounding_box()
     caption = page.get_by_text("Read from the scores of this run").bounding_box()
     assert 0 < caption["y"] - title["y"] - title["height"] < 60
+    heading = page.locator(".mask h3")
+    before = heading.inner_text()
+    page.get_by_label("Query: the token that looks").press("ArrowRight")
+    assert heading.inner_text() != before  # without a server, so at once
+    page.locator(".mask .cells").click(position={"x": 5, "y": 5})
+    assert heading.inner_text() == "The row of image 0 (token 0)" or heading.inner_text() == "The row of CLS"
+    assert page.get_by_text("1 of 75 keys are open to this query. The highest weight is that of").count() == 1
     cell = page.get_by_role("cell", name="a large red circle left of a small blue square")
     assert cell.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
     assert cell.bounding_box()["x"] + cell.bounding_box()["width"] <= 390

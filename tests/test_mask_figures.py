@@ -1,6 +1,7 @@
 """Pictures of masks and answers, by hand-computed expectations."""
 
 import base64
+import json
 from io import BytesIO
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
+import tracer
+from tracer.attention.masks import row, visible
 from tracer.figures import answers, masks
 from tracer.figures.colours import MASK
 from tracer.record import Segment, Trace
@@ -26,16 +29,6 @@ def test_numbered_names_count_tokens_over_the_whole_sequence():
     assert found == ["CLS (token 0)", "image 9 (token 1)", "image 7 (token 2)", "3: 'red'", "token 4"]
 
 
-def test_segments_are_written_in_words_on_both_axes():
-    segments = (Segment("CLS", 0, 1), Segment("image", 1, 65), Segment("text", 65, 66))
-    expected = ["CLS", "64 image<br>tokens", "1 text<br>token"]
-    assert masks.spans(segments) == expected
-    axes = masks.matrix(torch.ones(66, 66).bool(), segments).layout
-    assert list(axes.xaxis.ticktext) == list(axes.yaxis.ticktext) == expected
-    assert list(axes.xaxis.tickvals) == list(axes.yaxis.tickvals) == [0, 32.5, 65]
-    assert masks.matrix(torch.ones(6, 6).bool(), ()).layout.xaxis.ticktext is None  # plotly's own numbers
-
-
 def test_visible_patches_are_named_by_their_place_in_the_image():
     visible = Segment("visible", 0, 3, "encoder", places=(9, 0, 7)), Segment("image", 0, 4, "decoder")
     assert masks.names(4, visible[:1], ()) == ["image 9", "image 0", "image 7", "3"]
@@ -45,28 +38,55 @@ def test_visible_patches_are_named_by_their_place_in_the_image():
     assert masks.labels(Trace("hand", (), segments=(Segment("text", 0, 1),), words=(" ",)), None, 1) == ["0: '␣'"]
 
 
-def test_the_picture_is_the_mask_cell_by_cell():
+def unpacked(data: bytes) -> tuple[dict, dict[str, np.ndarray]]:
+    """The header, and the arrays, read as the browser does."""
+    length = int.from_bytes(data[:4], "little")
+    header, rest = json.loads(data[4 : 4 + length]), data[4 + length :]
+    queries, keys, (_, heads, _, count) = header["queries"], header["keys"], header["sent"]
+    found = {"cells": np.frombuffer(rest, np.uint8, queries * keys).reshape(queries, keys)}
+    for name in ("before", "weights"):
+        facts = header[name]
+        kind = {16: "<f2", 32: "<f4"}[facts["bits"]]
+        cells = np.frombuffer(rest, kind, heads * count * keys, facts["at"]).reshape(heads, count, keys)
+        found[name] = np.ldexp(cells.astype(np.float64), -facts["power"])
+    return header, found
+
+
+@pytest.mark.parametrize(("name", "part"), [("vit-text", None), ("clip", "image")])
+def test_the_mask_is_sent_cell_by_cell_with_the_rows_of_every_head(name, part):
+    trace = tracer.load(name).trace()
+    cells = visible(trace, part=part)
+    header, found = unpacked(masks.pack(trace, cells, part=part, start=3, alt="a mask"))
+    heads = header["heads"]
+    assert header["sent"] == [0, heads, 0, cells.shape[0]] and (header["start"], header["alt"]) == (3, "a mask")
+    assert np.array_equal(found["cells"], cells.numpy())
+    for head in (0, heads - 1):
+        theirs = row(trace, 5, head=head, part=part)
+        for name in ("before", "weights"):
+            assert np.allclose(
+                found[name][head, 5], getattr(theirs, name).numpy(), atol=2e-3 * np.abs(found[name]).max()
+            )
+    assert header["names"][5] == masks.labels(trace, part, cells.shape[0], numbered=True)[5]
+    assert "differs from 1 by at most" in header["kept"]["0"]
+
+
+def test_of_a_large_run_the_rows_that_are_asked_for_are_sent(monkeypatch):
+    trace = tracer.load("nanogpt").trace()
+    cells = visible(trace)
+    queries, keys = cells.shape
+    monkeypatch.setattr(masks, "MOST", 4 * keys * 5)
+    assert not masks.fits(trace)
+    header, found = unpacked(masks.pack(trace, cells, wanted=(1, queries - 1)))
+    assert header["sent"] == [1, 1, queries - 5, 5] and list(header["kept"]) == ["1"]
+    theirs = row(trace, queries - 1, head=1)
+    assert np.allclose(found["weights"][0, -1], theirs.weights.numpy(), atol=1e-3)
+
+
+def test_segments_are_written_in_words():
+    spans = [masks._span(one) for one in (Segment("CLS", 0, 1), Segment("image", 1, 65), Segment("text", 65, 66))]
+    assert spans == [("CLS", ""), ("64 image", "tokens"), ("1 text", "token")]
     cells = torch.ones(5, 5).tril().bool()
-    figure = masks.matrix(cells, SEGMENTS, query=3)
-    assert np.array_equal(np.asarray(figure.data[0].z), cells.numpy())
-    lines = [shape for shape in figure.layout.shapes if shape.type == "line"]
-    assert {(line.x0, line.y0) for line in lines} >= {(1.5, 0), (0, 1.5)}
-    frame = next(shape for shape in figure.layout.shapes if shape.type == "rect")
-    assert (frame.y0, frame.y1, frame.x0, frame.x1) == (2.5, 3.5, -0.5, 4.5)
-    (arrow,) = figure.layout.annotations
-    assert (arrow.x, arrow.xref, arrow.y) == (1, "x domain", 3)
-    assert figure.layout.height is None  # as high as its place
-    assert figure.data[0].text[2][0] == "text 0 (token 2) may look at image 0 (token 0)"
     assert "15 of 25 cells are open" in masks.describe(cells, "causal")
-
-
-def test_a_row_shows_scores_mask_and_weights():
-    inf = float("inf")
-    figure = masks.row(torch.tensor([1.0, 2, 3]), torch.tensor([0, 0, -inf]), torch.tensor([0.3, 0.7, 0]), ())
-    bars = [trace for trace in figure.data if trace.type == "bar"]
-    assert list(bars[0].y) == [1, 2, 3] and np.allclose(bars[1].y, [0.3, 0.7, 0])
-    strip = next(trace for trace in figure.data if trace.type == "heatmap")
-    assert np.asarray(strip.z).tolist() == [[1, 1, 0]]
 
 
 def test_a_label_map_has_a_colour_for_each_class():
@@ -115,30 +135,3 @@ def test_a_panel_is_as_large_as_its_matrix():
     assert (tuple(figure.layout.xaxis.range), tuple(figure.layout.yaxis.range)) == ((-0.5, 2.5), (1.5, -0.5))
     assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == ("patch column", "patch row")
     assert figure.data[0].colorbar.title.text == "error" and not answers.panel(np.ones((1, 1))).data[0].showscale
-
-
-def test_key_labels_are_thinned_until_they_fit():
-    words = [f"{place}: 'a'" for place in range(58)]
-    figure = masks.row(torch.zeros(58), torch.zeros(58), torch.ones(58) / 58, (), words)
-    ticks = figure.layout.xaxis3
-    assert ticks.tickvals == (0, 15, 30, 45) and ticks.ticktext == ("0: 'a'", "15: 'a'", "30: 'a'", "45: 'a'")
-    assert ticks.tickangle == 0 and figure.layout.annotations[1].text == "every key is open to this query"
-    assert sum(len(word) + 1 for word in ticks.ticktext) <= masks.ACROSS
-    few = masks.row(torch.zeros(4), torch.zeros(4), torch.ones(4) / 4, (), words[:4]).layout.xaxis3
-    assert few.tickvals == (0, 1, 2, 3)
-
-
-@pytest.mark.parametrize(("top", "side"), [(0, "left"), (5, "center"), (8, "right")])
-def test_the_highest_weight_has_the_name_of_its_key(top, side):
-    weights = torch.full((9,), 0.05)
-    weights[top] = 0.6
-    figure = masks.row(torch.zeros(9), torch.zeros(9), weights, (Segment("image", 0, 9),))
-    name = figure.layout.annotations[-1]
-    assert (name.text, name.x, name.xanchor) == (f"image {top} (token {top})", top, side)
-    assert name.y == pytest.approx(0.6) and figure.layout.yaxis3.range[1] > 0.7 and name.xref == "x3"
-
-
-def test_a_large_mask_is_a_small_message():
-    figure = masks.matrix(torch.ones(257, 257).tril().bool(), ())
-    assert figure.data[0].text is None and "query %{y}" in figure.data[0].hovertemplate
-    assert len(figure.to_json()) < 500_000

@@ -1,5 +1,7 @@
 """The Mask page: the mask is named, tokens are named alike, both proofs agree, and what is known isn't run again."""
 
+import json
+
 import pytest
 import torch
 from streamlit.testing.v1 import AppTest
@@ -18,6 +20,12 @@ CLOSED = "The mask predicts exactly these positions."
 
 def verdicts(at: AppTest) -> list[str]:
     return [element.value for element in at.success]
+
+
+def packed(at: AppTest) -> dict:
+    """The header of what the page sent of its mask."""
+    (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "mask"]
+    return json.loads(data[4 : 4 + int.from_bytes(data[:4], "little")])
 
 
 def subheaders(at: AppTest) -> list[str]:
@@ -55,7 +63,7 @@ def test_a_patch_that_the_encoder_never_saw_moves_nothing():
     at = chosen("mae", "pages/mask.py")
     at.segmented_control[0].set_value("decoder").run()
     seen = set(at.session_state["visitor"].run().result["visible"])
-    at.main.select_slider[1].set_value(next(patch for patch in range(64) if patch not in seen)).run()
+    at.main.select_slider[0].set_value(next(patch for patch in range(64) if patch not in seen)).run()
     assert not at.exception and verdicts(at) == ["So nothing may move, and nothing did."]
     assert "that moved: none" in text(at)
 
@@ -67,7 +75,7 @@ def test_no_verdict_speaks_of_a_mask_where_no_pair_is_closed():
 
 def test_why_tokens_stood_still_is_measured_in_the_run(monkeypatch):
     at = chosen("transformer", "pages/mask.py")
-    trace, token = at.session_state["visitor"].run(), at.main.select_slider[1].value
+    trace, token = at.session_state["visitor"].run(), at.main.select_slider[0].value
     model, (said,) = models.load("transformer"), verdicts(at)
     still = sorted(set(range(16)) - set(masks.influence(model, model.inputs(), token).leaving))
     weights = trace.attention(0)[0]  # of the one block: before it, only the token itself has moved
@@ -130,9 +138,12 @@ def test_the_notice_claims_no_other_answer():
 def test_what_rows_of_weights_keep_to_is_measured(monkeypatch):
     at = chosen("nanogpt", "pages/mask.py")
     off = masks.rows(at.session_state["visitor"].run()).off
-    assert 0 < off < 1e-6 and f"the sum of a row differs from 1 by at most {scientific(off)}, and" in text(at)
+    said = f"the sum of a row differs from 1 by at most {scientific(off)}, and"
+    assert 0 < off < 1e-6 and said in packed(at)["kept"]["0"]
     monkeypatch.setattr(masks, "rows", lambda *a, **k: masks.Rows(0.25, 0.5))
-    said = text(chosen("nanogpt", "pages/mask.py"))
+    at = chosen("nanogpt", "pages/mask.py")
+    at.text_area[0].set_value("To be").run()  # of the sample it is kept
+    said = packed(at)["kept"]["0"]
     assert "differs from 1 by at most 2.5 × 10⁻¹, and the largest weight of a closed key is 5.0 × 10⁻¹." in said
 
 
@@ -164,7 +175,8 @@ def test_a_model_without_a_mask_says_so_and_shows_no_closed_keys():
     assert "every token may look at every token" in at.info[0].value and "closed key" not in text(at)
     assert "By segment" not in subheaders(at)
     closed = chosen("nanogpt", "pages/mask.py")
-    assert not closed.info and "the largest weight of a closed key is 0." in text(closed)
+    assert not closed.info and packed(closed)["kept"]["0"].endswith("the largest weight of a closed key is 0.")
+    assert packed(closed)["alt"].startswith("Mask (causal) of ") and not packed(at)["always"]
 
 
 def test_a_tower_without_a_mask_is_not_taken_for_the_whole_model():
@@ -182,27 +194,25 @@ def test_the_mask_of_one_token_is_not_given_a_kind(mask):
     at.segmented_control[0].set_value(mask).run()
     assert not at.exception and subheaders(at)[0] == "The mask that ran: one open cell"
     assert "only one token, so a causal mask and no mask are the same" in at.info[0].value
-    charts = [chart.proto.spec for chart in at.main.get("plotly_chart")]
-    assert any("every key is open to this query" in chart for chart in charts)
-    assert not any("no mask" in chart for chart in charts)
+    assert (packed(at)["queries"], packed(at)["keys"]) == (1, 1)
     at.text_area[0].set_value("ab").run()
     assert not at.info and subheaders(at)[0] == f"The mask that ran: {mask}"
 
 
 def test_what_parts_segments_is_there_only_where_there_are_several():
     one, two = chosen("nanogpt", "pages/mask.py"), chosen("vit-text", "pages/mask.py")
-    assert "By segment" not in subheaders(one) and "part the segments" not in text(one)
-    assert "By segment" in subheaders(two) and "part the segments" in text(two)
+    assert "By segment" not in subheaders(one) and len(packed(one)["segments"]) == 1
+    assert "By segment" in subheaders(two) and len(packed(two)["segments"]) == 2
 
 
 @pytest.mark.parametrize("model", ["vit", "clip", "nanogpt", "vit-text"])
 def test_both_sliders_begin_with_the_same_token_under_one_name(model):
     at = chosen(model, "pages/mask.py")
-    query, change = at.main.select_slider
-    assert query.value == change.value
-    name = query.options[query.value]
-    assert name.startswith(f"{query.value}: ") or name.endswith(f" (token {query.value})")
-    assert set(change.options) <= set(query.options) and f"The row of {name}" in subheaders(at)
+    (change,), sent = at.main.select_slider, packed(at)
+    assert sent["start"] == change.value
+    name = sent["names"][change.value]
+    assert name.startswith(f"{change.value}: ") or name.endswith(f" (token {change.value})")
+    assert set(change.options) <= set(sent["names"])
     assert f"Changed: **{name}**" in text(at)
 
 
@@ -218,10 +228,9 @@ def test_what_was_run_for_a_sample_is_not_run_again(monkeypatch):
     at = chosen("nanogpt", "pages/mask.py")
     assert sorted(ran) == ["influence", "said"]
     ran.clear()
-    at.main.select_slider[0].set_value(3).run()  # another query
     chosen("nanogpt", "pages/mask.py")  # another visitor
     assert ran == []
-    at.main.select_slider[1].set_value(3).run()  # another token is changed: only the changed input runs
+    at.main.select_slider[0].set_value(3).run()  # another token is changed: only the changed input runs
     assert not at.exception and ran == ["influence"] and "tokens 3 to 27" in text(at)
     ran.clear()
     at.segmented_control[0].set_value("bidirectional").run()  # what was said under the first mask is known
@@ -235,8 +244,6 @@ def test_a_visitors_own_text_is_run_once_and_kept_from_others(monkeypatch):
     ran.clear()
     at.text_area[0].set_value("To be, or not").run()
     assert not at.exception and ran == [1]
-    at.main.select_slider[0].set_value(3).run()
-    assert ran == [1]
     other = chosen("nanogpt", "pages/mask.py")
     other.text_area[0].set_value("To be, or not").run()
     assert not other.exception and ran == [1, 1]

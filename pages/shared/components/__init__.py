@@ -9,7 +9,7 @@ import streamlit as st
 
 from pages.shared.pictures import of
 from pages.shared.visitor import Key
-from tracer.figures import maps, pipeline
+from tracer.figures import maps, masks, pipeline
 from tracer.record import Trace
 
 _HERE = Path(__file__).parent
@@ -72,6 +72,19 @@ def attention_map(trace: Trace, part: str | None = None) -> None:
 
     data = of(trace, ("attention", part, *layers, *views), packed)
     _component("attention_map", scripts=MAP)(key=Key.MAP, data=data, on_wanted_change=lambda: None)
+
+
+def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> None:
+    """The mask bool `[S_q, S_k]` of a layer, and what it does to the row of a query that is chosen in the browser; of a
+    run whose rows do not all fit in one message, the browser asks for others. `more` goes to `masks.pack`."""
+    state = st.session_state.get(Key.MASK_MAP) or {}
+    wanted = None if masks.fits(trace, layer, part) else state.get("wanted")
+
+    def packed() -> bytes:
+        return masks.pack(trace, cells, layer=layer, part=part, batch=batch, wanted=wanted, **more)
+
+    data = of(trace, ("mask", part, layer, batch, tuple(more.items()), tuple(wanted or ())), packed)
+    _component("mask", scripts=("stepper/unpack", "mask"))(key=Key.MASK_MAP, data=data, on_wanted_change=lambda: None)
 
 
 @cache

@@ -10,7 +10,20 @@ from tracer.attention.masks.alternatives import Said, said
 from tracer.attention.masks.closing import Closed, closed
 from tracer.attention.masks.influence import Moved, Streams, influence, streams, traced_streams
 from tracer.attention.masks.kinds import causal, padded, prefix
-from tracer.attention.masks.reading import Block, Row, Rows, attended, blocks, kind, reach, row, rows, visible
+from tracer.attention.masks.reading import (
+    Block,
+    Row,
+    Rows,
+    Whole,
+    attended,
+    blocks,
+    kind,
+    reach,
+    row,
+    rows,
+    visible,
+    whole,
+)
 
 __all__ = [
     "Block",
@@ -20,6 +33,7 @@ __all__ = [
     "Rows",
     "Said",
     "Streams",
+    "Whole",
     "attended",
     "blocks",
     "causal",
@@ -35,4 +49,5 @@ __all__ = [
     "streams",
     "traced_streams",
     "visible",
+    "whole",
 ]

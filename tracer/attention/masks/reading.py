@@ -24,6 +24,14 @@ class Row(NamedTuple):
     weights: torch.Tensor
 
 
+class Whole(NamedTuple):
+    """The same of several queries in every head: scores before, whether a key is open, and weights, `[h, S_q, S_k]`."""
+
+    before: torch.Tensor
+    open: torch.Tensor
+    weights: torch.Tensor
+
+
 class Rows(NamedTuple):
     """All rows of weights of one head: how far their sums are from 1 at most, and the largest weight of a closed cell.
 
@@ -102,6 +110,14 @@ def row(trace: Trace, query: int, layer: int = 0, *, head: int = 0, part: str | 
     hidden = torch.full_like(before, float("-inf"))
     open = _open(trace, record, [query])[batch, head, 0]
     return Row(before, torch.where(open, torch.zeros_like(before), hidden), weights)
+
+
+def whole(trace: Trace, queries: list[int], layer: int = 0, *, part: str | None = None, batch: int = 0) -> Whole:
+    """What `row` says of several queries of an input of the batch, in all heads at once."""
+    record = _record(trace, layer, part)
+    before = _own(_scores(trace, record, _unmasked(trace, record), queries), trace, record)[batch]
+    weights = trace.attention(layer, part=part)[batch][:, queries]
+    return Whole(before, _open(trace, record, queries)[batch], weights)
 
 
 def rows(trace: Trace, layer: int = 0, *, head: int = 0, part: str | None = None, batch: int = 0) -> Rows:

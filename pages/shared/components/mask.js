@@ -1,0 +1,219 @@
+// A mask and one of its rows, drawn in the browser: another query or head asks no server, as long as its rows are here.
+
+const LETTER = 8; // pixels of a letter of a label, about
+const remembered = {}; // query and head of each run, while the page is open
+
+function opened(data) {
+  const length = new DataView(data.buffer, data.byteOffset).getUint32(0, true);
+  const map = JSON.parse(new TextDecoder().decode(data.subarray(4, 4 + length)));
+  const { buffer } = data.slice(4 + length);
+  const [head, heads, first, count] = map.sent;
+  const { queries, keys } = map;
+  const shape = [count, keys];
+  const which = Array.from({ length: heads }, (_, i) => head + i);
+  for (const name of ["before", "weights"]) Object.assign(map[name], { which, shape, buffer });
+  map.open = new Uint8Array(buffer, 0, queries * keys);
+  map.has = (state) => state.head >= head && state.head < head + heads && state.query >= first && state.query < first + count;
+  map.row = (state) => {
+    const from = (state.query - first) * keys;
+    const [before, weights] = ["before", "weights"].map((name) => cellsOf(map[name], state.head).subarray(from, from + keys));
+    const at = map.own ? map.own.at + ((state.head - head) * count + state.query - first) * keys : state.query * keys;
+    return { before, weights, open: new Uint8Array(buffer, at, keys) };
+  };
+  return map;
+}
+
+// A share in per cent, as Python's `percent` writes it.
+function percent(share) {
+  if (share > 0 && share < 0.0001) return "< 0.01 %";
+  if (share >= 0.9995 && share < 1) return "> 99.9 %";
+  return `${(100 * share).toFixed(share >= 0.01 || share === 0 ? 1 : 2)} %`;
+}
+const number = (value) => value.toFixed(3).replace("-", "−");
+
+const made = (tag, text = "", style = {}) => {
+  const node = document.createElement(tag);
+  node.textContent = text;
+  Object.assign(node.style, style);
+  return node;
+};
+
+function paint(canvas, rows, columns, open, [on, off]) {
+  Object.assign(canvas, { width: columns, height: rows });
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(columns, rows);
+  open.forEach((cell, at) => image.data.set(cell ? on : off, 4 * at));
+  context.putImageData(image, 0, 0);
+}
+const COLOURS = [[37, 137, 199, 255], [122, 132, 148, 90]];
+
+// Bars from zero: those of open keys in one colour, those of closed ones in another.
+function bars(svg, values, classes, low, high) {
+  const gap = values.length > 200 ? 0 : 0.1;
+  const y = (value) => (100 * (high - value)) / (high - low);
+  const paths = classes.map(() => "");
+  values.forEach((value, key) => {
+    const which = classes.findIndex(([, holds]) => holds(key));
+    paths[which] += `M${key + gap / 2} ${y(0)}V${y(value)}h${1 - gap}V${y(0)}z`;
+  });
+  svg.setAttribute("viewBox", `0 0 ${values.length} 100`);
+  svg.innerHTML =
+    paths.map((path, i) => `<path class="${classes[i][0]}" d="${path}"/>`).join("") +
+    `<path class="zero" d="M0 ${y(0)}h${values.length}"/>`;
+}
+
+function scale(box, low, high, written = number) {
+  const ends = [...new Set([high, 0, low])].filter((end, i) => end !== 0 || (i === 1 && low <= 0 && high >= 0) || high === 0 || low === 0);
+  const apart = (end) => end === 0 || Math.abs(end) / (high - low) > 0.12;
+  box.replaceChildren(...ends.filter(apart).map((end) => made("span", written(end), { top: `${(100 * (high - end)) / (high - low)}%` })));
+}
+
+export default function ({ data, parentElement, setStateValue }) {
+  const find = (selector) => parentElement.querySelector(selector);
+  const map = opened(data);
+  const { queries, keys, heads, names } = map;
+  const state = (remembered[map.of] ??= { query: map.start, head: 0 });
+  state.query = Math.min(state.query, queries - 1);
+  const every = map.open.every(Boolean) && map.open.length > 1;
+
+  const bare = every && !map.always; // a picture of it would be one blue square
+  find(".mask").classList.toggle("bare", bare);
+  for (const part of [".plot", ".cell", ".about"]) find(part).hidden = bare;
+  find(".head-box").hidden = heads < 2;
+  find(".head-box label").textContent = `Head of block ${map.layer + 1}`;
+
+  const [query, head] = [find("#query"), find("#head")];
+  query.max = queries - 1;
+  head.max = heads - 1;
+  query.oninput = () => choose({ query: Number(query.value) });
+  head.oninput = () => choose({ head: Number(head.value) });
+
+  const cells = find(".cells");
+  if (!bare) {
+    paint(cells.querySelector("canvas"), queries, keys, map.open, COLOURS);
+    cells.style.aspectRatio = `${keys} / ${queries}`;
+    cells.setAttribute("aria-label", map.alt);
+    find(".edges").replaceChildren(
+      ...map.segments.slice(1).flatMap(([from]) =>
+        [["row", "top", queries], ["column", "left", keys]].map(([name, side, size]) => {
+          const line = made("div", "", { [side]: `${(100 * from) / size}%` });
+          line.className = name;
+          return line;
+        }),
+      ),
+    );
+    const middles = (size, side) =>
+      (map.segments.length ? map.segments : [[0, 1, "0", ""], [size - 1, size, String(size - 1), ""]])
+        .filter(([from]) => from < size)
+        .map(([from, to, name, unit]) => made("span", unit ? `${name}\n${unit}` : name, { [side]: `${(50 * (from + Math.min(to, size))) / size}%` }));
+    find(".ticks.rows").replaceChildren(...middles(queries, "top"));
+    find(".ticks.columns").replaceChildren(...middles(keys, "left"));
+    const widest = Math.max(...[...find(".ticks.rows").children].map((tick) => tick.offsetWidth));
+    find(".ticks.rows").style.minWidth = `${widest}px`;
+    find(".ticks.columns").style.minHeight = `${Math.max(...[...find(".ticks.columns").children].map((tick) => tick.offsetHeight))}px`;
+    find(".about").textContent =
+      "Read from the scores of this run, cell by cell: filled where the row’s token may look at the column’s. The query’s row has " +
+      `an orange frame${map.segments.length > 1 ? "; grey lines part the segments" : ""}. Tokens are counted from 0.`;
+    const at = (event) => {
+      const box = cells.getBoundingClientRect();
+      const place = (from, length, size) => Math.min(size - 1, Math.max(0, Math.floor((from / length) * size)));
+      return [place(event.clientY - box.top, box.height, queries), place(event.clientX - box.left, box.width, keys)];
+    };
+    find(".cell").textContent = "Point at a cell to read it; choose one to look at its row.";
+    cells.onpointermove = cells.onpointerdown = (event) => {
+      const [row, key] = at(event);
+      find(".cell").textContent = `${names[row]} ${map.open[row * keys + key] ? "may look at" : "may not look at"} ${names[key]}`;
+    };
+    cells.onclick = (event) => choose({ query: at(event)[0] });
+    cells.onkeydown = (event) => {
+      const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      choose({ query: Math.min(queries - 1, Math.max(0, state.query + step)) });
+    };
+  }
+
+  function choose(change) {
+    Object.assign(state, change);
+    draw();
+  }
+
+  // As many keys as there is room for have their name below the row, at even steps.
+  function label() {
+    const box = find(".ticks.keys");
+    const words = names.slice(0, keys).some((name) => name.includes(": "));
+    const text = (key) => (words ? names[key] : String(key));
+    const room = Math.max(1, Math.floor(box.clientWidth / (LETTER * (2 + Math.max(...names.slice(0, keys).map((_, key) => text(key).length))))));
+    const step = [1, 2, 3, 4, 5, 10, 15, 20, 25, 50, 100, 200].find((one) => keys / one <= room) ?? keys;
+    box.replaceChildren(
+      ...Array.from({ length: Math.ceil(keys / step) }, (_, i) => made("span", text(i * step), { left: `${(100 * (i * step + 0.5)) / keys}%` })),
+    );
+  }
+  const watcher = new ResizeObserver(label);
+  watcher.observe(find(".ticks.keys"));
+
+  function list(row) {
+    find("tbody").replaceChildren(
+      ...Array.from({ length: keys }, (_, key) => {
+        const line = made("tr");
+        const name = made("th", names[key]);
+        name.scope = "row";
+        line.append(name, ...[number(row.before[key]), row.open[key] ? "0" : "−∞", percent(row.weights[key])].map((text) => made("td", text)));
+        return line;
+      }),
+    );
+  }
+  find("details").ontoggle = () => map.has(state) && find("details").open && list(map.row(state));
+
+  function draw() {
+    query.value = state.query;
+    head.value = state.head;
+    find(".query-box output").textContent = names[state.query];
+    find(".head-box output").textContent = state.head;
+    query.setAttribute("aria-valuetext", names[state.query]);
+    find("h3").textContent = `The row of ${names[state.query]}`;
+    find(".band").style.top = `${(100 * state.query) / queries}%`;
+    find(".band").style.height = `${100 / queries}%`;
+    const here = map.has(state);
+    find(".waiting").hidden = here;
+    if (!here) {
+      find(".waiting").textContent = "Fetching this row …";
+      setStateValue("wanted", [state.head, state.query]);
+      return;
+    }
+    const row = map.row(state);
+    const count = row.open.reduce((sum, cell) => sum + cell, 0);
+    const all = count === keys;
+    find(".before-title").textContent = all ? "scores" : "scores before the mask";
+    find(".mask-title").textContent = all ? "every key is open to this query" : "the mask: 0 where open, −∞ where closed";
+    find(".weights-title").textContent = all ? "attention weights" : "attention weights after it";
+    const [low, high] = [Math.min(0, ...row.before), Math.max(0, ...row.before)];
+    const span = high > low ? [low, high] : [0, 1];
+    bars(find(".before svg"), row.before, [["open", (key) => row.open[key]], ["shut", () => true]], ...span);
+    scale(find(".before .scale"), ...span);
+    paint(find(".strip canvas"), 1, keys, row.open, COLOURS);
+    const top = row.weights.indexOf(Math.max(...row.weights));
+    const upto = 1.18 * (row.weights[top] || 1);
+    bars(find(".weights svg"), row.weights, [["weight", () => true]], 0, upto);
+    scale(find(".weights .scale"), 0, upto, (end) => (end ? "" : "0"));
+    find(".weights .scale").append(made("span", percent(row.weights[top]), { top: `${100 - 100 / 1.18}%` }));
+    const name = find(".weights .top");
+    name.textContent = names[top];
+    const share = (top + 0.5) / keys;
+    name.style.left = `calc(3.2rem + (100% - 3.2rem) * ${share})`;
+    name.style.transform = `translateX(${share < 1 / 3 ? 0 : share < 2 / 3 ? -50 : -100}%)`;
+    find(".said").textContent =
+      `${count} of ${keys} keys are open to this query. The highest weight is that of ${names[top]}: ${percent(row.weights[top])}. ` +
+      map.kept[state.head];
+    find(".key").textContent = "Point at a key to read it.";
+    find(".row-of").onpointermove = (event) => {
+      const box = find(".strip canvas").getBoundingClientRect();
+      const key = Math.floor(((event.clientX - box.left) / box.width) * keys);
+      if (key < 0 || key >= keys) return;
+      find(".key").textContent = `${names[key]}: score ${number(row.before[key])}, ${row.open[key] ? "open" : "closed"}, weight ${percent(row.weights[key])}`;
+    };
+    if (find("details").open) list(row);
+  }
+  draw();
+  return () => watcher.disconnect();
+}
