@@ -1,5 +1,6 @@
 """The parts of the Operations page: the zoom, the table, one step, one operation, and the pictures of all."""
 
+import json
 from functools import partial
 
 import streamlit as st
@@ -10,7 +11,7 @@ from pages.shared.visitor import Key, visitor
 from tracer.common.quoting import quoted, shortened
 from tracer.figures import operations as bars
 from tracer.figures import operations_table
-from tracer.figures.budget import ROWS
+from tracer.figures.budget import PAGE, ROWS
 from tracer.figures.labels import amount
 from tracer.record import Op, Trace
 from tracer.symbols import notation
@@ -46,7 +47,8 @@ def zoom(trace: Trace) -> str:
     if now.zoom_later or st.session_state.get(Key.ZOOM) not in known:
         first = "ops" if "op" in st.query_params else known[0]
         st.session_state[Key.ZOOM], now.zoom_later = now.zoom_later or first, None
-    level = st.segmented_control("Zoom", known, key=Key.ZOOM, required=True, persist_state="session")
+    with st.container(key="zooms"):  # where the table hears which is chosen, and shows it before the server does
+        level = st.segmented_control("Zoom", known, key=Key.ZOOM, required=True, persist_state="session")
     st.caption(MEANING[level])
     return level
 
@@ -56,9 +58,10 @@ def listing(trace: Trace, level: str) -> None:
     chosen = _chosen(trace, level)
     opened = primitives.known(trace, number(trace)) if level == "primitives" else ()
     key = "table", level, tuple(one.op for one in opened)
-    data, count = of(trace, key, lambda: _first(operations_table.table(trace, level, opened)))
-    clicked = components.operations_table(data | {"chosen": chosen})
-    if count > ROWS:
+    data = of(trace, key, lambda: _first(operations_table.table(trace, level, opened)))
+    others = of(trace, "tables", lambda: _every(trace))
+    clicked = components.operations_table({"tables": {**others, level: data}, "level": level, "chosen": chosen})
+    if (count := data["count"]) > ROWS:
         st.caption(f"These are the first {ROWS:,} of {count:,} rows; `python -m tracer open` lists them all.")
     st.caption("Choose a module to unfold it, a row to see all of it below, the head of a column to sort by it.")
     if clicked and clicked != chosen:
@@ -79,9 +82,19 @@ def _chosen(trace: Trace, level: str) -> str:
     return called.chosen(trace, level, number(trace)) if level in ("modules", "calls") else f"op {number(trace)}"
 
 
-def _first(table: dict) -> tuple[dict, int]:
+def _first(table: dict) -> dict:
     """A table with the rows that are sent of it, and how many it has."""
-    return table | {"rows": table["rows"][:ROWS]}, len(table["rows"])
+    return table | {"rows": table["rows"][:ROWS], "count": len(table["rows"])}
+
+
+def _every(trace: Trace) -> dict[str, dict]:
+    """The tables of all levels but that of primitives, which another run makes, so that the browser zooms by itself;
+    none of a run for which that is too much."""
+    found = {}
+    for level in operations_table.levels(trace):
+        if level != "primitives":
+            found[level] = _first(operations_table.table(trace, level))
+    return found if len(json.dumps(found)) <= PAGE // 4 else {}
 
 
 def go(number: int) -> None:

@@ -84,6 +84,26 @@ export default function ({ data, parentElement, setTriggerValue }) {
     box.state = { level: "", open: new Set(), words: [], fold: true, sort: null };
   }
   const state = box.state;
+  zooming(box, data);
+  draws(box, { ...data.tables[data.level], chosen: data.chosen }, setTriggerValue);
+  return () => box.heard.abort();
+}
+
+/** The zoom above the table is Streamlit's own; a level that is here already is shown as soon as it is chosen. */
+function zooming(box, data) {
+  box.heard?.abort();
+  box.heard = new AbortController();
+  const chosen = ({ target }) => {
+    const level = target.closest?.(".st-key-zooms button")?.textContent.trim();
+    if (level && level !== data.level && data.tables[level]) box.shows({ ...data.tables[level], chosen: "" });
+  };
+  document.addEventListener("click", chosen, { capture: true, signal: box.heard.signal });
+}
+
+/** Draws a table and answers what is done with it. */
+function draws(box, data, setTriggerValue) {
+  box.shows = (other) => draws(box, other, setTriggerValue);
+  const state = box.state;
   const { columns, rows } = data;
   const [search, fold] = box.querySelectorAll("input");
   const table = box.querySelector("table");
