@@ -1,10 +1,30 @@
 """The pipeline as a picture: what stands side by side, what reaches back, and what a run leaves out."""
 
+import json
 import re
 from dataclasses import replace
+from html import unescape
+from itertools import pairwise
+from math import prod
 
+import pytest
+
+from tracer import models
+from tracer.equations import tensors
 from tracer.figures import flow, pipeline
+from tracer.figures.circuit import circuit
 from tracer.record import Op, Step, Symbol, TensorRecord, Trace
+
+
+def wires(html: str) -> list[dict]:
+    """The lines that a picture has, each with the boxes that it joins, its corners, and how wide it is."""
+    return [one for found in re.findall('data-wires="([^"]*)"', html) for one in json.loads(unescape(found))]
+
+
+def wired(html: str) -> set[tuple[str, str]]:
+    """The pairs of steps and inputs that lines join; what stands for a step of elsewhere is that step."""
+    pairs = [(one["from"].removeprefix("from ").partition(" to ")[0], one["to"]) for one in wires(html)]
+    return {(source, target) for source, target in pairs if not target.startswith("to ")}
 
 
 def flowing(*lines: tuple) -> Trace:
@@ -45,11 +65,11 @@ def test_what_stands_side_by_side_and_what_reaches_back_is_read_from_the_run():
     trace = replace(trace, steps=tuple(replace(step, stage="attention") for step in trace.steps))
     taken = flow.sources(trace)
     assert (taken["first"], taken["k"], taken["sum"]) == (("input image",), ("first",), ("scores", "first"))
-    groups = flow.groups(trace.steps, taken)
-    assert [[step.id for step in group] for group in groups] == [["first"], ["q", "k"], ["scores"], ["sum"]]
     html = pipeline.pipeline(trace)
     assert "The one block" in html and "times" not in html
-    assert "input image</span>" in html and "with <b>X</b>" in html
+    assert "input image</span>" in html
+    assert wired(html) >= {("first", "q"), ("first", "k"), ("q", "scores"), ("k", "scores"), ("scores", "sum")}
+    assert ("first", "sum") in wired(html)
     assert "[<i>B</i>, <i>C</i>]" in html and "[2, 3]" in html
     assert "&lt;first&gt;" in html  # titles out of a file are escaped
     assert "<first>" not in html
@@ -77,7 +97,7 @@ def test_a_mask_comes_in_from_the_side_of_the_step_that_takes_it():
     assert {id: [lane.steps[0].id for lane in found] for id, found in sides.items()} == {".scores0": ["mask"]}
     html = pipeline.pipeline(trace)
     assert re.findall('data-step="([^"]+)"', html) == ["first", "mask", ".scores0", ".sum0"]
-    assert re.search(r'<div class="side"><button[^>]*data-step="mask".*?down.*?data-step=".scores0"', html)
+    assert ("mask", ".scores0") in wired(html)
 
 
 def test_two_towers_are_two_lanes_that_meet():
@@ -105,7 +125,9 @@ def test_two_towers_are_two_lanes_that_meet():
 def test_a_block_says_what_any_block_takes_and_not_what_the_first_one_took():
     trace = flowing(("first", None, r"\mathbf{X}_0", "input image"), *blocks("t", "first"))
     html = pipeline.pipeline(trace)
-    assert "with <b>X</b><sup>t(ℓ-1)</sup>" in html and "with <b>X</b><sub>0</sub>" not in html
+    (block,) = re.findall('<details class="block">.*?</details>', html)
+    assert "<span><b>X</b><sup>t(ℓ-1)</sup></span>" in block and "<b>X</b><sub>0</sub>" not in block
+    assert "next block" in block
     assert "run <i>L</i> = 2 times" in html
 
 
@@ -118,3 +140,48 @@ def test_a_fused_op_hides_no_step_from_the_picture():
     steps = (q, v, inner, replace(h, latex=r"H = \mathbf{A} \mathbf{V}"))
     taken = flow.sources(replace(trace, steps=steps))
     assert taken["a"] == ("q",) and set(taken["h"]) == {"a", "v"}
+
+
+@pytest.mark.parametrize("name", ["vit", "nanogpt", "clip", "transformer", "mae"])
+def test_the_lines_are_those_of_the_equations_and_none_ends_in_nothing(name):
+    """The picture goes by the ops; here the lines of the book are asked, which tensors their equations name."""
+    trace = models.load(name).trace()
+    book = {found.line.tensor.key: found.line for found in trace.later.found}
+    takes = {
+        line.id: {book[one.key].id if one.key in book else one.key for one in tensors(line.equation)}
+        for line in book.values()
+    }
+    html = pipeline.pipeline(trace)
+    drawn = wired(html)
+    shown = set(re.findall('data-step="([^"]+)"', html))
+    known = {line.id for line in book.values()}
+    for step in shown:
+        named = {one for one in takes[step] if one in known or one.startswith("input ")}
+        assert {source for source, target in drawn if target == step} == named, step
+    assert {(one["from"]) for one in wires(html)} >= shown  # each box has a way on, and all but what is given a way in
+    sizes = {step.id: prod(step.shape) for step in trace.steps}
+    most = max(sizes.values())
+    for one in wires(html):
+        if one["from"] in sizes:
+            assert one["wide"] == pytest.approx(max(1, 10 * sizes[one["from"]] / most), abs=0.01)
+
+
+def test_a_residual_stream_is_one_straight_line_and_values_go_around_the_scores():
+    nodes = "x norm q k v s a h o sum".split()
+    takes = {"norm": "x", "q": ["norm"], "k": ["norm"], "v": ["norm"], "s": "qk", "a": "s", "h": "av", "o": "h"}
+    found = circuit(nodes, {**takes, "sum": "xo"})
+    lines = {(wire.source, wire.target): wire.points for wire in found.wires}
+    assert lines["x", "sum"] == ((0, 0), (0, 7)) and found.places["sum"] == (0, 7)
+    assert {found.places[one][1] for one in "qkv"} == {2} and len({found.places[one][0] for one in "qkv"}) == 3
+    (_, _), (lane, rank), end = lines["v", "h"]
+    assert lane == found.places["v"][0] and (end, rank) == ((found.places["h"][0], 5), 5)
+    for at, rank in found.places.values():  # no line goes through a box on its way
+        for points in lines.values():
+            for (a, top), (b, bottom) in pairwise(points):
+                assert not (a == b and abs(a - at) < 1 and top < rank < bottom)
+
+
+def test_lines_of_different_tensors_do_not_run_on_one_another():
+    found = circuit(list("abcd"), {"c": "ab", "d": "ab"})
+    across = {wire.source: {y for _, y in wire.points if y % 1} for wire in found.wires}
+    assert across["a"] and across["b"] and not across["a"] & across["b"]

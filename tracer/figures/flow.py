@@ -8,7 +8,7 @@ scores of every block, is a side input of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -153,18 +153,6 @@ def lanes(steps: Sequence[Step], taken: dict[str, tuple[str, ...]]) -> tuple[lis
         lane.inputs |= {name for name in taken[step.id] if name.startswith(INPUT) and name not in place}
         of[step.id] = lane
     return live, sides
-
-
-def groups(steps: Iterable[Step], taken: dict[str, tuple[str, ...]]) -> list[list[Step]]:
-    """Steps in order, those that stand side by side in one list: neighbours that take the same tensors."""
-    out: list[list[Step]] = []
-    for step in steps:
-        beside = out and out[-1][0].stage == step.stage and taken[step.id]
-        if beside and set(taken[out[-1][0].id]) == set(taken[step.id]):
-            out[-1].append(step)
-        else:
-            out.append([step])
-    return out
 
 
 def stretches(steps: Sequence[Step]) -> list[list[Step]]:

@@ -1,21 +1,27 @@
-"""The way from pixels to logits as a picture: steps as boxes, shapes at the arrows, read from the run itself.
+"""The way from pixels to logits as a picture: steps as boxes with their shapes, tensors as lines, read from the run.
 
-What stands side by side, what comes in from the side and what reaches back over other steps (a residual sum, the
-values of an attention) is worked out from the ops in `flow`.
+Who takes whose tensor is worked out from the ops in `flow`, where boxes and lines lie in `circuit`; a line is as thick
+as its tensor has numbers. Whatever is taken from elsewhere comes in from a stub that names it, and what nothing takes
+here leads to one that says where it goes: no line begins or ends in nothing.
 """
 
 import html
+import json
 from collections.abc import Iterator, Sequence
+from math import prod
 
 from tracer.common.quoting import shortened
+from tracer.figures.circuit import circuit
 from tracer.figures.colours import stage_colour
-from tracer.figures.flow import INPUT, Lane, groups, lanes, sources, stretches
+from tracer.figures.flow import INPUT, Lane, lanes, sources, stretches
 from tracer.figures.labels import shape_html, shape_numbers, size_html, symbol_html
 from tracer.figures.views.repeats import at_any
 from tracer.record import Step, Trace
 
 WHY = 300
 """Characters of the reason of a step that is told where one points at it."""
+THICK, THIN = 10.0, 1.0
+"""Pixels of the line of the largest tensor, and of the thinnest one."""
 
 
 def pipeline(trace: Trace) -> str:
@@ -26,7 +32,12 @@ def pipeline(trace: Trace) -> str:
     """
     stages = dict.fromkeys(step.stage for step in trace.steps)
     key = "".join(f'<li style="--stage:{stage_colour(stage)}">{html.escape(stage)}</li>' for stage in stages)
-    return f'<div class="pipeline"><ul class="stages" aria-label="Colours">{key}</ul>{_Drawing(trace).all()}</div>'
+    drawn = _Drawing(trace)
+    scale = f"Lines are to scale: {THICK:g} pixels are {drawn.most:,} numbers; none is thinner than {THIN:g}."
+    return (
+        f'<div class="pipeline"><ul class="stages" aria-label="Colours">{key}</ul>{drawn.all()}'
+        f'<p class="scale">{scale}</p></div>'
+    )
 
 
 class _Drawing:
@@ -45,6 +56,11 @@ class _Drawing:
             for taken in op.inputs
             if isinstance(taken.maker, str) and taken.maker.startswith(INPUT)
         }
+        self.most = max([prod(step.shape) for step in trace.steps] + [prod(one) for _, one in self.inputs.values()])
+        self.takers: dict[str, list[str]] = {}
+        for id, taken in self.taken.items():
+            for name in taken:
+                self.takers.setdefault(name, []).append(id)
         self.stacks = self._count()
 
     def _count(self) -> int:
@@ -90,27 +106,20 @@ class _Drawing:
         """A lane from what meets in it to its last step."""
         out = self._beside([self._lane(part) for part in lane.parts]) if lane.parts else ""
         out += "".join(self._lane(other) for other in lane.apart)
-        found = list(self._cut(lane.steps))
+        found, way = list(self._cut(lane.steps)), ""
         incoming = [part.last for part in lane.parts]
         for index, steps in enumerate(found):
             last = index == len(found) - 1
             box = steps[0].layer is not None
             title = self._block_title(steps) if box else self._title(lane, index, end and last)
-            row = self._row(steps, incoming, named=len(incoming) > 1)
+            drawn = self._circuit(steps, incoming)
             incoming = steps[-1:]
-            if end and last:
-                row += (
-                    f'<li class="unit">{_arrows(incoming)}<div class="group"><span class="end">answer</span></div></li>'
-                )
             if not box:
-                out += f'<section class="line"><h4>{title}</h4><ol>{row}</ol></section>'
+                way += f"<section><h4>{title}</h4>{drawn}</section>"
                 continue
             kind = "block" if steps[0].id in self.repeats else "block one"
-            out += (
-                f'<details class="{kind}"><summary><h4>{title}</h4>{self._inside(steps)}</summary>'
-                f"<ol>{row}</ol></details>"
-            )
-        return out
+            way += f'<details class="{kind}"><summary><h4>{title}</h4>{self._inside(steps)}</summary>{drawn}</details>'
+        return f'{out}<div class="way">{way}</div>'
 
     def _title(self, lane: Lane, index: int, end: bool) -> str:
         if end:
@@ -144,38 +153,79 @@ class _Drawing:
         )
         return f'<span class="letters" aria-hidden="true">{letters}</span>'
 
-    def _row(self, steps: Sequence[Step], incoming: Sequence[Step], named: bool) -> str:
-        """Steps in a row, each with the arrow that leads to it; of a stack of blocks the first, for all of them."""
+    def _circuit(self, steps: Sequence[Step], incoming: Sequence[Step]) -> str:
+        """A stretch as boxes and lines; of a stack of blocks the first, for all of them."""
         rows, names, later, others = list(steps), self.names, {}, {}
-        if repeat := self.repeats.get(steps[0].id):
+        repeat = self.repeats.get(steps[0].id)
+        if repeat:
             rows, second = (list(steps[turn * repeat.length : (turn + 1) * repeat.length]) for turn in (0, 1))
             names, others = (
                 {id: at_any(name, number) for id, name in self.names.items()} for number in repeat.blocks[:2]
             )
             later = dict(zip((step.id for step in rows), second, strict=True))
-        units, before = [], list(incoming)
-        for group in groups(rows, self.taken):
-            first = group[0]
-            straight = {step.id for step in before}
-            inputs = [name for name in self.taken[first.id] if name in self.inputs]
-            takes = [name for name in self.taken[first.id] if name in self.steps]
-            side = self.sides.get(first.id, [])
-            beside = {step.id for lane in side for step in lane.steps}
-            back = [self._back(name, first, later, names, others) for name in takes if name not in straight | beside]
-            start = not before and inputs
-            arrow = self._start(inputs[0]) if start else ""
-            if straight & set(takes):
-                arrow = _arrows(before, self.names if named else None)
-            named = False
-            notes = [symbol_html(symbol) for symbol in back] + [_input_name(name) for name in inputs[bool(start) :]]
-            word = "with" if arrow else "takes"
-            above = f'<span class="back">{word} {", ".join(notes)}</span>' if notes else ""
-            above += "".join(self._side(lane) for lane in side)
-            above = f'<div class="above">{above}</div>' if above else ""
-            boxes = "".join(_step(step, names) for step in group)
-            units.append(f'<li class="unit">{above}{arrow}<div class="group">{boxes}</div></li>')
-            before = group
-        return "".join(units)
+        drawn = [each for step in rows for each in (*self._beside_of(step), step)]
+        mine, straight = {step.id for step in drawn}, {step.id for step in incoming}
+        boxes: dict[str, str] = {}
+        takes: dict[str, list[str]] = {}
+        sizes: dict[str, int] = {}
+        for step in drawn:
+            taken = []
+            for name in self.taken[step.id]:
+                node = name
+                if name in self.inputs:
+                    boxes.setdefault(name, _stub(_input_name(name), *self.inputs[name]))
+                    sizes[name] = prod(self.inputs[name][1])
+                elif name not in mine:
+                    symbol, made = symbol_html(self._back(name, step, later, names, others)), self.steps[name]
+                    node = f"from {name}" if name in straight else f"from {name} to {step.id}"
+                    boxes.setdefault(node, _stub(symbol, made.symbolic, made.shape))
+                    sizes[node] = prod(made.shape)
+                taken.append(node)
+            boxes[step.id], sizes[step.id] = _step(step, names), prod(step.shape)
+            takes[step.id] = taken
+        used = {name for taken in takes.values() for name in taken}
+        for step in drawn:
+            if step.id not in used:
+                boxes[f"to {step.id}"] = _stub(self._onward(step, bool(repeat), names))
+                takes[f"to {step.id}"] = [step.id]
+        return self._wired(boxes, takes, sizes)
+
+    def _beside_of(self, step: Step) -> list[Step]:
+        """The steps that come in from the side of a step."""
+        return [one for lane in self.sides.get(step.id, ()) for one in lane.steps]
+
+    def _onward(self, step: Step, repeats: bool, names: dict[str, str]) -> str:
+        """Where a tensor goes that nothing here takes."""
+        if repeats:
+            return "next block"
+        symbols = list(dict.fromkeys(symbol_html(names[id]) for id in self.takers.get(step.id, ())))
+        if symbols:
+            return f"to {', '.join(symbols[:3])}{' …' * (len(symbols) > 3)}"
+        return "answer" if step is self.trace.steps[-1] else "out"
+
+    def _wired(self, boxes: dict[str, str], takes: dict[str, list[str]], sizes: dict[str, int]) -> str:
+        """Boxes at their places, and the lines, which the browser lays between them."""
+        laid = circuit(list(boxes), takes)
+        wires = [
+            {
+                "from": wire.source,
+                "to": wire.target,
+                "by": wire.points,
+                "wide": round(max(THIN, THICK * sizes[wire.source] / self.most), 2),
+            }
+            for wire in laid.wires
+        ]
+        cells = "".join(
+            f'<div class="cell" data-node="{html.escape(node)}" data-rank="{laid.places[node][1]}" '
+            f'style="grid-row:{laid.places[node][1] + 1};grid-column:{round(2 * laid.places[node][0]) + 1} / span 2">'
+            f"{box}</div>"
+            for node, box in boxes.items()
+        )
+        wired = html.escape(json.dumps(wires, separators=(",", ":")))
+        return (
+            f'<div class="circuit" style="--halves:{round(2 * laid.lanes)}" data-lanes="{laid.lanes:g}" '
+            f'data-wires="{wired}"><svg aria-hidden="true"></svg>{cells}</div>'
+        )
 
     def _back(self, name: str, step: Step, later: dict[str, Step], names: dict[str, str], others: dict) -> str:
         """The symbol of a step taken from further back. Where that is from before the stack, the second block tells
@@ -187,24 +237,6 @@ class _Drawing:
         found = [id for id in self.taken[other.id] if id in self.steps and id not in second]
         index = [id for id in self.taken[step.id] if id in self.steps and id not in later].index(name)
         return others[found[index]] if index < len(found) else names[name]
-
-    def _side(self, lane: Lane) -> str:
-        """What comes in from the side: its steps, one under the other, and the arrow down into the step below."""
-        out = ""
-        for step in lane.steps:
-            mine = {other.id for other in lane.steps}
-            came = [
-                symbol_html(self.names[name]) if name in self.names else _input_name(name)
-                for name in self.taken[step.id]
-                if name not in mine
-            ]
-            out += f'<span class="back">from {", ".join(came)}</span>' if came else ""
-            out += _step(step, self.names) + _arrow(step.symbolic, step.shape, "down")
-        return f'<div class="side">{out}</div>'
-
-    def _start(self, name: str) -> str:
-        """What came from outside: the image or the token numbers."""
-        return f'<div class="arrows"><span class="end">{_input_name(name)}</span>{_arrow(*self.inputs[name])}</div>'
 
 
 def _input_name(maker: str) -> str:
@@ -218,23 +250,15 @@ def _step(step: Step, names: dict[str, str]) -> str:
         f'<button type="button" data-step="{html.escape(step.id)}" title="{why}" '
         f'style="--stage:{stage_colour(step.stage)}">'
         f'<span class="symbol">{symbol_html(names[step.id])}</span>'
-        f'<span class="title">{html.escape(step.title)}</span></button>'
+        f'<span class="title">{html.escape(step.title)}</span>{_shape(step.symbolic, step.shape)}</button>'
     )
 
 
-def _arrows(steps: Sequence[Step], names: dict[str, str] | None = None) -> str:
-    """The arrows behind steps that stand side by side: each shape once, or with `names` each step with its symbol."""
-    if names is None:
-        found = [_arrow(*shape) for shape in dict.fromkeys((step.symbolic, step.shape) for step in steps)]
-    else:
-        found = [_arrow(step.symbolic, step.shape, symbol=names[step.id]) for step in steps]
-    return f'<div class="arrows">{"".join(found)}</div>'
+def _stub(said: str, symbolic: tuple[str, ...] = (), shape: tuple[int, ...] = ()) -> str:
+    """What comes from elsewhere or goes there, `said` as HTML."""
+    return f'<span class="end"><span>{said}</span>{_shape(symbolic, shape) if shape else ""}</span>'
 
 
-def _arrow(symbolic: tuple[str, ...], shape: tuple[int, ...], kind: str = "", symbol: str = "") -> str:
-    name = f"{symbol_html(symbol)} " if symbol else ""
-    return (
-        f'<div class="arrow {kind}"><span class="symbolic">{name}{shape_html(symbolic)}</span>'
-        f'<span class="line"></span>'
-        f'<span class="numbers">{shape_numbers(shape) if shape else ""}</span></div>'
-    )
+def _shape(symbolic: tuple[str, ...], shape: tuple[int, ...]) -> str:
+    numbers = f'<span class="numbers">{shape_numbers(shape)}</span>' if shape else ""
+    return f'<span class="shape">{shape_html(symbolic)} {numbers}</span>'

@@ -82,11 +82,11 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
             output_loading_info=True,
         )
     without_cache(made.config)
-    resized = family.fitted(made, sizes) if hasattr(family, "fitted") else ""
+    changed = family.resized(made, sizes) if hasattr(family, "resized") else ""
     lacks = sorted(said["missing_keys"])
     with _readable(f"what stands beside the weights of {quoted(f'hf:{id}')}"):
         card = files.card(config) | ({"lacks": lacks} if lacks else {})
-    return made.float().eval(), card, f"weights of {id}{resized}{_lacking(lacks)}"
+    return made.float().eval(), card, f"weights of {id}{changed}{_lacking(lacks)}"
 
 
 def _lacking(names: list[str]) -> str:

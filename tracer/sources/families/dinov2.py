@@ -40,7 +40,7 @@ def architecture(config):
     return getattr(imported(), class_of(config, HEADS))
 
 
-def fitted(made, sizes: dict[str, int]) -> str:
+def resized(made, sizes: dict[str, int]) -> str:
     """Brings the position embeddings of a checkpoint, in place, to the grid of photos of side H: resized by the net's
     own function, which would else do so in every run. Says so, in a few words, where they were of another size."""
     if made.config.image_size == sizes["H"]:

@@ -1,0 +1,181 @@
+"""Where steps and the lines between them are drawn: ranks from top to bottom, lanes from left to right.
+
+A layered drawing (Sugiyama et al. 1981) in which what is carried past a whole branch, such as a residual stream, is one
+straight line on the left. Nothing is known here of transformers: only who takes whose tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+GAP, PORT = 0.5, 0.0
+"""Where a line turns: in the middle between two ranks, or at the height of the box that it enters from the side."""
+
+
+class Wire(NamedTuple):
+    """A line from one box to another: its corners as (lane, rank), where rank + 0.5 is between two ranks."""
+
+    source: str
+    target: str
+    points: tuple[tuple[float, float], ...]
+
+
+class Circuit(NamedTuple):
+    """The place of each box, (lane, rank), the wires, and how many lanes and ranks there are."""
+
+    places: dict[str, tuple[float, int]]
+    wires: tuple[Wire, ...]
+    lanes: float
+    ranks: int
+
+
+def circuit(nodes: Sequence[str], takes: Mapping[str, Iterable[str]]) -> Circuit:
+    """The drawing of `nodes`, each after those that it takes; what `takes` names and `nodes` lacks is left out."""
+    known = set(nodes)
+    edges = [(one, node) for node in nodes for one in dict.fromkeys(takes.get(node, ())) if one in known]
+    ranks = _ranks(nodes, edges)
+    spine, carried = _spine(edges, ranks)
+    lanes, through = _lanes(nodes, edges, ranks, spine, carried)
+    places = {node: (lanes[node], ranks[node]) for node in nodes}
+    wires = _tracks([_wire(edge, places, through, spine) for edge in edges])
+    most = max([lane for lane, _ in places.values()] + [x for wire in wires for x, _ in wire.points], default=0)
+    return Circuit(places, wires, most + 1, max(ranks.values(), default=-1) + 1)
+
+
+def _ranks(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """The rank of each node: below all that it takes; what takes nothing stands right above what takes it first."""
+    before: dict[str, list[str]] = {node: [] for node in nodes}
+    after: dict[str, list[str]] = {node: [] for node in nodes}
+    for one, other in edges:
+        before[other].append(one)
+        after[one].append(other)
+    ranks: dict[str, int] = {}
+    for node in nodes:
+        ranks[node] = 1 + max((ranks[one] for one in before[node]), default=-1)
+    for node in reversed(nodes[1:]):
+        if not before[node] and after[node]:
+            ranks[node] = max(0, min(ranks[one] for one in after[node]) - 1)
+    return ranks
+
+
+def _spine(edges: Sequence[tuple[str, str]], ranks: Mapping[str, int]) -> tuple[set[str], set[tuple[str, str]]]:
+    """What is carried past a branch: nodes that hang on edges around a longer way, one such edge below the other."""
+    after: dict[str, list[str]] = {}
+    for one, other in edges:
+        after.setdefault(one, []).append(other)
+
+    def leads(one: str, other: str) -> bool:
+        """Whether there is another way than the edge."""
+        seen, left = set(), [next_ for next_ in after.get(one, ()) if next_ != other]
+        while left:
+            at = left.pop()
+            if at == other:
+                return True
+            if at not in seen and ranks[at] < ranks[other]:
+                seen.add(at)
+                left += after.get(at, ())
+        return False
+
+    spine: set[str] = set()
+    carried: set[tuple[str, str]] = set()
+    free = 0
+    for one, other in sorted(edges, key=lambda edge: (ranks[edge[0]], -ranks[edge[1]])):
+        if ranks[other] - ranks[one] > 1 and ranks[one] >= free and leads(one, other):
+            spine |= {one, other}
+            carried.add((one, other))
+            free = ranks[other]
+    return spine, carried
+
+
+def _lanes(nodes, edges, ranks, spine, carried) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
+    """The lane of each node, and of each edge that passes ranks on its way."""
+    before: dict[str, list[str]] = {node: [] for node in nodes}
+    for one, other in edges:
+        before[other].append(one)
+    beside = {rank for one, other in carried for rank in range(ranks[one], ranks[other] + 1)}
+    lanes: dict[str, float] = {}
+    through: dict[tuple[str, str], float] = dict.fromkeys(carried, 0.0)
+    for rank in range(max(ranks.values(), default=-1) + 1):
+        wanted: list[tuple[float, int, str | tuple[str, str]]] = []
+        left = 1.0 if rank in beside else 0.0
+        for edge in edges:
+            if edge not in carried and ranks[edge[0]] < rank < ranks[edge[1]]:
+                wanted.append((through.get(edge, lanes[edge[0]] if edge[0] not in spine else left), 0, edge))
+        for node in nodes:
+            if ranks[node] != rank:
+                continue
+            if node in spine:
+                lanes[node] = 0.0
+                continue
+            near = [one for one in before[node] if ranks[one] == max(ranks[each] for each in before[node])]
+            found = [max(left, lanes[one]) if one in spine else lanes[one] for one in near]
+            if not found:  # it stands next to what stands there already
+                found = [max((lane for lane, _, item in wanted if isinstance(item, str)), default=left - 1) + 1]
+            wanted.append((round(2 * sum(found) / len(found)) / 2, 1, node))
+        for item, lane in _apart(wanted, left):
+            if isinstance(item, str):
+                lanes[item] = lane
+            else:
+                through[item] = lane
+    return lanes, through
+
+
+def _apart(wanted: list, left: float) -> list[tuple]:
+    """Items of a rank at least one lane apart, each as near as can be to where it is wanted; those that want the same
+    lane fan out from it, to both sides where there is room. Lines of one box share a lane."""
+    found: list[tuple] = []
+    taken: list[float] = []
+    at: dict[str, float] = {}
+    last = left - 1
+    for lane, _, item in sorted(wanted, key=lambda one: (one[0], one[1])):
+        if not isinstance(item, str) and item[0] in at:
+            found.append((item, at[item[0]]))
+            continue
+        place = max(lane, last + 1)
+        if not isinstance(item, str):
+            at[item[0]] = place
+        taken.append(place)
+        found.append((item, place))
+        last = place
+    return found
+
+
+def _tracks(wires: Sequence[Wire]) -> tuple[Wire, ...]:
+    """The same lines, those of different boxes apart where they run across between the same two ranks."""
+    across: dict[float, dict[str, tuple[float, float]]] = {}
+    for wire in wires:
+        for (x, y), (other, below) in pairwise(wire.points):
+            if y == below and y % 1:
+                low, high = across.setdefault(y, {}).get(wire.source, (x, x))
+                across[y][wire.source] = min(low, x, other), max(high, x, other)
+    height: dict[tuple[str, float], float] = {}
+    for y, spans in across.items():
+        tracks: list[float] = []
+        of: dict[str, int] = {}
+        for source, (low, high) in sorted(spans.items(), key=lambda item: item[1]):
+            of[source] = next((number for number, end in enumerate(tracks) if end <= low), len(tracks))
+            tracks[of[source] :] = [high, *tracks[of[source] + 1 :]]
+        height |= {(source, y): y - GAP + (number + 1) / (len(tracks) + 1) for source, number in of.items()}
+    return tuple(
+        wire._replace(points=tuple((x, height.get((wire.source, y), y)) for x, y in wire.points)) for wire in wires
+    )
+
+
+def _wire(edge, places, through, spine) -> Wire:
+    """The corners of a line: down from the box, across between two ranks, and down into the other box; into a box that
+    others enter from above, from the side."""
+    (x, top), (end, bottom) = places[edge[0]], places[edge[1]]
+    joins = edge[1] in spine and edge[0] not in spine
+    lane = through.get(edge, end if bottom - top == 1 and not joins else x)
+    points = [(x, float(top))]
+    if lane != x:
+        points += [(x, top + GAP), (lane, top + GAP)]
+    if lane != end:
+        beside = joins or bottom - top > 1
+        points += [(lane, float(bottom)) if beside else (lane, bottom - GAP)]
+        if not beside:
+            points += [(end, bottom - GAP)]
+    points.append((end, float(bottom)))
+    return Wire(edge[0], edge[1], tuple(dict.fromkeys(points)))
