@@ -59,5 +59,5 @@ def show(trace: Trace, options: argparse.Namespace) -> None:
     elif options.out.endswith(SAVED):
         trace.save(options.out)
     else:
-        text = views.render(trace, options.level, options.format or views.format_of(options.out))
+        text = views.render(trace, options.level, options.format or views.format_of(options.out) or "table")
         files.write(options.out, text.encode())

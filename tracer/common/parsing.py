@@ -29,13 +29,13 @@ def stated(file: Traversable) -> dict[str, Any]:
         if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
             name, value = line.targets[0].id, line.value
             if isinstance(value, ast.Call):
-                found[name] = _literals({keyword.arg: keyword.value for keyword in value.keywords})
+                found[name] = _literals({keyword.arg: keyword.value for keyword in value.keywords if keyword.arg})
             else:
                 found |= _literals({name: value})
     return found
 
 
-def _literals(given: dict[str | None, ast.expr]) -> dict[str | None, Any]:
+def _literals(given: dict[str, ast.expr]) -> dict[str, Any]:
     """Those that are not computed."""
     found = {}
     for name, value in given.items():

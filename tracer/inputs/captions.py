@@ -48,10 +48,10 @@ def written(model: Model, image: torch.Tensor) -> list[int]:
     """The caption that the model writes for the first of pictures `[B, C, H, W]`, as token numbers; a `fixed` model
     writes that of one of its last pictures once."""
     picture = image[:1].contiguous()
-    key = sha256(picture.numpy()).digest() if model.fixed else None
+    key = sha256(picture.numpy()).digest()
     if (known := model.captions.get(key)) is None:
         known = greedy(model.net, picture.to(model.device), min(model.sizes["T_max"], MOST))[0]
-        if key is not None:
+        if model.fixed:
             for oldest in list(model.captions)[: 1 - LAST]:
                 model.captions.pop(oldest, None)
             model.captions[key] = known

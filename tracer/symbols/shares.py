@@ -94,9 +94,9 @@ def _product(shape: Sequence[int], symbolic: tuple[str, ...], other: TensorRecor
 
 
 def _cost(params: int, params_symbolic: str, ops: Sequence[Op]) -> Cost:
-    counted = [op for op in ops if op.flops is not None]
-    formula = _sum(op.flops_symbolic for op in counted)
-    return Cost(params, params_symbolic, sum(op.flops for op in counted), formula, len(counted) == len(ops))
+    counted = [op.flops for op in ops if op.flops is not None]
+    formula = _sum(op.flops_symbolic for op in ops if op.flops is not None)
+    return Cost(params, params_symbolic, sum(counted), formula, len(counted) == len(ops))
 
 
 def _sum(formulas: Iterable[str]) -> str:
