@@ -190,9 +190,11 @@ class Unsolved:
                     self.parts[i] = tuple(_both(solver, same) for same in zip(*lists, strict=True))
 
     def carry(self) -> None:
-        """Solves copies that no probe made: they have the shape of what they copy, which another op made."""
+        """Solves copies that no probe made: they have the shape of what they copy, which another op made, or takes."""
         for i in self.missing():
             op = self.run[i]
+            if op.name == "detach":  # of a tensor that was written into
+                self.inputs[i] = self.outputs[i] = self._taken(op.inputs[0])
             maker = op.inputs[0][2] if op.name in COPIES else None
             if not isinstance(maker, int) or self.outputs[maker] is None or self.run[maker].name.endswith("_"):
                 continue
@@ -200,6 +202,13 @@ class Unsolved:
             if shapes.count(op.inputs[0][0]) == 1:
                 copied = self.outputs[maker][shapes.index(op.inputs[0][0])]
                 self.inputs[i] = self.outputs[i] = (copied,)
+
+    def _taken(self, tensor: tuple) -> tuple | None:
+        """The solved shape of a tensor by an op that takes it too."""
+        for op, solved in zip(self.run, self.inputs, strict=True):
+            if solved is not None and tensor in op.inputs:
+                return (solved[op.inputs.index(tensor)],)
+        return None
 
     def solution(self, held: list[str], way) -> Solution:
         """All that is solved; every dimension of the rest is unknown."""
