@@ -60,13 +60,29 @@ class Gated(nn.Module):
         return h
 
 
+class Written(nn.Module):
+    """Results that are written into a tensor part by part, of a first part that something else takes too."""
+
+    def __init__(self):
+        super().__init__()
+        self.enter, self.stay, self.out = nn.Linear(5, 4), nn.Linear(4, 4, bias=False), nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = self.enter(x)
+        h, made = torch.zeros_like(x[:, 0]), torch.zeros_like(x)
+        for t in range(x.shape[1]):
+            h = torch.tanh(x[:, t] + self.stay(h))
+            made[:, t] = 2 * h
+        return self.out(made)
+
+
 def run(net, x):
     zoo.moved(net)
     with torch.no_grad():
         return tracer.trace(net, x, symbols={"B": 0, "T": 1})
 
 
-@pytest.mark.parametrize("net", [Elman, Selective, Gated])
+@pytest.mark.parametrize("net", [Elman, Selective, Gated, Written])
 def test_a_loop_is_a_line_that_is_proven_and_read(net):
     torch.manual_seed(0)
     net, x = net().eval(), torch.randn(2, 9, 5)

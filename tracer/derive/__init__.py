@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from tracer.common.cache import Cache
 from tracer.derive import texts
 from tracer.derive.attention import fused_lines
-from tracer.derive.composed import Made
 from tracer.derive.experts import mixed
 from tracer.derive.graph import Graph
 from tracer.derive.hints import Hint, Hints
@@ -28,6 +27,7 @@ from tracer.derive.steps import Found, Line, Place
 from tracer.derive.waves import waves
 from tracer.derive.words import kernels, known
 from tracer.derive.writing import Unwritten, Writer
+from tracer.derive.written import written
 from tracer.equations import Node, ShapeError, Tensor, infer
 from tracer.equations.algebra import Plus
 from tracer.equations.call import Scalar
@@ -35,6 +35,7 @@ from tracer.equations.masks import CausalMask, PrefixMask
 from tracer.equations.relations import Compared
 from tracer.probe import Solution
 from tracer.recorder import Recording
+from tracer.recorder.calls import Call, Calls
 
 KERNEL = "PyTorch's own kernel is run again here, for lack of a formula: a weaker proof."
 
@@ -81,7 +82,7 @@ def derive(
 def _derived(
     recording: Recording, solution: Solution | None, sizes: dict[str, int], same, fits, here, hints: Hints
 ) -> Book:
-    graph = Graph(recording.calls, known, lambda made, calls: rolled(mixed(waves(made, calls), calls), calls))
+    graph = Graph(recording.calls, known, _composed)
     shapes = Shapes(graph, recording.calls, solution, sizes, same)
     places = Places(graph)
     plan = Plan(graph, shapes, places, hints.apart)
@@ -140,6 +141,13 @@ def _derived(
         made = graph.ref[key]
         book.found.append(Found(line, _op(key), ops, key, made.shape, made.dtype, shapes.solved.get(key)))
     return book
+
+
+def _composed(made: list[Call], calls: Calls) -> list[Call]:
+    """The calls of a run, with those that are one thing in a textbook as one."""
+    for pass_over in (written, waves, mixed, rolled):
+        made = pass_over(made, calls)
+    return made
 
 
 def _stream_first(roles: Roles, ids: dict[str, str], equation: Node) -> Node:
@@ -203,9 +211,11 @@ def _ops(graph: Graph, plan: Plan, key: str, owned: set[int]) -> tuple[int, ...]
     found: set[int] = set()
 
     def cover(index: int) -> None:
-        call = graph.calls[index]
-        for part in call.inner if isinstance(call.func, Made) else (call,):
-            found.update(range(part.first, part.last))
+        waiting = [graph.calls[index]]
+        while waiting:
+            call = waiting.pop()
+            found.update(range(call.first, call.last))
+            waiting += call.inner
 
     def layouts(at: str) -> None:
         while at not in plan.named and graph.source(at) is not None:

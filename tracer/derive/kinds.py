@@ -52,6 +52,10 @@ EMPTY = _set("empty empty_like new_empty empty_strided new_empty_strided")
 """Calls that take memory, whatever it holds: it is written into before anything is made of it."""
 
 
+MADE = EMPTY | _set("zeros ones full")
+"""Calls that make numbers of nothing."""
+
+
 def takes_shape(name: str) -> bool:
     """Whether a call takes of a tensor its shape alone, as `zeros_like` does."""
     return "_like" in name or "new_" in name

@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tracer.derive.graph import Graph
-from tracer.derive.kinds import RESHAPES, TURNS, base
+from tracer.derive.kinds import RESHAPES, TURNS, base, takes_shape
 from tracer.derive.places import Places
 from tracer.derive.shapes import Shapes
 from tracer.derive.words import heavy
@@ -22,7 +22,7 @@ def laid(plan: Plan, shapes: Shapes, places: Places, index: int) -> Iterator[str
     """Of what a call is given, the layouts of lines that have a line."""
     graph = plan.graph
     given = {ref.key for ref in graph.given}
-    for ref in graph.inputs[index]:
+    for ref in () if takes_shape(graph.calls[index].name) else graph.inputs[index]:
         root = plan.named_root(ref.key)
         if _same_tokens(plan, shapes, ref.key) and not places.numbers(graph.calls[index].module):
             yield ref.key

@@ -47,18 +47,25 @@ class Unlike(Exception):
 def rolled(made: list[Call], calls: Calls) -> list[Call]:
     """The calls of a run with each loop over time as one call for each sequence that it makes."""
     parts: dict[tuple[str, int], list[int]] = defaultdict(list)
+    firsts: dict[tuple[str, int], list[int]] = defaultdict(list)
     for index, call in enumerate(made):
         if call.name == "select" and isinstance(call.arguments.get("index"), int):
             key, dim = call.arguments["self"].key, call.arguments["dim"] % len(call.arguments["self"].shape)
             if call.arguments["index"] == len(parts[key, dim]):
                 parts[key, dim].append(index)
+            elif call.arguments["index"] == 0 and len(parts[key, dim]) == 1:
+                firsts[key, dim].append(index)
     taken: set[int] = set()
     flow, groups, more = None, [], {}
-    for places in parts.values():
+    for whole, places in parts.items():
         count = len(places)
-        if count < FEWEST or places[0] in taken:
+        if count < FEWEST:
             continue
-        period = places[1] - places[0]
+        period = places[2] - places[1]
+        if places[1] - period in firsts[whole]:  # before the loop, something else took the first part
+            places[0] = places[1] - period
+        if places[0] in taken:
+            continue
         if period > LONGEST or any(b - a != period for a, b in pairwise(places)):
             continue
         flow = flow or Flow(made, calls)
