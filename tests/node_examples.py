@@ -146,7 +146,7 @@ def _sums():
     yield _example(e.Einsum(X, axes="ii->i"), real(3, 3))
     yield _example(e.Einsum(X, Y, Z, axes="i,ij,j->i"), real(3), real(3, 4), real(4))
     yield _example(e.Outer(X, Y), real(3), real(4))
-    yield _example(e.Dot(X, Y), real(2, 3, 4), real(4))
+    yield _example(e.ColumnProduct(X, Y), real(2, 3, 4), real(4))
     yield _example(e.RowProduct(X, Y), real(4), real(4, 3))
     yield _example(e.Dot(X, Y), real(4), real(4))
     yield _example(e.ByGroups(X, Y, Z), real(5, 2), real(3, 2, 4), held([2, 2, 4]))

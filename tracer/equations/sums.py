@@ -140,7 +140,7 @@ class RowProduct(Node):
 
 
 class Dot(Node):
-    """`⟨x, y⟩`: the sum over the last axis of two vectors, or of a matrix and a vector."""
+    """`⟨x, y⟩`: the sum over the last axis of two vectors."""
 
     open = True
 
@@ -168,6 +168,13 @@ class Dot(Node):
         return paired(
             [((x.index, x.value), (y.index, y.value)) for x, y in zip(found[:half], found[half:], strict=True)]
         )
+
+
+class ColumnProduct(Dot):
+    """A matrix times a vector, as one column."""
+
+    def _latex(self, printer):
+        return beside(self.operands, printer)
 
 
 class ByGroups(_Call):

@@ -7,7 +7,7 @@ from collections import Counter
 from tracer.derive.given import Given
 from tracer.derive.numbers import plus, scaled
 from tracer.derive.words import of
-from tracer.equations import ByGroups, Dot, Einsum, Node, Outer, Plus, Product, RowProduct
+from tracer.equations import ByGroups, ColumnProduct, Dot, Einsum, Node, Outer, Plus, Product, RowProduct
 from tracer.equations.sums import LETTERS
 
 
@@ -26,14 +26,14 @@ def matmul(given: Given) -> Node | None:
     ranks = given.rank(left), given.rank(right)
     if given.func._schema.name == "aten::inner" and ranks != (1, 1):
         return None
-    node = Product if min(ranks) > 1 else Dot if ranks[1] == 1 else RowProduct
+    node = Product if min(ranks) > 1 else RowProduct if ranks[1] > 1 else ColumnProduct if ranks[0] > 1 else Dot
     return node(given[left], given[right])
 
 
 @of("addmm", "addmv", "baddbmm", heavy=True)
 def add_product(given: Given) -> Node:
     added, left, right = (argument.name for argument in given.func._schema.arguments[:3])
-    product = (Product if given.rank(right) > 1 else Dot)(given[left], given[right])
+    product = (Product if given.rank(right) > 1 else ColumnProduct)(given[left], given[right])
     made = scaled(given, product, given["alpha"])
     return made if given["beta"] == 0 else plus(made, scaled(given, given[added], given["beta"]))
 

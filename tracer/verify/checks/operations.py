@@ -17,9 +17,11 @@ def matrix(x: np.ndarray) -> np.ndarray:
 
 
 def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """A vector on the right is a column where each row on the left is as long, else a row."""
     if not left.ndim or not right.ndim:
         return left * right
-    return matrix(left) @ matrix(right)
+    column = left.ndim > 1 and right.ndim == 1 and left.shape[-1] == len(right) > 1
+    return left @ right if column else matrix(left) @ matrix(right)
 
 
 def _joined(axis: int):
