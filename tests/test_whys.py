@@ -85,6 +85,24 @@ def test_the_score_of_a_tied_head_is_a_dot_product():
     assert torch.allclose(2 * trace.value(logits)[..., 5], last @ (2 * table[5]), atol=1e-4)
 
 
+def test_a_query_of_parameters_asks_the_same_of_every_input():
+    class Pool(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.probe = torch.nn.Parameter(torch.randn(1, 1, 6))
+            self.query, self.key, self.value = (torch.nn.Linear(6, 6) for _ in range(3))
+
+        def forward(self, x):
+            q, k, v = self.query(self.probe.expand(len(x), 1, 6)), self.key(x), self.value(x)
+            return (q @ k.mT / 6**0.5).softmax(-1) @ v
+
+    net = Pool()
+    one, other = (tracer.trace(net, torch.randn(2, 5, 6), symbols={"B": 0, "T": 1}) for _ in range(2))
+    asked = [step for step in one.steps if "the same is asked of every input" in step.why]
+    assert [step.title for step in asked] == ["Queries"]
+    assert torch.equal(one.value(asked[0]), other.value(asked[0]))
+
+
 FALSE = ("alone has seen", "drift as training", "deep stacks then learn", "most of a block", "nearly 0", "most like")
 
 

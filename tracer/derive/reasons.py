@@ -49,6 +49,8 @@ def why(roles: Roles, key: str, part: str, equation: Node, shapes, masks: set[st
     match part:
         case "I" if equation.has(Unfold):
             name = "convolved"
+        case "Q" if roles.graph.depends[key] == "p":
+            name = "learned query"
         case "cls":
             name = "take" if "classes" in parts else "taken"
         case "position":

@@ -6,6 +6,8 @@ WHY = {
     "trained deep stacks without a warm-up.",
     "query": "What each token is looking for, once per head. One matrix product makes all heads; its columns are then "
     "dealt out, d_k to each head.",
+    "learned query": "What is looked for here is made of parameters alone, by no token of the input: the same is asked "
+    "of every input.",
     "key": "What each token offers to be found by. Queries are compared with keys, never with the tokens themselves, "
     "so a token may look for something other than what it is.",
     "value": "What each token hands over if it is attended to. It is separate from the key: being found and being "
