@@ -115,7 +115,9 @@ def way(trace: Trace) -> None:
         st.page_link("pages/operations.py", label="See its operations", icon=":material/account_tree:")
         return
     inside = " or a block to unfold it" if any(step.layer is not None for step in trace.steps) else ""
-    st.caption(f"Each box is a step; the arrow after it carries its shape. Choose a step to open it{inside}.")
+    st.caption(
+        f"Each box is a step with its tensor’s shape, each line a tensor on its way. Choose a step to open it{inside}."
+    )
     if clicked := components.pipeline_map(trace):
         address.open_step(clicked)
 

@@ -17,17 +17,22 @@ def show() -> None:
         return
     with st.container(key="sharper"):
         st.markdown("**A sharper eye**")
-        for offer in found:
-            here = offers.here(offer)
-            size = "on this machine" if here else f"download {amount(offer.size, 'B')}"
-            st.button(
-                f"{offer.title} · {size}",
-                key=f"take {offer.name}",
-                icon=":material/visibility:" if here else ":material/download:",
-                on_click=libraries.take,
-                args=(offer,),
-                disabled=offer.name == model_name(),
-                help=f"{offer.name}: downloaded once, and here from then on.",
-                width="stretch",
-            )
-            st.caption(plain(f"{offer.what}. {offer.licence}."))
+        with st.container(key="offers"):
+            for offer in found:
+                with st.container(key=f"offer-{offer.title}"):
+                    _offer(offer, offers.here(offer))
+
+
+def _offer(offer, here: bool) -> None:
+    size = "on this machine" if here else f"download {amount(offer.size, 'B')}"
+    st.button(
+        f"{offer.title} · {size}",
+        key=f"take {offer.name}",
+        icon=":material/visibility:" if here else ":material/download:",
+        on_click=libraries.take,
+        args=(offer,),
+        disabled=offer.name == model_name(),
+        help=f"{offer.name}: downloaded once, and here from then on.",
+        width="stretch",
+    )
+    st.caption(plain(f"{offer.what[0].upper()}{offer.what[1:]}. {offer.licence}."))

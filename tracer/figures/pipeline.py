@@ -115,7 +115,7 @@ class _Drawing:
             drawn = self._circuit(steps, incoming)
             incoming = steps[-1:]
             if not box:
-                way += f"<section><h4>{title}</h4>{drawn}</section>"
+                way += f'<details class="stretch" open><summary><h4>{title}</h4></summary>{drawn}</details>'
                 continue
             kind = "block" if steps[0].id in self.repeats else "block one"
             way += f'<details class="{kind}"><summary><h4>{title}</h4>{self._inside(steps)}</summary>{drawn}</details>'

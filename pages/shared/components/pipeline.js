@@ -2,6 +2,7 @@
 // here, where the boxes have their sizes.
 
 const SVG = "http://www.w3.org/2000/svg";
+const NARROW = 640; // pixels of a phone, which shows the first stretch and the titles of the others
 const HEAD = 7; // pixels of an arrow's head, beside what the line is wide
 
 const part = (name, facts) => {
@@ -59,6 +60,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   if (box.markup !== data) {
     box.markup = data;
     box.innerHTML = data;
+    if (innerWidth < NARROW) [...box.querySelectorAll(".stretch")].slice(1).forEach((stretch) => (stretch.open = false));
   }
   box.onclick = (event) => {
     const step = event.target.closest("[data-step]")?.dataset.step;
