@@ -25,7 +25,7 @@ components.style(Path(__file__).with_suffix(".css"))
 saved = session.given().trace
 st.title(texts.plain(f"A run of {saved.model}") if saved else texts.title(model_name()))
 st.markdown(texts.WHAT)
-components.give(models.takes(model_name()))
+components.give(models.takes(model_name()), typed=session.given().text or "", write=session.write)
 
 
 def photo(view: session.View, key: str) -> None:

@@ -174,3 +174,14 @@ def test_the_mask_is_square_and_nothing_lies_over_it_on_a_phone(page):
     cell = page.get_by_role("cell", name="a large red circle left of a small blue square")
     assert cell.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
     assert cell.bounding_box()["x"] + cell.bounding_box()["width"] <= 390
+
+
+def test_a_text_is_written_on_the_front_page_itself(page):
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto("/?model=nanogpt")
+    page.get_by_role("button", name="Use your text").click()
+    page.get_by_test_id("stMain").get_by_role("textbox", name="Your text").fill("ROMEO:")
+    page.get_by_role("button", name="Run it").click()
+    page.wait_for_url("**text=ROMEO*")
+    page.get_by_text("What this run proves").wait_for()
+    quiet(page)

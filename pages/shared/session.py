@@ -94,6 +94,13 @@ def take_text(text: str, key: str) -> None:
     visitor().choose(replace(chosen, kind="text" if text else bare, text=text or None, model=model))
 
 
+def write(text: str) -> None:
+    """Takes a text that was written on the page: the box in the sidebar has it too."""
+    key = text_key()
+    st.session_state[key] = text
+    take_text(text, key)
+
+
 def take_step(text: str) -> None:
     """Takes a text as it is, also an empty one: what stood there before one step of writing."""
     st.session_state[text_key()] = text

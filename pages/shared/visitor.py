@@ -30,7 +30,7 @@ class Key:
 
     MODEL = "model"
     ZOOM, OP = "zoom", "op listed"
-    WRITING, MAP, STEPPER, MASK_MAP = "writing step", "attention_map", "stepper", "mask map"
+    WRITING, MAP, STEPPER, MASK_MAP, GIVE = "writing step", "attention_map", "stepper", "mask map", "give"
     UPLOAD = "upload{}"
     TEXT, SAMPLE, MASK = "text-{}", "sample-{}", "mask-{}"
 

@@ -1,7 +1,7 @@
 """Widgets that run in the browser: markup, style and script lie beside this file, and ask no server for anything."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -111,10 +111,17 @@ def glance(trace: Trace) -> bool:
     return True
 
 
-def give(takes: Sequence[str], small: bool = False) -> None:
-    """Buttons for one's own photo or text, as the model `takes` them; `small` is the camera alone."""
-    data = {"photo": "image" in takes, "text": "text" in takes, "small": small}
-    _component("give", scripts=("giving", "give"))(key="give", data=data)
+def give(
+    takes: Sequence[str], small: bool = False, typed: str = "", write: Callable[[str], None] = lambda text: None
+) -> None:
+    """Buttons for one's own photo or text, as the model `takes` them; `small` is the camera alone. The text that was
+    given is `typed`, and `write` is called with another one."""
+    data = {"photo": "image" in takes, "text": "text" in takes, "small": small, "typed": typed}
+
+    def taken() -> None:
+        write((st.session_state.get(Key.GIVE) or {}).get("text") or "")
+
+    _component("give", scripts=("giving", "give"))(key=Key.GIVE, data=data, on_text_change=taken)
 
 
 def bar(pages: Sequence[Mapping[str, object]], takes: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 const NONE = "No camera here: browsers give it to pages over https or from localhost only.";
 
-export default function ({ data, parentElement }) {
+export default function ({ data, parentElement, setTriggerValue }) {
   const find = (selector) => parentElement.querySelector(selector);
   const { photo, text, small } = data;
   const phone = matchMedia("(pointer: coarse)").matches; // which offers its camera itself
@@ -16,7 +16,26 @@ export default function ({ data, parentElement }) {
   find(".way").textContent = !photo || small ? "" : "or drop it on the page, or paste it";
   find(".refused").textContent = photo && small && !phone && !navigator.mediaDevices ? NONE : "";
   find("button.pick-photo").onclick = pickPhoto;
-  find("button.pick-text").onclick = writeText;
+
+  const writing = find(".writing");
+  const area = find("textarea");
+  const write = (open) => {
+    writing.hidden = !open;
+    find("button.pick-text").setAttribute("aria-expanded", String(open));
+    if (open) area.focus();
+  };
+  find("button.pick-text").onclick = () => write(writing.hidden);
+  find(".leave").onclick = () => write(false);
+  if (area.known !== data.typed) area.value = area.known = data.typed ?? "";
+  writing.onsubmit = (event) => {
+    event.preventDefault();
+    write(false);
+    setTriggerValue("text", area.value);
+  };
+  area.onkeydown = (event) => {
+    if (event.key === "Escape") write(false);
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) writing.requestSubmit();
+  };
 
   const video = find("video");
   let stream = null;
