@@ -186,7 +186,7 @@ def test_similarities_of_photo_and_sentences():
 WRONG = {
     "rounding": ("rounded", lambda formula: formula),
     "solving": ("Solver", lambda names, derived, runs, fresh=None: tracer.probe.Solver(names, derived, runs)),
-    "arguments": ("own_sizes", lambda op, inputs: {}),
+    "arguments": ("own_sizes", lambda op, inputs, others=(): {}),
     "chains": ("windows", lambda trace, record: 1),
     "hidden": ("windowed", lambda cells: True),
     "probing": ("work", lambda recording, sizes: 0.0),

@@ -230,7 +230,7 @@ def _both(solver: Solver, same) -> tuple[tuple, tuple]:
     """The solved shapes of the inputs and of the outputs of one op, or primitive, in all runs."""
     count = len(same[0].inputs)
     inputs = _solved(solver, [[op.inputs[min(n, len(op.inputs) - 1)] for n in range(count)] for op in same])
-    own = own_sizes(same[0], inputs) if isinstance(same[0], Seen) else {}
+    own = own_sizes(same[0], inputs, same[1:]) if isinstance(same[0], Seen) else {}
     return inputs, _solved(solver, [op.outputs for op in same], own)
 
 

@@ -17,7 +17,7 @@ FREE = 3
 """Different values that a size must have had in the runs where two numbers are to be found from them."""
 
 SEVERAL = 4
-"""The same where a size is rounded too, which leaves few."""
+"""The same where a size is rounded too, which leaves few, and for sums of two sizes, of which there are many."""
 
 Known = list[tuple[str, tuple[int, ...]]]
 """Sizes as (formula, values in the runs)."""
@@ -48,13 +48,11 @@ def _plain(vector, known: Known, products: Known) -> Iterator[str]:
     """Formulas without a factor."""
     if len(set(vector)) < FREE:
         return
-    for text, values in products:
-        line = _line(vector, values)
-        if line is not None:
-            m, c = line
-            yield f"{m}*({text}) + {c}"
-    yield from _rounded(vector, known)
-    for (a, one), (b, other) in combinations(known, 2):
+    lines = [(line, text) for text, values in products if (line := _line(vector, values)) is not None]
+    yield from (f"{m}*({text}) + {c}" for (m, c), text in lines)
+    if not lines:  # what needs no rounding is not rounded
+        yield from _rounded(vector, known)
+    for (a, one), (b, other) in combinations(known, 2) if len(set(vector)) >= SEVERAL else ():
         for first, second in ((1, 1), (1, -1), (-1, 1)):
             left = {v - first * x - second * y for v, x, y in zip(vector, one, other, strict=True)}
             if len(left) == 1:

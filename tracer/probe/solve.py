@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations_with_replacement
+from math import gcd
 
 import sympy
 
@@ -21,7 +22,7 @@ FACTORS = (1, 2, 3, 4)
 SAMPLES = 60
 """Sizes at which two formulas are compared."""
 
-LEARNED = 24
+LEARNED = 40
 """How many sizes that the ops of a run brought up, such as `⌈H/2⌉`, others are made of."""
 
 
@@ -46,6 +47,7 @@ class Solver:
         self._atoms = tuple(vocabulary)
         self._runs = [*configurations, fresh] if fresh else list(configurations)
         self._used = len(configurations)
+        self._units = tuple((name, gcd(*(int(run[name]) for run in self._runs))) for name in self._runs[0])
         values = [tuple(value_of(atom, sizes) for sizes in configurations) for atom in vocabulary]
         self._found: dict[tuple, list[str]] = {}
         self._answers: dict[tuple, str] = {}
@@ -145,7 +147,7 @@ class Solver:
     def _one(self, candidates: list[str]) -> bool:
         """Whether all of these formulas mean the same."""
         first, *others = dict.fromkeys(map(self.base, candidates))
-        return all(_same(first, other) for other in others)
+        return all(_same(first, other, self._units) for other in others)
 
     def _fits(self, text: str, vector) -> bool:
         """Whether a formula has these values, at as many runs as there are."""
@@ -157,14 +159,17 @@ class Solver:
 
 
 @lru_cache(maxsize=4096)
-def _same(one: sympy.Expr, other: sympy.Expr) -> bool:
-    """Whether two forms that differ have one value at any sizes: T - ⌈T/2⌉ is ⌊T/2⌋. Only what is rounded has two."""
+def _same(one: sympy.Expr, other: sympy.Expr, units: tuple[tuple[str, int], ...]) -> bool:
+    """Whether two forms that differ have one value at any sizes: T - ⌈T/2⌉ is ⌊T/2⌋. Only what is rounded has two.
+
+    A size that was a multiple of one number in all runs is one here, too: there ⌊H/32⌋ is H/32, and no run had others.
+    """
     if not (one.has(sympy.floor) or other.has(sympy.floor)):
         return False
     names, texts = sorted(map(str, one.free_symbols | other.free_symbols)), (str(one), str(other))
-    draw = random.Random(0)
+    draw, unit = random.Random(0), dict(units)
     for _ in range(SAMPLES):
-        sizes = {name: draw.randrange(1, 1000) for name in names}
+        sizes = {name: unit.get(name, 1) * draw.randrange(1, 1000) for name in names}
         if formula.value(texts[0], sizes) != formula.value(texts[1], sizes):
             return False
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import gcd
 
 from tracer.probe.rounding import divided
 from tracer.recorder import Seen
@@ -10,15 +11,19 @@ from tracer.recorder import Seen
 Shape = tuple[str, ...]
 
 
-def own_sizes(op: Seen, inputs: Sequence[Shape]) -> dict[int, list[str]]:
+def own_sizes(op: Seen, inputs: Sequence[Shape], others: Sequence[Seen] = ()) -> dict[int, list[str]]:
     """Formulas for axes of an op's outputs over the symbolic shapes of its inputs, from the arguments it ran with.
 
     A pooling that rounds up may leave its last window out, so it has two; an axis whose input has no symbol has none.
+    `others` are the same op in other runs: what is padded by another number in each is filled up to whole windows.
     """
     reader = READERS.get(op.name)
-    if reader is None or op.settings is None or not inputs:
+    if reader is None or not inputs or any(one.settings is None for one in (op, *others)):
         return {}
-    return {axis: formulas for axis, formulas in reader(op, inputs) if formulas}
+    found = {axis: formulas for axis, formulas in reader(op, inputs) if formulas}
+    if reader is _padding:
+        found |= dict(_filled([op, *others], inputs))
+    return found
 
 
 def _moved(size: str, window: int, stride: int, padding: int, dilation: int, up: bool = False) -> list[str]:
@@ -78,6 +83,19 @@ def _padding(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
         size = inputs[0][rank - 1 - i]
         if size != "?":
             yield rank - 1 - i, [f"({size}) + {pads[2 * i] + pads[2 * i + 1]}"]
+
+
+def _filled(same: list[Seen], inputs) -> Iterator[tuple[int, list[str]]]:
+    """Axes that are padded to the next multiple of a number: by less than it each time, and only one number is so."""
+    rank = len(inputs[0])
+    for i in range(len(same[0].settings[1]) // 2):
+        axis, pads = rank - 1 - i, [sum(op.settings[1][2 * i : 2 * i + 2]) for op in same]
+        if inputs[0][axis] == "?" or len(set(pads)) == 1 or min(pads) < 0:
+            continue
+        whole = gcd(*(op.outputs[0][0][axis] for op in same))
+        windows = [k for k in range(max(pads) + 1, whole + 1) if whole % k == 0]
+        if len(windows) == 1:
+            yield axis, [f"{windows[0]}*({divided(inputs[0][axis], windows[0] - 1, windows[0])})"]
 
 
 def _at(given, position: int) -> int:

@@ -12,7 +12,7 @@ from tracer.models.shared.model import Spec
 from tracer.models.shared.results import tensors_by_name
 from tracer.probe import Vocabulary
 from tracer.probe.twin import parameters, twin
-from tracer.sources.pictures import SIDES
+from tracer.sources.pictures import SIDES, undescribed
 
 SIDE = 320
 """Side of the photo. Published detectors enlarge photos to 800 pixels and more; here they take them as they are."""
@@ -45,18 +45,11 @@ def spec(build: Callable[..., torch.nn.Module]) -> Spec:
         probes = [{**base, "H": height, "W": width} for height, width in zip(*SIDES[1], strict=True)]
         yield Vocabulary(("H", "W"), {}, resized, partly=True, held=ONE_BY_ONE, device=model.device), probes[:PROBES]
 
-    return Spec(
+    return undescribed(
         net=lambda H, W: unresized(build(), H, W),
-        whole=False,
-        takes=("image",),
-        samples="photos",
         sizes={"H": SIDE, "W": SIDE},
-        derived={"C": "3"},
-        names=(),
-        probes=(),
         example=example,
         prepare=prepare,
         result=tensors_by_name,
-        segments=lambda sizes: (),
         ways=ways,
     )

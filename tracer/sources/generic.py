@@ -114,8 +114,9 @@ def spec(found: Found, files) -> Spec:
             groups.append(Group(tuple(wide), tuple(choices)))
         if shaped and "P" in base:
             whole = tuple(base["P"] * times for times in (2, 3, 5, 6, 7))
+            larger = tuple(base["H"] * times for times in (2, 3, 9, 4, 6))
             square = ((35, 33, 14, 42, 44), (5, 3, 2, 7, 4))
-            groups.append(Group(("H", "P"), (square, (whole, (base["P"],) * 5))))
+            groups.append(Group(("H", "P"), (square, (whole, (base["P"],) * 5), (larger, (base["P"],) * 5))))
         elif shaped:
             groups.append(group("H", (64, 160, 96, 256, 128), tuple(base["H"] * times for times in (2, 3, 4, 6, 5))))
         elif sides:

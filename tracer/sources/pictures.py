@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -97,21 +98,23 @@ def spec(
         named = {"B": 0, **({"T_f": 2} if frames else {}), "H": -2, "W": -1}
         yield from named_axes(model.net, tuple(inputs), {}, recording, named, None)[1]  # one that reads values
 
+    return undescribed(
+        channels, net=net, sizes=sizes, runs=runs, example=example, prepare=prepare, result=answer, ways=ways
+    )
+
+
+def undescribed(channels: int = 3, **known: Any) -> Spec:
+    """A net over photos of which nobody said more than what is `known`: its lines may leave ops out, its sizes are
+    found by trying, and it has no sequence."""
     return Spec(
-        net=net,
         whole=False,
         takes=("image",),
         samples="photos",
-        sizes=sizes,
-        runs=runs,
         derived={"C": str(channels)},
         names=(),
         probes=(),
-        example=example,
-        prepare=prepare,
-        result=answer,
         segments=lambda sizes: (),
-        ways=ways,
+        **known,
     )
 
 

@@ -35,9 +35,10 @@ class Group(NamedTuple):
         return {symbol: column[number] for symbol, column in zip(self.symbols, self.choices[choice], strict=True)}
 
     def equal(self, choice: int) -> list[tuple[str, str]]:
-        """The symbols that have the values of the first in a choice, and the first."""
-        first, *others = zip(self.symbols, self.choices[choice], strict=True)
-        return [(symbol, first[0]) for symbol, column in others if column == first[1]]
+        """The symbols that have the values of one before them in a choice, and the first of these."""
+        columns = self.choices[choice]
+        firsts = [self.symbols[columns.index(column)] for column in columns]
+        return [(symbol, first) for symbol, first in zip(self.symbols, firsts, strict=True) if symbol != first]
 
     def varied(self, choice: int) -> list[str]:
         """The symbols that are not the same in all rows of a choice."""
@@ -63,8 +64,9 @@ def tried(
     """
     held = {name: base[name] for name in ("B",) if name in base}
     for chosen in _together(groups):
-        if same_ops(run, vocabulary, {**_probes(base, groups, chosen)[0], **held}) is True:
-            yield _over(vocabulary, groups, chosen), _probes(base, groups, chosen)
+        probes = _probes(base, groups, chosen)
+        if all(same_ops(run, vocabulary, {**probe, **held}) is True for probe in probes):
+            yield _over(vocabulary, groups, chosen), probes
             break
     for rows in ((0,), tuple(range(PROBES))):
         ways = list(_chosen(run, vocabulary, base, groups, rows))
