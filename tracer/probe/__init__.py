@@ -124,12 +124,12 @@ def solve(
     found.fill(sizes, vocabulary, probes, vocabulary.names)
     found.carry()
     held = [""] * len(run)
-    missing = found.missing()
-    if (missing or None in found.parts) and "B" in sizes:
+    missing, open_ = found.missing(), found.open()
+    if (missing or open_ or None in found.parts) and any(probe.get("B") != sizes.get("B") for probe in probes):
         fixed = [{**probe, "B": sizes["B"]} for probe in probes]
-        found.fill(sizes, vocabulary, fixed, tuple(name for name in vocabulary.names if name != "B"))
+        found.fill(sizes, vocabulary, fixed, tuple(name for name in vocabulary.names if name != "B"), open_)
         found.carry()
-        for i in missing:
+        for i in (*missing, *(open_ - found.open())):
             held[i] = f"{AT_THIS_BATCH} {sizes['B']}"
     if found.missing() and vocabulary.inside and not vocabulary.partly:
         raise Unlike(f"without values it does not run {run[found.missing()[0]].name}")
@@ -153,8 +153,15 @@ class Unsolved:
         """The ops that no probe had."""
         return [i for i, found in enumerate(self.inputs) if found is None]
 
-    def fill(self, sizes, vocabulary: Vocabulary, probes, names: tuple[str, ...]) -> None:
-        """Solves what all probes have over `names`."""
+    def open(self) -> set[int]:
+        """The ops with a dimension that nothing fits: where it is another one at B = 1, a run of other batches has it
+        in another place."""
+        both = enumerate(zip(self.inputs, self.outputs, strict=True))
+        return {i for i, (one, two) in both if one is not None and any(UNKNOWN in shape for shape in (*one, *two))}
+
+    def fill(self, sizes, vocabulary: Vocabulary, probes, names: tuple[str, ...], again: Collection[int] = ()) -> None:
+        """Solves what all probes have over `names`, and `again` these ops, of which those stay as they were that are
+        open here, too."""
         every = bool(self.opened) and len(self.wanted) == len(self.opened)
         others = [vocabulary.probe(probe, primitives=every) for probe in probes]
         matches = [align(self.run, other.ops) for other in others]
@@ -166,6 +173,9 @@ class Unsolved:
             others = [vocabulary.probe(at, primitives=these) for at, these in zip(probes, places, strict=True)]
         *configurations, fresh = (vocabulary.complete(s) for s in (sizes, *probes))
         solver = Solver(names, vocabulary.derived, configurations, fresh)
+        before = {i: (self.inputs[i], self.outputs[i], self.numbers[i]) for i in again}
+        for i in again:
+            self.inputs[i] = self.outputs[i] = None
         new = [i for i, found in enumerate(self.inputs) if found is None]
         self._each(solver, others, matches)
         if solver.ambiguous:
@@ -173,6 +183,8 @@ class Unsolved:
                 self.inputs[i] = self.outputs[i] = None
             solver.again()
             self._each(solver, others, matches)
+        for i in before.keys() & {*self.missing(), *self.open()}:
+            self.inputs[i], self.outputs[i], self.numbers[i] = before[i]
 
     def _each(self, solver: Solver, others: list[Recording], matches) -> None:
         """Solves the ops, in order, that are not solved yet."""

@@ -6,6 +6,7 @@ be added to a size, or by which it must be multiplied; so any whole number may b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import combinations, combinations_with_replacement
 from math import gcd
@@ -17,7 +18,9 @@ FREE = 3
 """Different values that a size must have had in the runs where two numbers are to be found from them."""
 
 SEVERAL = 4
-"""The same where a size is rounded too, which leaves few, and for sums of two sizes, of which there are many."""
+"""The same where a size is rounded too, which leaves few."""
+
+ROUNDED = re.compile("floor|ceiling")
 
 Known = list[tuple[str, tuple[int, ...]]]
 """Sizes as (formula, values in the runs)."""
@@ -52,7 +55,8 @@ def _plain(vector, known: Known, products: Known) -> Iterator[str]:
     yield from (f"{m}*({text}) + {c}" for (m, c), text in lines)
     if not lines:  # what needs no rounding is not rounded
         yield from _rounded(vector, known)
-    for (a, one), (b, other) in combinations(known, 2) if len(set(vector)) >= SEVERAL else ():
+    summed = known if len(set(vector)) >= SEVERAL else [one for one in known if not ROUNDED.search(one[0])]
+    for (a, one), (b, other) in combinations(summed, 2):
         for first, second in ((1, 1), (1, -1), (-1, 1)):
             left = {v - first * x - second * y for v, x, y in zip(vector, one, other, strict=True)}
             if len(left) == 1:

@@ -26,6 +26,9 @@ LEARNED = 40
 """How many sizes that the ops of a run brought up, such as `⌈H/2⌉`, others are made of."""
 
 
+Units = tuple[tuple[str, int], ...]
+
+
 class Solver:
     """Solves dimensions over a vocabulary of sizes, from their values at several configurations.
 
@@ -140,14 +143,18 @@ class Solver:
         if len(set(seen)) == 1:  # beside a literal, a size that no configuration changes: nothing tells them apart
             return UNKNOWN if listed or len(set(vector)) > 1 else str(vector[0])
         candidates = listed or beyond(seen, self._known)
-        if not candidates or not self._one(candidates) or not self._fits(candidates[0], vector):
+        if not candidates or not self._one(candidates, self._units) or not self._fits(candidates[0], vector):
             return UNKNOWN
         return _text(candidates[0]) if listed else self._learned(candidates[0], vector)
 
-    def _one(self, candidates: list[str]) -> bool:
-        """Whether all of these formulas mean the same."""
-        first, *others = dict.fromkeys(map(self.base, candidates))
-        return all(_same(first, other, self._units) for other in others)
+    def _one(self, candidates: list[str], units: Units = ()) -> bool:
+        """Whether all of these formulas mean the same, once derived sizes are opened or as they are; with `units`,
+        which sizes were multiples of what in all runs, at such sizes: there ⌊H/32⌋ is H/32, and no run had others."""
+        first, *others = {self.base(text): text for text in candidates}.items()
+        return all(
+            _same(first[0], other, units) or (bool(units) and _same(parse(first[1]), parse(text), units))
+            for other, text in others
+        )
 
     def _fits(self, text: str, vector) -> bool:
         """Whether a formula has these values, at as many runs as there are."""
@@ -159,11 +166,8 @@ class Solver:
 
 
 @lru_cache(maxsize=4096)
-def _same(one: sympy.Expr, other: sympy.Expr, units: tuple[tuple[str, int], ...]) -> bool:
-    """Whether two forms that differ have one value at any sizes: T - ⌈T/2⌉ is ⌊T/2⌋. Only what is rounded has two.
-
-    A size that was a multiple of one number in all runs is one here, too: there ⌊H/32⌋ is H/32, and no run had others.
-    """
+def _same(one: sympy.Expr, other: sympy.Expr, units: Units) -> bool:
+    """Whether two forms that differ have one value at any sizes: T - ⌈T/2⌉ is ⌊T/2⌋. Only what is rounded has two."""
     if not (one.has(sympy.floor) or other.has(sympy.floor)):
         return False
     names, texts = sorted(map(str, one.free_symbols | other.free_symbols)), (str(one), str(other))
