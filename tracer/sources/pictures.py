@@ -29,7 +29,7 @@ SIDES = (
     ((160, 256, 352, 192, 288), (192, 288, 224, 320, 416)),
 )
 """Heights and widths that are tried: odd ones, then multiples of 32, then larger ones."""
-TIMES = ((2, 3, 4, 2, 5), (3, 2, 2, 4, 3))
+TIMES = ((2, 3, 5, 7, 4), (3, 2, 7, 4, 5))
 """Multiples of a net's own height and width."""
 
 
