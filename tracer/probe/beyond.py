@@ -35,27 +35,32 @@ def beyond(vector: tuple[int, ...], known: Known) -> list[str]:
         (f"({a})*({b})", tuple(x * y for x, y in zip(one, other, strict=True)))
         for (a, one), (b, other) in combinations_with_replacement(known, 2)
     ]
-    found = list(_plain(vector, known, products))
-    for factor, values in products:
-        if any(v % x for v, x in zip(vector, values, strict=True) if x) or 0 in values:
-            continue
-        rest = tuple(v // x for v, x in zip(vector, values, strict=True))
-        if len(set(rest)) == 1:
-            found.append(f"{rest[0]}*({factor})")
-        else:
-            found += [f"({factor})*({text})" for text in _plain(rest, known, products)]
-    return found
+    for rounds in (False, True):  # what needs no rounding is not rounded
+        found = list(_plain(vector, known, products, rounds))
+        for factor, values in products:
+            if any(v % x for v, x in zip(vector, values, strict=True) if x) or 0 in values:
+                continue
+            rest = tuple(v // x for v, x in zip(vector, values, strict=True))
+            if len(set(rest)) == 1:
+                found.append(f"{rest[0]}*({factor})")
+            else:
+                found += [f"({factor})*({text})" for text in _plain(rest, known, products, rounds)]
+        if found:
+            return found
+    return []
 
 
-def _plain(vector, known: Known, products: Known) -> Iterator[str]:
-    """Formulas without a factor."""
+def _plain(vector, known: Known, products: Known, rounds: bool) -> Iterator[str]:
+    """Formulas without a factor; with `rounds` those, too, that round."""
     if len(set(vector)) < FREE:
         return
-    lines = [(line, text) for text, values in products if (line := _line(vector, values)) is not None]
-    yield from (f"{m}*({text}) + {c}" for (m, c), text in lines)
-    if not lines:  # what needs no rounding is not rounded
-        yield from _rounded(vector, known)
-    summed = known if len(set(vector)) >= SEVERAL else [one for one in known if not ROUNDED.search(one[0])]
+    for text, values in products:
+        line = _line(vector, values)
+        if line is not None:
+            m, c = line
+            yield f"{m}*({text}) + {c}"
+    yield from _rounded(vector, known, rounds)
+    summed = known if rounds and len(set(vector)) >= SEVERAL else [one for one in known if not ROUNDED.search(one[0])]
     for (a, one), (b, other) in combinations(summed, 2):
         for first, second in ((1, 1), (1, -1), (-1, 1)):
             left = {v - first * x - second * y for v, x, y in zip(vector, one, other, strict=True)}
@@ -63,7 +68,7 @@ def _plain(vector, known: Known, products: Known) -> Iterator[str]:
                 yield f"{first}*({a}) + {second}*({b}) + {left.pop()}"
 
 
-def _rounded(vector, known: Known) -> Iterator[str]:
+def _rounded(vector, known: Known, rounds: bool) -> Iterator[str]:
     """Quotients of a size, and whole multiples of them; rounded ones only where none is exact in every run, since a
     module that takes other sizes runs at others."""
     exact = []
@@ -71,8 +76,8 @@ def _rounded(vector, known: Known) -> Iterator[str]:
         for stride in STRIDES:
             if len(set(values)) >= FREE and all(v * stride == x for v, x in zip(vector, values, strict=True)):
                 exact.append(f"({text})/{stride}")
-    if exact:
-        yield from exact
+    yield from exact
+    if exact or not rounds:
         return
     common = gcd(*vector)
     for times in {1, common}:
