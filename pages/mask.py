@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.shared import components, frame, influence, session, texts, tokens
+from pages.shared import address, components, frame, influence, session, texts, tokens
 from tracer.attention import layers, parts, segments
 from tracer.figures import masks as pictures
 from tracer.figures.budget import drawn
@@ -20,7 +20,9 @@ def _layer(records) -> int:
         return 0
     named = [f"block {layer + 1}: {'windows' if kind == 'windows' else 'no mask' if kind == 'none' else kind}"
              for layer, kind in enumerate(kinds)]  # fmt: skip
-    return st.selectbox("Attention of", range(len(kinds)), format_func=lambda layer: named[layer])
+    known = range(1, len(kinds) + 1)
+    at = address.widget("block", known, 1)
+    return st.selectbox("Attention of", known, format_func=lambda block: named[block - 1], **at) - 1
 
 
 def _window(trace, layer: int, part: str) -> int:
@@ -31,7 +33,8 @@ def _window(trace, layer: int, part: str) -> int:
     if count < 2:
         return 0
     shut = (item for item in range(count) if not masks.visible(trace, layer, part=part, batch=item).all())
-    return st.number_input("Window, counted from 0", 0, count - 1, next(shut, 0))
+    at = address.widget("window", range(count), next(shut, 0))
+    return st.number_input("Window, counted from 0", 0, count - 1, **at)
 
 
 def picture(cells, kind: str) -> None:
@@ -72,7 +75,7 @@ labels = pictures.labels(trace, part, max(cells.shape), numbered=True)
 all_open = bool(cells.all())
 picture(cells, masks.kind(cells) if cells.numel() > 1 else "one open cell")
 if len(named) > 1 and not all_open:
-    st.subheader("By segment")
+    st.header("By segment")
     shares = {(block.queries, block.keys): block.share for block in masks.blocks(cells, named)}
     table = {"who looks": [segment.name for segment in named]}
     for key in named:

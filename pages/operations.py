@@ -21,6 +21,6 @@ elif level == "modules":
 elif level == "calls":
     called.call(trace, operations.number(trace))
 else:
-    operations.operation(trace)
+    operations.operation(trace, level)
 operations.pictures(trace, level)
 paths.show(trace)

@@ -38,6 +38,10 @@ def test_an_address_opens_on_its_model_and_its_input(address, sample, said):
         ({"sample": "zebra"}, "'zebra' is no sample of vit, expected one of 'horse', 'dog'"),
         ({"model": "nanogpt", "sample": "zebra"}, "'zebra' is no sample of nanogpt, expected none"),
         ({"model": "nanogpt", "text": "  "}, "'  ' holds blanks alone"),
+        (
+            {"model": "nanogpt", "mask": "round"},
+            "'round' is no mask of nanogpt, expected one of 'causal', 'bidirectional'",
+        ),
     ],
 )
 def test_an_input_that_is_none_is_named_and_the_sample_stays(address, said):
@@ -52,7 +56,7 @@ def test_a_photo_that_is_not_kept_is_named():
     at = AppTest.from_file(APP, default_timeout=SECONDS)
     at.query_params["file"] = "mine.png"
     at.run()
-    assert "mine.png is not kept here any more: give it again" in at.error[0].value
+    assert "the photo 'mine.png', which no link holds" in at.error[0].value
 
 
 def test_the_first_model_and_the_place_on_another_page_are_not_in_an_address():
@@ -71,3 +75,22 @@ def test_a_step_that_the_run_lacks_is_named_and_nothing_is_lost(page, name, valu
     at.run()
     assert not at.exception and not at.error
     assert any(f"'{value}'" in box.value for box in at.warning)
+
+
+def test_what_is_chosen_on_a_page_is_in_its_address_and_kept_on_the_way_to_others():
+    at = AppTest.from_file(APP, default_timeout=SECONDS)
+    at.query_params["model"], at.query_params["mask"] = "nanogpt", "bidirectional"
+    at.switch_page("pages/mask.py").run()
+    at.query_params["query"] = "3"
+    at.run()
+    said = lambda name: found if isinstance(found := at.query_params[name], str) else found[0]  # noqa: E731
+    query, head = at.main.select_slider[0], at.main.slider[0]
+    assert not at.exception and query.value == 3 and said("mask") == "bidirectional"
+    head.set_value(2).run()
+    assert (said("query"), said("head")) == ("3", "2")
+    at.switch_page("pages/trace.py").run()
+    at.switch_page("pages/mask.py").run()
+    assert at.main.slider[0].value == 2 and said("head") == "2"
+    at.query_params["head"] = "77"
+    at.run()
+    assert "This page has no head '77', expected one from 0 to" in at.main.warning[-1].value

@@ -22,7 +22,7 @@ def said_of_claims(at: AppTest) -> list[str]:
 def test_the_claims_of_the_texts_are_measured_live_for_the_vit():
     at = chosen("vit", "pages/attention.py")
     lookup, symmetry, order = first = said_of_claims(at)
-    assert HEADING in [element.value for element in at.subheader]
+    assert HEADING in [element.value for element in at.header]
     assert "“Vision Transformer - Basics”" in lookup and "note 00" not in "".join(first)
     largest = at.session_state["visitor"].run().attention(0).amax(-1).mean()
     assert f"gets {100 * float(largest):.1f} % of the weight" in lookup and "if all 65 keys got the same" in lookup
@@ -31,7 +31,7 @@ def test_the_claims_of_the_texts_are_measured_live_for_the_vit():
     assert "as “invariant” (nothing changes), **no**; as “equivariant”" in order and order.count("**yes**") == 2
     upload(at, picture(seed=5), "mine.jpg")
     assert all(now != before for now, before in zip(said_of_claims(at), first, strict=True))
-    assert HEADING not in [element.value for element in chosen("nanogpt", "pages/attention.py").subheader]
+    assert HEADING not in [element.value for element in chosen("nanogpt", "pages/attention.py").header]
 
 
 def test_whether_a_claim_holds_follows_from_what_was_measured():
@@ -57,7 +57,7 @@ def test_whether_a_claim_holds_follows_from_what_was_measured():
 def drawn(at: AppTest) -> dict:
     """The header of what the browser gets to draw attention from."""
     (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "attention_map"]
-    return unpacked(data)[0]
+    return unpacked(data[4 + int.from_bytes(data[:4], "little") :])[0]  # below the facts of the visitor
 
 
 def test_each_tower_has_its_own_attention_over_the_photo_or_its_tokens():

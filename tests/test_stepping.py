@@ -86,22 +86,22 @@ def test_the_address_names_the_step_and_an_unknown_one_is_quoted():
 def test_what_the_browser_stepped_to_holds_for_links_other_pages_and_another_model():
     at = opened("pages/trace.py")
     facts, now = sent(at)[0], at.session_state["visitor"]
-    assert tell(f"{facts['token']} position") == 204
+    assert tell(f"{facts['token']} trace?step=position") == 204
     at.run()
     assert now.step == "position" and at.query_params["step"] in ("position", ["position"])
     assert (sent(at)[0]["step"], sent(at)[0]["turn"]) == ("position", facts["turn"]), "the browser is there already"
-    assert tell(f"{facts['token']} embedding") == 204
+    assert tell(f"{facts['token']} trace?step=embedding") == 204
     at.switch_page("pages/mask.py").run()
     assert now.step == "embedding"
     at.switch_page("pages/trace.py").run()
     assert sent(at)[0]["step"] == "embedding"
-    assert tell(f"{facts['token']} position") == 204
+    assert tell(f"{facts['token']} trace?step=position") == 204
     at.sidebar.selectbox[0].set_value("segmenter").run()
     assert now.run().model == "segmenter" and sent(at)[0]["step"] == "position"
 
 
 def test_nobody_tells_for_another_visitor(page):
-    assert tell("guessed position") == tell("") == 404
+    assert tell("guessed trace?step=position") == tell("") == 404
     assert tell(f"{sent(page)[0]['token']} {'x' * 600}") == 413
     assert page.session_state["visitor"].told is None
 

@@ -89,5 +89,5 @@ def test_a_place_is_said_as_addresses_say_it():
     now = Visitor(step="logits", op=7)
     assert (now.place("step"), now.place("op")) == ("logits", "7")
     now.leave("op")
-    now.leave(None)
+    now.leave("zoom")
     assert (now.place("step"), now.place("op")) == ("logits", None)

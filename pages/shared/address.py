@@ -1,14 +1,18 @@
-"""The address of every page carries the model and the sample or the text, so that it can be reloaded and handed out.
+"""The address of every page holds all that is on screen, so that it can be reloaded and handed out: model, options, the
+sample or the text, and the place on the page, such as a step, a head or a query.
 
 What a fresh session shows anyway, the first model on its first sample, needs no words in an address. Streamlit makes an
 entry in the browser's history of every change, so an address is written once and never with what it says already, and
 links to pages have it whole; back and forward then lead to what was on screen.
 """
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from pages.shared import session
+from pages.shared import session, texts
 from pages.shared.visitor import FIRST_MODEL, Key, model_name, new, visitor
 from tracer import models
 from tracer.common.quoting import quoted
@@ -16,17 +20,33 @@ from tracer.record import Trace
 
 LONGEST = 500
 """Characters of a text that an address carries; browsers and mail programs cut longer ones."""
-PLACES = {"trace": "step", "operations": "op"}
-"""What the address of a page says of the place on it."""
+PLACES = {
+    "": ("query",),
+    "trace": ("step", "index"),
+    "attention": ("tower", "block", "head", "query", "scale"),
+    "mask": ("tower", "block", "window", "query", "head", "token"),
+    "operations": ("zoom", "step", "op", "module", "call"),
+}
+"""What the address of a page says of the place on it, in order. Blocks count from 1 there, as on screen."""
+EVERYWHERE = ("zoom", "scale")
+"""Places that another model has too."""
+
+Choice = TypeVar("Choice")
 
 
 def read(page: str) -> None:
     """Takes the model that the address names, at the start of a session and when the visitor goes back or forward in
     the browser's history to the page `page`. Before the model is settled."""
     now, asked = visitor(), st.query_params.to_dict()
-    _catch_up(page, asked)
-    if get_script_run_ctx().is_history_navigation and PLACES.get(page) not in asked:
-        now.leave(PLACES.get(page))
+    now.page = page
+    _catch_up(asked)
+    if get_script_run_ctx().is_history_navigation:
+        now.places[page, now.shown] = _placed(page, asked)
+        for name in PLACES.get(page, ()):
+            if name not in asked:
+                now.leave(name)
+    if page == "operations" and "step" in asked and (new() or get_script_run_ctx().is_history_navigation):
+        now.step = asked["step"]
     if new():
         st.session_state[Key.MODEL] = FIRST_MODEL
         session.given()  # what is on screen if the model in the address is refused
@@ -36,28 +56,40 @@ def read(page: str) -> None:
     now.ask(None)
 
 
-def _catch_up(page: str, asked: dict[str, str]) -> None:
-    """Takes the step that the browser went to by itself since the last run. Its address says so already, but what
+def _placed(page: str, asked: dict[str, str]) -> dict[str, str]:
+    """What an address says of the place on a page, in the order in which it is written."""
+    return {name: asked[name] for name in PLACES.get(page, ()) if name in asked}
+
+
+def _catch_up(asked: dict[str, str]) -> None:
+    """Takes the place that the browser went to by itself since the last run. Its address says so already, but what
     Streamlit knows of it does not, unless the visitor left it for another address meanwhile."""
     now = visitor()
     told, now.told = now.told, None
     if told is None:
         return
-    now.step = now.at = told
-    stayed = (now.written or {}).get("step") == asked.get("step")
-    if page == "trace" and stayed and not get_script_run_ctx().is_history_navigation:
-        st.query_params["step"] = told
+    page, said = told
+    place = _placed(page, said)
+    if "step" in place:
+        now.step = now.at = place["step"]
+    now.places[page, now.shown] = place
+    stayed = _placed(page, now.written or {}) == _placed(page, asked)
+    if page == now.page and stayed and not get_script_run_ctx().is_history_navigation:
+        st.query_params.from_dict({name: asked[name] for name in asked if name not in PLACES[page]} | place)
 
 
 def _went_back(asked: dict[str, str]) -> bool:
-    """Whether the visitor went back or forward to an address of another model or input."""
+    """Whether the visitor went back or forward to an address of another model or input, or of other options."""
     written = asked if (said := visitor().written) is None else said
     other = asked.get("model", FIRST_MODEL) != written.get("model", FIRST_MODEL)
     return get_script_run_ctx().is_history_navigation and (other or _input(asked) != _input(written))
 
 
 def _input(asked: dict[str, str]) -> dict[str, str]:
-    return {name: asked[name] for name in ("sample", "text", "file") if name in asked}
+    """The input that an address names, and the options of a model of ours."""
+    model = asked.get("model", FIRST_MODEL)
+    options = models.spec_of(model).options if model in models.names() else ()
+    return {name: asked[name] for name in ("sample", "text", "file", *options) if name in asked}
 
 
 def follow() -> None:
@@ -67,6 +99,7 @@ def follow() -> None:
     if now.asked is not None or (wanted := now.wanted) is None:
         return
     now.wanted = None
+    refusal = _take_options(wanted)
     known, own = session.sample_names(), now.own
     session.given()  # settled before anything is refused: what is chosen takes a refusal back
     if own and wanted.get("file") == own.name:
@@ -76,12 +109,31 @@ def follow() -> None:
     if "text" in models.takes(model_name()) and wanted.get("text"):
         session.take_text(wanted["text"][:LONGEST], session.text_key())
         st.session_state[session.text_key()] = wanted["text"][:LONGEST]
+    now.refusal = refusal or now.refusal
     if "sample" in wanted and wanted["sample"] not in known:
         first, *more = (quoted(name) for name in known)
         expected = f"one of {', '.join((first, *more))}" if more else "none: it has a text of its own"
         now.refusal = f"{quoted(wanted['sample'])} is no sample of {model_name()}, expected {expected}."
     if "file" in wanted and session.given().name != wanted["file"]:
-        now.refusal = f"{wanted['file'][:100]} is not kept here any more: give it again."
+        what = "saved run" if wanted["file"].endswith(".safetensors") else "photo"
+        now.refusal = (
+            f"This link is of the {what} {quoted(wanted['file'][:100])}, which no link holds and which is not kept "
+            "here: give it to see the same."
+        )
+
+
+def _take_options(wanted: dict[str, str]) -> str:
+    """Takes the options that an address names, and the shipped ones for the others. Returns what is wrong with one."""
+    model, wrong = model_name(), ""
+    visitor().options.pop(model, None)
+    for name, choices in models.spec_of(model).options.items() if model in models.names() else ():
+        known = {str(choice): choice for choice in choices}
+        if wanted.get(name) in known:
+            session.choose(name, known[wanted[name]])
+        elif name in wanted:
+            expected = ", ".join(map(quoted, known))
+            wrong = f"{quoted(wanted[name])} is no {name} of {model}, expected one of {expected}."
+    return wrong
 
 
 def write(page: str) -> None:
@@ -97,25 +149,77 @@ def of(page: str) -> dict[str, str]:
     model = asked.name if asked else model_name()
     silent = chosen.kind == "trace" or (model == FIRST_MODEL and "model" not in there)
     named = {} if silent else {"model": model}
+    if chosen.kind != "trace" and model in models.names():
+        options = visitor().options.get(model, ())
+        named |= {name: str(value) for name, value in options if value != session.shipped(model, name)}
     if chosen.own or chosen.kind == "trace":
         named["file"] = chosen.name
     elif chosen.name != session.sample_names()[0]:
         named["sample"] = chosen.name
     if chosen.text and len(chosen.text) <= LONGEST:
         named["text"] = chosen.text
-    if name := PLACES.get(page):
-        same = there.get("model", FIRST_MODEL) == model  # else it is a place in another model
-        if place := (same and there.get(name)) or _place(name):
+    here, same = page == visitor().page, there.get("model", FIRST_MODEL) == model  # else it is a place in another model
+    for name in PLACES.get(page, ()):
+        if place := (here and (same or name in EVERYWHERE) and there.get(name)) or _place(page, model, name):
             named[name] = place
     return named
 
 
-def _place(name: str) -> str | None:
-    """The step or the operation that was chosen last, where the run on screen is known to have it."""
-    last = visitor().place(name)
-    if name == "step" and ((trace := session.held()) is None or last != last_step(trace)):
+def lacks() -> str:
+    """What is on screen and in no link, in a sentence; empty where it is all there."""
+    chosen = session.given()
+    if chosen.kind == "trace":
+        return "The saved run itself is not in the link: the page that opens asks for it."
+    said = ["Your photo stays with you: the page that opens asks for it by its name."] if chosen.own else []
+    if chosen.text and len(chosen.text) > LONGEST:
+        said.append(f"Your text is longer than the {LONGEST} characters that a link carries, and not in it.")
+    return " ".join(said)
+
+
+def _place(page: str, model: str, name: str) -> str | None:
+    """The place on a page that was chosen last, where the run on screen is known to have it."""
+    now = visitor()
+    if name not in ("step", "op"):
+        kept = (
+            reversed(now.places.items()) if name in EVERYWHERE else [((page, model), now.places.get((page, model), {}))]
+        )
+        return next((places[name] for (where, _), places in kept if where == page and name in places), None)
+    last = now.place(name)
+    if name == "step" and (page != "trace" or (trace := session.held()) is None or last != last_step(trace)):
         return None
     return last
+
+
+def keep(**places: object) -> None:
+    """Writes places of the page on screen into its address: one entry in the history."""
+    now, said = visitor(), {name: str(place) for name, place in places.items()}
+    if "op" in said:
+        now.op = int(said["op"])
+    now.step = said.get("step", now.step)
+    now.places[now.page, now.shown] = now.places.pop((now.page, now.shown), {}) | said
+    st.query_params.update(said)
+
+
+def chosen(name: str, known: Sequence[Choice], first: Choice, say: bool = True) -> Choice:
+    """The one of `known` that the address of this page names, else `first`; one that is none of them is quoted, unless
+    it was left there by another input."""
+    asked = st.query_params.get(name)
+    found = {str(one): one for one in known}
+    if asked is None or asked in found:
+        return found.get(asked, first)
+    now = visitor()
+    if say and asked != now.places.get((now.page, now.shown), {}).get(name):
+        st.warning(
+            texts.quoted(f"This page has no {name} {quoted(asked)}, expected one from {known[0]} to {known[-1]}.")
+        )
+    return first
+
+
+def widget(name: str, known: Sequence[Choice], first: Choice) -> dict:
+    """The key and the callback of a widget that chooses one of `known`, and that the address says the choice of."""
+    key = f"place {name}"
+    st.session_state[key] = chosen(name, known, first)
+    return {"key": key, "on_change": lambda: keep(**{name: st.session_state[key]})}
 
 
 def last_step(trace: Trace) -> str | None:

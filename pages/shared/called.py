@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from pages.shared import texts, verdicts
-from pages.shared.visitor import visitor
+from pages.shared import address, texts, verdicts
 from tracer.figures import called_table
 from tracer.figures.budget import ROWS
 from tracer.figures.labels import shape_numbers
@@ -16,32 +15,25 @@ SHOWN = 12
 """Steps of a module that are named."""
 
 
-def choose(trace: Trace, kind: str, number: int) -> None:
-    """Makes a "module" or a "call" the one that is shown."""
-    visitor().remember(kind, trace, number)
-
-
 def chosen(trace: Trace, level: str, op: int) -> str:
     """The row of the table that is marked: the one that was chosen last, else the one around operation `op`."""
     kind = level.removesuffix("s")
     return f"{kind} {_number(trace, kind, op)}"
 
 
-def _number(trace: Trace, kind: str, op: int) -> int:
+def _number(trace: Trace, kind: str, op: int, say: bool = False) -> int:
     records = trace.modules if kind == "module" else trace.calls
-    kept = visitor().remembered(kind, trace)
-    if kept is None and kind == "module":
-        return 0
-    return kept if kept is not None else called_table.of_op(records, op) or 0
+    first = 0 if kind == "module" else called_table.of_op(records, op) or 0
+    return address.chosen(kind, range(len(records)), first, say)
 
 
 def module(trace: Trace, op: int) -> None:
     """One call of a module, and the proof that hooks and operations saw the same."""
-    number = _number(trace, "module", op)
+    number = _number(trace, "module", op, say=True)
     found = trace.modules[number]
     times = sum(other.path == found.path for other in trace.modules)
     name = f"{found.path}: {found.kind}" if found.path else f"{found.kind}, the model itself"
-    st.subheader(texts.plain(name + (f", call {found.call + 1} of {times}" if times > 1 else "")))
+    st.header(texts.plain(name + (f", call {found.call + 1} of {times}" if times > 1 else "")))
     verdicts.box(found.verdict, _said(trace, found))
     left, right = st.columns([3, 2], gap="large")
     with left:
@@ -52,7 +44,7 @@ def module(trace: Trace, op: int) -> None:
         _cost(trace, found)
     with st.container(horizontal=True):
         if found.around is not None and st.button("The module around it", icon=":material/zoom_out:"):
-            choose(trace, "module", found.around)
+            address.keep(module=found.around)
             st.rerun()
         _beneath(trace, found, "calls")
 
@@ -107,8 +99,8 @@ def _cost(trace: Trace, found: ModuleRecord) -> None:
 
 def call(trace: Trace, op: int) -> None:
     """One composite operation: its arguments by the names of its schema, and the operations that it ran."""
-    found = trace.calls[_number(trace, "call", op)]
-    st.subheader(texts.plain(found.name))
+    found = trace.calls[_number(trace, "call", op, say=True)]
+    st.header(texts.plain(found.name))
     st.code(found.text, language="python", wrap_lines=True)
     beneath = trace.ops[found.first : found.last]
     if (source := next((one.source for one in beneath if one.source), None)) is not None:
@@ -142,17 +134,11 @@ def _beneath(trace: Trace, found: ModuleRecord | CallRecord, level: str) -> None
     if found.first == found.last:
         return
     if level == "calls" and st.button("See its calls", icon=":material/zoom_in:"):
-        choose(trace, "call", called_table.of_op(trace.calls, found.first) or 0)
-        _zoom("calls")
+        address.keep(zoom="calls", call=called_table.of_op(trace.calls, found.first) or 0)
+        st.rerun()
     if st.button("See its operations", icon=":material/zoom_in:"):
-        visitor().op = found.first
-        st.query_params["op"] = str(found.first)
-        _zoom("ops")
-
-
-def _zoom(level: str) -> None:
-    visitor().zoom_later = level
-    st.rerun()
+        address.keep(zoom="ops", op=found.first)
+        st.rerun()
 
 
 def tensors(trace: Trace, inputs: Sequence[TensorRecord], outputs: Sequence[TensorRecord], own: str) -> dict:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import streamlit as st
 
-from pages.shared import runs, session, texts
+from pages.shared import address, runs, session, texts
 from pages.shared.line import BACKGROUND, VISITOR
 from pages.shared.visitor import Given, Key, model_name, visitor
-from tracer import models
 from tracer.figures import answers, classes
 from tracer.figures.labels import scientific
 from tracer.record import Segment, Trace
@@ -39,8 +38,7 @@ def notice() -> None:
 
 
 def _trained() -> str:
-    first = models.spec_of(model_name()).options["mask"][0]
-    return (models.card(model_name()) or {}).get("options", {}).get("mask", first)
+    return str(session.shipped(model_name(), "mask"))
 
 
 def _back(trained: str) -> None:
@@ -71,7 +69,7 @@ def start(cells) -> int:
 @st.fragment
 def changes(trace: Trace, cells) -> None:
     """What each mask that can be chosen lets through, and what the model then says of the visitor's own input."""
-    st.subheader("What another mask changes")
+    st.header("What another mask changes")
     now, masks = session.model().options["mask"], allowed()
     known = {now: (cells, trace.result)}
     asked = Asked.now()
@@ -165,7 +163,7 @@ def ahead(model: str, sample: str, photo) -> None:
 @st.fragment
 def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], part: str) -> None:
     """Changes one token of the visitor's own input, runs again, and compares what moved with what the mask predicts."""
-    st.subheader("A second proof, which knows no mask")
+    st.header("A second proof, which knows no mask")
     if session.given().kind == "trace":
         st.info("This proof runs the model again, so it needs the model: a saved run has none.")
         return
@@ -173,8 +171,8 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
     if not tokens:
         st.info("This run’s tokens have no names, so none can be changed.")
         return
-    first = middle(tokens, cells)
-    token = st.select_slider("Change this token", tokens, value=first, format_func=lambda token: labels[token])
+    at = address.widget("token", tokens, middle(tokens, cells))
+    token = st.select_slider("Change this token", tokens, format_func=lambda token: labels[token], **at)
     found = _moved(Asked.now(), trace, token, part)
     if isinstance(found, str):  # a model of a library, whose blocks or patches are not laid out like this
         st.info(texts.plain(f"This proof can’t be made here: {found}."))

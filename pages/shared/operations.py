@@ -43,12 +43,10 @@ def totals(trace: Trace) -> None:
 
 def zoom(trace: Trace) -> str:
     """The zoom level that the visitor chose."""
-    known, now = operations_table.levels(trace), visitor()
-    if now.zoom_later or st.session_state.get(Key.ZOOM) not in known:
-        first = "ops" if "op" in st.query_params else known[0]
-        st.session_state[Key.ZOOM], now.zoom_later = now.zoom_later or first, None
+    known = operations_table.levels(trace)
+    first = "ops" if "op" in st.query_params and "ops" in known else known[0]
     with st.container(key="zooms"):  # where the table hears which is chosen, and shows it before the server does
-        level = st.segmented_control("Zoom", known, key=Key.ZOOM, required=True, persist_state="session")
+        level = st.segmented_control("Zoom", known, required=True, **address.widget("zoom", known, first))
     st.caption(MEANING[level])
     return level
 
@@ -66,12 +64,8 @@ def listing(trace: Trace, level: str) -> None:
     st.caption("Choose a module to unfold it, a row to see all of it below, the head of a column to sort by it.")
     if clicked and clicked != chosen:
         kind, _, id = clicked.partition(" ")
-        if kind == "step":
-            visitor().step = id
-        elif kind == "op" and id.isdecimal():
-            go(int(id))
-        elif kind in ("module", "call") and id.isdecimal():
-            called.choose(trace, kind, int(id))
+        if kind == "step" or (kind in ("op", "module", "call") and id.isdecimal()):
+            address.keep(**{kind: id})
         st.rerun()
 
 
@@ -99,8 +93,7 @@ def _every(trace: Trace) -> dict[str, dict]:
 
 def go(number: int) -> None:
     """Makes an operation the one that is shown; the address of the page carries its number."""
-    visitor().op = number
-    st.query_params["op"] = str(number)
+    address.keep(op=number)
 
 
 def number(trace: Trace) -> int:
@@ -120,7 +113,7 @@ def number(trace: Trace) -> int:
 def step(trace: Trace) -> None:
     """The chosen step, and the way to its own page and to its operations."""
     found = trace.step(address.last_step(trace))
-    st.subheader(texts.plain(found.title))
+    st.header(texts.plain(found.title))
     with st.container(key="equation"):
         st.latex(found.latex)
     st.markdown(texts.proof(found))
@@ -129,12 +122,11 @@ def step(trace: Trace) -> None:
             address.open_step(found.id)
         ops = found.ops or ((found.inside,) if found.inside is not None else ())
         if st.button("See its operations", icon=":material/zoom_in:", disabled=not ops):
-            go(ops[0])
-            visitor().zoom_later = "ops"
+            address.keep(op=ops[0], zoom="ops")
             st.rerun()
 
 
-def operation(trace: Trace) -> None:
+def operation(trace: Trace, level: str) -> None:
     """One operation: its line of source, what goes in and out, what it costs, its step, its primitives."""
     if not trace.ops:
         st.info("This run has no operations.")
@@ -151,7 +143,7 @@ def operation(trace: Trace) -> None:
         on_change=lambda: go(st.session_state[Key.OP]),
     )
     op = trace.ops[shown]
-    st.subheader(texts.plain(f"{op.index}: {op.op}"))
+    st.header(texts.plain(f"{op.index}: {op.op}"))
     left, right = st.columns([3, 2], gap="large")
     with left:
         _line(op)
@@ -163,7 +155,7 @@ def operation(trace: Trace) -> None:
     with right:
         _cost(op)
         _its_step(trace, op)
-    primitives.show(trace, op, st.session_state[Key.ZOOM])
+    primitives.show(trace, op, level)
 
 
 def _line(op: Op) -> None:
@@ -243,11 +235,11 @@ def pictures(trace: Trace, level: str) -> None:
     sums = {module: sum(row.values()) for module, row in table.items()}
     left, right = st.columns(2, gap="large")
     with left:
-        st.subheader(f"What kinds of {kind if parts else 'operations'}")
+        st.header(f"What kinds of {kind if parts else 'operations'}")
         drawn, alt = partial(bars.categories, found), bars.describe(found, "By category")
         chart(trace, ("kinds", kind, len(parts)), drawn, alt=alt, config=PLAIN)
     with right:
-        st.subheader("Where the arithmetic is")
+        st.header("Where the arithmetic is")
         if table:
             chart(
                 trace, "arithmetic", partial(bars.flops, table), alt=bars.describe(sums, "FLOP by module"), config=PLAIN

@@ -17,7 +17,7 @@ from streamlit.proto.NewSession_pb2 import CustomThemeConfig
 from streamlit.runtime import app_session
 from streamlit.runtime.pages_manager import PagesManager
 
-from pages.shared import compressed, crowd, gate, logs, told, warm
+from pages.shared import compressed, crowd, gate, logs, qr, told, warm
 from tracer import sources
 from tracer.common.limits import limits, memory
 
@@ -47,6 +47,7 @@ def around(pages: list[str]) -> dict:
             *routes(pages, document),
             Route("/healthz", health),
             Route(told.PATH, told.hear, methods=["POST"]),
+            Route(qr.PATH, qr.give, methods=["POST"]),
         ],
         "middleware": [Middleware(gate.Gate, pages=addresses, document=document), Middleware(compressed.Compressed)],
         "lifespan": lifespan,

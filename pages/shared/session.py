@@ -227,6 +227,15 @@ def options() -> runs.Options:
     return visitor().options.get(model_name(), ())
 
 
+def shipped(model: str, option: str) -> object:
+    """The choice of an option that a model of ours is shipped with: the one that its weights were trained with."""
+    try:
+        trained = (models.card(model) or {}).get("options", {})
+    except ValueError:  # a damaged card, of which the page says so
+        trained = {}
+    return trained.get(option, models.spec_of(model).options[option][0])
+
+
 def choose(option: str, value: object) -> None:
     """Chooses an option of the model, for all pages."""
     visitor().option(model_name(), option, value)

@@ -48,7 +48,7 @@ def browse(trace: Trace, step: Step) -> None:
     start = wanted.get("step") or (trace.steps[0] if stepping.fits(trace) else step).id
     index = wanted.get("index", ())
     packed = of(shown, ("steps", start, *index), lambda: stepping.packed(shown, start, index))
-    facts = {"run": run, "step": now.at, "turn": now.turn, "token": told.token(now), "told": told.PATH}
+    facts = {"run": run, "step": now.at, "turn": now.turn} | told.facts(now)
     components.stepper(facts | {"prove": waiting}, packed)
 
 

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from pages.shared import address
 from tracer.attention import parts
 from tracer.record import Trace
 
@@ -9,4 +10,6 @@ from tracer.record import Trace
 def tower(trace: Trace) -> str:
     """The tower whose attention is shown: a choice in models of several, in which each has a sequence of its own."""
     towers = parts(trace)
-    return st.segmented_control("Tower", towers, default=towers[0], required=True) if len(towers) > 1 else towers[0]
+    if len(towers) < 2:
+        return towers[0]
+    return st.segmented_control("Tower", towers, required=True, **address.widget("tower", towers, towers[0]))

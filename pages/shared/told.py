@@ -1,9 +1,10 @@
-"""Where a browser that steps by itself tells which step it shows: a small request that makes no script run.
+"""Where a browser that goes on by itself tells which place it shows: a small request that makes no script run.
 
 The next run of the visitor's script reads it (`address.read`), so that links, other pages and another model open there.
 """
 
 import secrets
+from urllib.parse import parse_qsl
 from weakref import WeakValueDictionary
 
 from starlette.requests import Request
@@ -13,8 +14,13 @@ from pages.shared.visitor import Visitor
 
 PATH = "/told"
 LONGEST = 600
-"""Bytes of a request that are read: the visitor's token and the id of a step."""
+"""Bytes of a request that are read: the visitor's token, a page and the place on it."""
 _visitors: WeakValueDictionary[str, Visitor] = WeakValueDictionary()
+
+
+def facts(visitor: Visitor) -> dict[str, str]:
+    """What a component has to know to tell: where, by what word, and which page it is on."""
+    return {"told": PATH, "token": token(visitor), "page": visitor.page}
 
 
 def token(visitor: Visitor) -> str:
@@ -26,15 +32,17 @@ def token(visitor: Visitor) -> str:
 
 
 async def hear(request: Request) -> Response:
-    """Takes `TOKEN ID` from a browser: 204, or 404 where no visitor of this server has that token."""
+    """Takes `TOKEN PAGE?PLACE` from a browser, such as `… trace?step=position`: 204, or 404 where no visitor of this
+    server has that token."""
     body = b""
     async for part in request.stream():
         body += part
         if len(body) > LONGEST:
             return Response(status_code=413)
-    word, _, step = body.decode(errors="replace").partition(" ")
+    word, _, said = body.decode(errors="replace").partition(" ")
     visitor = _visitors.get(word)
     if visitor is None:
         return Response(status_code=404)
-    visitor.told = step
+    page, _, place = said.partition("?")
+    visitor.told = page, dict(parse_qsl(place))
     return Response(status_code=204)

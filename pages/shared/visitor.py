@@ -29,7 +29,7 @@ class Key:
     """Keys of widgets that pages read or set; a widget of a model has another key for each model."""
 
     MODEL = "model"
-    ZOOM, OP = "zoom", "op listed"
+    OP = "op listed"
     WRITING, MAP, STEPPER, MASK_MAP, GIVE = "writing step", "attention_map", "stepper", "mask map", "give"
     UPLOAD = "upload{}"
     TEXT, SAMPLE, MASK = "text-{}", "sample-{}", "mask-{}"
@@ -87,9 +87,10 @@ class Visitor:
     `shown` is the model on screen, `asked` what another one takes that waits for a yes, `agreed` what those take that
     got it. `aside` is what the model on screen can't take, `own` the last photo of the visitor's, `readable` the last
     input that the model could read. `wanted` is what an address asks for, `written` what the address says now.
-    `told` is the step that the browser went to by itself since the last run of a script, `at` the last one that it told
-    or was sent to, and `turn` counts the times that it was sent to one. `back` is the model, its options and the input,
-    with its name, whose run was on screen last, where one who cancels goes back to.
+    `page` is the one on screen, and `places` what was chosen last on a page, of a model, as addresses say it. `told` is
+    the page and the place on it that the browser went to by itself since the last run of a script, `at` the last step
+    that it told or was sent to, and `turn` counts the times that it was sent to one. `back` is the model, its options
+    and the input, with its name, whose run was on screen last, where one who cancels goes back to.
     """
 
     shown: str = FIRST_MODEL
@@ -107,12 +108,13 @@ class Visitor:
     held: Held | None = None
     back: tuple[str, runs.Options, str, weakref.ref[Given]] | None = None
     step: str | None = None
-    told: str | None = None
+    page: str = ""
+    places: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    told: tuple[str, dict[str, str]] | None = None
     at: str | None = None
     turn: int = 0
     token: str | None = None
     op: int | None = None
-    zoom_later: str | None = None
     writing: Written | None = None
     uploads: int = 0
     _made: dict[str, Remembered] = field(default_factory=dict)
@@ -160,9 +162,9 @@ class Visitor:
         place = {"step": self.step, "op": self.op}[name]
         return None if place is None else str(place)
 
-    def leave(self, name: str | None) -> None:
+    def leave(self, name: str) -> None:
         """Forgets the step or the operation that was chosen last."""
-        if name is not None:
+        if name in ("step", "op"):
             setattr(self, name, None)
 
     def remember(self, what: str, run: Trace, made: object) -> None:

@@ -26,6 +26,13 @@ NAMES = {
     "file": ("mine.png", "run.safetensors"),
     "step": ("patches", "block1.attention.scores", "head.logits"),
     "op": ("0", "12", "-1", "9999", "1e3", "٣"),
+    "zoom": ("ops", "steps", "primitives"),
+    "module": ("0", "7", "-1"),
+    "block": ("1", "2", "0"),
+    "head": ("0", "mean", "rollout"),
+    "query": ("0", "5", "9999"),
+    "mask": ("causal", "bidirectional"),
+    "tied": ("False", "0"),
 }
 LEFT = 2_000
 """Characters of an address: longer ones are cut before a browser sends them."""

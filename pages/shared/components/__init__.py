@@ -84,7 +84,8 @@ def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> 
         return masks.pack(trace, cells, layer=layer, part=part, batch=batch, wanted=wanted, **more)
 
     data = of(trace, ("mask", part, layer, batch, tuple(more.items()), tuple(wanted or ())), packed)
-    _component("mask", scripts=("stepper/unpack", "mask"))(key=Key.MASK_MAP, data=data, on_wanted_change=lambda: None)
+    data = _under(told.facts(visitor()), data)
+    _component("mask", scripts=("place", "stepper/unpack", "mask"))(key=Key.MASK_MAP, data=data, on_wanted_change=lambda: None)
 
 
 @cache

@@ -1,12 +1,16 @@
 // A mask and one of its rows, drawn in the browser: another query or head asks no server, as long as its rows are here.
 
 const LETTER = 8; // pixels of a letter of a label, about
-const remembered = {}; // query and head of each run, while the page is open
+const PLACE = ["query", "head"]; // what the address says of it
 
-function opened(data) {
+function opened(all) {
+  const below = 4 + new DataView(all.buffer, all.byteOffset).getUint32(0, true);
+  const facts = JSON.parse(new TextDecoder().decode(all.subarray(4, below)));
+  const data = all.subarray(below);
   const length = new DataView(data.buffer, data.byteOffset).getUint32(0, true);
   const map = JSON.parse(new TextDecoder().decode(data.subarray(4, 4 + length)));
   const { buffer } = data.slice(4 + length);
+  map.facts = facts;
   const [head, heads, first, count] = map.sent;
   const { queries, keys } = map;
   const shape = [count, keys];
@@ -72,8 +76,11 @@ export default function ({ data, parentElement, setStateValue }) {
   const find = (selector) => parentElement.querySelector(selector);
   const map = opened(data);
   const { queries, keys, heads, names } = map;
-  const state = (remembered[map.of] ??= { query: map.start, head: 0 });
-  state.query = Math.min(state.query, queries - 1);
+  const me = { facts: map.facts, path: location.pathname };
+  me.place = keeper(me);
+  const known = (text, size, first) => (/^\d+$/.test(text ?? "") && Number(text) < size ? Number(text) : first);
+  const standing = ({ query, head }) => ({ query: known(query, queries, map.start), head: known(head, heads, 0) });
+  const state = standing(placeInAddress(PLACE));
   const every = map.open.every(Boolean) && map.open.length > 1;
 
   const bare = every && !map.always; // a picture of it would be one blue square
@@ -85,8 +92,8 @@ export default function ({ data, parentElement, setStateValue }) {
   const [query, head] = [find("#query"), find("#head")];
   query.max = queries - 1;
   head.max = heads - 1;
-  query.oninput = () => choose({ query: Number(query.value) });
-  head.oninput = () => choose({ head: Number(head.value) });
+  query.oninput = () => choose({ query: Number(query.value) }, true);
+  head.oninput = () => choose({ head: Number(head.value) }, true);
 
   const cells = find(".cells");
   if (!bare) {
@@ -129,12 +136,13 @@ export default function ({ data, parentElement, setStateValue }) {
       const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
       if (!step) return;
       event.preventDefault();
-      choose({ query: Math.min(queries - 1, Math.max(0, state.query + step)) });
+      choose({ query: Math.min(queries - 1, Math.max(0, state.query + step)) }, event.repeat);
     };
   }
 
-  function choose(change) {
+  function choose(change, held = false) {
     Object.assign(state, change);
+    me.place.moved({ query: String(state.query), head: heads > 1 ? String(state.head) : null }, held);
     draw();
   }
 
@@ -215,5 +223,14 @@ export default function ({ data, parentElement, setStateValue }) {
     if (find("details").open) list(row);
   }
   draw();
-  return () => watcher.disconnect();
+  parentElement.deaf?.(); // what the picture before this one heard
+  parentElement.deaf = hearing(me, PLACE, (place) => {
+    Object.assign(state, standing(place));
+    draw();
+  });
+  return () => {
+    me.place.tell();
+    parentElement.deaf();
+    watcher.disconnect();
+  };
 }

@@ -55,7 +55,7 @@ function numberBoxes(map, all, said, state, choose) {
       const along = axis === "row" ? [step, 0] : [0, step];
       const next = Math.min(size - 1, Math.max(0, state.query + step));
       const query = axis === "token" ? next : tokenBeyond(map, here().map(Number), along);
-      choose({ query: query ?? state.query, pinned: true });
+      choose({ query: query ?? state.query, pinned: true }, true, event.repeat);
     };
   }
   function draw() {
@@ -80,10 +80,10 @@ function tokenButtons(map, find, cells, state, press) {
       const button = document.createElement("button");
       button.type = "button";
       button.setAttribute("aria-pressed", String(state.query === token));
-      button.textContent = many ? name : `Use ${name} as the query`;
       const gets = closed(token) ? "closed" : percent(weights[token]);
       const of = state.view === "rollout" ? `share ${gets}` : `gets ${gets}`;
-      button.setAttribute("aria-label", `Use ${name} as the query; ${closed(token) ? "closed" : of}`);
+      const unseen = (text) => Object.assign(document.createElement("span"), { className: "unseen", textContent: text });
+      button.append(...(many ? [unseen("Use "), name, unseen(" as the query")] : [`Use ${name} as the query`]));
       const weight = document.createElement("small");
       weight.textContent = many ? gets : `${name} ${closed(token) ? gets : of}`;
       button.append(weight);

@@ -3,7 +3,13 @@
 export default function ({ data, parentElement }) {
   const map = unpack(data);
   const find = (selector) => parentElement.querySelector(selector);
-  const state = { layer: map.layers[0], view: "mean", scale: "linear", query: telling(map), pinned: false };
+  const me = { facts: map.facts, path: location.pathname };
+  me.place = keeper(me);
+  const standing = ({ query }) => {
+    const pinned = /^\d+$/.test(query ?? "") && Number(query) < map.queries;
+    return { query: pinned ? Number(query) : telling(map), pinned };
+  };
+  const state = { layer: map.layers[0], view: "mean", scale: "linear", ...standing(placeInAddress(["query"])) };
   const [photo, words] = [Boolean(map.photo), map.words.length > 0];
   find(".over").hidden = !photo;
   find(".sentence").hidden = !words;
@@ -14,8 +20,9 @@ export default function ({ data, parentElement }) {
   ];
   const cells = matrix(map, state);
 
-  function choose(change) {
+  function choose(change, meant = true, held = false) {
     Object.assign(state, change);
+    if (meant) me.place.moved({ query: state.pinned ? String(state.query) : null }, held);
     draw();
   }
   function press(query) {
@@ -41,5 +48,14 @@ export default function ({ data, parentElement }) {
         `Block ${map.layers[0] + 1}${heads}.${cls}`;
   }
   draw();
-  return () => pictures.forEach((picture) => picture.free?.());
+  parentElement.deaf?.(); // what the map before this one heard
+  parentElement.deaf = hearing(me, ["query"], (place) => {
+    Object.assign(state, standing(place));
+    draw();
+  });
+  return () => {
+    me.place.tell();
+    parentElement.deaf();
+    pictures.forEach((picture) => picture.free?.());
+  };
 }

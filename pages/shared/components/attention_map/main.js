@@ -1,34 +1,35 @@
 // The attention map: everything is in the browser, so that pointing at a token redraws without asking the server.
 
 const SHOWN = 5;
-const memory = {}; // the choices for each kind of map, while the page is open: also when the visitor comes back
+const PLACE = ["block", "head", "query", "scale"]; // what the address says of it; a query where it is pinned
 
-function start(map) {
-  const centre = telling(map);
-  const remembered = (memory[[map.part, map.choices, map.heads, map.queries, map.keys]] ??= {});
-  const first = {
-    layer: map.layers.at(-1),
-    view: map.heads > 1 ? "mean" : "0",
-    scale: map.masks && !map.photo ? "log" : "linear", // the first row of a causal mask has one cell, of weight 1
-    query: centre,
-    pinned: false, // whether it stays when the pointer moves
-    each: false, // whether each head has a scale of its own
+const memory = {}; // what no address says, for each kind of map, while the page is open
+
+/** What is shown at a place; at what the address does not name, or this map lacks, that which tells most. */
+function standing(map, { block, head, query, scale }) {
+  const known = (choices, text, first) => choices.find((one) => String(one) === text) ?? first;
+  const views = [...Array(map.heads).keys(), ...(map.heads > 1 ? ["mean"] : []), ...(map.rollout ? ["rollout"] : [])];
+  const pinned = /^\d+$/.test(query ?? "") && Number(query) < map.queries;
+  const state = {
+    layer: known(map.choices.map((layer) => layer + 1), block, map.layers.at(-1) + 1) - 1,
+    view: String(known(views, head, map.heads > 1 ? "mean" : 0)),
+    scale: known(["linear", "log"], scale, map.masks && !map.photo ? "log" : "linear"), // the first row of a causal mask has one cell, of weight 1
+    query: pinned ? Number(query) : telling(map),
+    pinned, // whether it stays when the pointer moves
   };
-  const state = Object.assign(first, remembered);
-  if (state.view === "rollout" ? !map.rollout : Number(state.view) >= map.heads) state.view = "mean";
-  if (!has(map, state)) {
-    state.layer = map.layers.at(-1);
-    if (!has(map, state)) state.view = map.views[0];
-  }
-  if (state.query >= map.queries) Object.assign(state, { query: centre, pinned: false });
-  return [state, Object.assign(remembered, state)];
+  if (block === null && !has(map, state)) state.view = map.views[0];
+  return state;
 }
 
 export default function ({ data, parentElement, setStateValue }) {
   const map = unpack(data);
   const find = (selector) => parentElement.querySelector(selector);
   const all = (selector) => [...parentElement.querySelectorAll(selector)];
-  const [state, remembered] = start(map);
+  const me = { facts: map.facts, path: location.pathname };
+  me.place = keeper(me);
+  const kept = (memory[[map.part, map.queries, map.keys]] ??= { each: false }); // whether each head has its own scale
+  const state = { ...standing(map, placeInAddress(PLACE)), each: kept.each };
+  if (!state.pinned) state.query = kept.query ?? state.query; // the one that was pointed at last
 
   find(".over").hidden = !map.photo;
   find(".tokens").hidden = Boolean(map.photo) && !map.text;
@@ -40,8 +41,17 @@ export default function ({ data, parentElement, setStateValue }) {
   if (!find(".tokens").hidden) pictures.push(layMatrix(map, find, state, choose, press));
   const boxes = numberBoxes(map, all, find(".said"), state, choose);
 
-  function choose(change, spoken = true) {
-    Object.assign(remembered, Object.assign(state, change));
+  // Takes another state; one that was chosen, and not passed over by the pointer, is `spoken` and goes into the address.
+  function choose(change, spoken = true, held = false) {
+    Object.assign(state, change);
+    Object.assign(kept, { each: state.each, query: state.query });
+    if (spoken) {
+      const { layer, view, query, pinned, scale } = state;
+      me.place.moved({ block: String(layer + 1), head: view, query: pinned ? String(query) : null, scale }, held);
+    }
+    show(spoken);
+  }
+  function show(spoken = false) {
     checks();
     find(".waiting").hidden = has(map, state);
     if (!has(map, state)) {
@@ -187,8 +197,16 @@ export default function ({ data, parentElement, setStateValue }) {
     checks();
   }
 
-  find(".waiting").hidden = true;
   controls();
-  draw();
-  return () => pictures.forEach((picture) => picture.free?.());
+  show();
+  parentElement.deaf?.(); // what the map before this one heard
+  parentElement.deaf = hearing(me, PLACE, (place) => {
+    Object.assign(state, standing(map, place));
+    show();
+  });
+  return () => {
+    me.place.tell();
+    parentElement.deaf();
+    pictures.forEach((picture) => picture.free?.());
+  };
 }

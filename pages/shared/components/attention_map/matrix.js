@@ -35,8 +35,8 @@ function layMatrix(map, find, state, choose, press) {
         return name;
       }),
     );
-    const room = side === "top" ? "Width" : "Height"; // what the longest of them needs
-    axis.style[`min${room}`] = `${Math.max(...[...axis.children].map((name) => name[`offset${room}`]))}px`;
+    const room = side === "top" ? "Width" : "Height"; // what the longest of them needs, the keys’ turned
+    axis.style[`min${room}`] = `${Math.max(...[...axis.children].map((name) => name.offsetWidth))}px`;
   }
   const labels = () => {
     label(find(".queries"), map.queries, grid.clientHeight, "top");
@@ -71,7 +71,7 @@ function layMatrix(map, find, state, choose, press) {
     const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
     if (!step) return;
     event.preventDefault();
-    choose({ query: Math.min(map.queries - 1, Math.max(0, state.query + step)), pinned: true });
+    choose({ query: Math.min(map.queries - 1, Math.max(0, state.query + step)), pinned: true }, true, event.repeat);
   };
 
   function draw(now, open) {

@@ -1,15 +1,21 @@
-// What Python packed: the weights, the masks that ran, the colour scale and the photo.
+// What Python packed: facts of the visitor, then the weights, the masks that ran, the colour scale and the photo.
 
-function unpack(bytes) {
-  const length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
-  const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + length)));
+function unpack(data) {
+  const json = (from) => {
+    const to = 4 + new DataView(from.buffer, from.byteOffset).getUint32(0, true);
+    return [JSON.parse(new TextDecoder().decode(from.subarray(4, to))), to];
+  };
+  const [facts, below] = json(data);
+  const bytes = data.subarray(below);
+  const [header, begin] = json(bytes);
   const { layers, views, queries, keys, rollout, masks, jpeg } = header;
-  let at = 4 + length;
+  let at = begin;
   const take = (size) => bytes.slice(at, (at += size));
   const weights = take(4 * (layers.length * views.length + (rollout ? 1 : 0)) * queries * keys);
   const tokens = header.tokens ?? []; // the token of each patch of the photo, or null
   return {
     ...header,
+    facts,
     tokens,
     patches: new Map(tokens.map((token, patch) => [token, patch]).filter(([token]) => token !== null)),
     weights: new Float32Array(weights.buffer),

@@ -65,7 +65,7 @@ function layPhoto(map, find, state, choose, press) {
     if (!step) return;
     event.preventDefault();
     const from = isPatch(map, state.query) ? cell(map, state.query) : [0, 0];
-    choose({ query: tokenBeyond(map, from, step) ?? tokenAt(map, ...from) ?? state.query, pinned: true });
+    choose({ query: tokenBeyond(map, from, step) ?? tokenAt(map, ...from) ?? state.query, pinned: true }, true, event.repeat);
   };
 
   const opacity = find(".opacity input");

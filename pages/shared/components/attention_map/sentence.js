@@ -21,7 +21,7 @@ function laySentence(map, find, state, choose, press) {
   };
   box.onpointerover = (event) => {
     const query = at(event);
-    if (query !== null && query !== state.query && !state.pinned) choose({ query });
+    if (query !== null && query !== state.query && !state.pinned) choose({ query }, false);
   };
   box.onclick = (event) => {
     const query = at(event);
@@ -32,7 +32,7 @@ function laySentence(map, find, state, choose, press) {
     const query = state.query + step;
     if (!step || !spans.has(query)) return;
     event.preventDefault();
-    choose({ query, pinned: true });
+    choose({ query, pinned: true }, true, event.repeat);
   };
 
   function draw(cells) {

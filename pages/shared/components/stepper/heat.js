@@ -63,6 +63,7 @@ function layHeat(box) {
   box.append(part("columns", "div", "ticks columns"), part("across", "div", "axis across"), part("read", "p", "read"));
   for (const name of ["rows", "columns", "read"]) parts[name].setAttribute("aria-hidden", "true");
   bar.setAttribute("aria-hidden", "true");
+  parts.read.dataset.aside = ""; // it is no part of the picture
   box.classList.add("heat");
   return parts;
 }

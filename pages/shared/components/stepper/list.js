@@ -55,9 +55,11 @@ function drawList(me, find, go) {
     const rows = shown.map((place) => rowOf(me, place, go));
     list.replaceChildren(...rows);
     rows.forEach((row) => list.seen.observe(row));
-    find(".none").hidden = found === shown.length && found > 0;
-    find(".none").textContent = found ? `The first ${shown.length} of ${found} that match.` : "No step matches.";
+    list.said = found > shown.length ? `The first ${shown.length} of ${found} that match.` : found ? "" : "No step matches.";
   }
+  const away = shown.includes(at) ? "" : ` “${heads[at].title}”, which is open, is not among them.`;
+  find(".none").textContent = `${list.said}${away}`.trim();
+  find(".none").hidden = !find(".none").textContent;
   find(".part").value = String(heads[at].part);
   for (const button of list.querySelectorAll("button")) {
     const chosen = Number(button.dataset.at) === at;

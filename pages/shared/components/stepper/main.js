@@ -1,16 +1,23 @@
 // The stepper: all steps that came are in the browser, so that going through them asks no server for anything.
 
+const MOVES = { ArrowRight: 1, PageDown: 1, ArrowLeft: -1, PageUp: -1 };
+const PLACE = ["step", "index"]; // what the address says of it
+
+/** Where the leading axes are by the address: `0.3` is the first of one, and number 3 of the next. */
+const indexOf = (text) => (/^\d{1,6}(\.\d{1,6})*$/.test(text ?? "") ? text.split(".").map(Number) : []);
+
 function start(root) {
   const find = (selector) => root.querySelector(selector);
   const me = { find, details: new Map(), index: [], heat: layHeat(find(".tensor")), path: location.pathname, wanted: "" };
   me.place = keeper(me);
   find(".listing").open = !matchMedia("(max-width: 40rem)").matches; // a phone shows the step first
 
+  me.here = () => ({ step: me.heads[me.at].id, index: me.index.some(Boolean) ? Array.from(me.index, (at) => at ?? 0).join(".") : null });
   me.go = (at, held = false) => {
     if (at < 0 || at >= me.heads.length || at === me.at) return;
     me.at = at;
     me.show();
-    me.place.moved(me.heads[at].id, held);
+    me.place.moved(me.here(), held);
     find(".live").textContent = `Step ${at + 1} of ${me.heads.length}: ${me.heads[at].title}`;
   };
   me.ask = (at, prove = false) => {
@@ -56,28 +63,8 @@ function start(root) {
     buttons[place + by]?.focus();
     buttons[place + by]?.click();
   };
-  find(".copy").onclick = async ({ target }) => {
-    const { latex } = me.details.get(me.heads[me.at].id);
-    try {
-      await (navigator.clipboard ? navigator.clipboard.writeText(latex) : copiedBySelection(latex));
-      target.textContent = "Copied";
-    } catch {
-      target.textContent = "Could not copy";
-    }
-    setTimeout(() => (target.textContent = "Copy LaTeX"), 1500);
-  };
+  find(".copy").onclick = ({ target }) => copied(target, me.details.get(me.heads[me.at].id).latex);
   return me;
-}
-
-// Browsers give the clipboard to https and localhost only, so elsewhere a hidden text field does it.
-function copiedBySelection(text) {
-  const field = element("textarea");
-  field.value = text;
-  document.body.append(field);
-  field.select();
-  const done = document.execCommand("copy");
-  field.remove();
-  return done ? Promise.resolve() : Promise.reject(new Error("refused"));
 }
 
 /** Takes what came: a run, its first steps, or more of the same. */
@@ -98,6 +85,7 @@ function take(me, { facts, header, colours }) {
   if (other || me.turn !== facts.turn) {
     me.at = Math.max(0, header.steps.findIndex((head) => head.id === facts.step));
     me.turn = facts.turn;
+    me.index = indexOf(placeInAddress(PLACE).index);
     me.place.forget();
   }
 }
@@ -116,28 +104,22 @@ export default function ({ data, parentElement, setStateValue }) {
     event.preventDefault();
     me.go(me.at + by, event.repeat);
   };
-  const back = () => {
-    if (location.pathname !== me.path) return;
-    const at = stepInAddress() === null ? 0 : me.heads.findIndex((head) => head.id === stepInAddress());
+  const back = ({ step, index }) => {
+    const at = step === null ? 0 : me.heads.findIndex((head) => head.id === step);
     if (at < 0) return;
-    me.place.forget();
     me.at = at;
+    me.index = indexOf(index);
     me.show();
   };
-  const { tell } = me.place;
   me.free?.();
+  const deaf = hearing(me, PLACE, back);
   addEventListener("keydown", keys);
-  addEventListener("popstate", back);
-  addEventListener("pointerdown", tell, true);
-  addEventListener("pagehide", tell);
   me.free = () => {
+    deaf();
     removeEventListener("keydown", keys);
-    removeEventListener("popstate", back);
-    removeEventListener("pointerdown", tell, true);
-    removeEventListener("pagehide", tell);
   };
   return () => {
-    tell();
+    me.place.tell();
     me.free();
   };
 }

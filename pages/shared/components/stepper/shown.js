@@ -15,6 +15,7 @@ function sliders(me, picture, draw) {
         me.index[axis] = Number(input.value);
         output.textContent = input.value;
         draw();
+        me.place.moved(me.here(), true);
       };
       return element("label", "lead", element("span", "", ...sentence(label)), input, output);
     });

@@ -1,0 +1,77 @@
+// Where the visitor stands: in the address, in the browser's history, and told to the server, which runs nothing for it.
+
+const QUIET = 120; // milliseconds without another move before it is told
+
+/** A value as Streamlit writes it into an address. */
+const written = (value) =>
+  encodeURIComponent(value)
+    .replace(/[!'()*]/g, (sign) => `%${sign.charCodeAt(0).toString(16).toUpperCase()}`)
+    .replaceAll("%20", "+");
+
+/** The place that the address names, by the names of its parts; null for a part that it does not name. */
+const placeInAddress = (names) => {
+  const said = new URLSearchParams(location.search);
+  return Object.fromEntries(names.map((name) => [name, said.get(name)]));
+};
+
+const pairs = (place) =>
+  Object.entries(place)
+    .filter(([, value]) => value !== null)
+    .map(([name, value]) => `${name}=${written(value)}`);
+
+/** The address with that place; all else in it stays as it is. */
+function addressOf(place) {
+  const others = location.search.slice(1).split("&").filter((part) => part && !(part.split("=")[0] in place));
+  const said = [...others, ...pairs(place)].join("&");
+  return location.pathname + (said && `?${said}`);
+}
+
+/** Writes places into the address and tells them, once the picture stands: each makes an entry in the history, but while
+ *  a key is held down only the one at which it is quiet. `me` has the path of its page, and the facts of who listens. */
+function keeper(me) {
+  let timer, owed; // the place that is to be written and told, and whether as an entry of its own
+  const same = (place) => Object.entries(placeInAddress(Object.keys(place))).every(([name, value]) => value === place[name]);
+  const write = () => {
+    if (!owed || location.pathname !== me.path || same(owed.place)) return;
+    history[owed.held ? "replaceState" : "pushState"](history.state, "", addressOf(owed.place));
+  };
+  const tell = () => {
+    clearTimeout(timer);
+    if (!owed) return;
+    write();
+    const { told, token, page } = me.facts;
+    navigator.sendBeacon(new URL(`.${told}`, document.baseURI), `${token} ${page}?${pairs(owed.place).join("&")}`);
+    owed = undefined;
+  };
+  const moved = (place, held) => {
+    if (!held) write(); // the one before, which was quick
+    owed = { place, held };
+    clearTimeout(timer);
+    timer = setTimeout(tell, QUIET);
+    if (!held) requestAnimationFrame(() => setTimeout(write));
+  };
+  const forget = () => {
+    clearTimeout(timer);
+    owed = undefined;
+  };
+  return { moved, tell, forget };
+}
+
+/** Hears what moves the visitor elsewhere: `back(place)` is called when the browser's history brings another place of
+ *  this page back. Returns what stops it. */
+function hearing(me, names, back) {
+  const { tell, forget } = me.place;
+  const popped = () => {
+    if (location.pathname !== me.path) return;
+    forget();
+    back(placeInAddress(names));
+  };
+  addEventListener("popstate", popped);
+  addEventListener("pointerdown", tell, true);
+  addEventListener("pagehide", tell);
+  return () => {
+    removeEventListener("popstate", popped);
+    removeEventListener("pointerdown", tell, true);
+    removeEventListener("pagehide", tell);
+  };
+}
