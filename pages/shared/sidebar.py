@@ -16,13 +16,14 @@ from tracer.figures import glossary
 from tracer.record import Trace
 from tracer.symbols import notation
 
-STYLE = Path(__file__).with_name("style.css")
+STYLES = [Path(__file__).with_name(f"{name}.css") for name in ("style", "present", "print")]
 
 
 def choices(pages: list, page: str):
     """The way to all pages; model and input, chosen once for all of them; and their style. What is refused or asked
     stands above the page of this address. Returns the place for what `run` says of the model."""
-    components.style(STYLE)
+    for style in STYLES:
+        components.style(style)
     _forget(page)
     with (above := st.container(key="above")):
         address.read(page)
@@ -53,6 +54,7 @@ def choices(pages: list, page: str):
             st.error(quoted(refusal), icon=":material/block:")
         libraries.asking()
     address.write(page)
+    components.tools(address.lacks())
     return origin
 
 
@@ -185,6 +187,15 @@ def run(origin, page: str) -> None:
         width="stretch",
         help="All steps, shapes and tensors in one file. It opens here again, on a machine without the model too.",
     )
+    st.sidebar.download_button(
+        "Download a handout",
+        data=partial(_handout, trace),
+        file_name=f"{trace.model}-{_named(session.given())}.html",
+        icon=":material/print:",
+        on_click="ignore",
+        width="stretch",
+        help="One HTML file that prints well: photo, answer, attention maps, equations, shapes and verdicts.",
+    )
     _legend(trace)
     _glossary(trace)
 
@@ -198,6 +209,12 @@ def _file(trace: Trace) -> bytes:
     from tracer import storage
 
     return storage.to_bytes(trace)
+
+
+def _handout(trace: Trace) -> bytes:
+    from tracer.figures import handout  # what it needs of torch, pages start without
+
+    return handout.render(trace).encode()
 
 
 def _glossary(trace: Trace) -> None:

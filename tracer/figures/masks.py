@@ -91,7 +91,6 @@ def pack(
         pictures["own"] = {}, np.asarray([one.numpy() for one in own], dtype=np.uint8).tobytes()
     blobs, at = [seen.tobytes()], seen.size
     header: dict[str, Any] = {
-        "of": f"{trace.model} {part or ''} {layer} {batch} {queries}",
         "queries": queries,
         "keys": keys,
         "heads": record.heads,

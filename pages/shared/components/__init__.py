@@ -7,8 +7,9 @@ from pathlib import Path
 
 import streamlit as st
 
+from pages.shared import qr, told
 from pages.shared.pictures import of
-from pages.shared.visitor import Key
+from pages.shared.visitor import Key, visitor
 from tracer.figures import maps, masks, pipeline
 from tracer.record import Trace
 
@@ -16,14 +17,14 @@ _HERE = Path(__file__).parent
 
 
 _DRAWN = ("packed", "words", "colour", "photo", "telling")
-MAP = tuple(f"attention_map/{script}" for script in (*_DRAWN, "matrix", "controls", "main"))
+MAP = ("place", *(f"attention_map/{script}" for script in (*_DRAWN, "matrix", "controls", "main")))
 """The scripts of the attention map: what a browser gets as one."""
-GLANCE = tuple(f"attention_map/{script}" for script in (*_DRAWN, "sentence", "glance"))
+GLANCE = ("place", *(f"attention_map/{script}" for script in (*_DRAWN, "sentence", "glance")))
 """Those of the first look at it."""
 
 
-_STEPPED = ("maths", "unpack", "heat", "drawn", "list", "shown", "place", "main")
-STEPPER = tuple(f"stepper/{script}" for script in _STEPPED)
+_STEPPED = ("maths", "unpack", "heat", "drawn", "list", "shown", "main")
+STEPPER = ("place", "keys", "copying", *(f"stepper/{script}" for script in _STEPPED))
 """Those of the stepper."""
 
 
@@ -71,6 +72,7 @@ def attention_map(trace: Trace, part: str | None = None) -> None:
         return maps.pack(trace, layers, maps.rollout(trace, choices, part), part, views=views, choices=choices)
 
     data = of(trace, ("attention", part, *layers, *views), packed)
+    data = _under(told.facts(visitor()), data)
     _component("attention_map", scripts=MAP)(key=Key.MAP, data=data, on_wanted_change=lambda: None)
 
 
@@ -96,11 +98,17 @@ def _katex() -> str:
     return next((file.relative_to(static).as_posix() for file in static.glob("static/js/rehype-katex.*.js")), "")
 
 
+def _under(facts: dict, packed: bytes) -> bytes:
+    """What was packed, below facts of the visitor: the length of their JSON in four bytes, little end first, the JSON,
+    then the rest, at a multiple of four."""
+    text = json.dumps(facts).encode()
+    text += b" " * (-len(text) % 4)
+    return len(text).to_bytes(4, "little") + text + packed
+
+
 def stepper(facts: dict, packed: bytes) -> None:
     """The steps of a run, as `stepping.packed` has them; `facts` say which run it is and where the visitor stands."""
-    text = json.dumps(facts | {"katex": _katex()}).encode()
-    text += b" " * (-len(text) % 4)
-    data = len(text).to_bytes(4, "little") + text + packed
+    data = _under(facts | {"katex": _katex()}, packed)
     _component("stepper", scripts=STEPPER, isolated=False)(key=Key.STEPPER, data=data, on_wanted_change=lambda: None)
 
 
@@ -108,6 +116,7 @@ def glance(trace: Trace) -> bool:
     """One map over the photo and the words, that follows the pointer; whether the run has one to show."""
     if (data := of(trace, "glance", lambda: maps.glance(trace) or b"")) == b"":
         return False
+    data = _under(told.facts(visitor()), data)
     _component("glance", scripts=GLANCE, styles=("attention_map", "glance"))(key="glance", data=data)
     return True
 
@@ -139,7 +148,7 @@ def drawing(svg: str, key: str) -> None:
 
 def pipeline_map(trace: Trace) -> str | None:
     """The pipeline as a picture; returns the id of a step that was clicked."""
-    component = _component("pipeline", '<div class="slot"></div>')
+    component = _component("pipeline", '<div class="slot" data-figure="The whole way"></div>')
     return component(
         key="pipeline", data=of(trace, "pipeline", lambda: pipeline.pipeline(trace)), on_step_change=lambda: None
     ).step
@@ -151,6 +160,13 @@ def operations_table(data: dict) -> str | None:
     return component(key="operations", data=data, on_row_change=lambda: None).row
 
 
+def tools(lacks: str) -> None:
+    """The link to what is on screen, of which `lacks` says what is not in it; what of the page can be saved; and the
+    way to present it."""
+    scripts = ("keys", "copying", "saving/figure", "saving/tables", "saving/found", "tools")
+    _component("tools", scripts=scripts)(key="tools", data={"lacks": lacks, "code": qr.PATH})
+
+
 def phone() -> None:
     """Closes the sidebar of a narrow screen when a page is chosen in it, or the page asks or refuses something; takes a
     text that is being typed before a link to a page is followed."""
@@ -159,4 +175,6 @@ def phone() -> None:
 
 def copy_button(label: str, text: str, key: str) -> None:
     """A button that puts a text on the visitor's clipboard."""
-    _component("copy", '<button type="button"></button>')(key=key, data={"label": label, "text": text}, width="content")
+    _component("copy", '<button type="button"></button>', scripts=("copying", "copy"))(
+        key=key, data={"label": label, "text": text}, width="content"
+    )

@@ -1,0 +1,111 @@
+"""The address in a real browser: it holds what is on screen, Back walks through it, and a link of it is handed out."""
+
+import pytest
+from test_browser import SLOW, give, jpeg, quiet, settled
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(autouse=True)
+def patience(page) -> None:
+    page.set_default_timeout(SLOW)
+
+
+def test_block_head_and_query_are_in_the_address_and_back_walks_through_them(page):
+    page.goto("/attention")
+    lead = page.locator(".lead")
+    lead.wait_for()
+    settled(page)
+    seen = [lead.inner_text()]
+    for name, last in (("Block", "2"), ("Head", "3")):
+        page.get_by_role("group", name=name, exact=True).get_by_role("radio", name=last, exact=True).check()
+        seen.append(lead.inner_text())
+    page.locator(".photo").press("ArrowRight")
+    seen.append(lead.inner_text())
+    page.wait_for_url("**/attention?block=2&head=3&query=*&scale=linear")
+    assert len(set(seen)) == 4 and "Block 2, head 3" in seen[3]
+    address = page.url
+    page.get_by_role("link", name="Trace").click()  # at once
+    page.get_by_role("heading", name="Step by step").wait_for()
+    page.get_by_role("link", name="Attention").click()
+    page.wait_for_url(address)
+    lead.wait_for()
+    settled(page)
+    assert lead.inner_text() == seen[3]
+    page.evaluate("history.go(-2)")
+    page.wait_for_url(address)
+    lead.wait_for()
+    for said in reversed(seen[:3]):
+        page.evaluate("history.back()")
+        page.locator(".lead", has_text=said).wait_for()
+        settled(page)
+    assert page.url.endswith("/attention")
+    page.goto(address)
+    page.locator(".lead", has_text=seen[3]).wait_for()
+    quiet(page)
+
+
+def test_mask_query_and_zoom_are_in_the_address_and_back_undoes_them(page):
+    page.goto("/mask?model=nanogpt&mask=bidirectional&query=3")
+    page.get_by_text("The mask is bidirectional").wait_for()
+    settled(page)
+    page.get_by_role("heading", name="The row of 3:").wait_for()
+    page.get_by_role("slider", name="Query").press("ArrowRight")
+    page.wait_for_url("**query=4*")
+    page.get_by_role("heading", name="The row of 4:").wait_for()
+    settled(page)
+    page.evaluate("history.back()")
+    page.get_by_role("heading", name="The row of 3:").wait_for()
+    settled(page)
+    page.get_by_role("link", name="Operations").click()
+    page.wait_for_url("**/operations?model=nanogpt&mask=bidirectional")
+    page.get_by_role("radio", name="steps").click()
+    page.wait_for_url("**zoom=steps")
+    page.get_by_role("button", name="Open it on the page Trace").wait_for()
+    settled(page)
+    page.evaluate("history.back()")
+    page.get_by_role("heading", name="the model itself").wait_for()
+    quiet(page)
+
+
+def test_a_link_is_copied_with_its_code_and_a_private_photo_is_not_in_it(page, browser, app_server):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto("/trace?step=embedding")
+    page.locator(".stepper .equation .katex").first.wait_for()
+    give(page, jpeg(), "mine.jpg")
+    page.wait_for_url("**file=mine.jpg*")
+    settled(page)
+    page.get_by_role("button", name="Link").click()
+    page.get_by_role("img", name="QR code of this link").wait_for()
+    page.get_by_text("Your photo stays with you").wait_for()
+    page.get_by_role("button", name="Copy link").click()
+    page.get_by_role("button", name="Copied").wait_for()
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert link == page.url
+    other = browser.new_context().new_page()
+    other.set_default_timeout(SLOW)
+    other.goto(link)
+    other.get_by_text("This link is of the photo 'mine.jpg'").wait_for()
+    other.get_by_role("heading", name="Embed").wait_for()
+    other.context.close()
+    quiet(page)
+
+
+def test_what_is_on_a_page_is_saved_as_pictures_tables_and_equations(page):
+    page.goto("/trace?step=block1.attention.scores")
+    page.locator(".stepper .equation .katex").first.wait_for()
+    settled(page)
+    page.get_by_role("button", name="Save", exact=True).click()
+    for name, begins in (
+        ("SVG: The tensor", b"<svg "),
+        ("PNG: The tensor", b"\x89PNG"),
+        ("CSV: Operations of this step", b"op,name,inputs"),
+        ("LaTeX: ", rb"\mathbf{S}"),
+    ):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=name).first.click()
+        kept = download.value.path().read_bytes()
+        assert kept.startswith(begins), (name, kept[:80])
+        if name.startswith("SVG"):
+            assert b"query" in kept and b"data:image/png" in kept
+    quiet(page)
