@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Collection
-from pathlib import Path
 
 from tracer.cli import options as shared
 from tracer.common.quoting import quoted, shortened
@@ -26,8 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--module", metavar="PACKAGE.FILE:FACTORY", help="your own: a function that returns (module, args)"
     )
-    parser.add_argument("--image", metavar="F", help="a photo")
-    parser.add_argument("--text", metavar="T", help="a text")
+    shared.inputs(parser)
     parser.add_argument(
         "--set", metavar="SYMBOL=INT", type=pair, nargs="+", action="extend", default=[], help="a size, e.g. D=64 h=4"
     )
@@ -79,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     if options.module and options.device != "cpu":
         given = f"--device {quoted(options.device)} with --module"
         raise ValueError(f"{given}: your own function says where its module runs, expected --set alone")
-    photo = _photo(options.image) if options.image is not None else None
+    photo = shared.photo(options.image)
     try:
         trace = _traced(options, photo)
     except (MemoryError, RuntimeError) as error:
@@ -104,25 +102,10 @@ def _traced(options: argparse.Namespace, photo) -> Trace:
     sizes = {name: chosen(name, value, spec.options, spec.settings) for name, value in options.set}
     given = {name: sizes.pop(name) for name in (*spec.runs, *spec.settings) if name in sizes}
     model = tracer.load(options.name, weights=options.weights, device=options.device, **sizes)
-    for kind in ("image", "text"):
-        if getattr(options, kind) is not None and kind not in model.takes:
-            wrong = f"--{kind} {quoted(getattr(options, kind))}"
-            known = " and ".join(model.takes) or "its own sample"
-            raise ValueError(f"{wrong}: {quoted(options.name)} takes no {kind}, expected {known}")
+    shared.check_takes(options, model.takes)
     if sources.is_foreign(options.name):
         print(f"{options.name}: {model.weights}", file=sys.stderr)
     elif sizes and options.weights is None and model.weights != models.origin(options.name):
         asked = ", ".join(f"{name}={value}" for name, value in sizes.items())
         print(f"{options.name} with {asked}: {model.weights}", file=sys.stderr)
     return model.trace(image=photo, text=options.text, primitives=primitives, **given)
-
-
-def _photo(path: str):
-    from tracer.inputs.images import open_photo
-
-    try:
-        return open_photo(Path(path).read_bytes())
-    except OSError as error:
-        raise type(error)(f"can't read {quoted(path)}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise ValueError(f"{quoted(path)}: {error}") from error

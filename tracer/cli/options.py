@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from tracer.common import files
 from tracer.common.quoting import quoted
@@ -25,6 +26,35 @@ def whole(least: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def inputs(parser: argparse.ArgumentParser) -> None:
+    """Adds --image and --text."""
+    parser.add_argument("--image", metavar="F", help="a photo")
+    parser.add_argument("--text", metavar="T", help="a text")
+
+
+def photo(path: str | None):
+    """The photo of that path, None for none. OSError or ValueError for what is no photo that can be read."""
+    from tracer.inputs.images import open_photo  # here, so that --help answers at once
+
+    if path is None:
+        return None
+    try:
+        return open_photo(Path(path).read_bytes())
+    except OSError as error:
+        raise type(error)(f"can't read {quoted(path)}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ValueError(f"{quoted(path)}: {error}") from error
+
+
+def check_takes(options: argparse.Namespace, takes: Sequence[str]) -> None:
+    """ValueError for an input that the model `options.name` does not take."""
+    for kind in ("image", "text"):
+        if getattr(options, kind) is not None and kind not in takes:
+            wrong = f"--{kind} {quoted(getattr(options, kind))}"
+            known = " and ".join(takes) or "its own sample"
+            raise ValueError(f"{wrong}: {quoted(options.name)} takes no {kind}, expected {known}")
 
 
 def view(parser: argparse.ArgumentParser) -> None:

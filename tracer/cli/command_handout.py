@@ -1,0 +1,53 @@
+"""Writes a run as one HTML file that prints well: photo, answer, attention maps, equations, shapes and verdicts.
+
+NAME is a model, as `models` lists them, or a saved run (.safetensors). Without --image and --text: the model's own
+sample.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tracer.cli import options as shared
+from tracer.common import files
+from tracer.common.quoting import quoted
+from tracer.record import Trace
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """NAME, the inputs, and where it goes."""
+    parser.add_argument("name", metavar="NAME", help="a model, or a saved run (.safetensors)")
+    shared.inputs(parser)
+    parser.add_argument("--out", metavar="F", help="write to this file (default: standard output)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the model, or opens the saved run, and writes the handout."""
+    trace = _opened(options) if options.name.endswith(shared.SAVED) else _traced(options)
+    from tracer.figures import handout  # here, so that --help answers at once
+
+    page = handout.render(trace)
+    if options.out is None:
+        sys.stdout.write(page)
+    else:
+        files.write(options.out, page.encode())
+    return 0
+
+
+def _opened(options: argparse.Namespace) -> Trace:
+    from tracer import storage
+
+    given = next((kind for kind in ("image", "text") if getattr(options, kind) is not None), None)
+    if given:
+        raise ValueError(f"--{given} with {quoted(options.name)}: a saved run has its input, expected the file alone")
+    return storage.open(options.name)
+
+
+def _traced(options: argparse.Namespace) -> Trace:
+    import tracer
+
+    photo = shared.photo(options.image)
+    model = tracer.load(options.name)
+    shared.check_takes(options, model.takes)
+    return model.trace(image=photo, text=options.text)
