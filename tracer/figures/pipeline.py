@@ -115,10 +115,10 @@ class _Drawing:
             drawn = self._circuit(steps, incoming)
             incoming = steps[-1:]
             if not box:
-                way += f'<details class="stretch" open><summary><h4>{title}</h4></summary>{drawn}</details>'
+                way += f'<details class="stretch" open><summary><h3>{title}</h3></summary>{drawn}</details>'
                 continue
             kind = "block" if steps[0].id in self.repeats else "block one"
-            way += f'<details class="{kind}"><summary><h4>{title}</h4>{self._inside(steps)}</summary>{drawn}</details>'
+            way += f'<details class="{kind}"><summary><h3>{title}</h3>{self._inside(steps)}</summary>{drawn}</details>'
         return f'{out}<div class="way">{way}</div>'
 
     def _title(self, lane: Lane, index: int, end: bool) -> str:

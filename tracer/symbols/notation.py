@@ -75,9 +75,10 @@ AXES = {
     "V": "token of the vocabulary",
     "C": "channel",
     "H": "row of pixels",
-    "W": "column of pixels",
+    "W": "pixel of the row",
     "H/P": "row of patches",
-    "W/P": "column of patches",
+    "W/P": "patch of the row",
+    "K*P**2": "class of a pixel",
 }
 """What one place along an axis is, by the axis' size."""
 

@@ -1,0 +1,114 @@
+"""Other ways to show a page, in a real browser: presented to a class, on paper, and to those who don't see it."""
+
+import json
+from importlib.resources import files
+
+import pytest
+from test_browser import FIT, SLOW, quiet, settled, until
+
+pytestmark = pytest.mark.browser
+PAGES = ("", "trace?step=block1.attention.scores", "attention", "mask", "operations")
+CUT = """() => {
+  const inside = (one) => [one, ...(one.shadowRoot ? all(one.shadowRoot) : [])];
+  const all = (root) => [...root.querySelectorAll("*")].flatMap(inside);
+  return all(document.querySelector("[data-testid=stMain]")).filter((one) => {
+    const style = getComputedStyle(one);
+    const seen = one.checkVisibility() && one.clientWidth > 1 && one.clientHeight > 1 && style.clipPath === "none";
+    if (!seen || style.overflowX === "visible") return false;
+    if (one.closest(".katex, svg, .photo, .grid, .small, .js-plotly-plot")) return false;
+    return one.scrollWidth > one.clientWidth + 2 || one.scrollHeight > one.clientHeight + 2;
+  }).map((one) => `${one.localName}.${one.className} ${one.scrollWidth}/${one.clientWidth}`);
+}"""
+SMALL = """() => {
+  const inside = (one) => [one, ...(one.shadowRoot ? all(one.shadowRoot) : [])];
+  const all = (root) => [...root.querySelectorAll("*")].flatMap(inside);
+  const targets = "button, select, summary, input:not([type=range], [type=file])";
+  return all(document).filter((one) => one.matches(targets) && one.checkVisibility()).map((one) => {
+    const target = (one.matches("[type=checkbox], [type=radio]") && one.closest("label")) || one;
+    const { width, height } = target.getBoundingClientRect();
+    return width && (width < 31.5 || height < 31.5) ? `${one.outerHTML.slice(0, 90)} ${width} x ${height}` : "";
+  }).filter(Boolean);
+}"""
+CONTROLS = ("stSidebar", "stHeader", "stButton", "stSlider", "stSelectbox", "stButtonGroup", "stTextInput")
+SERIOUS = ("serious", "critical")
+OURS = ("heading-order", "label-content-name-mismatch", "target-size")
+
+
+@pytest.fixture(autouse=True)
+def patience(page) -> None:
+    page.set_default_timeout(SLOW)
+
+
+def opened(page, address: str) -> None:
+    page.goto(f"/{address}")
+    page.get_by_role("button", name="Save this run").wait_for(state="attached")
+    settled(page)
+
+
+def test_a_step_is_presented_on_one_screen_and_next_stands_still(page):
+    page.set_viewport_size({"width": 1024, "height": 768})
+    opened(page, "trace?step=block1.attention.scores")
+    title = page.locator(".stepper .title")
+    page.keyboard.press("p")
+    page.get_by_test_id("stSidebar").wait_for(state="hidden")
+    places = []
+    for key in ("PageDown", "ArrowRight", "PageDown", "ArrowRight", "PageUp", "ArrowLeft", "PageDown"):
+        for part in (".title", ".equation", ".sizes", ".cells", ".ticks.columns", ".verdict"):
+            box = page.locator(f".stepper {part}").bounding_box()
+            assert box and box["y"] >= 0 and box["y"] + box["height"] <= 768, (title.inner_text(), part, box)
+        assert page.locator(".stepper .cells").bounding_box()["height"] > 170
+        places.append(page.get_by_role("button", name="Next").bounding_box())
+        before = title.inner_text()
+        page.keyboard.press(key)
+        until(page, f"document.querySelector('.stepper .title').textContent !== {json.dumps(before)}")
+    assert places == [places[0]] * len(places) and page.evaluate(FIT)
+    size = "parseFloat(getComputedStyle(document.querySelector('.stepper .why')).fontSize)"
+    large = page.evaluate(size)
+    page.keyboard.press("Escape")
+    page.get_by_test_id("stSidebar").wait_for()
+    assert large > 1.2 * page.evaluate(size)
+    page.get_by_test_id("stMain").evaluate("main => main.scrollTo(0, 400)")
+    places = []
+    for _ in range(6):
+        places.append(page.get_by_role("button", name="Next").bounding_box())
+        page.get_by_role("button", name="Next").click()
+    assert places == [places[0]] * len(places)
+    quiet(page)
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_paper_has_no_controls_and_cuts_nothing(page, address):
+    opened(page, address)
+    page.emulate_media(media="print")
+    page.wait_for_timeout(300)
+    for name in CONTROLS:
+        assert not any(one.is_visible() for one in page.get_by_test_id(name).all()), name
+    assert page.evaluate(CUT) == []
+    main = page.get_by_test_id("stMain")
+    assert (
+        main.evaluate("main => main.scrollHeight <= main.clientHeight + 2 && getComputedStyle(main).overflowY")
+        == "visible"
+    )
+
+
+def axe(page) -> list[str]:
+    """What axe finds on a page that is serious, in short."""
+    if not page.evaluate("Boolean(window.axe)"):
+        page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
+    rules = {name: {"enabled": True} for name in OURS}
+    found = page.evaluate("rules => axe.run({ resultTypes: ['violations'], rules })", rules)["violations"]
+    return [
+        f"{one['id']}: {node['target']} {node['html'][:160]} {node.get('failureSummary', '')[:200]}"
+        for one in found
+        if one["impact"] in SERIOUS or one["id"] in OURS
+        for node in one["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(page, scheme):
+    page.emulate_media(color_scheme=scheme)
+    for address in PAGES:
+        opened(page, address)
+        assert axe(page) == [], address
+        assert page.evaluate(SMALL) == [], address
