@@ -157,7 +157,7 @@ if more := more | answers.more(trace):
         with tab:
             form()
 else:
-    st.subheader("The whole way")
+    st.header("The whole way")
     whole = st.container()
 with whole:
     way(trace)

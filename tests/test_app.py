@@ -36,7 +36,7 @@ def opened(page: str = "") -> AppTest:
 
 def text(at: AppTest) -> str:
     """Everything that the page and its sidebar say."""
-    kinds = ("title", "subheader", "markdown", "caption", "text", "info", "error", "success", "warning", "latex")
+    kinds = ("title", "header", "markdown", "caption", "text", "info", "error", "success", "warning", "latex")
     return "\n".join(element.value for kind in kinds for element in getattr(at, kind))
 
 

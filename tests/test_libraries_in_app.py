@@ -69,10 +69,10 @@ def test_nothing_is_loaded_before_the_visitor_agrees(monkeypatch):
 )
 def test_an_unknown_name_is_refused_in_a_sentence_and_nothing_is_lost(name, said):
     at = opened()
-    before = [head.value for head in at.main.subheader]
+    before = [head.value for head in at.main.header]
     typed(at, name)
     assert len(at.error) == 1 and said in at.error[0].value and "![" not in at.error[0].value
-    assert at.sidebar.selectbox[0].value == "vit" and [head.value for head in at.main.subheader] == before
+    assert at.sidebar.selectbox[0].value == "vit" and [head.value for head in at.main.header] == before
 
 
 def test_what_is_too_large_for_memory_is_refused_before_it_is_loaded(monkeypatch):
@@ -166,7 +166,7 @@ def test_a_family_without_a_tokenizer_says_what_its_tokens_are(tmp_path):
     at = upload(opened(), (tmp_path / "run.safetensors").read_bytes(), "run.safetensors")
     assert not at.exception and "There is no tokenizer here, for the name of a family brings none" in text(at)
     assert f"the {len(run.words)} bytes of the text stand in for its tokens" in text(at)
-    (heading,) = [head.value for head in at.main.subheader if head.value.startswith("Most probable next: ")]
+    (heading,) = [head.value for head in at.main.header if head.value.startswith("Most probable next: ")]
     assert heading == f"Most probable next: {run.result['tokens'][0]}" and heading.split()[-1].isdecimal()
     steps, inside = len(run.steps), sum(step.recomputed for step in run.steps)
     assert f"The run has {steps} steps: the other {inside} lie inside fused operations" in text(at)

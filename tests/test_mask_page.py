@@ -29,7 +29,7 @@ def packed(at: AppTest) -> dict:
 
 
 def subheaders(at: AppTest) -> list[str]:
-    return [element.value for element in at.subheader]
+    return [element.value for element in at.header]
 
 
 @pytest.mark.parametrize(

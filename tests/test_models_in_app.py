@@ -176,12 +176,12 @@ def test_a_caption_comes_first_and_the_rest_of_it_stands_beside_the_whole_way():
         "Behind each word",
         "Watch it write",
     ]
-    heads = [head.value for head in at.main.subheader]
+    heads = [head.value for head in at.main.header]
     assert heads[0].startswith("The caption: a large red circle") and heads[1] == "What to look at next"
     whole, _, behind, write = at.tabs
     assert "Each box is a step" in whole.caption[0].value
-    assert "Attention behind the word" in [head.value for head in behind.subheader]
-    assert "Is the word read from there? Test it" in [head.value for head in behind.subheader]
+    assert "Attention behind the word" in [head.value for head in behind.header]
+    assert "Is the word read from there? Test it" in [head.value for head in behind.header]
     assert [button.label for button in write.button] == ["Write the caption again"]
     assert not chosen("nanogpt").tabs
 
@@ -190,7 +190,7 @@ def test_a_caption_that_is_not_finished_is_shown_with_its_next_word():
     at = chosen("vit-text")
     assert not at.main.get("plotly_chart")
     at.text_area[0].set_value("a large red").run()
-    assert "Then comes: circle" in [head.value for head in at.main.subheader]
+    assert "Then comes: circle" in [head.value for head in at.main.header]
 
 
 @pytest.mark.parametrize("model", ["vit", "vit-text", "segmenter", "clip", "mae"])
@@ -250,7 +250,7 @@ def test_the_overview_shows_which_patches_the_encoder_saw():
     assert f"the encoder saw {len(visible)} of 64 patches" in text(at)
     titles = [element.value for element in at.main.markdown if element.value.startswith("**")]
     assert titles[1:3] == ["**What the encoder sees**", "**The predicted picture**"]  # after what this app is
-    assert at.main.subheader[0].value.startswith("The hardest to foresee: row ")
+    assert at.main.header[0].value.startswith("The hardest to foresee: row ")
     charts = [json.loads(chart.proto.spec) for chart in at.main.get("plotly_chart")]
     units = [chart["layout"]["xaxis"]["title"]["text"] for chart in charts]
     assert units == ["patch column", "pixel column", "pixel column"]
@@ -282,7 +282,7 @@ def test_the_overview_says_of_every_model_what_it_is_and_what_it_learned(model):
 
 def test_random_weights_are_said_before_anything_they_answer():
     at = chosen("vit-note")
-    order = [element.value for element in at.main if element.type in ("info", "subheader")]
+    order = [element.value for element in at.main if element.type in ("info", "header")]
     answer = next(place for place, said in enumerate(order) if said.startswith("What random weights say: "))
     assert "It has learned nothing" in order[answer - 1]
 

@@ -173,7 +173,7 @@ def test_an_operation_leads_to_its_makers_its_step_and_its_primitives():
     press(at, f"{made}: ")
     assert at.main.selectbox[0].value == made and at.query_params["op"] in (str(made), [str(made)])
     at.main.selectbox[0].set_value(first).run()
-    assert at.main.subheader[0].value == f"{first}: addmm"
+    assert at.main.header[0].value == f"{first}: addmm"
     press(at, "Open it into its primitives")
     assert any("run on the arguments of this operation, gives" in box.value for box in at.success)
     press(at, "Open this step")

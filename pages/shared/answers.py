@@ -70,7 +70,7 @@ FEW = 20
 def _bars(trace: Trace, title: str, names, shares, axis: str, what: str, count: int | None) -> None:
     """The likeliest as bars; `what` names them in the plural, `count` is how many the model knows."""
     ranked = classes.ranking([shortened(answers.shown(name)) for name in names], shares)
-    st.subheader(plain(shortened(title, 200)))
+    st.header(plain(shortened(title, 200)))
     first, most = [name for name, _ in ranked], [share for _, share in ranked]
     drawn = partial(classes.bars, first, most, axis=axis)
     chart(trace, ("bars", axis), drawn, alt=classes.describe(first, most), config=PLAIN)
@@ -113,7 +113,7 @@ def _next(result, trace, below) -> None:
 def _tokens(result, trace, below) -> None:
     unit, between = result.get("unit", "token"), " " if "unit" in result else ""  # characters stand without spaces
     given, said = (shortened(between.join(result[name]), FREE_TEXT) for name in ("text", "tokens"))
-    st.subheader("The answer")
+    st.header("The answer")
     if result.get("stand_in") == "bytes":
         st.info(BYTES.format(why="", count=len(result["text"])), icon=":material/abc:")
     st.code(f"{given}\n→\n{said}", language=None)
@@ -140,7 +140,7 @@ def _tokens(result, trace, below) -> None:
 
 
 def _caption(result, trace, below) -> None:
-    st.subheader(plain(f"The caption: {result['caption'] or '(none)'}"))
+    st.header(plain(f"The caption: {result['caption'] or '(none)'}"))
     if result["tokens"][0] != VOCABULARY[1]:
         title = f"Then comes: {result['tokens'][0]}"
         _bars(trace, title, result["tokens"], result["probabilities"], "next word", "tokens", _vocabulary(trace))
@@ -166,7 +166,7 @@ def _sentences(result, trace, below) -> None:
 
 
 def _labels(result, trace, below) -> None:
-    st.subheader("The class of every pixel")
+    st.header("The class of every pixel")
     shares = {name: share for name, share in zip(result["classes"], result["shares"], strict=True) if share}
     said = ", ".join(f"{name} {classes.percent(share)}" for name, share in shares.items())
     view = session.traced_view(trace)
@@ -178,7 +178,7 @@ def _labels(result, trace, below) -> None:
 def _reconstruction(result, trace, below) -> None:
     error = np.asarray(result["anomaly"], dtype=float)
     row, column = np.unravel_index(int(error.argmax()), error.shape)
-    st.subheader(f"The hardest to foresee: row {row}, column {column}")
+    st.header(f"The hardest to foresee: row {row}, column {column}")
     most = float(error.max())
     said = f"The patch in row {row}, column {column} is the hardest to predict from the others."
     drawn = partial(answers.panel, error, "error in grey levels of 255", "patch", (0, most))
@@ -226,7 +226,7 @@ def _panels(result, trace) -> None:
 def _embedding(result, trace, below) -> None:
     *_, tokens, width = (int(size) for size in result["shape"])
     whose = f"each of {tokens:,} tokens" if len(result["shape"]) > 2 else "the whole input"
-    st.subheader("What comes out")
+    st.header("What comes out")
     st.markdown(
         f"One vector of {width:,} numbers for {whose}, of mean length {float(result['norm']):.3g}. This model has no "
         "head and so no answer of its own: others compare its vectors, or learn to read them."
@@ -234,7 +234,7 @@ def _embedding(result, trace, below) -> None:
 
 
 def _none(result, trace, below) -> None:
-    st.subheader("No answer")
+    st.header("No answer")
     lacks = list(result["lacks"])
     said = ", ".join(shortened(str(name)) for name in lacks[:4]) + (
         f" and {len(lacks) - 4} others" if len(lacks) > 4 else ""
@@ -249,7 +249,7 @@ def _none(result, trace, below) -> None:
 
 def _tensors(result, trace, below) -> None:
     shapes = list(result["shapes"].items())
-    st.subheader("What comes out")
+    st.header("What comes out")
     said = "".join(f"\n- {shortened(str(name))}: {shortened(str(shape))}" for name, shape in shapes[:12])
     st.markdown(plain(f"Tensors, for which this page has no picture, and their shapes:{said}"))
     if len(shapes) > 12:

@@ -48,7 +48,7 @@ def words(trace: Trace) -> None:
         f"{int(shares.argmax())}; {classes.percent(float(shares.sum()))} of the row’s attention is on the picture."
     )
     with picture:
-        st.subheader("Attention behind the word")
+        st.header("Attention behind the word")
         components.drawing(photos.spotlight(view.photo, view.crop, shares.numpy(), said), "spotlight")
         st.caption(plain(said))
     query = next(segment.start for segment in trace.segments if segment.name == "text") + place - 1

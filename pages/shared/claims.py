@@ -29,7 +29,7 @@ def show(trace: Trace) -> None:
         found = of(trace, "claims", lambda: claims.measured(session.model(), trace))
     except ValueError:
         return
-    st.subheader("What the texts say of attention, and whether it holds here")
+    st.header("What the texts say of attention, and whether it holds here")
     st.markdown(
         "Attention makes three vectors of each token: a **query** (what it looks for), a **key** (what it can be found "
         "by) and a **value** (what it passes on). Query times key, over $\\sqrt{d_k}$, is the **score** of two tokens; "

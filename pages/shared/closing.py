@@ -13,7 +13,7 @@ from tracer.figures.classes import percent
 def show(place: int, names: Sequence[str], layer: int, blocks: int) -> None:
     """What becomes of the word at `place`, counted from 1, and of the others; `layer` is the one whose attention is on
     screen, of so many `blocks`, and is closed at first."""
-    st.subheader("Is the word read from there? Test it")
+    st.header("Is the word read from there? Test it")
     layers = st.segmented_control(
         "Close the picture to the words in",
         range(blocks),

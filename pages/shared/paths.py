@@ -28,7 +28,7 @@ def show(trace: Trace) -> None:
     fused = [attention for attention in trace.attentions if attention.fused]
     if not fused:
         return
-    st.subheader("Fused and standard attention")
+    st.header("Fused and standard attention")
     st.markdown(
         "A fused kernel computes scores, softmax and context in one operation and never holds the scores. The standard "
         "path writes them out. Both compute the same; the order of additions differs, and so do the last digits."

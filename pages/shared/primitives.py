@@ -30,7 +30,7 @@ def _open(trace: Trace, number: int) -> None:
 
 def show(trace: Trace, op: Op, level: str) -> None:
     """The primitives of one operation, in order, and how far what they give is from what ran."""
-    st.subheader("Its primitives")
+    st.header("Its primitives")
     held = trace.decompositions or (visitor().remembered(OPENED, trace) or {}).values()
     found = {one.op: one for one in (known(trace, op.index) if level == "primitives" else held)}
     if op.index not in found:
