@@ -39,7 +39,7 @@ def _window(trace, layer: int, part: str) -> int:
 
 def picture(cells, kind: str) -> None:
     """What the mask is called, and its picture beside the row of a query that is chosen in the browser."""
-    st.subheader(f"The mask that ran: {kind}")
+    st.header(f"The mask that ran: {kind}")
     if cells.numel() == 1:
         st.info("There is only one token, so a causal mask and no mask are the same: it looks at itself.")
     if all_open and cells.numel() > 1 and not influence.allowed():

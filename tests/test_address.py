@@ -81,16 +81,15 @@ def test_what_is_chosen_on_a_page_is_in_its_address_and_kept_on_the_way_to_other
     at = AppTest.from_file(APP, default_timeout=SECONDS)
     at.query_params["model"], at.query_params["mask"] = "nanogpt", "bidirectional"
     at.switch_page("pages/mask.py").run()
-    at.query_params["query"] = "3"
+    at.query_params["token"] = "3"
     at.run()
     said = lambda name: found if isinstance(found := at.query_params[name], str) else found[0]  # noqa: E731
-    query, head = at.main.select_slider[0], at.main.slider[0]
-    assert not at.exception and query.value == 3 and said("mask") == "bidirectional"
-    head.set_value(2).run()
-    assert (said("query"), said("head")) == ("3", "2")
+    assert not at.exception and at.main.select_slider[0].value == 3 and said("mask") == "bidirectional"
+    at.main.select_slider[0].set_value(2).run()
+    assert said("token") == "2"
     at.switch_page("pages/trace.py").run()
     at.switch_page("pages/mask.py").run()
-    assert at.main.slider[0].value == 2 and said("head") == "2"
-    at.query_params["head"] = "77"
+    assert at.main.select_slider[0].value == 2 and said("token") == "2"
+    at.query_params["token"] = "777"
     at.run()
-    assert "This page has no head '77', expected one from 0 to" in at.main.warning[-1].value
+    assert "This page has no token '777', expected one from 0 to" in at.main.warning[-1].value

@@ -87,7 +87,9 @@ def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> 
 
     data = of(trace, ("mask", part, layer, batch, tuple(more.items()), tuple(wanted or ())), packed)
     data = _under(told.facts(visitor()), data)
-    _component("mask", scripts=("place", "stepper/unpack", "mask"))(key=Key.MASK_MAP, data=data, on_wanted_change=lambda: None)
+    _component("mask", scripts=("place", "stepper/unpack", "mask"))(
+        key=Key.MASK_MAP, data=data, on_wanted_change=lambda: None
+    )
 
 
 @cache
