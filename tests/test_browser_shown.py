@@ -16,7 +16,7 @@ CUT = """() => {
     const style = getComputedStyle(one);
     const seen = one.checkVisibility() && one.clientWidth > 1 && one.clientHeight > 1 && style.clipPath === "none";
     if (!seen || style.overflowX === "visible") return false;
-    if (one.closest(".katex, svg, .photo, .grid, .small, .js-plotly-plot, .stDataFrame")) return false;
+    if (one.closest(".katex, svg, .photo, .grid, .cells, .small, .js-plotly-plot, .stDataFrame")) return false;
     return one.scrollWidth > one.clientWidth + 2 || one.scrollHeight > one.clientHeight + 2;
   }).map((one) => `${one.localName}.${one.className} ${one.scrollWidth}/${one.clientWidth}`);
 }"""
