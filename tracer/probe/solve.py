@@ -201,7 +201,11 @@ def _factored(candidate: str) -> str:
 def _compiled(text: str):
     expression = parse(text)
     names = sorted(str(s) for s in expression.free_symbols)
-    if expression.has(sympy.floor, sympy.ceiling):  # a quotient in floating point may be rounded to its neighbour
+    terms = [term.as_coeff_Mul()[0] for term in sympy.Add.make_args(expression)]
+    roots = any(not power.exp.is_Integer for power in expression.atoms(sympy.Pow))
+    if (not roots and not all(number.is_Integer for number in terms)) or expression.has(
+        sympy.floor, sympy.ceiling
+    ):  # in floating point it may be rounded to its neighbour
         return names, lambda *values: formula.value(text, dict(zip(names, values, strict=True)))
     return names, sympy.lambdify([parse(name) for name in names], expression, "math")
 
