@@ -219,22 +219,23 @@ def _handout(trace: Trace) -> bytes:
 
 def _glossary(trace: Trace) -> None:
     """The signs of this run's equations and the words of the field."""
+    signs = [f"${sign}$ — {meaning}" for sign, meaning in glossary.signs(step.latex for step in trace.steps)]
+    words = [f"**{word}** — {meaning}" for word, meaning in glossary.WORDS]
     with st.sidebar.expander("Signs and words"), st.container(key="glossary"):
-        for sign, meaning in glossary.signs(step.latex for step in trace.steps):
-            st.markdown(f"${sign}$ — {meaning}")
-        for word, meaning in glossary.WORDS:
-            st.markdown(f"**{word}** — {meaning}")
+        st.markdown("\n\n".join(signs + words))
 
 
 def _legend(trace: Trace) -> None:
     if not trace.symbols:
         st.sidebar.caption("This run names no sizes: its shapes are numbers.")
         return
+    said = []
+    for size in trace.symbols:
+        formula = f"= {notation.latex(size.equals)} " if size.equals not in ("", str(size.value)) else ""
+        said.append(f"${notation.latex(size.name)} {formula}= {size.value}$ — {plain(size.meaning)}")
+    bold = notation.namesakes((size.name for size in trace.symbols), (step.latex for step in trace.steps))
+    if bold:
+        told = ", ".join(f"**{letter}** {meaning}" for letter, meaning in bold.items())
+        said.append(f"Bold letters are tensors, not sizes: {told}.")
     with st.sidebar.expander("Symbols of this run", expanded=True), st.container(key="legend"):
-        for size in trace.symbols:
-            formula = f"= {notation.latex(size.equals)} " if size.equals not in ("", str(size.value)) else ""
-            st.markdown(f"${notation.latex(size.name)} {formula}= {size.value}$ — {plain(size.meaning)}")
-        bold = notation.namesakes((size.name for size in trace.symbols), (step.latex for step in trace.steps))
-        if bold:
-            told = ", ".join(f"**{letter}** {meaning}" for letter, meaning in bold.items())
-            st.caption(f"Bold letters are tensors, not sizes: {told}.")
+        st.markdown("\n\n".join(said))
