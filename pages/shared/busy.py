@@ -5,15 +5,16 @@ from contextlib import contextmanager
 from threading import Condition
 
 _changed = Condition()
-_pages = 0
+_pages, _begun = 0, 0
 
 
 @contextmanager
 def drawing() -> Iterator[None]:
     """What a page is drawn in."""
-    global _pages
+    global _pages, _begun
     with _changed:
         _pages += 1
+        _begun += 1
     try:
         yield
     finally:
@@ -26,3 +27,8 @@ def wait(seconds: float) -> None:
     """Waits until no page is being drawn, so many seconds at most."""
     with _changed:
         _changed.wait_for(lambda: not _pages, seconds)
+
+
+def begun() -> int:
+    """How many pages have been drawn, or begun, since the server started."""
+    return _begun

@@ -1,8 +1,10 @@
 """What the server does while nobody waits: the runs of all samples before anybody asks, and collecting garbage.
 
 Streamlit would collect all garbage after every run of a script, and so go through the whole heap each time, most of
-which stays as long as the server does. Here that part is set aside once it is there, and the rest is collected on a
-timer (`runner.postScriptGC` in `.streamlit/config.toml` turns Streamlit's own off).
+which stays for long. Here what has lived through one collection is set aside, and what is young is collected on a timer
+(`runner.postScriptGC` in `.streamlit/config.toml` turns Streamlit's own off). Runs and their tensors go when the last
+who holds them lets go; what is set aside and goes round in circles is looked for when nobody is being served, which
+would keep them waiting for half a second.
 """
 
 import gc
@@ -19,6 +21,8 @@ from tracer.inputs.samples import samples
 
 EVERY = 15.0
 """Seconds between two collections."""
+SELDOM = 40
+"""Each which collection looks at what was set aside too, however many are being served: one in ten minutes."""
 ENOUGH = 10.0
 """Seconds in which a run that is begun is done."""
 PATIENCE = 5.0
@@ -61,11 +65,17 @@ def _keep(over: Event) -> None:
             logging.warning("%s could not be run on %s ahead: %s", name, sample, error)
         ready.set()
         busy.wait(PATIENCE)
-    gc.collect()
-    gc.freeze()
-    while not over.wait(EVERY):
+    turns, served = 0, -1
+    while True:
+        turns += 1
+        quiet, served = served == busy.begun(), busy.begun()
+        if quiet or turns % SELDOM == 0:
+            gc.unfreeze()
         gc.collect()
+        gc.freeze()
         memory.give_back()
+        if over.wait(EVERY):
+            return
 
 
 def ahead() -> list[tuple[str, str]]:
