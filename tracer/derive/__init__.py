@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tracer.common.cache import Cache
 from tracer.derive import texts
@@ -54,10 +55,37 @@ class Book:
     problems: list[str] = field(default_factory=list)
     fitted: set[Hint] = field(default_factory=set)
     """The hints that fitted a line."""
+    lent: bool = False
+    """Whether it was derived from a run at other sizes."""
+
+    def at(self, calls: Calls) -> Book | None:
+        """The book of a run at other sizes that was asked for the same; None where it has not the same values."""
+        every = (ref for call in calls.made for one in (call, *call.inner) for ref in one.outputs)
+        shapes = {ref.key: ref.shape for ref in every}
+        if not all(step.key in shapes for step in self.found if step.key):
+            return None
+        found = [step._replace(shape=shapes[step.key]) if step.key else step for step in self.found]
+        return Book(found, fitted=self.fitted, lent=True)
+
+
+class Lender(NamedTuple):
+    """A book that runs at other sizes may have, with the solution and the sizes that it was derived at."""
+
+    solution: Solution
+    sizes: dict[str, int]
+    book: Book
+
+    def lends(self, sizes: dict[str, int]) -> bool:
+        """Whether the sizes that are others now could not be taken for one another, or for 1, where it was derived."""
+        values = list(self.sizes.values())
+        others = [value for name, value in self.sizes.items() if sizes.get(name) != value]
+        return self.sizes.keys() == sizes.keys() and all(value > 1 and values.count(value) == 1 for value in others)
 
 
 _books = Cache(HELD)
 """The books of the last runs, each with its solution: a run of the same model on other values has the same one."""
+_lenders = Cache(HELD)
+"""Books that hold at any sizes, by what their runs were asked for."""
 
 
 def derive(
@@ -68,15 +96,35 @@ def derive(
     fits,
     here,
     hints: tuple[Hint, ...] = (),
+    lend: bool = False,
 ) -> Book:
     """The book of a run whose calls were recorded; `same(a, b)` says whether two sizes are one, `fits(a, b)` whether
-    they may be, where one of them has no symbol, and `here(a, b)` whether they are at this run."""
+    they may be, where one of them has no symbol, and `here(a, b)` whether they are at this run.
+
+    With `lend` it may be one that was derived at other sizes: whether it holds here is for its proofs to say.
+    """
     key = recording.calls.signature(), id(solution), tuple(sizes.items()), same, hints
     found = _books.get(key)
-    if found is None or found[0] is not solution:
-        found = solution, _derived(recording, solution, sizes, same, fits, here, Hints(hints))
+    if found is None or found[0] is not solution or (found[1].lent and not lend):
+        outline = recording.calls.plan(), id(solution), sizes.get("B"), same, hints
+        book = _borrowed(outline, recording.calls, solution, sizes) if lend else None
+        if book is None:
+            book = _derived(recording, solution, sizes, same, fits, here, Hints(hints))
+            if solution is not None and _anywhere(book):
+                _lenders.put(outline, Lender(solution, dict(sizes), book))
+        found = solution, book
         _books.put(key, found)
     return found[1]
+
+
+def _borrowed(outline, calls: Calls, solution: Solution | None, sizes: dict[str, int]) -> Book | None:
+    lender = _lenders.get(outline)
+    return lender.book.at(calls) if lender and lender.solution is solution and lender.lends(sizes) else None
+
+
+def _anywhere(book: Book) -> bool:
+    """Whether nothing in a book holds at the sizes of its run alone."""
+    return not book.problems and not any(HERE in step.line.note for step in book.found)
 
 
 def _derived(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 from torch.utils._pytree import tree_map_only
@@ -107,6 +108,29 @@ class Solution:
     parts: tuple[tuple, ...] = ()
     numbers: tuple[dict[int, str], ...] = ()
     way: tuple[Vocabulary, list[dict[str, int]]] | None = field(default=None, repr=False)
+
+    def predicts(self, run: list[Seen], sizes: dict[str, int]) -> bool:
+        """Whether a run of the same op list has, at these sizes, every shape that is solved."""
+        if any(self.held) or len(run) != len(self.inputs):
+            return False
+
+        @cache
+        def value(size: str) -> float:
+            return value_of(size, sizes)
+
+        def alike(solved: tuple, tensors: tuple) -> bool:
+            return len(solved) == len(tensors) and all(
+                len(stated) == len(shape)
+                and all(size == UNKNOWN or value(size) == real for size, real in zip(stated, shape, strict=True))
+                for stated, (shape, *_) in zip(solved, tensors, strict=True)
+            )
+
+        return all(
+            alike(inputs, op.inputs)
+            and alike(outputs, op.outputs)
+            and all(op.settings is not None and value(size) == op.settings[place] for place, size in numbers.items())
+            for op, inputs, outputs, numbers in zip(run, self.inputs, self.outputs, self.numbers, strict=True)
+        )
 
 
 def solve(

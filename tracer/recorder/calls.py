@@ -93,12 +93,30 @@ class Calls:
         modules = tuple([tuple(vars(module).values()) for module in self.modules])
         return hash((made, modules, self.inputs, self.outputs))
 
+    def plan(self) -> int:
+        """One number for runs that were asked for the same but for sizes: shapes and whole numbers are left out."""
+        made: list[object] = []
+        for call in self.made:
+            given = map(_keys, call.arguments.values())
+            made.append((call.name, call.module, call.call, call.first, call.last, *call.arguments, *given))
+            made.append(_keys(call.outputs))
+        return hash((tuple(made), _keys(self.inputs), _keys(self.outputs)))
+
 
 def _outline(call: Call) -> tuple:
     """What a call was asked for and gave."""
     # as text: the hashes of 1 and True, and of -1 and -2, are the same
     given = [one if type(one) is Ref else repr(one) for one in call.arguments.values()]
     return call.name, call.module, call.call, call.first, call.last, call.outputs, *call.arguments, *given
+
+
+def _keys(value) -> object:
+    """A value of a call without shapes and whole numbers."""
+    if isinstance(value, Ref):
+        return value.key
+    if isinstance(value, tuple):
+        return tuple(map(_keys, value))
+    return "number" if type(value) is int else repr(value)
 
 
 def _within(output) -> list[Tensor]:

@@ -146,15 +146,17 @@ def assemble(
     notes: tuple[str, ...] = (),
     parts: dict[str, str] = WHOLE,
     hints: tuple[Hint, ...] = (),
+    lend: bool = False,
     **more: Any,
 ) -> Trace:
     """Makes the plain record of a recording; `sizes` holds the values of all symbols, `more` other fields.
 
-    `parts` names the towers by their modules' paths, each with the symbol of its number of blocks.
+    `parts` names the towers by their modules' paths, each with the symbol of its number of blocks. With `lend`, the
+    equations may be those that were derived at other sizes: they hold here if their proofs say so.
     """
     seen = recording.ops
     with doing("Deriving its equations"):
-        found, same, problems = laid(recording, sizes, derived, solution, hints)
+        found, same, problems = laid(recording, sizes, derived, solution, hints, lend)
     lines, notes = [step.line for step in found], (*notes, *problems)
     layers = {line.id: line.layer for line in lines}
     depths = tuple((part, name, sizes[name]) for part, name in parts.items() if name in sizes)
@@ -211,6 +213,7 @@ def laid(
     derived: dict[str, str],
     solution: Solution | None,
     hints: tuple[Hint, ...],
+    lend: bool = False,
 ) -> tuple[Any, Any, Any]:
     """The textbook laid over a run: its steps, what says whether two sizes of theirs are one, and what could not be
     written, in sentences. A run whose calls were not recorded has none."""
@@ -218,7 +221,7 @@ def laid(
     if recording.calls is None:
         return [], same, []
     at = tuple(sizes.items())
-    book = derive(recording, solution, sizes, same, alike(same, at), alike_here(at), hints)
+    book = derive(recording, solution, sizes, same, alike(same, at), alike_here(at), hints, lend)
     return book.found, alike_here(at), book.problems
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -17,6 +18,7 @@ from tracer.common.seeding import seeded_draws
 from tracer.common.telling import doing
 from tracer.derive.hints import Hint
 from tracer.derive.steps import Found
+from tracer.equations import ShapeError
 from tracer.inputs.given import Inputs
 from tracer.probe import Solution, Vocabulary
 from tracer.record import Picture, Trace
@@ -175,15 +177,14 @@ class Model:
             first = next(segment.start for segment in inputs.segments if segment.name == "image")
             picture = Picture("photo", inputs.crop.box, rows, columns, first)
             values["photo"] = torch.from_numpy(inputs.photo)
-        trace = assemble(
-            self.net,
+        trace = self._assembled(
             recording,
+            prove,
             model=self.name,
             sizes=full,
             derived=self.spec.derived,
             solution=solution,
             hints=self.spec.hints,
-            prove=prove,
             notes=notes,
             picture=picture,
             values=values,
@@ -195,6 +196,15 @@ class Model:
         )
         idle = self.spec.idle(self.options)
         return replace(trace, symbols=tuple(size for size in trace.symbols if size.name not in idle))
+
+    def _assembled(self, recording: Recording, prove: bool | str, **facts: Any) -> Trace:
+        """The record of a run. Equations that were derived at other sizes are taken where all are proven here."""
+        if prove is True:
+            with suppress(ShapeError):
+                trace = assemble(self.net, recording, lend=True, **facts)
+                if not any(step.verdict == "disproven" for step in trace.steps):
+                    return trace
+        return assemble(self.net, recording, prove=prove, **facts)
 
     def found(self, recording: Recording, sizes: dict[str, int]) -> list[Found]:
         """The textbook laid over a run of these inputs' sizes, without proofs."""
@@ -217,22 +227,40 @@ class Model:
     def _solved(
         self, recording: Recording, sizes: dict[str, int], inputs: Inputs
     ) -> tuple[Solution | None, tuple[str, ...]]:
-        """The solution of this op list at these sizes; it does not depend on values, so it is solved once."""
-        ops = hash(tuple((op.name, op.module, op.line) for op in recording.ops))
+        """The solution of this op list at these sizes; it does not depend on values, so it is solved once. One that
+        was solved at other sizes is taken where it predicts every shape of this run."""
+        at, ops = tuple(sorted(sizes.items())), hash(tuple((op.name, op.module, op.line) for op in recording.ops))
         parts = tuple(tuple(part.name for part in op.parts) if op else () for op in recording.opened)
-        plain, key = ((tuple(sorted(sizes.items())), ops, kind) for kind in (hash(()), hash(parts)))
+        plain, key = ((ops, kind, at) for kind in (hash(()), hash(parts)))
         if key not in self._solutions:
             if len(self._solutions) >= SOLUTIONS:
                 del self._solutions[next(iter(self._solutions))]
-            known, _ = self._solutions.get(plain, (None, ""))
-            if known and known.way:
-                ways = [known.way]
-            elif self.spec.ways:
-                ways = self.spec.ways(self, inputs, recording)
-            else:
-                ways = [(self.vocabulary, [{**self.sizes, **probe} for probe in self.spec.probes])]
-            self._solutions[key] = solved(recording, sizes, ways)
+            self._solutions[key] = self._lent(recording, sizes, ops) or self._solved_now(
+                recording, sizes, inputs, self._solutions.get(plain, (None, ""))[0]
+            )
         return self._solutions[key]
+
+    def _lent(
+        self, recording: Recording, sizes: dict[str, int], ops: int
+    ) -> tuple[Solution | None, tuple[str, ...]] | None:
+        """What was solved for this op list at other sizes and predicts this run."""
+        if any(recording.opened):
+            return None
+        full, plain = self.vocabulary.complete(sizes), hash(())
+        known = [found for (of, kind, _), found in self._solutions.items() if (of, kind) == (ops, plain)]
+        return next((one for one in known if one[0] is not None and one[0].predicts(recording.ops, full)), None)
+
+    def _solved_now(
+        self, recording: Recording, sizes: dict[str, int], inputs: Inputs, known: Solution | None
+    ) -> tuple[Solution | None, tuple[str, ...]]:
+        """Solves a run, in the way in which it was solved without its primitives, if it was."""
+        if known and known.way:
+            ways = [known.way]
+        elif self.spec.ways:
+            ways = self.spec.ways(self, inputs, recording)
+        else:
+            ways = [(self.vocabulary, [{**self.sizes, **probe} for probe in self.spec.probes])]
+        return solved(recording, sizes, ways)
 
 
 def seeded(net: Callable[..., torch.nn.Module], config: dict, seed: int = 0) -> torch.nn.Module:
