@@ -84,7 +84,6 @@ def test_the_mask_is_drawn_and_both_proofs_agree(page):
         page.get_by_text("The mask predicts exactly these positions.")
     ).first.wait_for()
     settled(page)
-    page.locator(".js-plotly-plot").nth(1).wait_for()
     row = page.get_by_role("heading", name="The row of").inner_text()
     query = page.get_by_role("slider", name="Query")
     query.focus()
@@ -111,7 +110,7 @@ def test_photo_and_tokens_share_block_head_and_query(page):
     page.locator(".photo").press("ArrowRight")
     assert "image 38 (row 4, column 6)" in lead.inner_text() and band.bounding_box()["y"] > before
     red = page.get_by_role("button", name="Use 67: 'red' as the query")
-    assert red.inner_text().split() == ["67:", "'red'", "closed"]  # a word comes after all patches
+    assert "closed" in red.inner_text()  # a word comes after all patches
     assert "the causal mask that ran" in page.locator(".closed-note").inner_text()
     red.click()
     assert "67: 'red' attends most to" in lead.inner_text() and "closed" not in red.inner_text()
