@@ -56,8 +56,7 @@ def test_every_page_opens_on_the_sample(page):
     at = opened(page)
     assert at.title
     assert not at.error
-    legend = [element.value for element in at.sidebar.markdown]
-    assert legend[0].startswith("$B = 1$ — batch")
+    legend = next(each.value for each in at.sidebar.markdown if each.value.startswith("$B = 1$ — batch")).split("\n\n")
     assert any(line.endswith("= 64$ — number of patches") for line in legend)
 
 

@@ -229,10 +229,10 @@ def test_a_saved_caption_that_is_none_is_named(tmp_path, result):
 
 
 def test_bold_letters_that_are_sizes_too_are_told_apart_in_the_legend():
-    said = [caption.value for caption in chosen("vit").sidebar.caption]
+    said = "\n\n".join(element.value for element in chosen("vit").sidebar.markdown)
     assert "Bold letters are tensors, not sizes: **H** context, **W** weights, **P** positions, **K** keys." in said
-    said = [caption.value for caption in chosen("nanogpt").sidebar.caption]
-    assert any("not sizes: **V** values." in caption for caption in said)
+    said = "\n\n".join(element.value for element in chosen("nanogpt").sidebar.markdown)
+    assert "not sizes: **V** values." in said
 
 
 def test_the_label_map_lies_over_the_photo_and_can_be_seen_through():
@@ -249,7 +249,7 @@ def test_the_overview_shows_which_patches_the_encoder_saw():
     visible = at.session_state["visitor"].run().result["visible"]
     assert f"the encoder saw {len(visible)} of 64 patches" in text(at)
     titles = [element.value for element in at.main.markdown if element.value.startswith("**")]
-    assert titles[1:3] == ["**What the encoder sees**", "**The predicted picture**"]  # after what this app is
+    assert titles[2:4] == ["**What the encoder sees**", "**The predicted picture**"]  # after what goes for every model
     assert at.main.header[0].value.startswith("The hardest to foresee: row ")
     charts = [json.loads(chart.proto.spec) for chart in at.main.get("plotly_chart")]
     units = [chart["layout"]["xaxis"]["title"]["text"] for chart in charts]

@@ -105,11 +105,11 @@ class Student:
         return await self.visitor.upload(place, name, photo(self.chance.getrandbits(32)))
 
     async def _choice(self) -> Answer:
-        """Another query or operation; steps are gone through in the browser."""
+        """Another block or operation; steps, queries and zooms are gone through in the browser."""
         find, chance = self.visitor.find, self.chance
         if self.page == "Mask":
-            queries = find("slider", "Query")
-            return await self.visitor.set(queries, string_array_value=[chance.choice(queries.options)])
+            blocks = find("selectbox", "Attention of")
+            return await self.visitor.set(blocks, string_value=chance.choice(blocks.options))
         listed = find("selectbox", "Operation")
         if listed is None:
             return await self.visitor.set(find("button_group", "Zoom"), string_array_value=["ops"])

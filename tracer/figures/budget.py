@@ -18,6 +18,8 @@ NAMED = 10_000
 """Cells of a mask that each say the names of their tokens."""
 ROWS = 2000
 """Rows of a table, or choices of a list."""
+LINES = 2000
+"""Lines between the steps of a pipeline."""
 VALUES = 1 << 23
 """Values of a matrix that is made into a picture."""
 

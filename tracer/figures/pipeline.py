@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 
 from tracer.common.quoting import shortened
+from tracer.figures.budget import LINES
 from tracer.figures.circuit import circuit
 from tracer.figures.colours import stage_colour
 from tracer.figures.flow import INPUT, Lane, lanes, sources, stretches
@@ -33,7 +34,11 @@ def pipeline(trace: Trace) -> str:
     stages = dict.fromkeys(step.stage for step in trace.steps)
     key = "".join(f'<li style="--stage:{stage_colour(stage)}">{html.escape(stage)}</li>' for stage in stages)
     drawn = _Drawing(trace)
-    scale = f"Lines are to scale: {THICK:g} pixels are {drawn.most:,} numbers; none is thinner than {THIN:g}."
+    scale = (
+        f"Lines are to scale: {THICK:g} pixels are {drawn.most:,} numbers; none is thinner than {THIN:g}."
+        if drawn.wired
+        else f"Its {drawn.lines:,} lines are left out: {LINES:,} can be told apart at most."
+    )
     return (
         f'<div class="pipeline"><ul class="stages" aria-label="Colours">{key}</ul>{drawn.all()}'
         f'<p class="scale">{scale}</p></div>'
@@ -56,7 +61,11 @@ class _Drawing:
             for taken in op.inputs
             if isinstance(taken.maker, str) and taken.maker.startswith(INPUT)
         }
-        self.most = max([prod(step.shape) for step in trace.steps] + [prod(one) for _, one in self.inputs.values()])
+        self.lines = sum(len(set(taken)) for taken in self.taken.values())
+        self.wired = self.lines <= LINES
+        self.most = max(
+            [1, *(prod(step.shape) for step in trace.steps), *(prod(one) for _, one in self.inputs.values())]
+        )
         self.takers: dict[str, list[str]] = {}
         for id, taken in self.taken.items():
             for name in taken:
@@ -155,6 +164,8 @@ class _Drawing:
 
     def _circuit(self, steps: Sequence[Step], incoming: Sequence[Step]) -> str:
         """A stretch as boxes and lines; of a stack of blocks the first, for all of them."""
+        if not self.wired:
+            return self._listed([each for step in steps for each in (*self._beside_of(step), step)])
         rows, names, later, others = list(steps), self.names, {}, {}
         repeat = self.repeats.get(steps[0].id)
         if repeat:
@@ -190,6 +201,10 @@ class _Drawing:
                 takes[f"to {step.id}"] = [step.id]
         return self._wired(boxes, takes, sizes)
 
+    def _listed(self, steps: Sequence[Step]) -> str:
+        """A stretch as boxes in their order."""
+        return _drawn([(step.id, 0, rank, _step(step, self.names)) for rank, step in enumerate(steps)], 1, [])
+
     def _beside_of(self, step: Step) -> list[Step]:
         """The steps that come in from the side of a step."""
         return [one for lane in self.sides.get(step.id, ()) for one in lane.steps]
@@ -215,17 +230,7 @@ class _Drawing:
             }
             for wire in laid.wires
         ]
-        cells = "".join(
-            f'<div class="cell" data-node="{html.escape(node)}" data-rank="{laid.places[node][1]}" '
-            f'style="grid-row:{laid.places[node][1] + 1};grid-column:{round(2 * laid.places[node][0]) + 1} / span 2">'
-            f"{box}</div>"
-            for node, box in boxes.items()
-        )
-        wired = html.escape(json.dumps(wires, separators=(",", ":")))
-        return (
-            f'<div class="circuit" style="--halves:{round(2 * laid.lanes)}" data-lanes="{laid.lanes:g}" '
-            f'data-wires="{wired}"><svg aria-hidden="true"></svg>{cells}</div>'
-        )
+        return _drawn([(node, *laid.places[node], box) for node, box in boxes.items()], laid.lanes, wires)
 
     def _back(self, name: str, step: Step, later: dict[str, Step], names: dict[str, str], others: dict) -> str:
         """The symbol of a step taken from further back. Where that is from before the stack, the second block tells
@@ -237,6 +242,20 @@ class _Drawing:
         found = [id for id in self.taken[other.id] if id in self.steps and id not in second]
         index = [id for id in self.taken[step.id] if id in self.steps and id not in later].index(name)
         return others[found[index]] if index < len(found) else names[name]
+
+
+def _drawn(boxes: Sequence[tuple[str, float, int, str]], lanes: float, wires: Sequence[dict]) -> str:
+    """Boxes, each a name with its lane, rank and HTML, and the wires that the browser lays between them."""
+    cells = "".join(
+        f'<div class="cell" data-node="{html.escape(node)}" data-rank="{rank}" '
+        f'style="grid-row:{rank + 1};grid-column:{round(2 * lane) + 1} / span 2">{box}</div>'
+        for node, lane, rank, box in boxes
+    )
+    wired = html.escape(json.dumps(wires, separators=(",", ":")))
+    return (
+        f'<div class="circuit" style="--halves:{round(2 * lanes)}" data-lanes="{lanes:g}" '
+        f'data-wires="{wired}"><svg aria-hidden="true"></svg>{cells}</div>'
+    )
 
 
 def _input_name(maker: str) -> str:

@@ -33,7 +33,7 @@ def problems(run: Run) -> Iterator[str]:
             yield from (f"{where} {problem}" for problem in _moves(run, record, number, np.any(cells, axis=0)))
             if layer == 0:
                 yield from (f"{where} {problem}" for problem in _reads(trace, part, cells[0]))
-    if getattr(run.model.spec, "whole", False) and hasattr(run.model, "lines"):
+    if run.model.spec.whole:
         yield from _influence(run)
         yield from _tiled(run)
 
