@@ -96,7 +96,7 @@ def test_a_row_opens_below_and_leads_to_its_step(page):
     quiet(page)
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1400)])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 390), pytest.param("dark", 1400, marks=pytest.mark.sweep)])
 def test_the_page_fits_and_can_be_read(page, width, scheme):
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": 1400, "height": 900})

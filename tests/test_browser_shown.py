@@ -77,7 +77,9 @@ def test_a_step_is_presented_on_one_screen_and_next_stands_still(page):
     quiet(page)
 
 
-@pytest.mark.parametrize("address", PAGES)
+@pytest.mark.parametrize(
+    "address", [page if page == "attention" else pytest.param(page, marks=pytest.mark.sweep) for page in PAGES]
+)
 def test_paper_has_no_controls_and_cuts_nothing(page, address):
     from playwright.sync_api import expect  # not there where no browser is
 
@@ -112,7 +114,7 @@ def axe(page) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.sweep)])
 def test_axe_finds_nothing_serious(page, scheme):
     page.emulate_media(color_scheme=scheme)
     for address in PAGES:

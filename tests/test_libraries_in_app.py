@@ -173,6 +173,7 @@ def test_a_family_without_a_tokenizer_says_what_its_tokens_are(tmp_path):
     assert not any(label.startswith("Write") for label in labels(at))
 
 
+@pytest.mark.sweep
 def test_vit_b_16_opens_on_every_page_and_both_paths_run():
     at = press(typed(opened(), "torchvision:vit_b_16"), "Load it")
     for page in PAGES:

@@ -101,8 +101,16 @@ LARGE = {
     "an answer that is no list": lambda: result(kind="caption", caption=3, tokens=[], pointing=3),
 }  # fmt: skip
 
+MORE = (
+    "1,200 tokens", "10,000 patches", "9,000 operations", "a scalar", "a class of 90,000 letters", "a large drawing",
+    "a map of long names", "a long text", "120 tokens, 1,024 blocks",
+)  # fmt: skip
+"""Those that only the sweep tries: another like it is tried always."""
 
-@pytest.mark.parametrize("name", LARGE)
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.sweep] if name in MORE else []) for name in LARGE]
+)
 def test_every_page_shows_it_within_its_budget(name, monkeypatch):
     sent, plainly = [], ScriptRunContext.enqueue
     monkeypatch.setattr(
