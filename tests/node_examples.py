@@ -215,7 +215,7 @@ def _places():
     yield _example(e.Put(X, Y, Z), real(2, 5, 3), different(2, 5, 2), real(2, 2, 3), exact=False)
     yield _example(e.FirstOf(X, 2), whole(4, 2, 5), exact=False)
     yield _example(e.RowsAt(X, Y), real(2, 5, 3), whole(5, 2))
-    yield _example(e.AtDistance(X, Y), real(2, 4, 3), whole(3, 4, 4))
+    yield _example(e.AtDistance(X, Y), real(2, 4, 6), whole(6, 4, 4))
     yield _example(e.SumsByDistance(X, Y, 3), real(2, 4, 4), whole(3, 4, 4), exact=False)
     yield _example(e.At(X, Y, entries=(None, "t", None), result=None), real(2, 5, 3), whole(5, 4))
     yield _example(e.At(X, Y, Z, entries=("t", "t", None), result=None), real(4, 5, 3), whole(4, 2, 1), whole(5, 3))

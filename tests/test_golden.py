@@ -1,4 +1,4 @@
-"""Each model's textbook as it was when people wrote it: a diff when an equation, a shape or an op moves.
+"""Each model’s textbook, as people wrote it or read it: a diff when an equation, a shape or an op moves.
 
 What a net computes is said as it runs; that it is what the papers say is held here.
 """
@@ -13,6 +13,7 @@ GOLDEN = {
     "vit": ("vit", {}),
     "nanogpt-tied": ("nanogpt", NANOGPT),
     "nanogpt-separate": ("nanogpt", NANOGPT | {"tied": False}),
+    "llama": ("llama", NANOGPT | {"h": 4, "h_kv": 2, "D": 16}),
     "vit_text": ("vit-text", {}),
     "vit-note": ("vit-note", {}),
     "segmenter": ("segmenter", {}),
