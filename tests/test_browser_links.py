@@ -20,12 +20,13 @@ def test_block_head_and_query_are_in_the_address_and_back_walks_through_them(pag
     for name, last in (("Block", "2"), ("Head", "3")):
         page.get_by_role("group", name=name, exact=True).get_by_role("radio", name=last, exact=True).check()
         seen.append(lead.inner_text())
-    page.locator(".photo").press("ArrowRight")
+    with page.expect_response("**/told"):
+        page.locator(".photo").press("ArrowRight")
     seen.append(lead.inner_text())
     page.wait_for_url("**/attention?block=2&head=3&query=*&scale=linear")
     assert len(set(seen)) == 4 and "Block 2, head 3" in seen[3]
     address = page.url
-    page.get_by_role("link", name="Trace").click()  # at once
+    page.get_by_role("link", name="Trace").click()
     page.get_by_role("heading", name="Step by step").wait_for()
     page.get_by_role("link", name="Attention").click()
     page.wait_for_url(address)
@@ -42,6 +43,28 @@ def test_block_head_and_query_are_in_the_address_and_back_walks_through_them(pag
     assert page.url.endswith("/attention")
     page.goto(address)
     page.locator(".lead", has_text=seen[3]).wait_for()
+    quiet(page)
+
+
+def test_a_query_that_is_told_after_the_next_page_was_asked_for_is_there_on_the_way_back(page):
+    page.goto("/attention")
+    lead = page.locator(".lead")
+    lead.wait_for()
+    settled(page)
+    late = []
+    page.route("**/told", lambda route: late.append(route))
+    page.locator(".photo").press("ArrowRight")
+    page.wait_for_url("**/attention?*query=*")
+    said, address = lead.inner_text(), page.url
+    page.get_by_role("link", name="Trace").click()  # at once
+    page.get_by_role("heading", name="Step by step").wait_for()
+    settled(page)
+    with page.expect_response("**/told"):
+        for told in late:
+            told.continue_()
+    page.get_by_role("link", name="Attention").click()
+    page.wait_for_url(address)
+    page.locator(".lead", has_text=said).wait_for()
     quiet(page)
 
 

@@ -63,7 +63,8 @@ def _placed(page: str, asked: dict[str, str]) -> dict[str, str]:
 
 def _catch_up(asked: dict[str, str]) -> None:
     """Takes the place that the browser went to by itself since the last run. Its address says so already, but what
-    Streamlit knows of it does not, unless the visitor left it for another address meanwhile."""
+    Streamlit knows of it does not, unless the visitor left it for another address meanwhile. Nor does a link that was
+    drawn before the browser could tell."""
     now = visitor()
     told, now.told = now.told, None
     if told is None:
@@ -72,8 +73,8 @@ def _catch_up(asked: dict[str, str]) -> None:
     place = _placed(page, said)
     if "step" in place:
         now.step = now.at = place["step"]
-    now.places[page, now.shown] = place
-    stayed = _placed(page, now.written or {}) == _placed(page, asked)
+    before, now.places[page, now.shown] = now.places.get((page, now.shown), {}), place
+    stayed = _placed(page, asked) in (_placed(page, now.written or {}), before)
     if page == now.page and stayed and not get_script_run_ctx().is_history_navigation:
         st.query_params.from_dict({name: asked[name] for name in asked if name not in PLACES[page]} | place)
 
