@@ -48,6 +48,8 @@ def test_a_scene_goes_in_and_its_caption_comes_out(page):
 
 
 def test_what_it_wrote_leads_to_the_step_that_wrote_it(page):
+    from playwright.sync_api import expect  # not there where no browser is
+
     go(page)
     choose(page, "nanogpt")
     page.get_by_role("button", name="Write the next 24 characters").click()
@@ -59,7 +61,7 @@ def test_what_it_wrote_leads_to_the_step_that_wrote_it(page):
     assert text.startswith("ROMEO:\nMy heart is full of l") and len(text) == 30
     page.get_by_role("link", name="Mask").click()
     page.get_by_role("heading", name="The mask that ran: causal").wait_for()
-    assert page.get_by_role("slider", name="Query").get_attribute("max") == str(len(text) - 1)
+    expect(page.get_by_role("slider", name="Query")).to_have_attribute("max", str(len(text) - 1))
     quiet(page)
 
 

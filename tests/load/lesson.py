@@ -53,7 +53,8 @@ class Student:
         self._deck.remove(kind)
         does: Callable = getattr(self, f"_{kind}")
         answer = await does()
-        run = kind in ("text", "photo") or (self.own and (kind == "model" or self.page == "Mask"))
+        proven = self.page == "Mask" and (self.own or kind == "choice")  # a token is changed, and the model runs again
+        run = proven or kind in ("text", "photo") or (self.own and kind == "model")
         return Act(kind, run, answer)
 
     def _shuffled(self) -> list[str]:
@@ -105,11 +106,11 @@ class Student:
         return await self.visitor.upload(place, name, photo(self.chance.getrandbits(32)))
 
     async def _choice(self) -> Answer:
-        """Another block or operation; steps, queries and zooms are gone through in the browser."""
+        """Another token or operation; steps, queries and zooms are gone through in the browser."""
         find, chance = self.visitor.find, self.chance
         if self.page == "Mask":
-            blocks = find("selectbox", "Attention of")
-            return await self.visitor.set(blocks, string_value=chance.choice(blocks.options))
+            tokens = find("slider", "Change this token")
+            return await self.visitor.set(tokens, string_array_value=[chance.choice(tokens.options)])
         listed = find("selectbox", "Operation")
         if listed is None:
             return await self.visitor.set(find("button_group", "Zoom"), string_array_value=["ops"])
