@@ -113,7 +113,7 @@ def test_visitors_go_before_what_nobody_waits_for_and_see_their_place():
     assert [line.place(task) for task in (first, *visitors, ahead)] == [0, 1, 2, 3, 4]
     line.leave(visitors[1])
     begun.set()
-    assert line.wait(ahead, 10) and order == [0, 2, "ahead"]
+    assert ahead.wait(10) and order == [0, 2, "ahead"]
     assert isinstance(visitors[1].error, Left)
 
 
@@ -204,8 +204,8 @@ def test_a_run_that_is_cancelled_frees_its_turn_and_is_made_anew_for_the_next():
     task = line.join(works)
     assert told.wait(10) and waiting.words(task.told, "Running") == "Running the model: block 3 of 12"
     runs.cancel(line, weakref.ref(task))
-    assert line.wait(task, 10) and isinstance(task.error, Ended)
-    assert line.wait(after := line.join(lambda: 7), 10) and after.result == 7
+    assert task.wait(10) and isinstance(task.error, Ended)
+    assert (after := line.join(lambda: 7)).wait(10) and after.result == 7
     assert runs._once(kept.get, kept.put, "key", lambda: 8, "Running", where=line) == 8
 
 
@@ -216,7 +216,7 @@ def test_a_run_that_another_waits_for_goes_on_without_the_one_who_cancels():
     runs.cancel(line, weakref.ref(task))
     assert not task.ended
     go.set()
-    assert line.wait(task, 10) and task.error is None
+    assert task.wait(10) and task.error is None
 
 
 @pytest.mark.parametrize(

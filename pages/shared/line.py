@@ -7,7 +7,7 @@ own. So a visitor's thread only waits here, knows its place in the line, and lea
 import heapq
 from collections.abc import Callable
 from itertools import count
-from threading import Condition, Thread
+from threading import Condition, Event, Thread
 
 from tracer.common.telling import Told, heard
 
@@ -21,10 +21,25 @@ class Task:
     def __init__(self, make: Callable[[], object], rank: int):
         self.make, self.rank = make, rank
         self.number, self.waiting = 0, 0
-        self.begun = self.over = self.ended = False
+        self.begun = self.ended = False
+        self._over = Event()
         self.told = Told()
         self.result: object = None
         self.error: BaseException | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether it is done, failed or left."""
+        return self._over.is_set()
+
+    def close(self, result: object = None, error: BaseException | None = None) -> None:
+        """Wakes those who wait for it, and nobody else."""
+        self.result, self.error = result, error
+        self._over.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it is over by then."""
+        return self._over.wait(seconds)
 
     def hear(self, told: Told) -> None:
         """Takes how far the work is, from the thread that does it. `Ended` where it is to end."""
@@ -50,7 +65,7 @@ class Line:
             if self._threads < self._places:
                 self._threads += 1
                 Thread(target=self._work, name="runs", daemon=True).start()
-            self._changed.notify_all()
+            self._changed.notify()
         return task
 
     def hurry(self, task: Task) -> None:
@@ -66,8 +81,7 @@ class Line:
         with self._changed:
             if not task.begun and not task.over:
                 self._drop(task)
-                task.over, task.error = True, Left()
-                self._changed.notify_all()
+                task.close(error=Left())
 
     def end(self, task: Task) -> None:
         """Nobody wants it: it is not begun, or it ends as soon as it tells how far it is."""
@@ -78,11 +92,6 @@ class Line:
         """How many are before the task and not begun, and itself: 1 is next, 0 has begun."""
         with self._changed:
             return 0 if task.begun else 1 + sum(other[:2] < (task.rank, task.number) for other in self._tasks)
-
-    def wait(self, task: Task, seconds: float) -> bool:
-        """Whether the task is over by then."""
-        with self._changed:
-            return self._changed.wait_for(lambda: task.over, seconds)
 
     def _enter(self, task: Task) -> None:
         task.number = next(self._numbers)
@@ -100,12 +109,9 @@ class Line:
                 task.begun = True
             try:
                 with heard(task.hear):
-                    task.result = task.make()
+                    task.close(task.make())
             except BaseException as error:  # whatever it is, it is of those who wait for it
-                task.error = error
-            with self._changed:
-                task.over = True
-                self._changed.notify_all()
+                task.close(error=error)
             del task  # and with it what it made
 
 

@@ -275,10 +275,11 @@ def _awaited(where: Line, task: Task, key: Hashable, doing: str, instead: bool =
     """Waits for work in a line, and says where in the line it is and how far; one who leaves, leaves the line."""
     try:
         on_screen, bar = get_script_run_ctx(suppress_warning=True) is not None, None
-        while not where.wait(task, EVERY if on_screen else 3600):
+        while not task.wait(EVERY if on_screen else 3600):
             if on_screen:
                 bar = bar or waiting.Bar(doing, f"cancel-{id(task)}", partial(cancel, where, ref(task)), instead)
-                bar.show(where.place(task), task.told)  # here Streamlit stops the run of one who chose something else
+                bar.show(where.place(task), task.told)
+                st.session_state.get(CANCELLED)  # here Streamlit stops the run of one who chose something else
         if bar:
             bar.over()
     finally:

@@ -21,7 +21,7 @@ class Bar:
     of what was on screen, which is hidden then. `cancel()` is called when the visitor presses the button."""
 
     def __init__(self, doing: str, key: str, cancel: Callable[[], object], instead: bool):
-        self.doing = doing
+        self.doing, self.shown = doing, (0.0, doing)
         if instead and HIDDEN not in st.session_state:
             st.session_state[HIDDEN] = st.empty()
             st.session_state[HIDDEN].html(LEFT)
@@ -34,9 +34,12 @@ class Bar:
         """Where in the line the work is, 0 once it has begun, and how far it is then."""
         doing = self.doing
         if place:
-            self.bar.progress(0.0, f"{said(place)}, then: {doing[0].lower()}{doing[1:]}")
+            now = 0.0, f"{said(place)}, then: {doing[0].lower()}{doing[1:]}"
         else:
-            self.bar.progress(min(1.0, told.done / told.whole) if told.whole else 0.0, words(told, doing))
+            now = min(1.0, told.done / told.whole) if told.whole else 0.0, words(told, doing)
+        if now != self.shown:
+            self.bar.progress(*now)
+            self.shown = now
 
     def over(self) -> None:
         """Takes the bar away."""

@@ -1,10 +1,8 @@
 """What the server does while nobody waits: the runs of all samples before anybody asks, and collecting garbage.
 
 Streamlit would collect all garbage after every run of a script, and so go through the whole heap each time, most of
-which stays for long. Here what has lived through one collection is set aside, and what is young is collected on a timer
-(`runner.postScriptGC` in `.streamlit/config.toml` turns Streamlit's own off). Runs and their tensors go when the last
-who holds them lets go; what is set aside and goes round in circles is looked for when nobody is being served, which
-would keep them waiting for half a second.
+which stays for long. Here what is there once all samples were run is set aside, and what came since is collected on a
+timer (`runner.postScriptGC` in `.streamlit/config.toml` turns Streamlit's own off).
 """
 
 import gc
@@ -21,8 +19,6 @@ from tracer.inputs.samples import samples
 
 EVERY = 15.0
 """Seconds between two collections."""
-SELDOM = 40
-"""Each which collection looks at what was set aside too, however many are being served: one in ten minutes."""
 ENOUGH = 10.0
 """Seconds in which a run that is begun is done."""
 PATIENCE = 5.0
@@ -65,17 +61,11 @@ def _keep(over: Event) -> None:
             logging.warning("%s could not be run on %s ahead: %s", name, sample, error)
         ready.set()
         busy.wait(PATIENCE)
-    turns, served = 0, -1
-    while True:
-        turns += 1
-        quiet, served = served == busy.begun(), busy.begun()
-        if quiet or turns % SELDOM == 0:
-            gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+    while not over.wait(EVERY):
         gc.collect()
-        gc.freeze()
         memory.give_back()
-        if over.wait(EVERY):
-            return
 
 
 def ahead() -> list[tuple[str, str]]:
