@@ -27,6 +27,7 @@ _CHROMIUM_ARGUMENTS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # no other host is reached
 ]
 
 
@@ -77,25 +78,33 @@ class Seen:
     errors: list[str] = field(default_factory=list)  # of the console, and uncaught exceptions
 
 
-@pytest.fixture
-def page(browser, app_server: str) -> Iterator:
-    """A fresh page that can reach the app only; `page.seen` holds what it asked of other hosts, and its errors."""
-    own = urlsplit(app_server).netloc
+@pytest.fixture(scope="session")
+def profile(browser, app_server: str) -> Iterator:
+    """What the pages of this worker share: what was fetched and compiled of the app's scripts."""
     context = browser.new_context(base_url=app_server, viewport={"width": 1280, "height": 900})
-    page = context.new_page()
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(profile, app_server: str) -> Iterator:
+    """A page of a visitor who was never here; `page.seen` holds what it asked of other hosts, and its errors."""
+    own = urlsplit(app_server).netloc
+    page = profile.new_page()
     page.seen = Seen()
 
-    def admit(route) -> None:
-        address = urlsplit(route.request.url)
-        if address.scheme in ("data", "blob", "about") or address.netloc == own:
-            route.continue_()
-        else:
-            page.seen.foreign.append(route.request.url)
-            route.abort()
+    def look(request) -> None:
+        address = urlsplit(request.url)
+        if address.scheme not in ("data", "blob", "about") and address.netloc != own:
+            page.seen.foreign.append(request.url)
 
-    context.route("**/*", admit)
+    page.on("request", look)
     page.on("console", lambda message: message.type == "error" and page.seen.errors.append(message.text))
     page.on("pageerror", lambda error: page.seen.errors.append(str(error)))
     page.on("websocket", lambda socket: urlsplit(socket.url).netloc != own and page.seen.foreign.append(socket.url))
     yield page
-    context.close()
+    if page.url.startswith(app_server):
+        page.evaluate("localStorage.clear()")
+    page.close()
+    profile.clear_cookies()
+    profile.clear_permissions()
