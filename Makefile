@@ -6,6 +6,7 @@ SESSIONS ?= 30
 SECONDS ?= 600
 COUNT ?= 200000
 JOBS ?= 2
+SERVERS ?= 1
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,7 +18,7 @@ TESTS_READY := $(VENV)/.tests-ready
 
 run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
 	@echo "(TRACER_FOLDERS=1 lets its visitors open checkpoints in folders here.)"
-	@exec $(BIN)/python -m tracer app --address "$(HOST)" --port "$(PORT)"
+	@exec $(BIN)/python -m tracer app --address "$(HOST)" --port "$(PORT)" --servers "$(SERVERS)"
 
 test: ready  ## run every test
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -25,8 +26,8 @@ test: ready  ## run every test
 sweep: ready  ## the tests that try the same on many more models
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m sweep
 
-load: $(TESTS_READY)  ## a class opens the app: LOAD=lesson, cold or photos; SESSIONS and SECONDS
-	@PYTHONPATH=tests $(BIN)/python -m load $(LOAD) --sessions $(SESSIONS) --seconds $(SECONDS)
+load: $(TESTS_READY)  ## a class opens the app: LOAD=lesson, cold or photos; SESSIONS, SECONDS, SERVERS
+	@PYTHONPATH=tests $(BIN)/python -m load $(LOAD) --sessions $(SESSIONS) --seconds $(SECONDS) --servers $(SERVERS)
 
 fuzz: $(TESTS_READY)  ## open $(COUNT) damaged and generated files and addresses, in JOBS processes
 	@$(BIN)/python tests/fuzz --count $(COUNT) --jobs $(JOBS)

@@ -37,8 +37,8 @@ EACH_OP = 4096
 """Bytes that the record of one op takes, about."""
 
 _one_at_a_time, _loading, _asking = Lock(), Lock(), Lock()
-line = Line(min(2, os.cpu_count() or 1))
-"""Where all work on models waits for a core."""
+line = Line(max(1, min(2, os.cpu_count() or 1) // int(os.environ.get("TRACER_SERVERS", "1"))))
+"""Where all work on models waits for a core, of those that are this server's share."""
 loading = Line(1)
 """Where models of libraries are downloaded and loaded, one at a time: visitors together can't fill the memory."""
 

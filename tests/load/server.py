@@ -36,18 +36,19 @@ class Server:
         return total
 
     def memory(self) -> float:
-        """Megabytes in use by all its processes; what they share counts once for each."""
+        """Megabytes in use by all its processes; what several of them share counts once (PSS)."""
         total = 0
         for process in self._all():
             with suppress(psutil.NoSuchProcess):
-                total += process.memory_info().rss
+                total += process.memory_full_info().pss
         return total / 2**20
 
 
 @contextmanager
-def started() -> Iterator[Server]:
-    """A server of its own on a free port, ended afterwards. RuntimeError with its log where it does not come up."""
-    with TemporaryDirectory() as folder, App(Path(folder) / "log.txt") as app:
+def started(count: int = 1) -> Iterator[Server]:
+    """A server of its own, or several of them, on a free port, ended afterwards. RuntimeError with its log where it
+    does not come up."""
+    with TemporaryDirectory() as folder, App(Path(folder) / "log.txt", servers=count) as app:
         yield Server(app.address, app.process.pid)
 
 

@@ -6,12 +6,14 @@ Options of Streamlit's own may follow `--`, such as `-- --server.headless=false`
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from tracer.cli import several
 from tracer.common.quoting import quoted
 
 HERE = Path(__file__).resolve().parents[1]
@@ -23,6 +25,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """--address, --port, and what Streamlit is told."""
     parser.add_argument("--address", default="127.0.0.1", help="the address it listens on (default: 127.0.0.1)")
     parser.add_argument("--port", type=port, default=8501, help="its port (default: 8501)")
+    parser.add_argument(
+        "--servers", type=servers, default=1, help="processes that share the port, for a class: one per core at most"
+    )
     parser.add_argument("streamlit", nargs="*", metavar="-- OPTION", help="options of Streamlit's own")
 
 
@@ -33,13 +38,29 @@ def port(text: str) -> int:
     return int(text)
 
 
+def servers(text: str) -> int:
+    """A number of servers. ArgumentTypeError quotes another text."""
+    if not (re.fullmatch("[1-9][0-9]?", text)):
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is no number of servers, expected one from 1 to 99")
+    return int(text)
+
+
 def run(options: argparse.Namespace) -> int:
-    """Becomes the server: this process is then Streamlit's."""
+    """Becomes the server: this process is then Streamlit's, or stands before several of them."""
     if find_spec("streamlit") is None:
         raise ValueError("the app needs streamlit, which is not installed: pip install 'tensor-tracer[app]'")
     found = [place for place in PLACES if place.exists()]
     if not found:
         raise ValueError(f"there is no app at {quoted(str(PLACES[0]))}, expected one in the package or beside it")
     print(f"Tensor tracer: http://{options.address}:{options.port}", flush=True)
-    server = ["--server.address", options.address, "--server.port", str(options.port), *options.streamlit]
-    os.execv(sys.executable, [sys.executable, "-m", "streamlit", "run", str(found[0]), *server])
+    command = [sys.executable, "-m", "streamlit", "run", str(found[0])]
+    if options.servers == 1:
+        at = ["--server.address", options.address, "--server.port", str(options.port)]
+        os.execv(sys.executable, [*command, *at, *options.streamlit])
+    if any(option.startswith("--server.ssl") for option in options.streamlit):
+        raise ValueError(f"--servers {options.servers} can't be had with --server.ssl…: put a proxy before them")
+    ports = several.free_ports(options.servers)
+    at = ["--server.address", several.HERE, "--server.port"]
+    commands = [[*command, *at, str(port), *options.streamlit] for port in ports]
+    environment = {**os.environ, "TRACER_SERVERS": str(options.servers)}
+    return asyncio.run(several.serve(options.address, options.port, ports, commands, **environment))
