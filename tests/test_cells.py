@@ -183,6 +183,16 @@ def test_terms_are_numbers_that_are_read_and_their_shares_add_up(name):
     assert said or not example.draws or name in WITHOUT_SHARES
 
 
+def test_what_scales_in_a_norm_has_the_share_of_what_it_scales():
+    node, tensors = EXAMPLES["BatchNorm"].node, drawn(EXAMPLES["BatchNorm"], 0)
+    made = node.run(size, *tensors)
+    (index,) = chosen(made.shape, 0)
+    terms = node.terms(size, index, *tensors)
+    (shift,) = (term.share for term in terms if term.operand == 4)
+    shares = [term.share for term in terms if not term.counted]
+    assert shares == pytest.approx([made[index].item() - shift] * 2)
+
+
 WITHOUT_SHARES = BY_DEFAULT | {
     *("AllOf", "AnyOf", "At 5", "ArgLargest", "ArgSmallest", "ArgTopK", "Deviation", "FirstOf", "HowMany", "Length"),
     *("LogSoftmax", "LogSumExp", "OneHot", "Pairs", "Parts", "ProductOf", "RunningProduct", "SortingOrder"),

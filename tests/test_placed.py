@@ -56,6 +56,7 @@ NEARLY = [
     (lambda x: distances(x, turned=True), "j - i"),
     (lambda x: summed(x, start=1.0), r"\sum_{j"),
     (lambda x: x / x.norm(dim=1, keepdim=True), r"\right\rVert_2"),
+    (lambda x: x / (2 * x).norm(dim=-1, keepdim=True), r"\lVert \mathbf{x}"),
     (lambda x: first(x, find=torch.argmin), r"\min\left\{ j"),
 ]
 

@@ -238,6 +238,13 @@ def test_halves_steps_offsets_and_multiples_are_solved():
     assert {("B", "T + 3", "8"), ("7*B*(T + 3)", "8"), ("7*B", "T - 3", "8")} <= set(found)
 
 
+class Filled(nn.Module):
+    """Pads a picture to the next multiple of 5 rows and of 7 columns, as models with windows do."""
+
+    def forward(self, x):
+        return nn.functional.pad(x, (0, -x.shape[3] % 7, 0, -x.shape[2] % 5))
+
+
 WINDOWS = {
     "convolution": (nn.Conv2d(3, 4, 3, stride=2, padding=1, dilation=2), "floor(H/2 - 3/2) + 1"),
     "patches": (nn.Conv2d(3, 4, 5, stride=5), "floor(H/5)"),
@@ -247,6 +254,7 @@ WINDOWS = {
     "pooling, rounded up": (nn.MaxPool2d(4, stride=4, ceil_mode=True), "ceiling(H/4)"),
     "average": (nn.AvgPool2d(3), "floor(H/3)"),
     "padding": (nn.ZeroPad2d((1, 2, 3, 4)), "H + 7"),
+    "filled up": (Filled(), "5*ceiling(H/5)"),
     "one after another": (nn.Sequential(nn.Conv2d(3, 4, 7, 2, 3), nn.MaxPool2d(3, 2, 1)), "ceiling(H/4)"),
 }
 

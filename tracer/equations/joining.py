@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import sympy
 import torch
 
@@ -37,7 +39,7 @@ class Joint(Copied, _Held):
         axis = self.get("axis")
         shape = list(tensors[0].shape)
         shape[axis] = sum(tensor.shape[axis] for tensor in tensors)
-        made = torch.empty(shape, dtype=torch.result_type(tensors[0], tensors[-1]))
+        made = torch.empty(shape, dtype=reduce(torch.promote_types, (tensor.dtype for tensor in tensors)))
         start = 0
         for tensor in tensors:
             stop = start + tensor.shape[axis]

@@ -12,10 +12,11 @@ from tracer.verify.mistakes import ROOT
 TESTS = ROOT.parent / "tests"
 NODES = (
     *("test_words.py", "test_cells.py", "test_equations.py", "test_layout_nodes.py"),
-    *("test_placed.py", "test_golden.py"),
+    *("test_placed.py", "test_golden.py", "test_probe.py", "test_costs.py", "test_claims.py"),
 )
 """The tests of nodes beside PyTorch's own ops: the proof of those that no model above is written with; of formulas that
-are nearly what has a name; and of the textbooks of our models, which say what each net is to compute."""
+are nearly what has a name; of the textbooks of our models, which say what each net is to compute; of sizes and costs
+that none of them has; and of what is measured for a sentence."""
 
 
 class Noting:
