@@ -5,6 +5,7 @@ import time
 from importlib.resources import files
 
 import pytest
+from sweeping import cases
 from test_browser import FIT, SLOW, quiet, settled, until
 
 pytestmark = pytest.mark.browser
@@ -77,9 +78,7 @@ def test_a_step_is_presented_on_one_screen_and_next_stands_still(page):
     quiet(page)
 
 
-@pytest.mark.parametrize(
-    "address", [page if page == "attention" else pytest.param(page, marks=pytest.mark.sweep) for page in PAGES]
-)
+@pytest.mark.parametrize("address", cases(PAGES, ("attention",)))
 def test_paper_has_no_controls_and_cuts_nothing(page, address):
     from playwright.sync_api import expect  # not there where no browser is
 
@@ -114,7 +113,7 @@ def axe(page) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("scheme", cases(("light", "dark"), ("light",)))
 def test_axe_finds_nothing_serious(page, scheme):
     page.emulate_media(color_scheme=scheme)
     for address in PAGES:

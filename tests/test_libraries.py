@@ -8,6 +8,7 @@ from urllib.error import HTTPError, URLError
 import numpy as np
 import pytest
 import torch
+from sweeping import cases
 from test_cli import refused
 
 import tracer
@@ -34,13 +35,10 @@ def test_all_libraries_are_installed_where_tests_run():
     assert set(sources.examples()) >= REQUIRED and set(sources.libraries()) == {"torchvision", "timm", "hf"}
 
 
-MORE = ("torchvision:vit_b_32", "torchvision:vit_l_16", "torchvision:vit_l_32", "torchvision:vit_h_14", "hf:paligemma")
-"""Examples that are as another but for their sizes, or put together from parts of others."""
+ALWAYS = ("torchvision:vit_b_16", "timm:vit_tiny_patch16_224", "hf:bert", "hf:llama", "hf:clip", "hf:vit_mae")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.sweep] if name in MORE else []) for name in sources.examples()]
-)
+@pytest.mark.parametrize("name", cases(sources.examples(), ALWAYS))
 def test_every_example_is_proven_at_tiny_sizes(name):
     report = verify.verify(name)
     assert verify.failures(report) == []
@@ -48,7 +46,7 @@ def test_every_example_is_proven_at_tiny_sizes(name):
     assert report["coverage"] == 1 and report["proven"] == report["equations"] > 20
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", cases(FAMILIES, ("hf:vit", "hf:gpt2", "hf:clip", "hf:llava", "hf:vit_mae")))
 def test_attention_is_the_librarys_own(name):
     """Written out, the model gives its attentions away; fused, they are recovered from queries, keys and mask."""
     written = tiny(name, attention="eager")
@@ -71,7 +69,7 @@ def _depth(trace, part: str) -> int:
     return sum(record.part == part for record in trace.attentions)
 
 
-@pytest.mark.parametrize("name", ["hf:vit", "hf:gpt2", "hf:bert", "hf:llama"])
+@pytest.mark.parametrize("name", cases(("hf:vit", "hf:gpt2", "hf:bert", "hf:llama"), ("hf:bert", "hf:llama")))
 def test_attention_written_out_is_covered_too(name):
     report = verify.report(tiny(name, attention="eager"))
     assert verify.failures(report) == [] and report["coverage"] == 1
@@ -89,9 +87,7 @@ RELATIVES = (
 )
 
 
-@pytest.mark.parametrize(
-    "name", [*RELATIVES[:2], *(pytest.param(one, marks=pytest.mark.sweep) for one in RELATIVES[2:])]
-)
+@pytest.mark.parametrize("name", cases(RELATIVES, RELATIVES[:2]))
 def test_relatives_open_too_and_have_all_their_steps(name):
     report = verify.report(tiny(f"timm:{name}"))
     assert verify.failures(report) == [] and report["coverage"] == 1
@@ -142,6 +138,7 @@ def test_masks_are_read_as_they_ran(name, part, kind):
     assert masks.kind(masks.visible(tiny(name).trace(), part=part)) == kind
 
 
+@pytest.mark.sweep
 def test_vit_b_16_has_the_cost_that_is_published():
     trace = tracer.load("torchvision:vit_b_16").trace(prove=False)
     assert trace.params == 86_567_656

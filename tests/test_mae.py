@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from proven import assert_comments, assert_proven
+from sweeping import cases
 
 import tracer
 from tracer import models
@@ -27,7 +28,10 @@ def trace(model):
     return assert_proven(model)
 
 
-@pytest.mark.parametrize("given", [{}, {"B": 3}, {"N_v": 1}, {"N_v": 15, "seed": 3}, {"N_v": 4, "B": 2}], ids=str)
+GIVEN = [{}, {"B": 3}, {"N_v": 1}, {"N_v": 15, "seed": 3}, {"N_v": 4, "B": 2}]
+
+
+@pytest.mark.parametrize("given", cases(GIVEN, (GIVEN[2], GIVEN[4])), ids=str)
 @pytest.mark.parametrize("sizes", [SMALL, SMALL | {"C": 3, "L": 1, "L_dec": 3}], ids=["grey", "colour"])
 def test_all_is_proven(sizes, given):
     assert_proven(tracer.load("mae", **sizes), **given)

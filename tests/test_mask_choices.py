@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from sweeping import cases
 
 import tracer
 from tracer import models, verify
@@ -18,10 +19,7 @@ def test_the_choices_are_named_as_masks_are():
 
 @pytest.mark.parametrize(
     ("name", "mask"),
-    [
-        pytest.param(*choice, marks=[pytest.mark.sweep] if choice == ("vit-text", "bidirectional") else [])
-        for choice in CHOICES
-    ],
+    cases(CHOICES, {("vit-text", "prefix"), ("transformer", "bidirectional"), ("llama", "bidirectional")}),
 )
 def test_all_is_verified_under_every_mask(name, mask):
     assert verify.failures(verify.report(tracer.load(name, mask=mask))) == []

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
+from sweeping import cases
 from test_app import PAGES, SECONDS, picture, text, upload
 
 import app
@@ -116,12 +117,7 @@ ALWAYS = {("vit", "photo"), ("nanogpt", "text"), ("vit-text", "sample")}
 
 
 @pytest.mark.parametrize(
-    ("first", "kind"),
-    [
-        pytest.param(first, kind, marks=[] if (first, kind) in ALWAYS else [pytest.mark.sweep])
-        for first in ("vit", "nanogpt", "vit-text")
-        for kind in KINDS
-    ],
+    ("first", "kind"), cases([(first, kind) for first in ("vit", "nanogpt", "vit-text") for kind in KINDS], ALWAYS)
 )
 def test_any_model_can_follow_any_other_and_what_was_given_comes_back(first, kind):
     at = KINDS[kind](chosen(first))

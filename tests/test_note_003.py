@@ -42,6 +42,7 @@ def way(comparison, name):
     return next(way for way in comparison.ways if way.name == name)
 
 
+@pytest.mark.sweep
 def test_the_whole_model_is_twelve_such_blocks():
     assert same_blocks()
     assert parameters("") == 86_567_656

@@ -4,10 +4,11 @@ network the button says so."""
 import json
 import time
 
-import huggingface_hub
+import huggingface_hub.constants as constants
 import pytest
 import torch
 from faults.hub import Hub
+from huggingface_hub.file_download import repo_folder_name
 from safetensors.torch import save_file
 from test_app import opened, text
 from test_cli import refused
@@ -25,14 +26,14 @@ from tracer.sources.download import Download
 def cache(tmp_path, monkeypatch):
     """An empty cache of the hub and of PyTorch, without a network."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     return tmp_path
 
 
 def kept(cache, repository: str):
     """The folder of a repository's one snapshot, as the hub's client lays it."""
-    folder = cache / huggingface_hub.file_download.repo_folder_name(repo_id=repository, repo_type="model")
+    folder = cache / repo_folder_name(repo_id=repository, repo_type="model")
     (folder / "refs").mkdir(parents=True)
     (folder / "refs" / "main").write_text("0" * 40)
     (snapshot := folder / "snapshots" / ("0" * 40)).mkdir(parents=True)

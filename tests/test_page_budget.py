@@ -6,6 +6,7 @@ import pytest
 import torch
 from handmade import sample
 from streamlit.runtime.scriptrunner_utils.script_run_context import ScriptRunContext
+from sweeping import cases
 from test_app import PAGES, opened, text, upload
 from test_bounded_files import lone, written
 
@@ -108,9 +109,7 @@ MORE = (
 """Those that only the sweep tries: another like it is tried always."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.sweep] if name in MORE else []) for name in LARGE]
-)
+@pytest.mark.parametrize("name", cases(LARGE, LARGE.keys() - MORE))
 def test_every_page_shows_it_within_its_budget(name, monkeypatch):
     sent, plainly = [], ScriptRunContext.enqueue
     monkeypatch.setattr(

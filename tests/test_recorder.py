@@ -23,6 +23,7 @@ from hazards import (
     TupleAndDict,
     WritesBuffer,
 )
+from sweeping import cases
 from torch import nn
 from torch.nn.modules import module as module_internals
 from torch.utils import _python_dispatch
@@ -261,7 +262,7 @@ def left_to_the_collector():
     return tensors_left
 
 
-@pytest.mark.parametrize("name", HAZARDS)
+@pytest.mark.parametrize("name", cases(HAZARDS, ("in-place", "tied", "recovers", "fused")))
 def test_a_trace_that_is_dropped_frees_its_tensors_at_once(name, left_to_the_collector):
     make, x = HAZARDS[name]
     net = make()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from hazards import FusedAttention
+from sweeping import cases
 from torch import nn
 from torch.nn.attention import flex_attention as flex
 
@@ -137,7 +138,7 @@ def test_threads_that_trace_one_module_leave_each_other_its_cache():
 FAMILIES = [name for name in sources.examples() if not name.startswith("torchvision:") or name.endswith("vit_b_16")]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", cases(FAMILIES, FAMILIES[::2]))
 def test_every_family_is_as_it_was(name):
     model = tracer.load(name, **sources.tiny(name))
     given = model.inputs()
