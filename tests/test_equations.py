@@ -4,6 +4,7 @@ import pytest
 import sympy
 import torch
 import torch.nn.functional as F
+from node_examples import examples
 
 from tracer.derive.steps import Found, Line, Place, owners
 from tracer.equations import (
@@ -28,6 +29,7 @@ from tracer.equations import (
 from tracer.symbols.notation import symbol
 from tracer.tracing.prove import relative_error
 
+EXAMPLES = examples()
 B, S, D, h, d_k, P, C, H, W = map(symbol, ("B", "S", "D", "h", "d_k", "P", "C", "H", "W"))
 SIZES = {"B": 2, "S": 5, "D": 12, "h": 3, "d_k": 4, "P": 2, "C": 3, "H": 4, "W": 6}
 X = Tensor(r"\mathbf{X}", (B, S, D), "x")
@@ -127,6 +129,11 @@ def test_shapes_that_do_not_fit_are_refused(wrong):
 
 def test_named_tensors_come_in_reading_order_once():
     assert [t.key for t in tensors(Q @ K.T + M + M)] == ["q", "k", "m"]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_node_is_printed(name):
+    assert latex(EXAMPLES[name].node).count("{") == latex(EXAMPLES[name].node).count("}")
 
 
 def test_equations_are_sympy_objects():
