@@ -241,6 +241,12 @@ def test_bench_prints_figures_and_never_fails(capsys, monkeypatch):
     ]
 
 
+def test_bench_measures_memory_in_a_process_of_its_own():
+    from tracer.verify import bench
+
+    assert bench._in_a_new_process("_peak") > 2**20
+
+
 def test_bench_finds_that_traces_grow_linearly(monkeypatch):
     from tracer.verify import bench
 

@@ -117,7 +117,7 @@ def _library() -> Iterator[dict]:
 
 def _in_a_new_process(function: str) -> float:
     """The number that a function of this file returns in a process of its own."""
-    command = [sys.executable, "-c", f"from tracer import bench; print(bench.{function}())"]
+    command = [sys.executable, "-c", f"from {__name__} import {function}; print({function}())"]
     root = Path(__file__).resolve().parents[2]
     return float(subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout)
 
