@@ -17,7 +17,7 @@ from streamlit.proto.NewSession_pb2 import CustomThemeConfig
 from streamlit.runtime import app_session
 from streamlit.runtime.pages_manager import PagesManager
 
-from pages.shared import compressed, crowd, gate, logs, qr, told, warm
+from pages.shared import compressed, crowd, downloads, gate, logs, qr, told, warm
 from tracer import sources
 from tracer.common.limits import limits, memory
 
@@ -39,6 +39,7 @@ def around(pages: list[str]) -> dict:
         logs.contentless()
     _remember_the_theme()
     _read_options_at_once()
+    downloads.say_why()
     PagesManager.uses_pages_directory = False  # its pages are those of `app.py`, for the first visitors too
     sources.examples()  # read once, and not by each of those who come first
     document = INDEX.read_text(encoding="utf-8").replace("<head>", f"<head>{HERE}", 1)

@@ -1,0 +1,32 @@
+"""Files that are made when their button is pressed: of one that can't be made the button says why, in our own words."""
+
+import asyncio
+import logging
+
+from streamlit.proto.BackMsg_pb2 import BackendOperationRequest
+from streamlit.proto.ForwardMsg_pb2 import BackendOperationResponse, DeferredFileResponsePayload
+from streamlit.runtime.backend_operation_handler import DeferredFileHandler
+
+
+def say_why() -> None:
+    """Has Streamlit show the sentence of a ValueError below the button; by itself it says "Failed to generate"."""
+    DeferredFileHandler.handle = handle
+
+
+async def handle(
+    self: DeferredFileHandler, request: BackendOperationRequest, session_id: str
+) -> BackendOperationResponse:
+    """Makes the file that a button asks for. The address of the file, or why there is none."""
+    try:
+        url = await asyncio.to_thread(self._get_media_file_mgr().execute_deferred, request.deferred_file.file_id)
+    except Exception as error:
+        return BackendOperationResponse(request_id=request.request_id, error_msg=_said(error))
+    return BackendOperationResponse(request_id=request.request_id, deferred_file=DeferredFileResponsePayload(url=url))
+
+
+def _said(error: Exception) -> str:
+    cause = error.__cause__
+    if isinstance(cause, ValueError) and (said := str(cause)):
+        return f"{said[0].upper()}{said[1:]}."
+    logging.error("a file could not be made", exc_info=error)
+    return "This file could not be made: the server’s log says why."
