@@ -95,10 +95,12 @@ def page(profile, app_server: str) -> Iterator:
 
     def look(request) -> None:
         address = urlsplit(request.url)
-        if address.scheme not in ("data", "blob", "about") and address.netloc != own:
+        left = request.failure != "csp"  # else the browser itself did not let it go
+        if left and address.scheme not in ("data", "blob", "about") and address.netloc != own:
             page.seen.foreign.append(request.url)
 
-    page.on("request", look)
+    page.on("requestfinished", look)
+    page.on("requestfailed", look)
     page.on("console", lambda message: message.type == "error" and page.seen.errors.append(message.text))
     page.on("pageerror", lambda error: page.seen.errors.append(str(error)))
     page.on("websocket", lambda socket: urlsplit(socket.url).netloc != own and page.seen.foreign.append(socket.url))

@@ -41,16 +41,18 @@ def told(id, lie):
         yield
 
 
-@pytest.fixture(scope="module")
-def wrong():
-    """A ViT whose textbook forgot to divide the scores by √d_k."""
+@contextmanager
+def forgotten():
+    """Within it, textbooks forget to divide the scores by √d_k."""
     with told(SCORES, lambda line: line.equation.operands[0]):
-        yield tracer.load("vit", **SIZES)
+        yield
 
 
 @pytest.fixture(scope="module")
-def trace(wrong):
-    return wrong.trace()
+def trace():
+    """A run of a ViT with such a textbook."""
+    with forgotten():  # and not while the app runs its samples, which all tests of this process share
+        return tracer.load("vit", **SIZES).trace()
 
 
 def test_a_wrong_equation_is_disproven_and_says_where(trace):
@@ -61,8 +63,9 @@ def test_a_wrong_equation_is_disproven_and_says_where(trace):
     assert {other.verdict for other in trace.steps if other is not step} == {"proven"}
 
 
-def test_verify_names_it(wrong):
-    report = verify.report(wrong)
+def test_verify_names_it():
+    with forgotten():
+        report = verify.report(tracer.load("vit", **SIZES))
     assert report["proven"] == report["equations"] - 1
     failed = verify.failures(report)
     assert any(

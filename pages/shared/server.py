@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import streamlit as st
@@ -73,15 +73,11 @@ def _remember_the_theme() -> None:
 
 
 def _read_options_at_once() -> None:
-    """Has Streamlit read its options without a lock. It asks for them at every message, and the threads of thirty
-    visitors stood in line for that lock, with Python's own in their hands: a quarter of what their pages cost."""
-    locked = config.get_option
-
-    def read(key: str) -> object:
-        options = config.get_config_options()
-        return options[key].value if key in options else locked(key)
-
-    config.get_option = read
+    """Has Streamlit read its options without a lock, once they are there. It asks for them at every message, and the
+    threads of thirty visitors stood in line for that lock, with Python's own in their hands: a quarter of what their
+    pages cost. What is read is an entry of a dictionary, which needs none."""
+    config.get_config_options()
+    config._config_lock = nullcontext()
 
 
 def routes(pages: list[str], document: str) -> list[Route]:
