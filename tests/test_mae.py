@@ -184,6 +184,7 @@ TINY = {
 }
 
 
+@pytest.mark.sweep
 def test_the_recipe_learns_and_is_seeded(tmp_path):
     from safetensors.torch import load_file
 

@@ -124,6 +124,7 @@ def test_a_photo_that_is_too_small_is_refused_in_a_sentence():
         tracer.load("torchvision:squeezenet1_1").trace(H=7)
 
 
+@pytest.mark.sweep
 def test_names_are_surveyed_in_a_process_of_their_own(capsys):
     found = list(names.survey(["torchvision:squeezenet1_1", "timm:no_such_net"]))
     assert [bool(one.ops) for one in found] == [True, False] and "no_such_net" in found[1].reason

@@ -17,6 +17,7 @@ from note_checks import (
     run,
     same_blocks,
 )
+from sweeping import cases
 
 import tracer
 from tracer.symbols.categories import COMPUTING, category, is_layout
@@ -48,7 +49,7 @@ def test_the_whole_model_is_twelve_such_blocks():
     assert parameters("") == 86_567_656
 
 
-@pytest.mark.parametrize("name", ["torchvision", STANDARD])
+@pytest.mark.parametrize("name", cases(("torchvision", STANDARD), (STANDARD,)))
 def test_every_primitive_gives_what_its_op_gave(name):
     errors = [one.error for one in run(name)[1].decompositions if one.error is not None]
     assert len(errors) > 8 and max(errors) <= 1e-5
