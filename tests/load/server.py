@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,10 +17,10 @@ EVERY = 5.0
 
 
 class Server:
-    """The app as a process, with the processes that it starts."""
+    """The app as a process, with the processes that it starts; `log` gives what they said, where that is known."""
 
-    def __init__(self, address: str, process: int):
-        self.address = address
+    def __init__(self, address: str, process: int, log: Callable[[], str] = str):
+        self.address, self.log = address, log
         self._root = psutil.Process(process)
 
     def _all(self) -> list[psutil.Process]:
@@ -49,7 +49,7 @@ def started(count: int = 1) -> Iterator[Server]:
     """A server of its own, or several of them, on a free port, ended afterwards. RuntimeError with its log where it
     does not come up."""
     with TemporaryDirectory() as folder, App(Path(folder) / "log.txt", servers=count) as app:
-        yield Server(app.address, app.process.pid)
+        yield Server(app.address, app.process.pid, app.log)
 
 
 async def watched(server: Server, seen: list[tuple[float, float]]) -> None:

@@ -33,9 +33,17 @@ class Front:
 
     def __init__(self, ports: Sequence[int]):
         self.ports, self.connections = tuple(ports), [0] * len(ports)
+        self._passing: set[asyncio.Task | None] = set()  # the loop itself holds tasks weakly
 
     async def pass_on(self, reader: StreamReader, writer: StreamWriter) -> None:
-        """Passes one connection on, until both sides have closed it."""
+        """Passes one connection on, until one side has closed it."""
+        self._passing.add(task := asyncio.current_task())
+        try:
+            await self._pass_on(reader, writer)
+        finally:
+            self._passing.discard(task)
+
+    async def _pass_on(self, reader: StreamReader, writer: StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
             try:
                 head = await reader.readuntil(END)
