@@ -60,7 +60,8 @@ def run(options: argparse.Namespace) -> int:
     if any(option.startswith("--server.ssl") for option in options.streamlit):
         raise ValueError(f"--servers {options.servers} can't be had with --server.ssl…: put a proxy before them")
     ports = several.free_ports(options.servers)
-    at = ["--server.address", several.HERE, "--server.port"]
+    quiet = ["--logger.hideWelcomeMessage", "true"]  # which would say the port of each
+    at = [*quiet, "--server.address", several.HERE, "--server.port"]
     commands = [[*command, *at, str(port), *options.streamlit] for port in ports]
     environment = {**os.environ, "TRACER_SERVERS": str(options.servers)}
     return asyncio.run(several.serve(options.address, options.port, ports, commands, **environment))
