@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,8 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from pathlib import Path
+
+from tracer.cli.several import free_ports
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -27,9 +28,7 @@ def awaited(coroutine: Coroutine):
 
 def free_port() -> int:
     """A port of this machine that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_ports(1)[0]
 
 
 class App:

@@ -5,6 +5,7 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the server inherits it
 
 import pytest
+from sweeping import cases
 from test_browser import FIT, SLOW, quiet, settled, until
 
 pytestmark = pytest.mark.browser
@@ -96,7 +97,7 @@ def test_a_row_opens_below_and_leads_to_its_step(page):
     quiet(page)
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 390), pytest.param("dark", 1400, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize(("scheme", "width"), cases((("light", 390), ("dark", 1400)), {("light", 390)}))
 def test_the_page_fits_and_can_be_read(page, width, scheme):
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": 1400, "height": 900})

@@ -7,6 +7,8 @@ from segno.encoder import DataOverflowError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pages.shared import bodies
+
 PATH = "/qr"
 LONGEST = 2_900
 """Bytes of a link: the largest code holds a few more."""
@@ -25,11 +27,8 @@ def drawn(link: str) -> str:
 
 async def give(request: Request) -> Response:
     """Takes a link as the body: 200 with its code, or 413 where it is too long for one."""
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > LONGEST:
-            return Response(status_code=413)
+    if (body := await bodies.read(request, LONGEST)) is None:
+        return Response(status_code=413)
     try:
         code = drawn(body.decode(errors="replace") or " ")
     except ValueError:

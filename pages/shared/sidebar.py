@@ -1,5 +1,6 @@
 """The sidebar of every page: which model, which photo, and what the symbols mean."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -178,26 +179,19 @@ def run(origin, page: str) -> None:
         return
     with origin:
         libraries.said(trace)
-    st.sidebar.download_button(
-        "Save this run",
-        data=partial(_file, trace),
-        file_name=f"{trace.model}-{_named(session.given())}.safetensors",
-        icon=":material/download:",
-        on_click="ignore",
-        width="stretch",
-        help="All steps, shapes and tensors in one file. It opens here again, on a machine without the model too.",
-    )
-    st.sidebar.download_button(
-        "Download a handout",
-        data=partial(_handout, trace),
-        file_name=f"{trace.model}-{_named(session.given())}.html",
-        icon=":material/print:",
-        on_click="ignore",
-        width="stretch",
-        help="One HTML file that prints well: photo, answer, attention maps, equations, shapes and verdicts.",
-    )
+    said = "All steps, shapes and tensors in one file. It opens here again, on a machine without the model too."
+    _kept("Save this run", "download", trace, _file, "safetensors", said)
+    said = "One HTML file that prints well: photo, answer, attention maps, equations, shapes and verdicts."
+    _kept("Download a handout", "print", trace, _handout, "html", said)
     _legend(trace)
     _glossary(trace)
+
+
+def _kept(label: str, icon: str, trace: Trace, make: Callable[[Trace], bytes], ending: str, said: str) -> None:
+    """A button that makes a file of the run, once it is pressed."""
+    name = f"{trace.model}-{_named(session.given())}.{ending}"
+    more = {"icon": f":material/{icon}:", "on_click": "ignore", "width": "stretch", "help": said}
+    st.sidebar.download_button(label, data=partial(make, trace), file_name=name, **more)
 
 
 def _named(given: Given) -> str:

@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pages.shared import bodies
 from pages.shared.visitor import Visitor
 
 PATH = "/told"
@@ -34,11 +35,8 @@ def token(visitor: Visitor) -> str:
 async def hear(request: Request) -> Response:
     """Takes `TOKEN PAGE?PLACE` from a browser, such as `… trace?step=position`: 204, or 404 where no visitor of this
     server has that token."""
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > LONGEST:
-            return Response(status_code=413)
+    if (body := await bodies.read(request, LONGEST)) is None:
+        return Response(status_code=413)
     word, _, said = body.decode(errors="replace").partition(" ")
     visitor = _visitors.get(word)
     if visitor is None:

@@ -5,7 +5,8 @@ It holds all that it shows, runs nothing and loads nothing. Equations that repea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -176,7 +177,7 @@ def _verdict(step: Step) -> str:
 
 def _proof(trace: Trace) -> str:
     """How it is proven, and what else is to know of the run."""
-    counts = {verdict: sum(step.verdict == verdict for step in trace.steps) for verdict in _verdicts(trace.steps)}
+    counts = Counter(step.verdict for step in trace.steps)
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     about = (
         f"<p>Each equation was executed on the tensors of this run and compared with what the model computed: {said}. "
@@ -186,7 +187,3 @@ def _proof(trace: Trace) -> str:
     )
     others = "".join(f"<p class=quiet>{text(said)}</p>" for said in trace.notes[:20])
     return f"<h2>How it is proven</h2>{about}<p>{text(rows.totals(trace))}.</p>{others}"
-
-
-def _verdicts(steps: Sequence[Step]) -> list[str]:
-    return list(dict.fromkeys(step.verdict for step in steps))
