@@ -9,6 +9,7 @@ from tracer.figures import maps
 TITLE = "Attention"
 ICON = ":material/center_focus_strong:"
 ORDER = 3
+PLACES = ("tower", "block", "head", "query", "scale")
 
 frame.enter()
 trace = session.trace()

@@ -11,6 +11,7 @@ from tracer.figures.classes import percent
 TITLE = "Mask"
 ICON = ":material/grid_on:"
 ORDER = 4
+PLACES = ("tower", "block", "window", "query", "head", "token")
 
 
 def _layer(records) -> int:

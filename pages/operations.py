@@ -7,6 +7,7 @@ from pages.shared import called, frame, operations, paths, session
 TITLE = "Operations"
 ICON = ":material/account_tree:"
 ORDER = 5
+PLACES = ("zoom", "step", "op", "module", "call")
 
 frame.enter()
 trace = session.trace()

@@ -16,6 +16,7 @@ from tracer.record import Trace
 TITLE = "Overview"
 ICON = ":material/image:"
 ORDER = 1
+PLACES = ("query",)
 
 NOTES = 20
 """Notes of a run that are shown; it may be somebody’s own, with one for each tensor that was not saved."""

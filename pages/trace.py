@@ -7,6 +7,7 @@ from pages.shared import frame, session, steps
 TITLE = "Trace"
 ICON = ":material/function:"
 ORDER = 2
+PLACES = ("step", "index")
 
 frame.enter()
 trace = session.trace()

@@ -15,7 +15,8 @@ from streamlit.testing.v1 import AppTest
 from pages.shared import contents, session, sidebar, texts
 
 ROOT = contents.PAGES.parent
-PAGES = [page.path.relative_to(ROOT).as_posix() for page in contents.found()]
+PAGES = [page.path.relative_to(ROOT).as_posix() for page in contents.found() if not page.heading]
+"""Those of the run: the others have tests of their own."""
 SECONDS = 120
 
 
@@ -62,9 +63,11 @@ def test_every_page_opens_on_the_sample(page):
 
 def test_a_new_page_is_one_file(tmp_path):
     path = tmp_path / "masks.py"
-    path.write_text('TITLE = "Masks"\nORDER = 1\n')
+    path.write_text('TITLE = "Masks"\nORDER = 1\nHEADING = "Lessons"\nPLACES = ("row",)\n')
     (tmp_path / "plain.py").write_text("import streamlit as st")
-    assert contents.found(tmp_path) == ((path, "Masks", None), (tmp_path / "plain.py", "Plain", None))
+    masks, plain = contents.found(tmp_path)
+    assert masks == (path, "Masks", None, "Lessons", ("row",))
+    assert plain == (tmp_path / "plain.py", "Plain", None, "", ())
 
 
 def test_overview_says_what_the_model_knows():

@@ -15,7 +15,7 @@ def phone(page):
     page.goto("/")
     page.get_by_text("What this run proves").wait_for()
     settled(page)
-    page.get_by_role("button", name="Choose").click()
+    page.get_by_role("button", name="More").click()
     page.locator(f"{SIDEBAR}[data-collapsed=false]").wait_for()
     page.locator("body[data-phone=ready]").wait_for(state="attached")
     page.set_default_timeout(SLOW / 4)  # all is there now

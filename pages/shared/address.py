@@ -12,7 +12,7 @@ from typing import TypeVar
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from pages.shared import session, texts
+from pages.shared import contents, session, texts
 from pages.shared.visitor import FIRST_MODEL, Key, model_name, new, visitor
 from tracer import models
 from tracer.common.quoting import quoted
@@ -20,13 +20,7 @@ from tracer.record import Trace
 
 LONGEST = 500
 """Characters of a text that an address carries; browsers and mail programs cut longer ones."""
-PLACES = {
-    "": ("query",),
-    "trace": ("step", "index"),
-    "attention": ("tower", "block", "head", "query", "scale"),
-    "mask": ("tower", "block", "window", "query", "head", "token"),
-    "operations": ("zoom", "step", "op", "module", "call"),
-}
+PLACES = {page.path.stem if order else "": page.places for order, page in enumerate(contents.found())}
 """What the address of a page says of the place on it, in order. Blocks count from 1 there, as on screen."""
 EVERYWHERE = ("zoom", "scale")
 """Places that another model has too."""

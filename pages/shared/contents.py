@@ -10,18 +10,22 @@ PAGES = Path(__file__).parent.parent
 
 
 class Page(NamedTuple):
-    """A page's file, its title and its icon."""
+    """A page's file, its title and icon, and the heading that its link stands under: none for what shows the run. Its
+    places are what its address says of where on the page one is, in order."""
 
     path: Path
     title: str
     icon: str | None
+    heading: str = ""
+    places: tuple[str, ...] = ()
 
 
 @cache
 def found(folder: Path = PAGES) -> tuple[Page, ...]:
-    """The pages of a folder in order: each file says its `TITLE`, `ICON` and `ORDER`."""
+    """The pages of a folder in order: each file says its `TITLE`, `ICON`, `ORDER`, `HEADING` and `PLACES`."""
     pages = []
     for path in folder.glob("*.py"):
         facts = stated(path)
-        pages.append((facts.get("ORDER", 99), Page(path, facts.get("TITLE", path.stem.title()), facts.get("ICON"))))
+        title, more = facts.get("TITLE", path.stem.title()), (facts.get("HEADING", ""), facts.get("PLACES", ()))
+        pages.append((facts.get("ORDER", 99), Page(path, title, facts.get("ICON"), *more)))
     return tuple(page for _, page in sorted(pages))

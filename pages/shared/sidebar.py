@@ -8,7 +8,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from pages.shared import address, components, libraries, session
+from pages.shared import address, components, contents, libraries, session
 from pages.shared.texts import plain, quoted
 from pages.shared.visitor import Given, Key, model_name, visitor
 from tracer import models
@@ -49,7 +49,8 @@ def choices(pages: list, page: str):
         if "image" in takes and page:  # the first page has it, large
             components.give(takes, small=True)
     with st.bottom:
-        components.bar([_item(one, page) for one in pages], takes)
+        shown = [one for one, its in zip(pages, contents.found(), strict=True) if not its.heading]
+        components.bar([_item(one, page) for one in shown], takes)
     with above:
         if refusal := visitor().refusal:
             st.error(quoted(refusal), icon=":material/block:")
@@ -61,9 +62,13 @@ def choices(pages: list, page: str):
 
 def _links(pages: list) -> None:
     """A link to each page that says what it will show, so that a click makes one entry in the browser's history."""
-    with st.container(key="pages", gap=None):
-        for page in pages:
-            st.page_link(page, query_params=address.of(page.url_path), width="stretch")
+    headings = [page.heading for page in contents.found()]
+    for heading in dict.fromkeys(headings):
+        with st.container(key=f"pages-{heading}" if heading else "pages", gap=None):
+            if heading:
+                st.caption(heading)
+            for page in (page for page, its in zip(pages, headings, strict=True) if its == heading):
+                st.page_link(page, query_params=address.of(page.url_path), width="stretch")
 
 
 def _item(page, here: str) -> dict:

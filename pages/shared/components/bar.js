@@ -45,7 +45,7 @@ export default function ({ data, parentElement }) {
     ? item("button", "add_a_photo", "Photo", pickPhoto)
     : text && item("button", "edit", "Text", writeText);
   if (own) own.className = "own";
-  nav.replaceChildren(...[...pages.map(toPage), own, item("button", "tune", "Choose", unfold)].filter(Boolean));
+  nav.replaceChildren(...[...pages.map(toPage), own, item("button", "menu", "More", unfold)].filter(Boolean));
   const heard = [["paste", pasted], ["dragover", dragged], ["drop", dropped]];
   for (const [name, hear] of heard) document.addEventListener(name, hear);
   return () => heard.forEach(([name, hear]) => document.removeEventListener(name, hear));
