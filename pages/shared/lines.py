@@ -1,0 +1,35 @@
+"""Steps as lines of a textbook: title, equation, the tensor's shape in symbols and numbers, and its proof."""
+
+from collections.abc import Iterable
+
+import streamlit as st
+
+from pages.shared.texts import plain
+from tracer.common import notes
+from tracer.figures.labels import scientific
+from tracer.figures.views import rows
+from tracer.record import Step
+from tracer.symbols import notation
+
+SIGNS = {"proven": ":green[:material/check_circle:]", "disproven": ":red[:material/cancel:]"}
+
+
+def show(steps: Iterable[Step]) -> None:
+    """The lines of these steps, one below the other, in one message."""
+    st.markdown("\n\n".join(map(line, steps)))
+
+
+def line(step: Step) -> str:
+    """One step, in markdown."""
+    shape = f" \\in {notation.shape_latex(step.symbolic)}" if step.shape else "\\text{ is a number}"
+    why = f"  \n{plain(notes.spelled(step.why))}" if step.why else ""
+    numbers = f" = {rows.numbers(step.shape)}" if step.shape else ""
+    return (
+        f"**{plain(step.title)}** {SIGNS.get(step.verdict, '')} {_said(step)}{why}\n\n"
+        f"$$\n{step.latex}\n$$\n\n${step.symbol}{shape}${numbers}"
+    )
+
+
+def _said(step: Step) -> str:
+    """The verdict in words, with the error where there is one."""
+    return step.verdict if step.error is None else f"{step.verdict}, largest difference {scientific(step.error)}"
