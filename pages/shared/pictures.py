@@ -63,7 +63,7 @@ def _listed(value):
 
 def _weight(kept: tuple[weakref.ref, object]) -> float:
     made = kept[1]
-    if isinstance(made, Drawn):
+    if hasattr(made, "weight"):
         return made.weight()
     return len(made) if isinstance(made, (bytes, str)) else OBJECTS * len(json.dumps(made, default=str))
 

@@ -26,6 +26,7 @@ MEANINGS = {
     "T": "text length in tokens",
     "T_max": "the longest text that the model can read, in tokens",
     "V": "size of the vocabulary: how many different tokens there are",
+    "n": "number of tokens that an input becomes, whatever it was",
     "S": "sequence length: tokens that go through the blocks together",
     "D": "model width: how many numbers stand for one token",
     "d_ff": "hidden width of the MLP: numbers per token between its two layers",
@@ -67,7 +68,7 @@ TENSORS = {
 AXES = {
     "B": "input",
     **dict.fromkeys(("N", "N_v", "N_h"), "patch"),
-    **dict.fromkeys(("S", "T", "N + 1", "N + T", "T + 1", "N_v + 1", "N + R_g + 1"), "token"),
+    **dict.fromkeys(("S", "T", "n", "N + 1", "N + T", "T + 1", "N_v + 1", "N + R_g + 1"), "token"),
     **dict.fromkeys(("D", "D_v", "D_dec", "D_e", "d_k", "d_v", "d_dec", "d_ff", "d_ffv", "d_ffdec"), "feature"),
     **dict.fromkeys(("h*d_k", "h_kv*d_k", "h_v*d_v", "h_dec*d_dec"), "feature"),
     "C*P**2": "pixel value",

@@ -1,0 +1,110 @@
+"""The kinds of input on the page Tokens, each in a file of this folder that is found by itself.
+
+A kind says in literals its `TITLE`, `ICON`, `ORDER` and `WAYS`, the titles of its ways by their names in addresses, the
+first one first; its function `show(way)` draws the input, the picture and, by `steps` below, what is alike in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import streamlit as st
+
+from pages.shared import address, lines, runs
+from pages.shared.pictures import of
+from tracer.common.parsing import stated
+from tracer.figures.labels import amount
+from tracer.figures.views import rows
+from tracer.record import Trace
+from tracer.symbols import notation
+
+RUNNING = "Running it and proving every step"
+
+
+class Kind(NamedTuple):
+    """A kind of input as its file says it."""
+
+    name: str
+    title: str
+    icon: str
+    ways: dict[str, str]
+
+
+@cache
+def kinds() -> dict[str, Kind]:
+    """All kinds by name, in order."""
+    found = []
+    for path in Path(__file__).parent.glob("*.py"):
+        facts = stated(path)
+        if "ORDER" in facts:
+            found.append((facts["ORDER"], Kind(path.stem, facts["TITLE"], facts["ICON"], facts["WAYS"])))
+    return {kind.name: kind for _, kind in sorted(found)}
+
+
+def kind() -> str:
+    """The kind that the address names, chosen on the page; another kind begins with its own first way."""
+    known = kinds()
+    at = address.widget("kind", list(known), next(iter(known)))
+    key = at["key"]
+
+    def choose() -> None:
+        address.keep(kind=st.session_state[key], way=next(iter(known[st.session_state[key]].ways)))
+
+    named = {name: f"{one.icon} {one.title}" for name, one in known.items()}
+    return st.segmented_control(
+        "What becomes a sequence", list(known), format_func=named.get, required=True, key=key, on_change=choose
+    )
+
+
+def show(kind: str) -> None:
+    """Draws a kind of input."""
+    import_module(f"{__name__}.{kind}").show()
+
+
+def way(kind: str, label: str = "Way") -> str:
+    """The way that the address names, chosen on the page."""
+    ways = kinds()[kind].ways
+    at = address.widget("way", list(ways), next(iter(ways)))
+    return st.segmented_control(label, list(ways), format_func=ways.get, required=True, **at)
+
+
+class Run:
+    """A trace that is kept for as long as what it is of."""
+
+    def __init__(self, trace: Trace):
+        self.trace = trace
+
+    def weight(self) -> int:
+        """Bytes that it takes, about."""
+        return sum(value.nbytes for value in self.trace.values.values()) + runs.EACH_OP * len(self.trace.ops)
+
+
+def traced(owner: object, key: Hashable, make: Callable[[], Trace]) -> Trace:
+    """A run of what `owner` stands for, such as `session.given().content`: made once in the line, gone with it."""
+    return of(owner, ("tokens", key), lambda: Run(runs.in_turn(make, RUNNING))).trace
+
+
+def steps(trace: Trace) -> None:
+    """What is alike for every kind: the steps to the tokens, their shape, and the block that all share."""
+    from tracer.tokens import after, before  # loads torch, which a page is on screen before
+
+    made = before(trace)
+    st.header("The steps")
+    lines.show(made)
+    tokens, sizes = made[-1], {size.name: size.value for size in trace.symbols}
+    st.header("From here on all are alike")
+    st.markdown(
+        f"Whatever it was, it is ${tokens.symbol} \\in {notation.shape_latex(tokens.symbolic)}$ = "
+        f"**{rows.numbers(tokens.shape)}** now: n = {sizes['n']} tokens of D = {sizes['D']} numbers. The same block, "
+        "the very same weights, takes every kind on this page; its weights are random numbers that learned nothing."
+    )
+    with st.container(key="facts"):
+        st.metric("tokens n", f"{sizes['n']:,}")
+        st.metric("scores h · n²", f"{sizes['h'] * sizes['n'] ** 2:,}")
+        st.metric("matrix products", amount(trace.flops, "FLOP"))
+    with st.expander("The steps of the block", icon=":material/function:"):
+        lines.show(after(trace))

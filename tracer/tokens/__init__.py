@@ -1,0 +1,132 @@
+"""How anything becomes a sequence: each kind of input is one file here, each way of making its tokens one `Way`.
+
+All end in `[B, n, D]`, and that is all that a transformer asks for: the same block, with the same weights, takes every
+sequence. Equations are derived from the run, as those of any model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tracer.common.cache import Cache
+from tracer.common.telling import doing
+from tracer.derive.hints import Hint
+from tracer.models.shared.blocks import Block
+from tracer.models.shared.model import seeded
+from tracer.probe import Solution, Vocabulary
+from tracer.record import Trace
+from tracer.tracing import assemble, record_or_explain, solved
+from tracer.tracing.lightened import lightened
+
+SHARED = {"D": 32, "h": 4, "d_ff": 64}
+"""The sizes of the block that takes the tokens of every way."""
+PROBES = ({"D": 66, "h": 6, "d_ff": 23}, {"D": 14, "h": 2, "d_ff": 29}, {"D": 52, "h": 4, "d_ff": 37})
+"""The same in the runs at which dimensions are solved: a way's own sizes differ from these."""
+KEEP = 2 * 2**20
+"""Bytes of tensors that a trace keeps."""
+BLOCK = "block1"
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """One way of making tokens.
+
+    `name` stands in addresses, `says` is one sentence. `build(sizes)` gives a net at any sizes and what its forward
+    takes there, `(net, args)`: a module from the raw input to `[B, n, D]`, with D of `sizes`. `names` are the sizes
+    that a dimension may be beside `B, n, D` and those of the block, in order of preference; `derived` says what others
+    equal, such as `{"n": "H*W/P**2"}`; `probes` are three tiny sizes, all distinct, and distinct from `PROBES`.
+    """
+
+    kind: str
+    name: str
+    title: str
+    says: str
+    build: Callable[[dict[str, int]], tuple[nn.Module, tuple[Tensor, ...]]]
+    names: tuple[str, ...]
+    probes: tuple[dict[str, int], dict[str, int], dict[str, int]]
+    derived: dict[str, str]
+    hints: tuple[Hint, ...] = ()
+
+
+class Fed(nn.Module):
+    """What a way makes of its input, and the block that all share: `[B, n, D]` in between and at the end."""
+
+    def __init__(self, tokens: nn.Module, block: nn.Module):
+        super().__init__()
+        self.tokens = tokens
+        self.add_module(BLOCK, block)
+
+    def forward(self, *raw):
+        return self.get_submodule(BLOCK)(self.tokens(*raw))
+
+
+@cache
+def block() -> nn.Module:
+    """The block that takes the tokens of every way: one object, seeded weights that learned nothing."""
+    return seeded(Block, SHARED).requires_grad_(False)
+
+
+@cache
+def vocabulary(way: Way) -> Vocabulary:
+    """What the dimensions of a way are solved over, and how it is built at other sizes."""
+
+    def build(sizes: dict[str, int]) -> tuple:
+        net, args = way.build(sizes)
+        return Fed(net.eval(), Block(D=sizes["D"], h=sizes["h"], d_ff=sizes["d_ff"]).eval()), args
+
+    names = ("B", "n", "D", *way.names, "h", "d_k", "d_ff")
+    return Vocabulary(names, {**way.derived, "d_k": "D/h"}, build)
+
+
+_solutions: Cache = Cache(64)
+
+
+def trace(way: Way, net: nn.Module, *args: Tensor, **sizes: int) -> Trace:
+    """Runs a way's net and the shared block on a raw input and proves every step; `sizes` are the way's own, B too.
+
+    The output is the block's, `[B, n, D]`; the tokens themselves are what the last step `before` it makes.
+    """
+    known = vocabulary(way)
+    module, full = Fed(net.eval(), block()), known.complete({"B": 1, **sizes, **SHARED})
+    with torch.no_grad():
+        with doing("Running it"):
+            recording = record_or_explain(module, args, {}, None, True, calls=True)
+        with doing("Running it at other sizes, to tell which sizes are which"):
+            solution, notes = _solved(way, known, recording, full)
+        facts: dict[str, Any] = {"model": f"tokens of {way.title}", "sizes": full, "derived": known.derived}
+        made = assemble(module, recording, solution=solution, notes=notes, hints=way.hints, lend=True, **facts)
+        if any(step.verdict == "disproven" for step in made.steps):
+            made = assemble(module, recording, solution=solution, notes=notes, hints=way.hints, **facts)
+    return lightened(made, KEEP)
+
+
+def _solved(way: Way, known: Vocabulary, recording, full: dict[str, int]) -> tuple[Solution | None, tuple[str, ...]]:
+    """What was solved for this op list before and predicts this run, else its solution."""
+    key = way, tuple((op.name, op.module, op.line) for op in recording.ops)
+    found = _solutions.get(key)
+    if found is None or found[0] is None or not found[0].predicts(recording.ops, full):
+        probes = [{**own, **shared} for own, shared in zip(way.probes, PROBES, strict=True)]
+        found = solved(recording, {name: full[name] for name in probes[0]}, [(known, probes)])
+        _solutions.put(key, found)
+    return found
+
+
+def before(trace: Trace) -> tuple:
+    """The steps from the raw input to the tokens, the last of which makes them."""
+    return tuple(step for step in trace.steps if step.layer is None)
+
+
+def after(trace: Trace) -> tuple:
+    """The steps of the shared block."""
+    return tuple(step for step in trace.steps if step.layer is not None)
+
+
+def embedding(*shape: int, seed: int = 0) -> nn.Parameter:
+    """A table or a matrix that learned nothing: seeded normal numbers of the size that embeddings begin with."""
+    return nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 0.02, requires_grad=False)
