@@ -38,7 +38,7 @@ SAYS = {
         "words",
         "Each frequent word has an id: short sequences, and every other word is the same [UNK].",
     ),
-    "bytes": ("bytes", "Each byte of the text in UTF-8 is its id: nothing is unknown, and sequences are longest."),
+    "bytes": ("bytes", "Each byte of the text in UTF-8 is its id: nothing is unknown, and sequences are long."),
     "bpe": (
         "byte-level BPE",
         "Bytes, and the most frequent pair of neighbours joined into a new entry, again and again: nothing is unknown.",
@@ -47,6 +47,20 @@ SAYS = {
     "unigram": ("unigram", "Each entry has a probability, and the cut with the largest product is taken."),
 }
 """Title and sentence of each way."""
+
+SLIPS = (
+    "Note 004 has an id for each byte in GPT-2’s tokenizer. That is **byte-level BPE**: bytes are only where merging "
+    "begins. Here {bytes} bytes are {joined} tokens after {merges:,} merges, and V = 256 + {merges:,} = {V:,}. "
+    "GPT-2 has 50,000 merges and one entry that ends a text, V = 50,257.",
+    "Note 000 counts ids from 1 to V. Code counts from 0 to V − 1, and an id of V is refused.",
+    "A vocabulary is a table: the entry with id t is **row** t of E, V × D, and X = E[t] is what a product of one-hot "
+    "rows with E gives.",
+    "WordPiece is said to join the pair that makes the text likeliest (Schuster and Nakajima 2012). The library that "
+    "learns it here joins the most frequent pair, as BPE does; only how it cuts is WordPiece’s own.",
+    "Two references of note 004 name others than the papers that they lead to: arXiv 1508.06615 is by Kim et al. "
+    "(2016), not Zhang et al., and P96-1041 by Chen and Goodman (1996), not Brown et al.",
+)
+"""What texts say otherwise than it runs, with facts of the sentence at hand: a test looks at each."""
 
 HINTS = (
     Hint(
