@@ -7,7 +7,7 @@ from typing import Any
 
 import sympy
 
-from tracer.equations import Node, ShapeError, Tensor, infer, tensors
+from tracer.equations import Node, Plus, ShapeError, Tensor, infer, tensors
 from tracer.equations.algebra import Product
 from tracer.equations.turns import TURNED
 from tracer.symbols.notation import symbol
@@ -154,7 +154,9 @@ class Given:
 
 
 def _summed(node: Node | None) -> tuple:
-    """The size that a matrix product sums over, as a shape; () for anything else."""
+    """The size that a matrix product sums over, as a shape, also where something is added to it; else ()."""
+    while isinstance(node, Plus):
+        node = next((one for one in node.operands if isinstance(one, (Plus, Product))), None)
     if not isinstance(node, Product):
         return ()
     try:
