@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 import streamlit as st
 
-from pages.shared.texts import plain
-from tracer.common import notes
+from pages.shared.texts import plain, prose
 from tracer.figures.labels import scientific
 from tracer.figures.views import rows
 from tracer.record import Step
@@ -22,11 +21,12 @@ def show(steps: Iterable[Step]) -> None:
 def line(step: Step) -> str:
     """One step, in markdown."""
     shape = f" \\in {notation.shape_latex(step.symbolic)}" if step.shape else "\\text{ is a number}"
-    why = f"  \n{plain(notes.spelled(step.why))}" if step.why else ""
+    why = f"  \n{prose(step.why)}" if step.why else ""
+    note = f"\n\n:small[{prose(step.note)}]" if step.note else ""
     numbers = f" = {rows.numbers(step.shape)}" if step.shape else ""
     return (
         f"**{plain(step.title)}** {SIGNS.get(step.verdict, '')} {_said(step)}{why}\n\n"
-        f"$$\n{step.latex}\n$$\n\n${step.symbol}{shape}${numbers}"
+        f"$$\n{step.latex}\n$$\n\n${step.symbol}{shape}${numbers}{note}"
     )
 
 
