@@ -1,0 +1,54 @@
+// Matrices beside each other: a canvas of one pixel for each cell, with the names of its axes and a bar of colours.
+
+function openedPanels(data) {
+  const length = new DataView(data.buffer, data.byteOffset).getUint32(0, true);
+  const panels = JSON.parse(new TextDecoder().decode(data.subarray(4, 4 + length)));
+  const from = 4 + length;
+  const colours = { sequential: data.slice(from, from + 768), diverging: data.slice(from + 768, from + 1536) };
+  const { buffer } = data.slice(from + 1536);
+  for (const panel of panels) Object.assign(panel, { buffer });
+  return { panels, colours };
+}
+
+function drawPanel(panel, colours) {
+  const { title, axes, first, box, shape, ends, names } = panel;
+  const [rows, columns] = shape;
+  const cells = cellsOf(panel, 0);
+  const canvas = element("canvas", "cells");
+  paint(canvas, shape, cells, ...ends, colours[panel.scale]);
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", `${title}: ${rows} × ${columns}, ${axes[0] || names.join(", ")} by ${axes[1]}, from ${numeral(ends[0], 3)} to ${numeral(ends[1], 3)}`);
+  canvas.style.aspectRatio = panel.square ? `${columns} / ${rows}` : "";
+  const row = (at) => names[at] ?? signed(String(first[0] + at * box[0]));
+  const column = (at) => signed(String(first[1] + at * box[1]));
+  const [down, across] = [element("div", "ticks rows"), element("div", "ticks columns")];
+  ticks(down, rows, names.length ? rows : 8, "top", row);
+  ticks(across, columns, 8, "left", column);
+  if (names.length) down.style.minWidth = `${0.52 * Math.max(...names.map((name) => name.length))}em`;
+  const stripe = element("div", "stripe");
+  stripe.style.background = gradient(colours[panel.scale]).replace("to top", "to right");
+  const bar = element("div", "bar", element("span", "", numeral(ends[0], 3)), stripe, element("span", "", numeral(ends[1], 3)));
+  const read = element("p", "read", "Point at a cell to read it.");
+  read.dataset.aside = "";
+  for (const part of [down, across, bar, read]) part.setAttribute("aria-hidden", "true");
+  canvas.onpointermove = canvas.onpointerdown = (event) => {
+    const place = canvas.getBoundingClientRect();
+    const at = (length, from, size) => Math.min(size - 1, Math.max(0, Math.floor((length - from[0]) / (from[1] / size))));
+    const [i, j] = [at(event.clientY, [place.top, place.height], rows), at(event.clientX, [place.left, place.width], columns)];
+    const said = names.length ? names[i] : `${axes[0]} ${row(i)}`;
+    read.textContent = `${said}, ${axes[1]} ${column(j)}: ${numeral(cells[i * columns + j], 3)}`;
+  };
+  const figure = element("figure", "", element("figcaption", "", title));
+  figure.dataset.figure = title;
+  const plot = element("div", "plot", element("span", "axis down", axes[0]), down, canvas, across, element("span", "axis across", axes[1]), bar);
+  figure.append(plot, read);
+  return figure;
+}
+
+export default function ({ data, parentElement }) {
+  const { panels, colours } = openedPanels(data);
+  const grid = parentElement.querySelector(".grid");
+  grid.classList.toggle("many", panels.length > 2);
+  grid.classList.toggle("four", panels.length === 4);
+  grid.replaceChildren(...panels.map((panel) => drawPanel(panel, colours)));
+}

@@ -1,0 +1,35 @@
+"""Five ways to tell attention where a token stands, on one model of the same sizes, weights and tokens.
+
+Every file of `kinds/` is one. What they say of themselves is read without importing torch, so that a page can be drawn
+before it is there.
+"""
+
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+from tracer.common.parsing import stated
+
+NONE = "none"
+"""No positions: what the others are compared with."""
+
+
+class Kind(NamedTuple):
+    """A kind of positions: name, title, paper, and in sentences how places come in and how scores fall apart."""
+
+    name: str
+    title: str
+    paper: str
+    says: str
+    apart: str
+
+
+@cache
+def every() -> tuple[Kind, ...]:
+    """All kinds of positions, in the order of their papers."""
+    known = []
+    for path in files(f"{__name__}.kinds").iterdir():
+        if path.name.endswith(".py") and "ORDER" in (facts := stated(path)):
+            known.append((facts["ORDER"], path.name.removesuffix(".py"), facts))
+    said = ("TITLE", "PAPER", "SAYS", "APART")
+    return tuple(Kind(name, *(facts[one] for one in said)) for _, name, facts in sorted(known, key=lambda one: one[:2]))
