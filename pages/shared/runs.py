@@ -65,7 +65,7 @@ _samples = Cache(176 * 2**20, _tensors)
 _opened = Cache(64 * 2**20, _size)
 _given = Cache(96 * 2**20, _bytes)
 _contents: WeakValueDictionary[Hashable, "Content"] = WeakValueDictionary()
-_too = {"masked": Cache(256), "moved": Cache(1024), "closed": Cache(256)}
+_too = {"masked": Cache(256), "moved": Cache(1024), "closed": Cache(256), "placed": Cache(64)}
 _tasks: dict[Hashable, Task] = {}
 
 

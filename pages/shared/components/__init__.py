@@ -1,7 +1,7 @@
 """Widgets that run in the browser: markup, style and script lie beside this file, and ask no server for anything."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from pages.shared import qr, told
 from pages.shared.pictures import of
 from pages.shared.visitor import Key, visitor
 from tracer.figures import maps, masks, pipeline
+from tracer.figures import panels as panes
 from tracer.record import Trace
 
 _HERE = Path(__file__).parent
@@ -146,6 +147,20 @@ def bar(pages: Sequence[Mapping[str, object]], takes: Sequence[str]) -> None:
 def drawing(svg: str, key: str) -> None:
     """An SVG of `tracer.figures`, in the colours of the page."""
     _component("drawing", '<div class="slot"></div>')(key=key, data=svg)
+
+
+def panels(owner: object, key: Hashable, make: Callable[[], Sequence[panes.Panel]], name: str) -> None:
+    """Matrices of an `owner` beside each other, made once; `name` tells them from others on the page."""
+    data = of(owner, ("panels", key), lambda: panes.pack(make()))
+    component = _component("panels", scripts=("stepper/unpack", "stepper/heat", "panels"))
+    component(key=f"panels {name}", data=data)
+
+
+def likeness(owner: object, make: Callable[[], bytes]) -> None:
+    """How alike the positions of patches are, as `tracer.figures.positions.likeness` packs it."""
+    data = _under(told.facts(visitor()), of(owner, "likeness", make))
+    scripts = ("place", "stepper/unpack", "stepper/heat", "likeness")
+    _component("likeness", scripts=scripts)(key="likeness", data=data)
 
 
 def pipeline_map(trace: Trace) -> str | None:

@@ -1,0 +1,23 @@
+"""Where a token stands, and how attention gets to know: five kinds of positions on one model, and none."""
+
+import streamlit as st
+
+from pages.shared import address, frame, placing
+from tracer import positions
+
+TITLE = "Positions"
+ICON = ":material/location_on:"
+ORDER = 12
+HEADING = "Lessons"
+PLACES = ("kind", "length", "width", "heads", "causal", "head", "patch")
+
+frame.enter()
+st.title("How does attention know where a token stands?")
+known = {kind.name: kind for kind in positions.every()}
+with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+    at = address.widget("kind", list(known), next(iter(known)))
+    chosen = st.segmented_control(
+        "Positions", list(known), format_func=lambda name: known[name].title, required=True, **at
+    )
+    sizes, head = placing.sizes()
+placing.lesson(known[chosen], sizes, head)

@@ -1,0 +1,93 @@
+// How alike learned positions are: all patches as tiles on the grid, and the tile of the one that is chosen, large.
+
+const LIKE = ["patch"];
+
+function openedLikeness(all) {
+  const json = (from) => {
+    const to = from + 4 + new DataView(all.buffer, all.byteOffset).getUint32(from, true);
+    return [JSON.parse(new TextDecoder().decode(all.subarray(from + 4, to))), to];
+  };
+  const [facts, below] = json(0);
+  const [header, from] = json(below);
+  const colours = all.slice(from, from + 768);
+  const { buffer } = all.slice(from + 768);
+  return { ...header, facts, colours, cosines: cellsOf({ ...header, which: [0], at: 0, buffer }, 0) };
+}
+
+export default function ({ data, parentElement }) {
+  const find = (selector) => parentElement.querySelector(selector);
+  const map = openedLikeness(data);
+  const { rows, columns, colours, cosines, low } = map;
+  const count = rows * columns;
+  const me = { facts: map.facts, path: location.pathname };
+  me.place = keeper(me);
+  const standing = ({ patch }) => (/^\d+$/.test(patch ?? "") && Number(patch) < count ? Number(patch) : map.start);
+  let chosen = standing(placeInAddress(LIKE));
+  const tile = (patch) => cosines.subarray(patch * count, (patch + 1) * count);
+  const place = (patch) => `row ${Math.floor(patch / columns)}, column ${patch % columns}`;
+
+  const [one, every] = [find(".one .cells"), find(".every .cells")];
+  const wide = columns * (columns + 1) - 1;
+  const tall = rows * (rows + 1) - 1;
+  const all = new Float32Array(wide * tall).fill(NaN);
+  for (let patch = 0; patch < count; patch++) {
+    const [top, left] = [Math.floor(patch / columns) * (rows + 1), (patch % columns) * (columns + 1)];
+    tile(patch).forEach((value, at) => (all[(top + Math.floor(at / columns)) * wide + left + (at % columns)] = value));
+  }
+  paint(every.querySelector("canvas"), [tall, wide], all, low, 1, colours);
+  every.style.aspectRatio = `${wide} / ${tall}`;
+  one.style.aspectRatio = `${columns} / ${rows}`;
+  every.setAttribute("aria-label", `The cosines of all ${count} patches, each a tile at its place on the grid`);
+  find(".stripe").style.background = gradient(colours).replace("to top", "to right");
+  find(".bar").firstElementChild.textContent = numeral(low, 2);
+
+  const draw = () => {
+    const cells = tile(chosen);
+    paint(one.querySelector("canvas"), [rows, columns], cells, low, 1, colours);
+    const others = [...cells.keys()].filter((patch) => patch !== chosen);
+    const best = others.reduce((a, b) => (cells[b] > cells[a] ? b : a));
+    const said = `The patch in ${place(chosen)} is most like the one in ${place(best)}: cosine ${numeral(cells[best], 2)}.`;
+    one.setAttribute("aria-label", `The cosines of the patch in ${place(chosen)} with every patch`);
+    find(".said").textContent = said;
+    find(".one .title").textContent = `The patch in ${place(chosen)}`;
+    const [top, left] = [Math.floor(chosen / columns), chosen % columns];
+    Object.assign(one.querySelector(".mark").style, { top: `${(100 * top) / rows}%`, left: `${(100 * left) / columns}%`, width: `${100 / columns}%`, height: `${100 / rows}%` });
+    Object.assign(every.querySelector(".mark").style, { top: `${(100 * top * (rows + 1)) / tall}%`, left: `${(100 * left * (columns + 1)) / wide}%`, width: `${(100 * columns) / wide}%`, height: `${(100 * rows) / tall}%` });
+  };
+  const choose = (patch, held = false) => {
+    chosen = patch;
+    me.place.moved({ patch: String(patch) }, held);
+    draw();
+  };
+  const under = (event) => {
+    const box = event.currentTarget.getBoundingClientRect();
+    const at = (from, length, size) => Math.min(size - 1, Math.max(0, Math.floor((from / length) * size)));
+    return at(event.clientY - box.top, box.height, rows) * columns + at(event.clientX - box.left, box.width, columns);
+  };
+  for (const grid of [one, every]) {
+    grid.onclick = (event) => choose(under(event));
+    grid.onkeydown = (event) => {
+      const [row, column] = [Math.floor(chosen / columns), chosen % columns];
+      const next = { ArrowUp: [row - 1, column], ArrowDown: [row + 1, column], ArrowLeft: [row, column - 1], ArrowRight: [row, column + 1] }[event.key];
+      if (!next) return;
+      event.preventDefault();
+      event.stopPropagation();
+      const within = (at, size) => Math.min(size - 1, Math.max(0, at));
+      choose(within(next[0], rows) * columns + within(next[1], columns), event.repeat);
+    };
+  }
+  one.onpointermove = (event) => {
+    const patch = under(event);
+    find(".read").textContent = `${place(patch)}: cosine ${numeral(tile(chosen)[patch], 3)}`;
+  };
+  draw();
+  parentElement.deaf?.(); // what the picture before this one heard
+  parentElement.deaf = hearing(me, LIKE, (place) => {
+    chosen = standing(place);
+    draw();
+  });
+  return () => {
+    me.place.tell();
+    parentElement.deaf();
+  };
+}

@@ -1,0 +1,210 @@
+"""What the page Positions shows of a kind of positions, from one run of the model that all kinds share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import streamlit as st
+
+from pages.shared import address, components, lines, pictures, runs
+from pages.shared.visitor import FIRST_MODEL, model_name
+from tracer import models
+from tracer.figures import positions as drawn
+from tracer.figures.classes import percent
+from tracer.figures.labels import scientific
+from tracer.figures.panels import Panel, edge
+from tracer.inputs.samples import samples
+from tracer.positions import NONE, Kind
+from tracer.record import tolerance
+
+if TYPE_CHECKING:
+    from tracer.positions.grid import Grid
+    from tracer.positions.measured import Curve, Placement, Shuffled
+
+LENGTHS, WIDTHS, HEADS = (6, 8, 12, 16, 24, 32), (16, 32, 64), (1, 2, 4, 8)
+DOING = "Running the model with these positions"
+
+
+class Sizes(NamedTuple):
+    """What a visitor chose of the model: tokens, width, heads, and whether a causal mask runs."""
+
+    length: int
+    width: int
+    heads: int
+    causal: bool
+
+
+def lesson(kind: Kind, sizes: Sizes, head: int) -> None:
+    """All of the page below what is chosen."""
+    found = _measured(kind.name, sizes)
+    _table(kind, found, head, sizes.causal)
+    _apart(kind, found, head)
+    _order(kind, found)
+    st.header("The lines of the run that positions change")
+    st.caption("All others are, sign for sign, those of the same model without positions. T is the number of tokens.")
+    lines.show(found.lines)
+    _learned()
+
+
+def sizes() -> tuple[Sizes, int]:
+    """The sizes of the model and the head that is looked at, as the visitor chooses them."""
+    with st.popover("Sizes and mask", icon=":material/tune:"):
+        length = st.select_slider("Tokens T", LENGTHS, **address.widget("length", LENGTHS, 16))
+        width = st.select_slider("Width D", WIDTHS, **address.widget("width", WIDTHS, 32))
+        key = address.widget("heads", HEADS, 4)["key"]
+        keep = lambda: address.keep(heads=st.session_state[key], head=0)  # noqa: E731
+        heads = st.select_slider("Heads h", HEADS, key=key, on_change=keep)
+        causal = st.segmented_control(
+            "Causal mask", ("off", "on"), required=True, **address.widget("causal", ("off", "on"), "off")
+        )
+        st.caption("The weights are random numbers with one seed, and learned nothing: only positions differ.")
+    at = address.widget("head", range(heads), 0)
+    head = st.segmented_control("Head", range(heads), required=True, **at)
+    return Sizes(length, width, heads, causal == "on"), head
+
+
+def _measured(kind: str, sizes: Sizes) -> Placement:
+    """What is measured of a kind, made once for all visitors."""
+
+    def make() -> Placement:
+        from tracer.positions.measured import placement  # loads torch
+
+        return placement(kind, causal=sizes.causal, T=sizes.length, D=sizes.width, h=sizes.heads)
+
+    return runs.of_sample_too("placed", (kind, *sizes), make, DOING)
+
+
+def _table(kind: Kind, found: Placement, head: int, causal: bool) -> None:
+    """The picture first: what stands for places, what it gives times itself, and the score over the distance."""
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        key = head if found.table is None else 0
+        components.panels(found, ("table", key), lambda: _vectors(found, head), "table")
+    with right:
+        curve = found.curve
+        pictures.chart(
+            found,
+            ("curve", head),
+            lambda: drawn.distance_lines(list(curve.distances), curve.mean, curve.low, curve.high, head, causal),
+        )
+    st.markdown(f"{kind.says} ({kind.paper})")
+    st.markdown("\n".join(f"- {sentence}" for sentence in _said(found)))
+
+
+def _vectors(found: Placement, head: int) -> list[Panel]:
+    """The table of a kind and its product with itself; of one that has none, what it takes off the scores of a head."""
+    if (table := found.table) is None:
+        name, term = list(found.terms.items())[-1]
+        return [Panel(f"{name}, head {head}", term[head], "query i", "key j")]
+    letter, cells, row, column, first = table
+    return [
+        Panel(f"The table {letter}", cells, row, column, (first, 0), square=False),
+        Panel(f"{letter} times itself: {letter}{letter}ᵀ", found.similar, row, row, (first, first)),
+    ]
+
+
+def _said(found: Placement) -> list[str]:
+    """What the pictures show, by what was measured."""
+    said = []
+    if found.product is not None:
+        said.append(_alone("The product of the table with itself", found.product))
+    said.append(_alone("The score, with the same token at every place,", found.curve))
+    return said
+
+
+def _alone(what: str, curve: Curve) -> str:
+    """Whether something depends on the distance alone."""
+    if curve.spread <= tolerance("float32"):
+        return f"{what} depends on the distance i − j **alone**: where that is the same, numbers are " + (
+            "equal." if curve.spread == 0 else f"equal up to {scientific(curve.spread)} of the largest."
+        )
+    return (
+        f"{what} depends on **where** the two stand, and not on their distance alone: where that is the same, numbers "
+        f"differ by up to {percent(curve.spread)} of the largest."
+    )
+
+
+def _apart(kind: Kind, found: Placement, head: int) -> None:
+    """What adds up to the scores of a head."""
+    st.header("A score, taken apart")
+    st.markdown(kind.apart)
+
+    def panels() -> list[Panel]:
+        parts = {name: term[head] for name, term in found.terms.items()}
+        parts |= {"their sum": np.sum(list(parts.values()), axis=0), "the scores S that ran": found.scores[head]}
+        end = edge(*parts.values())
+        return [Panel(name, cells, "query i", "key j", edge=end) for name, cells in parts.items()]
+
+    components.panels(found, ("terms", head), panels, "terms")
+    largest = max(found.terms, key=lambda name: float((found.terms[name][head] ** 2).mean()))
+    st.caption(
+        f"One scale for all, head {head}. The largest difference between the sum and what ran, in any head, is "
+        f"{scientific(found.error)} of the largest score. The largest term by root mean square is “{largest}”. Cells "
+        "that a mask closes are left empty in what ran."
+    )
+
+
+def _order(kind: Kind, found: Placement) -> None:
+    """What shuffled tokens do to the outputs."""
+    st.header("Without positions, the outputs only permute")
+    names = {
+        (NONE, "bidirectional"): "no positions",
+        (kind.name, "bidirectional"): f"{kind.title}",
+        (NONE, "causal"): "no positions, causal mask",
+        (kind.name, "causal"): f"{kind.title}, causal mask",
+    }
+    st.markdown(
+        "The tokens are shuffled, the model runs on them, and its outputs are put back into order. Where a token then "
+        "has the output that it had before, the model did not see the order of its tokens."
+    )
+
+    def panel() -> list[Panel]:
+        rows = [names[one.positions, one.mask] for one in found.shuffles]
+        cells = [one.differences for one in found.shuffles]
+        return [Panel("How much each token’s output changed", cells, "", "token", square=False, names=rows)]
+
+    components.panels(found, "order", panel, "order")
+    st.table(
+        {
+            "run": [names[one.positions, one.mask] for one in found.shuffles],
+            "largest difference": [scientific(float(one.differences.max())) for one in found.shuffles],
+            "outputs": [_permuted(one) for one in found.shuffles],
+        },
+        hide_index=True,
+    )
+    st.caption(
+        "Differences are shares of the largest output. Under a causal mask the first token sees one key and the last "
+        "all of them, so the order counts there even without positions (Haviv et al. 2022)."
+    )
+
+
+def _permuted(one: Shuffled) -> str:
+    return "permuted with the tokens" if one.same else "not the same: the order counted"
+
+
+def _learned() -> None:
+    """The learned positions of the patches of the model on screen, else of the first one."""
+    name = model_name() if models.samples(model_name()) and model_name() in models.names() else FIRST_MODEL
+    found = _grid(name) or _grid(name := FIRST_MODEL)
+    st.header(f"What training made of them: the positions of {name}")
+    components.likeness(found, lambda: drawn.likeness(found.rows, found.columns, found.cosines))
+    nearest, least = found.mean(1), min(range(1, found.farthest + 1), key=found.mean)
+    st.markdown(
+        "The cosine between the position of one patch and those of all others (Dosovitskiy et al. 2021, figure 7). "
+        f"The table ${found.letter}$ is a list of {found.length} rows, one for each token, and nothing in the sum "
+        f"knows of rows and columns of patches. Patches one step apart have cosine {nearest:.2f} on average, and those "
+        f"{least} steps apart {found.mean(least):.2f}. The weights: {models.origin(name)}."
+    )
+
+
+def _grid(name: str) -> Grid | None:
+    """The positions of a model's patches, made once for all visitors; None where it has no such table."""
+
+    def make() -> tuple[Grid | None]:
+        from tracer.positions.grid import grid  # loads torch
+
+        return (grid(trace, runs.load(name).net),)
+
+    trace = runs.of_sample(name, (), next(iter(samples(models.samples(name)))))
+    return runs.of_sample_too("placed", ("grid", name), make, DOING)[0]
