@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from inspect import signature
 from typing import Any
 
 import torch
@@ -55,15 +56,19 @@ class Way:
 
 
 class Fed(nn.Module):
-    """What a way makes of its input, and the block that all share: `[B, n, D]` in between and at the end."""
+    """What a way makes of its input, and the block that all share: `[B, n, D]` in between and at the end. Its inputs
+    have the names that the way's own forward gives them."""
 
     def __init__(self, tokens: nn.Module, block: nn.Module):
         super().__init__()
         self.tokens = tokens
         self.add_module(BLOCK, block)
 
-    def forward(self, *raw):
-        return self.get_submodule(BLOCK)(self.tokens(*raw))
+        def forward(*raw):
+            return block(tokens(*raw))
+
+        forward.__signature__ = signature(tokens.forward)  # type: ignore[attr-defined]
+        self.forward = forward
 
 
 @cache

@@ -65,10 +65,10 @@ def show(kind: str) -> None:
     import_module(f"{__name__}.{kind}").show()
 
 
-def way(kind: str, label: str = "Way") -> str:
-    """The way that the address names, chosen on the page."""
+def way(kind: str, label: str = "Way", first: str = "") -> str:
+    """The way that the address names, chosen on the page; else the `first`."""
     ways = kinds()[kind].ways
-    at = address.widget("way", list(ways), next(iter(ways)))
+    at = address.widget("way", list(ways), first or next(iter(ways)))
     return st.segmented_control(label, list(ways), format_func=ways.get, required=True, **at)
 
 

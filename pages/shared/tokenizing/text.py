@@ -1,0 +1,230 @@
+"""Text: one sentence cut six ways, side by side; the ids of one of them go on to a table."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import streamlit as st
+
+from pages.shared import address, components, runs, tokenizing
+from pages.shared.pictures import chart, of
+from pages.shared.texts import plain, quoted
+from tracer.common import notes
+from tracer.common.limits import limits
+from tracer.figures import pieces
+
+TITLE = "Text"
+ICON = ":material/notes:"
+ORDER = 1
+WAYS = {
+    "characters": "Characters",
+    "words": "Words",
+    "bytes": "Bytes",
+    "bpe": "Byte-level BPE",
+    "wordpiece": "WordPiece",
+    "unigram": "Unigram",
+}
+FIRST = "bpe"
+SENTENCE = "My lord, the naïve tokenizer unhappily ate 🍕."
+"""What is cut at first: a word that stands in the text that was learned on, and some that don't."""
+LONGEST = 160
+"""Characters of a sentence that is cut."""
+HELD = "tokenized"
+"""Where a visitor's session keeps its sentence and the text that it learned on."""
+EACH = 200
+"""Bytes that an entry of a vocabulary takes, about."""
+
+
+class Learned:
+    """Vocabularies that were learned on a visitor's text, for as long as that is held."""
+
+    def __init__(self, spellers: dict):
+        self.spellers = spellers
+
+    def weight(self) -> int:
+        """Bytes that they take, about."""
+        return EACH * sum(len(speller.vocabulary) for speller in self.spellers.values())
+
+
+def show() -> None:
+    """The sentence, its pieces in every way, and what the ids of one way pick."""
+    from tracer.tokens import spelling
+
+    components.style(Path(__file__).with_name("pieces.css"))
+    held = st.session_state.setdefault(HELD, {})
+    sentence = spelling.clean(_sentence())[:LONGEST]
+    if not sentence:
+        st.info("An empty text has no tokens: n = 0, and there is nothing to look up.")
+        return
+    spellers = _spellers(held)
+    owner = held["sentence"] = runs.content(("sentence", sentence, held.get("digest")))
+    chosen = st.query_params.get("way")
+    chosen = chosen if chosen in WAYS else FIRST
+    for name in ("characters", "words", "bytes"):
+        _row(owner, name, spellers[name], sentence, chosen)
+    cut = _merged(spellers["bpe"])
+    _row(owner, "bpe", cut, sentence, chosen)
+    for name in ("wordpiece", "unigram"):
+        _row(owner, name, spellers[name], sentence, chosen)
+    st.caption(
+        "n tokens of a vocabulary of V entries, the id under each piece. ␣ is a blank, two signs of 0 to F are a byte "
+        "that spells no character alone, ## goes on in a word, ▁ is a blank before a piece, and a dashed frame is "
+        "unknown: [UNK]. All were learned on "
+        + ("your text." if "corpus" in held else "the beginning of tiny Shakespeare, 40,000 characters.")
+    )
+    _learn(held)
+    st.header("The row that an id picks")
+    name = tokenizing.way("text", "Whose ids go on", FIRST)
+    _go_on(owner, name, cut if name == "bpe" else spellers[name], sentence)
+    st.header("Where texts say it otherwise")
+    st.markdown("\n".join(f"- {said}" for said in _slips(sentence, spellers["bytes"], cut)))
+
+
+def _sentence() -> str:
+    """The sentence that the address has, typed on the page; an empty one is in no address."""
+    key, named = "place sentence", st.query_params.get("sentence")
+    if named or st.session_state.get(key) != "":
+        st.session_state[key] = (named or SENTENCE)[:LONGEST]
+    return st.text_input(
+        "Your sentence",
+        key=key,
+        max_chars=LONGEST,
+        on_change=lambda: address.keep(sentence=st.session_state[key]),
+    )
+
+
+def _spellers(held: dict) -> dict:
+    """The six ways, learned on the visitor's text where there is one."""
+    from tracer.tokens import spelling
+
+    if "corpus" not in held:
+        return spelling.shipped()
+    learn = partial(spelling.learned, held["text"])
+    return of(held["corpus"], "spellers", lambda: Learned(runs.in_turn(learn, "Learning the vocabularies"))).spellers
+
+
+def _learn(held: dict) -> None:
+    """A box for a text of the visitor's to learn on."""
+    from tracer.tokens import spelling
+
+    most = min(spelling.MOST, limits().text)
+    with st.expander("Learn the vocabularies on a text of your own", icon=":material/school:"):
+        text = st.text_area(
+            f"Text, {spelling.LEAST} to {most:,} characters, in any language", max_chars=most, key="tokens corpus"
+        )
+        with st.container(horizontal=True):
+            learn = st.button("Learn", icon=":material/school:", disabled=not text)
+            back = "corpus" in held and st.button("Back to Shakespeare", icon=":material/undo:")
+    if back:
+        for name in ("corpus", "text", "digest"):
+            held.pop(name, None)
+        st.rerun()
+    if learn:
+        try:
+            text = spelling.checked(text)
+        except ValueError as error:
+            st.error(quoted(f"{error}. What was learned before stays."), icon=":material/block:")
+            return
+        held |= {"text": text, "digest": hash(text), "corpus": runs.content(("corpus", text))}
+        st.rerun()
+
+
+def _merged(whole):
+    """Byte-level BPE after as many merges as are chosen."""
+    most = len(whole.merges)
+    if not most:
+        return whole
+    count = st.slider("Merges of byte-level BPE", 0, most, **address.widget("merges", range(most + 1), most))
+    if count == 0:
+        st.caption("Without a merge it is bytes. Move on: each merge joins the pair that is most frequent then.")
+    else:
+        left, right = (pieces.of_bytes(whole.raw(part)) for part in whole.merges[count - 1])
+        st.caption(
+            quoted(f"Merge {count} joins {left} and {right} wherever they are neighbours, as entry {255 + count}.")
+        )
+    return whole.first(count)
+
+
+def _shown(piece, text: str) -> pieces.Shown:
+    from tracer.tokens.spelling import UNKNOWN
+
+    stands = f"stands for {text[piece.start : piece.end]!r}"
+    if piece.entry == UNKNOWN:
+        return pieces.Shown(pieces.visible(text[piece.start : piece.end]), piece.id, True, f"{UNKNOWN}, {stands}")
+    if piece.raw is not None:
+        return pieces.Shown(pieces.of_bytes(piece.raw), piece.id, about=f"bytes {piece.raw.hex(' ').upper()}")
+    return pieces.Shown(pieces.visible(piece.entry), piece.id, about=stands)
+
+
+def _row(owner, name: str, speller, sentence: str, chosen: str) -> None:
+    """One way, with its facts."""
+    entries = len(speller.vocabulary)
+
+    def drawn() -> str:
+        found = speller.encode(sentence)
+        each = f"{len(sentence) / len(found):.1f} characters per token" if found else "no token"
+        facts = [f"n = {len(found)}", f"V = {entries:,}", each]
+        spelled = _back(sentence, speller.decode([piece.id for piece in found]))
+        return pieces.row(WAYS[name], facts, [_shown(piece, sentence) for piece in found], spelled, name == chosen)
+
+    st.html(of(owner, ("pieces", name, entries, name == chosen), drawn))
+
+
+def _back(sentence: str, spelled: str) -> str:
+    """Whether decoding gives the sentence again, and what is lost where it does not."""
+    from tracer.tokens.spelling import lost
+
+    if spelled == sentence:
+        return "✓ decode(encode(x)) = x"
+    changes = dict.fromkeys(lost(sentence, spelled))
+    said = [
+        f"{pieces.visible(was)} → {pieces.visible(now)}" if was and now
+        else f"{pieces.visible(was)} is gone" if was else f"{pieces.visible(now)} is new"
+        for was, now in list(changes)[:4]
+    ]  # fmt: skip
+    more = f", and {len(changes) - 4} more" if len(changes) > 4 else ""
+    return f"✗ decode(encode(x)) ≠ x: {', '.join(said)}{more}"
+
+
+def _go_on(owner, name: str, speller, sentence: str) -> None:
+    """The rows that the ids of one way pick, and the steps from there on."""
+    from tracer.tokens import before, text
+
+    found = speller.encode(sentence)
+    says = dict(text.SAYS)[name][1]
+    st.markdown(f"**{WAYS[name]}.** {says}")
+    if not found:
+        st.info("Cut like this, the text has no token: there is nothing to look up.")
+        return
+    ids, entries = [piece.id for piece in found], len(speller.vocabulary)
+    run = tokenizing.traced(owner, (name, entries), lambda: text.looked_up(name, ids, entries))
+    vectors = run.value(before(run)[-1])[0].numpy()
+    texts = [_shown(piece, sentence).text for piece in found]
+    alt = f"The first {min(len(ids), pieces.MOST)} of {len(ids)} tokens, each a row of {vectors.shape[1]} numbers"
+    chart(
+        owner,
+        ("rows", name, entries),
+        lambda: pieces.rows(ids, texts, vectors),
+        alt=alt,
+        config={"displayModeBar": False},
+    )
+    again = next((id for id in ids if ids.count(id) > 1), None)
+    if again is not None:
+        places = [place for place, id in enumerate(ids) if id == again]
+        st.caption(
+            quoted(
+                f"The id {again} stands at the places {', '.join(map(str, places[:6]))}"
+                f"{' …' if len(places) > 6 else ''}: the very same row each time. Only positions will tell them apart."
+            )
+        )
+    tokenizing.steps(run)
+
+
+def _slips(sentence: str, plain_bytes, cut) -> list[str]:
+    """Where texts differ from what runs here, with the numbers of this sentence."""
+    from tracer.tokens import text
+
+    count, joined = len(plain_bytes.encode(sentence)), len(cut.encode(sentence))
+    facts = {"bytes": count, "joined": joined, "merges": len(cut.merges), "V": len(cut.vocabulary)}
+    return [plain(notes.spelled(slip.format(**facts))) for slip in text.SLIPS]

@@ -1,0 +1,114 @@
+"""Ways to make tokens: each is proven step by step, at more than one input, and ends in the one shape of all."""
+
+import pytest
+import torch
+
+from tracer import tokens
+from tracer.inputs.samples import samples
+from tracer.tokens import pictures, spelling, text
+
+SENTENCES = ("My lord, the naïve tokenizer unhappily ate 🍕.", "שלום 你好 e\u0301")
+NASTY = (
+    "", " ", "a\n\tb  c", *SENTENCES, "مرحبا بالعالم", "👨‍👩‍👧", "\x00\x07", "[UNK] ##a ▁x Ġ", "ﬁ\ufeff\u200b",
+    "x" * 160,
+)  # fmt: skip
+
+
+def proven(run, *shape) -> None:
+    """Whether all of a run is, and whether it ends in tokens of this shape."""
+    assert {step.verdict for step in run.steps} == {"proven"} and not run.notes
+    made = tokens.before(run)[-1]
+    assert (made.symbolic, made.shape) == (("B", "n", "D"), shape)
+    assert all("?" not in step.symbolic for step in run.steps) and tuple(run.output.shape) == shape
+
+
+@pytest.mark.parametrize("name", text.SAYS)
+def test_a_text_is_proven_however_it_is_cut(name):
+    speller = spelling.shipped()[name]
+    for sentence in SENTENCES:
+        ids = [piece.id for piece in speller.encode(sentence)]
+        run = text.looked_up(name, ids, len(speller.vocabulary))
+        proven(run, 1, len(ids), 32)
+        rows = run.value(tokens.before(run)[-1])[0]
+        assert torch.equal(rows, text.table(len(speller.vocabulary)).rows.weight[ids])
+
+
+def test_patches_are_proven():
+    for photo in ("horse", "cat"):
+        proven(pictures.patches(samples("photos")[photo](), 16), 1, 64, 32)
+
+
+def test_all_ways_are_fed_to_one_block():
+    ids, photo = [1, 2, 3], samples("photos")["horse"]()
+    last = [text.looked_up("bytes", ids, 256), pictures.patches(photo, 32)]
+    for run in last:
+        given = run.value(tokens.before(run)[-1])
+        with torch.no_grad():
+            assert torch.equal(tokens.block()(given), run.output)
+
+
+def test_a_text_without_tokens_is_refused():
+    with pytest.raises(ValueError, match="expected at least one token"):
+        text.looked_up("words", [], 1000)
+
+
+@pytest.mark.parametrize("name", spelling.WAYS)
+def test_every_text_can_be_cut(name):
+    speller = spelling.shipped()[name]
+    for sentence in NASTY:
+        pieces = speller.encode(sentence)
+        assert all(0 <= piece.id < len(speller.vocabulary) for piece in pieces)
+        assert all(speller.vocabulary[piece.id] == piece.entry for piece in pieces)
+        assert all(0 <= piece.start <= piece.end <= len(sentence) for piece in pieces)
+        spelled = speller.decode([piece.id for piece in pieces])
+        assert (spelled == sentence) or name not in ("bytes", "bpe")
+        assert (spelling.lost(sentence, spelled) == []) == (spelled == sentence)
+
+
+def test_what_is_lost_is_said():
+    speller = spelling.shipped()
+    sentence = SENTENCES[0]
+    back = {name: way.decode([piece.id for piece in way.encode(sentence)]) for name, way in speller.items()}
+    assert back["characters"] == "My lord, the na[UNK]ve tokenizer unhappily ate [UNK]."
+    assert back["words"] == "My lord , the [UNK] [UNK] [UNK] [UNK] [UNK]"
+    assert spelling.lost(sentence, back["unigram"]) == [("ï", "[UNK]"), ("🍕", "[UNK]")]
+
+
+def test_learning_twice_gives_the_same():
+    again = spelling.learned(spelling.shipped_text())
+    for name, speller in spelling.shipped().items():
+        assert again[name].vocabulary == speller.vocabulary
+        for sentence in NASTY:
+            assert again[name].encode(sentence) == speller.encode(sentence)
+
+
+@pytest.mark.parametrize("count", [0, 1, 60, 500])
+def test_the_first_merges_are_those_of_a_smaller_vocabulary(count):
+    whole = spelling.shipped()["bpe"]
+    first, smaller = whole.first(count), spelling.BytePairs(spelling.shipped_text(), count)
+    assert smaller.merges == whole.merges[:count] == first.merges
+    assert first.vocabulary == smaller.vocabulary and len(first.vocabulary) == 256 + count
+    for sentence in NASTY:
+        assert first.encode(sentence) == smaller.encode(sentence)
+
+
+def test_without_merges_bpe_is_bytes():
+    first = spelling.shipped()["bpe"].first(0)
+    for sentence in NASTY:
+        assert [piece.raw for piece in first.encode(sentence)] == [bytes([byte]) for byte in sentence.encode()]
+
+
+@pytest.mark.parametrize(
+    ("corpus", "said"),
+    [("short", "has 5 characters, expected 100 to 20,000"), ("a b " * 6000, "characters, expected 100 to 20,000"),
+     ("".join(map(chr, range(0x4E00, 0x4E00 + 4000))), "4,000 different characters, expected at most 3,000")],
+)  # fmt: skip
+def test_a_text_that_nothing_can_be_learned_from_is_refused(corpus, said):
+    with pytest.raises(ValueError, match=said):
+        spelling.checked(corpus)
+
+
+@pytest.mark.parametrize("corpus", ["a" * 20_000, "\x00\x07 " * 50, "你好世界，" * 400, "🍕\u200d" * 100 + "\ud800"])
+def test_strange_texts_can_be_learned_from(corpus):
+    for speller in spelling.learned(spelling.checked(corpus)).values():
+        assert speller.encode("hello 🍕 你好")

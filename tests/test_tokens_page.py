@@ -1,0 +1,123 @@
+"""The page Tokens without a browser: what it draws of a sentence, what it says of it, and what it refuses."""
+
+import html
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from streamlit.testing.v1 import AppTest
+from test_app import ROOT, SECONDS, text
+
+from pages.shared import tokenizing
+from pages.shared.tokenizing.text import SENTENCE
+from tracer.figures import pieces
+from tracer.tokens import spelling
+from tracer.tokens import text as texts
+
+
+def visited(**address: str) -> AppTest:
+    at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS).switch_page("pages/tokens.py")
+    for name, value in address.items():
+        at.query_params[name] = value
+    at.run()
+    assert not at.exception
+    return at
+
+
+def cuts(at: AppTest) -> dict[str, list[int]]:
+    """The ids of each way, as drawn."""
+    rows = [element.proto.body for element in at.get("html") if 'class="cut' in element.proto.body]
+    named = {html.unescape(re.search("<strong>(.*?)</strong>", row)[1]): row for row in rows}
+    return {name: [int(id) for id in re.findall(r"<i>(?:\[UNK\] )?(\d+)</i>", row)] for name, row in named.items()}
+
+
+def test_a_sentence_is_cut_in_every_way():
+    at = visited()
+    drawn = cuts(at)
+    for name, title in tokenizing.kinds()["text"].ways.items():
+        speller = spelling.shipped()[name]
+        assert drawn[title] == [piece.id for piece in speller.encode(SENTENCE)]
+    assert "Here 49 bytes are 28 tokens after 744 merges, and V = 256 + 744 = 1,000." in text(at)
+    assert "n = 28 tokens of D = 32 numbers" in text(at) and "disproven" not in text(at)
+    at.slider[0].set_value(0).run()
+    assert not at.exception and cuts(at)["Byte-level BPE"] != drawn["Byte-level BPE"]
+    assert len(cuts(at)["Byte-level BPE"]) == len(drawn["Bytes"])
+
+
+@pytest.mark.parametrize("sentence", [" ", "<b>&\u202e</b> 你好 🍕 שלום", "e\u0301 " * 40])
+def test_any_sentence_is_shown(sentence):
+    at = visited(sentence=sentence, way="words")
+    assert not at.error
+    if not sentence.strip():
+        assert "Cut like this, the text has no token" in at.info[0].value
+    else:
+        assert cuts(at)["Bytes"] == list(sentence.encode())
+
+
+def test_an_empty_sentence_has_no_tokens():
+    at = visited()
+    at.text_input[0].set_value("").run()
+    assert not at.exception and not cuts(at)
+    assert at.info[0].value == "An empty text has no tokens: n = 0, and there is nothing to look up."
+
+
+def test_what_an_address_has_wrong_is_quoted():
+    assert "'codex', expected one from text" in visited(kind="codex").warning[0].value
+    assert "expected one from 0 to 744" in visited(merges="-1").warning[0].value
+
+
+def test_vocabularies_are_learned_on_a_text_of_the_visitors():
+    at = visited(sentence="aa ab")
+    at.text_area(key="tokens corpus").set_value("too short").run()
+    at.button[0].click().run()
+    assert "has 9 characters, expected 100 to 20,000" in at.error[0].value
+    at.text_area(key="tokens corpus").set_value("ab " * 50).run()
+    next(button for button in at.button if button.label == "Learn").click().run()
+    assert not at.exception and not at.error
+    assert cuts(at)["Words"] == [0, 1] and "All were learned on your text." in text(at)
+    next(button for button in at.button if button.label == "Back to Shakespeare").click().run()
+    assert not at.exception and "tiny Shakespeare" in text(at)
+
+
+def test_signs_that_one_does_not_see_are_shown():
+    assert pieces.visible("a b\n\u200d\u0301") == "a␣b⏎U+200D\u0301" and pieces.visible("\u0301") == "◌\u0301"
+    assert pieces.of_bytes("é".encode()) == "é" and pieces.of_bytes(b"\xf0\x9f") == "F0 9F"
+
+
+def test_gpt2_has_byte_level_bpe():
+    """Its entries, as the code that runs it has them; read, since importing it takes seconds."""
+    spec = find_spec("transformers") or pytest.skip("there is no transformers")
+    file = Path(spec.origin).parent / "models" / "gpt2" / "configuration_gpt2.py"
+    assert "vocab_size: int = 50257" in file.read_text(encoding="utf-8")
+    assert "V = 50,257" in texts.SLIPS[0] and 256 + 50_000 + 1 == 50_257
+
+
+def test_ids_count_from_0():
+    table = texts.table(7)
+    assert table(torch.tensor([0, 6])).shape == (2, 32)
+    with pytest.raises(IndexError):
+        table(torch.tensor([7]))
+
+
+def test_an_entry_is_a_row():
+    table, ids = texts.table(7), torch.tensor([3, 0])
+    assert table.rows.weight.shape == (7, 32)
+    one_hot = torch.nn.functional.one_hot(ids, 7).float()
+    assert torch.equal(table(ids), table.rows.weight[ids]) and torch.equal(table(ids), one_hot @ table.rows.weight)
+
+
+def test_the_library_learns_wordpiece_as_it_learns_bpe():
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+    corpus = spelling.shipped_text()
+    inner = sorted({f"##{character}" for character in corpus if not character.isspace()})
+    joined = Tokenizer(models.BPE(continuing_subword_prefix="##"))
+    joined.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
+    joined.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.BpeTrainer(
+        vocab_size=1000, continuing_subword_prefix="##", special_tokens=["[UNK]", *inner], show_progress=False
+    )
+    joined.train_from_iterator(spelling.lines(corpus), trainer)
+    assert joined.get_vocab().keys() == set(spelling.shipped()["wordpiece"].vocabulary)

@@ -1,0 +1,105 @@
+"""A text as the pieces that it was cut to, each with its id: HTML for a page, with the classes of `pieces.css`."""
+
+from __future__ import annotations
+
+import html
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import plotly.graph_objects as go
+
+from tracer.figures.colours import DIVERGING
+from tracer.figures.layout import CLEAR, title
+
+MOST = 24
+"""Rows of a table that are drawn."""
+SEEN = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
+"""What stands for signs that one does not see."""
+
+
+UNKNOWN = "[UNK]"
+"""What stands beside the id of an entry for all that is unknown."""
+
+
+class Shown(NamedTuple):
+    """A piece as it is shown: its text, its id, whether its entry is the one for all that is unknown, and what it
+    stands for, in a few words."""
+
+    text: str
+    id: int
+    unknown: bool = False
+    about: str = ""
+
+
+def visible(text: str) -> str:
+    """A text with every sign to be seen: blanks as `␣`, a mark that has no letter under it on `◌`, others by number."""
+    said = []
+    for character in text:
+        kind = unicodedata.category(character)
+        if character in SEEN or kind[0] in "CZ":
+            said.append(SEEN.get(character, f"U+{ord(character):04X}"))
+        else:
+            said.append(f"◌{character}" if kind[0] == "M" and not said else character)
+    return "".join(said)
+
+
+def of_bytes(raw: bytes) -> str:
+    """Bytes as the characters that they spell; as numbers to base 16 where that is none, or not the whole of one."""
+    try:
+        return visible(raw.decode("utf-8"))
+    except UnicodeDecodeError:
+        return raw.hex(" ").upper()
+
+
+def cut(label: str, pieces: Sequence[Shown]) -> str:
+    """The pieces of a text in order, side by side, the id under each."""
+    inside = "".join(map(_one, pieces))
+    return f'<div class="pieces" dir="ltr" role="group" aria-label="{html.escape(label)}">{inside}</div>'
+
+
+def row(name: str, facts: Sequence[str], pieces: Sequence[Shown], spelled: str, chosen: bool = False) -> str:
+    """One way to cut a text: its name, facts of it, its pieces and what they spell together."""
+    said = "".join(f"<span>{html.escape(fact)}</span>" for fact in facts)
+    here = " chosen" if chosen else ""
+    return (
+        f'<div class="cut{here}"><p class="facts"><strong>{html.escape(name)}</strong>{said}</p>'
+        f'{cut(name, pieces)}<p class="spelled">{html.escape(spelled)}</p></div>'
+    )
+
+
+def _one(piece: Shown) -> str:
+    kind = ' class="unknown"' if piece.unknown else ""
+    about = f' title="{html.escape(piece.about)}"' if piece.about else ""
+    number = f"{UNKNOWN} {piece.id}" if piece.unknown else piece.id
+    return f"<span{kind}{about}><bdi>{html.escape(piece.text)}</bdi><i>{number}</i></span>"
+
+
+def rows(ids: Sequence[int], texts: Sequence[str], vectors: np.ndarray) -> go.Figure:
+    """The rows of a table that ids pick, `[n, D]`, the first `MOST` of them, each named by its id and its piece."""
+    count = min(len(ids), MOST)
+    names = [
+        f"{place}: {text}  <b>{id}</b>"
+        for place, (id, text) in enumerate(zip(ids, map(html.escape, texts), strict=True))
+    ]
+    heat = {
+        "type": "heatmap",
+        "z": np.asarray(vectors[:count], dtype=np.float32),
+        "y": list(range(count)),
+        "colorscale": DIVERGING,
+        "zmid": 0,
+        "colorbar": {"thickness": 12, "title": {"text": "value"}},
+        "hovertemplate": "token %{y}, feature %{x}: %{z:.3f}<extra></extra>",
+    }
+    layout = {
+        **CLEAR,
+        "height": 110 + 22 * count,
+        "margin": {"l": 10, "r": 10, "t": 10, "b": 10},
+        "xaxis": {"title": title("feature of the row, 0 to D − 1", 14), "showgrid": False, "zeroline": False},
+        "yaxis": {
+            "autorange": "reversed", "tickvals": list(range(count)), "ticktext": names[:count], "automargin": True,
+            "showgrid": False, "zeroline": False, "title": title("place: piece, id", 14),
+        },
+    }  # fmt: skip
+    return go.Figure({"data": [heat], "layout": layout})
