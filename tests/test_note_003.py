@@ -5,21 +5,13 @@ from collections import Counter
 
 import pytest
 import torch
-from note_checks import (
-    CALLS,
-    NEVER,
-    STANDARD,
-    block,
-    dispatched,
-    parameters,
-    primitives,
-    ran_at_all,
-    run,
-    same_blocks,
-)
+from note_runs import run, same_blocks, whole
 from sweeping import cases
 
 import tracer
+from tracer.notes import block as counted
+from tracer.notes.block import CALLS, NEVER, block, dispatched, parameters, primitives
+from tracer.notes.runs import STANDARD
 from tracer.symbols.categories import COMPUTING, category, is_layout
 from tracer.tracing import paths
 
@@ -176,11 +168,28 @@ def test_slip_four_means():
 
 
 def test_slip_never_run():
-    assert {name for name in CALLS if not dispatched(name) <= ran_at_all()} == NEVER
+    assert {name for name in CALLS if not dispatched(name) <= counted.ran_at_all(run)} == NEVER
     for name in ("torchvision", STANDARD):
         trace = run(name)[1]
         divided = {trace.ops[one.op].op for one in trace.decompositions if "div" in {p.name for p in one.primitives}}
         assert divided == {FUSED if name == "torchvision" else "_softmax"}
+
+
+def test_slip_batch_letter():
+    sizes = {size.name: size.value for size in run("torchvision")[1].symbols}
+    assert (sizes["B"], sizes["N"]) == (2, 196)
+
+
+def test_slip_not_unary():
+    """Each of softmax's values depends on the whole row; of two arguments `pow` takes a power."""
+    row = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    row.softmax(0)[0].backward()
+    assert (row.grad != 0).all()
+    assert [category(name) for name in ("_softmax", "pow", "gelu")] == [
+        "Fused",
+        "Elementwise Binary",
+        "Elementwise Unary",
+    ]
 
 
 def test_slip_two_norms():
@@ -188,10 +197,21 @@ def test_slip_two_norms():
     assert parameters("encoder.layers.encoder_layer_0.") == 3072 + 2_362_368 + 4_722_432
 
 
+def test_what_is_counted_is_what_the_note_says_or_differs_as_told():
+    found = {name: count(run) for name, count in counted.COUNTED.items()}
+    assert all(one.holds for one in found.values()), found
+    assert "12 blocks" in found["layers"].said and "2,362,368" in found["attention"].said
+    kinds = counted.kinds(run)
+    assert {kind: (names.total(), said) for kind, (names, said) in kinds.items()} == {
+        "Matrix Multiply": (6, "5"),
+        "Elementwise Binary": (29, "~20"),
+        "Elementwise Unary": (4, "~10"),
+        "Reduction": (5, "4"),
+    }
+
+
 def test_flops_of_the_whole_model():
     """17.56 billion multiply-adds for one image: 35.13 billion operations."""
-    from note_checks import whole
-
     assert round(sum(op.flops for op in whole()) / 2 / 1e9, 2) == 35.13
 
 

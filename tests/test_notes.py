@@ -1,42 +1,120 @@
-"""Every row of the five notes is reproduced by a run, or is a slip that a run shows."""
+"""Every statement of the five notes is reproduced by a run, or is a slip that a run shows."""
 
 import math
 import re
 from collections import Counter
 
-import notes
 import pytest
 import test_note_003
 import torch
-from note_checks import CHECKS, run
+from note_runs import run
+from sweeping import cases
 
+from pages.shared import contents
 from tracer import models
+from tracer.common.notes import TITLES
+from tracer.notes import claims, places, reading, slips
+from tracer.notes.reading import Result
+from tracer.notes.rows import rows, sections
+from tracer.notes.runs import RUNS, STANDARD, at_hand, provider
 from tracer.symbols import notation
 
-ROWS = notes.rows()
-COUNTS = {"000": 111, "001": 58, "002": 43, "003": 92, "004": 84}
-"""Rows of each note, counted in the texts: table rows, items of step lists, displayed formulas."""
+ROWS = [row for note in TITLES for row in rows(note)]
+COUNTS = {"000": 122, "001": 86, "002": 62, "003": 97, "004": 96}
+"""Statements of each note, counted in the texts: rows of tables, items of lists, displayed formulas, claims."""
 
 
 def test_no_row_of_the_notes_is_left_out():
     assert Counter(row.note for row in ROWS) == COUNTS
-    assert not [row for row in ROWS if not row.where]
+    assert not [row for row in ROWS if not row.where or (row.run not in RUNS and row.run != STANDARD)]
+    assert all(row.number == at for note in TITLES for at, row in enumerate(rows(note), 1))
+    assert all(len(sections(note)) >= 10 for note in TITLES)
+    with pytest.raises(ValueError, match="there is no note '005', expected one of 000, 001"):
+        rows("005")
 
 
 def test_every_slip_is_named_by_a_row_and_shown_by_a_test():
     named = {place.removeprefix("slip ") for row in ROWS for place in row.where if place.startswith("slip ")}
-    assert named == notes.SLIPS.keys()
+    assert named == slips.SLIPS.keys()
     tests = [*globals(), *vars(test_note_003)]
     shown = {name.removeprefix("test_slip_") for name in tests if name.startswith("test_slip_")}
-    assert shown == notes.SLIPS.keys()
-    assert all(sentence.endswith(".") and len(sentence) < 120 for sentence in notes.SLIPS.values())
+    assert shown == slips.SLIPS.keys()
+    sentences = [slip.sentence for slip in slips.SLIPS.values()]
+    assert all(sentence.endswith(".") and len(sentence) < 120 for sentence in sentences)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.note} {row.section}: {row.text}"[:60])
+def test_every_claim_is_made_by_a_row():
+    named = {place.removeprefix("claim ") for row in ROWS for place in row.where if place.startswith("claim ")}
+    assert named == claims.CLAIMS.keys()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.note} {row.number}: {row.text}"[:60])
 def test_row(row):
+    """On the small runs, all of whose sizes differ. What is claimed beyond that is measured below, and in
+    `test_claims.py`."""
     for place in row.where:
-        kind, *words = place.split()
-        CHECKS[kind](row, *words)
+        if place.startswith("claim "):
+            continue
+        found = places.look(row, place, run)
+        if place.startswith("slip "):
+            assert found.verdict == slips.SLIPS[place.removeprefix("slip ")].verdict != "holds"
+            assert found.slip and found.measured
+        else:
+            assert found.verdict in ("holds", "elsewhere"), found
+            assert found.page or found.what == "size"
+
+
+def test_a_wrong_row_is_found_wrong():
+    """Another shape, another name, another size: none of them holds."""
+    for row in (row for row in ROWS if row.run == "nanogpt" and row.shape):
+        kind = row.where[0].split()[0]
+        wrong = [row._replace(shape=f"{row.shape} 29")]
+        if kind in ("step", "param"):
+            wrong.append(row._replace(shape=row.shape.replace("D", "T_max").replace("T ", "V ") + " 3"))
+        assert all(reading.result(one, run).verdict == "not" for one in wrong), row
+    row = ROWS[0]
+    assert places.look(row, "step block1.attention.nothing", run).verdict == "not"
+    assert places.look(row, "size Q", run).verdict == "not"
+    assert places.look(row._replace(shape="5"), "size T", run).verdict == "not"
+    with pytest.raises(ValueError, match="'sleep well' is no place of a statement, expected one of step, param"):
+        places.look(row, "sleep well", run)
+
+
+def test_the_worst_is_the_verdict_and_slips_are_told():
+    by_text = {
+        row.text: reading.result(row, run) for row in ROWS if row.run == "nanogpt" and "claim" not in str(row.where)
+    }
+    held = next(result for result in by_text.values() if "W_O" in result.row.text)
+    assert (held.verdict, held.slips) == ("holds", ())
+    ids = next(result for result in by_text.values() if "slip ids" in result.row.where)
+    assert ids.verdict == "not" and ids.slips == (slips.SLIPS["ids"].sentence,)
+    table = next(result for result in by_text.values() if "slip positions" in result.row.where)
+    assert table.verdict == "sense"
+    assert Result(held.row, (held.found[0], ids.found[-1], table.found[-1])).verdict == "not"
+
+
+DIFFER = {"order": "not"} | dict.fromkeys(
+    ("undo", "symmetric", "correction", "embedding_space", "basis", "cls_learned"), "sense"
+)
+"""What the claims are that don't hold as they stand; all others do."""
+
+
+USUAL = ("transformer", "nanogpt", "vit")
+SWEPT = ("vit-text", "vit-note", "mae", "segmenter", "clip", "torchvision")
+
+
+@pytest.mark.parametrize("name", cases((*USUAL, *SWEPT), USUAL))
+def test_claims_on_the_runs_at_hand(name):
+    here = provider(at_hand)
+    named = {
+        place.removeprefix("claim ") for row in ROWS if row.run == name for place in row.where if place[:5] == "claim"
+    }
+    assert named
+    for one in named:
+        found = claims.measure(one, name, here)
+        assert found.verdict == DIFFER.get(one, "holds"), (one, found)
+        assert re.search(r"\d", found.said) or one == "one_source"
+        assert found.page in {"overview", *(page.path.stem for page in contents.found())}
 
 
 # Slips: what the run has instead.
@@ -72,7 +150,7 @@ def test_no_size_means_two_things():
     assert not [meaning for meaning in notation.MEANINGS.values() if jargon.search(meaning) or len(meaning) > 90]
 
 
-WAYS = [*models.names(), "transformer-relative", "nanogpt-separate", "vit-b-16"]
+WAYS = [*models.names(), "transformer-relative", "nanogpt-separate", "segmenter-note"]
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -122,6 +200,41 @@ def test_slip_two_dimensions():
     assert model.net.image_positions.shape == (15, 14)
 
 
+def test_slip_linear_head():
+    assert isinstance(run("vit")[0].net.head, torch.nn.Linear)
+
+
+def test_slip_no_upsampling():
+    """Each score of a pixel is one number of its patch's cell."""
+    model, trace = run("segmenter")
+    cells, pixels = trace.value("cells"), trace.value("logits")
+    P, K = model.net.P, model.net.K
+    assert torch.equal(pixels[0, P + 1, 2 * P + 3], cells[0, 1, 2].view(P, P, K)[1, 3])
+
+
+def test_slip_single_multi():
+    model, trace = run("transformer")
+    own = trace.value("position")[0] @ model.net.block1.attention.query.weight.T[:, 4:8]
+    assert torch.allclose(own, trace.value("block1.attention.query")[0, 1], atol=1e-5)
+
+
+def test_slip_byte_pairs():
+    """A byte has 256 values; the vocabulary of GPT-2 is 50,257 large."""
+    from tracer.sources.families import gpt2
+
+    assert 256 + 50_000 + 1 == 50_257
+    assert gpt2.config().vocab_size == 50_257
+
+
+def test_slip_tubelets():
+    """What the papers say; no run shows it."""
+    assert "Arnab et al. 2021" in slips.SLIPS["tubelets"].measure(run).said
+
+
+def test_slip_ts2vec():
+    assert "Yue et al. 2022" in slips.SLIPS["ts2vec"].measure(run).said
+
+
 def test_slip_epsilon():
     model, trace = run("vit-note")
     x, norm = trace.value("position").double(), model.net.block1.norm1
@@ -159,19 +272,19 @@ def test_slip_anomaly_in_pixels():
 
 
 def test_slip_higher():
-    assert run("vit-b-16")[0].net.embedding.weight.shape == (768, 768)
+    assert run("vit-note")[0].net.embedding.weight.shape == (768, 768)
 
 
 def test_slip_columns():
     """Query i is row i: it alone decides row i of the weights."""
     trace = run("vit")[1]
     q, k = trace.value("block1.attention.query"), trace.value("block1.attention.key")
-    row = (q[..., 4, :] @ k[0, :, :, :].transpose(-2, -1)[None] / math.sqrt(4)).diagonal(dim1=1, dim2=2)
+    row = (q[..., 4, :] @ k[0, :, :, :].transpose(-2, -1)[None] / math.sqrt(q.shape[-1])).diagonal(dim1=1, dim2=2)
     assert torch.allclose(row.transpose(1, 2).softmax(-1), trace.attention(0, query=4), atol=1e-5)
 
 
 def test_slip_thirds():
-    model, trace = run("vit-b-16")
+    model, trace = run("segmenter-note")
     assert model.net.block1.attention.d_k == 768 // 12 != 768 // 3
     assert trace.step("block1.attention.context").symbolic[-1] in ("d_k*h", "D")
 

@@ -65,7 +65,8 @@ _samples = Cache(176 * 2**20, _tensors)
 _opened = Cache(64 * 2**20, _size)
 _given = Cache(96 * 2**20, _bytes)
 _contents: WeakValueDictionary[Hashable, "Content"] = WeakValueDictionary()
-_too = {"masked": Cache(256), "moved": Cache(1024), "closed": Cache(256), "placed": Cache(64)}
+_TOO = {"masked": 256, "moved": 1024, "closed": 256, "placed": 64, "noted": 64}
+_too = {what: Cache(most) for what, most in _TOO.items()}
 _tasks: dict[Hashable, Task] = {}
 
 
@@ -126,6 +127,16 @@ def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> 
         load(name, options)  # in a line of its own, before this has its turn
         store = _foreign_runs
     return _once(store.get, store.put, key, lambda: _proven(*_with_sample(*key)), PROVING, rank, instead=True)
+
+
+def in_line(name: str, options: Options) -> tuple:
+    """A model and its run on its first sample, for work that has its turn already: the run that is kept, or one that is
+    made now and kept."""
+    sample = next(iter(samples(models.samples(name))), "its own")
+    made, image = _with_sample(name, options, sample)
+    if (run := _samples.get((name, options, sample))) is None:
+        _samples.put((name, options, sample), run := _proven(made, image))
+    return made, run
 
 
 def _with_sample(name: str, options: Options, sample: str) -> tuple:

@@ -1,0 +1,167 @@
+"""A note on screen: each of its statements with what ran, what was measured, and a verdict; read once for everybody."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from pages.shared import address, contents, runs, texts
+from tracer import models
+from tracer.common import notes
+from tracer.common.limits import limits
+from tracer.notes.found import Found
+from tracer.notes.rows import rows, sections
+
+if TYPE_CHECKING:
+    from tracer.notes.reading import Result
+
+READING = "Reading the note off its runs"
+ALL, DIFFERING = "all", "differing"
+SIGNS = {
+    "holds": ":green-badge[:material/check: holds]",
+    "sense": ":orange-badge[:material/info: holds in this sense]",
+    "not": ":red-badge[:material/close: does not hold]",
+    "elsewhere": ":gray-badge[:material/arrow_forward: on another page]",
+}
+MANY = {"holds": "hold", "sense": "hold in this sense", "not": "do not hold", "elsewhere": "on another page"}
+LABELS = {"": "Overview"} | {page.path.stem: page.title for page in contents.found()}
+
+
+class Card(NamedTuple):
+    """One statement, in markdown."""
+
+    section: str
+    verdict: str
+    text: str
+
+
+class Read(NamedTuple):
+    """A note: its statements, and the kinds of operations of a block beside its own counts, where it has some."""
+
+    cards: tuple[Card, ...]
+    kinds: Mapping[str, tuple[str, str, str]]
+
+
+def show(note: str) -> None:
+    """The note: how many statements hold as a picture, then each of them."""
+    try:
+        read = runs.of_sample_too("noted", note, lambda: _read(note), READING)
+    except ImportError:
+        st.info("This note is about torchvision, which is not installed here: `pip install torchvision` brings it.")
+        return
+    _summary(read.cards)
+    names = sections(note)
+    known = (ALL, DIFFERING, *range(1, len(names) + 1))
+    said = {ALL: "All sections", DIFFERING: "Only where the note and the run differ"}
+
+    def named(choice: str | int) -> str:
+        return said[choice] if choice in said else names[int(choice) - 1]
+
+    chosen = st.selectbox("Section", known, format_func=named, **address.widget("section", known, ALL))
+    with st.container(key="statements"):
+        for at, section in enumerate(names):
+            cards = [card for card in read.cards if card.section == section]
+            if chosen == DIFFERING:
+                cards = [card for card in cards if card.verdict in ("sense", "not")]
+            if cards and chosen in (ALL, DIFFERING, at + 1):
+                st.header(section, anchor=f"section-{at + 1}")
+                st.markdown("\n\n".join(card.text for card in cards))
+    if read.kinds:
+        _kinds(read.kinds)
+
+
+def _read(note: str) -> Read:
+    """Reads a note, in the line before the cores."""
+    from tracer.notes import block, reading  # loads torch
+    from tracer.notes import runs as made  # loads torch
+
+    def make(name: str) -> made.Made:
+        run = made.RUNS[name]
+        return runs.in_line(run.model, run.options) if run.shipped else made.small(name)
+
+    run = made.provider(make)
+    cards = tuple(Card(result.row.section, result.verdict, _text(result)) for result in reading.read(note, run))
+    counted = block.kinds(run) if "torchvision" in reading.needed(note) else {}
+    kinds = {
+        kind: (said, str(found.total()), ", ".join(f"{name} × {count}" for name, count in found.most_common()))
+        for kind, (found, said) in counted.items()
+    }
+    return Read(cards, kinds)
+
+
+def _text(result: Result) -> str:
+    """A statement in markdown: a block of its own."""
+    from tracer.notes.runs import RUNS  # loads torch
+
+    lines = [f"{SIGNS[result.verdict]} **{result.row.number}** {result.row.text}"]
+    lines += [f"**{texts.prose(_here(slip))}**" for slip in result.slips]
+    for found in result.found:
+        if found.latex:
+            lines.append(f"$$\n{found.latex}\n$$")
+        lines.append(f"{found.what}: {found.measured}{_link(found)}")
+    run = RUNS.get(result.row.run)
+    if run and not run.shipped:
+        sizes = ", ".join(f"{name} = {size}" for name, size in run.sizes.items())
+        lines.append(f":small[:gray[A run of {run.model} with {sizes}, whose weights are random.]]")
+    return "\n>\n".join("\n".join(f"> {part}" for part in line.split("\n")) for line in lines)
+
+
+def _here(slip: str) -> str:
+    """A sentence about a note, on that note's own page."""
+    return re.sub(r"\b([Nn])ote \d{3}\b", lambda found: f"{'The' if found[1] == 'N' else 'the'} note", slip)
+
+
+def _link(found: Found) -> str:
+    """A link to where it is seen, if that page and model are here."""
+    page = "" if found.page == "overview" else found.page
+    place = dict(found.place)
+    if (not found.page or page not in LABELS) or not _offered(place.get("model", "")):
+        return ""
+    asked, of = urlencode(place), f" of {place['model']}" if place.get("model") else ""
+    return f" [→\u00a0{LABELS[page]}{of}]({page or './'}{'?' if asked else ''}{asked})"
+
+
+def _offered(model: str) -> bool:
+    offered = limits().models(models.names())
+    return not model or offered is None or model in offered
+
+
+def _summary(cards: Iterable[Card]) -> None:
+    """A square for each statement, coloured by its verdict, section by section."""
+    cards = list(cards)
+    counts = Counter(card.verdict for card in cards)
+    legend = "".join(
+        f'<li class="{verdict}"><b>{counts[verdict]}</b> {said}</li>'
+        for verdict, said in MANY.items()
+        if counts[verdict]
+    )
+    grouped: dict[str, str] = {}
+    for card in cards:
+        grouped[card.section] = grouped.get(card.section, "") + f"<i class={card.verdict}></i>"
+    squares = "".join(
+        f'<a href="#section-{at}" title="{escape(section)}">{found}</a>'
+        for at, (section, found) in enumerate(grouped.items(), 1)
+    )
+    st.html(
+        f'<div class="verdicts"><p><b>{len(cards)}</b> statements</p><ul>{legend}</ul><div role="img" '
+        f'aria-label="A mark for each statement, in order, by its verdict">{squares}</div></div>'
+    )
+
+
+def _kinds(kinds: Mapping[str, tuple[str, str, str]]) -> None:
+    st.header("Operations of one block, by kind")
+    table = {"kind": list(kinds), "the note": [said for said, _, _ in kinds.values()]}
+    table |= {"this run": [count for _, count, _ in kinds.values()], "which": [names for _, _, names in kinds.values()]}
+    st.table(table, hide_index=True)
+    st.caption("The primitives of torchvision’s block on the standard path, which is the one that the note counts.")
+
+
+def titles() -> dict[str, str]:
+    """The notes by number, and what they are called."""
+    return {note: f"{title} ({len(rows(note))} statements)" for note, title in notes.TITLES.items()}

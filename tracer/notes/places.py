@@ -1,0 +1,207 @@
+"""How each kind of place in `rows` is looked up in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tracer import models
+from tracer.common.quoting import quoted
+from tracer.figures.labels import scientific
+from tracer.notes import block, claims, slips
+from tracer.notes.found import Found, Verdict, proven, shaped
+from tracer.notes.rows import Row
+from tracer.notes.runs import RUNS, STANDARD, Provider
+from tracer.probe import value_of
+from tracer.record import Op, Primitive, TensorRecord, verdict
+
+NOWHERE = "nothing of that name and shape ran"
+
+
+def look(row: Row, place: str, run: Provider) -> Found:
+    """What one place of a statement is in its run. ValueError for a kind that there is not."""
+    kind, *words = place.split()
+    if kind not in KINDS:
+        raise ValueError(f"{quoted(place)} is no place of a statement, expected one of {', '.join(KINDS)}")
+    return KINDS[kind](row, run, *words)
+
+
+def address(row: Row, **place: object) -> tuple[tuple[str, str], ...]:
+    """What the address of a page says of a row's run, and of a place in it."""
+    run = RUNS["torchvision" if row.run == STANDARD else row.run]
+    return (("model", run.model), *((name, str(value)) for name, value in (*run.options, *place.items())))
+
+
+def sizes(row: Row, run: Provider, text: str) -> list[float]:
+    """The sizes of a shape in a row, axes of size 1 left out."""
+    values = {symbol.name: symbol.value for symbol in run(row.run)[1].symbols}
+    return [size for size in (value_of(size, values) for size in text.split()) if size != 1]
+
+
+def fits(row: Row, run: Provider, shape: Sequence[int], said: str | None = None) -> bool:
+    """Whether a shape is the row's, axes of size 1 left out; any is where the row has none."""
+    said = row.shape.rpartition(">")[2] if said is None else said
+    return not said or [size for size in shape if size != 1] == sizes(row, run, said)
+
+
+def both_fit(row: Row, run: Provider, op: Op | Primitive) -> bool:
+    """Whether an op or a primitive goes from and to the row's shapes."""
+    taken, arrow, _ = row.shape.rpartition(">")
+    return fits(row, run, op.outputs[0].shape) and (not arrow or fits(row, run, op.inputs[0].shape, taken))
+
+
+def is_so(holds: bool) -> Verdict:
+    """What a measurement says of the statement as it stands."""
+    return "holds" if holds else "not"
+
+
+def _record(tensor: TensorRecord) -> str:
+    return shaped(tensor.symbolic, tensor.shape)
+
+
+def _step(row: Row, run: Provider, name: str) -> Found:
+    trace = run(row.run)[1]
+    found = next((step for step in trace.steps if step.id == name), None)
+    if found is None:
+        return Found(f"step `{name}`", NOWHERE, "not")
+    so = found.verdict == "proven" and "?" not in found.symbolic and fits(row, run, found.shape)
+    said = f"${found.symbol}$ ∈ {shaped(found.symbolic, found.shape)}; {proven(found)}"
+    return Found(f"step **{found.title}**", said, is_so(so), found.latex, "", "trace", address(row, step=name))
+
+
+def _param(row: Row, run: Provider, path: str) -> Found:
+    model, trace = run(row.run)
+    shape = tuple(dict(model.net.named_parameters())[path].shape)
+    read = next((one for op in trace.ops for one in op.inputs if one.maker == path), None)
+    index = next((op.index for op in trace.ops if any(one.maker == path for one in op.inputs)), None)
+    so = fits(row, run, shape) or fits(row, run, shape[::-1])
+    turned = fits(row, run, shape[::-1]) and not fits(row, run, shape)
+    said = _record(read) if read is not None else shaped(None, shape)
+    said += ", as PyTorch keeps it: out × in" if turned else ""
+    place = address(row, **({} if index is None else {"zoom": "ops", "op": index}))
+    return Found(f"parameter `{path}`", said, is_so(so), page="operations", place=place)
+
+
+def _input(row: Row, run: Provider, name: str) -> Found:
+    trace = run(row.run)[1]
+    op = next((op for op in trace.ops for one in op.inputs if one.maker == f"input {name}"), None)
+    if op is None:
+        return Found(f"input `{name}`", NOWHERE, "not")
+    tensor = next(one for one in op.inputs if one.maker == f"input {name}")
+    where = address(row, zoom="ops", op=op.index)
+    return Found(
+        f"input `{name}`", _record(tensor), is_so(fits(row, run, tensor.shape)), page="operations", place=where
+    )
+
+
+def _size(row: Row, run: Provider, name: str) -> Found:
+    symbol = next((symbol for symbol in run(row.run)[1].symbols if symbol.name == name), None)
+    if symbol is None:
+        return Found(f"size {name}", NOWHERE, "not")
+    equals = f" = ${_formula(symbol.equals)}$" if symbol.equals else ""
+    so = not row.shape or symbol.value == int(row.shape)
+    said = f"${_formula(name)}${equals} = {symbol.value:,}"
+    return Found("size", said, is_so(so))
+
+
+def _formula(text: str) -> str:
+    from tracer.symbols.notation import latex  # beside the one use of it
+
+    return latex(text)
+
+
+def _op(row: Row, run: Provider, function: str, module: str) -> Found:
+    found = [op for op in run(row.run)[1].ops if op.module == module and op.function == function]
+    return _ran_as(row, f"`{function}` in `{module}`", [op for op in found if fits(row, run, op.outputs[0].shape)])
+
+
+def _ran(row: Row, run: Provider, name: str, place: str) -> Found:
+    found = [op for op in run(row.run)[1].ops if op.op == name and place in (op.module, op.step)]
+    return _ran_as(row, f"op `{name}` in `{place}`", [op for op in found if both_fit(row, run, op)])
+
+
+def _ran_as(row: Row, what: str, fitting: Sequence[Op]) -> Found:
+    if not fitting:
+        return Found(what, NOWHERE, "not")
+    op = fitting[0]
+    said = " → ".join(map(_record, (*op.inputs[:1], op.outputs[0])))
+    place = address(row, zoom="ops", op=op.index)
+    return Found(f"{what}, number {op.index}", said, page="operations", place=place)
+
+
+def _prim(row: Row, run: Provider, name: str, wanted: str) -> Found:
+    """In every op of that name."""
+    trace = run(row.run)[1]
+    ops = [op for op in trace.ops if op.op == name]
+    opened = [trace.decompositions[op.index] for op in ops]
+    made = [[part for part in one.primitives if part.name == wanted and both_fit(row, run, part)] for one in opened]
+    if not made or not all(made):
+        return Found(f"primitive `{wanted}` of `{name}`", NOWHERE, "not")
+    so = all(verdict(one.error, "float32") == "proven" for one in opened)
+    part, worst = made[0][0], max(one.error or 0.0 for one in opened)
+    said = (
+        f"{_record(part.inputs[0])} → {_record(part.outputs[0])}, in each of {len(opened)}; opened again, they differ "
+    )
+    said += f"from what ran by up to {scientific(worst)}"
+    place = address(row, zoom="primitives", op=ops[0].index)
+    return Found(f"primitive `{wanted}` of `{name}`", said, is_so(so), page="operations", place=place)
+
+
+def _names(row: Row, run: Provider, *calls: str) -> Found:
+    runs = {call: sorted(block.dispatched(call)) for call in calls}
+    ran = block.ran_at_all(run)
+    said = "; ".join(f"`{call}` runs {', '.join(f'`{name}`' for name in names)}" for call, names in runs.items())
+    so = all(names and set(names) <= ran for names in runs.values())
+    return Found(
+        "calls, by the ops that they run", f"{said}: all ran", is_so(so), page="operations", place=address(row)
+    )
+
+
+def _count(row: Row, run: Provider, name: str) -> Found:
+    found = block.COUNTED[name](run)
+    return Found("counted", found.said, is_so(found.holds), page="operations", place=address(row))
+
+
+def _option(row: Row, run: Provider, name: str) -> Found:
+    model = run(row.run)[0]
+    choices = model.spec.options[name]
+    said = f"`{name}` is one of {', '.join(f'`{choice}`' for choice in choices)}; here it is `{model.options[name]}`"
+    other = next(choice for choice in choices if choice != model.options[name])
+    return Found("option", said, is_so(len(choices) > 1), page="trace", place=address(row, **{name: other}))
+
+
+def _open(row: Row, run: Provider, name: str) -> Found:
+    known = name in models.names()
+    return Found(f"model `{name}`", models.in_and_out(name), is_so(known), page="overview", place=(("model", name),))
+
+
+def _page(row: Row, run: Provider, name: str) -> Found:
+    return Found(f"page {name.title()}", "run there, step by step", "elsewhere", page=name)
+
+
+def _claim(row: Row, run: Provider, name: str) -> Found:
+    found = claims.measure(name, row.run, run)
+    return Found("measured", found.said, found.verdict, page=found.page, place=found.place or address(row))
+
+
+def _slip(row: Row, run: Provider, name: str) -> Found:
+    slip = slips.SLIPS[name]
+    found = slip.measure(run)
+    return Found("measured", found.said, slip.verdict if found.so else "holds", slip=slip.sentence)
+
+
+KINDS: dict[str, Callable[..., Found]] = {
+    "step": _step,
+    "param": _param,
+    "input": _input,
+    "size": _size,
+    "op": _op,
+    "ran": _ran,
+    "prim": _prim,
+    "names": _names,
+    "count": _count,
+    "option": _option,
+    "open": _open,
+    "page": _page,
+    "claim": _claim,
+    "slip": _slip,
+}
