@@ -14,10 +14,8 @@ PLACES = ("kind", "length", "width", "heads", "causal", "head", "patch")
 frame.enter()
 st.title("How does attention know where a token stands?")
 known = {kind.name: kind for kind in positions.every()}
+at = address.widget("kind", list(known), next(iter(known)))
+chosen = st.segmented_control("Positions", list(known), format_func=lambda name: known[name].title, required=True, **at)
 with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-    at = address.widget("kind", list(known), next(iter(known)))
-    chosen = st.segmented_control(
-        "Positions", list(known), format_func=lambda name: known[name].title, required=True, **at
-    )
     sizes, head = placing.sizes()
 placing.lesson(known[chosen], sizes, head)

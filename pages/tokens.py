@@ -8,7 +8,7 @@ TITLE = "Tokens"
 ICON = ":material/token:"
 ORDER = 11
 HEADING = "Lessons"
-PLACES = ("kind", "way", "sentence", "merges", "patch")
+PLACES = ("kind", "way", "sentence", "merges", "patch", "codes")
 
 frame.enter()
 st.title("How anything becomes a sequence")

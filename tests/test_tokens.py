@@ -38,6 +38,48 @@ def test_patches_are_proven():
         proven(pictures.patches(samples("photos")[photo](), 16), 1, 64, 32)
 
 
+@pytest.mark.parametrize("entries", pictures.CODES)
+def test_codes_are_proven_and_spell_the_picture(entries):
+    for name in ("horse", "cat"):
+        photo = samples("photos")[name]()
+        run, made = pictures.codes(photo, entries), pictures.rebuilt(photo, entries)
+        proven(run, 1, 256, 32)
+        (ids,) = (run.value(step) for step in run.steps if step.symbol == r"\mathbf{t}")
+        assert torch.equal(ids.view(16, 16), torch.from_numpy(made.ids))
+        vectors, codes = pictures.Cut(8)(pictures.pixels(photo))[0], pictures.codebook(entries)
+        away = torch.cdist(vectors.double(), codes.double())
+        assert (away[range(256), ids[0]] <= away.min(dim=1).values + 1e-5).all()
+        nearest = away[range(256), ids[0]]
+        assert made.error == pytest.approx(127.5 * float(nearest.square().mean() / 192) ** 0.5, rel=1e-4)
+        patch = made.picture[16:24, 40:48]
+        assert (patch == made.codes[made.ids[2, 5]]).all()
+
+
+def test_more_codes_spell_a_photo_better():
+    errors = [pictures.rebuilt(samples("photos")["dog"](), entries).error for entries in pictures.CODES]
+    assert errors == sorted(errors, reverse=True) and errors[-1] < 0.8 * errors[0]
+
+
+def test_codes_are_means_of_patches_of_the_photos():
+    """As far as k-means has settled: nothing but pixels made them."""
+    photos = [opened() for opened in samples("photos").values()]
+    assert len(photos) == 7 and "seven photos" in pictures.SLIPS["codes"][0]
+    vectors = torch.cat([pictures.Cut(8)(pictures.pixels(photo))[0] for photo in photos])
+    codes = pictures.codebook(16)
+    ids = torch.cdist(vectors, codes).argmin(dim=1)
+    means = torch.stack([vectors[ids == id].mean(dim=0) for id in range(16)])
+    assert (means - codes).abs().max() < 0.05
+
+
+def test_a_convolution_is_the_same_product_with_its_weights_reordered():
+    net, image = pictures.Patches(C=3, P=16, D=8), torch.randn(1, 3, 32, 48)
+    weights = net.embedding.weight.view(8, 16, 16, 3).permute(0, 3, 1, 2)
+    made = torch.conv2d(image, weights, net.embedding.bias, stride=16).flatten(2).transpose(1, 2)
+    assert torch.allclose(made, net(image), atol=1e-5)
+    plainly = torch.conv2d(image, net.embedding.weight.view(8, 3, 16, 16), net.embedding.bias, stride=16)
+    assert not torch.allclose(plainly.flatten(2).transpose(1, 2), net(image), atol=1e-2)
+
+
 def test_all_ways_are_fed_to_one_block():
     ids, photo = [1, 2, 3], samples("photos")["horse"]()
     last = [text.looked_up("bytes", ids, 256), pictures.patches(photo, 32)]

@@ -81,6 +81,14 @@ def test_vocabularies_are_learned_on_a_text_of_the_visitors():
     assert not at.exception and "tiny Shakespeare" in text(at)
 
 
+def test_a_photo_is_spelled_in_codes():
+    at = visited(kind="pictures", way="codes", codes="16", sample="cat")
+    assert "256 ids of 4 bits: 128 bytes." in text(at) and "another one draws the picture" in text(at)
+    assert "n = 256 tokens" in text(at) and "disproven" not in text(at)
+    at = visited(kind="pictures", patch="32", model="nanogpt")
+    assert "4 × 4 = 16 patches of 32 × 32 pixels" in text(at) and not at.error
+
+
 def test_signs_that_one_does_not_see_are_shown():
     assert pieces.visible("a b\n\u200d\u0301") == "a␣b⏎U+200D\u0301" and pieces.visible("\u0301") == "◌\u0301"
     assert pieces.of_bytes("é".encode()) == "é" and pieces.of_bytes(b"\xf0\x9f") == "F0 9F"

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.colors import sample_colorscale
 
-from tracer.figures.colours import SEQUENTIAL, table
+from tracer.figures.colours import SEQUENTIAL, STAGES, table
 from tracer.figures.layout import CLEAR, title
 from tracer.figures.tensors import stacked
 
@@ -19,11 +18,11 @@ def distance_lines(
     Under a causal mask only keys that are not after the query are open."""
     open_ones = [at for at, distance in enumerate(distances) if distance >= 0 or not causal]
     x = [distances[at] for at in open_ones]
-    colours = sample_colorscale("viridis", np.linspace(0.15, 0.8, len(mean)))
+    colours = list(STAGES.values())[: len(mean)]
     band = [
         {
             "type": "scatter", "x": x + x[::-1], "y": [*high[head][open_ones], *low[head][open_ones][::-1]],
-            "fill": "toself", "mode": "none", "fillcolor": colours[head].replace("rgb", "rgba").replace(")", ", 0.25)"),
+            "fill": "toself", "mode": "none", "fillcolor": f"{colours[head]}40",
             "hoverinfo": "skip", "showlegend": False,
         }
     ]  # fmt: skip

@@ -50,7 +50,7 @@ class Way:
     says: str
     build: Callable[[dict[str, int]], tuple[nn.Module, tuple[Tensor, ...]]]
     names: tuple[str, ...]
-    probes: tuple[dict[str, int], dict[str, int], dict[str, int]]
+    probes: tuple[dict[str, int], ...]
     derived: dict[str, str]
     hints: tuple[Hint, ...] = ()
 

@@ -48,6 +48,7 @@ function drawPanel(panel, colours) {
 export default function ({ data, parentElement }) {
   const { panels, colours } = openedPanels(data);
   const grid = parentElement.querySelector(".grid");
+  grid.classList.toggle("one", panels.length === 1);
   grid.classList.toggle("many", panels.length > 2);
   grid.classList.toggle("four", panels.length === 4);
   grid.replaceChildren(...panels.map((panel) => drawPanel(panel, colours)));

@@ -1,12 +1,13 @@
 """The kinds of input on the page Tokens, each in a file of this folder that is found by itself.
 
-A kind says in literals its `TITLE`, `ICON`, `ORDER` and `WAYS`, the titles of its ways by their names in addresses, the
-first one first; its function `show(way)` draws the input, the picture and, by `steps` below, what is alike in all.
+A kind says in literals its `TITLE`, `ICON`, `ORDER` and `WAYS`, the titles of its ways by their names in addresses;
+`FIRST` is the way that is shown at first, where it is not the first of them. Its function `show()` draws the input, the
+picture and, by `steps` below, what is alike in all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from pages.shared import address, lines, runs
+from pages.shared import address, components, lines, runs
 from pages.shared.pictures import of
+from pages.shared.texts import prose
 from tracer.common.parsing import stated
 from tracer.figures.labels import amount
 from tracer.figures.views import rows
@@ -32,6 +34,7 @@ class Kind(NamedTuple):
     title: str
     icon: str
     ways: dict[str, str]
+    first: str
 
 
 @cache
@@ -41,18 +44,20 @@ def kinds() -> dict[str, Kind]:
     for path in Path(__file__).parent.glob("*.py"):
         facts = stated(path)
         if "ORDER" in facts:
-            found.append((facts["ORDER"], Kind(path.stem, facts["TITLE"], facts["ICON"], facts["WAYS"])))
+            ways = facts["WAYS"]
+            first = facts.get("FIRST", next(iter(ways)))
+            found.append((facts["ORDER"], Kind(path.stem, facts["TITLE"], facts["ICON"], ways, first)))
     return {kind.name: kind for _, kind in sorted(found)}
 
 
 def kind() -> str:
-    """The kind that the address names, chosen on the page; another kind begins with its own first way."""
+    """The kind that the address names, chosen on the page; another kind begins with its own."""
     known = kinds()
     at = address.widget("kind", list(known), next(iter(known)))
     key = at["key"]
 
     def choose() -> None:
-        address.keep(kind=st.session_state[key], way=next(iter(known[st.session_state[key]].ways)))
+        address.keep(kind=st.session_state[key], way=known[st.session_state[key]].first)
 
     named = {name: f"{one.icon} {one.title}" for name, one in known.items()}
     return st.segmented_control(
@@ -62,14 +67,15 @@ def kind() -> str:
 
 def show(kind: str) -> None:
     """Draws a kind of input."""
+    components.style(Path(__file__).with_suffix(".css").with_stem("style"))
     import_module(f"{__name__}.{kind}").show()
 
 
-def way(kind: str, label: str = "Way", first: str = "") -> str:
-    """The way that the address names, chosen on the page; else the `first`."""
-    ways = kinds()[kind].ways
-    at = address.widget("way", list(ways), first or next(iter(ways)))
-    return st.segmented_control(label, list(ways), format_func=ways.get, required=True, **at)
+def way(kind: str, label: str = "Way") -> str:
+    """The way that the address names, chosen on the page."""
+    known = kinds()[kind]
+    at = address.widget("way", list(known.ways), known.first)
+    return st.segmented_control(label, list(known.ways), format_func=known.ways.get, required=True, **at)
 
 
 class Run:
@@ -86,6 +92,12 @@ class Run:
 def traced(owner: object, key: Hashable, make: Callable[[], Trace]) -> Trace:
     """A run of what `owner` stands for, such as `session.given().content`: made once in the line, gone with it."""
     return of(owner, ("tokens", key), lambda: Run(runs.in_turn(make, RUNNING))).trace
+
+
+def slips(said: Iterable[str]) -> None:
+    """Where texts say it otherwise than it runs."""
+    st.header("Where texts say it otherwise")
+    st.markdown("\n".join(f"- {prose(slip)}" for slip in said))
 
 
 def steps(trace: Trace) -> None:

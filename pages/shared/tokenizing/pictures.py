@@ -1,9 +1,12 @@
-"""Pictures: the patches that a photo is cut to, over the photo on hand."""
+"""Pictures: the photo on hand cut to patches, or spelled in codes."""
 
+import numpy as np
 import streamlit as st
+from PIL import Image
 
 from pages.shared import address, components, session, tokenizing
 from pages.shared.pictures import of
+from tracer.figures import codes as drawings
 from tracer.figures import photos
 from tracer.inputs.images import centre_crop
 from tracer.inputs.samples import samples
@@ -11,20 +14,81 @@ from tracer.inputs.samples import samples
 TITLE = "Pictures"
 ICON = ":material/image:"
 ORDER = 2
-WAYS = {"patches": "Patches"}
+WAYS = {"patches": "Patches", "codes": "Codes"}
 
 
 def show() -> None:
-    """The photo with its grid, and the steps."""
+    """The photo on hand, a sample where there is none."""
     from tracer.tokens import pictures  # loads torch, which a page is on screen before
 
-    with st.container(horizontal=True):
-        tokenizing.way("pictures")
-        at = address.widget("patch", pictures.PATCHES, 16)
-        side = st.segmented_control("Side of a patch in pixels", pictures.PATCHES, required=True, **at)
     given = session.given()
-    photo, owner = (given.photo, given.content) if given.photo else (next(iter(samples("photos").values()))(), samples)
+    photo = given.photo or next(iter(samples("photos").values()))()
+    owner = given.content if given.photo else samples
+    with st.container(horizontal=True):
+        coded = tokenizing.way("pictures") == "codes"
+        if coded:
+            at = address.widget("codes", pictures.CODES, 64)
+            size = st.segmented_control("Codes in the codebook, V", pictures.CODES, required=True, **at)
+        else:
+            at = address.widget("patch", pictures.PATCHES, 16)
+            size = st.segmented_control("Side of a patch in pixels", pictures.PATCHES, required=True, **at)
+    (_codes if coded else _patches)(photo, owner, size)
+
+
+def _patches(photo: Image.Image, owner: object, side: int) -> None:
+    """The grid of patches over the photo."""
+    from tracer.tokens import pictures  # loads torch, which a page is on screen before
+
     _, crop = centre_crop(photo, pictures.SIDE, pictures.SIDE)
     count = pictures.SIDE // side
     components.drawing(of(photo, ("grid", crop, count, count), lambda: photos.grid(photo, crop, count, count)), "grid")
-    tokenizing.steps(tokenizing.traced(owner, ("patches", side), lambda: pictures.patches(photo, side)))
+    st.caption(
+        f"{count} × {count} = {count * count} patches of {side} × {side} pixels with 3 colours each: a token begins "
+        f"as {3 * side * side} numbers. What is dimmed is cut off."
+    )
+    _steps(owner, ("patches", side), lambda: pictures.patches(photo, side), pictures.SLIPS["patches"])
+
+
+def _codes(photo: Image.Image, owner: object, entries: int) -> None:
+    """The photo, its ids, and what they spell."""
+    from tracer.tokens import pictures  # loads torch, which a page is on screen before
+
+    found = of(owner, ("codes", entries), lambda: _drawn(photo, entries))
+    with st.container(key="coded"):
+        for name, caption in (("photo", found["seen"]), ("ids", found["counted"]), ("spelled", found["off"])):
+            with st.container():
+                components.drawing(found[name], name)
+                st.caption(caption)
+    with st.expander("All codes", icon=":material/apps:"):
+        components.drawing(found["sheet"], "sheet")
+        st.caption(found["used"])
+    _steps(owner, ("codes", entries), lambda: pictures.codes(photo, entries), pictures.SLIPS["codes"])
+
+
+def _drawn(photo: Image.Image, entries: int) -> dict[str, str]:
+    """Drawings and captions of a photo in that many codes."""
+    from tracer.tokens import pictures  # loads torch, which a page is on screen before
+
+    made, side = pictures.rebuilt(photo, entries), pictures.SIDE
+    image, _ = centre_crop(photo, side, side)
+    counts = np.bincount(made.ids.ravel(), minlength=entries)
+    used, bits = int((counts > 0).sum()), (entries - 1).bit_length()
+    bytes_before, bytes_now = 3 * side * side, -(-made.ids.size * bits // 8)
+    colours = made.codes.reshape(entries, -1, 3).mean(axis=1).astype(np.uint8)
+    rows, columns = made.ids.shape
+    return {
+        "photo": drawings.picture(image, f"The middle of the photo at {side} × {side} pixels"),
+        "ids": drawings.grid(made.ids, colours, f"The ids of {rows} × {columns} codes"),
+        "spelled": drawings.picture(Image.fromarray(made.picture), "The picture that the codes spell"),
+        "sheet": drawings.sheet(made.codes, counts, f"All {entries} codes; those that are not used are crossed out"),
+        "seen": f"The photo at {side} × {side} pixels: {bytes_before:,} bytes.",
+        "counted": f"{made.ids.size} ids of {bits} bits: {bytes_now:,} bytes. {used} of {entries} codes are used.",
+        "off": f"What they spell: off by {made.error:.0f} of 255 levels (root mean square).",
+        "used": f"{entries - used} codes that this photo does not use are crossed out.",
+    }
+
+
+def _steps(owner: object, key: tuple, make, slips) -> None:
+    """The steps, and where texts say it otherwise."""
+    tokenizing.steps(tokenizing.traced(owner, key, make))
+    tokenizing.slips(slips)

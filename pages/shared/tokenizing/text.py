@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import streamlit as st
 
-from pages.shared import address, components, runs, tokenizing
+from pages.shared import address, runs, tokenizing
 from pages.shared.pictures import chart, of
-from pages.shared.texts import plain, quoted
-from tracer.common import notes
+from pages.shared.texts import quoted
 from tracer.common.limits import limits
 from tracer.figures import pieces
 
@@ -51,7 +49,6 @@ def show() -> None:
     """The sentence, its pieces in every way, and what the ids of one way pick."""
     from tracer.tokens import spelling
 
-    components.style(Path(__file__).with_name("pieces.css"))
     held = st.session_state.setdefault(HELD, {})
     sentence = spelling.clean(_sentence())[:LONGEST]
     if not sentence:
@@ -75,10 +72,9 @@ def show() -> None:
     )
     _learn(held)
     st.header("The row that an id picks")
-    name = tokenizing.way("text", "Whose ids go on", FIRST)
+    name = tokenizing.way("text", "Whose ids go on")
     _go_on(owner, name, cut if name == "bpe" else spellers[name], sentence)
-    st.header("Where texts say it otherwise")
-    st.markdown("\n".join(f"- {said}" for said in _slips(sentence, spellers["bytes"], cut)))
+    tokenizing.slips(_slips(sentence, spellers["bytes"], cut))
 
 
 def _sentence() -> str:
@@ -227,4 +223,4 @@ def _slips(sentence: str, plain_bytes, cut) -> list[str]:
 
     count, joined = len(plain_bytes.encode(sentence)), len(cut.encode(sentence))
     facts = {"bytes": count, "joined": joined, "merges": len(cut.merges), "V": len(cut.vocabulary)}
-    return [plain(notes.spelled(slip.format(**facts))) for slip in text.SLIPS]
+    return [slip.format(**facts) for slip in text.SLIPS]
