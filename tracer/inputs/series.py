@@ -1,0 +1,35 @@
+"""Time series made here: a trend, seasons and noise. Nothing here imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import pi
+
+import numpy as np
+
+LENGTH = 96
+"""Values of a series."""
+
+
+def made(level: float, trend: float, seasons: dict[float, float], noise: float, seed: int = 0) -> np.ndarray:
+    """A series float32 `[T]`: `level`, plus `trend` from its first value to its last, plus waves of these periods, each
+    with the height that `seasons` gives it, plus normal noise of that standard deviation."""
+    t = np.arange(LENGTH)
+    waves = sum(height * np.sin(2 * pi * t / period) for period, height in seasons.items())
+    grain = np.random.default_rng(seed).normal(0, noise, LENGTH)
+    return (level + trend * t / (LENGTH - 1) + waves + grain).astype(np.float32)
+
+
+def _jump() -> np.ndarray:
+    """The first series, with one value that is five times as high."""
+    series = SERIES["trend and season"]()
+    series[70] *= 5
+    return series
+
+
+SERIES: dict[str, Callable[[], np.ndarray]] = {
+    "trend and season": lambda: made(20, 12, {24: 6, 8: 2}, 1),
+    "two seasons": lambda: made(5, 0, {32: 3, 12: 2}, 0.3, seed=1),
+    "one outlier": _jump,
+}
+"""The series that are made here, by name."""
