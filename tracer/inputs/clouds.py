@@ -7,7 +7,7 @@ from math import pi
 
 import numpy as np
 
-POINTS = 512
+POINTS = 1024
 """Points of a cloud."""
 
 

@@ -21,9 +21,9 @@ def made(level: float, trend: float, seasons: dict[float, float], noise: float, 
 
 
 def _jump() -> np.ndarray:
-    """The first series, with one value that is five times as high."""
+    """The first series, with one value that is six times as high."""
     series = SERIES["trend and season"]()
-    series[70] *= 5
+    series[70] *= 6
     return series
 
 

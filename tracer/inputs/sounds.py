@@ -82,7 +82,9 @@ def _chunks(data: bytes) -> tuple[Format, bytes]:
             found = _format(body)
         elif name == b"data" and found:
             if size > len(body) and size < 0xFFFF_F000:  # programs that write as they go leave the length open
-                raise ValueError(f"This WAV file promises {size:,} bytes of samples and has {len(body):,}: it is cut off")
+                raise ValueError(
+                    f"This WAV file promises {size:,} bytes of samples and has {len(body):,}: it is cut off"
+                )
             return found, body
         at += 8 + size + size % 2
     missing = "samples" if found else "format"

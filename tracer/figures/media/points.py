@@ -1,0 +1,80 @@
+"""Points in space that can be turned: the groups of neighbours, and the codes of these."""
+
+from __future__ import annotations
+
+import numpy as np
+import plotly.graph_objects as go
+
+from tracer.figures.colours import OTHER, stage_colour
+from tracer.figures.layout import CLEAR
+
+IDS = "phase"
+"""The scale of codes: they have no order."""
+
+
+def grouped(points: np.ndarray, centres: np.ndarray, group: np.ndarray, chosen: int) -> go.Figure:
+    """A cloud `[M, 3]` with the places of its centres `[n]` and of the points of one group `[k]`; `chosen` is the
+    number of that group's centre."""
+    ray = np.full((3 * len(group), 3), np.nan)
+    ray[0::3], ray[1::3] = points[centres[chosen]], points[group]
+    spokes = go.Scatter3d(
+        **_axes(ray),
+        mode="lines",
+        line={"color": stage_colour("attention"), "width": 4},
+        name="to its neighbours",
+        hoverinfo="skip",
+        showlegend=False,
+    )
+    lines = [
+        _cloud(points, "points", 2, OTHER),
+        _cloud(points[centres], "centres", 5, stage_colour("patches"), "centre %{customdata}", np.arange(len(centres))),
+        _cloud(points[group], "the chosen group", 5, stage_colour("attention")),
+        spokes,
+    ]
+    return _figure(lines)
+
+
+def coded(points: np.ndarray, centres: np.ndarray, ids: np.ndarray, count: int, chosen: int) -> go.Figure:
+    """A cloud `[M, 3]`, each centre in the colour of the code `[n]` of its group, of `count`; the points have the
+    colour of the centre that they are nearest to."""
+    apart = ((points[:, None] - points[centres]) ** 2).sum(axis=2)
+    near = ids[apart.argmin(axis=1)]
+    lines = [
+        _cloud(points, "points", 3, _scaled(near, count), "code %{customdata}", near),
+        _cloud(points[centres], "centres", 6, _scaled(ids, count), "code %{customdata}", ids),
+        _cloud(points[centres[[chosen]]], "the chosen one", 14, "rgba(0,0,0,0)", ring=stage_colour("attention")),
+    ]
+    return _figure(lines)
+
+
+def _scaled(ids: np.ndarray, count: int) -> dict:
+    return {"color": ids, "colorscale": IDS, "cmin": 0, "cmax": count}
+
+
+def _cloud(points: np.ndarray, name: str, size: int, colour, said: str = "", data=None, ring: str = "") -> go.Scatter3d:
+    marker = {"size": size, **(colour if isinstance(colour, dict) else {"color": colour})}
+    marker["line"] = {"color": ring or OTHER, "width": 3 if ring else 0}
+    told = {"hovertemplate": f"{said}<extra></extra>", "customdata": data} if said else {"hoverinfo": "skip"}
+    return go.Scatter3d(**_axes(points), mode="markers", name=name, marker=marker, **told)
+
+
+def _axes(points: np.ndarray) -> dict:
+    return {axis: np.round(points[:, place], 3) for place, axis in enumerate("xyz")}
+
+
+def _figure(lines: list) -> go.Figure:
+    axis = {"showbackground": False, "gridcolor": OTHER, "zeroline": False, "nticks": 4}
+    layout = {
+        "scene": {
+            **{f"{name}axis": {"title": {"text": name}, **axis} for name in "xyz"},
+            "aspectmode": "data",
+            "camera": {"eye": {"x": 1.2, "y": 1.0, "z": 1.5}},
+            "dragmode": "orbit",
+        },
+        "height": 380,
+        "margin": {"l": 0, "r": 0, "t": 0, "b": 0},
+        "showlegend": False,
+        "uirevision": "turned",
+        **CLEAR,
+    }
+    return go.Figure(lines, layout)

@@ -1,0 +1,74 @@
+"""A time series as it is drawn: cut to patches, and as the bins that its values fall into."""
+
+from __future__ import annotations
+
+import numpy as np
+import plotly.graph_objects as go
+
+from tracer.figures.colours import OTHER, stage_colour
+from tracer.figures.layout import CLEAR, PLAIN, title
+
+BANDS = 40
+"""Bins whose edges are drawn at most: more would be one grey field."""
+
+
+def patched(series: np.ndarray, side: int, chosen: int) -> go.Figure:
+    """A series `[M]` with the edges of patches of `side` values; the `chosen` one is marked."""
+    first = len(series) % side
+    edges = [first + side * number - 0.5 for number in range(len(series) // side + 1)]
+    line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": {"color": OTHER, "width": 1}}
+    shapes = [{**line, "x0": edge, "x1": edge} for edge in edges]
+    marked = {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": edges[chosen], "x1": edges[chosen + 1]}
+    shade = {**marked, "fillcolor": stage_colour("attention"), "opacity": 0.3, "line": {"width": 0}}
+    return _figure([_values(series)], [*shapes, shade])
+
+
+def binned(series: np.ndarray, decoded: np.ndarray, middles: np.ndarray, chosen: int) -> go.Figure:
+    """A series `[M]` with what its bins stand for, and the middles of all bins; the `chosen` value is marked."""
+    shown = middles[(middles >= series.min() - np.ptp(series) / 5) & (middles <= series.max() + np.ptp(series) / 5)]
+    line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "layer": "below"}
+    few = shown if len(shown) <= BANDS else shown[:0]
+    shapes = [{**line, "y0": y, "y1": y, "line": {"color": OTHER, "width": 1}, "opacity": 0.4} for y in few]
+    steps = go.Scatter(
+        x=np.arange(len(series)),
+        y=np.round(decoded, 4),
+        mode="lines",
+        name="what the ids stand for",
+        line={"color": stage_colour("attention"), "width": 2, "shape": "hvh"},
+        hovertemplate="value %{x}: %{y}<extra></extra>",
+    )
+    point = go.Scatter(
+        x=[chosen],
+        y=[float(decoded[chosen])],
+        mode="markers",
+        marker={"size": 13, "color": "rgba(0,0,0,0)", "line": {"color": stage_colour("attention"), "width": 3}},
+        showlegend=False,
+        hoverinfo="skip",
+    )
+    return _figure([_values(series), steps, point], shapes)
+
+
+def _values(series: np.ndarray) -> go.Scatter:
+    return go.Scatter(
+        x=np.arange(len(series)),
+        y=np.round(series.astype(float), 4),
+        mode="lines+markers",
+        name="the series",
+        marker={"size": 4},
+        line={"color": stage_colour("patches"), "width": 1.5},
+        hovertemplate="value %{x}: %{y}<extra></extra>",
+    )
+
+
+def _figure(lines: list[go.Scatter], shapes: list[dict]) -> go.Figure:
+    layout = {
+        "xaxis": {"title": title("time step", 14), **PLAIN},
+        "yaxis": {"title": title("value", 14), **PLAIN},
+        "height": 320,
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
+        "showlegend": len(lines) > 1,
+        "shapes": shapes,
+        **CLEAR,
+    }
+    return go.Figure(lines, layout)

@@ -1,0 +1,90 @@
+"""A sound as it is drawn: its wave, its spectrogram, and the codes of its frames."""
+
+from __future__ import annotations
+
+import numpy as np
+import plotly.graph_objects as go
+
+from tracer.figures.colours import SEQUENTIAL, stage_colour
+from tracer.figures.layout import CLEAR, PLAIN, title
+from tracer.inputs.sounds import RATE
+
+POINTS = 500
+"""Points of a wave that is drawn: of more samples the lowest and the highest of each stretch."""
+IDS = "phase"
+"""The scale of codes: they have no order."""
+UPPER, LOWER = [0.8, 1.0], [0.0, 0.72]
+"""Where the two plots of a figure are, in shares of its height."""
+
+
+def heard(sound: np.ndarray, logs: np.ndarray, window: int, hop: int, chosen: int) -> go.Figure:
+    """The wave of a sound `[M]` with the frame that is chosen, over the log power of its frames `[n, K]`."""
+    times, heights = envelope(sound)
+    wave = go.Scatter(x=times, y=heights, mode="lines", line={"color": stage_colour("patches"), "width": 1}, yaxis="y2")
+    start, stop = chosen * hop / RATE, (chosen * hop + window) / RATE
+    frame = {"type": "rect", "x0": start, "x1": stop, "yref": "y2 domain", "y0": 0, "y1": 1, "line": {"width": 0}}
+    shade = {**frame, "fillcolor": stage_colour("attention"), "opacity": 0.45}
+    axis = {"title": title("amplitude", 13), "range": [-1, 1], "tickvals": [-1, 0, 1], **PLAIN}
+    return _figure([wave], logs, window, hop, chosen, axis, [shade], "log power of each frame")
+
+
+def coded(ids: np.ndarray, rows: np.ndarray, count: int, window: int, hop: int, chosen: int) -> go.Figure:
+    """The codes `[n]` of frames, of `count`, over the rows of the codebook `[n, K]` that they stand for."""
+    strip = go.Heatmap(
+        z=ids[None],
+        x=_centres(len(ids), window, hop),
+        zmin=0,
+        zmax=count,
+        colorscale=IDS,
+        showscale=False,
+        xgap=1,
+        yaxis="y2",
+        hovertemplate="frame at %{x:.3f} s: code %{z}<extra></extra>",
+    )
+    axis = {"title": title("code", 13), "showticklabels": False, **PLAIN}
+    return _figure([strip], rows, window, hop, chosen, axis, [], "the codebook’s rows in their place")
+
+
+def _figure(upper, logs, window: int, hop: int, chosen: int, axis: dict, shapes: list[dict], what: str) -> go.Figure:
+    centres = _centres(len(logs), window, hop)
+    frequencies = np.linspace(0, RATE / 2000, logs.shape[1])
+    grid = go.Heatmap(
+        z=np.round(logs.T, 1),
+        x=centres,
+        y=np.round(frequencies, 4),
+        colorscale=SEQUENTIAL,
+        zmin=-9,
+        zmax=9,
+        xgap=1,
+        colorbar={"title": {"text": "ln power", "side": "right"}, "thickness": 12, "len": 0.72, "y": 0.36},
+        hovertemplate="%{x:.3f} s, %{y:.2f} kHz: %{z}<extra></extra>",
+    )
+    half = hop / 2 / RATE
+    box = {"type": "rect", "x0": centres[chosen] - half, "x1": centres[chosen] + half, "yref": "y domain"}
+    framed = {**box, "y0": 0, "y1": 1, "line": {"color": stage_colour("attention"), "width": 3}}
+    end = (hop * (len(logs) - 1) + window) / RATE
+    layout = {
+        "xaxis": {"title": title("time in s", 13), "range": [0, end], **PLAIN},
+        "yaxis": {"title": title("frequency in kHz", 13), "domain": LOWER, **PLAIN},
+        "yaxis2": {"domain": UPPER, **axis},
+        "height": 400,
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "shapes": [*shapes, framed],
+        "showlegend": False,
+        **CLEAR,
+    }
+    return go.Figure([*upper, grid], layout)
+
+
+def _centres(count: int, window: int, hop: int) -> np.ndarray:
+    """The middle of each frame in s."""
+    return np.round((hop * np.arange(count) + window / 2) / RATE, 5)
+
+
+def envelope(sound: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Times in s and heights of a line that has the wave's lowest and highest points."""
+    step = max(1, -(-2 * len(sound) // POINTS))
+    whole = np.pad(sound, (0, -len(sound) % step), mode="edge").reshape(-1, step)
+    heights = np.stack([whole.min(1), whole.max(1)], axis=1).ravel() if step > 1 else sound
+    times = np.arange(len(heights)) * step / (2 if step > 1 else 1) / RATE
+    return np.round(times, 4), np.round(heights, 3)
