@@ -8,7 +8,7 @@ TITLE = "Tokens"
 ICON = ":material/token:"
 ORDER = 11
 HEADING = "Lessons"
-PLACES = ("kind", "way", "sentence", "merges", "patch", "codes")
+PLACES = ("kind", "way", "sentence", "merges", "patch", "codes", "tau", "sound", "series", "cloud", "n", "V", "token")
 
 frame.enter()
 st.title("How anything becomes a sequence")

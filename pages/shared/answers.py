@@ -8,7 +8,7 @@ import numpy as np
 import streamlit as st
 
 from pages.shared import behind, session, writing
-from pages.shared.pictures import chart
+from pages.shared.pictures import PLAIN, chart
 from pages.shared.texts import plain, unlearned
 from tracer.common.quoting import shortened
 from tracer.figures import answers, classes
@@ -17,7 +17,6 @@ from tracer.inputs import images
 from tracer.inputs.scenes import VOCABULARY
 from tracer.record import Trace
 
-PLAIN = {"displayModeBar": False}
 BYTES = (
     "There is no tokenizer here{why}: the {count} bytes of the text stand in for its tokens, and the answer is a "
     "token’s number, for which there is no text."

@@ -6,7 +6,7 @@ from functools import partial
 import streamlit as st
 
 from pages.shared import address, called, components, primitives, texts
-from pages.shared.pictures import chart, of
+from pages.shared.pictures import PLAIN, chart, of
 from pages.shared.visitor import Key, visitor
 from tracer.common.quoting import quoted, shortened
 from tracer.figures import operations as bars
@@ -17,7 +17,6 @@ from tracer.record import Op, Trace
 from tracer.symbols import notation
 from tracer.symbols.categories import COMPUTING, category, is_layout
 
-PLAIN = {"displayModeBar": False}
 LINKED = 4
 """Operations before and after one that have a button each."""
 MEANING = {

@@ -21,6 +21,8 @@ MOST = 32 * 2**20
 """Bytes that all of them take together, about."""
 LAYOUT = 24_576
 """Bytes that the layout of a figure takes, about."""
+PLAIN = {"displayModeBar": False}
+"""How plotly shows a figure that needs no buttons."""
 OBJECTS = 5
 """How many times the bytes of its JSON a value takes, about."""
 

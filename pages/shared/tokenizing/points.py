@@ -1,0 +1,66 @@
+"""Points in space: a cloud that can be turned, its groups of neighbours and their codes."""
+
+import streamlit as st
+
+from pages.shared import address, tokenizing
+from pages.shared.pictures import PLAIN, chart
+from tracer.figures.media import points as pictures
+from tracer.inputs import clouds
+
+TITLE = "Points in space"
+ICON = ":material/deployed_code:"
+ORDER = 6
+WAYS = {"groups": "Groups of neighbours", "codes": "Codes"}
+
+
+def show() -> None:
+    """The cloud with one group marked, beside the codes of all groups, and the steps of the way that is chosen."""
+    from tracer.tokens import points  # loads torch, which a page is on screen before
+
+    with st.container(horizontal=True):
+        known = list(clouds.CLOUDS)
+        name = st.segmented_control(
+            "Cloud", known, format_func=str.capitalize, required=True, **address.widget("cloud", known, known[0])
+        )
+        way = tokenizing.way("points")
+        at = address.widget("n", points.GROUPS, 32)
+        count = st.segmented_control("Centres, n", points.GROUPS, required=True, **at)
+    chosen = st.slider("Token", 0, count - 1, **address.widget("token", range(count), 3))
+    cloud = clouds.CLOUDS[name]()
+    centres = clouds.farthest(cloud, count)
+    group, ids = points.nearest(cloud, centres[chosen]), points.codes(cloud, count)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        st.markdown(f"**Groups**: token {chosen} of n = {count} is a centre and the {len(group)} points nearest to it.")
+        alt = f"{len(cloud)} points of a {name} with {count} centres, and the group of one of them"
+        chart(
+            clouds,
+            (name, "groups", count, chosen),
+            lambda: pictures.grouped(cloud, centres, group, chosen),
+            alt=alt,
+            config=PLAIN,
+        )
+    with right:
+        st.markdown(f"**Codes**: token {chosen} is the id **{ids[chosen]}** of V = {points.ROWS}, one colour for each.")
+        alt = f"{len(cloud)} points of a {name} in the colours of the codes of {count} groups"
+        chart(
+            clouds,
+            (name, "codes", count, chosen),
+            lambda: pictures.coded(cloud, centres, ids, points.ROWS, chosen),
+            alt=alt,
+            config=PLAIN,
+        )
+    short = clouds.shortfall(cloud, centres)
+    said = "each was the farthest, to the last digit" if short == 0 else f"none falls short by more than {short:.1g}"
+    st.markdown(
+        "The centres are chosen before the steps below, by a loop: each next one is the point farthest from those that "
+        f"are chosen. Checked here with all distances computed again: {said}. {len(set(ids.tolist()))} of the "
+        f"{points.ROWS} codes are used."
+    )
+    st.caption(
+        "The codebook is learned by k-means from groups of other clouds, and what describes a group has random "
+        "weights. In Point-BERT (Yu et al. 2022) a discrete VAE learns both, by building the points again from the "
+        "codes."
+    )
+    makes = {"groups": lambda: points.grouped(cloud, count), "codes": lambda: points.coded(cloud, count)}
+    tokenizing.steps(tokenizing.traced(clouds, ("points", name, way, count), makes[way]))

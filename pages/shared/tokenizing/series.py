@@ -1,0 +1,70 @@
+"""Time series: made here, as patches of values in a row and as the bins that the values fall into."""
+
+import streamlit as st
+
+from pages.shared import address, tokenizing
+from pages.shared.pictures import PLAIN, chart
+from tracer.common import notes
+from tracer.figures.media import series as pictures
+from tracer.inputs import series as inputs
+
+TITLE = "Time series"
+ICON = ":material/show_chart:"
+ORDER = 5
+WAYS = {"patches": "Patches of values", "bins": "Bins"}
+
+
+def show() -> None:
+    """The series cut to patches, beside what its bins leave of it, and the steps of the way that is chosen."""
+    from tracer.tokens import series  # loads torch, which a page is on screen before
+
+    with st.container(horizontal=True):
+        known = list(inputs.SERIES)
+        name = st.segmented_control(
+            "Series", known, format_func=str.capitalize, required=True, **address.widget("series", known, known[0])
+        )
+        way = tokenizing.way("series")
+        side = st.segmented_control(
+            "Values of a patch, P", series.LENGTHS, required=True, **address.widget("patch", series.LENGTHS, 8)
+        )
+        at = address.widget("V", series.BINS, 32)
+        count = st.segmented_control("Bins, V", series.BINS, format_func="{:,}".format, required=True, **at)
+    values = inputs.SERIES[name]()
+    chosen = st.slider("Value that is marked", 0, len(values) - 1, **address.widget("token", range(len(values)), 27))
+    cut, cuts = series.cut(len(values), side, chosen)
+    ids, decoded = series.binned(values, count)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        said = f"value {chosen} is in token {cut} of n = {cuts}, with {side - 1} others."
+        st.markdown(f"**Patches**: {said}")
+        alt = f"The series, cut to {cuts} patches of {side} values"
+        chart(inputs, (name, "patches", side, cut), lambda: pictures.patched(values, side, cut), alt=alt, config=PLAIN)
+    with right:
+        st.markdown(f"**Bins**: value {chosen} is token {chosen} of n = {len(values)}, the id **{ids[chosen]}**.")
+        alt = f"The series beside what {count} bins leave of it"
+        middles = series.middles(values, count)
+        chart(
+            inputs,
+            (name, "bins", count, chosen),
+            lambda: pictures.binned(values, decoded, middles, chosen),
+            alt=alt,
+            config=PLAIN,
+        )
+    st.markdown(_lost(series.loss(values, count), count))
+    st.caption(
+        notes.spelled(
+            "Patches are those of PatchTST (Nie et al. 2023), there with overlap; bins those of Chronos (Ansari et al. "
+            "2024), there 4,094 from −15 to 15 times the mean absolute value. Note 004 names TS2Vec here: it gives "
+            "each time step a vector, and no id."
+        )
+    )
+    makes = {"patches": lambda: series.patched(values, side), "bins": lambda: series.counted(values, count)}
+    size = {"patches": side, "bins": count}[way]
+    tokenizing.steps(tokenizing.traced(inputs, ("series", name, way, size), makes[way]))
+
+
+def _lost(loss, count: int) -> str:
+    """What rounding to bins loses, as it was measured."""
+    inside = f"{loss.inside:.2g}, at most half a bin, {loss.half:.2g}"
+    far = f" {loss.clipped} beyond the last bin is off by {loss.largest:.2g}." if loss.clipped else ""
+    return f"With {count:,} bins the ids leave values off by up to {inside}.{far} {loss.used:,} of the bins are used."

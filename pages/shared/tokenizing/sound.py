@@ -1,0 +1,89 @@
+"""Sound: one made here or a WAV file, as frames of a spectrogram and as codes of a codebook."""
+
+import streamlit as st
+
+from pages.shared import address, texts, tokenizing
+from pages.shared.pictures import PLAIN, chart
+from tracer.figures.media import sound as pictures
+from tracer.inputs import sounds
+
+TITLE = "Sound"
+ICON = ":material/graphic_eq:"
+ORDER = 4
+WAYS = {"frames": "Frames of a spectrogram", "codes": "Codes"}
+
+
+class Heard:
+    """A sound `[M]` that what is made of it is kept with."""
+
+    def __init__(self, numbers):
+        self.numbers = numbers
+
+
+MADE = {name: Heard(make()) for name, make in sounds.MADE.items()}
+GIVEN = "sound of one’s own"
+"""Where a session keeps the sound that the visitor gave, or why it was refused, with the number of its file."""
+
+
+def show() -> None:
+    """The sound, its spectrogram beside what the codes leave of it, and the steps of the way that is chosen."""
+    from tracer.tokens import sound  # loads torch, which a page is on screen before
+
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        at = address.widget("sound", list(MADE), next(iter(MADE)))
+        name = st.segmented_control("Sound", list(MADE), format_func=str.capitalize, required=True, **at)
+        own = _own()
+        way = tokenizing.way("sound")
+        at = address.widget("V", sound.ROWS, 32)
+        rows = st.segmented_control("Rows of the codebook, V", sound.ROWS, required=True, **at)
+    heard = own or MADE[name]
+    if own:
+        st.caption("What you hear and see is your file: remove it to come back to the sounds made here.")
+    st.audio(sounds.written(heard.numbers), format="audio/wav")
+    logs, ids = sound.spectrogram(heard.numbers), sound.codes(heard.numbers, rows)
+    count = len(logs)
+    chosen = st.slider("Token", 0, count - 1, **address.widget("token", range(count), count // 3))
+    book, at = sound.codebook(rows), (sound.WINDOW, sound.HOP, chosen)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        st.markdown(f"**Frames**: token {chosen} of n = {count} is a column of {logs.shape[1]} numbers.")
+        alt = f"The wave and the spectrogram of the sound, {count} frames"
+        chart(heard, ("frames", chosen), lambda: pictures.heard(heard.numbers, logs, *at), alt=alt, config=PLAIN)
+    with right:
+        st.markdown(f"**Codes**: token {chosen} is the id **{ids[chosen]}** of V = {rows}.")
+        alt = f"The codes of the {count} frames, and the rows of the codebook that they stand for"
+        chart(heard, ("codes", rows, chosen), lambda: pictures.coded(ids, book[ids], rows, *at), alt=alt, config=PLAIN)
+    st.code(" ".join(map(str, ids)), language=None, wrap_lines=True)
+    lost = ((logs - book[ids]) ** 2).sum() / ((logs - logs.mean()) ** 2).sum()
+    used = len(set(ids.tolist()))
+    st.markdown(
+        f"The codes keep {1 - lost:.0%} of what varies in the spectrogram, in {count} numbers for {logs.size:,}; "
+        f"{used} of the {rows} rows are used."
+    )
+    st.caption(
+        "The codebook is learned by k-means from the frames of nine other sounds made here. In a VQ-VAE (van den Oord "
+        "et al. 2017) it is learned together with the encoder that makes the vectors, and a decoder turns codes into "
+        "sound again."
+    )
+    makes = {"frames": lambda: sound.framed(heard.numbers), "codes": lambda: sound.coded(heard.numbers, rows)}
+    tokenizing.steps(tokenizing.traced(heard, ("sound", way, rows * (way == "codes")), makes[way]))
+
+
+def _own() -> Heard | None:
+    """The sound that the visitor gave; None where there is none, or it was refused, which is said."""
+    with st.popover("Your own", icon=":material/upload:"):
+        most = sounds.MAX_BYTES >> 20
+        file = st.file_uploader(f"A WAV file of up to {sounds.LONGEST:g} seconds", type="wav", max_upload_size=most)
+    if file is None:
+        st.session_state.pop(GIVEN, None)
+        return None
+    if (known := st.session_state.get(GIVEN)) is None or known[0] != file.file_id:
+        try:
+            known = file.file_id, Heard(sounds.open_sound(file.getvalue()))
+        except ValueError as error:
+            known = file.file_id, str(error)
+        st.session_state[GIVEN] = known
+    if isinstance(known[1], str):
+        st.warning(texts.quoted(f"{known[1]}."))
+        return None
+    return known[1]

@@ -1,0 +1,54 @@
+"""Video: a drawn scene that moves, cut frame by frame and in blocks that reach over time."""
+
+import streamlit as st
+
+from pages.shared import address, components, tokenizing
+from pages.shared.pictures import of
+from tracer.common import notes
+from tracer.figures.media import video as pictures
+from tracer.inputs import clips
+
+TITLE = "Video"
+ICON = ":material/movie:"
+ORDER = 3
+WAYS = {"frames": "Patches of each frame", "tubelets": "Tubelets"}
+
+
+def show() -> None:
+    """The video, played; both ways to cut it, with one token framed; and the steps of the way that is chosen."""
+    from tracer.tokens import video  # loads torch, which a page is on screen before
+
+    frames = clips.clip()
+    grid = (frames.shape[1] // video.SIDE) * (frames.shape[2] // video.SIDE)
+    count = len(frames) * grid
+    left, right = st.columns([1, 2], gap="medium")
+    with right:
+        with st.container(horizontal=True):
+            way = tokenizing.way("video")
+            at = address.widget("tau", video.DEPTHS, 2)
+            tau = st.segmented_control("Frames of a tubelet, τ", video.DEPTHS, required=True, **at)
+        chosen = st.slider("Patch that is framed", 0, count - 1, **address.widget("token", range(count), 5 * grid + 6))
+    with left:
+        playing = st.toggle("Play the video", True, key="play")
+        components.drawing(of(clips, ("player", playing), lambda: pictures.player(frames, playing)), "player")
+    frame, place = divmod(chosen, grid)
+    block, first = frame // tau * grid + place, frame // tau * tau
+    left, right = st.columns(2, gap="medium")
+    with left:
+        st.markdown(f"**Patches of each frame**: token {chosen} of n = {count} is one place of frame {frame}.")
+        cut = of(clips, ("frames", chosen), lambda: pictures.sheet(frames, video.SIDE, 1, chosen, "patch"))
+        components.drawing(cut, "frames")
+    with right:
+        until = first + tau - 1
+        st.markdown(f"**Tubelets**: token {block} of n = {count // tau} is that place in frames {first} to {until}.")
+        cut = of(clips, ("tubelets", tau, block), lambda: pictures.sheet(frames, video.SIDE, tau, block, "tubelet"))
+        components.drawing(cut, "tubelets")
+    st.caption(
+        notes.spelled(
+            "Note 004 calls TimeSformer’s tokens spatio-temporal patches. Bertasius et al. 2021 cut single frames, and "
+            "it is their attention that is divided, into time and space; blocks over several frames are the tubelets "
+            "of Arnab et al. 2021 (ViViT)."
+        )
+    )
+    makes = {"frames": video.frames, "tubelets": lambda: video.tubelets(tau)}
+    tokenizing.steps(tokenizing.traced(clips, ("video", way, tau * (way == "tubelets")), makes[way]))
