@@ -110,6 +110,25 @@ def spec_of(name: str) -> Spec:
     return import_module(f"{__name__}.{_known(name).replace('-', '_')}").SPEC
 
 
+def shipped(name: str) -> dict[str, Any]:
+    """The sizes and options of one of our models as it is shipped: those that its weights were trained with, else the
+    first that its file names."""
+    spec, known = spec_of(name), card(name) or {}
+    first = {**spec.sizes, **{option: choices[0] for option, choices in spec.options.items()}}
+    return {**first, **known.get("sizes", {}), **known.get("options", {})}
+
+
+def check(name: str, config: dict[str, Any]) -> None:
+    """ValueError in one sentence for sizes and options of which one of our models can't be built, however large it
+    would be: it is built of one block, without memory."""
+    from tracer.models.shared.building import check_config, shapes  # loads torch
+
+    spec = spec_of(name)
+    check_config(spec, name, config)
+    full = {**shipped(name), **config}
+    shapes(spec, full | {symbol: 1 for symbol in spec.sizes if symbol.startswith("L")})
+
+
 def load(name: str, *, weights: str | PathLike | bytes | None = None, device: str = "cpu", **config: Any) -> Model:
     """The model of that name, ready to run, at the sizes and options of `config`.
 
@@ -131,7 +150,8 @@ def load(name: str, *, weights: str | PathLike | bytes | None = None, device: st
 
 def _own(name: str, weights: str | PathLike | bytes | None, config: dict[str, Any]) -> Model:
     """One of our own models; see `load`."""
-    from tracer.models.shared.model import Model, check_config, check_count, check_memory, seeded, shapes  # loads torch
+    from tracer.models.shared.building import check_config, check_count, check_memory, shapes  # loads torch
+    from tracer.models.shared.model import Model, seeded  # loads torch
 
     spec = spec_of(name)
     check_config(spec, name, config)
@@ -144,27 +164,26 @@ def _own(name: str, weights: str | PathLike | bytes | None, config: dict[str, An
             told = {**own["sizes"], **own.get("options", {})}
             config = {**{key: told[key] for key in (*spec.sizes, *spec.options) if key in told}, **config}
         tensors, config = converted(spec, weights, config)
-    shipped = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}
-    shipped |= {**(found or {}).get("sizes", {}), **(found or {}).get("options", {})}
-    full = {**shipped, **config}
-    if full != shipped:
+    as_shipped = shipped(name)
+    full = {**as_shipped, **config}
+    if full != as_shipped:
         check_memory(spec, name, full)
     net = seeded(spec.net, full)
-    if full == shipped:  # counted as it is built: on `meta` PyTorch's compiler would be loaded for it
+    if full == as_shipped:  # counted as it is built: on `meta` PyTorch's compiler would be loaded for it
         check_count(name, sum(parameter.numel() for parameter in net.parameters()))
-    same_sizes = all(full[symbol] == shipped[symbol] for symbol in spec.sizes)
+    same_sizes = all(full[symbol] == as_shipped[symbol] for symbol in spec.sizes)
     if tensors is not None:
         from tracer.models.shared.weights import place  # loads torch
 
         origin_text = place(net, weights, tensors)
         found = own or _facts(found, "mean", "std", "vocabulary")
-    elif found and same_sizes and (full == shipped or shapes(spec, full) == shapes(spec, shipped)):
+    elif found and same_sizes and (full == as_shipped or shapes(spec, full) == shapes(spec, as_shipped)):
         from tracer.models.shared.weights import place  # loads torch
 
         place(net, WEIGHTS / f"{name}.safetensors")
         origin_text = origin(name)
-        if other := [option for option in spec.options if full[option] != shipped[option]]:
-            trained, run = (" and ".join(f"{option}={of[option]}" for option in other) for of in (shipped, full))
+        if other := [option for option in spec.options if full[option] != as_shipped[option]]:
+            trained, run = (" and ".join(f"{option}={of[option]}" for option in other) for of in (as_shipped, full))
             origin_text += f"; trained with {trained}, run here with {run}"
     else:
         origin_text, found = "seeded random weights", _facts(found, "mean", "std", "vocabulary", "classes")

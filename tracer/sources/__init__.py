@@ -122,7 +122,8 @@ def load(name: str, *, weights=None, **config):
     With the library's own weights where those are on this machine or can be downloaded, else with seeded random
     ones; `model.weights` says which, and why. At other sizes always with seeded random weights.
     """
-    from tracer.models.shared.model import Model, TooLarge, check_config, check_memory, seeded  # loads torch
+    from tracer.models.shared.building import TooLarge, check_config, check_memory  # loads torch
+    from tracer.models.shared.model import Model, seeded  # loads torch
 
     source, id = source_of(name)
     spec = source.spec(id)

@@ -7,7 +7,7 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
-from tracer.models.shared.model import check_memory, shapes
+from tracer.models.shared.building import check_memory, shapes
 from tracer.sources import source_of, summary
 
 

@@ -80,7 +80,8 @@ def _ready(name: str):
     from torch.utils._pytree import tree_map_only  # loads torch
 
     import tracer  # loads torch
-    from tracer.models.shared.model import Model, shapes  # loads torch
+    from tracer.models.shared.building import shapes  # loads torch
+    from tracer.models.shared.model import Model  # loads torch
 
     spec = sources.spec_of(name)
     full = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}

@@ -6,30 +6,27 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import prod
 from typing import Any
 
 import torch
 from PIL.Image import Image
 
 from tracer.common.limits import limits
-from tracer.common.quoting import quoted, reason, shortened
+from tracer.common.quoting import quoted, reason
 from tracer.common.seeding import seeded_draws
 from tracer.common.telling import doing
 from tracer.derive.hints import Hint
 from tracer.derive.steps import Found
 from tracer.equations import ShapeError
 from tracer.inputs.given import Inputs
+from tracer.models.shared.building import stated
 from tracer.probe import Solution, Vocabulary
 from tracer.record import Picture, Trace
 from tracer.recorder import Recording
-from tracer.symbols.notation import MEANINGS, parse
 from tracer.tracing import WHOLE, assemble, laid, record_or_explain, solved
 
 SOLUTIONS = 64
 """How many op lists and sizes of one model are held with their symbols: each length of a text is one."""
-DEEPEST = 256
-"""The most blocks that a net is built with: building takes time even where it takes no memory."""
 
 
 @dataclass(frozen=True)
@@ -137,9 +134,11 @@ class Model:
         for symbol, value in sizes.items():
             least = 0 if symbol in self.spec.settings else 1
             if symbol not in known:
-                raise ValueError(f"{_set(symbol, value)} is no size of this input; {' and '.join(known)} can be given")
+                raise ValueError(
+                    f"{stated(symbol, value)} is no size of this input; {' and '.join(known)} can be given"
+                )
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{_set(symbol, value)} can't run: a whole number from {least} up was expected")
+                raise ValueError(f"{stated(symbol, value)} can't run: a whole number from {least} up was expected")
         made = self.spec.prepare(self, image, text, {"B": 1, **self.spec.settings, **sizes})
         limits().check_tokens(made.sizes.get("T", 0))
         return made.on(self.device)
@@ -274,77 +273,6 @@ def seeded(net: Callable[..., torch.nn.Module], config: dict, seed: int = 0) -> 
             if not parameter.any():
                 torch.nn.init.normal_(parameter, std=0.02)
     return module
-
-
-def check_config(spec: Spec, name: str, given: dict) -> None:
-    """ValueError with one sentence for a size that the model lacks, that is derived or of the input's, for a value
-    that is no positive integer, and for an option that is not allowed."""
-    for symbol, value in given.items():
-        if symbol in spec.options:
-            if value not in spec.options[symbol]:
-                allowed = " or ".join(map(repr, spec.options[symbol]))
-                raise ValueError(f"{_set(symbol, value)} is no choice of {quoted(name)}: {allowed} was expected")
-        elif symbol in spec.runs:
-            raise ValueError(f"{symbol} is no size of the weights but of the input: give it to inputs or trace")
-        elif symbol in spec.derived or symbol == "S":
-            equals = spec.derived.get(symbol)
-            of = [other for other in spec.sizes if equals and other in _names(equals)]
-            how = f" ({symbol} = {equals.replace('**', '^')}): set {' or '.join(of)} instead" if equals else ""
-            raise ValueError(
-                f"{_set(symbol, value)} can't be set, since {symbol} is derived{how or ' from the others'}"
-            )
-        elif symbol not in spec.sizes:
-            known = MEANINGS.get(symbol)
-            what = f"has no size {quoted(symbol)} ({known})" if known else f"has no size {quoted(symbol)}"
-            raise ValueError(f"{quoted(name)} {what}; its sizes are {', '.join(spec.sizes)}")
-        elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{_set(symbol, value)} is no size: a whole number from 1 up was expected")
-        elif symbol.startswith("L") and value > DEEPEST:
-            raise ValueError(f"{symbol}={value:,} blocks are too many: at most {DEEPEST} are built")
-
-
-class TooLarge(ValueError):
-    """A model of more blocks or parameters than are built, said in one sentence."""
-
-
-def check_memory(spec: Spec, name: str, config: dict) -> None:
-    """`TooLarge` in one sentence, before anything is built or downloaded, for a model of too many blocks, and for one
-    whose float32 weights are larger than the operator allows (`TRACER_MODEL_GB`)."""
-    for symbol, size in config.items():
-        if symbol.startswith("L") and size > DEEPEST:
-            raise TooLarge(f"{quoted(name)} has {symbol}={size:,} blocks; at most {DEEPEST} are built")
-    try:
-        count = sum(map(prod, shapes(spec, config).values()))
-    except (RuntimeError, TypeError) as error:
-        if "overflow" not in str(error).lower():
-            raise
-        raise TooLarge(f"{quoted(name)} at these sizes has more parameters than can be counted") from None
-    check_count(name, count)
-
-
-def check_count(name: str, count: int) -> None:
-    """`TooLarge` for more float32 parameters than the operator allows (`TRACER_MODEL_GB`)."""
-    limit = limits().model_gb
-    if count * 4 > limit * 2**30:
-        raise TooLarge(
-            f"{quoted(name)} at these sizes has {count:,} parameters, {count * 4 / 2**30:,.0f} GB; at most {limit:g} "
-            "GB are allowed (TRACER_MODEL_GB sets the limit)"
-        )
-
-
-def shapes(spec: Spec, config: dict) -> dict[str, tuple[int, ...]]:
-    """The shapes of the net's parameters at these sizes and options, built on `meta`, where they cost no memory."""
-    with seeded_draws(0), torch.device("meta"):
-        return {name: tuple(parameter.shape) for name, parameter in spec.net(**config).named_parameters()}
-
-
-def _set(symbol: str, value: object) -> str:
-    """A size as it was given, for a sentence that refuses it."""
-    return shortened(f"{symbol}={quoted(value)}")
-
-
-def _names(text: str) -> set[str]:
-    return {str(found) for found in parse(text).free_symbols}
 
 
 def _short(given: object) -> str:

@@ -1,0 +1,110 @@
+"""Whether a net can be built at given sizes and options, found out before it takes time or memory."""
+
+from __future__ import annotations
+
+from math import prod
+from numbers import Number
+from typing import TYPE_CHECKING
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from tracer.common.limits import limits
+from tracer.common.quoting import quoted, shortened
+from tracer.common.seeding import seeded_draws
+from tracer.symbols.notation import MEANINGS, parse
+
+if TYPE_CHECKING:
+    from tracer.models.shared.model import Spec
+
+DEEPEST = 256
+"""The most blocks that a net is built with: building takes time even where it takes no memory."""
+SCALED = ("mul", "rmul", "truediv", "div", "pow", "rpow", "neg", "add", "sub")
+"""What gives a tensor other numbers and the same shape, where all else that it is given are plain numbers."""
+
+
+def check_config(spec: Spec, name: str, given: dict) -> None:
+    """ValueError with one sentence for a size that the model lacks, that is derived or of the input's, for a value
+    that is no positive integer, and for an option that is not allowed."""
+    for symbol, value in given.items():
+        if symbol in spec.options:
+            if value not in spec.options[symbol]:
+                allowed = " or ".join(map(repr, spec.options[symbol]))
+                raise ValueError(f"{stated(symbol, value)} is no choice of {quoted(name)}: {allowed} was expected")
+        elif symbol in spec.runs:
+            raise ValueError(f"{symbol} is no size of the weights but of the input: give it to inputs or trace")
+        elif symbol in spec.derived or symbol == "S":
+            equals = spec.derived.get(symbol)
+            of = [other for other in spec.sizes if equals and other in _names(equals)]
+            how = f" ({symbol} = {equals.replace('**', '^')}): set {' or '.join(of)} instead" if equals else ""
+            raise ValueError(
+                f"{stated(symbol, value)} can't be set, since {symbol} is derived{how or ' from the others'}"
+            )
+        elif symbol not in spec.sizes:
+            known = MEANINGS.get(symbol)
+            what = f"has no size {quoted(symbol)} ({known})" if known else f"has no size {quoted(symbol)}"
+            raise ValueError(f"{quoted(name)} {what}; its sizes are {', '.join(spec.sizes)}")
+        elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{stated(symbol, value)} is no size: a whole number from 1 up was expected")
+        elif symbol.startswith("L") and value > DEEPEST:
+            raise ValueError(f"{symbol}={value:,} blocks are too many: at most {DEEPEST} are built")
+
+
+class TooLarge(ValueError):
+    """A model of more blocks or parameters than are built, said in one sentence."""
+
+
+def check_memory(spec: Spec, name: str, config: dict) -> None:
+    """`TooLarge` in one sentence, before anything is built or downloaded, for a model of too many blocks, and for one
+    whose float32 weights are larger than the operator allows (`TRACER_MODEL_GB`)."""
+    for symbol, size in config.items():
+        if symbol.startswith("L") and size > DEEPEST:
+            raise TooLarge(f"{quoted(name)} has {symbol}={size:,} blocks; at most {DEEPEST} are built")
+    check_count(name, sum(map(prod, shapes(spec, config).values())))
+
+
+def check_count(name: str, count: int) -> None:
+    """`TooLarge` for more float32 parameters than the operator allows (`TRACER_MODEL_GB`)."""
+    limit = limits().model_gb
+    if count * 4 > limit * 2**30:
+        raise TooLarge(
+            f"{quoted(name)} at these sizes has {count:,} parameters, {count * 4 / 2**30:,.0f} GB; at most {limit:g} "
+            "GB are allowed (TRACER_MODEL_GB sets the limit)"
+        )
+
+
+def shapes(spec: Spec, config: dict) -> dict[str, tuple[int, ...]]:
+    """The shapes of the net's parameters at these sizes and options, built on `meta`, where they cost no memory.
+    `TooLarge` in one sentence for more parameters than can be counted."""
+    try:
+        with seeded_draws(0), torch.device("meta"), _Undrawn():
+            return {name: tuple(parameter.shape) for name, parameter in spec.net(**config).named_parameters()}
+    except (RuntimeError, TypeError) as error:
+        if "overflow" not in str(error).lower():
+            raise
+        raise TooLarge("a model of these sizes has more parameters than can be counted") from None
+
+
+def stated(symbol: str, value: object) -> str:
+    """A size as it was given, for a sentence that refuses it."""
+    return shortened(f"{symbol}={quoted(value)}")
+
+
+def _names(text: str) -> set[str]:
+    return {str(found) for found in parse(text).free_symbols}
+
+
+class _Undrawn(TorchFunctionMode):
+    """Leaves out what only gives numbers to tensors that hold none. Drawn on `meta`, they would load PyTorch's
+    compiler, which takes seconds and memory."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs, name = kwargs or {}, func.__name__
+        given = [*args, *kwargs.values()]
+        if name == "randn":
+            return torch.empty(*args, **kwargs)
+        if given and isinstance(given[0], torch.Tensor) and given[0].is_meta:
+            scaled = name.strip("_") in SCALED and all(isinstance(one, Number) for one in given[1:])
+            if scaled or (name.endswith("_") and not name.endswith("__")):
+                return given[0]
+        return func(*args, **kwargs)
