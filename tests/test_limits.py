@@ -4,6 +4,7 @@ import threading
 from itertools import cycle
 
 import pytest
+from streamlit.testing.v1 import AppTest
 from test_app import opened, picture, text, upload
 from test_libraries_in_app import typed
 
@@ -127,6 +128,18 @@ def test_no_run_is_taken_while_the_memory_is_full(monkeypatch):
     with pytest.raises(crowd.Full, match="The server’s memory is full"):
         runs.in_turn(lambda: pytest.fail("the run was let in"), "Running")
     assert crowd.count() == 0
+
+
+def test_one_who_waits_for_several_runs_has_a_bar_for_each():
+    def waits():
+        import time
+
+        from pages.shared import runs
+
+        for _ in range(8):  # what was waited for is gone by then, and the next may lie where it lay
+            runs.in_turn(lambda: time.sleep(1.5 * runs.EVERY), "Running")
+
+    assert not AppTest.from_function(waits).run(timeout=30).exception
 
 
 def test_runs_that_fail_are_counted_no_more():

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from threading import Lock
 from weakref import WeakValueDictionary, finalize, ref
 
@@ -37,6 +38,8 @@ EACH_OP = 4096
 """Bytes that the record of one op takes, about."""
 
 _one_at_a_time, _loading, _asking = Lock(), Lock(), Lock()
+_bars = count()
+"""Numbers of the bars that were shown, each of which has a button of its own."""
 line = Line(max(1, min(2, os.cpu_count() or 1) // int(os.environ.get("TRACER_SERVERS", "1"))))
 """Where all work on models waits for a core, of those that are this server's share."""
 loading = Line(1)
@@ -288,7 +291,7 @@ def _awaited(where: Line, task: Task, key: Hashable, doing: str, instead: bool =
         on_screen, bar = get_script_run_ctx(suppress_warning=True) is not None, None
         while not task.wait(EVERY if on_screen else 3600):
             if on_screen:
-                bar = bar or waiting.Bar(doing, f"cancel-{id(task)}", partial(cancel, where, ref(task)), instead)
+                bar = bar or waiting.Bar(doing, f"cancel-{next(_bars)}", partial(cancel, where, ref(task)), instead)
                 bar.show(where.place(task), task.told)
                 st.session_state.get(CANCELLED)  # here Streamlit stops the run of one who chose something else
         if bar:

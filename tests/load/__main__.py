@@ -117,7 +117,7 @@ def main() -> int:
         acts = asyncio.run(_played(options, server, ready))
         _, found, last = server.log().rpartition("Traceback")
         if found:
-            print(f"the last error in the server's log:\n{found}{last[:4000]}")
+            print(f"the last error in the server's log:\n{found}{last[-4000:]}")
     spent = own.cpu_times()
     print(f"driver CPU: {spent.user + spent.system:.1f} s in {time.monotonic() - began:.0f} s")
     print(f"calibration: {calibration():.3f} s after, load {os.getloadavg()[0]:.2f}")
