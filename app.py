@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.shared import components, contents, frame, influence, server, sidebar, waiting
+from pages.shared import components, contents, frame, influence, server, sidebar, sizing, waiting
 
 ICON = contents.PAGES / "shared" / "components" / "icon.svg"
 
@@ -21,6 +21,7 @@ def main() -> None:
         components.phone()
     with frame.around():
         influence.notice()
+        sizing.notice(page.url_path)
         page.run()
     sidebar.run(origin, page.url_path)
 

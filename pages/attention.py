@@ -27,8 +27,8 @@ if "text" in {segment.name for segment in segments(trace, part)}:
     title.title("What does a token attend to?")
 if "random weights" in trace.weights:
     st.info(
-        "These weights are random numbers that learned nothing: which token gets more than another is chance. What "
-        "each would get if all got the same stands below the colour bar."
+        "With random weights it is chance which token gets more than another. What each would get if all got the same "
+        "stands below the colour bar."
     )
 for sentence in texts.beside(trace, layers(trace, part)):
     st.info(sentence)

@@ -12,7 +12,7 @@ from typing import TypeVar
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from pages.shared import contents, session, texts
+from pages.shared import contents, runs, session, texts, variants
 from pages.shared.visitor import FIRST_MODEL, Key, model_name, new, visitor
 from tracer import models
 from tracer.common.quoting import quoted
@@ -83,7 +83,7 @@ def _went_back(asked: dict[str, str]) -> bool:
 def _input(asked: dict[str, str]) -> dict[str, str]:
     """The input that an address names, and the options of a model of ours."""
     model = asked.get("model", FIRST_MODEL)
-    options = models.spec_of(model).options if model in models.names() else ()
+    options = (*models.spec_of(model).options, *variants.sizes(model)) if model in models.names() else ()
     return {name: asked[name] for name in ("sample", "text", "file", *options) if name in asked}
 
 
@@ -128,7 +128,26 @@ def _take_options(wanted: dict[str, str]) -> str:
         elif name in wanted:
             expected = ", ".join(map(quoted, known))
             wrong = f"{quoted(wanted[name])} is no {name} of {model}, expected one of {expected}."
-    return wrong
+    return _take_sizes(wanted) or wrong
+
+
+def _take_sizes(wanted: dict[str, str]) -> str:
+    """Takes the sizes that an address names, all or none. Returns what is wrong with them."""
+    model, taken = model_name(), {}
+    for name in variants.sizes(model):
+        if name in wanted:
+            text = wanted[name]
+            if not (text.isascii() and text.isdecimal() and 0 < len(text) < 10 and int(text)):
+                most = f"{variants.LARGEST:,}"
+                return f"{quoted(text)} is no size {name}, expected a whole number from 1 up, below {most}."
+            taken[name] = int(text)
+    try:
+        models.check(model, runs.parted(model, tuple(taken.items()))[0])
+    except ValueError as error:
+        return f"{error}."
+    for name, value in taken.items():
+        session.choose(name, value)
+    return ""
 
 
 def write(page: str) -> None:

@@ -118,7 +118,7 @@ class Asked(NamedTuple):
     def of(self, work: Callable, *more, **named):
         """What a function gives of the model and its input."""
         made = runs.load(self.model, self.options)
-        return work(made, made.inputs(**session.inputs(made, self.chosen)), *more, **named)
+        return work(made, made.inputs(**session.inputs(made, self.chosen, self.options)), *more, **named)
 
 
 def _under(asked: Asked, mask: str, known: object = None):

@@ -52,7 +52,7 @@ def show(trace: Trace) -> None:
 
 def _run(trace: Trace, module: str) -> Paths:
     made = session.model()
-    given = made.inputs(**session.inputs(made, session.given()))
+    given = made.inputs(**session.inputs(made, session.given(), session.options()))
     if "attention" in made.spec.options:
         return _settings(trace, made, module)
     from tracer.tracing.paths import compare
@@ -69,7 +69,7 @@ def _settings(trace: Trace, made, module: str) -> Paths:
     found = []
     for value in names.values():
         other = runs.load(model_name(), tuple(sorted({**dict(session.options()), "attention": value}.items())))
-        found.append(other.trace(**session.inputs(other, session.given()), prove=False))
+        found.append(other.trace(**session.inputs(other, session.given(), session.options()), prove=False))
 
     def apart(tensors: list) -> list[list[float | None]]:
         return [[None if a is None or b is None else relative_difference(a, b) for b in tensors] for a in tensors]

@@ -46,7 +46,7 @@ loading = Line(1)
 """Where models of libraries are downloaded and loaded, one at a time: visitors together can't fill the memory."""
 
 Options = tuple[tuple[str, object], ...]
-"""Options of a model by name, sorted, as a key of caches."""
+"""Options and sizes of a model by name, sorted, as a key of caches."""
 
 
 def _tensors(trace: Trace) -> int:
@@ -63,6 +63,8 @@ def _size(opened: tuple[Decomposition, ...]) -> int:
 
 
 _models, _foreign, _foreign_runs = Cache(24), Cache(LIBRARY_MODELS), Cache(LIBRARY_MODELS)
+_resized = Cache(256 * 2**20, lambda made: 4 * sum(one.numel() for one in made.net.parameters()))
+"""Our models at sizes that visitors chose: they never push out the shipped ones."""
 _samples = Cache(176 * 2**20, _tensors)
 """All samples of our models, which take 164 MB: a bound below would have them run again and again."""
 _opened = Cache(64 * 2**20, _size)
@@ -78,24 +80,34 @@ def _device() -> str:
     return os.environ.get("TRACER_DEVICE", "").strip() or "cpu"
 
 
+def parted(name: str, options: Options) -> tuple[dict, dict]:
+    """The options and sizes that a model is loaded with, and the sizes that its input has."""
+    of_input = () if sources.is_foreign(name) else models.spec_of(name).runs
+    given = [{key: value for key, value in options if (key in of_input) is its} for its in (False, True)]
+    return given[0], given[1]
+
+
 def load(name: str, options: Options = ()):
     """A model, loaded once for all visitors."""
-    return (_library_model if sources.is_foreign(name) else _our_model)(name, options)
+    if sources.is_foreign(name):
+        return _library_model(name, options)
+    return _our_model(name, tuple(parted(name, options)[0].items()))
 
 
 def _our_model(name: str, options: Options):
-    key = name, options
-    if (made := _models.get(key)) is not None:
+    key, sizes = (name, options), models.spec_of(name).sizes
+    store = _resized if any(option in sizes for option, _ in options) else _models
+    if (made := store.get(key)) is not None:
         return made
     with _loading:
-        if (made := _models.get(key)) is None:
+        if (made := store.get(key)) is None:
             import tracer
             from tracer.common import cores
 
             cores.share()
             made = tracer.load(name, device=_device(), **dict(options))
             made.fixed = True
-            _models.put(key, made)
+            store.put(key, made)
         return made
 
 
@@ -129,7 +141,10 @@ def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> 
     if sources.is_foreign(name):
         load(name, options)  # in a line of its own, before this has its turn
         store = _foreign_runs
-    return _once(store.get, store.put, key, lambda: _proven(*_with_sample(*key)), PROVING, rank, instead=True)
+    elif options:
+        store = _given  # what few ask for does not push out the samples as shipped
+    sizes = parted(name, options)[1]
+    return _once(store.get, store.put, key, lambda: _proven(*_with_sample(*key), **sizes), PROVING, rank, instead=True)
 
 
 def in_line(name: str, options: Options) -> tuple:

@@ -10,7 +10,7 @@ import numpy as np
 import streamlit as st
 from PIL import Image
 
-from pages.shared import frame, runs
+from pages.shared import frame, runs, variants
 from pages.shared.visitor import FIRST_MODEL, Given, Key, model_name, visitor
 from tracer import models, sources
 from tracer.common.limits import limits
@@ -62,6 +62,11 @@ def _suits(chosen: Given) -> bool:
 def sample_names() -> list[str]:
     """The samples that suit the model; a model of text has one of its own."""
     return list(samples(models.samples(model_name()))) or [OWN]
+
+
+def first_sample(model: str) -> str:
+    """The first sample that suits a model."""
+    return next(iter(samples(models.samples(model))), OWN)
 
 
 def take_sample(name: str) -> None:
@@ -153,7 +158,7 @@ def view() -> View | None:
     chosen = given()
     if chosen.trace is not None:
         return traced_view(chosen.trace)
-    sizes = (card() or {}).get("sizes", {})
+    sizes = (card() or {}).get("sizes", {}) | dict(options())
     if not {"H", "W", "P"} <= sizes.keys():
         return None
     image, crop = images.centre_crop(chosen.photo, sizes["H"], sizes["W"])
@@ -184,6 +189,10 @@ def trace() -> Trace:
         return chosen.trace
     if (run := held()) is None:
         key = (name, options())
+        if wrong := variants.problem(*key):
+            st.error(f"{name} does not run here at the sizes that you chose. {wrong}")
+            st.page_link("pages/sizes.py", label="Choose other sizes", icon=":material/straighten:")
+            frame.leave()
         try:
             run = runs.of_sample(*key, chosen.name) if chosen.kind == "sample" else _run(*key, chosen)
         except Exception as error:  # code of a library may raise anything; ours refuses with a ValueError
@@ -228,12 +237,13 @@ def options() -> runs.Options:
 
 
 def shipped(model: str, option: str) -> object:
-    """The choice of an option that a model of ours is shipped with: the one that its weights were trained with."""
+    """The choice of an option, or the size, that a model of ours is shipped with: the one that its weights were trained
+    with. One input is run at once; None for the other sizes of an input."""
     try:
-        trained = (models.card(model) or {}).get("options", {})
+        trained = models.shipped(model)
     except ValueError:  # a damaged card, of which the page says so
-        trained = {}
-    return trained.get(option, models.spec_of(model).options[option][0])
+        trained = {name: choices[0] for name, choices in models.spec_of(model).options.items()}
+    return trained.get(option, 1 if option == "B" else None)
 
 
 def choose(option: str, value: object) -> None:
@@ -246,13 +256,16 @@ def model():
     return runs.load(model_name(), options())
 
 
-def inputs(made, chosen: Given) -> dict:
-    """What is given to the model: the photo and the text, where it takes them."""
-    return {kind: value for kind, value in (("image", chosen.photo), ("text", chosen.text)) if kind in made.takes}
+def inputs(made, chosen: Given, known: runs.Options) -> dict:
+    """What is given to the model: the photo and the text, where it takes them, and the sizes of its input that are
+    `known`. A text has a length of its own."""
+    given = {kind: value for kind, value in (("image", chosen.photo), ("text", chosen.text)) if kind in made.takes}
+    sizes = runs.parted(made.name, known)[1]
+    return given | {name: value for name, value in sizes.items() if name == "B" or not chosen.text}
 
 
 def _run(name: str, chosen: runs.Options, what: Given) -> Trace:
-    return runs.of_given(name, chosen, what.content, inputs(runs.load(name, chosen), what))
+    return runs.of_given(name, chosen, what.content, inputs(runs.load(name, chosen), what, chosen))
 
 
 def primitives(op: int) -> tuple[Decomposition, ...]:
@@ -261,4 +274,4 @@ def primitives(op: int) -> tuple[Decomposition, ...]:
     if chosen.kind == "sample":
         return runs.opened_sample(*key, chosen.name, op)
     made = runs.load(*key)
-    return runs.opened(made, op, **inputs(made, chosen))
+    return runs.opened(made, op, **inputs(made, chosen, key[1]))

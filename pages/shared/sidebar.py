@@ -95,7 +95,7 @@ def _readable() -> None:
         except ValueError:  # its weights are missing or damaged: the page says so in the place of the run
             return
         try:
-            made.inputs(**session.inputs(made, chosen))
+            made.inputs(**session.inputs(made, chosen, session.options()))
         except ValueError as error:
             now.given = now.readable
             session.given()

@@ -148,6 +148,10 @@ class Visitor:
         chosen = {**dict(self.options.get(model, ())), name: value}
         self.options[model] = tuple(sorted(chosen.items()))
 
+    def resize(self, model: str, chosen: dict[str, object]) -> None:
+        """Takes these options and sizes of a model in the place of all that were chosen of it."""
+        self.options[model] = tuple(sorted(chosen.items()))
+
     def run(self) -> Trace | None:
         """The run that was held last, if it is still there."""
         return self.held and self.held.run()

@@ -181,4 +181,10 @@ SPEC = Spec(
     runs=("B", "T"),
     vocabulary=SHAKESPEARE,
     options={"tied": (True, False), "mask": ("causal", "bidirectional")},
+    presets={
+        "Llama 2 7B (Touvron et al. 2023)": {"V": 32000, "T_max": 4096, "T": 4096, "D": 4096, "h": 32, "h_kv": 32}
+        | {"d_ff": 11008, "L": 32, "tied": False},
+        "Llama 3 8B (Grattafiori et al. 2024)": {"V": 128256, "T_max": 8192, "T": 8192, "D": 4096, "h": 32, "h_kv": 8}
+        | {"d_ff": 14336, "L": 32, "tied": False},
+    },
 )

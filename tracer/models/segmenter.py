@@ -109,4 +109,8 @@ SPEC = Spec(
     prepare=partial(photo_input, sample=lambda: sample_scene().image()),
     result=pixel_classes,
     segments=lambda sizes: (Segment("CLS", 0, 1), Segment("image", 1, sizes["N"] + 1)),
+    presets={
+        "Note 001: 14 × 14 × 768 to 224 × 224 × K": {"H": 224, "W": 224, "P": 16, "D": 768, "h": 12, "d_ff": 3072}
+        | {"L": 1, "K": 10},
+    },
 )

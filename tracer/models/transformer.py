@@ -250,4 +250,9 @@ SPEC = Spec(
     vocabulary=ALPHABET,
     options={"positions": ("sinusoidal", "learned", "relative"), "mask": ("bidirectional", "causal")},
     idle=lambda options: () if options["positions"] == "relative" else ("R",),
+    presets={
+        "The encoder of 2017 (Vaswani et al.)": {"V": 37000, "T_max": 512, "T": 512, "D": 512, "h": 8, "d_ff": 2048}
+        | {"L": 6},
+        "Relative positions, as in note 004": {"positions": "relative"},
+    },
 )

@@ -86,4 +86,11 @@ SPEC = Spec(
     prepare=photo_input,
     result=class_probabilities,
     segments=lambda sizes: (Segment("CLS", 0, 1), Segment("image", 1, sizes["N"] + 1)),
+    presets={
+        "ViT-B/16 (Dosovitskiy et al. 2021)": {"H": 224, "W": 224, "P": 16, "D": 768, "h": 12, "d_ff": 3072, "L": 12}
+        | {"K": 1000},
+        "One block of ViT-B/16": {"H": 224, "W": 224, "P": 16, "D": 768, "h": 12, "d_ff": 3072, "L": 1, "K": 1000},
+        "ViT-H/14 (Dosovitskiy et al. 2021)": {"H": 224, "W": 224, "P": 14, "D": 1280, "h": 16, "d_ff": 5120, "L": 32}
+        | {"K": 1000},
+    },
 )

@@ -45,7 +45,8 @@ class Spec:
     the symbol of its number of blocks. `idle(options)` names the sizes that a net with these options does not have.
     `whole` says that the lines cover every computing op, and `tiny` are sizes at which a large model is verified. A
     model that nobody described has `ways(model, inputs, recording)` instead of `probes`: see `tracer.sources.trials`.
-    `hints` are what people say of derived lines: see `tracer.derive.hints`.
+    `hints` are what people say of derived lines: see `tracer.derive.hints`. `presets` are sizes and options of models
+    that were published, by what they are called.
     """
 
     net: Callable[..., torch.nn.Module]
@@ -70,6 +71,7 @@ class Spec:
     tiny: dict[str, int] = field(default_factory=dict)
     ways: Callable | None = None
     hints: tuple[Hint, ...] = ()
+    presets: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass

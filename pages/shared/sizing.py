@@ -1,0 +1,279 @@
+"""The page of sizes: a control for each, what they cost as formula and number, and the run that confirms it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from pages.shared import address, pictures, runs, session, texts, variants
+from pages.shared.visitor import model_name, visitor
+from tracer import models
+from tracer.figures.labels import amount
+from tracer.symbols import notation
+
+if TYPE_CHECKING:
+    from tracer.record import Trace
+    from tracer.symbols.scaling import Scaling
+
+WIDGET, WHY, PRESET = "size {} {}", "size refused {}", "preset {}"
+SHIPPED = "As shipped"
+BYTES = 4
+OPTIONS = {
+    "tied": "Tied vocabulary head",
+    "bias": "Biases",
+    "gelu": "GELU",
+    "mask": "Mask",
+    "positions": "Positions",
+    "types": "Type embeddings",
+}
+"""What an option of a model is, in a few words."""
+MEAN = "Shapes, equations and costs are exact; what it answers and where it looks mean nothing."
+
+
+def show(model: str) -> None:
+    """The whole page."""
+    scaling = variants.scaling(model, session.options())
+    now = known(scaling, model)
+    _costs(scaling, now)
+    _presets(model, scaling)
+    left, right = st.columns([1, 1.35], gap="large")
+    with left:
+        _controls(model, scaling, now)
+    with right:
+        _curves(scaling, now)
+    _confirmed(model, scaling, now)
+
+
+def notice(page: str) -> None:
+    """Says on every page but the first, which says it beside the answer, that weights are random; and on all of them
+    leads back from sizes that were chosen."""
+    model, options = model_name(), session.options()
+    if session.given().kind == "trace" or model not in models.names() or not _random(model, options):
+        return
+    if page:
+        which = f"of {model}" if not options else "at the sizes and options that you chose"
+        st.info(f"**Random weights:** there are no trained ones {which}. {MEAN}", icon=":material/casino:")
+    if options and models.card(model):
+        st.button("Back to the trained model", icon=":material/undo:", on_click=visitor().resize, args=(model, {}))
+
+
+def _random(model: str, options: runs.Options) -> bool:
+    if not options:
+        return models.card(model) is None
+    if (trace := session.held()) is not None:
+        return texts.unlearned(trace)
+    return not variants.problem(model, options) and "random weights" in session.model().weights
+
+
+def known(scaling: Scaling, model: str) -> dict[str, int]:
+    """All sizes as they are chosen now."""
+    return scaling.complete(variants.chosen(model, session.options()))
+
+
+def _costs(scaling: Scaling, now: Mapping[str, int]) -> None:
+    """Parameters, arithmetic and memory at the sizes that are chosen."""
+    found = scaling.numbers(now)
+    facts = (
+        ("Parameters", found["params"], "", scaling.params),
+        ("FLOPs of one forward pass", found["flops"], "", scaling.flops),
+        ("Memory of the weights", _bytes(found["params"]), "B", f"4*({scaling.params})"),
+        ("Memory of all tensors", _bytes(found["tensors"]), "B", f"4*({scaling.tensors})"),
+    )
+    with st.container(key="facts"):
+        for label, value, unit, _ in facts:
+            st.metric(label, "?" if value is None else amount(value, unit))
+    flops = found["flops"]
+    said = "" if flops is None else f"{amount(flops)} FLOPs are {amount(flops // 2)} multiply-adds, at 2 FLOPs each. "
+    st.caption(f"{said}Norms, softmax and sums are not counted. Memory is in float32, 4 bytes for each number.")
+    with st.expander("The formulas", expanded=False):
+        lines = [f"**{label}**\n\n$$\n{_formula(text)}\n$$" for label, _, _, text in facts[:2]]
+        lines.append(f"**Numbers in all tensors of the textbook**\n\n$$\n{_formula(scaling.tensors)}\n$$")
+        follows = ", ".join(
+            f"${notation.latex(name)} = {notation.latex(equals)}$" for name, equals in scaling.derived.items()
+        )
+        lines += [f"Where {follows}."] if follows else []
+        st.markdown("\n\n".join(lines))
+
+
+def _bytes(count: int | None) -> int | None:
+    return None if count is None else BYTES * count
+
+
+def _formula(text: str) -> str:
+    return notation.flowing(text)
+
+
+def _presets(model: str, scaling: Scaling) -> None:
+    presets = models.spec_of(model).presets
+    key = PRESET.format(model)
+    chosen = dict(session.options())
+    named = {SHIPPED: {}, **presets}
+    at = next((name for name, sizes in named.items() if sizes == chosen), None)
+    st.session_state[key] = at
+
+    def take() -> None:
+        if model == model_name() and (name := st.session_state[key]) is not None:
+            _forget(model)
+            visitor().resize(model, named[name])
+
+    st.pills("Sizes of", list(named), key=key, on_change=take)
+
+
+def _controls(model: str, scaling: Scaling, now: Mapping[str, int]) -> None:
+    """A control for each size and each option. A size of which no such model can be built says why, below it."""
+    spec, chosen = models.spec_of(model), dict(session.options())
+    options = {name: chosen.get(name, session.shipped(model, name)) for name in spec.options}
+    idle = spec.idle(options)
+    refused = st.session_state.get(WHY.format(model), ("", ""))
+    own_text = bool(session.given().text)
+    with st.container(key="sizes"):
+        for name in variants.sizes(model):
+            if name in idle or name not in now:
+                continue
+            key = WIDGET.format(model, name)
+            if refused[0] != name:
+                st.session_state[key] = now[name]
+            with st.container(gap=None):
+                st.number_input(
+                    f"${notation.latex(name)}$ {_short(name)}",
+                    1,
+                    variants.LARGEST,
+                    step=1,
+                    key=key,
+                    on_change=_take,
+                    args=(model, name),
+                    help=notation.MEANINGS.get(name),
+                    disabled=name == "T" and own_text,
+                )
+                if refused[0] == name:
+                    st.error(texts.quoted(refused[1]))
+        for name, choices in spec.options.items():
+            key = WIDGET.format(model, name)
+            st.session_state[key] = options[name]
+            st.selectbox(
+                OPTIONS.get(name, name),
+                choices,
+                key=key,
+                format_func=lambda choice: {True: "yes", False: "no"}.get(choice, str(choice)),
+                on_change=_take,
+                args=(model, name),
+            )
+    follows = ", ".join(f"${notation.latex(name)} = {now[name]:,}$" for name in scaling.derived)
+    if follows:
+        st.caption(f"From these follow {follows}.")
+
+
+def _short(name: str) -> str:
+    """What a size is, in a word or two."""
+    return notation.MEANINGS.get(name, "").partition(":")[0].partition(",")[0]
+
+
+def _take(model: str, changed: str) -> None:
+    """Takes what all controls say; where no such model can be built, what was there stays, and the control says why."""
+    if model != model_name():
+        return
+    spec, state = models.spec_of(model), st.session_state
+    said = {name: state.get(WIDGET.format(model, name)) for name in (*variants.sizes(model), *spec.options)}
+    scaling = variants.scaling(model, session.options())
+    first = {**scaling.sizes, **{name: session.shipped(model, name) for name in (*spec.options, *spec.sizes)}}
+    chosen = {name: value for name, value in said.items() if value is not None and value != first.get(name)}
+    if why := variants.impossible(model, tuple(sorted(chosen.items())), scaling):
+        state[WHY.format(model)] = (changed, why)
+        return
+    _forget(model)
+    visitor().resize(model, chosen)
+
+
+def _forget(model: str) -> None:
+    st.session_state.pop(WHY.format(model), None)
+
+
+def _curves(scaling: Scaling, now: Mapping[str, int]) -> None:
+    """How the arithmetic divides as the sequence grows, and as the width does."""
+    from tracer.figures import scaling as figures  # loads plotly
+
+    at = tuple(sorted(now.items()))
+    meets = pictures.of(scaling, ("meets", at), lambda: [scaling.crossing(now)])[0]
+    for name, head in (
+        (scaling.length, "As the sequence grows"),
+        ("D", "As the model grows wider"),
+    ):
+        if name not in now:
+            continue
+        crossing, step = (meets, 1) if name == scaling.length else (None, now.get("h", 1))
+        most = min(variants.LARGEST, 4 * max(now[name], int(crossing or 0), 1024))
+        values = figures.places(now[name], most, step)
+        flops = pictures.of(scaling, ("along", name, at), partial(scaling.along, name, values, now))
+        make = partial(figures.divided, name, values, flops, now[name], crossing)
+        alt = figures.describe(name, flops, values, now[name])
+        st.header(head)
+        pictures.chart(scaling, ("curve", name, at), make, alt=alt, config={"displayModeBar": False})
+        if name == scaling.length:
+            st.caption(_meeting(scaling, now, crossing))
+        elif "d_ff" in now:
+            times = now["d_ff"] / now["D"]
+            st.caption(f"The hidden width of the MLP grows along: $d_{{\\mathrm{{ff}}}} = {times:.3g}\\,D$.")
+
+
+def _meeting(scaling: Scaling, now: Mapping[str, int], crossing: float | None) -> str:
+    """Where attention overtakes the MLP, in a sentence."""
+    if crossing is None:
+        return "The products of attention never cost as much as the MLP."
+    name, length = notation.latex(scaling.length), now[scaling.length]
+    there, here = (f"${name} = {value:,.0f}$".replace(",", "{,}") for value in (crossing, length))
+    if length >= crossing:
+        return f"QKᵀ and the weighted sum cost more than the MLP at {here}: they do from {there} on."
+    return (
+        "QKᵀ and the weighted sum grow with the square of the length. They cost as much as the MLP at "
+        f"{there}, {crossing / length:,.1f} times the {here} of now."
+    )
+
+
+def _confirmed(model: str, scaling: Scaling, now: Mapping[str, int]) -> None:
+    """The same numbers counted on a forward pass."""
+    st.header("Does a run agree?")
+    if problem := variants.problem(model, session.options()):
+        st.info(texts.quoted(problem))
+        return
+    if session.held() is None and not st.button("Run it", type="primary", icon=":material/play_arrow:"):
+        st.caption("The numbers above come from formulas. A forward pass at these sizes counts them one by one.")
+        return
+    trace = session.trace()
+    sizes = {size.name: size.value for size in trace.symbols}
+    found = scaling.numbers({**now, **sizes})
+    lines = [
+        f"| {label} | {_count(found[name])} | {counted:,} | {_agrees(found[name], counted)} |"
+        for name, label, counted in _counted(trace)
+    ]
+    head = "| | by the formula | counted on this run | |\n|---|--:|--:|:-:|"
+    st.markdown("\n".join([head, *lines]))
+    st.caption(texts.plain(f"Weights: {trace.weights}."))
+    with st.container(horizontal=True):
+        for page, label, icon in (
+            ("trace", "Walk through it", "function"),
+            ("operations", "See its ops", "account_tree"),
+        ):
+            here = {"label": label, "icon": f":material/{icon}:", "query_params": address.of(page)}
+            st.page_link(f"pages/{page}.py", **here)
+
+
+def _counted(trace: Trace) -> list[tuple[str, str, int]]:
+    """(name, what it is, count) of all that a run counts without any formula."""
+    from tracer.symbols.scaling import held  # loads sympy
+
+    return [
+        ("params", "Parameters", trace.params),
+        ("flops", "FLOPs", trace.flops),
+        ("tensors", "Numbers in all tensors", held(trace)),
+    ]
+
+
+def _count(value: int | None) -> str:
+    return "?" if value is None else f"{value:,}"
+
+
+def _agrees(value: int | None, counted: int) -> str:
+    return ":green[:material/check_circle:] equal" if value == counted else ":red[:material/cancel:] not equal"

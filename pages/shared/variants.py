@@ -1,0 +1,81 @@
+"""A model of ours at other sizes and options than it is shipped with: what it would cost, and whether it runs here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pages.shared import runs
+from tracer import models
+from tracer.figures.labels import amount
+
+if TYPE_CHECKING:
+    from tracer.symbols.scaling import Scaling
+
+FLOPS = 20e9
+"""Of a run at sizes that a visitor chose, at most: about a second on two cores."""
+NUMBERS = 60e6
+"""Of all tensors of its textbook together, and of its parameters, at most: 240 MB each."""
+LARGEST = 10**9
+"""Of a size that is put into a formula."""
+
+
+def chosen(model: str, options: runs.Options) -> dict[str, int]:
+    """The sizes among what was chosen of a model."""
+    known = sizes(model)
+    return {name: value for name, value in options if name in known and isinstance(value, int)}
+
+
+def sizes(model: str) -> tuple[str, ...]:
+    """The sizes that can be chosen of a model: those of its weights, then those of its input."""
+    if model not in models.names():
+        return ()
+    spec = models.spec_of(model)
+    return (*spec.sizes, *spec.runs)
+
+
+def bare(model: str, options: runs.Options) -> runs.Options:
+    """The options alone, without sizes: the formulas of a run with them hold for all its sizes."""
+    known = sizes(model)
+    return tuple((name, value) for name, value in options if name not in known)
+
+
+def scaling(model: str, options: runs.Options) -> Scaling:
+    """The formulas of a model with these options, out of a run at the sizes that it is shipped with."""
+    from pages.shared import session  # imports this module
+    from pages.shared.pictures import of
+    from tracer.symbols.scaling import scaling as formulas  # loads sympy
+
+    run = runs.of_sample(model, bare(model, options), session.first_sample(model))
+    return of(run, "scaling", lambda: formulas(run))
+
+
+def impossible(model: str, options: runs.Options, formulas: Scaling) -> str:
+    """Why no such model can be built, however large it would be, in a sentence; empty where one can."""
+    try:
+        models.check(model, runs.parted(model, options)[0])
+        full = formulas.complete(chosen(model, options))
+    except ValueError as error:
+        return f"{error}."
+    if full.get("T", 0) > full.get("T_max", full.get("T", 0)):
+        return f"T={full['T']:,} tokens are too many: the position table has T_max={full['T_max']:,} rows."
+    return ""
+
+
+def problem(model: str, options: runs.Options) -> str:
+    """Why a model does not run here at these sizes, in a sentence; empty where it does."""
+    if not (wanted := chosen(model, options)):
+        return ""
+    formulas = scaling(model, options)
+    if wrong := impossible(model, options, formulas):
+        return wrong
+    found = formulas.numbers(wanted)
+    for name, most, what in (
+        ("params", NUMBERS, "parameters"),
+        ("flops", FLOPS, "FLOPs"),
+        ("tensors", NUMBERS, "numbers in its tensors"),
+    ):
+        count = found[name]
+        if count is None or count > most:
+            said = "more" if count is None else amount(count)
+            return f"It would take {said} {what}; up to {amount(most)} run here. The formulas hold all the same."
+    return ""
