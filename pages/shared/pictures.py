@@ -87,7 +87,8 @@ def of(owner: object, key: Hashable, make: Callable[[], Made]) -> Made:
             turn = _turns[full] = Lock()
     with turn:
         if (found := _found(full, owner)) is None:
-            found = weakref.ref(owner, lambda _, drop=_kept.drop: drop(full)), make()
+            drop = _kept.drop  # held: as the server ends, owners may go after this file
+            found = weakref.ref(owner, lambda _: drop(full)), make()
             _kept.put(full, found)
         return found[1]
 
