@@ -168,7 +168,8 @@ def _controls(model: str, scaling: Scaling, now: Mapping[str, int]) -> None:
 
 def _short(name: str) -> str:
     """What a size is, in a word or two."""
-    return notation.MEANINGS.get(name, "").partition(":")[0].partition(",")[0]
+    said = notation.MEANINGS.get(name, "").partition(":")[0].partition(",")[0]
+    return said.partition(" that ")[0].removeprefix("number of ")
 
 
 def _take(model: str, changed: str) -> None:
