@@ -5,7 +5,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.shared import address, answers, components, frame, onward, session, sharper, texts
+from pages.shared import address, answers, components, frame, ids, onward, session, sharper, texts
 from pages.shared.pictures import of
 from pages.shared.visitor import model_name
 from tracer import models
@@ -115,6 +115,7 @@ def way(trace: Trace) -> None:
         st.info("This run was saved without steps. All else was recorded:")
         st.page_link("pages/operations.py", label="See its operations", icon=":material/account_tree:")
         return
+    ids.show(trace, link=True)
     inside = " or a block to unfold it" if any(step.layer is not None for step in trace.steps) else ""
     st.caption(
         f"Each box is a step with its tensor’s shape, each line a tensor on its way. Choose a step to open it{inside}."

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.shared import frame, session, steps
+from pages.shared import frame, ids, session, steps
 
 TITLE = "Trace"
 ICON = ":material/function:"
@@ -16,4 +16,5 @@ if not trace.steps:
     st.info("This run was saved without steps: it shows its operations only.")
     steps.operations(trace.ops)
     frame.leave()
+ids.show(trace)
 steps.browse(trace, steps.choose(trace))

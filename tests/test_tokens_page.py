@@ -9,9 +9,11 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 from test_app import ROOT, SECONDS, text
+from test_models_in_app import chosen
 
 from pages.shared import tokenizing
 from pages.shared.tokenizing.text import SENTENCE
+from tracer import models, storage
 from tracer.figures import pieces
 from tracer.tokens import spelling
 from tracer.tokens import text as texts
@@ -87,6 +89,17 @@ def test_a_photo_is_spelled_in_codes():
     assert "n = 256 tokens" in text(at) and "disproven" not in text(at)
     at = visited(kind="pictures", patch="32", model="nanogpt")
     assert "4 × 4 = 16 patches of 32 × 32 pixels" in text(at) and not at.error
+
+
+@pytest.mark.parametrize("model", ["nanogpt", "transformer", "vit-text"])
+def test_the_way_of_a_text_begins_with_its_ids(model):
+    at = chosen(model, "pages/trace.py")
+    trace = at.session_state["visitor"].run()
+    vocabulary = models.spec_of(model).vocabulary
+    assert cuts(at) == {"From text to ids t": [vocabulary.index(word) for word in trace.words]}
+    assert [shown.id for shown in pieces.of_run(trace)] == trace.values["input tokens"][0].tolist()
+    opened = storage.open(storage.to_bytes(trace))
+    assert pieces.of_run(opened) == pieces.of_run(trace)
 
 
 def test_signs_that_one_does_not_see_are_shown():

@@ -5,13 +5,16 @@ from __future__ import annotations
 import html
 import unicodedata
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
 
 from tracer.figures.colours import DIVERGING
 from tracer.figures.layout import CLEAR, title
+
+if TYPE_CHECKING:
+    from tracer.record import Trace
 
 MOST = 24
 """Rows of a table that are drawn."""
@@ -51,6 +54,16 @@ def of_bytes(raw: bytes) -> str:
         return visible(raw.decode("utf-8"))
     except UnicodeDecodeError:
         return raw.hex(" ").upper()
+
+
+def of_run(trace: Trace) -> list[Shown]:
+    """The pieces of the text of a run, with the ids that it was given; none where it has not both."""
+    named = dict.fromkeys(name.of for step in trace.steps for name in step.names if name.of.startswith("input "))
+    for given in (trace.values[key] for key in named if key in trace.values):
+        rows = np.asarray(given).reshape(-1, given.shape[-1]) if given.ndim else np.empty((0, 0))
+        if rows.dtype.kind in "iu" and rows.shape[-1] == len(trace.words) > 0 and (rows == rows[:1]).all():
+            return [Shown(visible(word), int(id)) for word, id in zip(trace.words, rows[0], strict=True)]
+    return []
 
 
 def cut(label: str, pieces: Sequence[Shown]) -> str:

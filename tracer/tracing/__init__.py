@@ -41,6 +41,9 @@ KEEP = 64 * 2**20
 AT_HAND = 2**30
 """Cap in bytes where all steps are to be proven, whatever the model's size."""
 
+MOST_IDS = 2**14
+"""Whole numbers of an input that a trace keeps."""
+
 LATER = "later"
 """What `prove` is given where equations are to be executed when somebody asks for them."""
 
@@ -178,7 +181,7 @@ def assemble(
     follow = prove and found
     outside = (tensor.key for line in lines for tensor in tensors(line.equation)) if follow else ()
     given = [key for key in dict.fromkeys(outside) if key.startswith(("input ", "constant "))]
-    keys += [key for key in given if key.startswith("constant ")]
+    keys += [key for key in given if key.startswith("constant ") or _few_ids(key, recording)]
     kept = recording.kept.owned([*keys, *given])
     for key in given:  # the cap does not hold for inputs: what was not kept is computed again from them
         if key not in kept and (one := recording.inputs.get(key.removeprefix("input "))) is not None:
@@ -205,6 +208,12 @@ def assemble(
         later=Later(module, kept, found, lines, sizes) if follow else None,
         **more,
     )
+
+
+def _few_ids(key: str, recording: Recording) -> bool:
+    """Whether an input is whole numbers, such as token ids, and not too many to be kept."""
+    given = recording.inputs.get(key.removeprefix("input "))
+    return given is not None and not given.is_floating_point() and given.numel() <= MOST_IDS
 
 
 def laid(

@@ -1,0 +1,34 @@
+"""Where the way of a text begins: its pieces and the id of each, which is all that a model is given of them."""
+
+from pathlib import Path
+
+import streamlit as st
+
+from pages.shared import components, contents
+from pages.shared.pictures import of
+from tracer.figures import pieces as drawings
+from tracer.record import Trace
+
+MOST = 200
+"""Pieces that are drawn."""
+
+
+def show(trace: Trace, link: bool = False) -> None:
+    """The text of a run as ids; nothing of a run that was given none. With a `link` to where that is taught."""
+    html = of(trace, "ids", lambda: _drawn(trace))
+    if html:
+        components.style(Path(__file__).with_name("pieces.css"))
+        st.html(html)
+        if link:
+            st.page_link(contents.PAGES / "tokens.py", label="How a text becomes ids", icon=":material/token:")
+
+
+def _drawn(trace: Trace) -> str:
+    found = drawings.of_run(trace)
+    if not found:
+        return ""
+    sizes = {size.name: size.value for size in trace.symbols}
+    facts = [f"{len(found)} tokens", *([f"V = {sizes['V']:,}"] if "V" in sizes else [])]
+    more = f" … and {len(found) - MOST:,} more" if len(found) > MOST else ""
+    said = f"Under each piece is its id, the row that it looks up: all that the model is given of the text.{more}"
+    return drawings.row("From text to ids t", facts, found[:MOST], said)
