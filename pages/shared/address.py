@@ -57,20 +57,23 @@ def _placed(page: str, asked: dict[str, str]) -> dict[str, str]:
 
 def _catch_up(asked: dict[str, str]) -> None:
     """Takes the place that the browser went to by itself since the last run. Its address says so already, but what
-    Streamlit knows of it does not, unless the visitor left it for another address meanwhile. Nor does a link that was
-    drawn before the browser could tell."""
+    Streamlit knows of it does not, unless the visitor chose another place by that name meanwhile. Nor does a link that
+    was drawn before the browser could tell."""
     now = visitor()
     told, now.told = now.told, None
     if told is None:
         return
     page, said = told
-    place = _placed(page, said)
-    if "step" in place:
+    place, written = _placed(page, said), now.written or {}
+    if place.get("step"):
         now.step = now.at = place["step"]
-    before, now.places[page, now.shown] = now.places.get((page, now.shown), {}), place
-    stayed = _placed(page, asked) in (_placed(page, now.written or {}), before)
-    if page == now.page and stayed and not get_script_run_ctx().is_history_navigation:
-        st.query_params.from_dict({name: asked[name] for name in asked if name not in PLACES[page]} | place)
+    before = now.places.get((page, now.shown), {})
+    others = {name: value for name, value in before.items() if name not in place}
+    now.places[page, now.shown] = {name: value for name, value in place.items() if value} | others
+    if page == now.page and not get_script_run_ctx().is_history_navigation:
+        stayed = [name for name in place if asked.get(name) in (written.get(name), before.get(name))]
+        caught = {name: asked[name] for name in asked if name not in stayed}
+        st.query_params.from_dict(caught | {name: place[name] for name in stayed if place[name]})
 
 
 def _went_back(asked: dict[str, str]) -> bool:

@@ -33,8 +33,8 @@ def token(visitor: Visitor) -> str:
 
 
 async def hear(request: Request) -> Response:
-    """Takes `TOKEN PAGE?PLACE` from a browser, such as `… trace?step=position`: 204, or 404 where no visitor of this
-    server has that token."""
+    """Takes `TOKEN PAGE?PLACE` from a browser, such as `… trace?step=position`, or `… attention?block=2&query=` where
+    no query is chosen any more: 204, or 404 where no visitor of this server has that token."""
     if (body := await bodies.read(request, LONGEST)) is None:
         return Response(status_code=413)
     word, _, said = body.decode(errors="replace").partition(" ")
@@ -42,5 +42,5 @@ async def hear(request: Request) -> Response:
     if visitor is None:
         return Response(status_code=404)
     page, _, place = said.partition("?")
-    visitor.told = page, dict(parse_qsl(place))
+    visitor.told = page, dict(parse_qsl(place, keep_blank_values=True))
     return Response(status_code=204)

@@ -40,7 +40,8 @@ function keeper(me) {
     if (!owed) return;
     write();
     const { told, token, page } = me.facts;
-    navigator.sendBeacon(new URL(`.${told}`, document.baseURI), `${token} ${page}?${pairs(owed.place).join("&")}`);
+    const said = Object.entries(owed.place).map(([name, value]) => `${name}=${written(value ?? "")}`); // "" where it is gone
+    navigator.sendBeacon(new URL(`.${told}`, document.baseURI), `${token} ${page}?${said.join("&")}`);
     owed = undefined;
   };
   const moved = (place, held) => {
