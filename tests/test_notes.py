@@ -93,6 +93,30 @@ def test_the_worst_is_the_verdict_and_slips_are_told():
     assert Result(held.row, (held.found[0], ids.found[-1], table.found[-1])).verdict == "not"
 
 
+def test_a_slip_is_told_beside_its_step():
+    """On the shipped model as on the small one, where a statement with a slip is a step."""
+    said = [(row, run(row.run)[1].step(place.split()[1])) for row in ROWS for place in row.where
+            if place.startswith("step ") and any(one.startswith("slip ") for one in row.where)]  # fmt: skip
+    tied = [row.number for row, step in said if row.run == "vit-text" and step.id == "logits"]
+    assert [step.id for row, step in said if f"ote {row.note}" not in step.note and row.number not in tied] == []
+    assert len(said) > 15
+    book = run("torchvision")[1]
+    told = " ".join(step.note for step in book.steps)
+    words = (
+        "positions",
+        "seven",
+        "two",
+        "sequence in front",
+        "mix",
+        "never asks",
+        "permute",
+        "dropout",
+        "erf",
+        "six, 29",
+    )
+    assert all(word in told for word in words)
+
+
 DIFFER = {"order": "not"} | dict.fromkeys(
     ("undo", "symmetric", "correction", "embedding_space", "basis", "cls_learned"), "sense"
 )

@@ -75,6 +75,7 @@ HINTS = (
         letter=r"\mathbf{X}_t",
         why="A token is only a number, and its size means nothing. The number picks a learned row of E, so that "
         "each token becomes D numbers that training can arrange.",
+        note="Note 000 counts tokens from 1 to V, the code from 0 to V − 1.",
     ),
     Hint(
         "position",
@@ -82,6 +83,13 @@ HINTS = (
         "to the token, so that they can depend on places too. Only the first T rows of the table are used.",
         note="Note 000 has P with T rows; the code keeps a longer table and takes its first T.",
     ),
+    Hint(
+        "*.scores",
+        role="masked S",
+        note="Note 000 has one head, as wide as D, and divides by √D; each of the h heads here is d_k wide.",
+    ),
+    Hint("*.attention.context", note="Note 000 calls this H, a letter that its part II also has for the height."),
+    Hint("*.mlp.output", note="Note 000 calls this M, like the mask."),
     Hint(
         "*.scores",
         role="S",

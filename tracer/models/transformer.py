@@ -184,6 +184,15 @@ HINTS = (
         "into the context.",
     ),
     Hint(
+        "*.attention.query",
+        note="Note 004's heading says single head, its contents say multi-head: each of the h heads runs "
+        "the same formula.",
+    ),
+    Hint(
+        "*.attention.key",
+        note="Note 004 calls j a column of K; a key is a row of K, and a column of its transpose and of the scores.",
+    ),
+    Hint(
         "*.attention.context",
         note="Note 004 counts heads up to H without saying what H is; the number of heads is h here.",
     ),

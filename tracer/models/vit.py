@@ -69,9 +69,19 @@ SEQUENCE = (
 
 HINTS = (*SEQUENCE, Hint("logits", title="Classify", below=r"\mathrm{cls}"))
 
+NOTES = {
+    "embedding": "Note 002 calls this space higher-dimensional; it is as wide as one chooses: in B/16 the matrix "
+    "goes from 768 to 768.",
+    "*.attention.query": "Note 002 says that each column of Q, K and V is a query, key or value; each row is.",
+    "*.attention.context": "Note 002 writes D_h = D/3 here; a head is D/h wide.",
+    "norm": "Note 002 draws no norm after the last block; this one runs.",
+    "logits": "Note 002's example has an MLP as head; here it is one matrix.",
+}
+"""Where note 002 and the run differ, by the step's id."""
+
 SPEC = Spec(
     net=ViT,
-    hints=HINTS,
+    hints=(*HINTS, *(Hint(step, note=note) for step, note in NOTES.items())),
     takes=("image",),
     samples="photos",
     sizes={"H": 32, "W": 32, "C": 3, "P": 4, "D": 128, "h": 4, "d_ff": 512, "L": 6, "K": 10},

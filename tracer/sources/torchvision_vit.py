@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from tracer.derive.hints import Hint
 from tracer.inputs.tensors import photo_input
 from tracer.models.shared.model import Spec
 from tracer.models.shared.results import class_probabilities
@@ -33,6 +34,27 @@ PROBES = (
 )
 
 
+NOTES = {
+    "position": "Note 003 does not list that positions are added. It calls the batch N, which is the number of patches "
+    "here.",
+    "*.norm1": "Note 003 opens this into nine steps; PyTorch's own decomposition has seven, with one var_mean in the "
+    "place of two means and a square.",
+    "*.norm2": "Note 003 counts three norms per block; there are two, and one after the last block.",
+    "*.attention.packed": "Note 003 has the batch in front here; opened, torchvision's attention has the sequence in "
+    "front, with a transpose on the way in and one on the way out.",
+    "*.attention.query": "Note 003 views this without a transpose before it, which would mix images; one runs.",
+    "*.attention.context": "Note 003's standard path does not run by itself, since torchvision never asks for the "
+    "weights; on this one heads are merged by permute and view, and its contiguous does not run.",
+    "*.attention.residual": "Note 003 lists a dropout before this sum; in evaluation it leaves no operation.",
+    "*.mlp.activation": "Note 003 opens GELU by tanh; this is the exact one, by erf, and none of those steps run.",
+    "*.mlp.output": "Note 003 lists a dropout before this product and one after it; in evaluation they leave no "
+    "operation.",
+    "*.mlp.residual": "Note 003 counts five matrix products in a block, about 20 binary and ten unary operations and "
+    "four means; opened there are six, 29, four and two.",
+}
+"""Where note 003 and the run differ, by the end of the step's id."""
+
+
 def spec(id: str) -> Spec:
     """What is known of one of the Vision Transformers."""
     return Spec(
@@ -43,6 +65,7 @@ def spec(id: str) -> Spec:
         derived={"W": "H", "C": "3", "N": "H**2/P**2", "d_k": "D/h"},
         names=tuple("B D N N+1 K P H H/P h d_k d_ff".split()),
         probes=PROBES,
+        hints=tuple(Hint(step, note=note) for step, note in NOTES.items()),
         example=lambda sizes: (torch.randn(sizes["B"], 3, sizes["H"], sizes["H"]),),
         prepare=photo_input,
         result=class_probabilities,
