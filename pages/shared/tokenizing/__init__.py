@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import streamlit as st
 
@@ -24,6 +24,7 @@ from tracer.figures.views import rows
 from tracer.record import Trace
 from tracer.symbols import notation
 
+Made = TypeVar("Made")
 RUNNING = "Running it and proving every step"
 
 
@@ -87,6 +88,12 @@ class Run:
     def weight(self) -> int:
         """Bytes that it takes, about."""
         return sum(value.nbytes for value in self.trace.values.values()) + runs.EACH_OP * len(self.trace.ops)
+
+
+def once(made: Callable[..., Made], *given: Hashable) -> Made:
+    """What a cached function gives: made by one for all who ask for it meanwhile."""
+    of(made, ("once", *given), lambda: made(*given) is None)
+    return made(*given)
 
 
 def traced(owner: object, key: Hashable, make: Callable[[], Trace]) -> Trace:

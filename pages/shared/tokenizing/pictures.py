@@ -69,6 +69,7 @@ def _drawn(photo: Image.Image, entries: int) -> dict[str, str]:
     """Drawings and captions of a photo in that many codes."""
     from tracer.tokens import pictures  # loads torch, which a page is on screen before
 
+    tokenizing.once(pictures.codebook, entries)
     made, side = pictures.rebuilt(photo, entries), pictures.SIDE
     image, _ = centre_crop(photo, side, side)
     counts = np.bincount(made.ids.ravel(), minlength=entries)

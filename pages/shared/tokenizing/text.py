@@ -66,11 +66,15 @@ def show() -> None:
     _row(owner, "bpe", cut, sentence, chosen)
     for name in ("wordpiece", "unigram"):
         _row(owner, name, spellers[name], sentence, chosen)
+    text = (
+        "your text"
+        if "corpus" in held
+        else f"the beginning of tiny Shakespeare, {len(spelling.shipped_text()):,} signs"
+    )
     st.caption(
         "n tokens of a vocabulary of V entries, the id under each piece. ␣ is a blank, two signs of 0 to F are a byte "
         "that spells no character alone, ## goes on in a word, ▁ is a blank before a piece, and a dashed frame is "
-        "unknown: [UNK]. All were learned on "
-        + ("your text." if "corpus" in held else "the beginning of tiny Shakespeare, 40,000 characters.")
+        f"unknown: [UNK]. All vocabularies but that of bytes were learned on {text}."
     )
     _learn(held)
     st.header("The row that an id picks")
@@ -97,7 +101,7 @@ def _spellers(held: dict) -> dict:
     from tracer.tokens import spelling
 
     if "corpus" not in held:
-        return spelling.shipped()
+        return tokenizing.once(spelling.shipped)
     learn = partial(spelling.learned, held["text"])
     return of(held["corpus"], "spellers", lambda: Learned(runs.in_turn(learn, "Learning the vocabularies"))).spellers
 
