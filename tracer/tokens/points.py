@@ -35,7 +35,7 @@ class Groups(nn.Module):
     def __init__(self, *, k: int, c: int):
         super().__init__()
         self.k = k
-        self.point = nn.Linear(3, c)
+        self.point = nn.Linear(3, c, bias=False)
 
     def forward(self, points, centres):
         apart = centres[:, :, None] - points[:, None]  # [B, n, M, 3]
@@ -91,8 +91,6 @@ PROBES = (
 LINE = "tokens.groups."
 STEPS = (
     *(Hint(apart=call, module="tokens.groups") for call in ("index", "relu")),
-    Hint("input raw.0", letter=r"\mathbf{X}_{\mathrm{pts}}"),
-    Hint("input raw.1", letter=r"\mathbf{X}_{\mathrm{ctr}}"),
     Hint(
         f"{LINE}sum",
         title="Distances to the centres",

@@ -128,7 +128,6 @@ def _bins(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]]:
     return Bins(V=sizes["V"], D=sizes["D"]), (torch.randn(sizes["B"], sizes["n"]),)
 
 
-GIVEN = Hint("input raw.0", letter=r"\mathbf{x}")
 PATCHES = Way(
     kind="series",
     name="patches",
@@ -139,7 +138,6 @@ PATCHES = Way(
     probes=({"B": 19, "M": 40, "P": 5}, {"B": 17, "M": 63, "P": 9}, {"B": 5, "M": 88, "P": 11}),
     derived={"n": "M/P"},
     hints=(
-        GIVEN,
         Hint(
             "tokens.normal",
             title="Normalise the series",
@@ -170,7 +168,6 @@ BIN = Way(
     probes=({"B": 19, "n": 40, "V": 31}, {"B": 17, "n": 63, "V": 43}, {"B": 5, "n": 88, "V": 25}),
     derived={},
     hints=(
-        GIVEN,
         Hint(apart="div", module="tokens.bin"),
         Hint(
             "tokens.bin.div",

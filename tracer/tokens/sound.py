@@ -92,7 +92,6 @@ PROBES = (
 LINE = "tokens.spectrogram."
 STEPS = (
     *(Hint(apart=call, module="tokens.spectrogram") for call in ("index", "mul", "matmul")),
-    Hint("input raw.0", letter=r"\mathbf{x}"),
     Hint("parameter *.places", letter=r"\boldsymbol{\pi}"),
     Hint("parameter *.window", letter=r"\mathbf{w}"),
     Hint("parameter *.cosines", letter=r"\mathbf{F}_{\cos}"),

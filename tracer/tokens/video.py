@@ -73,7 +73,6 @@ PROBES = (
     {"B": 5, "F": 9, "H": 28, "W": 42, "C": 2, "P": 7},
 )
 NAMES = ("F", "C", "P", "H", "W", "H/P", "W/P")
-GIVEN = Hint("input raw.0", letter=r"\mathbf{X}_{\mathrm{vid}}")
 PROJECT = "One learned matrix, the same for every block of pixels."
 FRAMES = Way(
     kind="video",
@@ -85,7 +84,6 @@ FRAMES = Way(
     probes=PROBES,
     derived={"n": "F*H*W/P**2"},
     hints=(
-        GIVEN,
         Hint(
             "tokens.layout",
             title="Cut each frame to patches",
@@ -105,7 +103,6 @@ TUBELETS = Way(
     probes=tuple({**probe, "tau": tau} for probe, tau in zip(PROBES, (4, 5, 3), strict=True)),
     derived={"n": "F*H*W/(tau*P**2)"},
     hints=(
-        GIVEN,
         Hint(
             "tokens.layout",
             title="Cut to tubelets",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.colors import sample_colorscale
 
 from tracer.figures.colours import SEQUENTIAL, stage_colour
 from tracer.figures.layout import CLEAR, PLAIN, title
@@ -13,6 +14,8 @@ POINTS = 500
 """Points of a wave that is drawn: of more samples the lowest and the highest of each stretch."""
 IDS = "phase"
 """The scale of codes: they have no order."""
+LOUD = sample_colorscale(SEQUENTIAL, 16)
+"""The scale of loudness, as colours that are not hexadecimal: Streamlit takes the darkest of those for its own."""
 UPPER, LOWER = [0.8, 1.0], [0.0, 0.72]
 """Where the two plots of a figure are, in shares of its height."""
 
@@ -52,7 +55,7 @@ def _figure(upper, logs, window: int, hop: int, chosen: int, axis: dict, shapes:
         z=np.round(logs.T, 1),
         x=centres,
         y=np.round(frequencies, 4),
-        colorscale=SEQUENTIAL,
+        colorscale=LOUD,
         zmin=-9,
         zmax=9,
         xgap=1,
