@@ -30,6 +30,7 @@ MEANINGS = {
     "F": "frames of a video",
     "tau": "frames of a tubelet",
     "M": "values that were measured: samples of a sound, values of a series, points of a cloud",
+    "P_t": "values in a row that make a patch of a time series",
     "w": "samples of a frame of sound",
     "s": "hop: samples from the beginning of one frame of sound to that of the next",
     "k": "nearest points that make a group",

@@ -152,6 +152,12 @@ CODE = Way(
     hints=(*STEPS, *NEAREST),
 )
 WAYS = (GROUP, CODE)
+SLIPS = (
+    "Point-BERT, to which note 004 leads, learns its tokenizer as a discrete VAE, which builds the points again from "
+    "the codes (Yu et al. 2022). Here what describes a group has random weights, and the codebook is found by k-means "
+    "on groups of six other clouds. Centres, neighbours and relative coordinates are alike.",
+)
+"""What texts say otherwise than it runs."""
 
 
 def _net() -> Groups:

@@ -23,28 +23,28 @@ EPS = 1e-5
 
 
 class Normal(nn.Module):
-    """A series less its mean and over its standard deviation: `[B, n, P]` in and out."""
+    """A series less its mean and over its standard deviation: `[B, n, P_t]` in and out."""
 
     def forward(self, patches):
-        centred = patches - patches.mean((1, 2), keepdim=True)  # [B, n, P]
-        return centred / (centred.square().mean((1, 2), keepdim=True) + EPS).sqrt()  # [B, n, P]
+        centred = patches - patches.mean((1, 2), keepdim=True)  # [B, n, P_t]
+        return centred / (centred.square().mean((1, 2), keepdim=True) + EPS).sqrt()  # [B, n, P_t]
 
 
 class Patches(nn.Module):
-    """Stretches of P values of a normalised series, projected (Nie et al. 2023, section 3.1, here without overlap).
+    """Stretches of P_t values of a normalised series, projected (Nie et al. 2023, section 3.1, here without overlap).
 
     Takes `[B, M]`, returns `[B, n, D]`.
     """
 
-    def __init__(self, *, P: int, D: int):
+    def __init__(self, *, P_t: int, D: int):
         super().__init__()
-        self.P = P
+        self.P_t = P_t
         self.normal = Normal()
-        self.embedding = nn.Linear(P, D)
+        self.embedding = nn.Linear(P_t, D)
 
     def forward(self, series):
         B, M = series.shape
-        patches = series.reshape(B, M // self.P, self.P)  # [B, n, P]
+        patches = series.reshape(B, M // self.P_t, self.P_t)  # [B, n, P_t]
         return self.embedding(self.normal(patches))  # [B, n, D]
 
 
@@ -114,14 +114,14 @@ def loss(series: np.ndarray, V: int) -> Loss:
     return Loss(float(off[~beyond].max(initial=0)), float(half), int(beyond.sum()), far, len(set(ids.tolist())))
 
 
-def cut(length: int, P: int, value: int) -> tuple[int, int]:
-    """The patch of `P` values that a value of a series of that length is in, and how many patches there are. The first
-    patch where the value is left out."""
-    return max(0, (value - length % P) // P), length // P
+def cut(length: int, P_t: int, value: int) -> tuple[int, int]:
+    """The patch of `P_t` values that a value of a series of that length is in, the first one where it is left out, and
+    how many patches there are."""
+    return max(0, (value - length % P_t) // P_t), length // P_t
 
 
 def _patches(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Patches(P=sizes["P"], D=sizes["D"]), (torch.randn(sizes["B"], sizes["M"]),)
+    return Patches(P_t=sizes["P_t"], D=sizes["D"]), (torch.randn(sizes["B"], sizes["M"]),)
 
 
 def _bins(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -132,11 +132,11 @@ PATCHES = Way(
     kind="series",
     name="patches",
     title="patches of values",
-    says="P values in a row are one token: a vector, and there is no vocabulary.",
+    says="Values in a row are one token: a vector, and there is no vocabulary.",
     build=_patches,
-    names=("M", "P"),
-    probes=({"B": 19, "M": 40, "P": 5}, {"B": 17, "M": 63, "P": 9}, {"B": 5, "M": 88, "P": 11}),
-    derived={"n": "M/P"},
+    names=("M", "P_t"),
+    probes=({"B": 19, "M": 40, "P_t": 5}, {"B": 17, "M": 63, "P_t": 9}, {"B": 5, "M": 84, "P_t": 12}),
+    derived={"n": "M/P_t"},
     hints=(
         Hint(
             "tokens.normal",
@@ -148,7 +148,7 @@ PATCHES = Way(
             "tokens.layout",
             title="Cut to patches",
             letter=r"\mathbf{X}_{\mathrm{cut}}",
-            why="P values in a row are one row. Nothing is computed: numbers move.",
+            why="Values that follow one another are one row. Nothing is computed: numbers move.",
         ),
         Hint(
             "tokens.embedding.linear",
@@ -186,14 +186,21 @@ BIN = Way(
     ),
 )
 WAYS = (PATCHES, BIN)
+SLIPS = (
+    "Note 004 names TS2Vec for discretised or embedded readings. It gives each time step a **vector**, a learned "
+    "representation, and no id (Yue et al. 2022). Ids are what bins give, as in Chronos (Ansari et al. 2024): there "
+    "from −15 to 15 times the mean absolute value, in a vocabulary of 4,096.",
+    "The patches of PatchTST (Nie et al. 2023) may overlap; here they do not.",
+)
+"""What texts say otherwise than it runs."""
 
 
-def patched(series: np.ndarray, P: int) -> Trace:
-    """The run that cuts a series `[M]` into patches of `P` values; what is left at its beginning is left out."""
+def patched(series: np.ndarray, P_t: int) -> Trace:
+    """The run that cuts a series `[M]` into patches of `P_t` values; what is left at its beginning is left out."""
     with seeded_draws(0):
-        net = Patches(P=P, D=SHARED["D"])
-    series = series[len(series) % P :]
-    return trace(PATCHES, net, torch.from_numpy(series)[None], M=len(series), P=P)
+        net = Patches(P_t=P_t, D=SHARED["D"])
+    series = series[len(series) % P_t :]
+    return trace(PATCHES, net, torch.from_numpy(series)[None], M=len(series), P_t=P_t)
 
 
 def counted(series: np.ndarray, V: int) -> Trace:

@@ -154,6 +154,13 @@ CODES = Way(
     hints=(*STEPS, *NEAREST),
 )
 WAYS = (FRAMES, CODES)
+SLIPS = (
+    "A VQ-VAE, to which note 004 leads, learns the **encoder** that makes the vectors together with the codebook, and "
+    "a decoder that turns codes into sound again (van den Oord et al. 2017). Here vectors are a log spectrogram, and "
+    "the codebook is found by k-means on nine other sounds. What is alike is the step from a vector to the id of its "
+    "nearest row.",
+)
+"""What texts say otherwise than it runs."""
 
 
 def spectrogram(sound: np.ndarray) -> np.ndarray:

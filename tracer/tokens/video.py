@@ -113,6 +113,12 @@ TUBELETS = Way(
     ),
 )
 WAYS = (FRAMES, TUBELETS)
+SLIPS = (
+    "Note 004 has TimeSformer split a video into spatio-temporal patches. Bertasius et al. 2021 cut **single frames** "
+    "into patches, and what they divide into time and space is attention. Blocks over several frames are the "
+    "**tubelets** of Arnab et al. 2021 (ViViT).",
+)
+"""What texts say otherwise than it runs."""
 
 
 @cache

@@ -7,6 +7,7 @@ picture and, by `steps` below, what is alike in all.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable
 from functools import cache
 from importlib import import_module
@@ -21,7 +22,7 @@ from pages.shared.texts import prose
 from tracer.common.parsing import stated
 from tracer.figures.labels import amount
 from tracer.figures.views import rows
-from tracer.record import Trace
+from tracer.record import Step, Trace
 from tracer.symbols import notation
 
 Made = TypeVar("Made")
@@ -107,6 +108,23 @@ def slips(said: Iterable[str]) -> None:
     st.markdown("\n".join(f"- {prose(slip)}" for slip in said))
 
 
+def _sizes(trace: Trace, steps: Iterable[Step]) -> list[str]:
+    """What each size in the shapes of some steps is in this run, and each size that it is made of."""
+    known, said = {size.name: size for size in trace.symbols}, []
+    named = _names(" ".join(size for step in steps for size in step.symbolic))
+    for name in known:
+        named |= _names(known[name].equals) if name in named else set()
+    for size in (known[name] for name in known if name in named):
+        formula = f"= {notation.latex(size.equals)} " if size.equals not in ("", str(size.value)) else ""
+        said.append(f"${notation.latex(size.name)} {formula}= {size.value}$: {size.meaning}")
+    return said
+
+
+def _names(formula: str) -> set[str]:
+    """The sizes that a formula names."""
+    return set(re.findall(r"[A-Za-z]\w*", formula))
+
+
 def steps(trace: Trace) -> None:
     """What is alike for every kind: the steps to the tokens, their shape, and the block that all share."""
     from tracer.tokens import after, before  # loads torch, which a page is on screen before
@@ -114,6 +132,7 @@ def steps(trace: Trace) -> None:
     made = before(trace)
     st.header("The steps")
     lines.show(made)
+    st.caption("  \n".join(_sizes(trace, made)))
     tokens, sizes = made[-1], {size.name: size.value for size in trace.symbols}
     st.header("From here on all are alike")
     st.markdown(

@@ -57,10 +57,6 @@ def show() -> None:
         f"are chosen. Checked here with all distances computed again: {said}. {len(set(ids.tolist()))} of the "
         f"{points.ROWS} codes are used."
     )
-    st.caption(
-        "The codebook is learned by k-means from groups of other clouds, and what describes a group has random "
-        "weights. In Point-BERT (Yu et al. 2022) a discrete VAE learns both, by building the points again from the "
-        "codes."
-    )
     makes = {"groups": lambda: points.grouped(cloud, count), "codes": lambda: points.coded(cloud, count)}
     tokenizing.steps(tokenizing.traced(clouds, ("points", name, way, count), makes[way]))
+    tokenizing.slips(points.SLIPS)

@@ -4,7 +4,6 @@ import streamlit as st
 
 from pages.shared import address, tokenizing
 from pages.shared.pictures import PLAIN, chart
-from tracer.common import notes
 from tracer.figures.media import series as pictures
 from tracer.inputs import series as inputs
 
@@ -25,7 +24,7 @@ def show() -> None:
         )
         way = tokenizing.way("series")
         side = st.segmented_control(
-            "Values of a patch, P", series.LENGTHS, required=True, **address.widget("patch", series.LENGTHS, 8)
+            "Values of a patch", series.LENGTHS, required=True, **address.widget("patch", series.LENGTHS, 8)
         )
         at = address.widget("V", series.BINS, 32)
         count = st.segmented_control("Bins, V", series.BINS, format_func="{:,}".format, required=True, **at)
@@ -51,20 +50,16 @@ def show() -> None:
             config=PLAIN,
         )
     st.markdown(_lost(series.loss(values, count), count))
-    st.caption(
-        notes.spelled(
-            "Patches are those of PatchTST (Nie et al. 2023), there with overlap; bins those of Chronos (Ansari et al. "
-            "2024), there 4,094 from −15 to 15 times the mean absolute value. Note 004 names TS2Vec here: it gives "
-            "each time step a vector, and no id."
-        )
-    )
     makes = {"patches": lambda: series.patched(values, side), "bins": lambda: series.counted(values, count)}
     size = {"patches": side, "bins": count}[way]
     tokenizing.steps(tokenizing.traced(inputs, ("series", name, way, size), makes[way]))
+    tokenizing.slips(series.SLIPS)
 
 
 def _lost(loss, count: int) -> str:
     """What rounding to bins loses, as it was measured."""
-    inside = f"{loss.inside:.2g}, at most half a bin, {loss.half:.2g}"
-    far = f" {loss.clipped} beyond the last bin is off by {loss.largest:.2g}." if loss.clipped else ""
-    return f"With {count:,} bins the ids leave values off by up to {inside}.{far} {loss.used:,} of the bins are used."
+    said = f"With {count:,} bins, the ids read back are off by up to {loss.inside:.2g}; half a bin is {loss.half:.2g}."
+    if loss.clipped:
+        lie = "value lies" if loss.clipped == 1 else "values lie"
+        said += f" {loss.clipped} {lie} beyond the last bin, off by up to {loss.largest:.2g}."
+    return f"{said} {loss.used:,} of the bins are used."

@@ -60,13 +60,9 @@ def show() -> None:
         f"The codes keep {1 - lost:.0%} of what varies in the spectrogram, in {count} numbers for {logs.size:,}; "
         f"{used} of the {rows} rows are used."
     )
-    st.caption(
-        "The codebook is learned by k-means from the frames of nine other sounds made here. In a VQ-VAE (van den Oord "
-        "et al. 2017) it is learned together with the encoder that makes the vectors, and a decoder turns codes into "
-        "sound again."
-    )
     makes = {"frames": lambda: sound.framed(heard.numbers), "codes": lambda: sound.coded(heard.numbers, rows)}
     tokenizing.steps(tokenizing.traced(heard, ("sound", way, rows * (way == "codes")), makes[way]))
+    tokenizing.slips(sound.SLIPS)
 
 
 def _own() -> Heard | None:

@@ -4,7 +4,6 @@ import streamlit as st
 
 from pages.shared import address, components, tokenizing
 from pages.shared.pictures import of
-from tracer.common import notes
 from tracer.figures.media import video as pictures
 from tracer.inputs import clips
 
@@ -43,12 +42,6 @@ def show() -> None:
         st.markdown(f"**Tubelets**: token {block} of n = {count // tau} is that place in frames {first} to {until}.")
         cut = of(clips, ("tubelets", tau, block), lambda: pictures.sheet(frames, video.SIDE, tau, block, "tubelet"))
         components.drawing(cut, "tubelets")
-    st.caption(
-        notes.spelled(
-            "Note 004 calls TimeSformer’s tokens spatio-temporal patches. Bertasius et al. 2021 cut single frames, and "
-            "it is their attention that is divided, into time and space; blocks over several frames are the tubelets "
-            "of Arnab et al. 2021 (ViViT)."
-        )
-    )
     makes = {"frames": video.frames, "tubelets": lambda: video.tubelets(tau)}
     tokenizing.steps(tokenizing.traced(clips, ("video", way, tau * (way == "tubelets")), makes[way]))
+    tokenizing.slips(video.SLIPS)

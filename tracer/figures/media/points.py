@@ -42,7 +42,7 @@ def coded(points: np.ndarray, centres: np.ndarray, ids: np.ndarray, count: int, 
     lines = [
         _cloud(points, "points", 3, _scaled(near, count), "code %{customdata}", near),
         _cloud(points[centres], "centres", 6, _scaled(ids, count), "code %{customdata}", ids),
-        _cloud(points[centres[[chosen]]], "the chosen one", 14, "rgba(0,0,0,0)", ring=stage_colour("attention")),
+        _cloud(points[centres[[chosen]]], "the chosen one", 16, stage_colour("attention"), symbol="circle-open"),
     ]
     return _figure(lines)
 
@@ -51,9 +51,9 @@ def _scaled(ids: np.ndarray, count: int) -> dict:
     return {"color": ids, "colorscale": IDS, "cmin": 0, "cmax": count}
 
 
-def _cloud(points: np.ndarray, name: str, size: int, colour, said: str = "", data=None, ring: str = "") -> go.Scatter3d:
-    marker = {"size": size, **(colour if isinstance(colour, dict) else {"color": colour})}
-    marker["line"] = {"color": ring or OTHER, "width": 3 if ring else 0}
+def _cloud(points: np.ndarray, name: str, size: int, colour, said: str = "", data=None, symbol="circle"):
+    marker = {"size": size, "symbol": symbol, **(colour if isinstance(colour, dict) else {"color": colour})}
+    marker["line"] = {"width": 4 if symbol == "circle-open" else 0}
     told = {"hovertemplate": f"{said}<extra></extra>", "customdata": data} if said else {"hoverinfo": "skip"}
     return go.Scatter3d(**_axes(points), mode="markers", name=name, marker=marker, **told)
 

@@ -16,6 +16,8 @@ IDS = "phase"
 """The scale of codes: they have no order."""
 LOUD = sample_colorscale(SEQUENTIAL, 16)
 """The scale of loudness, as colours that are not hexadecimal: Streamlit takes the darkest of those for its own."""
+BETWEEN = "#4d4d55"
+"""What is seen between two frames."""
 UPPER, LOWER = [0.8, 1.0], [0.0, 0.72]
 """Where the two plots of a figure are, in shares of its height."""
 
@@ -66,13 +68,14 @@ def _figure(upper, logs, window: int, hop: int, chosen: int, axis: dict, shapes:
     box = {"type": "rect", "x0": centres[chosen] - half, "x1": centres[chosen] + half, "yref": "y domain"}
     framed = {**box, "y0": 0, "y1": 1, "line": {"color": stage_colour("attention"), "width": 3}}
     end = (hop * (len(logs) - 1) + window) / RATE
+    between = {**box, "x0": half, "x1": end - half, "y0": 0, "y1": 1, "layer": "below", "line": {"width": 0}}
     layout = {
         "xaxis": {"title": title("time in s", 13), "range": [0, end], **PLAIN},
         "yaxis": {"title": title("frequency in kHz", 13), "domain": LOWER, **PLAIN},
         "yaxis2": {"domain": UPPER, **axis},
         "height": 400,
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "shapes": [*shapes, framed],
+        "shapes": [{**between, "fillcolor": BETWEEN}, *shapes, framed],
         "showlegend": False,
         **CLEAR,
     }
