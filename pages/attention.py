@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.shared import claims, components, frame, session, texts, tokens
+from pages.shared import address, claims, components, frame, session, texts, tokens
 from tracer.attention import layers, segments
 from tracer.figures import maps
 
@@ -33,7 +33,8 @@ if "random weights" in trace.weights:
 for sentence in texts.beside(trace, layers(trace, part)):
     st.info(sentence)
 if maps.blocks(trace, part):
-    components.attention_map(trace, part)
+    if step := components.attention_map(trace, part):
+        address.open_step(step)
 elif maps.too_large(trace, part):
     st.info(texts.too_large(next(record for record in layers(trace, part) if not record.problem)))
 st.page_link("pages/mask.py", label="Who may look at whom: the mask that ran", icon=":material/grid_on:")

@@ -47,7 +47,8 @@ def picture(cells, kind: str) -> None:
         what = "tower" if len(parts(trace)) > 1 else "model"
         st.info(f"This {what} has no mask: every token may look at every token.", icon=":material/lock_open:")
     said = {"alt": pictures.describe(cells, kind), "always": bool(influence.allowed())}
-    components.mask_map(trace, cells, layer, part, window, start=influence.start(cells), **said)
+    if step := components.mask_map(trace, cells, layer, part, window, start=influence.start(cells), **said):
+        address.open_step(step)
 
 
 frame.enter()

@@ -9,7 +9,7 @@ from pages.shared import address, answers, components, frame, ids, onward, sessi
 from pages.shared.pictures import of
 from pages.shared.visitor import model_name
 from tracer import models
-from tracer.figures import photos
+from tracer.figures import photos, strips
 from tracer.figures.labels import amount, scientific
 from tracer.record import Trace
 
@@ -150,6 +150,8 @@ with right:
         st.warning(strange, icon=":material/psychology_alt:")
     if saved is None and "image" in models.takes(model_name()):
         sharper.show()
+if step := components.equations(trace, strips.answering(trace)):
+    address.open_step(step)
 onward.show(trace)
 
 more = {} if view is None else {"What the model sees": partial(cut, view)}

@@ -46,6 +46,8 @@ def test_the_matrix_is_used_with_keys_and_its_focus_is_seen(page):
     settled(page)
     page.get_by_role("radio", name="linear").focus()
     page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.shadowRoot.activeElement.textContent").endswith("proven")
+    page.keyboard.press("Tab")
     grid = page.locator(".grid")
     assert grid.evaluate("grid => grid.matches(':focus-visible') && getComputedStyle(grid).outlineStyle") == "solid"
     page.keyboard.press("ArrowUp")
@@ -100,6 +102,7 @@ def test_rollout_is_named_and_uses_all_blocks(page):
     assert share.inner_text().startswith("Rollout (Abnar and Zuidema 2020), no attention weight")
     count = blocks.get_by_role("radio").count()
     assert blocks.locator("legend").inner_text() == f"Block: rollout uses all {count}"
+    assert not page.locator(".equations").is_visible()  # none of the run's steps is a rollout
     assert blocks.locator("input:checked").count() == 0
     said, lead = page.locator(".map").inner_text(), page.locator(".lead")
     assert "attends" not in said and "attention propagated through all" in said
@@ -109,6 +112,10 @@ def test_rollout_is_named_and_uses_all_blocks(page):
     page.get_by_role("radio", name="mean").check()
     assert "attends most to" in lead.inner_text()
     assert blocks.locator("input:checked").count() == 1 and blocks.locator("legend").inner_text() == "Block"
+    blocks.get_by_role("radio", name="1", exact=True).check()
+    page.get_by_role("button", name="Attention weights: ✓ proven").click()
+    page.get_by_role("heading", name="Step by step").wait_for()
+    page.wait_for_url("**/trace?*step=block1.attention.weights*")
 
 
 def test_attention_of_a_masked_encoder_lies_on_the_patches_that_it_was_given(page):

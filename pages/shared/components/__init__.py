@@ -10,15 +10,16 @@ import streamlit as st
 from pages.shared import qr, told
 from pages.shared.pictures import of
 from pages.shared.visitor import Key, visitor
-from tracer.figures import maps, masks, pipeline
+from tracer.attention import layers as layers_of
+from tracer.figures import maps, masks, pipeline, strips
 from tracer.figures import panels as panes
-from tracer.record import Trace
+from tracer.record import AttentionRecord, Step, Trace
 
 _HERE = Path(__file__).parent
 
 
 _DRAWN = ("packed", "words", "colour", "photo", "telling")
-MAP = ("place", *(f"attention_map/{script}" for script in (*_DRAWN, "matrix", "controls", "main")))
+MAP = ("place", "strip", *(f"attention_map/{script}" for script in (*_DRAWN, "matrix", "controls", "main")))
 """The scripts of the attention map: what a browser gets as one."""
 GLANCE = ("place", *(f"attention_map/{script}" for script in (*_DRAWN, "sentence", "glance")))
 """Those of the first look at it."""
@@ -60,8 +61,9 @@ def _rules(file: Path) -> str:
     return f"<style>{file.read_text(encoding='utf-8')}</style>"
 
 
-def attention_map(trace: Trace, part: str | None = None) -> None:
-    """Attention over the photo and from token to token; pointing, keys and choices are handled in the browser.
+def attention_map(trace: Trace, part: str | None = None) -> str | None:
+    """Attention over the photo and from token to token; pointing, keys and choices are handled in the browser. Returns
+    the id of a step whose equation was chosen.
 
     Where not all blocks fit in one message, the browser asks for the one that is chosen.
     """
@@ -73,13 +75,21 @@ def attention_map(trace: Trace, part: str | None = None) -> None:
         return maps.pack(trace, layers, maps.rollout(trace, choices, part), part, views=views, choices=choices)
 
     data = of(trace, ("attention", part, *layers, *views), packed)
-    data = _under(told.facts(visitor()), data)
-    _component("attention_map", scripts=MAP)(key=Key.MAP, data=data, on_wanted_change=lambda: None)
+    told_of = of(trace, ("equations", part), lambda: _equations(trace, layers_of(trace, part), choices))
+    data = _under(told.facts(visitor()) | {"equations": told_of}, data)
+    component = _component("attention_map", scripts=MAP, styles=("attention_map", "strip"))
+    return component(key=Key.MAP, data=data, on_wanted_change=lambda: None, on_step_change=lambda: None).step
 
 
-def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> None:
+def _equations(trace: Trace, records: Sequence[AttentionRecord], shown: Sequence[int]) -> dict[int, str]:
+    """The equation of the weights of each block that can be chosen."""
+    return {record.layer: strips.of_attention(trace, record) for record in records if record.layer in shown}
+
+
+def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> str | None:
     """The mask bool `[S_q, S_k]` of a layer, and what it does to the row of a query that is chosen in the browser; of a
-    run whose rows do not all fit in one message, the browser asks for others. `more` goes to `masks.pack`."""
+    run whose rows do not all fit in one message, the browser asks for others. `more` goes to `masks.pack`. Returns the
+    id of a step whose equation was chosen."""
     state = st.session_state.get(Key.MASK_MAP) or {}
     wanted = None if masks.fits(trace, layer, part) else state.get("wanted")
 
@@ -87,10 +97,12 @@ def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> 
         return masks.pack(trace, cells, layer=layer, part=part, batch=batch, wanted=wanted, **more)
 
     data = of(trace, ("mask", part, layer, batch, tuple(more.items()), tuple(wanted or ())), packed)
-    data = _under(told.facts(visitor()), data)
-    _component("mask", scripts=("place", "stepper/unpack", "mask"))(
-        key=Key.MASK_MAP, data=data, on_wanted_change=lambda: None
+    lines = of(
+        trace, ("equations", part, layer), lambda: strips.of_attention(trace, layers_of(trace, part)[layer], "MSA")
     )
+    data = _under(told.facts(visitor()) | {"equations": lines}, data)
+    component = _component("mask", scripts=("place", "strip", "stepper/unpack", "mask"), styles=("mask", "strip"))
+    return component(key=Key.MASK_MAP, data=data, on_wanted_change=lambda: None, on_step_change=lambda: None).step
 
 
 @cache
@@ -142,6 +154,15 @@ def bar(pages: Sequence[Mapping[str, object]], takes: Sequence[str]) -> None:
     model `takes`. On every screen it hears what is dropped on the page or pasted."""
     data = {"pages": pages, "photo": "image" in takes, "text": "text" in takes}
     _component("bar", scripts=("giving", "bar"))(key="bar", data=data)
+
+
+def equations(trace: Trace, steps: Sequence[Step]) -> str | None:
+    """The equations of these steps, a line each; returns the id of one that was chosen."""
+    lines = of(trace, ("lines", *(step.id for step in steps)), lambda: strips.lines(steps))
+    component = _component(
+        "equations", '<div class="equations short"></div>', scripts=("strip", "equations"), styles=("strip",)
+    )
+    return component(key="equations", data=lines, on_step_change=lambda: None).step
 
 
 def drawing(svg: str, key: str) -> None:

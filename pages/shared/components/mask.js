@@ -72,7 +72,7 @@ function scale(box, low, high, written = number) {
   box.replaceChildren(...ends.filter(apart).map((end) => made("span", written(end), { top: `${(100 * (high - end)) / (high - low)}%` })));
 }
 
-export default function ({ data, parentElement, setStateValue }) {
+export default function ({ data, parentElement, setStateValue, setTriggerValue }) {
   const find = (selector) => parentElement.querySelector(selector);
   const map = opened(data);
   const { queries, keys, heads, names } = map;
@@ -81,6 +81,7 @@ export default function ({ data, parentElement, setStateValue }) {
   const known = (text, size, first) => (/^\d+$/.test(text ?? "") && Number(text) < size ? Number(text) : first);
   const standing = ({ query, head }) => ({ query: known(query, queries, map.start), head: known(head, heads, 0) });
   const state = standing(placeInAddress(PLACE));
+  equations(find(".equations"), map.facts.equations, (step) => setTriggerValue("step", step));
   const every = map.open.every(Boolean) && map.open.length > 1;
 
   const bare = every && !map.always; // a picture of it would be one blue square

@@ -21,7 +21,7 @@ function standing(map, { block, head, query, scale }) {
   return state;
 }
 
-export default function ({ data, parentElement, setStateValue }) {
+export default function ({ data, parentElement, setStateValue, setTriggerValue }) {
   const map = unpack(data);
   const find = (selector) => parentElement.querySelector(selector);
   const all = (selector) => [...parentElement.querySelectorAll(selector)];
@@ -53,6 +53,8 @@ export default function ({ data, parentElement, setStateValue }) {
   }
   function show(spoken = false) {
     checks();
+    const lines = state.view === "rollout" ? "" : map.facts.equations[state.layer];
+    equations(find(".equations"), lines ?? "", (step) => setTriggerValue("step", step));
     find(".waiting").hidden = has(map, state);
     if (!has(map, state)) {
       find(".waiting").textContent = `Fetching block ${state.layer + 1} …`;

@@ -1,0 +1,10 @@
+// Equations of what is on screen, from the server; a button among them opens its step.
+
+function equations(box, markup, open) {
+  if (box.markup !== markup) box.innerHTML = box.markup = markup;
+  box.hidden = !markup;
+  box.onclick = ({ target }) => {
+    const step = target.closest("[data-step]")?.dataset.step;
+    if (step) open(step);
+  };
+}
