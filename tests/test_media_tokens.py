@@ -36,6 +36,7 @@ CHIRP, MELODY = MADE["chirp"](), MADE["melody"]()
 HORSE = samples("photos")["horse"]()
 RUNS = {
     **{("text", way.name): lambda name=way.name: text.looked_up(name, [3, 1, 4, 1, 5], 300) for way in text.WAYS},
+    ("text", "characters"): lambda: text.spelled("hello", ("[UNK]", "e", "h", "o")),
     ("pictures", "patches"): lambda: pictures.patches(HORSE, 16),
     ("pictures", "codes"): lambda: pictures.codes(HORSE, 16),
     ("video", "frames"): lambda: video.frames(),

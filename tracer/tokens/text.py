@@ -24,9 +24,31 @@ class Table(nn.Module):
         return self.rows(tokens)  # [B, n, D]
 
 
-def _build(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]]:
+class Spelled(nn.Module):
+    """Characters by their numbers in Unicode, found among the entries `[V]` of a vocabulary, and the rows of those.
+
+    Takes `[B, n]`, returns `[B, n, D]`. The first entry, -1, is no character: one that is not there gets its id.
+    """
+
+    def __init__(self, entries: Tensor, rows: Table):
+        super().__init__()
+        self.register_buffer("entries", entries)
+        self.table = rows
+
+    def forward(self, characters):
+        alike = (characters[..., None] == self.entries).float()  # [B, n, V]
+        tokens = alike.argmax(-1)  # [B, n]
+        return self.table(tokens)  # [B, n, D]
+
+
+def _build(sizes: dict[str, int]) -> tuple[Table, tuple[Tensor, ...]]:
     B, n, V = (sizes[name] for name in ("B", "n", "V"))
     return Table(V=V, D=sizes["D"]), (torch.arange(B * n).view(B, n) % V,)
+
+
+def _build_spelled(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    net, args = _build(sizes)
+    return Spelled(torch.arange(sizes["V"]) - 1, net), args
 
 
 SAYS = {
@@ -71,17 +93,28 @@ HINTS = (
         "numbers, which training arranges; here they are random.",
     ),
 )
+SPELLED = (
+    Hint("input characters", letter=r"\mathbf{u}"),
+    Hint("parameter *.entries", letter=r"\mathbf{v}"),
+    Hint(
+        "tokens.argmax",
+        title="Find the entry",
+        letter=r"\mathbf{t}",
+        why="The id of a character is the place of the entry that it equals: u are the numbers of the characters in "
+        "Unicode, v those of the entries. One that equals no entry gets the first id, [UNK].",
+    ),
+)
 WAYS = tuple(
     Way(
         kind="text",
         name=name,
         title=title,
         says=says,
-        build=_build,
+        build=_build_spelled if name == "characters" else _build,
         names=("V",),
         probes=({"B": 19, "n": 7, "V": 17}, {"B": 13, "n": 5, "V": 31}, {"B": 10, "n": 11, "V": 41}),
         derived={},
-        hints=HINTS,
+        hints=(*SPELLED, *HINTS) if name == "characters" else HINTS,
     )
     for name, (title, says) in SAYS.items()
 )
@@ -93,9 +126,22 @@ def table(entries: int) -> Table:
         return Table(V=entries, D=SHARED["D"])
 
 
+def _way(name: str) -> Way:
+    return next(way for way in WAYS if way.name == name)
+
+
 def looked_up(name: str, ids: Sequence[int], entries: int) -> Trace:
     """The run that looks up the rows of ids in a table of that many entries; `name` is the way that they come from."""
     if not ids:
         raise ValueError("a text without tokens was given, expected at least one token")
-    way = next(way for way in WAYS if way.name == name)
-    return trace(way, table(entries), torch.tensor([list(ids)]), V=entries, n=len(ids))
+    return trace(_way(name), table(entries), torch.tensor([list(ids)]), V=entries, n=len(ids))
+
+
+def spelled(text: str, vocabulary: Sequence[str]) -> Trace:
+    """The run that finds each character among the entries of a vocabulary, whose first is for all others, and looks up
+    its row."""
+    if not text:
+        raise ValueError("a text without characters was given, expected at least one")
+    entries = torch.tensor([-1, *map(ord, vocabulary[1:])])
+    characters = torch.tensor([list(map(ord, text))])
+    return trace(_way("characters"), Spelled(entries, table(len(entries))), characters, V=len(entries), n=len(text))

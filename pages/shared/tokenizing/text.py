@@ -12,6 +12,7 @@ from pages.shared.pictures import chart, of
 from pages.shared.texts import quoted
 from tracer.common.limits import limits
 from tracer.figures import pieces
+from tracer.record import Trace
 
 TITLE = "Text"
 ICON = ":material/notes:"
@@ -200,7 +201,13 @@ def _go_on(owner, name: str, speller, sentence: str) -> None:
         st.info("Cut like this, the text has no token: there is nothing to look up.")
         return
     ids, entries = [piece.id for piece in found], len(speller.vocabulary)
-    run = tokenizing.traced(owner, (name, entries), lambda: text.looked_up(name, ids, entries))
+
+    def traced() -> Trace:
+        if name == "characters":
+            return text.spelled(sentence, speller.vocabulary)
+        return text.looked_up(name, ids, entries)
+
+    run = tokenizing.traced(owner, (name, entries), traced)
     vectors = run.value(before(run)[-1])[0].numpy()
     texts = [_shown(piece, sentence).text for piece in found]
     alt = f"The first {min(len(ids), pieces.MOST)} of {len(ids)} tokens, each a row of {vectors.shape[1]} numbers"
