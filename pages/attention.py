@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.shared import address, claims, components, frame, session, texts, tokens
+from pages.shared import address, components, frame, session, texts, tokens
 from tracer.attention import layers, segments
 from tracer.figures import maps
 
@@ -44,4 +44,9 @@ st.caption(
     "the same output. Attention is not by itself an explanation (Jain and Wallace 2019). Nor is rollout, which carries "
     "the weights alone through the blocks (Abnar and Zuidema 2020)."
 )
-claims.show(trace)
+st.page_link(
+    "pages/notes.py",
+    label="What the notes claim of attention, measured on this model and any other",
+    icon=":material/menu_book:",
+    query_params=address.of("notes") | {"note": "claims"},
+)

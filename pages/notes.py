@@ -4,17 +4,24 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.shared import address, components, frame, noted
+from pages.shared import address, cards, components, contrasts, frame, noted
 
 TITLE = "The notes"
 ICON = ":material/menu_book:"
 ORDER = 14
 HEADING = "Lessons"
-PLACES = ("note", "section")
+PLACES = ("note", "section", "of")
+
+MORE = {"claims": "What they claim, on any model", "contrasts": "What they set it against: convolution, batch norm"}
 
 frame.enter()
 components.style(Path(__file__).with_suffix(".css"))
 st.title("Does it hold? Five notes against their runs")
-titles = noted.titles()
+titles = noted.titles() | MORE
 note = st.selectbox("Note", titles, format_func=titles.get, **address.widget("note", list(titles), next(iter(titles))))
-noted.show(note)
+if note == "claims":
+    cards.show()
+elif note == "contrasts":
+    contrasts.show()
+else:
+    noted.show(note)

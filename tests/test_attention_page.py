@@ -1,57 +1,16 @@
 """The Attention page without a browser: what it gets to draw from, and what it says around it."""
 
-import re
-
 from streamlit.testing.v1 import AppTest
-from test_app import picture, upload
 from test_maps import unpacked
 from test_models_in_app import chosen
 
-from pages.shared import claims as words
-from tracer.attention.claims import SHARPNESS, Measured
 from tracer.figures import maps
 
-HEADING = "What the texts say of attention, and whether it holds here"
 
-
-def said_of_claims(at: AppTest) -> list[str]:
-    """The three claims as the page has them."""
-    return [element.value for element in at.markdown if "*Holds here*" in element.value]
-
-
-def test_the_claims_of_the_texts_are_measured_live_for_the_vit():
-    at = chosen("vit", "pages/attention.py")
-    lookup, symmetry, order = first = said_of_claims(at)
-    assert HEADING in [element.value for element in at.header]
-    assert "“Vision Transformer - Basics”" in lookup and "note 00" not in "".join(first)
-    largest = at.session_state["visitor"].run().attention(0).amax(-1).mean()
-    assert f"gets {100 * float(largest):.1f} % of the weight" in lookup and "if all 65 keys got the same" in lookup
-    assert lookup.endswith("*Holds here*: **yes**.")
-    assert symmetry.endswith("*Holds here*: for the scores, **yes**; for the attention weights, **no**.")
-    assert "as “invariant” (nothing changes), **no**; as “equivariant”" in order and order.count("**yes**") == 2
-    upload(at, picture(seed=5), "mine.jpg")
-    assert all(now != before for now, before in zip(said_of_claims(at), first, strict=True))
-    assert HEADING not in [element.value for element in chosen("nanogpt", "pages/attention.py").header]
-
-
-def test_whether_a_claim_holds_follows_from_what_was_measured():
-    none = Measured((0.5, 0.7, 0.9), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    far = Measured((1.0, 1.0, 1.0), 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1)
-
-    def verdicts(found: Measured) -> list[str]:
-        texts = [
-            words._lookup(found, dict(zip(SHARPNESS, found.lookup, strict=True)), 4),
-            words._symmetry(found),
-            words._order(found),
-        ]
-        return [re.findall(r"\*\*(yes|no)\*\*", text) for text in texts]
-
-    assert verdicts(none) == [["yes"], ["yes", "yes"], ["yes", "yes", "no"]]
-    assert verdicts(far) == [["no"], ["no", "no"], ["no", "no", "yes"]]
-    assert verdicts(none._replace(mixture=1e-4)) == [["no"], ["yes", "yes"], ["yes", "yes", "no"]]
-    assert "not equal, they differ by 10.0 %" in words._symmetry(far) and "equal, in every value" in words._symmetry(
-        none
-    )
+def test_the_claims_are_one_link_away():
+    at = chosen("nanogpt", "pages/attention.py")
+    links = [element.proto for element in at.get("page_link")]
+    assert any(link.query_string == "model=nanogpt&note=claims" for link in links)
 
 
 def drawn(at: AppTest) -> dict:

@@ -10,8 +10,11 @@ import tracer
 from tracer import models
 from tracer.attention import claims
 from tracer.attention.terms import terms
+from tracer.figures.classes import percent
 from tracer.inputs import surfaces
 from tracer.models.shared.anomaly import anomaly_map
+from tracer.notes import cards as CARDS
+from tracer.notes.claims import attention, contrasts, stream
 
 BOOK = {"circle": 1.0, "square": 2.0, "triangle": 3.0, "diamond": 4.0}
 
@@ -161,27 +164,85 @@ def _levels(model, pixels):
 
 
 def test_the_claims_are_measured_on_the_run():
+    """Each number once more, by other means."""
     model, trace = vit()
-    found = claims.measured(model, trace)
-    assert found.lookup[0] == pytest.approx(float(trace.attention(0).amax(-1).mean()), rel=1e-4)
-    assert found.lookup[0] < found.lookup[1] < found.lookup[2] <= 1
-    assert found.mixture < 1e-6 and found.shared_scores < 1e-6 < 1e-3 < found.shared_weights
-    assert found.own_scores == claims.asymmetry(trace.value("block1.attention.scores"))
-    assert found.equivariant < 1e-5 and found.invariant > 1e-3 and found.positioned > 1e-3
+    found = CARDS.measured(model, trace)
+    assert {name for card in CARDS.CARDS for name in card.claims} == found.claims.keys()
+    best = float(trace.attention(0).amax(-1).mean())
+    assert f"gets {percent(best)} of the weight" in found.claims["soft_lookup"][1]
+    uneven = claims.asymmetry(trace.value("block1.attention.scores"))
+    assert f"differ by {percent(uneven)}" in found.claims["asymmetric"][1]
+    assert [found.claims[name][0] for name in ("order", "symmetric", "mlp_alone", "mixture", "undo")] == [
+        "not", "sense", "holds", "holds", "sense",
+    ]  # fmt: skip
+    added = trace.value("block2.mlp.output").norm(dim=-1) / trace.value("block2.attention.residual").norm(dim=-1)
+    assert found.drawn["correction"][1][1] == pytest.approx(float(added.mean()))
+    weights, total = trace.attention(1)[0].mean(0)[1:, 1:], 0.0
+    for i in range(15):
+        for j in range(15):
+            total += float(weights[i, j]) * sqrt((i // 5 - j // 5) ** 2 + (i % 5 - j % 5) ** 2)
+    assert found.drawn["far"][1] == pytest.approx(total / float(weights.sum()), rel=1e-5)
 
 
-def test_what_is_rounding_is_the_same_and_nothing_more():
-    same = claims.Measured.same
-    assert same(0.0) and same(1e-6) and not same(1e-4) and not same(float("nan"))
+def test_gradients_of_a_softmax_are_those_of_autograd():
+    scores = torch.randn(3, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    jacobians = [torch.autograd.functional.jacobian(lambda row: row.softmax(0), 5 * row).norm() for row in scores]
+    assert attention.slopes(scores, 5) == pytest.approx(float(torch.stack(jacobians).mean()))
+
+
+def test_the_residual_sums_are_left_out_of_the_backward_pass():
+    """Of one block, by hand."""
+    model = tracer.load("vit", H=12, W=20, P=4, D=12, h=3, d_ff=23, K=7, L=1)
+    trace = model.trace()
+    x, block = trace.value("position").clone().requires_grad_(), model.net.block1
+    for at, y in enumerate((block(x), block.mlp(block.norm2(block.attention(block.norm1(x)))))):
+        towards = torch.randn(y.shape, generator=torch.Generator().manual_seed(0))
+        (arrives,) = torch.autograd.grad((y * towards).sum(), x)
+        assert stream.highways(model, trace)[0][at] == pytest.approx(float(arrives.norm() / towards.norm()))
+
+
+def test_a_claim_that_is_not_about_a_model_says_so():
+    model = tracer.load("transformer", D=12, h=3, d_ff=23, L=1)
+    trace = model.trace()
+    found = CARDS.measured(model, trace).claims
+    assert found["highway"] == (
+        "none",
+        "the blocks of transformer are no pre-norm blocks, whose sums could be left out",
+    )
+    assert found["order"][0] == "not" and found["soft_lookup"][0] == "holds"
+    with pytest.raises(ValueError, match="transformer attends to no whole grid of patches"):
+        contrasts.fields(trace)
+    net = torch.nn.Linear(3, 3)
+    with pytest.raises(ValueError, match="vit has no attention 1"):
+        attention.order(vit()[0], tracer.trace(net, torch.zeros(1, 3)))
+
+
+def test_a_masked_model_sees_the_order_by_its_mask():
+    model = tracer.load("nanogpt", L=1, D=12, h=3, d_ff=20)
+    found = CARDS.measured(model, model.trace()).claims
+    assert found["order"][0] == "not" and found["order"][1].endswith("by its mask")
+    assert found["asymmetric"][0] == "none" and found["mlp_alone"][0] == "holds"
 
 
 def test_one_head_is_measured_too():
     model = tracer.load("vit-note", H=32, W=32, D=24, d_k=8, d_ff=20)
-    assert claims.measured(model, model.trace()).mixture < 1e-6
+    found = CARDS.measured(model, model.trace()).claims
+    assert found["mixture"][0] == "holds" and found["heads_differ"] == ("none", "vit-note has one head")
 
 
-@pytest.mark.parametrize("name", ["nanogpt", "transformer", "mae", "clip"])
-def test_claims_are_made_only_where_they_are_about_the_model(name):
-    model = tracer.load(name, L=1)
-    with pytest.raises(ValueError, match="does not attend to tokens plus positions without a mask"):
-        claims.measured(model, model.trace())
+def test_a_convolution_grows_by_its_kernel():
+    fields = contrasts.fields(vit()[1])
+    assert [int(one.sum()) for one in fields.convolution] == [9, 15]
+    assert fields.convolution.shape == (2, 3, 5) and fields.attention.shape == (3, 5)
+    middle = 1 + 1 * 5 + 2
+    assert fields.attention[0, 0] == pytest.approx(float(vit()[1].attention(0, query=middle)[0].mean(0)[1]))
+
+
+def test_a_second_picture_changes_batch_norm_alone():
+    model, trace = vit()
+    beside = contrasts.beside(model, trace)
+    assert torch.equal(beside.alone[0], beside.together[0]) and beside.layer == 0 < beside.batch
+    tokens = trace.value("position")[0]
+    spread = tokens.std(0, unbiased=False)
+    by_hand = (tokens - tokens.mean(0)) / (spread.square() + 1e-5).sqrt()
+    assert torch.allclose(beside.alone[1], by_hand, atol=1e-4)

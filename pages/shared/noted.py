@@ -104,7 +104,7 @@ def _text(result: Result) -> str:
     for found in result.found:
         if found.latex:
             lines.append(f"$$\n{found.latex}\n$$")
-        lines.append(f"{found.what}: {found.measured}{_link(found)}")
+        lines.append(f"{found.what}: {texts.prose(found.measured)}{_link(found)}")
     run = RUNS.get(result.row.run)
     if run and not run.shipped:
         sizes = ", ".join(f"{name} = {size}" for name, size in run.sizes.items())

@@ -50,13 +50,15 @@ def literal(label: str) -> str:
 
 
 def prose(text: str) -> str:
-    """The sentences of a step, for markdown: sizes with a subscript are set as mathematics, notes have their titles."""
+    """The sentences of a step, for markdown: sizes with a subscript are set as mathematics, where they are not already,
+    and notes have their titles."""
 
     def size(found: re.Match) -> str:
         name = notation.latex(found[2])
         return rf"$\sqrt{{{name}}}$" if found[1] else f"${name}$"
 
-    return re.sub(r"(√?)\b(d_k|d_ff)\b", size, plain(notes.spelled(text)))
+    parts = re.split(r"(\$[^$]+\$|`[^`]+`)", plain(notes.spelled(text)))
+    return "".join(part if at % 2 else re.sub(r"(√?)\b(d_k|d_ff)\b", size, part) for at, part in enumerate(parts))
 
 
 def in_the_code(names: Sequence[Name]) -> str:

@@ -52,7 +52,7 @@ def soft_lookup(model: Model, trace: Trace) -> Measured:
         f"{percent(even)}); with all "
         f"scores × 10 {percent(best[1])}, × 100 {percent(best[2])}: the larger the scores, the closer to a plain lookup"
     )
-    return Measured(said, "holds" if best[0] < best[1] < best[2] <= 1 + 1e-6 else "not", "attention")
+    return Measured(said, "holds" if even < best[0] <= best[1] <= best[2] else "not", "attention")
 
 
 def misspelt(model: Model, trace: Trace) -> Measured:
@@ -79,7 +79,7 @@ def heads_are_columns(model: Model, trace: Trace) -> Measured:
                     0 if linear.bias is None else linear.bias[columns]
                 )
                 worst = max(worst, off(own, made[:, head]))
-    said = f"{made.shape[1]} heads, each of {d_k} columns of the one matrix, to within {scientific(worst)}"
+    said = f"each head is {d_k} columns of the one matrix, to within {scientific(worst)}"
     return Measured(said, "holds" if close(worst) else "not", "trace", (("step", f"{inside.path}.query"),))
 
 
@@ -114,7 +114,9 @@ def merged(model: Model, trace: Trace) -> Measured:
     with torch.no_grad():
         parts = [part @ rows.T for part, rows in zip(context.chunk(h, -1), linear.weight.chunk(h, 1), strict=True)]
         error = off(sum(parts) + (0 if linear.bias is None else linear.bias), output)
-    said = f"the output is the sum of {h} heads, each through its own rows of W_O, to within {scientific(error)}"
+    said = (
+        f"the output is the sum of its heads ({h}), each through its own rows of $W_O$, to within {scientific(error)}"
+    )
     return Measured(said, "holds" if close(error) else "not", "trace", (("step", f"{inside.path}.output"),))
 
 
@@ -144,7 +146,7 @@ def symmetric(model: Model, trace: Trace) -> Measured:
         scores, shared = numbers.shared_projection(tokens, inside.linear("query").weight.T[:, :width])
     score, weight = numbers.asymmetry(scores), numbers.asymmetry(shared)
     said = (
-        f"with W_Q for both, the scores of i with j and of j with i are {_share(score)} apart, the "
+        f"with $W_Q$ for both, the scores of i with j and of j with i are {_share(score)} apart, the "
         "weights after the softmax "
         f"{_share(weight)}: each row is divided by a sum of its own"
     )
@@ -193,7 +195,7 @@ def routing(model: Model, trace: Trace) -> Measured:
         runs = [tracer.trace(net, inside.entering, **inside.given, prove=False) for net in (inside.module, changed)]
     before, after = (run.attention(0) for run in runs)
     moved = off(runs[1].output, runs[0].output)
-    said = f"with W_V times -2 the weights change by {off(after, before):g}, the output by {_share(moved)}"
+    said = f"with $W_V$ times -2 the weights change by {off(after, before):g}, the output by {_share(moved)}"
     return Measured(said, "holds" if torch.equal(before, after) and not close(moved) else "not", "attention")
 
 

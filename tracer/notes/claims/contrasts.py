@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tracer.attention import weights
+from tracer.attention import parts, places, weights
 from tracer.common.seeding import seeded_draws
 from tracer.figures.classes import percent
 from tracer.inputs.samples import samples
@@ -39,8 +39,10 @@ def fields(trace: Trace) -> Fields:
     activation, so that only the way there counts. ValueError for a run without a picture.
     """
     picture = trace.picture
-    if picture is None or not trace.attentions:
-        raise ValueError(f"{trace.model} attends to no grid of patches")
+    whole = None if picture is None else picture.rows * picture.columns
+    part = next((one for one in parts(trace) if len(places(trace, one)) == whole), None)
+    if picture is None or part is None:
+        raise ValueError(f"{trace.model} attends to no whole grid of patches")
     rows, columns, middle = picture.rows, picture.columns, (picture.rows // 2, picture.columns // 2)
     depth = ceil(max(middle) / (KERNEL // 2))
     with seeded_draws(0):
@@ -51,9 +53,9 @@ def fields(trace: Trace) -> Fields:
         y = layer(y)
         (gradient,) = torch.autograd.grad(y[0, :, middle[0], middle[1]].sum(), x, retain_graph=True)
         seen.append((gradient[0].abs().sum(0) > 0).int())
-    token = picture.first + middle[0] * columns + middle[1]
-    row = weights(trace, 0, query=token)[0].mean(0)[picture.first : picture.first + rows * columns]
-    return Fields(torch.stack(seen), row.view(rows, columns))
+    lie = {patch: token for token, patch in places(trace, part).items()}
+    row = weights(trace, 0, query=lie[middle[0] * columns + middle[1]], part=part)[0].mean(0)
+    return Fields(torch.stack(seen), row[[lie[patch] for patch in range(rows * columns)]].view(rows, columns))
 
 
 def receptive(model: Model, trace: Trace) -> Measured:

@@ -168,6 +168,5 @@ def highway(model: Model, trace: Trace) -> Measured:
         f"of a gradient at the last block, {first[0]:.3g} times its length arrives at the first with the "
         f"sums, {first[1]:.3g} without"
     )
-    return Measured(
-        said, "holds" if first[0] > first[1] else "not", "trace", (("step", f"{blocks(trace)[0]}.attention.residual"),)
-    )
+    where = (("step", f"{blocks(trace)[0]}.attention.residual"),)
+    return Measured(said, "holds" if first[0] > first[1] else "sense", "trace", where)

@@ -1,0 +1,130 @@
+"""Claims of the notes as cards, measured on any model: numbers, verdicts, and what one can try oneself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from pages.shared import address, noted, runs, session, texts
+from pages.shared.pictures import chart, of
+from pages.shared.visitor import model_name
+from tracer import models
+from tracer.common import notes
+from tracer.figures import claimed
+from tracer.figures.classes import percent
+from tracer.inputs.samples import samples
+from tracer.record import Trace
+
+if TYPE_CHECKING:
+    from tracer.notes.cards import Card
+
+MEASURING = "Measuring the claims"
+LONGEST = 40
+"""Letters of a word that is looked up."""
+WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+COUNT = 1024
+"""Pairs of random vectors whose products are spread."""
+SLIDER = "d_k of the spread"
+NONE = ":gray-badge[:material/remove: not about this model]"
+
+
+def show() -> None:
+    """The model that is asked, and the cards."""
+    trace, made = _run()
+    from tracer.notes import cards  # loads torch
+
+    found = of(trace, "cards", lambda: _measured(made, trace))
+    with st.container(key="cards"):
+        for card in cards.CARDS:
+            st.header(card.title)
+            st.markdown(_text(card, found["claims"]))
+            for name in card.claims:
+                if name in found["drawn"]:
+                    _draw(trace, name, found["drawn"][name])
+            if "soft_lookup" in card.claims:
+                _lookup()
+            if "spread" in card.claims:
+                _spread()
+
+
+def _run() -> tuple[Trace, Any]:
+    """The run that is measured: the one on screen where it is of the model that is chosen, else that of its sample."""
+    known = list(models.names())
+    own = session.given().kind != "trace" and model_name() not in known
+    known += [model_name()] if own else []
+    chosen = st.selectbox(
+        "Model", known, **address.widget("of", known, model_name() if model_name() in known else known[0])
+    )
+    if chosen == model_name() and session.given().kind != "trace":
+        return session.trace(), session.model()
+    sample = next(iter(samples(models.samples(chosen))), session.OWN)
+    return runs.of_sample(chosen, (), sample), runs.load(chosen)
+
+
+def _measured(made, trace: Trace) -> dict:
+    from tracer.notes import cards  # loads torch
+
+    found = runs.in_turn(partial(cards.measured, made, trace), MEASURING)
+    return {"claims": dict(found.claims), "drawn": dict(found.drawn)}
+
+
+def _text(card: Card, found: dict[str, tuple[str, str]]) -> str:
+    lines = [f"> *Claim.* {texts.plain(notes.spelled(card.says))}"]
+    for name in card.claims:
+        verdict, said = found[name]
+        lines.append(
+            f"> {noted.SIGNS.get(verdict, NONE)} {texts.quoted(said) if verdict == 'none' else texts.prose(said)}"
+        )
+    return "\n>\n".join(lines)
+
+
+def _draw(trace: Trace, name: str, numbers: Sequence) -> None:
+    """What a claim is, block by block."""
+    if name == "far":
+        unit = "patches" if trace.picture else "tokens"
+        picture = partial(claimed.by_block, {"mean distance": numbers}, f"mean distance in {unit}")
+    elif name == "correction":
+        attention, mlp = zip(*numbers, strict=True)
+        lines = {"‖O‖/‖X‖, attention": attention, "‖F‖/‖X′‖, MLP": mlp}
+        picture = partial(claimed.by_block, lines, "added over stream", True)
+    else:
+        kept, left = zip(*numbers, strict=True)
+        lines = {"with the sums": kept, "without": left}
+        picture = partial(claimed.by_block, lines, "gradient that arrives")
+    chart(trace, ("claim", name), picture)
+
+
+def _lookup() -> None:
+    """A dictionary in which a misspelt word finds what was meant."""
+    from tracer.attention.claims import lookup  # loads torch
+    from tracer.notes.claims.attention import BOOK  # loads torch
+
+    word = st.text_input(f"Look up a word, misspelt if you like, in `{BOOK}`", "sqare", max_chars=LONGEST)
+    shares, value = lookup(BOOK, word)
+    best = max(shares, key=lambda key: shares[key])
+    st.plotly_chart(claimed.shares(shares), key="shares")
+    st.caption(f"{percent(shares[best])} of the weight goes to “{best}”; the mixture of the values is {value:.3f}.")
+
+
+def _spread() -> None:
+    """How the spread of products grows, with a slider."""
+    st.session_state.setdefault(SLIDER, 64)
+    width = st.select_slider("$d_k$", WIDTHS, key=SLIDER)
+    plain, scaled = runs.of_sample_too("noted", "spread", _spreads, MEASURING)
+    at = WIDTHS.index(width)
+    st.plotly_chart(claimed.spreads(WIDTHS, plain, scaled, width), key="spreads")
+    st.caption(
+        f"At $d_k$ = {width}: products of {COUNT:,} pairs of random vectors have a standard deviation "
+        f"of {plain[at]:.2f}, "
+        f"and $\\sqrt{{d_k}}$ = {width**0.5:.2f}; divided by it {scaled[at]:.2f}."
+    )
+
+
+def _spreads() -> tuple[list[float], list[float]]:
+    from tracer.attention.claims import spread  # loads torch
+
+    made = [[spread(width, scaled=scaled, count=COUNT) for width in WIDTHS] for scaled in (False, True)]
+    return made[0], made[1]

@@ -1,0 +1,57 @@
+"""What the notes set attention and layer norm against, run beside them: a convolution, and batch norm."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import streamlit as st
+
+from pages.shared import address, noted, runs, texts
+from pages.shared.pictures import chart, of
+from tracer import models
+from tracer.figures import claimed
+from tracer.inputs.samples import samples
+
+MEASURING = "Running convolutions and norms beside the model"
+COLUMNS = 5
+
+
+def show() -> None:
+    """A convolution's field beside a row of attention, and batch norm beside layer norm."""
+    known = [name for name in models.names() if models.samples(name)]
+    name = st.selectbox("Model", known, **address.widget("of", known, known[0]))
+    trace = runs.of_sample(name, (), next(iter(samples(models.samples(name)))))
+    try:
+        found = of(trace, "contrasts", lambda: runs.in_turn(partial(_measured, runs.load(name), trace), MEASURING))
+    except ValueError as error:
+        st.info(texts.quoted(f"{error}."))
+        return
+    with st.container(key="cards"):
+        st.header("A convolution sees a little more with each layer; attention sees everything at once")
+        maps = {f"{at} layer{'s' * (at > 1)}": cells for at, cells in enumerate(found["convolution"], 1)}
+        maps |= {"attention": found["attention"]}
+        chart(trace, "fields", lambda: claimed.grids(maps, min(COLUMNS, len(maps))))
+        st.markdown(_text(found["receptive"]))
+        st.header("A second picture in the batch changes batch norm, not layer norm")
+        chart(trace, "norms", lambda: claimed.grids(found["norms"], 2))
+        st.markdown(_text(found["batch_norm"]))
+
+
+def _measured(made, trace) -> dict:
+    from tracer.notes.claims import CLAIMS, contrasts  # loads torch
+
+    fields, beside = contrasts.fields(trace), contrasts.beside(made, trace)
+    layer, batch = ((b - a).abs() for a, b in zip(beside.alone, beside.together, strict=True))
+    shown = {"layer norm": layer, "batch norm": batch}
+    claims = {name: CLAIMS[name](made, trace) for name in ("receptive", "batch_norm")}
+    return {
+        "convolution": fields.convolution.tolist(),
+        "attention": fields.attention.tolist(),
+        "norms": {name: one[:64, :64].tolist() for name, one in shown.items()},
+        **{name: (one.verdict, one.said) for name, one in claims.items()},
+    }
+
+
+def _text(found: tuple[str, str]) -> str:
+    verdict, said = found
+    return f"> {noted.SIGNS[verdict]} {said}"

@@ -1,0 +1,61 @@
+"""The page of the notes without a browser: claims on any model, and what they are set against."""
+
+import re
+
+import pytest
+from streamlit.testing.v1 import AppTest
+from test_app import ROOT, SECONDS, text
+
+from pages.shared import noted
+from tracer.notes import cards
+from tracer.notes.found import Found
+
+
+def visited(**address: str) -> AppTest:
+    at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS).switch_page("pages/notes.py")
+    for name, value in address.items():
+        at.query_params[name] = value
+    at.run()
+    assert not at.exception and not at.error
+    return at
+
+
+def test_claims_are_cards_on_any_model():
+    at = visited(note="claims", of="transformer")
+    assert [header.value for header in at.header] == [card.title for card in cards.CARDS]
+    said = text(at)
+    assert "does not hold" in said and "not about this model" in said and "note 00" not in said
+    assert "99.6 % of the weight goes to “square”" in said
+    at.main.text_input[0].set_value("dimond").run()
+    assert "goes to “diamond”" in text(at)
+    for word in ("", "  ", "🍕<b>", "x" * 40):
+        at.main.text_input[0].set_value(word).run()
+        assert not at.exception and "of the weight goes to" in text(at)
+    at.select_slider[0].set_value(256).run()
+    assert re.search(r"= 16\.00; divided by it (0\.9|1\.0)", text(at))
+
+
+def test_what_attention_is_set_against_runs_beside_it():
+    said = text(visited(note="contrasts", of="segmenter"))
+    assert "depends on 9, 25, 49, 64 of 64 places" in said and "change by 0 in layer norm" in said
+
+
+def test_an_unknown_model_of_the_claims_is_quoted():
+    at = visited(note="claims", of="<b>")
+    assert "This page has no of '\\<b>'" in at.warning[0].value
+
+
+@pytest.mark.parametrize(("page", "place", "link"), [
+    ("trace", {"model": "vit", "step": "block1.norm1"}, "[→\u00a0Trace of vit](trace?model=vit&step=block1.norm1)"),
+    ("overview", {"model": "clip"}, "[→\u00a0Overview of clip](./?model=clip)"),
+    ("", {}, ""),
+    ("nowhere", {}, ""),
+])  # fmt: skip
+def test_a_link_leads_to_pages_that_are_there(page, place, link):
+    assert noted._link(Found("", "", page=page, place=tuple(place.items()))).strip() == link
+
+
+def test_a_model_that_is_not_offered_has_no_link(monkeypatch):
+    monkeypatch.setenv("TRACER_HOSTED", "1")
+    place = (("model", "torchvision:vit_b_16"),)
+    assert noted._link(Found("", "", page="operations", place=place)) == ""
