@@ -1,0 +1,125 @@
+"""The loss of the next token, as steps of a run: softmax, targets shifted by one, -log p of each, and their mean."""
+
+from __future__ import annotations
+
+from math import log
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tracer.derive.hints import Hint
+from tracer.inputs.given import Inputs
+from tracer.models.shared.model import Model, Spec
+from tracer.record import Step, tolerance
+
+
+class NextToken(nn.Module):
+    """Cross-entropy of the next token (note 000, section 2).
+
+    Takes logits `[B, T, V]` and the token numbers `[B, T]` that the model read; returns the mean loss, a number. The
+    last logits have no target, and the first token has nothing that foretells it.
+    """
+
+    def forward(self, logits, tokens):
+        shares = logits.softmax(dim=-1)  # [B, T, V]
+        targets = tokens[:, 1:]  # [B, T-1]
+        chosen = shares[:, :-1].gather(-1, targets[..., None])  # [B, T-1, 1]
+        losses = -chosen.log()  # [B, T-1, 1]
+        return losses.mean()
+
+
+HINTS = (
+    *(Hint(apart=call, module="") for call in ("softmax", "gather", "neg")),
+    Hint("input logits", letter=r"\mathbf{Z}"),
+    Hint("input tokens", letter=r"\mathbf{t}"),
+    Hint(
+        "softmax",
+        stage="head",
+        title="Probabilities of what comes next",
+        letter=r"\boldsymbol{\pi}",
+        why="The softmax makes each row of logits probabilities that sum to 1: one for every entry of the vocabulary.",
+    ),
+    Hint(
+        "gather",
+        stage="head",
+        title="The probability of each target",
+        letter=r"\mathbf{p}",
+        why="What should come after a token is the next token of the same text, so the text is its own answer, shifted "
+        "by one: the rows up to T − 1 against the tokens from the second on. The last row has no target. Of each row "
+        "only one probability counts: that of the token that came.",
+        note="Note 000 counts token numbers from 1 to V; the code counts them from 0 to V − 1.",
+    ),
+    Hint(
+        "neg",
+        id="losses",
+        stage="head",
+        title="The loss of each token",
+        letter=r"\boldsymbol{\ell}",
+        why="0 where the token was foretold with certainty, and the larger the less it was expected.",
+    ),
+    Hint(
+        "logits",
+        id="loss",
+        title="The loss",
+        letter=r"\mathcal{L}",
+        why="The mean over all targets. Training changes the weights so that it falls.",
+    ),
+)
+
+SPEC = Spec(
+    net=NextToken,
+    hints=HINTS,
+    takes=("text",),
+    sizes={},
+    derived={},
+    names=("B", "T", "T - 1", "V"),
+    probes=({"B": 3, "T": 7, "V": 11}, {"B": 5, "T": 13, "V": 17}, {"B": 2, "T": 19, "V": 23}),
+    example=lambda sizes: (
+        torch.linspace(-2, 2, sizes["B"] * sizes["T"] * sizes["V"]).view(sizes["B"], sizes["T"], sizes["V"]),
+        torch.arange(sizes["B"] * sizes["T"]).view(sizes["B"], sizes["T"]) % sizes["V"],
+    ),
+    prepare=lambda model, image, text, given: model.card["inputs"],
+    result=lambda model, inputs, output: {},
+    segments=lambda sizes: (),
+    runs=("B", "T", "V"),
+)
+
+
+class Loss(NamedTuple):
+    """The loss of a text: its `steps`, that of each token but the first, `losses` `[T - 1]`, with the probabilities
+    `[T - 1]`; their mean; how far any of the losses or the mean is from `F.cross_entropy` at most, in nats, and whether
+    that is no more than rounding; and what a guess among V tokens would cost, ln V."""
+
+    steps: tuple[Step, ...]
+    losses: tuple[float, ...]
+    probabilities: tuple[float, ...]
+    mean: float
+    error: float
+    proven: bool
+    guess: float
+
+
+@torch.no_grad()
+def loss(logits: torch.Tensor, tokens: torch.Tensor) -> Loss:
+    """The loss of logits `[1, T, V]` on the tokens `[1, T]` that they were made of. ValueError for a single token."""
+    B, T, V = logits.shape
+    if T < 2:
+        raise ValueError("a single token has no next one, so there is nothing to foretell")
+    given = {"inputs": Inputs((logits, tokens), {"B": B, "T": T, "V": V})}
+    trace = Model.of("next token", SPEC, NextToken(), {}, weights="", card=given).trace()
+    losses, chosen = (trace.values[trace.step(id).value].flatten() for id in ("losses", "gather"))
+    mean: Any = trace.output
+    rows, targets = logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()
+    apart = (losses - F.cross_entropy(rows, targets, reduction="none")).abs().max()
+    error = max(float(apart), abs(float(mean - F.cross_entropy(rows, targets))))
+    return Loss(
+        steps=trace.steps,
+        losses=tuple(losses.tolist()),
+        probabilities=tuple(chosen.tolist()),
+        mean=float(mean),
+        error=error,
+        proven=error <= tolerance("float32") * max(1.0, float(losses.max())),
+        guess=log(V),
+    )
