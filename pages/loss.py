@@ -1,0 +1,15 @@
+"""What a model of text is trained for: the loss of every token, and the gradient that flows back from it."""
+
+import streamlit as st
+
+from pages.shared import foretelling, frame
+
+TITLE = "The loss"
+ICON = ":material/trending_down:"
+ORDER = 15
+HEADING = "Lessons"
+PLACES = ()
+
+frame.enter()
+st.title("What did the model not expect?")
+foretelling.lesson()

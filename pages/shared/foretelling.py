@@ -1,0 +1,142 @@
+"""What the page of the loss shows: the text by the loss of its tokens, the steps, and the gradient that flows back."""
+
+from __future__ import annotations
+
+from math import exp
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import streamlit as st
+
+from pages.shared import components, frame, lines, pictures, runs, session
+from pages.shared.texts import plain, quoted
+from pages.shared.visitor import Given, model_name
+from tracer import models
+from tracer.figures import losses as drawn
+from tracer.figures.answers import shown
+from tracer.figures.classes import percent
+from tracer.figures.labels import scientific
+from tracer.record import Trace
+
+if TYPE_CHECKING:
+    from tracer.objective.gradients import Highway
+    from tracer.objective.loss import Loss
+
+FORETELLS = ("next", "caption")
+"""What models say that are trained to say the next token."""
+FALLBACK = "nanogpt"
+DOING = "Running the loss, and back from it"
+
+
+class Foretold(NamedTuple):
+    """The loss of a text, its tokens, and the gradient that flows back; or why there is none."""
+
+    loss: Loss | None
+    highway: Highway | None
+    problem: str = ""
+
+
+def lesson() -> None:
+    """All of the page."""
+    name, options, chosen, trace = _run()
+    found = pictures.of(trace, "loss", lambda: runs.in_turn(lambda: _found(name, options, chosen, trace), DOING))
+    if found.loss is None:
+        st.info(plain(f"There is no loss: {found.problem}."))
+        frame.leave()
+    _text(trace, found.loss)
+    if dict(options).get("mask") == "bidirectional":
+        st.warning("With no causal mask each token sees the very one that it should foretell.")
+    st.header("From logits to the loss, step by step")
+    lines.show(found.loss.steps)
+    st.caption(
+        f"PyTorch’s own `cross_entropy`, on the same logits and targets, differs from these steps by at most "
+        f"{scientific(found.loss.error)} nats in any token or in the mean: "
+        + ("the same, up to rounding." if found.loss.proven else "**not the same**.")
+    )
+    _gradient(trace, found.highway)
+
+
+def _run() -> tuple[str, runs.Options, Given, Trace]:
+    """The run on screen where its model was trained to say the next token, else the sample of one that was."""
+    ours = model_name() in models.names() and "text" in models.takes(model_name())
+    if ours and session.given().kind != "trace":
+        trace = session.trace()
+        if trace.result.get("kind") in FORETELLS and hasattr(session.model().net, "blocks"):
+            return model_name(), session.options(), session.given(), trace
+    st.info(
+        plain(
+            f"What is on screen elsewhere was not trained to say the next token; this is {FALLBACK}, on its own sample."
+        )
+    )
+    return FALLBACK, (), Given("sample", session.OWN), runs.of_sample(FALLBACK, (), session.OWN)
+
+
+def _found(name: str, options: runs.Options, chosen: Given, trace: Trace) -> Foretold:
+    """The loss of a run and its gradient; asks nothing of the session."""
+    from tracer.objective.gradients import highway  # both load torch
+    from tracer.objective.loss import loss
+
+    made, logits = runs.load(name, options), cast("Any", trace.output)
+    inputs = tuple(one[:1] for one in made.inputs(**session.inputs(made, chosen, options)))  # the first of a batch
+    try:
+        return Foretold(loss(logits[:1], inputs[-1]), highway(made.net, inputs, inputs[-1]))
+    except ValueError as error:
+        return Foretold(None, None, str(error))
+
+
+def _text(trace: Trace, loss: Loss) -> None:
+    """The text, coloured; over the picture, that it is not asked."""
+    components.style(Path(__file__).with_name("foretelling.css"))
+    words = [shown(word) if len(word) > 1 else word for word in trace.words]
+    joined = all(len(word) == 1 for word in words)
+    text = drawn.coloured(words, loss.losses, loss.probabilities, loss.guess, joined)
+    if trace.picture is not None:
+        left, right = st.columns([1, 2], gap="large")
+        with left:
+            view = session.view()
+            components.drawing(drawn.unasked(view.image, view.rows, view.columns), "unasked")
+            st.caption(
+                f"Not asked: {view.rows * view.columns} patches went through the blocks before the words, and none of "
+                f"the {len(words)} rows of logits is theirs. So the first word, {quoted(repr(words[1]))}, is foretold "
+                f"from {quoted(repr(words[0]))} and not from the last patch: a text without such a begin token would "
+                "have nothing to foretell its first word from."
+            )
+        with right:
+            st.html(text)
+    else:
+        st.html(text)
+    with st.container(key="facts"):
+        st.metric("loss, mean of −log p", f"{loss.mean:.3g}")
+        st.metric("perplexity, exp of it", f"{exp(loss.mean):.3g}")
+        st.metric("a guess, ln V", f"{loss.guess:.3g}")
+    worst = max(range(len(loss.losses)), key=loss.losses.__getitem__)
+    st.markdown(
+        f"The least expected is {quoted(repr(trace.words[worst + 1]))}, token {worst + 1} counted from 0: the model "
+        f"gave it {percent(loss.probabilities[worst])}. The first token is not asked, since nothing stands before it, "
+        "and what comes after the last is not known."
+    )
+    with st.expander("The same as a table"):
+        st.dataframe(
+            {
+                "token": [repr(word) for word in trace.words[1:]],
+                "p": list(loss.probabilities),
+                "−log p": list(loss.losses),
+            },
+            hide_index=True,
+        )
+
+
+def _gradient(trace: Trace, highway: Highway) -> None:
+    """How large the gradient is on its way back."""
+    st.header("The gradient highway")
+    whole, branches = highway.whole, highway.branches
+    figure = pictures.figure(trace, "gradients", lambda: drawn.gradients(whole, branches))
+    st.plotly_chart(figure)
+    ratio = whole[0] / branches[0] if branches[0] else float("inf")
+    more = "larger" if ratio > 1 else "smaller"
+    st.markdown(
+        "One backward pass from the loss for each line, of the same forward pass: the loss is "
+        f"{highway.loss:.3g} on both. In the second, the gradient goes back only through what attention and the MLPs "
+        f"made, not past them. At the input of the first block it is {max(ratio, 1 / ratio):.3g} times {more} with the "
+        "residual path than without."
+    )

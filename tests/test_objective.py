@@ -1,0 +1,108 @@
+"""The loss of the next token, as steps and as PyTorch has it; the gradient that flows back; and the page of both."""
+
+from math import exp, log
+
+import pytest
+import torch
+import torch.nn.functional as F
+from streamlit.testing.v1 import AppTest
+from test_app import ROOT, SECONDS, text
+
+import tracer
+from tracer.figures.losses import coloured
+from tracer.objective.gradients import highway
+from tracer.objective.loss import loss
+
+
+@pytest.fixture(scope="module")
+def run():
+    """A small model of the next token, what it reads, and its logits."""
+    made = tracer.load("nanogpt", L=3, D=16, h=2, d_ff=32)
+    (tokens,) = made.inputs(text="To be, or not")
+    with torch.no_grad():
+        return made, tokens, made.net(tokens)
+
+
+def test_the_steps_of_the_loss_are_proven_and_are_cross_entropy(run):
+    _, tokens, logits = run
+    found = loss(logits, tokens)
+    assert [step.verdict for step in found.steps] == ["proven"] * 4 and found.proven and 0 <= found.error < 1e-5
+    assert [step.symbolic for step in found.steps[:3]] == [("B", "T", "V"), ("B", "T - 1", "1"), ("B", "T - 1", "1")]
+    expected = -logits[0].double().log_softmax(-1)[range(12), tokens[0, 1:]]  # token i of the logits, i + 1 of the text
+    assert torch.allclose(torch.tensor(found.losses).double(), expected, atol=1e-5)
+    assert found.mean == pytest.approx(float(expected.mean()), rel=1e-5) and found.guess == log(65)
+    assert found.probabilities[3] == pytest.approx(exp(-found.losses[3]), rel=1e-4)
+
+
+def test_a_single_token_has_no_loss(run):
+    with pytest.raises(ValueError, match="no next one"):
+        loss(run[2][:, :1], run[1][:, :1])
+
+
+def backwards(net, tokens, residual: bool) -> list[float]:
+    """The norms at the streams, by a forward pass that is written out, each sum with or without its first part."""
+    with torch.enable_grad():
+        x = (net.tokens(tokens) + net.positions[: tokens.shape[1]]).detach().requires_grad_()
+        mask = torch.full((tokens.shape[1],) * 2, float("-inf")).triu(1)
+        streams = [x]
+        for block in (net.block1, net.block2, net.block3):
+            x = (x if residual else x.detach()) + block.attention(block.norm1(x), mask)
+            x = (x if residual else x.detach()) + block.mlp(block.norm2(x))
+            streams.append(x)
+        logits = net.norm(x) @ net.tokens.weight.T
+        mean = F.cross_entropy(logits[0, :-1], tokens[0, 1:])
+        return [float(one.norm()) for one in torch.autograd.grad(mean, streams)]
+
+
+def test_the_gradient_is_that_of_a_pass_that_is_written_out_and_leaves_nothing_behind(run):
+    made, tokens, logits = run
+    found = highway(made.net, (tokens,), tokens)
+    assert found.whole == pytest.approx(backwards(made.net, tokens, True), rel=1e-4)
+    assert found.branches == pytest.approx(backwards(made.net, tokens, False), rel=1e-4)
+    assert found.whole[0] > found.branches[0] and found.whole[-1] == found.branches[-1]
+    assert found.loss == pytest.approx(float(F.cross_entropy(logits[0, :-1], tokens[0, 1:])), rel=1e-6)
+    assert all(one.grad is None and one.requires_grad for one in made.net.parameters())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in made.net.modules())
+
+
+@pytest.mark.parametrize("model", ["llama", "vit-text"])
+def test_other_blocks_have_a_highway_too(model):
+    made = tracer.load(model, L=2)
+    inputs = tuple(made.inputs())
+    found = highway(made.net, inputs, inputs[-1])
+    assert len(found.whole) == 3 and found.branches[0] < found.whole[0] / 2
+
+
+def test_colours_say_the_loss_and_no_text_becomes_markup():
+    drawn = coloured(["<", "b", "\n"], [log(4), 0.0], [0.25, 1.0], log(4), joined=True)
+    assert "&lt;</span>" in drawn and "rgba(201, 116, 29, 0.650)" in drawn and "rgba(201, 116, 29, 0.000)" in drawn
+    assert "&#x27;b&#x27;: p = 0.25, −log p = 1.39" in drawn and "not asked" in drawn and "1.39 = ln V" in drawn
+
+
+def page(**places) -> AppTest:
+    at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS)
+    at.switch_page("pages/loss.py")
+    for name, place in places.items():
+        at.query_params[name] = place
+    at.run()
+    assert not at.exception and not at.error
+    return at
+
+
+def test_the_page_shows_the_text_on_screen_or_says_whose_it_is():
+    own = page(model="nanogpt", text="To be")
+    said = text(own)
+    assert not own.info and said.count("proven, largest difference") == 4 and "the same, up to rounding" in said
+    assert list(own.dataframe[0].value["token"]) == ["'o'", "' '", "'b'", "'e'"]
+    assert "this is nanogpt, on its own sample" in page(model="vit").info[0].value
+    assert "There is no loss: a single token" in page(model="nanogpt", text="T").info[0].value
+    assert "no causal mask" in page(model="nanogpt", text="To be", mask="bidirectional").warning[-1].value
+
+
+def test_of_a_picture_with_words_the_patches_are_not_asked():
+    at = page(model="vit-text", text="a small blue square")
+    said = text(at)
+    assert "64 patches went through the blocks before the words, and none of the 5 rows of logits is theirs" in said
+    assert "is foretold from '\\<begin>'" in said or "is foretold from '<begin>'" in said
+    (svg,) = [part.proto for part in at.get("bidi_component") if part.proto.component_name == "drawing"]
+    assert "they are not asked" in str(svg)
