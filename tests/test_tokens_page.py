@@ -12,10 +12,11 @@ from sweeping import cases
 from test_app import ROOT, SECONDS, text
 from test_models_in_app import chosen
 
-from pages.shared import tokenizing
+from pages.shared import address, tokenizing
 from pages.shared.tokenizing.text import SENTENCE
 from tracer import models, storage
 from tracer.figures import pieces
+from tracer.notes.rows import rows
 from tracer.tokens import spelling
 from tracer.tokens import text as texts
 
@@ -101,6 +102,14 @@ def test_the_way_of_a_text_begins_with_its_ids(model):
     assert [shown.id for shown in pieces.of_run(trace)] == trace.values["input tokens"][0].tolist()
     opened = storage.open(storage.to_bytes(trace))
     assert pieces.of_run(opened) == pieces.of_run(trace)
+
+
+def test_statements_of_the_notes_lead_to_kinds_and_ways_that_are_there():
+    places = [place.split()[2:] for row in rows("004") for place in row.where if place.startswith("page tokens")]
+    asked = [dict(one.split("=") for one in place) for place in places]
+    assert len(asked) == 8
+    for one in asked:
+        assert one["way"] in tokenizing.kinds()[one["kind"]].ways and one.keys() <= set(address.PLACES["tokens"])
 
 
 def test_signs_that_one_does_not_see_are_shown():

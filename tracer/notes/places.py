@@ -174,8 +174,10 @@ def _open(row: Row, run: Provider, name: str) -> Found:
     return Found(f"model `{name}`", models.in_and_out(name), is_so(known), page="overview", place=(("model", name),))
 
 
-def _page(row: Row, run: Provider, name: str) -> Found:
-    return Found(f"page {name.title()}", "run there, step by step", "elsewhere", page=name)
+def _page(row: Row, run: Provider, name: str, *place: str) -> Found:
+    """A page that runs it, and where on it: `kind=text` and the like, as its address has them."""
+    at = tuple((key, value) for key, _, value in (one.partition("=") for one in place))
+    return Found(f"page {name.title()}", "run there, step by step", "elsewhere", page=name, place=at)
 
 
 def _claim(row: Row, run: Provider, name: str) -> Found:
