@@ -68,7 +68,11 @@ def _run() -> tuple[str, runs.Options, Given, Trace]:
             f"What is on screen elsewhere was not trained to say the next token; this is {FALLBACK}, on its own sample."
         )
     )
-    return FALLBACK, (), Given("sample", session.OWN), runs.of_sample(FALLBACK, (), session.OWN)
+    try:
+        return FALLBACK, (), Given("sample", session.OWN), runs.of_sample(FALLBACK, (), session.OWN)
+    except ValueError as error:  # its weights are damaged
+        st.error(quoted(f"{FALLBACK} could not be run: {error}"))
+        frame.leave()
 
 
 def _found(name: str, options: runs.Options, chosen: Given, trace: Trace) -> Foretold:

@@ -8,6 +8,7 @@ import numpy as np
 import streamlit as st
 
 from pages.shared import address, components, lines, pictures, runs
+from pages.shared.texts import quoted
 from pages.shared.visitor import FIRST_MODEL, model_name
 from tracer import models
 from tracer.figures import positions as drawn
@@ -186,7 +187,11 @@ def _permuted(one: Shuffled) -> str:
 def _learned() -> None:
     """The learned positions of the patches of the model on screen, else of the first one."""
     name = model_name() if models.samples(model_name()) and model_name() in models.names() else FIRST_MODEL
-    found = _grid(name) or _grid(name := FIRST_MODEL)
+    try:
+        found = _grid(name) or _grid(name := FIRST_MODEL)
+    except ValueError as error:  # its weights are damaged
+        st.error(quoted(f"{name} could not be run: {error}"))
+        return
     st.header(f"What training made of them: the positions of {name}")
     components.likeness(found, lambda: drawn.likeness(found.rows, found.columns, found.cosines))
     nearest, least = found.mean(1), min(range(1, found.farthest + 1), key=found.mean)

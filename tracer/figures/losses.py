@@ -38,14 +38,7 @@ def coloured(words: Sequence[str], losses: Sequence[float], shares: Sequence[flo
         f"<span>{guess:.2f} = ln V: a guess, or worse</span></div>"
     )
     text = ("" if joined else " ").join(said)
-    return f'<div class="loss-text" role="img" aria-label="{_alt(losses)}">{text}</div>{scale}'
-
-
-def _alt(losses: Sequence[float]) -> str:
-    worst = max(range(len(losses)), key=losses.__getitem__)
-    return (
-        f"The text, coloured by the loss of each token: the largest, {losses[worst]:.3g}, is that of token {worst + 1}"
-    )
+    return f'<div class="loss-text" data-figure="The text by its loss">{text}</div>{scale}'
 
 
 def _shown(word: str) -> str:
