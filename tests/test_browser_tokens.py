@@ -27,4 +27,9 @@ def test_pieces_join_as_merges_go_on_and_the_address_has_it(page):
     settled(page)
     assert "sentence=lord+lord" in page.url and "merges=744" in page.url and "way=bytes" in page.url
     assert page.evaluate(FIT)
+    for kind, picture in {"video": "svg .strip", "sound": "audio", "points": ".js-plotly-plot canvas"}.items():
+        page.goto(f"/tokens?kind={kind}")
+        page.locator(picture).first.wait_for()
+        settled(page)
+        assert page.evaluate(FIT)
     quiet(page)

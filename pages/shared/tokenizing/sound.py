@@ -38,7 +38,9 @@ def show() -> None:
         rows = st.segmented_control("Rows of the codebook, V", sound.ROWS, required=True, **at)
     heard = own or MADE[name]
     if own:
-        st.caption("What you hear and see is your file: remove it to come back to the sounds made here.")
+        st.caption(
+            "What you hear and see is your file, which no link holds: remove it to come back to the sounds made here."
+        )
     st.audio(sounds.written(heard.numbers), format="audio/wav")
     logs, ids = sound.spectrogram(heard.numbers), sound.codes(heard.numbers, rows)
     count = len(logs)

@@ -74,7 +74,6 @@ def _figure(lines: list) -> go.Figure:
         "height": 380,
         "margin": {"l": 0, "r": 0, "t": 0, "b": 0},
         "showlegend": False,
-        "uirevision": "turned",
         **CLEAR,
     }
     return go.Figure(lines, layout)
