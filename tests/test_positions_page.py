@@ -11,6 +11,7 @@ from test_app import ROOT, SECONDS, text
 from test_positions import KINDS
 
 from tracer.figures.panels import Panel, pack
+from tracer.notes.rows import rows
 
 
 def page(**places) -> AppTest:
@@ -41,8 +42,8 @@ def test_every_kind_has_its_pictures_its_terms_and_its_lines(kind):
     assert said.count("proven, largest difference") >= 2 and "disproven" not in said
     alone = "The score, with the same token at every place, depends on the distance i − j **alone**"
     assert (alone in said) == (not added)
-    rows = at.table[0].value
-    assert list(rows["outputs"]) == ["permuted with the tokens", *["not the same: the order counted"] * 3]
+    found = at.table[0].value
+    assert list(found["outputs"]) == ["permuted with the tokens", *["not the same: the order counted"] * 3]
 
 
 def test_slips_are_told_where_they_matter():
@@ -87,3 +88,8 @@ def test_panels_share_a_scale_or_have_their_own():
     )
     cells = np.frombuffer(data[4 + size + 2 * 768 :], "<f4")
     assert cells.tolist() == [1, 3, 1, -np.inf] and second["at"] == 8
+
+
+def test_statements_of_the_notes_lead_to_kinds_that_are_there():
+    places = [place.split()[2:] for row in rows("004") for place in row.where if place.startswith("page positions")]
+    assert [place[0].removeprefix("kind=") for place in places] == ["sinusoidal", "learned", "relative", "sinusoidal"]
