@@ -96,6 +96,10 @@ def test_the_page_shows_the_text_on_screen_or_says_whose_it_is():
     assert list(own.dataframe[0].value["token"]) == ["'o'", "' '", "'b'", "'e'"]
     assert "this is nanogpt, on its own sample" in page(model="vit").info[0].value
     assert "There is no loss: a single token" in page(model="nanogpt", text="T").info[0].value
+
+
+@pytest.mark.sweep
+def test_a_mask_that_shows_the_answer_is_warned_of():
     assert "no causal mask" in page(model="nanogpt", text="To be", mask="bidirectional").warning[-1].value
 
 

@@ -140,7 +140,8 @@ def test_two_dimensional_positions_are_a_list_of_rows():
     model = tracer.load("vit-text", L=1, mask="prefix")
     image, tokens = model.inputs()
     table = model.net.image_positions
-    assert table.shape == (64, 96) and "2D" in model.trace(prove=False).step("position").note
+    trace = model.trace(prove=False)
+    assert table.shape == (64, 96) and "2D" in trace.step("position").note and grid(trace, model.net).length == 64
     order = torch.randperm(64, generator=torch.Generator().manual_seed(0))
     cut = image.view(1, 3, 8, 8, 8, 8).permute(0, 2, 4, 1, 3, 5).reshape(1, 64, 3, 8, 8)[:, order]
     moved = cut.view(1, 8, 8, 3, 8, 8).permute(0, 3, 1, 4, 2, 5).reshape(image.shape)

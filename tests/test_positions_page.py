@@ -52,6 +52,7 @@ def test_slips_are_told_where_they_matter():
     assert "multiplies embeddings by √D before this sum" in said and "list of 65 rows" in said
 
 
+@pytest.mark.sweep
 def test_the_table_on_the_grid_is_that_of_the_model_on_screen():
     at = page(model="vit-text")
     assert "the positions of vit-text" in "".join(header.value for header in at.header) and "list of 64 rows" in text(
