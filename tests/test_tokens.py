@@ -93,6 +93,11 @@ def test_all_ways_are_fed_to_one_block():
             assert torch.equal(tokens.block()(given), run.output)
 
 
+def test_no_input_has_a_name_of_code():
+    run = text.spelled("hello", spelling.shipped()["characters"].vocabulary)
+    assert tokens.before(run)[0].latex.count(r"\mathbf{x}") == 1 and "text" not in tokens.before(run)[0].latex
+
+
 def test_a_text_without_tokens_is_refused():
     with pytest.raises(ValueError, match="expected at least one token"):
         text.looked_up("words", [], 1000)

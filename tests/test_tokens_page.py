@@ -45,6 +45,7 @@ def test_a_sentence_is_cut_in_every_way():
         assert drawn[title] == [piece.id for piece in speller.encode(SENTENCE)]
     assert "Here 49 bytes are 28 tokens after 744 merges, and V = 256 + 744 = 1,000." in text(at)
     assert "n = 28 tokens of D = 32 numbers" in text(at) and "disproven" not in text(at)
+    assert "Byte-level BPE begins with 49 tokens at 256 entries and ends with 28 at 1,000." in text(at)
     at.slider[0].set_value(0).run()
     assert not at.exception and cuts(at)["Byte-level BPE"] != drawn["Byte-level BPE"]
     assert len(cuts(at)["Byte-level BPE"]) == len(drawn["Bytes"])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import html
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
 
-from tracer.figures.colours import DIVERGING
+from tracer.figures.colours import DIVERGING, STAGES
 from tracer.figures.layout import CLEAR, title
 
 if TYPE_CHECKING:
@@ -116,3 +116,33 @@ def rows(ids: Sequence[int], texts: Sequence[str], vectors: np.ndarray) -> go.Fi
         },
     }  # fmt: skip
     return go.Figure({"data": [heat], "layout": layout})
+
+
+TICKS = [2**power for power in range(4, 15)]
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
+
+
+def lengths(points: Mapping[str, tuple[int, int]], curve: Sequence[tuple[int, int]], name: str) -> go.Figure:
+    """How many tokens a text is, against how many entries the vocabulary has: (V, n) of each way, and the `curve` of
+    one of them, `name`, as its vocabulary grows."""
+    line = {
+        "type": "scatter", "mode": "lines+markers", "name": name, "marker": {"size": 5},
+        "x": [V for V, _ in curve], "y": [n for _, n in curve], "line": {"color": STAGES["attention"], "width": 2},
+        "hovertemplate": "V = %{x:,}: n = %{y}<extra></extra>",
+    }  # fmt: skip
+    marks = [
+        {
+            "type": "scatter", "mode": "markers", "name": way, "marker": {"size": 12, "symbol": symbol},
+            "x": [V], "y": [n], "hovertemplate": f"{html.escape(way)}: V = %{{x:,}}, n = %{{y}}<extra></extra>",
+        }
+        for symbol, (way, (V, n)) in zip(SYMBOLS, points.items(), strict=False)
+    ]  # fmt: skip
+    layout = {
+        **CLEAR,
+        "height": 380,
+        "margin": {"l": 10, "r": 10, "t": 10, "b": 10},
+        "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "font": {"size": 14}},
+        "xaxis": {"title": title("entries of the vocabulary, V"), "type": "log", "tickvals": TICKS, "zeroline": False},
+        "yaxis": {"title": title("tokens, n"), "rangemode": "tozero", "automargin": True, "zeroline": False},
+    }
+    return go.Figure({"data": [line, *marks], "layout": layout})

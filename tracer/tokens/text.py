@@ -35,8 +35,8 @@ class Spelled(nn.Module):
         self.register_buffer("entries", entries)
         self.table = rows
 
-    def forward(self, characters):
-        alike = (characters[..., None] == self.entries).float()  # [B, n, V]
+    def forward(self, x):
+        alike = (x[..., None] == self.entries).float()  # [B, n, V]
         tokens = alike.argmax(-1)  # [B, n]
         return self.table(tokens)  # [B, n, D]
 
@@ -94,13 +94,12 @@ HINTS = (
     ),
 )
 SPELLED = (
-    Hint("input characters", letter=r"\mathbf{u}"),
     Hint("parameter *.entries", letter=r"\mathbf{v}"),
     Hint(
         "tokens.argmax",
         title="Find the entry",
         letter=r"\mathbf{t}",
-        why="The id of a character is the place of the entry that it equals: u are the numbers of the characters in "
+        why="The id of a character is the place of the entry that it equals: x are the numbers of the characters in "
         "Unicode, v those of the entries. One that equals no entry gets the first id, [UNK].",
     ),
 )

@@ -78,6 +78,8 @@ def show() -> None:
         f"unknown: [UNK]. All vocabularies but that of bytes were learned on {text}."
     )
     _learn(held)
+    st.header("Tokens against entries")
+    _lengths(owner, spellers, sentence)
     st.header("The row that an id picks")
     name = tokenizing.way("text", "Whose ids go on")
     _go_on(owner, name, cut if name == "bpe" else spellers[name], sentence)
@@ -172,6 +174,31 @@ def _row(owner, name: str, speller, sentence: str, chosen: str) -> None:
         return pieces.row(WAYS[name], facts, [_shown(piece, sentence) for piece in found], spelled, name == chosen)
 
     st.html(of(owner, ("pieces", name, entries, name == chosen), drawn))
+
+
+def _lengths(owner, spellers: dict, sentence: str) -> None:
+    """How long the sentence is in each way, against the size of its vocabulary, and in BPE from its first merge on."""
+    whole = spellers["bpe"]
+    counts = sorted({0, len(whole.merges)} | {2**power for power in range(11) if 2**power < len(whole.merges)})
+
+    curve = of(owner, "curve", lambda: [_length(whole.first(count), sentence) for count in counts])
+
+    def drawn():
+        points = {WAYS[name]: _length(speller, sentence) for name, speller in spellers.items() if name != "bpe"}
+        return pieces.lengths(points, curve, WAYS["bpe"])
+
+    (least, first), (most, last) = curve[0], curve[-1]
+    alt = f"Tokens against entries: byte-level BPE goes from {first} tokens to {last}"
+    chart(owner, "lengths", drawn, alt=alt, config={"displayModeBar": False})
+    st.caption(
+        f"Byte-level BPE begins with {first} tokens at {least} entries and ends with {last} at {most:,}. The scores of "
+        "attention grow with n², the table E with V."
+    )
+
+
+def _length(speller, sentence: str) -> tuple[int, int]:
+    """Entries of a vocabulary, and tokens that a sentence is of it."""
+    return len(speller.vocabulary), len(speller.encode(sentence))
 
 
 def _back(sentence: str, spelled: str) -> str:
