@@ -195,7 +195,8 @@ def test_the_residual_sums_are_left_out_of_the_backward_pass():
     model = tracer.load("vit", H=12, W=20, P=4, D=12, h=3, d_ff=23, K=7, L=1)
     trace = model.trace()
     x, block = trace.value("position").clone().requires_grad_(), model.net.block1
-    for at, y in enumerate((block(x), block.mlp(block.norm2(block.attention(block.norm1(x)))))):
+    attended = x.detach() + block.attention(block.norm1(x))
+    for at, y in enumerate((block(x), block.mlp(block.norm2(attended)))):
         towards = torch.randn(y.shape, generator=torch.Generator().manual_seed(0))
         (arrives,) = torch.autograd.grad((y * towards).sum(), x)
         assert stream.highways(model, trace)[0][at] == pytest.approx(float(arrives.norm() / towards.norm()))

@@ -247,6 +247,7 @@ def test_slip_byte_pairs():
     from tracer.sources.families import gpt2
 
     assert 256 + 50_000 + 1 == 50_257
+    assert "16 bytes of “reverse this one” to 5 pieces" in slips.SLIPS["byte_pairs"].measure(run).said
     assert gpt2.config().vocab_size == 50_257
 
 

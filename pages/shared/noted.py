@@ -42,9 +42,11 @@ class Card(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A note: its statements, and the kinds of operations of a block beside its own counts, where it has some."""
+    """A note: its statements; what run they were all looked up in, where that is one and not a sample's; and the kinds
+    of operations of a block beside its own counts, where it has some."""
 
     cards: tuple[Card, ...]
+    about: str
     kinds: Mapping[str, tuple[str, str, str]]
 
 
@@ -56,6 +58,8 @@ def show(note: str) -> None:
         st.info("This note is about torchvision, which is not installed here: `pip install torchvision` brings it.")
         return
     _summary(read.cards)
+    if read.about:
+        st.caption(read.about)
     names = sections(note)
     known = (ALL, DIFFERING, *range(1, len(names) + 1))
     said = {ALL: "All sections", DIFFERING: "Only where the note and the run differ"}
@@ -86,30 +90,40 @@ def _read(note: str) -> Read:
         return runs.in_line(run.model, run.options) if run.shipped else made.small(name)
 
     run = made.provider(make)
-    cards = tuple(Card(result.row.section, result.verdict, _text(result)) for result in reading.read(note, run))
+    results = reading.read(note, run)
+    about = {_about(result.row.run) for result in results}
+    cards = tuple(Card(result.row.section, result.verdict, _text(result, len(about) > 1)) for result in results)
     counted = block.kinds(run) if "torchvision" in reading.needed(note) else {}
     kinds = {
         kind: (said, str(found.total()), ", ".join(f"{name} × {count}" for name, count in found.most_common()))
         for kind, (found, said) in counted.items()
     }
-    return Read(cards, kinds)
+    return Read(cards, about.pop() if len(about) == 1 else "", kinds)
 
 
-def _text(result: Result) -> str:
-    """A statement in markdown: a block of its own."""
-    from tracer.notes.runs import RUNS  # loads torch
-
+def _text(result: Result, beside: bool) -> str:
+    """A statement in markdown: a block of its own; `beside` it what it was looked up in."""
     lines = [f"{SIGNS[result.verdict]} **{result.row.number}** {result.row.text}"]
     lines += [f"**{texts.prose(_here(slip))}**" for slip in result.slips]
-    for found in result.found:
+    once: dict[tuple[str, str], Found] = {}
+    for one in result.found:
+        once.setdefault((one.what, one.measured), one)
+    for found in once.values():
         if found.latex:
             lines.append(f"$$\n{found.latex}\n$$")
         lines.append(f"{found.what}: {texts.prose(found.measured)}{_link(found)}")
-    run = RUNS.get(result.row.run)
-    if run and not run.shipped:
-        sizes = ", ".join(f"{name} = {size}" for name, size in run.sizes.items())
-        lines.append(f":small[:gray[A run of {run.model} with {sizes}, whose weights are random.]]")
+    if beside and (about := _about(result.row.run)):
+        lines.append(f":small[:gray[{about}]]")
     return "\n>\n".join("\n".join(f"> {part}" for part in line.split("\n")) for line in lines)
+
+
+def _about(name: str) -> str:
+    """What run a statement was looked up in, where it is not that of the shipped model on its sample."""
+    from tracer.notes.runs import RUNS, STANDARD  # loads torch
+
+    run = RUNS["torchvision" if name == STANDARD else name]
+    sizes = ", ".join(f"{symbol} = {size}" for symbol, size in run.sizes.items())
+    return "" if run.shipped else f"A run of {run.model} with {sizes}, whose weights are random."
 
 
 def _here(slip: str) -> str:

@@ -13,7 +13,10 @@ from tracer.notes.rows import Row
 from tracer.notes.runs import RUNS, STANDARD, Provider
 from tracer.probe import value_of
 from tracer.record import Op, Primitive, TensorRecord, verdict
+from tracer.tokens import spelling
 
+SENTENCE = "reverse this one"
+"""What is spelled."""
 NOWHERE = "nothing of that name and shape ran"
 
 
@@ -174,6 +177,16 @@ def _open(row: Row, run: Provider, name: str) -> Found:
     return Found(f"model `{name}`", models.in_and_out(name), is_so(known), page="overview", place=(("model", name),))
 
 
+def _spell(row: Row, run: Provider, *ways: str) -> Found:
+    spellers = {way: spelling.shipped()[way] for way in ways}
+    pieces = {way: speller.encode(SENTENCE) for way, speller in spellers.items()}
+    whole = all(spellers[way].decode([one.id for one in made]) == SENTENCE for way, made in pieces.items())
+    counts = (f"{way} {len(made)} pieces of {len(spellers[way].vocabulary):,}" for way, made in pieces.items())
+    said = f"“{SENTENCE}”, {len(SENTENCE.encode())} bytes, is {', '.join(counts)}; spelled again it is the same text"
+    place = (("kind", "text"), ("way", ways[0]), ("sentence", SENTENCE))
+    return Found("cut and looked up", said, is_so(whole and all(pieces.values())), page="tokens", place=place)
+
+
 def _page(row: Row, run: Provider, name: str, *place: str) -> Found:
     """A page that runs it, and where on it: `kind=text` and the like, as its address has them."""
     at = tuple((key, value) for key, _, value in (one.partition("=") for one in place))
@@ -182,7 +195,9 @@ def _page(row: Row, run: Provider, name: str, *place: str) -> Found:
 
 def _claim(row: Row, run: Provider, name: str) -> Found:
     found = claims.measure(name, row.run, run)
-    return Found("measured", found.said, found.verdict, page=found.page, place=found.place or address(row))
+    lesson = found.page in ("notes", "tokens")
+    place = dict(found.place) if lesson else dict(address(row)) | dict(found.place)
+    return Found("measured", found.said, found.verdict, page=found.page, place=tuple(place.items()))
 
 
 def _slip(row: Row, run: Provider, name: str) -> Found:
@@ -204,6 +219,7 @@ KINDS: dict[str, Callable[..., Found]] = {
     "option": _option,
     "open": _open,
     "page": _page,
+    "spell": _spell,
     "claim": _claim,
     "slip": _slip,
 }

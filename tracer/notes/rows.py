@@ -10,7 +10,8 @@ note's symbols as mathematics. `where` lists, separated by semicolons:
 - `ran OP PLACE`: an op of PyTorch's that ran in that module or belongs to that step, from and to the shapes given
 - `option NAME`: a choice that the model has
 - `open NAME`: a model of that name, which goes on from here
-- `page NAME`: a page of the app that runs it
+- `spell WAYS`: ways of cutting a text to pieces with ids, which give it back whole
+- `page NAME PLACE`: a page of the app that runs it, and where on it: `kind=video way=frames`
 - `prim OP NAME`: one of the primitives of op `OP`, from and to the shapes given
 - `names NAMES`: functions that run the ops that ran
 - `count NAME`: a number of parameters or ops, counted in `block.py`

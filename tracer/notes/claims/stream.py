@@ -138,8 +138,9 @@ def correction(model: Model, trace: Trace) -> Measured:
 
 
 def highways(model: Model, trace: Trace) -> list[tuple[float, float]]:
-    """How much gradient is left at the tokens that enter each block, with the residual sums and without: the length of
-    the gradient of the last block's output, along one fixed random direction, over its length at that output.
+    """How much gradient is left at the tokens that enter each block, through the residual sums and the branches and
+    through the branches alone: the length of the gradient of the last block's output, along one fixed random direction,
+    over its length at that output. The forward pass is the same on both ways.
 
     ValueError for blocks that are not `x + attention(norm1(x))`, `x + mlp(norm2(x))`.
     """
@@ -152,9 +153,9 @@ def highways(model: Model, trace: Trace) -> list[tuple[float, float]]:
         for path in blocks(trace):
             block = model.net.get_submodule(path)
             entering.append(y)
-            y = y * skip + block.attention(block.norm1(y), **inside.given)
-            y = y * skip + block.mlp(block.norm2(y))
-        if skip and not close(off(y.detach(), inside.value(f"{blocks(trace)[-1]}.mlp.residual"))):
+            y = (y if skip else y.detach()) + block.attention(block.norm1(y), **inside.given)
+            y = (y if skip else y.detach()) + block.mlp(block.norm2(y))
+        if not close(off(y.detach(), inside.value(f"{blocks(trace)[-1]}.mlp.residual"))):
             raise ValueError(f"the blocks of {model.name} are no pre-norm blocks, whose sums could be left out")
         towards = torch.randn(y.shape, generator=torch.Generator().manual_seed(0))
         found.append([float(one.norm() / towards.norm()) for one in torch.autograd.grad((y * towards).sum(), entering)])

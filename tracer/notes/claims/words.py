@@ -95,7 +95,7 @@ def loss(model: Model, trace: Trace) -> Measured:
     )
     if N := next((one.stop for one in trace.segments if one.name == "image"), 0):
         said += f"; the {N} positions of the picture have no target"
-    return Measured(said, "holds" if mean < min(log(V), unshifted) else "not", "trace", (("step", "logits"),))
+    return Measured(said, "holds" if mean < min(log(V), unshifted) else "not", "loss", (("model", model.name),))
 
 
 def nearest(model: Model, tokens: tuple[str, ...]) -> dict[str, list[tuple[str, float]]]:

@@ -145,9 +145,7 @@ SLIPS: dict[str, Slip] = {
     "byte_pairs": Slip(
         "GPT-2's tokenizer merges bytes to pieces; it does not have one id for each byte, as note 004 says.",
         "not",
-        dataflow.told(
-            "256 bytes and 50,000 merges and one end of text are its 50,257 ids (Radford et al. 2019, section 2.2)"
-        ),
+        dataflow.byte_pairs,
     ),
     "tubelets": Slip(
         "TimeSformer cuts each frame to 2D patches; spatio-temporal ones are the tubelets of ViViT.",

@@ -12,6 +12,10 @@ from tracer.notes.claims import attention
 from tracer.notes.claims.measured import close
 from tracer.notes.runs import Provider
 from tracer.notes.slips.shown import Shown
+from tracer.tokens import spelling
+
+TEXT = "reverse this one"
+"""What is spelled."""
 
 
 def ids(run: Provider) -> Shown:
@@ -136,6 +140,20 @@ def key_rows(run: Provider) -> Shown:
         f"{shape_numbers(s.shape)}, they are columns"
     )
     return Shown(said, k.symbolic[-2] == s.symbolic[-1] == "T")
+
+
+def byte_pairs(run: Provider) -> Shown:
+    speller = spelling.shipped()["bpe"]
+    made = speller.encode(TEXT)
+    longer = sum(len(one.raw or b"") > 1 for one in made)
+    said = (
+        f"byte-level BPE, as GPT-2 has it, cuts the {len(TEXT.encode())} bytes of “{TEXT}” to "
+        f"{len(made)} pieces, {longer} "
+        f"of them of more than one byte; of its {len(speller.vocabulary):,} ids 256 are bytes. GPT-2 "
+        "has 50,257: 256 bytes, "
+        "50,000 merges and the end of a text (Radford et al. 2019, section 2.2)"
+    )
+    return Shown(said, longer > 0 and len(speller.vocabulary) > 256)
 
 
 def told(said: str) -> Callable[[Provider], Shown]:

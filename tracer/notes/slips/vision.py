@@ -51,7 +51,7 @@ def symmetric(run: Provider) -> Shown:
 
 def channels_last(run: Provider) -> Shown:
     plain, reordered = pictures.strided(*run("vit-note"), last=False), pictures.strided(*run("vit-note"), last=True)
-    said = f"as a convolution: with weights as they lie {scientific(plain)} off, reordered {scientific(reordered)}"
+    said = f"as a convolution: with weights as they lie {100 * plain:.3g} % off, reordered {scientific(reordered)}"
     return Shown(said, reordered < SAME < plain)
 
 
