@@ -203,7 +203,7 @@ def _claim(row: Row, run: Provider, name: str) -> Found:
 def _slip(row: Row, run: Provider, name: str) -> Found:
     slip = slips.SLIPS[name]
     found = slip.measure(run)
-    return Found("measured", found.said, slip.verdict if found.so else "holds", slip=slip.sentence)
+    return Found(found.how, found.said, slip.verdict if found.so else "holds", slip=slip.sentence)
 
 
 KINDS: dict[str, Callable[..., Found]] = {

@@ -158,4 +158,4 @@ def byte_pairs(run: Provider) -> Shown:
 
 def told(said: str) -> Callable[[Provider], Shown]:
     """What papers say, which no run measures."""
-    return lambda run: Shown(said, True)
+    return lambda run: Shown(said, True, "the papers")

@@ -10,10 +10,11 @@ from tracer.notes.runs import Provider
 
 
 class Shown(NamedTuple):
-    """What the run has, in a sentence with numbers, and whether that is what the slip says."""
+    """What the run has, in a sentence with numbers, whether that is what the slip says, and how that was found."""
 
     said: str
     so: bool
+    how: str = "measured"
 
 
 class Slip(NamedTuple):
