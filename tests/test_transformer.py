@@ -229,3 +229,17 @@ def test_the_shipped_weights_reverse_strings_along_the_anti_diagonal(model, trac
     assert torch.equal(trace.attention(0).mean(1).argmax(-1), torch.arange(16).flip(0)[None])
     found = terms(model, trace)
     assert found["position–position"].std() > 2 * max(found[name].std() for name in TERMS[:3])
+
+
+def test_relative_positions_have_weights_of_their_own():
+    """In one block they tell how far apart two characters are, not where they stand: few strings come out right."""
+    model, card = (
+        tracer.load("transformer", positions="relative"),
+        models.card("transformer", {"positions": "relative"}),
+    )
+    assert model.weights == tracer.load("transformer").weights == f"trained on {card['data']}"
+    assert "random" in tracer.load("transformer", positions="relative", D=12).weights
+    strings = training.recipe("transformer", tests=400).read(None, "test").numbers
+    with torch.no_grad():
+        right = (model.net(strings).argmax(dim=-1) == strings.flip(-1)).all(dim=-1).double().mean().item()
+    assert abs(right - card["exact"]) < 0.08 < models.card("transformer")["exact"] - card["exact"]

@@ -142,13 +142,13 @@ def card() -> dict | None:
     With other options than it was measured with, nothing is known of how good it is.
     """
     try:
-        facts = None if given().kind == "trace" else models.card(model_name())
+        facts = None if given().kind == "trace" else models.card(model_name(), dict(options()))
     except ValueError as error:  # a damaged one says which file it is
         from pages.shared.texts import quoted as unmarked  # texts imports this module
 
         st.error(unmarked(str(error)))
         frame.leave()
-    if facts and options():
+    if facts and options() and not models.fits(facts, model_name(), dict(options())):
         return {name: fact for name, fact in facts.items() if name != "says"}
     return facts
 

@@ -16,8 +16,6 @@ from tracer.cli import options as shared
 from tracer.common.quoting import quoted, shortened
 from tracer.record import Trace
 
-WANTED = "expected SYMBOL=INT with a whole number from 1, such as D=64"
-
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """NAME, the inputs, the sizes, the weights, and the view."""
@@ -27,21 +25,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     shared.inputs(parser)
     parser.add_argument(
-        "--set", metavar="SYMBOL=INT", type=pair, nargs="+", action="extend", default=[], help="a size, e.g. D=64 h=4"
+        "--set",
+        metavar="SYMBOL=INT",
+        type=shared.pair,
+        nargs="+",
+        action="extend",
+        default=[],
+        help="a size, e.g. D=64 h=4",
     )
     parser.add_argument(
         "--weights", metavar="F", help="a file with the model's weights: safetensors, or .pt of PyTorch"
     )
     parser.add_argument("--device", metavar="D", default="cpu", help="where it runs: cpu, cuda or mps (default: cpu)")
     shared.view(parser)
-
-
-def pair(text: str) -> tuple[str, str]:
-    """`"D=64"` as ("D", "64"). ArgumentTypeError for anything else."""
-    name, equals, value = text.partition("=")
-    if not (name.isidentifier() and equals and value):
-        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a size, {WANTED}")
-    return name, value
 
 
 def chosen(name: str, value: str, choices: dict[str, tuple], settings: Collection[str] = ()):
@@ -58,7 +54,7 @@ def chosen(name: str, value: str, choices: dict[str, tuple], settings: Collectio
     if name in settings and not shared.WHOLE.fullmatch(value):
         raise ValueError(f"{quoted(f'{name}={value}')} can't be set, expected a whole number from 0")
     if name not in settings and not (shared.WHOLE.fullmatch(value) and int(value)):
-        raise ValueError(f"{quoted(f'{name}={value}')} is not a size, {WANTED}")
+        raise ValueError(f"{quoted(f'{name}={value}')} is not a size, {shared.WANTED}")
     return int(value)
 
 

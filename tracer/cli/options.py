@@ -15,6 +15,7 @@ from tracer.record import Trace
 
 SAVED = ".safetensors"
 WHOLE = re.compile("[0-9]{1,9}")
+WANTED = "expected SYMBOL=INT with a whole number from 1, such as D=64"
 
 
 def whole(least: int) -> Callable[[str], int]:
@@ -26,6 +27,14 @@ def whole(least: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def pair(text: str) -> tuple[str, str]:
+    """`"D=64"` as ("D", "64"). ArgumentTypeError for anything else."""
+    name, equals, value = text.partition("=")
+    if not (name.isidentifier() and equals and value):
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a size, {WANTED}")
+    return name, value
 
 
 def inputs(parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,7 @@ Names and cards are read without importing torch, so that a page can be drawn be
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
@@ -51,12 +52,35 @@ def in_and_out(name: str) -> str:
     return COURSE.get(name) or summary(name)
 
 
-def card(name: str) -> dict | None:
-    """What is known of the shipped weights (sizes, data, figures, date), or None where none are shipped. ValueError in
-    one sentence that names a card that is damaged."""
-    if sources.is_foreign(name):
-        return None
-    file = WEIGHTS / f"{_known(name)}.json"
+def card(name: str, config: Mapping[str, Any] | None = None) -> dict | None:
+    """What is known of the shipped weights (sizes, data, figures, date), or None where none are shipped: of those that
+    were made for just these sizes and options, if there are some. ValueError in one sentence that names a card that is
+    damaged."""
+    return None if sources.is_foreign(name) else _card(trained_as(name, config) if config else _known(name))
+
+
+def trained_as(name: str, config: Mapping[str, Any]) -> str:
+    """The name of the shipped weights of one of our models that fit these sizes and options best: its own, or that of a
+    variant, such as "transformer.positions=relative", which has all of them."""
+    return next((one for one in _variants(_known(name)) if fits(_card(one) or {}, name, config)), name)
+
+
+def fits(known: Mapping[str, Any], name: str, config: Mapping[str, Any]) -> bool:
+    """Whether weights with this card were trained at just these sizes and options of a model."""
+    first = shipped(name)
+    trained = {**first, **known.get("sizes", {}), **known.get("options", {})}
+    return all(trained[size] == config.get(size, value) for size, value in first.items())
+
+
+@lru_cache(maxsize=64)
+def _variants(name: str) -> tuple[str, ...]:
+    """Weights of a model that were trained at other sizes or with other options, in files of their own."""
+    found = (file.name.removesuffix(".json") for file in WEIGHTS.iterdir() if file.name.endswith(".json"))
+    return tuple(sorted(one for one in found if one.startswith(f"{name}.")))
+
+
+def _card(weights: str) -> dict | None:
+    file = WEIGHTS / f"{weights}.json"
     text = _written(file)  # type: ignore[arg-type] # files of a folder or an archive are hashable
     return card_of(text, file) if text is not None else None
 
@@ -166,6 +190,8 @@ def _own(name: str, weights: str | PathLike | bytes | None, config: dict[str, An
         tensors, config = converted(spec, weights, config)
     as_shipped = shipped(name)
     full = {**as_shipped, **config}
+    if (file := trained_as(name, full)) != name:
+        as_shipped, found = full, _card(file)
     if full != as_shipped:
         check_memory(spec, name, full)
     net = seeded(spec.net, full)
@@ -180,8 +206,8 @@ def _own(name: str, weights: str | PathLike | bytes | None, config: dict[str, An
     elif found and same_sizes and (full == as_shipped or shapes(spec, full) == shapes(spec, as_shipped)):
         from tracer.models.shared.weights import place  # loads torch
 
-        place(net, WEIGHTS / f"{name}.safetensors")
-        origin_text = origin(name)
+        place(net, WEIGHTS / f"{file}.safetensors")
+        origin_text = f"trained on {found.get('data', 'data that its card does not name')}"
         if other := [option for option in spec.options if full[option] != as_shipped[option]]:
             trained, run = (" and ".join(f"{option}={of[option]}" for option in other) for of in (as_shipped, full))
             origin_text += f"; trained with {trained}, run here with {run}"

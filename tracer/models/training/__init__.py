@@ -2,7 +2,8 @@
 
 A recipe is one file here, named like its model ("-" as "_"), with a frozen dataclass `Recipe`; `vit.py` shows what
 it gives: settings (`sizes`, `epochs`, `batch`, `warmup`, `bf16` among them), `read`, `build`, `optimizers`,
-`batch_of`, `loss`, `score`, `rank` and `card`. A recipe with `drawn = True` draws its examples: it reads no data.
+`batch_of`, `loss`, `score`, `rank` and `card`; `options` names the settings that are options of the model. A recipe
+with `drawn = True` draws its examples: it reads no data.
 Weights are chosen by what they score on the part "validation"; the card has what they score on the part "test".
 """
 
@@ -12,6 +13,7 @@ import importlib
 import json
 import pickle
 import pkgutil
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -76,12 +78,13 @@ def train(
         raise ValueError(f"epochs={epochs}: expected a whole number from 1")
     if not 0 <= seed < 2**31:
         raise ValueError(f"seed={seed}: expected a whole number from 0 to {2**31 - 1}")
-    recipe(name)  # an unknown name is refused before it is a file's
-    file = Path(out) if out else _shipped(name)
+    changed = _changed(recipe(name, **settings))
+    file = Path(out) if out else _shipped(name, changed)
     if file.suffix != ".safetensors":
         raise ValueError(f"can't write weights to {quoted(file)}: expected a name that ends in .safetensors")
     before = _read_card(file) if file.exists() else {}
     made = recipe(name, **({"sizes": before["sizes"]} if before else {}) | settings)
+    command = " --set ".join([f"python -m tracer train {name}", *changed])
     kept = {key: value for key, value in dataclasses.asdict(made).items() if key not in ("sizes", "epochs")}
     run = {"seed": seed, "epochs": epochs or made.epochs, "sizes": made.sizes, "settings": kept}
     run["origin"] = {key: before.get(key, 0) for key in ("epochs", "steps", "seconds")}
@@ -113,7 +116,7 @@ def train(
         card |= made.score(average, tests)
         card |= {key: value + run["origin"][key] for key, value in counts.items()}
         card |= {"seed": seed, "settings": kept}
-        card |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "command": f"python -m tracer train {name}"}
+        card |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "command": command}
         _write(file, average, card)
 
     loop.fit(made, net, examples, run=run, state=state, checkpoint=checkpoint, report=report)
@@ -132,7 +135,10 @@ def score(name: str, *, data: str | Path | None = None, weights: str | Path | No
         raise FileNotFoundError(
             f"no weights in {quoted(file)}: make them with python -m tracer train {name} --out {file}"
         )
-    made = recipe(name, sizes=_read_card(file)["sizes"])
+    card = _read_card(file)
+    known = {field.name for field in dataclasses.fields(recipe(name))}
+    options = {option: value for option, value in card.get("options", {}).items() if option in known}
+    made = recipe(name, sizes=card["sizes"], **options)
     net = made.build(0)
     _load(net, file)
     return {"model": name} | made.score(net, made.read(_source(data, made), "test"))
@@ -145,8 +151,16 @@ def _recipes() -> dict[str, type]:
     }
 
 
-def _shipped(name: str) -> Path:
-    return SHIPPED / f"{name}.safetensors"
+def _shipped(name: str, changed: Sequence[str] = ()) -> Path:
+    return SHIPPED / f"{'.'.join([name, ','.join(changed)]) if changed else name}.safetensors"
+
+
+def _changed(made: Any) -> list[str]:
+    """The sizes and options of a model that a recipe changes, such as `["positions=relative"]`."""
+    first = type(made)()
+    pairs = [(name, size, first.sizes[name]) for name, size in made.sizes.items()]
+    pairs += [(name, getattr(made, name), getattr(first, name)) for name in getattr(made, "options", ())]
+    return [f"{name}={value}" for name, value, usual in pairs if value != usual]
 
 
 def _source(data: str | Path | None, made: Any) -> Path | None:

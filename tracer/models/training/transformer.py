@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from tracer.common.quoting import quoted
 from tracer.models.training.optimizers import optimizers
 from tracer.models.transformer import ALPHABET, SPEC, Transformer
 from tracer.tracing import trace
@@ -35,10 +36,12 @@ class Recipe:
     """The settings of a run; `train("transformer", batch=64)` changes one of them.
 
     An epoch is `strings` strings, drawn anew each time; `tests` strings are held out. `matrix_rate` and `rate` are
-    the full learning rates of the matrices in the block and of all else, `warmup` is in steps.
+    the full learning rates of the matrices in the block and of all else, `warmup` is in steps; `positions` is the
+    option of the model.
     """
 
     drawn: ClassVar[bool] = True
+    options: ClassVar[tuple[str, ...]] = ("positions",)
     sizes: dict[str, int] = field(default_factory=lambda: dict(SIZES))
     epochs: int = 12
     batch: int = 128
@@ -49,8 +52,12 @@ class Recipe:
     decay: float = 0.01
     warmup: int = 100
     bf16: bool = False
+    positions: str = "sinusoidal"
 
     def __post_init__(self):
+        if self.positions not in SPEC.options["positions"]:
+            known = ", ".join(map(quoted, SPEC.options["positions"]))
+            raise ValueError(f"positions={quoted(self.positions)}: expected one of {known}")
         if self.sizes.keys() != SIZES.keys():
             raise ValueError(f"sizes {', '.join(self.sizes)}: expected {', '.join(SIZES)}")
 
@@ -65,7 +72,7 @@ class Recipe:
         """A transformer with its initial weights, the same for the same seed."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return Transformer(**self.sizes)
+            return Transformer(**self.sizes, positions=self.positions)
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
         """Muon (Jordan 2024) for the matrices of the blocks, AdamW for all else, without decay for vectors."""
@@ -103,7 +110,7 @@ class Recipe:
         """What the card says of the strings and of the input, beside sizes, steps and figures."""
         V, T = self.sizes["V"], self.sizes["T_max"]
         return {
-            "options": {"positions": "sinusoidal", "mask": "bidirectional"},
+            "options": {"positions": self.positions, "mask": "bidirectional"},
             "vocabulary": ALPHABET[:V],
             "data": f"strings of 1 to {T} characters drawn at random, filled up with blanks to {T}",
             "says": "Of {strings} strings that it never saw, it reverses {exact} without a mistake.",
