@@ -40,6 +40,13 @@ def test_what_attention_is_set_against_runs_beside_it():
     assert "depends on 9, 25, 49, 64 of 64 places" in said and "change by 0 in layer norm" in said
 
 
+def test_without_the_library_of_a_note_one_sentence_says_so(monkeypatch):
+    monkeypatch.setattr("tracer.sources.available", lambda prefix: False)
+    monkeypatch.setattr("pages.shared.runs._too", {"noted": noted.runs.Cache(4)})
+    at = visited(note="003")
+    assert "needs the package torchvision, which is not installed: pip install torchvision" in at.info[0].value
+
+
 def test_an_unknown_model_of_the_claims_is_quoted():
     at = visited(note="claims", of="<b>")
     assert "This page has no of '\\<b>'" in at.warning[0].value

@@ -54,8 +54,8 @@ def show(note: str) -> None:
     """The note: how many statements hold as a picture, then each of them."""
     try:
         read = runs.of_sample_too("noted", note, lambda: _read(note), READING)
-    except ImportError:
-        st.info("This note is about torchvision, which is not installed here: `pip install torchvision` brings it.")
+    except ValueError as error:  # a library that it is about is not installed
+        st.info(texts.quoted(f"This note can’t be read off a run here: {error}."))
         return
     _summary(read.cards)
     if read.about:

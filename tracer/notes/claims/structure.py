@@ -56,7 +56,7 @@ def source_files(model: Model, trace: Trace) -> Measured:
     kinds = {kind for one in model.net.modules() for kind in type(one).__mro__}
     modules = {kind.__module__.rpartition(".")[2] + ".py" for kind in kinds}
     said = (
-        f"ops were called from {', '.join(sorted(found))}; its modules are of "
+        f"{len(trace.ops)} ops were called from {', '.join(sorted(found))}; its modules are of "
         f"{', '.join(sorted(modules & set(listed)))}"
     )
     inside = torch.nn.functional.multi_head_attention_forward.__module__.rpartition(".")[2] + ".py"
