@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 
-PARAMETER = "parameter "
+GIVEN = "parameter ", "input "
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,9 @@ class Hint:
     (`r"\mathbf{X}_t"`), `below` stands below the line's matrix and bias, `id` replaces the id behind the block's
     path, and `source` names a paper with its section or equation. Of several hints that fit, the later ones count.
 
-    `apart` names calls directly in `module`, `"add"` or `"slice"`: what they make has a line of its own, even where it
-    would be read inside another. At `"parameter PATH"` a hint gives the letter of a parameter.
+    `apart` names calls directly in `module`, such as `"add"` or `"slice"`: what they make has a line of its own, even
+    where it would be read inside another. At `"parameter PATH"` or `"input NAME"` a hint gives the letter of what the
+    run was given.
     """
 
     at: str = "*"
@@ -45,7 +46,7 @@ class Hint:
 
     def says(self) -> bool:
         """Whether it says anything of lines."""
-        return not self.at.startswith(PARAMETER) and any(getattr(self, name) for name in SAID)
+        return not self.at.startswith(GIVEN) and any(getattr(self, name) for name in SAID)
 
     def reason(self, derived: str) -> str:
         """Why the line is there, in its own words or as derived, and which paper says so."""
@@ -70,9 +71,9 @@ class Hints:
         said = {name: value for hint in found for name in SAID if (value := getattr(hint, name))}
         return Hint(at, role, module, **said)
 
-    def letter(self, parameter: str) -> str:
-        """The letter of a parameter, by its key; "" where nobody says one."""
-        found = [hint for hint in self._hints if hint.at.startswith(PARAMETER) and fnmatchcase(parameter, hint.at)]
+    def letter(self, given: str) -> str:
+        """The letter of a parameter or an input, by its key; "" where nobody says one."""
+        found = [hint for hint in self._hints if hint.at.startswith(GIVEN) and fnmatchcase(given, hint.at)]
         self.fitted.update(found)
         return found[-1].letter if found else ""
 

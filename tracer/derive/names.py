@@ -40,11 +40,13 @@ class Names(Letters):
 
     def given(self, key: str) -> str:
         """The LaTeX of an input, by its key `input NAME`: token numbers **t**, places of chosen tokens **π**, a photo
-        **X**_img, else **x**."""
+        **X**_img, else **x**, where nobody says another letter."""
         if key not in self._parameters:
-            ref, name = self._graph.ref[key], key.removeprefix("input ")
+            ref, name, said = self._graph.ref[key], key.removeprefix("input "), self._said.letter(key)
             numbers = not ref.dtype.is_floating_point and not ref.dtype.is_complex
-            if numbers and self._places_of_tokens(key):
+            if said:
+                letter, below, _ = self._by_hand(said, "")
+            elif numbers and self._places_of_tokens(key):
                 letter, below = r"\boldsymbol{\pi}", ""
             elif numbers and ("id" in name or name in TOKENS):
                 letter, below = r"\mathbf{t}", "" if name in TOKENS else text(name)

@@ -119,7 +119,9 @@ class Tensors:
         self._held = {f"parameter {path}": tensor for path, tensor in net.named_buffers()}
         self._held |= {f"parameter {path}": tensor for path, tensor in net.named_parameters(remove_duplicate=False)}
         given = inspect.signature(net.forward).bind(*inputs, **inputs.named).arguments
-        self._held |= {f"input {name}": tensor for name, tensor in given.items()}
+        for name, value in given.items():  # those that a `*raw` takes are raw.0, raw.1 …
+            several = {f".{place}": one for place, one in enumerate(value)} if isinstance(value, tuple) else {"": value}
+            self._held |= {f"input {name}{place}": tensor for place, tensor in several.items()}
         self._held |= {key: value for key, value in trace.values.items() if key.startswith("constant ")}
         self._held |= {f"step {step.id}": trace.value(step) for step in trace.steps}
 
