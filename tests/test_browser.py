@@ -191,6 +191,7 @@ def test_a_text_that_is_being_typed_is_taken_and_the_link_that_is_clicked_is_fol
     page.wait_for_url("**/mask?model=nanogpt&text=To+be")
 
 
+@pytest.mark.sweep
 def test_another_model_on_the_page_of_steps_makes_one_entry(page):
     page.goto("/trace?step=position")
     page.get_by_role("heading", name="Add positions").wait_for()
@@ -221,6 +222,7 @@ def test_a_page_opens_by_its_address_without_a_request_that_fails(page, address)
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_a_step_that_is_opened_from_the_overview_is_not_in_its_address(page):
     go(page)
     to_scores(page)

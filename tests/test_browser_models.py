@@ -47,6 +47,7 @@ def test_a_scene_goes_in_and_its_caption_comes_out(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_what_it_wrote_leads_to_the_step_that_wrote_it(page):
     from playwright.sync_api import expect  # not there where no browser is
 
@@ -65,6 +66,7 @@ def test_what_it_wrote_leads_to_the_step_that_wrote_it(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_each_tower_has_its_own_map(page):
     go(page, "Attention")
     choose(page, "mae")

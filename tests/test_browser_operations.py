@@ -35,6 +35,7 @@ def rows(page) -> int:
     return page.locator(".operations tbody tr.row").count()
 
 
+@pytest.mark.sweep
 def test_modules_unfold_down_to_their_calls(page):
     operations(page)
     assert page.locator(".operations [role=status]").inner_text() == "76 modules"

@@ -39,7 +39,7 @@ def name_model(page, name: str) -> None:
     box.press("Enter")
 
 
-@pytest.mark.parametrize("model", ["vit", "nanogpt"])
+@pytest.mark.parametrize("model", ["vit", pytest.param("nanogpt", marks=pytest.mark.sweep)])
 def test_pages_and_input_are_in_the_bar_and_nothing_else_hides(page, model):
     page.set_default_timeout(SLOW)
     page.set_viewport_size({"width": 390, "height": 844})

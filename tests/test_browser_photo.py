@@ -152,6 +152,7 @@ def test_keyboard_and_numbers_move_the_patch(page):
     photo, lead = page.locator(".photo"), page.locator(".lead")
     photo.wait_for()
     page.get_by_role("radio", name="log").focus()
+    page.keyboard.press("Tab")  # to the step of the equation above
     page.keyboard.press("Tab")
     assert (
         photo.evaluate("photo => getComputedStyle(photo).outlineStyle + photo.matches(':focus-visible')") == "solidtrue"

@@ -6,16 +6,19 @@ from test_browser import SLOW, quiet, settled, until
 from pages.shared import contents
 
 pytestmark = pytest.mark.browser
-PAGES = ["", *(page.path.stem for page in contents.found()[1:])]
+_FOUND = contents.found()
+OF_THE_RUN = ("", *(page.path.stem for page in _FOUND[1:] if not page.heading))
+LESSONS = tuple(page.path.stem for page in _FOUND if page.heading)
 WATCH = (
     "window.violations = []; addEventListener('securitypolicyviolation', e => violations.push(e.violatedDirective));"
 )
 
 
-def test_no_page_violates_the_policy_or_asks_another_host(page):
+@pytest.mark.parametrize("names", [OF_THE_RUN, pytest.param(LESSONS, marks=pytest.mark.sweep)], ids=["run", "lessons"])
+def test_no_page_violates_the_policy_or_asks_another_host(page, names):
     page.set_default_timeout(SLOW)
     page.add_init_script(WATCH)
-    for name in PAGES:
+    for name in names:
         page.goto(f"/{name}")
         page.get_by_test_id("stHeading").first.wait_for()
         settled(page)

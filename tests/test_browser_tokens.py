@@ -27,6 +27,13 @@ def test_pieces_join_as_merges_go_on_and_the_address_has_it(page):
     settled(page)
     assert "sentence=lord+lord" in page.url and "merges=744" in page.url and "way=bytes" in page.url
     assert page.evaluate(FIT)
+    quiet(page)
+
+
+@pytest.mark.sweep
+def test_video_sound_and_points_are_drawn_on_a_phone(page):
+    page.set_default_timeout(SLOW)
+    page.set_viewport_size({"width": 390, "height": 800})
     for kind, picture in {"video": "svg .strip", "sound": "audio", "points": ".js-plotly-plot canvas"}.items():
         page.goto(f"/tokens?kind={kind}")
         page.locator(picture).first.wait_for()

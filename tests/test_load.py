@@ -31,6 +31,7 @@ def finished(work):
         return thread.submit(asyncio.run, work).result()
 
 
+@pytest.mark.sweep
 def test_three_students_meet_no_error(app_server):
     acts = finished(lesson(app_server, 3, 8))
     assert [problem for act in acts for problem in act.answer.problems] == []

@@ -70,6 +70,7 @@ def test_there_are_enough_and_each_can_be_applied():
             compile(changed, mistake.file, "exec")
 
 
+@pytest.mark.sweep
 def test_those_that_are_drawn_depend_on_the_seed_alone():
     assert drawn() == drawn() and len(drawn()) == 200 and drawn(seed=1) != drawn()
     kinds = {mistake.name.split(":")[0] for mistake in drawn()}

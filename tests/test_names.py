@@ -191,6 +191,7 @@ def test_a_region_is_cut_out_as_the_mean_of_its_points():
     assert missing_ops.roi_align(picture, region[:0], 1.0, 2, 2, 2, False).shape == (0, 1, 2, 2)
 
 
+@pytest.mark.sweep
 def test_a_detector_finds_boxes_in_a_photo():
     model = tracer.load("torchvision:ssdlite320_mobilenet_v3_large", H=64, W=64)
     inputs = model.inputs()

@@ -116,6 +116,7 @@ def test_fetch_without_names_says_what_is_here(cache, capsys):
     assert "no library" in refused(capsys, "fetch", "nolib:x")
 
 
+@pytest.mark.sweep
 def test_weights_are_downloaded_in_a_process_of_their_own_and_told_as_they_land(tmp_path, monkeypatch):
     """From a hub on this machine; one that cuts its files short is said, and the next try gets them."""
     with Hub(tmp_path / "hub") as hub:

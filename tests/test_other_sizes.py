@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from sweeping import cases
 from torch import nn
 
 import tracer
@@ -41,7 +42,7 @@ NETS = {
 }
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", cases(NETS, NETS.keys() - {"pvt"}))
 def test_no_size_that_is_solved_is_wrong_elsewhere(name):
     make, shape, other, symbols, unsolved = NETS[name]
     torch.manual_seed(0)

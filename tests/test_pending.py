@@ -31,7 +31,7 @@ def trace(model):
 
 
 def test_nothing_is_executed_until_it_is_asked_for(trace):
-    assert {(step.verdict, step.error, step.note) for step in trace.steps} == {("pending", None, "")}
+    assert {(step.verdict, step.error) for step in trace.steps} == {("pending", None)}
     some = trace.prove([SCORES, "logits"])
     assert {step.id for step in some.steps if step.verdict == "proven"} == {SCORES, "logits"}
     assert {step.verdict for step in trace.steps} == {"pending"}, "a trace is frozen: the proofs are in the new one"
@@ -80,7 +80,7 @@ def test_weights_and_inputs_that_are_rewritten_after_the_run_make_nothing_red(mo
         model.net.head.weight.mul_(2)
     found = trace.prove()
     assert found.step("logits").verdict == "not executed"
-    assert found.step("logits").note == "not executed: 'parameter head.weight' has changed since the run"
+    assert found.step("logits").note.endswith("not executed: 'parameter head.weight' has changed since the run")
     assert {step.verdict for step in found.steps if step.id != "logits"} == {"proven"}
     assert inputs[0].any()
 

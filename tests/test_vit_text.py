@@ -190,6 +190,7 @@ def test_the_result_is_the_caption_and_the_next_word(model, trace, tmp_path):
     assert again.result == result and again.words == trace.words and again.segments == trace.segments
 
 
+@pytest.mark.sweep
 def test_only_a_model_that_stays_as_it_is_remembers_what_it_wrote(monkeypatch):
     model, wrote = tracer.load("vit-text", **SMALL), []
     monkeypatch.setattr("tracer.inputs.captions.greedy", lambda *given: wrote.append(1) or greedy(*given))
