@@ -129,6 +129,7 @@ def _controls(model: str, scaling: Scaling, now: Mapping[str, int]) -> None:
     idle = spec.idle(options)
     refused = st.session_state.get(WHY.format(model), ("", ""))
     own_text = bool(session.given().text)
+    meanings = notation.MEANINGS | spec.meanings
     with st.container(key="sizes"):
         for name in variants.sizes(model):
             if name in idle or name not in now:
@@ -138,14 +139,14 @@ def _controls(model: str, scaling: Scaling, now: Mapping[str, int]) -> None:
                 st.session_state[key] = now[name]
             with st.container(gap=None):
                 st.number_input(
-                    f"${notation.latex(name)}$ {_short(name)}",
+                    f"${notation.latex(name)}$ {_short(meanings.get(name, ''))}",
                     1,
                     variants.LARGEST,
                     step=1,
                     key=key,
                     on_change=_take,
                     args=(model, name),
-                    help=notation.MEANINGS.get(name),
+                    help=meanings.get(name),
                     disabled=name == "T" and own_text,
                 )
                 if refused[0] == name:
@@ -166,9 +167,9 @@ def _controls(model: str, scaling: Scaling, now: Mapping[str, int]) -> None:
         st.caption(f"From these follow {follows}.")
 
 
-def _short(name: str) -> str:
+def _short(meaning: str) -> str:
     """What a size is, in a word or two."""
-    said = notation.MEANINGS.get(name, "").partition(":")[0].partition(",")[0]
+    said = meaning.partition(":")[0].partition(",")[0]
     return said.partition(" that ")[0].removeprefix("number of ")
 
 

@@ -46,7 +46,8 @@ class Spec:
     `whole` says that the lines cover every computing op, and `tiny` are sizes at which a large model is verified. A
     model that nobody described has `ways(model, inputs, recording)` instead of `probes`: see `tracer.sources.trials`.
     `hints` are what people say of derived lines: see `tracer.derive.hints`. `presets` are sizes and options of models
-    that were published, by what they are called.
+    that were published, by what they are called. `meanings` are those of sizes that no other model has; the words up to
+    the first colon or comma name it.
     """
 
     net: Callable[..., torch.nn.Module]
@@ -72,6 +73,7 @@ class Spec:
     ways: Callable | None = None
     hints: tuple[Hint, ...] = ()
     presets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    meanings: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -195,8 +197,9 @@ class Model:
             result=self.spec.result(self, inputs.on(torch.device("cpu")), recording.output),
             weights=self.weights,
         )
-        idle = self.spec.idle(self.options)
-        return replace(trace, symbols=tuple(size for size in trace.symbols if size.name not in idle))
+        idle, known = self.spec.idle(self.options), self.spec.meanings
+        sizes = (replace(size, meaning=known.get(size.name, size.meaning)) for size in trace.symbols)
+        return replace(trace, symbols=tuple(size for size in sizes if size.name not in idle))
 
     def _assembled(self, recording: Recording, prove: bool | str, **facts: Any) -> Trace:
         """The record of a run. Equations that were derived at other sizes are taken where all are proven here."""
