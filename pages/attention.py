@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.shared import address, components, frame, session, texts, tokens
+from pages.shared import address, components, dealing, frame, session, texts, tokens
 from tracer.attention import layers, segments
 from tracer.figures import maps
 
@@ -37,6 +37,7 @@ if maps.blocks(trace, part):
         address.open_step(step)
 elif maps.too_large(trace, part):
     st.info(texts.too_large(next(record for record in layers(trace, part) if not record.problem)))
+dealing.show(trace, part)
 st.page_link("pages/mask.py", label="Who may look at whom: the mask that ran", icon=":material/grid_on:")
 st.caption(
     f"What such a map does not show: how much a {what} changed the answer. The weights say where values are taken "
@@ -46,7 +47,7 @@ st.caption(
 )
 st.page_link(
     "pages/notes.py",
-    label="What the notes claim of attention, measured on this model and any other",
+    label="What the notes claim of attention",
     icon=":material/menu_book:",
     query_params=address.of("notes") | {"note": "claims"},
 )
