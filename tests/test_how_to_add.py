@@ -27,12 +27,14 @@ class AddedNode(Node):
 '''
 FORMAT = '''"""Names of steps alone, for a test."""
 
+from tracer.figures.views import rows
+
 SUFFIXES = (".added",)
 
 
 def render(trace, level: str) -> str:
     """One step a line."""
-    return "\\n".join(step.id for step in trace.steps)
+    return "".join(f"{rows.cell(step.id)}\\n" for step in trace.steps)
 '''
 PAGE = '''"""A page for a test."""
 

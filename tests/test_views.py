@@ -42,7 +42,7 @@ def hostile() -> Trace:
 
 
 def test_the_formats_of_the_command_line_exist():
-    assert set(views.FORMATS) == {"table", "markdown", "latex", "csv", "json", "html"}
+    assert set(views.FORMATS) >= {"table", "markdown", "latex", "csv", "json", "html"}
 
 
 @pytest.mark.parametrize("level", views.LEVELS)
@@ -58,7 +58,7 @@ def test_every_format_renders_every_level_and_nothing(format, level):
 def test_unknown_levels_and_formats_are_quoted():
     with pytest.raises(ValueError, match="'opps' is not a level, expected one of modules, steps, calls, ops, prim"):
         views.render(sample(), "opps")
-    with pytest.raises(ValueError, match="'pdf' is not a format, expected one of csv, html, json"):
+    with pytest.raises(ValueError, match="'pdf' is not a format, expected one of .*csv, html, json"):
         views.render(sample(), "ops", "pdf")
 
 
