@@ -58,7 +58,7 @@ def test_every_format_renders_every_level_and_nothing(format, level):
 def test_unknown_levels_and_formats_are_quoted():
     with pytest.raises(ValueError, match="'opps' is not a level, expected one of modules, steps, calls, ops, prim"):
         views.render(sample(), "opps")
-    with pytest.raises(ValueError, match="'pdf' is not a format, expected one of .*csv, html, json"):
+    with pytest.raises(ValueError, match=r"'pdf' is not a format, expected one of .*csv, html, json"):
         views.render(sample(), "ops", "pdf")
 
 
