@@ -35,6 +35,16 @@ def opened(page: str = "") -> AppTest:
     return at
 
 
+def visited(page: str, **places: str) -> AppTest:
+    """A page as it opens at an address that says these places."""
+    at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS).switch_page(f"pages/{page}.py")
+    for name, place in places.items():
+        at.query_params[name] = place
+    at.run()
+    assert not at.exception and not at.error
+    return at
+
+
 def text(at: AppTest) -> str:
     """Everything that the page and its sidebar say."""
     kinds = ("title", "header", "markdown", "caption", "text", "info", "error", "success", "warning", "latex")

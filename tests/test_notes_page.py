@@ -3,25 +3,15 @@
 import re
 
 import pytest
-from streamlit.testing.v1 import AppTest
-from test_app import ROOT, SECONDS, text
+from test_app import text, visited
 
 from pages.shared import noted
 from tracer.notes import cards
 from tracer.notes.found import Found
 
 
-def visited(**address: str) -> AppTest:
-    at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS).switch_page("pages/notes.py")
-    for name, value in address.items():
-        at.query_params[name] = value
-    at.run()
-    assert not at.exception and not at.error
-    return at
-
-
 def test_claims_are_cards_on_any_model():
-    at = visited(note="claims", of="transformer")
+    at = visited("notes", note="claims", of="transformer")
     assert [header.value for header in at.header] == [card.title for card in cards.CARDS]
     said = text(at)
     assert "does not hold" in said and "not about this model" in said and "note 00" not in said
@@ -36,19 +26,19 @@ def test_claims_are_cards_on_any_model():
 
 
 def test_what_attention_is_set_against_runs_beside_it():
-    said = text(visited(note="contrasts", of="segmenter"))
+    said = text(visited("notes", note="contrasts", of="segmenter"))
     assert "depends on 9, 25, 49, 64 of 64 places" in said and "change by 0 in layer norm" in said
 
 
 def test_without_the_library_of_a_note_one_sentence_says_so(monkeypatch):
     monkeypatch.setattr("tracer.sources.available", lambda prefix: False)
     monkeypatch.setattr("pages.shared.runs._too", {"noted": noted.runs.Cache(4)})
-    at = visited(note="003")
+    at = visited("notes", note="003")
     assert "needs the package torchvision, which is not installed: pip install torchvision" in at.info[0].value
 
 
 def test_an_unknown_model_of_the_claims_is_quoted():
-    at = visited(note="claims", of="<b>")
+    at = visited("notes", note="claims", of="<b>")
     assert "This page has no of '\\<b>'" in at.warning[0].value
 
 

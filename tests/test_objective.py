@@ -5,8 +5,7 @@ from math import exp, log
 import pytest
 import torch
 import torch.nn.functional as F
-from streamlit.testing.v1 import AppTest
-from test_app import ROOT, SECONDS, text
+from test_app import text, visited
 
 import tracer
 from tracer.figures.losses import coloured
@@ -79,32 +78,22 @@ def test_colours_say_the_loss_and_no_text_becomes_markup():
     assert "&#x27;b&#x27;: p = 0.25, −log p = 1.39" in drawn and "not asked" in drawn and "1.39 = ln V" in drawn
 
 
-def page(**places) -> AppTest:
-    at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS)
-    at.switch_page("pages/loss.py")
-    for name, place in places.items():
-        at.query_params[name] = place
-    at.run()
-    assert not at.exception and not at.error
-    return at
-
-
 def test_the_page_shows_the_text_on_screen_or_says_whose_it_is():
-    own = page(model="nanogpt", text="To be")
+    own = visited("loss", model="nanogpt", text="To be")
     said = text(own)
     assert not own.info and said.count("proven, largest difference") == 4 and "the same, up to rounding" in said
     assert list(own.dataframe[0].value["token"]) == ["'o'", "' '", "'b'", "'e'"]
-    assert "this is nanogpt, on its own sample" in page(model="vit").info[0].value
-    assert "There is no loss: a single token" in page(model="nanogpt", text="T").info[0].value
+    assert "this is nanogpt, on its own sample" in visited("loss", model="vit").info[0].value
+    assert "There is no loss: a single token" in visited("loss", model="nanogpt", text="T").info[0].value
 
 
 @pytest.mark.sweep
 def test_a_mask_that_shows_the_answer_is_warned_of():
-    assert "no causal mask" in page(model="nanogpt", text="To be", mask="bidirectional").warning[-1].value
+    assert "no causal mask" in visited("loss", model="nanogpt", text="To be", mask="bidirectional").warning[-1].value
 
 
 def test_of_a_picture_with_words_the_patches_are_not_asked():
-    at = page(model="vit-text", text="a small blue square")
+    at = visited("loss", model="vit-text", text="a small blue square")
     said = text(at)
     assert "64 patches went through the blocks before the words, and none of the 5 rows of logits is theirs" in said
     assert "is foretold from '\\<begin>'" in said or "is foretold from '<begin>'" in said

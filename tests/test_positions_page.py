@@ -7,21 +7,11 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 from sweeping import cases
-from test_app import ROOT, SECONDS, text
+from test_app import text, visited
 from test_positions import KINDS
 
 from tracer.figures.panels import Panel, pack
 from tracer.notes.rows import rows
-
-
-def page(**places) -> AppTest:
-    at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS)
-    at.switch_page("pages/positions.py")
-    for name, place in places.items():
-        at.query_params[name] = place
-    at.run()
-    assert not at.exception and not at.error
-    return at
 
 
 def panels(at: AppTest) -> list[list[dict]]:
@@ -32,7 +22,7 @@ def panels(at: AppTest) -> list[list[dict]]:
 
 @pytest.mark.parametrize("kind", cases(KINDS, ("sinusoidal", "alibi")))
 def test_every_kind_has_its_pictures_its_terms_and_its_lines(kind):
-    at = page(kind=kind, causal="on", length="8", width="16", heads="2", head="1")
+    at = visited("positions", kind=kind, causal="on", length="8", width="16", heads="2", head="1")
     table, terms, order = panels(at)
     added = kind in ("sinusoidal", "learned")
     assert len(table) == (1 if kind == "alibi" else 2) and len(terms) == (6 if added else 4)
@@ -47,22 +37,24 @@ def test_every_kind_has_its_pictures_its_terms_and_its_lines(kind):
 
 
 def test_slips_are_told_where_they_matter():
-    assert "adds all kinds of positions to X; relative ones are not added there" in text(page(kind="relative"))
-    said = text(page(kind="sinusoidal"))
+    assert "adds all kinds of positions to X; relative ones are not added there" in text(
+        visited("positions", kind="relative")
+    )
+    said = text(visited("positions", kind="sinusoidal"))
     assert "multiplies embeddings by √D before this sum" in said and "list of 65 rows" in said
 
 
 @pytest.mark.sweep
 def test_the_table_on_the_grid_is_that_of_the_model_on_screen():
-    at = page(model="vit-text")
+    at = visited("positions", model="vit-text")
     assert "the positions of vit-text" in "".join(header.value for header in at.header) and "list of 64 rows" in text(
         at
     )
-    assert "the positions of vit" in "".join(header.value for header in page(model="nanogpt").header)
+    assert "the positions of vit" in "".join(header.value for header in visited("positions", model="nanogpt").header)
 
 
 def test_a_place_that_is_none_is_quoted_and_another_number_of_heads_begins_with_the_first():
-    at = page(kind="waves", length="7", head="3")
+    at = visited("positions", kind="waves", length="7", head="3")
     assert ["'waves'" in at.warning[0].value, "'7'" in at.warning[1].value] == [True, True]
     heads = next(slider for slider in at.select_slider if slider.label == "Heads h")
     heads.set_value(2).run()
@@ -71,7 +63,7 @@ def test_a_place_that_is_none_is_quoted_and_another_number_of_heads_begins_with_
 
 
 def test_what_is_drawn_is_kept_for_all():
-    at = page(kind="rotary")
+    at = visited("positions", kind="rotary")
     began = time.process_time()
     at.run()
     assert time.process_time() - began < 1  # of a second, the test's own reading of the page included
