@@ -14,7 +14,7 @@ from tracer.record import Trace
 
 def show(trace: Trace, part: str) -> None:
     """The matrices of queries, keys and values in the first block, drawn to scale; nothing where the run names none."""
-    found = heads.matrices(trace, layers(trace, part)[0])
+    found = of(trace, ("matrices", part), lambda: heads.matrices(trace, layers(trace, part)[0]))
     if not found:
         return
     st.header("Where the heads come from")

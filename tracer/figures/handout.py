@@ -17,6 +17,7 @@ from tracer.common.quoting import shortened
 from tracer.figures import answers, classes
 from tracer.figures.handout_maps import maps
 from tracer.figures.photos import data_uri, shown
+from tracer.figures.strips import SIGNS
 from tracer.figures.views import rows
 from tracer.figures.views.repeats import printed
 from tracer.figures.views.to_html import equation, text
@@ -27,7 +28,6 @@ TEXT = 4_000
 """Characters of a text that are printed; of a longer one the beginning and the end."""
 CLASSES = 8
 """Of the probabilities, the largest."""
-SIGNS = {"proven": "✓", "disproven": "✕"}
 STYLE = """
 :root { color-scheme: light; }
 body { font: 11pt/1.45 system-ui, sans-serif; color: #111; background: #fff;

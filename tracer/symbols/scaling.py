@@ -1,7 +1,6 @@
 """What a model costs at sizes that were not run: the formulas of one run, with other numbers put in.
 
-Sources: 2 FLOPs for each multiply-add; the parts are those of Kaplan et al. 2020, table 1. Memory is counted in
-float32, 4 bytes for each number.
+Sources: 2 FLOPs for each multiply-add; the parts are those of Kaplan et al. 2020, table 1.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from tracer.symbols.notation import parse, symbol
 if TYPE_CHECKING:
     from tracer.record import Step, Trace
 
-BYTES = 4
-"""Bytes of a number in float32."""
 PROJECTIONS, SCORES, MIXED, MLP, ENDS = "Q, K, V and output projections", "QKᵀ", "Weighted sum of values", "MLP", "Ends"
 PARTS = (PROJECTIONS, SCORES, MIXED, MLP, ENDS)
 """What the FLOPs of a model fall to; the ends are what comes before the blocks and after them."""
