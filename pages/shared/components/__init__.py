@@ -19,14 +19,14 @@ _HERE = Path(__file__).parent
 
 
 _DRAWN = ("packed", "words", "colour", "photo", "telling")
-MAP = ("place", "strip", *(f"attention_map/{script}" for script in (*_DRAWN, "matrix", "controls", "main")))
+MAP = ("place", "strip", "headed", *(f"attention_map/{script}" for script in (*_DRAWN, "matrix", "controls", "main")))
 """The scripts of the attention map: what a browser gets as one."""
-GLANCE = ("place", *(f"attention_map/{script}" for script in (*_DRAWN, "sentence", "glance")))
+GLANCE = ("place", "headed", *(f"attention_map/{script}" for script in (*_DRAWN, "sentence", "glance")))
 """Those of the first look at it."""
 
 
 _STEPPED = ("maths", "unpack", "heat", "drawn", "list", "shown", "main")
-STEPPER = ("place", "keys", "copying", *(f"stepper/{script}" for script in _STEPPED))
+STEPPER = ("place", "keys", "copying", "headed", *(f"stepper/{script}" for script in _STEPPED))
 """Those of the stepper."""
 
 
@@ -101,7 +101,9 @@ def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> 
         trace, ("equations", part, layer), lambda: strips.of_attention(trace, layers_of(trace, part)[layer], "MSA")
     )
     data = _under(told.facts(visitor()) | {"equations": lines}, data)
-    component = _component("mask", scripts=("place", "strip", "stepper/unpack", "mask"), styles=("mask", "strip"))
+    component = _component(
+        "mask", scripts=("place", "strip", "headed", "stepper/unpack", "mask"), styles=("mask", "strip")
+    )
     return component(key=Key.MASK_MAP, data=data, on_wanted_change=lambda: None, on_step_change=lambda: None).step
 
 
@@ -173,14 +175,14 @@ def drawing(svg: str, key: str) -> None:
 def panels(owner: object, key: Hashable, make: Callable[[], Sequence[panes.Panel]], name: str) -> None:
     """Matrices of an `owner` beside each other, made once; `name` tells them from others on the page."""
     data = of(owner, ("panels", key), lambda: panes.pack(make()))
-    component = _component("panels", scripts=("stepper/unpack", "stepper/heat", "panels"))
+    component = _component("panels", scripts=("headed", "stepper/unpack", "stepper/heat", "panels"))
     component(key=f"panels {name}", data=data)
 
 
 def likeness(owner: object, make: Callable[[], bytes]) -> None:
     """How alike the positions of patches are, as `tracer.figures.positions.likeness` packs it."""
     data = _under(told.facts(visitor()), of(owner, "likeness", make))
-    scripts = ("place", "stepper/unpack", "stepper/heat", "likeness")
+    scripts = ("place", "headed", "stepper/unpack", "stepper/heat", "likeness")
     _component("likeness", scripts=scripts)(key="likeness", data=data)
 
 

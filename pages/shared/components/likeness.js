@@ -3,12 +3,8 @@
 const LIKE = ["patch"];
 
 function openedLikeness(all) {
-  const json = (from) => {
-    const to = from + 4 + new DataView(all.buffer, all.byteOffset).getUint32(from, true);
-    return [JSON.parse(new TextDecoder().decode(all.subarray(from + 4, to))), to];
-  };
-  const [facts, below] = json(0);
-  const [header, from] = json(below);
+  const [facts, below] = headed(all);
+  const [header, from] = headed(all, below);
   const colours = all.slice(from, from + 768);
   const { buffer } = all.slice(from + 768);
   return { ...header, facts, colours, cosines: cellsOf({ ...header, which: [0], at: 0, buffer }, 0) };

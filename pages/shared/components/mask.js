@@ -4,12 +4,9 @@ const LETTER = 8; // pixels of a letter of a label, about
 const PLACE = ["query", "head"]; // what the address says of it
 
 function opened(all) {
-  const below = 4 + new DataView(all.buffer, all.byteOffset).getUint32(0, true);
-  const facts = JSON.parse(new TextDecoder().decode(all.subarray(4, below)));
-  const data = all.subarray(below);
-  const length = new DataView(data.buffer, data.byteOffset).getUint32(0, true);
-  const map = JSON.parse(new TextDecoder().decode(data.subarray(4, 4 + length)));
-  const { buffer } = data.slice(4 + length);
+  const [facts, below] = headed(all);
+  const [map, from] = headed(all, below);
+  const { buffer } = all.slice(from);
   map.facts = facts;
   const [head, heads, first, count] = map.sent;
   const { queries, keys } = map;

@@ -1,9 +1,7 @@
 // Matrices beside each other: a canvas of one pixel for each cell, with the names of its axes and a bar of colours.
 
 function openedPanels(data) {
-  const length = new DataView(data.buffer, data.byteOffset).getUint32(0, true);
-  const panels = JSON.parse(new TextDecoder().decode(data.subarray(4, 4 + length)));
-  const from = 4 + length;
+  const [panels, from] = headed(data);
   const colours = { sequential: data.slice(from, from + 768), diverging: data.slice(from + 768, from + 1536) };
   const { buffer } = data.slice(from + 1536);
   for (const panel of panels) Object.assign(panel, { buffer });

@@ -1,13 +1,9 @@
 // What Python packed: facts of the visitor, then the weights, the masks that ran, the colour scale and the photo.
 
 function unpack(data) {
-  const json = (from) => {
-    const to = 4 + new DataView(from.buffer, from.byteOffset).getUint32(0, true);
-    return [JSON.parse(new TextDecoder().decode(from.subarray(4, to))), to];
-  };
-  const [facts, below] = json(data);
+  const [facts, below] = headed(data);
   const bytes = data.subarray(below);
-  const [header, begin] = json(bytes);
+  const [header, begin] = headed(bytes);
   const { layers, views, queries, keys, rollout, masks, jpeg } = header;
   let at = begin;
   const take = (size) => bytes.slice(at, (at += size));

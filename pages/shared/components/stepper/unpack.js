@@ -1,13 +1,8 @@
 // What Python packed: facts of the visitor, headers and details of steps, colours, and the cells of pictures.
 
 function unpack(data) {
-  const view = new DataView(data.buffer, data.byteOffset);
-  const json = (from) => {
-    const to = from + 4 + view.getUint32(from, true);
-    return [JSON.parse(new TextDecoder().decode(data.subarray(from + 4, to))), to];
-  };
-  const [facts, packed] = json(0);
-  const [header, at] = json(packed);
+  const [facts, packed] = headed(data);
+  const [header, at] = headed(data, packed);
   const colours = { sequential: data.slice(at, at + 768), diverging: data.slice(at + 768, at + 1536) };
   const { buffer } = data.slice(at + 1536);
   for (const detail of Object.values(header.details)) {
