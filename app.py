@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from pages.shared import components, contents, frame, influence, server, sidebar, sizing, waiting
+from pages.shared import components, contents, frame, influence, server, sidebar, waiting
+from pages.shared.lessons import sizing
 
 ICON = contents.PAGES / "shared" / "components" / "icon.svg"
 

@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from pages.shared import foretelling, frame
+from pages.shared import frame
+from pages.shared.lessons import foretelling
 
 TITLE = "The loss"
 ICON = ":material/trending_down:"

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.shared import address, cards, components, contrasts, frame, noted
+from pages.shared import address, components, frame
+from pages.shared.lessons import cards, contrasts, noted
 
 TITLE = "The notes"
 ICON = ":material/menu_book:"

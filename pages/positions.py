@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from pages.shared import address, frame, placing
+from pages.shared import address, frame
+from pages.shared.lessons import placing
 from tracer import positions
 
 TITLE = "Positions"

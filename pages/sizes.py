@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from pages.shared import frame, session, sizing
+from pages.shared import frame, session
+from pages.shared.lessons import sizing
 from pages.shared.visitor import model_name
 from tracer import models
 

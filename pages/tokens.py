@@ -1,8 +1,9 @@
-"""How text, pictures and all else become a sequence of vectors: one page, one file in `shared/tokenizing` per kind."""
+"""How anything becomes a sequence of vectors: a file of `shared/lessons/tokenizing` for each kind of thing."""
 
 import streamlit as st
 
-from pages.shared import frame, tokenizing
+from pages.shared import frame
+from pages.shared.lessons import tokenizing
 
 TITLE = "Tokens"
 ICON = ":material/token:"

@@ -5,7 +5,7 @@ import re
 import pytest
 from test_app import text, visited
 
-from pages.shared import noted
+from pages.shared.lessons import noted
 from tracer.notes import cards
 from tracer.notes.found import Found
 

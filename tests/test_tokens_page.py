@@ -12,8 +12,9 @@ from sweeping import cases
 from test_app import ROOT, SECONDS, text
 from test_models_in_app import chosen
 
-from pages.shared import address, tokenizing
-from pages.shared.tokenizing.text import SENTENCE
+from pages.shared import address
+from pages.shared.lessons import tokenizing
+from pages.shared.lessons.tokenizing.text import SENTENCE
 from tracer import models, storage
 from tracer.figures import pieces
 from tracer.notes.rows import rows

@@ -4,7 +4,8 @@ import numpy as np
 import streamlit as st
 from PIL import Image
 
-from pages.shared import address, components, session, tokenizing
+from pages.shared import address, components, session
+from pages.shared.lessons import tokenizing
 from pages.shared.pictures import of
 from tracer.figures import codes as drawings
 from tracer.figures import photos

@@ -6,7 +6,8 @@ from functools import partial
 
 import streamlit as st
 
-from pages.shared import address, noted, runs, texts
+from pages.shared import address, runs, texts
+from pages.shared.lessons import noted
 from pages.shared.pictures import chart, of
 from tracer import models
 from tracer.figures import claimed

@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from pages.shared import address, texts, tokenizing
+from pages.shared import address, texts
+from pages.shared.lessons import tokenizing
 from pages.shared.pictures import PLAIN, chart
 from tracer.figures.media import sound as pictures
 from tracer.inputs import sounds

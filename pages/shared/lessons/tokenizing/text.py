@@ -7,7 +7,8 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.shared import address, components, runs, tokenizing
+from pages.shared import address, components, runs
+from pages.shared.lessons import tokenizing
 from pages.shared.pictures import chart, of
 from pages.shared.texts import quoted
 from tracer.common.limits import limits
@@ -51,7 +52,7 @@ def show() -> None:
     """The sentence, its pieces in every way, and what the ids of one way pick."""
     from tracer.tokens import spelling
 
-    components.style(Path(tokenizing.__file__).parents[1] / "pieces.css")
+    components.style(Path(tokenizing.__file__).parents[2] / "pieces.css")
     held = st.session_state.setdefault(HELD, {})
     sentence = spelling.clean(_sentence())[:LONGEST]
     if not sentence:

@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from pages.shared import address, components, tokenizing
+from pages.shared import address, components
+from pages.shared.lessons import tokenizing
 from pages.shared.pictures import of
 from tracer.figures.media import video as pictures
 from tracer.inputs import clips

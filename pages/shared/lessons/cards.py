@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from pages.shared import address, noted, runs, session, texts
+from pages.shared import address, runs, session, texts
+from pages.shared.lessons import noted
 from pages.shared.pictures import chart, of
 from pages.shared.visitor import model_name
 from tracer import models

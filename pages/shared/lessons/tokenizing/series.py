@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from pages.shared import address, tokenizing
+from pages.shared import address
+from pages.shared.lessons import tokenizing
 from pages.shared.pictures import PLAIN, chart
 from tracer.figures.media import series as pictures
 from tracer.inputs import series as inputs
