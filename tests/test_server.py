@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -186,9 +187,16 @@ def test_runs_ahead_let_pages_that_are_drawn_go_first():
 
 
 def test_all_samples_can_be_run_ahead():
-    found = warm.ahead()
+    found = list(warm.ahead())
     assert found[:2] == [("vit", "horse"), ("nanogpt", session.OWN)] and len(set(found)) == len(found)
     assert {name for name, _ in found} == set(models.names())
+
+
+def test_of_a_model_whose_runs_are_large_one_is_made_ahead(monkeypatch):
+    monkeypatch.setattr(runs, "large", lambda name, sample: (name, sample) == ("vit", "horse"))
+    of_vit = [sample for name, sample in warm.ahead() if name == "vit"]
+    of_others = Counter(name for name, _ in warm.ahead())
+    assert of_vit == ["horse"] and of_others["vit-note"] > 1
 
 
 def test_a_run_that_is_cancelled_frees_its_turn_and_is_made_anew_for_the_next():

@@ -3,9 +3,12 @@
 import asyncio
 import json
 import signal
+import socket
 from contextlib import asynccontextmanager
 
+import psutil
 import pytest
+from load.visitor import Visitor
 from serving import App, awaited
 from test_cli import refused
 
@@ -103,17 +106,27 @@ def test_a_number_of_servers_that_is_none_is_quoted(count, capsys):
     assert f"'{count}' is no number of servers" in refused(capsys, "app", "--servers", count)
 
 
-@pytest.mark.sweep
-def test_two_servers_of_the_app_serve_a_class_and_end_together(tmp_path):
-    from load.visitor import Visitor
+def test_a_port_that_is_taken_is_quoted(capsys):
+    with socket.create_server((several.HERE, 0)) as taken:
+        at = f"{several.HERE}:{taken.getsockname()[1]}"
+        assert f"can't listen at '{at}'" in refused(capsys, "app", "--servers", "2", "--port", at.split(":")[1])
 
-    async def lesson(address: str):
-        visitors = [Visitor(address) for _ in range(4)]
-        answers = [await visitor.open() for visitor in visitors]
-        answers += [await visitor.follow(visitor.find("page_link", "Trace")) for visitor in visitors]
-        return [visitor.cookies[several.COOKIE] for visitor in visitors], [a.problems for a in answers]
 
+async def lesson(address: str):
+    """What four visitors meet who open the app and go to the next page: their places, and problems."""
+    visitors = [Visitor(address) for _ in range(4)]
+    answers = [await visitor.open() for visitor in visitors]
+    answers += [await visitor.follow(visitor.find("page_link", "Trace")) for visitor in visitors]
+    return [visitor.cookies[several.COOKIE] for visitor in visitors], [answer.problems for answer in answers]
+
+
+def test_two_servers_of_the_app_serve_a_class_and_share_memory(tmp_path):
     with App(tmp_path / "log.txt", servers=2) as app:
         places, problems = awaited(lesson(app.address))
         assert sorted(places) == ["0", "0", "1", "1"] and not any(problems), json.dumps(problems)
-        assert app.end(signal.SIGTERM) == 0
+        servers = psutil.Process(app.process.pid).children()
+        shared = [sum(part.shared_dirty for part in server.memory_maps()) for server in servers]
+        assert len(servers) == 2 and all(size > 100 * 2**20 for size in shared), "memory that both have since the fork"
+        servers[0].kill()
+        assert app.process.wait(30) == signal.SIGKILL
+        assert not any(server.is_running() for server in servers)

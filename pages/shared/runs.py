@@ -34,13 +34,17 @@ CANCELLED = "cancelled"
 """Where a visitor's session keeps that what was waited for is not wanted any more, until the next run of the script."""
 EVERY = 0.1
 """Seconds between two looks at how far a piece of work is."""
+LARGE = 8 * 2**20
+"""Bytes of tensors above which a run is large."""
 EACH_OP = 4096
 """Bytes that the record of one op takes, about."""
 
 _one_at_a_time, _loading, _asking = Lock(), Lock(), Lock()
 _bars = count()
 """Numbers of the bars that were shown, each of which has a button of its own."""
-line = Line(max(1, min(2, os.cpu_count() or 1) // int(os.environ.get("TRACER_SERVERS", "1"))))
+SERVERS = int(os.environ.get("TRACER_SERVERS", "1"))
+"""How many servers share this machine, and what is kept of visitors' own runs."""
+line = Line(max(1, min(2, os.cpu_count() or 1) // SERVERS))
 """Where all work on models waits for a core, of those that are this server's share."""
 loading = Line(1)
 """Where models of libraries are downloaded and loaded, one at a time: visitors together can't fill the memory."""
@@ -63,12 +67,12 @@ def _size(opened: tuple[Decomposition, ...]) -> int:
 
 
 _models, _foreign, _foreign_runs = Cache(24), Cache(LIBRARY_MODELS), Cache(LIBRARY_MODELS)
-_resized = Cache(256 * 2**20, lambda made: 4 * sum(one.numel() for one in made.net.parameters()))
+_resized = Cache(256 * 2**20 // SERVERS, lambda made: 4 * sum(one.numel() for one in made.net.parameters()))
 """Our models at sizes that visitors chose: they never push out the shipped ones."""
-_samples = Cache(176 * 2**20, _tensors)
-"""All samples of our models, which take 164 MB: a bound below would have them run again and again."""
+_samples = Cache(128 * 2**20, _tensors)
+"""Samples of our models, of which those run ahead take 90 MB: a bound below would have them run again and again."""
 _opened = Cache(64 * 2**20, _size)
-_given = Cache(96 * 2**20, _bytes)
+_given = Cache(96 * 2**20 // SERVERS, _bytes)
 _contents: WeakValueDictionary[Hashable, "Content"] = WeakValueDictionary()
 _TOO = {"masked": 256, "moved": 1024, "closed": 256, "placed": 64, "noted": 64}
 _too = {what: Cache(most) for what, most in _TOO.items()}
@@ -155,6 +159,11 @@ def in_line(name: str, options: Options) -> tuple:
     if (run := _samples.get((name, options, sample))) is None:
         _samples.put((name, options, sample), run := _proven(made, image))
     return made, run
+
+
+def large(name: str, sample: str) -> bool:
+    """Whether the run of a model on a sample is kept and large."""
+    return (run := _samples.get((name, (), sample))) is not None and _tensors(run) > LARGE
 
 
 def _with_sample(name: str, options: Options, sample: str) -> tuple:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from pages.shared import busy, influence, memory
+from pages.shared import busy, influence, memory, runs
 from pages.shared.session import OWN
 from tracer import models
 from tracer.inputs.samples import samples
@@ -54,11 +54,9 @@ def _keep(over: Event) -> None:
     for name, sample in ahead():
         if over.is_set():
             return
-        try:
+        with told(name):
             photo = samples(models.samples(name)).get(sample)
             influence.ahead(name, sample, photo and photo())
-        except Exception as error:  # such as damaged weights: who asks for this model is told
-            logging.warning("%s could not be run on %s ahead: %s", name, sample, error)
         ready.set()
         busy.wait(PATIENCE)
     gc.collect()
@@ -68,9 +66,21 @@ def _keep(over: Event) -> None:
         memory.give_back()
 
 
-def ahead() -> list[tuple[str, str]]:
-    """(model, sample) of all that can be run ahead, in the order in which a lesson comes to it: first each model's
-    first sample."""
+@contextmanager
+def told(name: str) -> Iterator[None]:
+    """Says in the log what keeps a model from being run ahead, such as damaged weights. Who asks for it is told too."""
+    try:
+        yield
+    except Exception as error:
+        logging.warning("%s could not be run ahead: %s", name, error)
+
+
+def ahead() -> Iterator[tuple[str, str]]:
+    """(model, sample) of all that is run ahead, in the order in which a lesson comes to it: first each model's first
+    sample, then the others of those whose runs are not large."""
     found = {name: list(samples(models.samples(name))) or [OWN] for name in models.names()}
-    most = max(map(len, found.values()))
-    return [(name, names[place]) for place in range(most) for name, names in found.items() if place < len(names)]
+    yield from ((name, names[0]) for name, names in found.items())
+    for place in range(1, max(map(len, found.values()))):
+        for name, names in found.items():
+            if place < len(names) and not runs.large(name, names[0]):
+                yield name, names[place]

@@ -9,6 +9,8 @@ import argparse
 import asyncio
 import os
 import re
+import socket
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,16 +54,33 @@ def run(options: argparse.Namespace) -> int:
     found = [place for place in PLACES if place.exists()]
     if not found:
         raise ValueError(f"there is no app at {quoted(str(PLACES[0]))}, expected one in the package or beside it")
-    print(f"Tensor tracer: http://{options.address}:{options.port}", flush=True)
     command = [sys.executable, "-m", "streamlit", "run", str(found[0])]
+    said = f"Tensor tracer: http://{options.address}:{options.port}"
     if options.servers == 1:
+        print(said, flush=True)
         at = ["--server.address", options.address, "--server.port", str(options.port)]
         os.execv(sys.executable, [*command, *at, *options.streamlit])
     if any(option.startswith("--server.ssl") for option in options.streamlit):
         raise ValueError(f"--servers {options.servers} can't be had with --server.ssl…: put a proxy before them")
+    outside = listening(options.address, options.port)
+    print(said, flush=True)
     ports = several.free_ports(options.servers)
-    quiet = ["--logger.hideWelcomeMessage", "true"]  # which would say the port of each
-    at = [*quiet, "--server.address", several.HERE, "--server.port"]
-    commands = [[*command, *at, str(port), *options.streamlit] for port in ports]
+    quiet = ["--logger.hideWelcomeMessage", "true", *options.streamlit]  # which would say the port of each
     environment = {**os.environ, "TRACER_SERVERS": str(options.servers)}
-    return asyncio.run(several.serve(options.address, options.port, ports, commands, **environment))
+    if sys.platform == "linux":
+        outside.set_inheritable(True)
+        forked = str(found[0].parent / "pages" / "shared" / "forked.py")
+        told = [several.__file__, str(found[0]), str(outside.detach()), *map(str, ports), "--", *quiet]
+        os.execve(sys.executable, [sys.executable, forked, *told], environment)
+    at = ["--server.address", several.HERE, *quiet, "--server.port"]
+    started = {port: subprocess.Popen([*command, *at, str(port)], env=environment) for port in ports}
+    return asyncio.run(several.serve(outside, started))
+
+
+def listening(address: str, port: int) -> socket.socket:
+    """A socket that listens there. ValueError where the port is taken or the address is not this machine's."""
+    try:
+        return socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise ValueError(f"can't listen at {quoted(f'{address}:{port}')}: {why}; expected a free port") from None

@@ -2,18 +2,21 @@
 
 One Python process runs on one core at a time, so that a class waits for it while others are idle. Here each server is a
 process with a port of its own, and this one passes bytes on. It reads the first lines of each connection only: a cookie
-says where a browser belongs, and one that has none is sent where the fewest connections are.
+says where a browser belongs, and one that has none is sent where the fewest connections are. It needs nothing but
+Python's own library, and runs as a program, too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 from asyncio import StreamReader, StreamWriter
-from asyncio.subprocess import Process
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 HERE = "127.0.0.1"
@@ -26,6 +29,7 @@ STARTING = 60.0
 ENDING = 20.0
 """Seconds in which a server that is told to end has ended."""
 END = b"\r\n\r\n"
+TOLD = signal.SIGTERM, signal.SIGINT
 
 
 class Front:
@@ -135,29 +139,59 @@ def free_ports(count: int) -> list[int]:
             probe.close()
 
 
-async def serve(address: str, port: int, ports: Sequence[int], commands: Sequence[Sequence[str]], **said: str) -> int:
-    """Runs one command for each of the ports, behind `port`, until one of them ends or this process is told to; the
-    exit status. `said` is the environment that they get. OSError where `port` is taken."""
-    front, told = Front(ports), asyncio.Event()
-    outside = await asyncio.start_server(front.pass_on, address, port, limit=HEAD)
-    for number in (signal.SIGTERM, signal.SIGINT):
+class Forked:
+    """A server that this process forked before it became what it is, by its number."""
+
+    def __init__(self, pid: int):
+        self.pid = pid
+
+    def wait(self) -> int:
+        """The exit status, once it has ended; negative where a signal ended it."""
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def terminate(self) -> None:
+        """Tells it to end."""
+        os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Ends it."""
+        os.kill(self.pid, signal.SIGKILL)
+
+
+async def serve(outside: socket.socket, servers: Mapping[int, Forked | subprocess.Popen]) -> int:
+    """Passes what comes to `outside` on to the servers, by port, until one of them ends or this process is told to; the
+    exit status."""
+    front, told = Front(tuple(servers)), asyncio.Event()
+    for number in TOLD:
         asyncio.get_running_loop().add_signal_handler(number, told.set)
-    servers = [await asyncio.create_subprocess_exec(*command, env=said) for command in commands]
-    ends = [asyncio.create_task(server.wait()) for server in servers]
+    listening = await asyncio.start_server(front.pass_on, sock=outside, limit=HEAD)
+    ends = {server: asyncio.create_task(asyncio.to_thread(server.wait)) for server in servers.values()}
     asked = asyncio.create_task(told.wait())
-    done, _ = await asyncio.wait([*ends, asked], return_when=asyncio.FIRST_COMPLETED)
-    outside.close()
-    await asyncio.gather(*map(_ended, servers))
+    done, _ = await asyncio.wait([*ends.values(), asked], return_when=asyncio.FIRST_COMPLETED)
+    listening.close()
+    await asyncio.gather(*(_ended(server, end) for server, end in ends.items()))
     asked.cancel()
-    return 0 if asked in done else next(end.result() for end in ends if end in done)
+    return 0 if asked in done else abs(next(end.result() for end in ends.values() if end in done))
 
 
-async def _ended(server: Process) -> None:
+async def _ended(server: Forked | subprocess.Popen, end: asyncio.Task) -> None:
     """Ends a server, gently first."""
     with suppress(ProcessLookupError):
-        server.terminate()
-        try:
-            await asyncio.wait_for(server.wait(), ENDING)
-        except TimeoutError:
+        if not end.done():
+            server.terminate()
+        await asyncio.wait([end], timeout=ENDING)
+        if not end.done():
             server.kill()
-            await server.wait()
+        await end
+
+
+def main(descriptor: str, *servers: str) -> int:
+    """The front as a program: the number of the socket that it listens at, then PORT=PID of each server that was forked
+    from this process."""
+    ports = (server.split("=") for server in servers)
+    forked = {int(port): Forked(int(pid)) for port, pid in ports}
+    return asyncio.run(serve(socket.socket(fileno=int(descriptor)), forked))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(*sys.argv[1:]))
