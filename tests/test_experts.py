@@ -50,6 +50,33 @@ class Looped(nn.Module):
         return made
 
 
+class Expert(nn.Module):
+    def __init__(self, bend=nn.functional.silu):
+        super().__init__()
+        self.gate, self.up, self.down, self.bend = nn.Linear(8, 12), nn.Linear(8, 12), nn.Linear(12, 8), bend
+
+    def forward(self, x):
+        return self.down(self.bend(self.gate(x)) * self.up(x))
+
+
+class Listed(nn.Module):
+    """Experts that are modules of a list, each given the tokens that chose it; those that none chose don't run."""
+
+    def __init__(self, *bends):
+        super().__init__()
+        self.router, self.experts = nn.Linear(8, 5, bias=False), nn.ModuleList(map(Expert, bends))
+
+    def forward(self, x):
+        rows = x.reshape(-1, x.shape[-1])
+        gates, chosen = self.router(rows).topk(2)
+        gates, made = gates.softmax(-1), torch.zeros_like(rows)
+        for number, expert in enumerate(self.experts):
+            tokens, places = torch.where(chosen == number)
+            if len(tokens):
+                made[tokens] += gates[tokens, places, None] * expert(rows[tokens])
+        return x + made.view_as(x)
+
+
 class Mixture(nn.Module):
     def __init__(self, experts):
         super().__init__()
@@ -82,6 +109,58 @@ def test_a_mixture_is_one_step(how):
     assert set(titles[3:]) == {"Chosen experts", "Gates"}
     given = Inputs((x,))
     assert dict(printed.differences(run, net, given)) == {}
+
+
+@pytest.mark.parametrize("tokens", [3, 14])
+def test_experts_in_a_list_are_one_sum_over_those_chosen(tokens):
+    torch.manual_seed(0)
+    net, x = Listed(*[nn.functional.silu] * 5).eval(), torch.randn(1, tokens, 8)
+    zoo.moved(net)
+    with torch.no_grad():
+        run = tracer.trace(net, x, symbols={"T": 1})
+        chosen = set(net.router(x).topk(2).indices.flatten().tolist())
+    assert (len(chosen) < 5) == (tokens == 3)  # also where some experts did not run at all
+    assert {step.verdict for step in run.steps} == {"proven"} and run.coverage == 1
+    assert not [step.note for step in run.steps if step.note]
+    (mixture,) = [step for step in run.steps if step.title == "Mixture of experts"]
+    assert mixture.symbolic == ("1", "T", "8")
+    assert r"{\mathbf{W}_{1}}_{[e,\,:,\,:]} + {\mathbf{b}_{1}}_{[e,\,:]}" in mixture.latex
+    assert {name.of for name in mixture.names} >= {"parameter experts.*.gate.weight", "parameter experts.*.down.bias"}
+    assert dict(printed.differences(run, net, Inputs((x,)))) == {}
+    cell = run.cell(mixture.id, (0, 1, 3))
+    assert cell.computed == pytest.approx(cell.value, abs=1e-5)
+    with torch.no_grad():
+        net.experts[min(chosen)].up.weight += 1
+    assert "experts.*.up.weight' has changed" in run.cell(mixture.id, (0, 1, 3)).note
+
+
+def test_an_expert_may_hold_numbers():
+    class Scaled(Looped):
+        """An activation that is written out, with a number that could be the root of a size."""
+
+        def forward(self, x, chosen, gates, up, down):
+            made = torch.zeros_like(x)
+            for expert in range(len(up)):
+                tokens, places = torch.where(chosen == expert)
+                gate, more = nn.functional.linear(x[tokens], up[expert]).chunk(2, -1)
+                found = nn.functional.linear(gate * torch.sigmoid(1.702 * gate) * more, down[expert])
+                made.index_add_(0, tokens, found * gates[tokens, places, None])
+            return made
+
+    torch.manual_seed(0)
+    with torch.no_grad():
+        run = tracer.trace(Mixture(Scaled()).eval(), torch.randn(2, 6, 8), symbols={"B": 0, "T": 1})
+    (mixture,) = [step for step in run.steps if step.title == "Mixture of experts"]
+    assert "1.702" in mixture.latex and mixture.verdict == "proven"
+
+
+def test_experts_that_differ_are_no_sum():
+    torch.manual_seed(0)
+    net = Listed(*[nn.functional.silu] * 4, torch.tanh).eval()
+    with torch.no_grad():
+        run = tracer.trace(net, torch.randn(1, 14, 8))
+    assert "Mixture of experts" not in {step.title for step in run.steps}
+    assert "disproven" not in {step.verdict for step in run.steps}
 
 
 def test_the_proof_of_a_mixture_notices_its_gates(monkeypatch):

@@ -35,15 +35,18 @@ class Flow:
         self.inputs = [tuple(dict.fromkeys(refs(call.arguments))) for call in made]
         self.maker: dict[str, int] = {}
         self.takers: dict[str, list[int]] = {}
-        self.shape = {ref.key: ref.shape for ref in calls.inputs}
+        self.ref = {ref.key: ref for ref in calls.inputs}
+        self.shape = calls.weights | {ref.key: ref.shape for ref in calls.inputs}
         for index, call in enumerate(made):
             given = {ref.key for ref in self.inputs[index]}
             for ref in self.inputs[index]:
                 self.takers.setdefault(ref.key, []).append(index)
+                self.ref.setdefault(ref.key, ref)
                 self.shape.setdefault(ref.key, ref.shape)
             for ref in call.outputs:
                 if ref.key not in given:
                     self.maker.setdefault(ref.key, index)
+                    self.ref[ref.key] = ref
                     self.shape[ref.key] = ref.shape
 
     def name(self, index: int) -> str:

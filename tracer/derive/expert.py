@@ -57,3 +57,17 @@ def turns(what) -> dict[int, bool]:
         case Applied(_, arguments):
             return {number: turned for one in arguments.values() for number, turned in turns(one).items()}
     return {}
+
+
+def alike(one, other) -> bool:
+    """Whether two experts do the same, each with its own tensors."""
+    match one, other:
+        case (Applied(call, given), Applied(name_of, others)):
+            same = call.name == name_of.name and given.keys() == others.keys()
+            return same and all(alike(given[name], others[name]) for name in given)
+        case (Product(left, weight, bias), Product(other_left, other_weight, other_bias)):
+            return (weight, bias) == (other_weight, other_bias) and alike(left, other_left)
+        case (Columns(), Columns()):
+            ranges = [(columns.start, columns.stop, columns.step) for columns in (one, other)]
+            return ranges[0] == ranges[1] and alike(one.of, other.of)
+    return one == other

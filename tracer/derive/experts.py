@@ -10,9 +10,10 @@ from __future__ import annotations
 from math import prod
 
 from tracer.derive.composed import Flow, Made, replaced
-from tracer.derive.expert import Applied, Columns, Part, Product, Token
+from tracer.derive.expert import Applied, Columns, Part, Product, Token, alike
 from tracer.derive.kinds import BENDS, MAPS, ONES, PRODUCTS, RESHAPES, SAME, TURNS, base, takes_shape
 from tracer.derive.layouts import factor, index_map
+from tracer.derive.listed import Listed, listed
 from tracer.derive.words import known
 from tracer.recorder.calls import Call, Calls, Ref
 
@@ -24,7 +25,7 @@ MOVES = FLAT | ONES | TURNS | {"index", "select", "index_select", "repeat_interl
 """Calls that choose, or lay out anew."""
 FEWEST = 2
 """How many products an expert has at least."""
-FUNC = Made("experts", ("x", "gates", "chosen", "weights", "body"))
+FUNC = Made("experts", ("x", "gates", "chosen", "weights", "body", "members"))
 LARGEST = 4000
 """Calls of a mixture at most."""
 
@@ -67,16 +68,21 @@ class _Mixture:
         self.count = scores.shape[-1]
         self.weights: list[Ref] = []
         self.turned: dict[str, bool] = {}
-        self.of: dict[int, set[int]] = {}
+        self.members: dict[str, str] = {}
+        self.stacked: set[str] = set()
 
     def call(self) -> tuple[set[int], Call]:
         """The calls of the mixture, and the one in their place."""
         region, result = self._region()
         products = [index for index in sorted(region) if self.flow.name(index) in MULTIPLIES]
         whole = self.flow.only_in(region, self._helps)
-        last = self._last(products)
+        if len(products) < FEWEST:
+            raise Unclear
         self.token = self._token(products[0], whole)
-        body = self._body(last)
+        lasts = self._lasts(products)
+        body = self._body(lasts[0])
+        if not all(alike(body, self._body(last)) for last in lasts[1:]):
+            raise Unclear
         gates = self._gates(whole)
         result, whole = self._laid_back(result, whole)
         if not isinstance(body, Product) or len(self.weights) < FEWEST:
@@ -84,6 +90,7 @@ class _Mixture:
         call = self.flow.calls[max(region)]
         x = self._whole_token(result)
         arguments = {"x": x, "gates": gates, "chosen": self.chosen, "weights": tuple(self.weights), "body": body}
+        arguments["members"] = tuple(self.members.get(one.key, one.key) for one in self.weights)
         ops = [self.flow.calls[index] for index in sorted(whole)]
         made = Call(FUNC, "experts", arguments, (result,), call.module, call.call, call.first, call.last, tuple(ops))
         return whole, made
@@ -107,14 +114,11 @@ class _Mixture:
                 if key != self.chosen.key and (last_use.get(key, -1) > index or key in flow.outputs)
             }
             products = sum(flow.name(one) in MULTIPLIES for one in region)
-            done = last_use.get(self.chosen.key, -1) <= index or products >= FEWEST
-            if done and products >= FEWEST and len(still) == 1 and still <= {ref.key for ref in call.outputs}:
-                (key,) = still
-                result = next(ref for ref in call.outputs if ref.key == key)
-                if prod(result.shape[:-1]) == self.chosen.shape[0] and result.dtype.is_floating_point:
-                    later = flow.takers.get(self.chosen.key, [])
-                    if all(taker <= index for taker in later):
-                        return region, result
+            if products >= FEWEST and len(still) == 1 and still <= {ref.key for ref in call.outputs}:
+                result = flow.ref[still.pop()]
+                whole = prod(result.shape[:-1]) == self.chosen.shape[0] and result.dtype.is_floating_point
+                if whole and last_use.get(self.chosen.key, -1) <= index:
+                    return region, result
         raise Unclear
 
     def _routes(self, call: Call) -> bool:
@@ -129,11 +133,15 @@ class _Mixture:
         name = base(call.name)
         return name in FLAT | ONES | TURNS or takes_shape(name) or not any(map(_tensor, call.arguments.values()))
 
-    def _last(self, products: list[int]) -> str:
-        """The value that an expert gives: of the last product of one expert."""
-        if len(products) < FEWEST:
-            raise Unclear
-        return self.flow.calls[products[-1]].outputs[0].key
+    def _lasts(self, products: list[int]) -> list[str]:
+        """The values that experts give: of the last product of all, or of each where they are modules of a list."""
+        last = {}
+        for index in products:
+            call = self.flow.calls[index]
+            weight = self._weight([ref for ref in self.flow.inputs[index] if ref.dtype.is_floating_point])
+            one = weight and self._of_each(self._up(weight.key)[-1])
+            last[one and one.number] = call.outputs[0].key
+        return list(last.values())
 
     def _up(self, key: str) -> list[str]:
         """The values from a chosen row or part up to what it was chosen of."""
@@ -149,12 +157,10 @@ class _Mixture:
             found.append(first.key)
         return found
 
-    def _by_numbers(self, call: Call) -> bool:
-        return not self._is_float(call.arguments.get("indices", ()))
-
     @staticmethod
-    def _is_float(value) -> bool:
-        return any(isinstance(one, Ref) and one.dtype.is_floating_point for one in value)
+    def _by_numbers(call: Call) -> bool:
+        given = (one for one in call.arguments.get("indices", ()) if isinstance(one, Ref))
+        return not any(one.dtype.is_floating_point for one in given)
 
     def _token(self, product: int, whole: set[int]) -> str:
         """The value whose rows experts are given."""
@@ -173,13 +179,8 @@ class _Mixture:
         for key in self.ups:
             shape = self.flow.shape[key]
             if shape[:-1] == result.shape[:-1] and prod(shape[:-1]) == rows:
-                return next(ref for ref in self._refs() if ref.key == key)
+                return self.flow.ref[key]
         raise Unclear
-
-    def _refs(self):
-        for call, given in zip(self.flow.calls, self.flow.inputs, strict=True):
-            yield from given
-            yield from call.outputs
 
     def _body(self, key: str, depth: int = 0):
         """What became of a token up to a value: a tree of what is known here."""
@@ -214,27 +215,44 @@ class _Mixture:
 
     def _bias(self, ref: Ref) -> Part | None:
         top = self._up(ref.key)[-1]
-        if top.startswith("parameter ") and len(self.flow.shape[top]) == 2 and self.flow.shape[top][0] == self.count:
-            return self._part(top)
-        return None
+        shape = self.flow.shape[top]
+        if not top.startswith("parameter "):
+            return None
+        if len(shape) == 2 and shape[0] == self.count:
+            self.stacked.add(top)
+        return self._part(top) if top in self.stacked or (len(shape) == 1 and self._of_each(top)) else None
+
+    def _of_each(self, key: str) -> Listed | None:
+        """What a matrix, or a vector, is a part of where experts are modules of a list."""
+        shape = self.flow.shape[key]
+        return listed(self.flow, key, self.count) if len(shape) < 3 and key not in self.stacked else None
+
+    def _weight(self, operands: list[Ref]) -> Ref | None:
+        """The operand of a product that is a parameter."""
+        return next((ref for ref in operands if self._up(ref.key)[-1].startswith("parameter ")), None)
 
     def _part(self, key: str, turned: bool = False) -> Part:
+        shape, dtype = self.flow.shape[key], self.flow.ref[key].dtype
+        if (one := self._of_each(key)) is not None:
+            self.members.setdefault(one.key, key)
+            key, shape = one.key, (self.count, *shape)
         if key not in self.turned:
             self.turned[key] = turned
-            self.weights.append(Ref(key, self.flow.shape[key], next(r.dtype for r in self._refs() if r.key == key)))
+            self.weights.append(Ref(key, shape, dtype))
         if self.turned[key] != turned:
             raise Unclear
         return Part([ref.key for ref in self.weights].index(key), turned)
 
     def _product(self, call: Call, given, depth: int) -> Product:
         operands = [ref for ref in given if ref.dtype.is_floating_point]
-        weight = next((ref for ref in operands if self._up(ref.key)[-1].startswith("parameter ")), None)
+        weight = self._weight(operands)
         left = next((ref for ref in operands if ref is not weight), None)
         if weight is None or left is None or base(call.name) in ("einsum", "baddbmm", "addmm"):
             raise Unclear
         ups = self._up(weight.key)
         shape = self.flow.shape[ups[-1]]
-        if len(shape) != 3 or shape[0] != self.count:
+        single = len(shape) == 2 and self._of_each(ups[-1])
+        if not single and (len(shape) != 3 or shape[0] != self.count):
             raise Unclear
         turned = base(call.name) == "linear" or (operands[0] is weight and base(call.name) in ("bmm", "matmul"))
         turns = sum(base(self.flow.made(key).name) in TURNS for key in ups[:-1])

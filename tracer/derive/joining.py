@@ -41,7 +41,7 @@ def joins(plan: Plan, index: int) -> bool:
     consumers = graph.consumers[key]
     if name in EMPTY or (name == "overwrite" and _written_over(graph, key, consumers)):
         return True
-    if any(_turned_over(graph, key, graph.calls[other]) for other in consumers):
+    if any(_turned_over(graph, key, graph.calls[other]) or _gates(graph, key, other) for other in consumers):
         return False
     if not consumers or key in {graph.root(ref.key) for ref in graph.outputs}:
         return False
@@ -123,6 +123,12 @@ def _turned_over(graph: Graph, key: str, call) -> bool:
     """Whether a call is a loop that takes a value part by part."""
     given = call.arguments.get("given", ()) if call.name == "turns" else ()
     return any(graph.root(ref.key) == key for ref in given)
+
+
+def _gates(graph: Graph, key: str, index: int) -> bool:
+    """Whether a value is what weighs the experts of a mixture."""
+    call = graph.calls[index]
+    return call.name == "experts" and graph.root(call.arguments["gates"].key) == key
 
 
 def _of_map(graph: Graph, index: int) -> bool:

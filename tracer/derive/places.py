@@ -24,6 +24,7 @@ class Places:
 
     def __init__(self, graph: Graph):
         parents = {path.rpartition(".")[0] for module in graph.modules if (path := module.path)}
+        parents -= experts(graph)
         self._number: dict[str, int] = {}
         count: dict[tuple[str, str], int] = {}
         for module in graph.modules:
@@ -85,3 +86,10 @@ class Places:
     def tower(self, path: str) -> str:
         """The mark of the tower that a module is in; "" in models of one, and outside of all."""
         return self._towers.get(self.part(path), "")
+
+
+def experts(graph: Graph) -> set[str]:
+    """The paths of modules that are experts of a list, one beside the other and not one behind the other."""
+    stacks = {ref.key for call in graph.calls if call.name == "experts" for ref in call.arguments["weights"]}
+    lists = {key.removeprefix("parameter ").partition("*")[0] for key in stacks if "*" in key}
+    return {path for module in graph.modules if (path := module.path) and path.rstrip("0123456789") in lists}

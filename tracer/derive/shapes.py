@@ -22,9 +22,13 @@ TRIES = 400
 """Readings of the parts of one pattern that are compared with the shapes."""
 
 
-def solved_shapes(calls: Calls, solution: Solution | None) -> tuple[dict[str, tuple[str, ...]], set[str]]:
+def solved_shapes(
+    calls: Calls, solution: Solution | None, apart: frozenset[int] = frozenset()
+) -> tuple[dict[str, tuple[str, ...]], set[str]]:
     """The solved shape of every value that an op made or took, by its key; and the values that have another one where
-    they are taken: at other sizes the code does something between."""
+    they are taken: at other sizes the code does something between. What the ops `apart` took
+    may have any.
+    """
     found: dict[str, tuple[str, ...]] = {}
     differ: set[str] = set()
     if solution is None:
@@ -37,7 +41,9 @@ def solved_shapes(calls: Calls, solution: Solution | None) -> tuple[dict[str, tu
             if op.first >= min(len(solution.inputs), op.last) or op.func is None:
                 continue
             for ref, shape in zip(refs(op.arguments), solution.inputs[op.first], strict=False):
-                if len(shape) == len(ref.shape) and found.setdefault(ref.key, shape) != shape:
+                if len(shape) != len(ref.shape):
+                    continue
+                if found.setdefault(ref.key, shape) != shape and op.first not in apart:
                     differ.add(ref.key)
         if call.name == "overwrite" and call.arguments["old"].key in found:
             found[call.outputs[0].key] = found[call.arguments["old"].key]
@@ -67,9 +73,10 @@ class Shapes:
     def __init__(self, graph: Graph, calls: Calls, solution: Solution | None, sizes: dict[str, int], same):
         self._graph, self.sizes, self.same = graph, sizes, same
         self._values: dict[sympy.Expr, int] = {}
-        self.solved, self.differ = solved_shapes(calls, solution)
+        self.solved, self.differ = solved_shapes(calls, solution, self._mixed())
         self._numbers = solution.numbers if solution is not None else ()
         self._sequences()
+        self._lists()
         self.plain = False
         """Whether a layout had to be said in numbers since this was set."""
         self._made: dict[str, tuple[sympy.Expr, ...]] = {}
@@ -79,6 +86,11 @@ class Shapes:
         one = copy(self)
         one._graph, one._made = graph, {}
         return one
+
+    def _mixed(self) -> frozenset[int]:
+        """The ops of mixtures of experts: which of them run, and how often, is for the numbers to say."""
+        inner = (one for call in self._graph.calls if call.name == "experts" for one in call.inner)
+        return frozenset(op for one in inner for op in range(one.first, one.last))
 
     def _sequences(self) -> None:
         """The shapes of what loops carry on: those of one turn, and how many turns there are."""
@@ -90,6 +102,14 @@ class Shapes:
                 counts = [self.solved[of][axis] for of, axis in axes if of in self.solved]
                 if one is not None:
                     self.solved[key] = (counts[0] if counts else UNKNOWN, *one)
+
+    def _lists(self) -> None:
+        """The shapes of what experts in a list have under one name: that of one of them, and how many there are."""
+        for call in self._graph.calls:
+            if call.name == "experts":
+                for ref, member in zip(call.arguments["weights"], call.arguments["members"], strict=True):
+                    if ref.key != member and member in self.solved:
+                        self.solved[ref.key] = (str(ref.shape[0]), *self.solved[member])
 
     def of(self, key: str) -> tuple[sympy.Expr, ...]:
         if key not in self._made:

@@ -86,6 +86,8 @@ class Calls:
     modules: list[ModuleCall] = field(default_factory=list)
     inputs: tuple[Ref, ...] = ()
     outputs: tuple[Ref, ...] = ()
+    weights: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """The shapes of all parameters and buffers by their keys, also of those that the run did not take."""
 
     def signature(self) -> int:
         """One number for runs that were asked for the same, whatever the values."""
@@ -133,6 +135,7 @@ class CallRecorder:
         with _C.DisableTorchFunction():
             self._values = Values(makers_named, recording.kept, self._overwritten)
             self.calls.inputs = tuple(map(self._values.of, recording.inputs.values()))
+            self.calls.weights = {key: tuple(tensor.shape) for key, tensor in makers_named.items()}
         self._open: list[int] = []
         self._inner: list[Call] | None = None
 

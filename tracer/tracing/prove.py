@@ -96,7 +96,9 @@ class Later:
     def rewritten(self) -> set[str]:
         """The keys of parameters and buffers that have changed since the run."""
         now = {name: _state(tensor) for name, tensor in weights(self._run[0]).items()}
-        return {f"parameter {name}" for name, state in self._ran.items() if now.get(name) != state}
+        changed = {name for name, state in self._ran.items() if now.get(name) != state}
+        changed |= {stack for name in changed for stack in stacks(name)}
+        return {f"parameter {name}" for name in changed}
 
     def _proven(self, step: Step, value: Values, sizes, changed: set[str]) -> Step:
         found = self._found[step.id]
@@ -120,6 +122,21 @@ def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
 
 
+def stacks(path: str) -> list[str]:
+    """The paths of what a parameter may be a part of: with a `*` in the place of a number."""
+    parts = path.split(".")
+    return [".".join([*parts[:n], "*", *parts[n + 1 :]]) for n, part in enumerate(parts) if part.isdecimal()]
+
+
+def weight(weights: Mapping[str, torch.Tensor], path: str) -> torch.Tensor | None:
+    """A parameter by its path; those with a number in the place of a `*` as one tensor, in the order of the numbers."""
+    if "*" not in path:
+        return weights.get(path)
+    found = {name: tensor for name, tensor in weights.items() if path in stacks(name)}
+    place = path.split(".").index("*")
+    return torch.stack([found[name] for name in sorted(found, key=lambda name: int(name.split(".")[place]))])
+
+
 class Values:
     """The tensors of a run by the keys that equations name them by: `values(key)`, or None where one was not kept.
 
@@ -139,8 +156,8 @@ class Values:
             return self._inside(key)
         if key in self._places or key.startswith(("input ", "constant ")):
             return self._kept.get(self._places.get(key, key))
-        weight = self._weights.get(key.removeprefix("parameter "))
-        return None if weight is None else brought(weight.detach())
+        found = weight(self._weights, key.removeprefix("parameter "))
+        return None if found is None else brought(found.detach())
 
     def why(self, key: str) -> str:
         """Why there is no tensor of that key."""

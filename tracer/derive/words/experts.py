@@ -64,8 +64,13 @@ class _Body:
             if isinstance(value, (expert.Token, expert.Part, expert.Product, expert.Columns, expert.Applied)):
                 nodes[name] = self.of(value)
                 shapes[name], dtypes[name] = infer(nodes[name]), call.arguments[name].dtype
-                numerics[name] = call.arguments[name].shape
+                numerics[name] = self._numeric(shapes[name], call.arguments[name].shape)
             else:
                 nodes[name] = list(value) if isinstance(value, tuple) else value
         shape = next(iter(shapes.values()))
-        return node(Given(call.func, nodes, shapes, numerics, dtypes, 0, shape, call.outputs[0].shape))
+        made = self._numeric(shape, call.outputs[0].shape)
+        return node(Given(call.func, nodes, shapes, numerics, dtypes, 0, shape, made))
+
+    def _numeric(self, shape: tuple, ran: tuple[int, ...]) -> tuple[int, ...]:
+        """What a shape is in the run: that of the rows that ran, which may have other axes in front."""
+        return ran if len(shape) == len(ran) else (*(self.given.worth(size) or 1 for size in shape[:-1]), ran[-1])

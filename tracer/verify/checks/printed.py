@@ -132,11 +132,20 @@ class Tensors:
             return self.made[name]
         of = self._table[name]
         tensor = self._held.get(of.removesuffix(".T"))
+        if tensor is None and "*" in of:
+            tensor = self._of_a_list(*of.removesuffix(".T").split("*", 1))
         if tensor is None:
             raise Unread(f"{quoted(of)} was not kept")
         tensor = tensor.detach().cpu()
         array = (tensor.double() if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor).numpy()
         return array.swapaxes(-2, -1) if of.endswith(".T") else array
+
+    def _of_a_list(self, front: str, back: str) -> torch.Tensor | None:
+        """The parameters that the modules of a list have under one name, each behind the other."""
+        found = []
+        while (one := self._held.get(f"{front}{len(found)}{back}")) is not None:
+            found.append(one)
+        return torch.stack(found) if found else None
 
 
 def relative(made: np.ndarray, ran: np.ndarray, lowest: bool = False) -> float:
