@@ -76,13 +76,93 @@ class Written(nn.Module):
         return self.out(made)
 
 
+class Backwards(Elman):
+    """From the last part to the first; what is collected is put in order in the end."""
+
+    def forward(self, x):
+        h, made = x.new_zeros(x.shape[0], 4), []
+        for t in reversed(range(x.shape[1])):
+            h = torch.tanh(self.enter(x[:, t]) + self.stay(h))
+            made.append(h)
+        return torch.stack(made[::-1], 1), h
+
+
+class Unordered(Elman):
+    """The same, in the order in which it was made."""
+
+    def forward(self, x):
+        h, made = x.new_zeros(x.shape[0], 4), []
+        for t in range(x.shape[1] - 1, -1, -1):
+            h = torch.tanh(self.enter(x[:, t]) + self.stay(h))
+            made.append(h)
+        return torch.stack(made, 1)
+
+
+class WrittenBackwards(Elman):
+    def forward(self, x):
+        h, made = x.new_zeros(x.shape[0], 4), x.new_zeros(*x.shape[:2], 4)
+        for t in reversed(range(x.shape[1])):
+            h = torch.tanh(self.enter(x[:, t]) + self.stay(h))
+            made[:, t] = h
+        return 2 * made
+
+
+class BothWays(Elman):
+    """Two loops over the same parts."""
+
+    def forward(self, x):
+        h, forth = x.new_zeros(x.shape[0], 4), []
+        for t in range(x.shape[1]):
+            h = torch.tanh(self.enter(x[:, t]) + self.stay(h))
+            forth.append(h)
+        h, back = x.new_zeros(x.shape[0], 4), []
+        for t in reversed(range(x.shape[1])):
+            h = torch.tanh(self.enter(x[:, t]) - self.stay(h))
+            back.insert(0, h)
+        return torch.cat([torch.stack(forth, 1), torch.stack(back, 1)], -1)
+
+
+class Sliced(Gated):
+    """Parts that keep their axis, and two states of which none is collected."""
+
+    def forward(self, x):
+        h = c = torch.zeros(x.shape[0], 1, 4)
+        for t in range(x.shape[1]):
+            gate, new = self.cell(torch.cat([x[:, t : t + 1], h], -1)).chunk(2, -1)
+            c = c * gate.sigmoid() + new
+            h = torch.tanh(c)
+        return h
+
+
+class SlicedBackwards(Elman):
+    """The same from the last to the first, from a state that is no zeros."""
+
+    def forward(self, x):
+        h, made = torch.tanh(self.enter(x[:, 0:1])), []
+        for t in reversed(range(x.shape[1])):
+            h = torch.tanh(self.enter(x[:, t : t + 1]) + self.stay(h))
+            made.append(h)
+        return torch.cat(made[::-1], 1)
+
+
+OTHER_WAYS = {
+    Backwards: r"\mathbf{h}_{t+1}\,\mathbf{W}_{\text{stay}}\right) \quad\text{for }t < T\text{ back from }\mathbf{h}",
+    Unordered: r"\tanh\left(\mathbf{x}_{T - 1 - t}\,\mathbf{W}_{\text{enter}}",
+    WrittenBackwards: r"\text{ back from }\mathbf{h}_{T} = 0",
+    BothWays: r"{\mathbf{h}_{2}}_{t+1}\,\mathbf{W}_{\text{stay}}\right)",
+    Sliced: r"\text{ from }\mathbf{y}_{-1} = 0,\,\mathbf{h}_{-1} = 0",
+    SlicedBackwards: r"\text{ back from }\mathbf{h}_{T} = {\tanh\left(\mathbf{Y}",
+}
+"""Loops that run backwards, or over slices, with what one of their lines says."""
+
+
 def run(net, x):
     zoo.moved(net)
     with torch.no_grad():
         return tracer.trace(net, x, symbols={"B": 0, "T": 1})
 
 
-@pytest.mark.parametrize("net", [Elman, Selective, Gated, Written])
+@pytest.mark.parametrize("net", [Elman, Selective, Gated, Written, *OTHER_WAYS])
 def test_a_loop_is_a_line_that_is_proven_and_read(net):
     torch.manual_seed(0)
     net, x = net().eval(), torch.randn(2, 9, 5)
@@ -93,6 +173,7 @@ def test_a_loop_is_a_line_that_is_proven_and_read(net):
     assert all(size != "?" for op in found.ops for one in (*op.inputs, *op.outputs) for size in one.symbolic)
     assert found.coverage == 1
     assert dict(printed.differences(found, net, Inputs((x,)))) == {}
+    assert any(OTHER_WAYS.get(type(net), "") in step.latex for step in loops)
 
 
 def test_a_state_space_has_its_letters():

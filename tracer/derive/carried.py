@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracer.derive.kinds import MAPS, base
-from tracer.equations.turns import BEFORE, NOW
+from tracer.equations.turns import BEFORE, PARTS
 from tracer.recorder.calls import refs
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def loops(roles: Roles) -> None:
         if call is None or call.name != "turns":
             continue
         turn = call.arguments["turn"]
-        wholes = {at: roles.graph.root(of) for at, what, _, of, _ in turn.places if what == NOW}
+        wholes = {at: roles.graph.root(of) for at, what, _, of, _ in turn.places if what in PARTS}
         before = {at for at, what, _, of, _ in turn.places if what == BEFORE and of == turn.own}
         roles.of.setdefault(key, "state" if before else "read")
         if not before:

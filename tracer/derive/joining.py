@@ -13,12 +13,14 @@ from tracer.derive.kinds import (
     EMPTY,
     FINDS,
     JOINS,
+    MADE,
     PICKS,
     PRODUCTS,
     PROJECTIONS,
     SOFTMAXES,
     TOTALS,
     base,
+    takes_shape,
 )
 from tracer.derive.sites import is_heavy
 from tracer.derive.words import known
@@ -39,6 +41,8 @@ def joins(plan: Plan, index: int) -> bool:
         return False
     key = live[0]
     consumers = graph.consumers[key]
+    if _starts(graph, name, consumers):
+        return True
     if name in EMPTY or (name == "overwrite" and _written_over(graph, key, consumers)):
         return True
     if any(_turned_over(graph, key, graph.calls[other]) or _gates(graph, key, other) for other in consumers):
@@ -123,6 +127,12 @@ def _turned_over(graph: Graph, key: str, call) -> bool:
     """Whether a call is a loop that takes a value part by part."""
     given = call.arguments.get("given", ()) if call.name == "turns" else ()
     return any(graph.root(ref.key) == key for ref in given)
+
+
+def _starts(graph: Graph, name: str, consumers: list[int]) -> bool:
+    """Whether a call makes the zeros, or other single numbers, that loops start from, and nothing else."""
+    calls = [graph.calls[index] for index in consumers]
+    return bool(calls) and (name in MADE or takes_shape(name)) and all(call.name == "turns" for call in calls)
 
 
 def _gates(graph: Graph, key: str, index: int) -> bool:

@@ -1,43 +1,26 @@
 """Loops over time in a run: turns that do the same to the next part of a sequence, and to what the last turn made.
 
-They are found by the parts that they take, x[:, 0], x[:, 1] …, at equal distances. What is carried on from one turn to
-the next becomes a sequence of states, and what is collected in the end one of results, each one call.
+They are found by the parts that they take, x[:, 0], x[:, 1] …, at equal distances, from the first to the last or the
+other way round. What is carried on from one turn to the next becomes a sequence of states, and what is collected in the
+end one of results, each one call.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 
-from tracer.derive.composed import Flow, Made, replaced
-from tracer.equations.turns import BEFORE, NOW, WHOLE
+from tracer.derive.composed import Flow, replaced
+from tracer.derive.parts import one_by_one, part, row_by_row
+from tracer.derive.turn import FUNC, JOIN, Turn
+from tracer.equations.turns import BEFORE, MIRRORED, NOW, WHOLE
 from tracer.recorder.calls import Call, Calls, Ref, refs
 
 FEWEST = 3
 """Turns of what is taken for a loop."""
 LONGEST = 400
 """Calls of one turn at most."""
-FUNC = Made("turns", ("turn", "given", "starts"))
-JOIN = "|"
-"""Between the keys of the values that are one sequence: none of them alone was in memory."""
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One turn as it ran: its calls, the key of what it gives, along which axis turns are, and how many there are.
-
-    `places` says what a turn takes: by its key there, (what, axis, the key of the whole, its number in `starts`); `own`
-    is the key of what the loop makes."""
-
-    calls: tuple[Call, ...]
-    key: str
-    axis: int
-    length: int
-    places: tuple[tuple[str, int, int, str, int], ...]
-    own: str
 
 
 class Unlike(Exception):
@@ -46,23 +29,14 @@ class Unlike(Exception):
 
 def rolled(made: list[Call], calls: Calls) -> list[Call]:
     """The calls of a run with each loop over time as one call for each sequence that it makes."""
-    parts: dict[tuple[str, int], list[int]] = defaultdict(list)
-    firsts: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for index, call in enumerate(made):
-        if call.name == "select" and isinstance(call.arguments.get("index"), int):
-            key, dim = call.arguments["self"].key, call.arguments["dim"] % len(call.arguments["self"].shape)
-            if call.arguments["index"] == len(parts[key, dim]):
-                parts[key, dim].append(index)
-            elif call.arguments["index"] == 0 and len(parts[key, dim]) == 1:
-                firsts[key, dim].append(index)
     taken: set[int] = set()
     flow, groups, more = None, [], {}
-    for whole, places in parts.items():
+    for places, again in one_by_one(made):
         count = len(places)
         if count < FEWEST:
             continue
         period = places[2] - places[1]
-        if places[1] - period in firsts[whole]:  # before the loop, something else took the first part
+        if places[1] - period in again:  # before the loop, something else took the first part
             places[0] = places[1] - period
         if places[0] in taken:
             continue
@@ -94,8 +68,13 @@ class _Loop:
         self.stop = start + period * count
         self.parts: dict[str, tuple[Ref, int]] = {}
         self.states: dict[tuple[int, int], Ref] = {}
+        self.ways: set[tuple[bool, bool]] = set()
         for j in range(period):
             self._same(j)
+        if len(self.ways) != 1:
+            raise Unlike
+        ((self.mirrored, self.kept),) = self.ways
+        self.back = self.mirrored
 
     def at(self, turn: int, j: int) -> Call:
         return self.flow.calls[self.start + turn * self.period + j]
@@ -118,15 +97,24 @@ class _Loop:
                 raise Unlike
             if [ref.shape for ref in call.outputs] != [ref.shape for ref in first.outputs]:
                 raise Unlike
-        if first.name == "select" and [call.arguments["index"] for call in turns] == list(range(self.count)):
-            source = first.arguments["self"]
-            if self.where(source.key) is None and all(call.arguments["self"].key == source.key for call in turns):
-                axis = first.arguments["dim"] % len(source.shape)
-                if source.shape[axis] == self.count:
-                    self.parts[turns[1].outputs[0].key] = source, axis
-                    return
+        if (found := self._part(turns)) is not None:
+            self.parts[turns[1].outputs[0].key] = found
+            return
         for name in first.arguments:
             self._argument([call.arguments[name] for call in turns])
+
+    def _part(self, turns: list[Call]) -> tuple[Ref, int] | None:
+        """What these calls take part by part, and along which axis; None where they do anything else."""
+        source, found = next(iter(turns[0].arguments.values())), [part(call) for call in turns]
+        one = found[0]
+        if one is None or self.where(source.key) is not None or source.shape[one.axis] != self.count:
+            return None
+        for mirrored in (False, True):
+            places = range(self.count)[::-1] if mirrored else range(self.count)
+            if found == [one._replace(place=place) for place in places]:
+                self.ways.add((mirrored, one.kept))
+                return source, one.axis
+        return None
 
     def _argument(self, values: list) -> None:
         first = values[0]
@@ -173,42 +161,48 @@ class _Loop:
         owned, lines = set(), []
         for state in sorted(sequences):
             lines.append(self._line(state, sequences, owned, collected))
-        last = [self._last(state, sequences[state]) for state in sequences if self._leaves(state)]
+        last = [self._last(state, sequences[state]) for state in sequences if self._leaves(state, group)]
         return group, [*lines, *last]
 
     def _keys(self, state: tuple[int, int]) -> list[str]:
+        """The values of a state, turn by turn."""
         j, output = state
         return [self.at(turn, j).outputs[output].key for turn in range(self.count)]
 
     def _collected(self, group: set[int]) -> dict[tuple[int, int], tuple[Ref, int, int]]:
         """What is stacked in the end: the result, its axis, and the call."""
-        found, flow = {}, self.flow
+        found, flow, orders = {}, self.flow, set()
         for j in range(self.period):
             for output in range(len(self.at(0, j).outputs)):
                 keys = self._keys((j, output))
                 outside = [[i for i in flow.takers.get(key, ()) if i not in group] for key in keys]
                 if not any(outside[:-1]):
                     continue
-                takers = {i for one in outside for i in one}
-                if len(takers) != 1 or flow.outputs & set(keys):
+                takers = {i for one in outside[:-1] for i in one}
+                if len(takers) != 1 or flow.outputs & set(keys[:-1]):
                     raise Unlike
                 (index,) = takers
                 call = flow.calls[index]
                 given = [ref.key for ref in call.arguments.get("tensors", ()) if isinstance(ref, Ref)]
-                if call.name not in ("stack", "cat", "concat") or given != keys:
+                if call.name not in ("stack", "cat", "concat") or given not in (keys, keys[::-1]):
                     raise Unlike
+                orders.add(given != keys)
                 result = call.outputs[0]
                 axis = call.arguments.get("dim", 0) % len(result.shape)
-                state = (j, output) if call.name == "stack" else self._flat(j, axis)
-                found[state] = result, axis, index
+                same = (call.name != "stack") == self.kept
+                found[(j, output) if same else self._flat(j, axis)] = result, axis, index
+        if len(orders) > 1:
+            raise Unlike
+        self.back = orders.pop() if orders else self.mirrored
         group |= {index for *_, index in found.values()}
         return found
 
     def _flat(self, j: int, axis: int) -> tuple[int, int]:
-        """What a call only put an axis of size 1 into, which is then joined along that axis."""
+        """What a call only put an axis of size 1 into, or left it out, before all were joined along that axis."""
         call = self.at(1, j)
-        made = self.where(call.arguments["self"].key) if call.name == "unsqueeze" else None
-        if made is None or made[0] != 1 or call.arguments["dim"] % len(call.outputs[0].shape) != axis:
+        name, (given, *_) = ("squeeze", call.outputs) if self.kept else ("unsqueeze", [*refs(call.arguments)])
+        made = self.where(call.arguments["self"].key) if call.name == name else None
+        if made is None or made[0] != 1 or call.arguments.get("dim") not in (axis, axis - len(given.shape) - 1):
             raise Unlike
         return made[1:]
 
@@ -217,21 +211,29 @@ class _Loop:
         if state in collected:
             return collected[state][:2]
         one = self.at(0, state[0]).outputs[state[1]]
-        return Ref(JOIN.join(self._keys(state)), (self.count, *one.shape), one.dtype), 0
+        keys = self._keys(state)[:: -1 if self.back else 1]
+        if not self.kept:
+            return Ref(JOIN.join(keys), (self.count, *one.shape), one.dtype), 0
+        ((_, axis), *_) = self.parts.values()
+        shape = (*one.shape[:axis], self.count, *one.shape[axis + 1 :])
+        return Ref(JOIN.join([*keys, f":{axis}"]), shape, one.dtype), axis
 
-    def _leaves(self, state: tuple[int, int]) -> bool:
-        """Whether the last state is taken after the loop."""
+    def _leaves(self, state: tuple[int, int], group: set[int]) -> bool:
+        """Whether the last state is taken after the loop, by more than what collects all."""
         key = self._keys(state)[-1]
-        takers = self.flow.takers.get(key, ())
-        outside = [i for i in takers if i >= self.stop and self.flow.name(i) not in ("stack", "cat", "concat")]
-        return bool(outside) or key in self.flow.outputs
+        return key in self.flow.outputs or not group.issuperset(self.flow.takers.get(key, ()))
 
     def _last(self, state: tuple[int, int], sequence: tuple[Ref, int]) -> Call:
         j, output = state
-        call = self.at(self.count - 1, j)
-        arguments = {"self": sequence[0], "dim": sequence[1], "index": self.count - 1}
+        call, place = self.at(self.count - 1, j), 0 if self.back else self.count - 1
+        arguments = {"self": sequence[0], "dim": sequence[1], "index": place}
         ref, func = call.outputs[output], torch.ops.aten.select.int
-        return Call(func, "select", arguments, (ref,), call.module, call.call, call.first, call.first)
+        if self.kept:
+            arguments = {"self": sequence[0], "dim": sequence[1], "start": place, "end": place + 1, "step": 1}
+            func = torch.ops.aten.slice.Tensor
+        return Call(
+            func, "slice" if self.kept else "select", arguments, (ref,), call.module, call.call, call.first, call.first
+        )
 
     def _line(self, state, sequences: dict, owned: set[int], collected: dict) -> Call:
         """The call of one sequence; it has the ops of all turns that lead to it and to no sequence before it."""
@@ -261,7 +263,7 @@ class _Loop:
                 starts.append(self.states[one])
                 operand(ref, BEFORE, along, at, len(starts) - 1)
             elif at in self.parts:
-                operand(self.parts[at][0], NOW, self.parts[at][1], at)
+                operand(self.parts[at][0], NOW if self.back == self.mirrored else MIRRORED, self.parts[at][1], at)
                 inside.add(self.flow.maker[at] - self.start - self.period)
             elif (made := self.where(at)) is None:
                 operand(next(ref for call in calls for ref in refs(call.arguments) if ref.key == at), WHOLE, 0, at)
@@ -273,7 +275,9 @@ class _Loop:
         ops = [self.at(turn, k) for turn in range(self.count) for k in mine]
         ops += [self.flow.calls[collected[state][2]]] if state in collected else []
         chosen = tuple(calls[k] for k in sorted(inside) if calls[k].outputs[0].key not in self.parts)
-        turn = Turn(chosen, key, axis, self.count, tuple(places), sequence.key)
+        if self.kept and not all(row_by_row(one, axis) for one in chosen):
+            raise Unlike
+        turn = Turn(chosen, key, axis, self.count, tuple(places), sequence.key, self.back, self.kept)
         arguments = {
             "turn": turn,
             "given": tuple(ref for ref in given if ref.key != sequence.key),

@@ -12,8 +12,8 @@ import sympy
 
 from tracer.derive.graph import Graph
 from tracer.derive.layouts import Pattern
-from tracer.derive.loops import JOIN
-from tracer.equations.turns import NOW
+from tracer.derive.turn import JOIN
+from tracer.equations.turns import PARTS
 from tracer.probe import UNKNOWN, Solution, value_of
 from tracer.recorder.calls import Call, Calls, refs
 from tracer.symbols.notation import parse
@@ -98,10 +98,11 @@ class Shapes:
             if call.name == "turns" and (key := call.outputs[0].key) not in self.solved:
                 turn = call.arguments["turn"]
                 one = self.solved.get(key.partition(JOIN)[0])
-                axes = ((of, axis) for _, what, axis, of, _ in turn.places if what == NOW)
+                axes = ((of, axis) for _, what, axis, of, _ in turn.places if what in PARTS)
                 counts = [self.solved[of][axis] for of, axis in axes if of in self.solved]
                 if one is not None:
-                    self.solved[key] = (counts[0] if counts else UNKNOWN, *one)
+                    behind = one[turn.axis + 1 :] if turn.kept else one[turn.axis :]
+                    self.solved[key] = (*one[: turn.axis], counts[0] if counts else UNKNOWN, *behind)
 
     def _lists(self) -> None:
         """The shapes of what experts in a list have under one name: that of one of them, and how many there are."""

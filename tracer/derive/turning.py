@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tracer.derive.graph import Graph
 from tracer.derive.words import known
-from tracer.equations import Node, Tensor, Turns, latex
-from tracer.equations.call import tight
-from tracer.equations.turns import BEFORE, NOW, START, WHOLE, turn
+from tracer.equations import Node, Picked, Tensor, Turns, infer, latex
+from tracer.equations.call import Scalar, tight
+from tracer.equations.joining import Full
+from tracer.equations.turns import BEFORE, PARTS, START, WHOLE, turn
 from tracer.recorder.calls import Call, Calls, Ref
 from tracer.symbols.notation import SizePrinter
 
@@ -26,6 +27,7 @@ def turned(writer, call: Call) -> Node:
     made = call.arguments["turn"]
     given = [writer.value(ref.key) for ref in call.arguments["given"]]
     own = writer.tensor(call.outputs[0].key)
+    length = writer.shapes.of(call.outputs[0].key)[made.axis]
     operands, places, parts = [], [], {}
     whole = {ref.key: node for ref, node in zip(call.arguments["given"], given, strict=True)}
     for key, what, axis, of, start in made.places:
@@ -36,16 +38,24 @@ def turned(writer, call: Call) -> Node:
         operands.append(operand)
         places.append((what, axis, start))
         shape = own.shape if of == made.own else writer.shapes.of(of)
-        shape = shape if what not in (NOW, BEFORE) else (*shape[:axis], *shape[axis + 1 :])
+        if what in PARTS or what == BEFORE:
+            shape = (*shape[:axis], *([1] if made.kept else []), *shape[axis + 1 :])
         text = latex(operand) if isinstance(operand, Tensor) else f"{{{tight(operand, SizePrinter())}}}"
         shape = shape[::-1] if matrix else shape
-        parts[key] = turn(text, len(operands) - 1, what, shape, matrix)
+        parts[key] = turn(text, len(operands) - 1, what, shape, length, matrix, made.back)
     first = len(operands)
-    operands += [writer.value(ref.key) for ref in call.arguments["starts"]]
+    operands += [_start(writer.value(ref.key), made) for ref in call.arguments["starts"]]
     places = [(what, axis, first + start if what == BEFORE else 0) for what, axis, start in places]
     places += [(START, 0, 0)] * (len(operands) - first)
-    length = writer.shapes.of(call.outputs[0].key)[made.axis]
-    return Turns(_body(writer, made, parts), length, made.axis, places, *operands)
+    return Turns(_body(writer, made, parts), length, made.axis, (made.back, made.kept), places, *operands)
+
+
+def _start(node: Node, made) -> Node:
+    """What a state starts from, laid out as its parts are printed; one number for all cells as that number."""
+    if isinstance(node, Full) and isinstance(node.operands[0], Scalar):
+        return node.operands[0]
+    rank = len(infer(node)) if made.kept else 0
+    return Picked(node, tuple(0 if axis == made.axis else (None, None, None) for axis in range(rank))) if rank else node
 
 
 def _is_matrix(key: str, made) -> bool:

@@ -30,18 +30,20 @@ def _stacked(flow: Flow, index: int) -> tuple[set[int], Call] | None:
     into, axis = last.arguments["into"], _axis(last)
     if axis is None or into.shape[axis] < FEWEST:
         return None
-    parts: list[Ref] = []
+    parts: dict[int, Ref] = {}
     group: set[int] = set()
-    for number in reversed(range(into.shape[axis])):
+    count = into.shape[axis]
+    backwards = last.arguments["part"].offset == into.offset
+    for number in range(count) if backwards else reversed(range(count)):
         call = flow.calls[index]
         source = _written(flow, call, group)
         at = call.arguments["part"].offset - into.offset
         if source is None or call.arguments["into"] != into or at != number * into.stride[axis] or _axis(call) != axis:
             return None
-        parts.insert(0, source)
+        parts[number] = source
         group.add(index)
         before = flow.maker.get(call.arguments["old"].key)
-        if number and (before is None or flow.calls[before].name != "overwrite"):
+        if len(parts) < count and (before is None or flow.calls[before].name != "overwrite"):
             return None
         index = before if before is not None else -1
     for one in sorted(group)[:-1]:
@@ -49,7 +51,7 @@ def _stacked(flow: Flow, index: int) -> tuple[set[int], Call] | None:
             return None
     group = flow.only_in(group, lambda call: base(call.name) in MADE or takes_shape(call.name))
     func, inner = torch.ops.aten.stack.default, tuple(flow.calls[one] for one in sorted(group))
-    arguments = {"tensors": tuple(parts), "dim": axis}
+    arguments = {"tensors": tuple(parts[number] for number in range(count)), "dim": axis}
     return group, last._replace(func=func, name="stack", arguments=arguments, inner=inner)
 
 

@@ -49,14 +49,17 @@ class Kept:
             self._storages.setdefault(self._tensors[key].untyped_storage()._cdata, []).append(key)
 
     def get(self, key: str) -> torch.Tensor | None:
-        """The tensor of a key, on the CPU; of several with bars between them, the turns of a loop, all in one."""
+        """The tensor of a key, on the CPU; of several with bars between them, the turns of a loop, all in
+        one: stacked, or joined along the axis that stands behind `|:`."""
         if "|" not in key:
             found = self._tensors.get(key)
             return None if found is None else devices.brought(found)
+        key, _, axis = key.partition("|:")
         found = [self._tensors.get(one) for one in key.split("|")]
         if any(one is None for one in found):
             return None
-        return torch.stack([devices.brought(one) for one in found])
+        turns = [devices.brought(one) for one in found]
+        return torch.cat(turns, int(axis)) if axis else torch.stack(turns)
 
     def owned(self, keys) -> dict[str, torch.Tensor]:
         """What is kept of `keys`, once the run is over, as tensors that nothing else holds or rewrites.

@@ -111,11 +111,11 @@ def _put_in(tree, old: Tree, new: Tree):
 
 def in_turns(line, shape: tuple[int, ...], of) -> np.ndarray:
     """What is made turn by turn, along the first axis that is as long as there are turns; `x_{t-1}` is what came of
-    the turn before, of the line itself or of another, and in the first turn what it starts from."""
-    letter, count, starts = line.turns
+    the turn before, of the line itself or of another, and in the first turn what it starts from; back, `x_{t+1}`."""
+    letter, count, starts, back = line.turns
     count, index = int(of(count)), ("index", letter)
     before = dict(starts)
-    made: list[np.ndarray] = []
+    made: dict[int, np.ndarray] = {}
 
     def part(tree, turn: int):
         if tree == index:
@@ -124,22 +124,30 @@ def in_turns(line, shape: tuple[int, ...], of) -> np.ndarray:
             return tree
         if tree[:1] == ("cells",) and len(tree[2]) == 1 and _speaks(tree[2][0], index):
             place = int(of(_put_in(tree[2][0], index, ("number", float(turn)))))
-            if place < 0:
-                return before[tree[1]]
-            if tree[1] == ("name", line.name):
+            own = tree[1] == ("name", line.name)
+            if not 0 <= place < count:
+                one = _part(shape if own else of(tree[1]).shape, count)
+                return ("value", np.broadcast_to(of(before[tree[1]]), one))
+            if own:
                 return ("value", made[place])
             whole = of(tree[1])
             return ("value", np.take(whole, place, axis=_along(whole.shape, count)))
         return tuple(part(inner, turn) for inner in tree)
 
-    for turn in range(count):
-        made.append(np.asarray(of(part(line.right, turn))))
-    return np.stack(np.broadcast_arrays(*made), _along(shape, count))
+    for turn in reversed(range(count)) if back else range(count):
+        made[turn] = np.asarray(of(part(line.right, turn)))
+    return np.stack(np.broadcast_arrays(*(made[turn] for turn in range(count))), _along(shape, count))
 
 
 def _speaks(tree, index: Tree) -> bool:
     """Whether a tree has an index in it."""
     return tree == index or (isinstance(tree, tuple) and any(_speaks(inner, index) for inner in tree))
+
+
+def _part(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """The shape of one turn's part."""
+    axis = _along(shape, count)
+    return (*shape[:axis], *shape[axis + 1 :])
 
 
 def _along(shape: tuple[int, ...], count: int) -> int:

@@ -28,7 +28,7 @@ class Line(NamedTuple):
     rows: tuple[str, ...]
     right: Tree
     since: tuple[Tree, Tree] | None
-    turns: tuple[str, Tree, tuple[Tree, ...]] | None = None
+    turns: tuple[str, Tree, tuple[Tree, ...], bool] | None = None
 
 
 BEGIN = ("{", r"\frac", r"\sqrt", r"\infty", r"\sum", r"\begin", r"\mathcal", r"\mu", r"\sigma", r"\lnot")
@@ -68,21 +68,23 @@ class _Reader(Phrases, Brackets):
             self.fail("the end")
         return Line(left[1], cells, rows, right, since, turns)
 
-    def turns(self) -> tuple[str, Tree, tuple[Tree, ...]]:
-        """The index that runs, how far, and what states start from: `(name, value)` each."""
+    def turns(self) -> tuple[str, Tree, tuple[Tree, ...], bool]:
+        """The index that runs, how far, what states start from, `(name, value)` each, and whether it runs back."""
         letter = self.index()
         self.expect("<")
         count, starts = self.sum(), []
-        if self.take(r"\text{ from }"):
+        back = bool(self.take(r"\text{ back from }"))
+        if back or self.take(r"\text{ from }"):
+            first = count if back else ("-", ("number", 1.0))
             while True:
                 made = self.factor()
-                if made[0] != "cells" or made[2] != (("-", ("number", 1.0)),):
+                if made[0] != "cells" or made[2] != (first,):
                     self.fail("what a state starts from")
                 self.expect("=")
                 starts.append((made[1], self.sum()))
                 if not self.take(","):
                     break
-        return letter, count, tuple(starts)
+        return letter, count, tuple(starts), back
 
     def letters(self, indices: tuple[Tree, ...]) -> tuple[str, ...]:
         if not all(index[0] == "index" for index in indices) or len(set(indices)) < len(indices):
