@@ -120,6 +120,8 @@ def _layouts():
     yield _example(e.Unfold(X, 2), real(2, 3, 4, 6))
     yield _example(e.Fold(X, 2), real(2, 3, 2, 12))
     yield _example(e.Grid(X, 2, 3), real(2, 6, 4))
+    yield _example(e.Windows(X, 2), real(2, 4, 6, 3))
+    yield _example(e.Unwindowed(X, 4, 6), real(12, 4, 3))
     yield _example(e.RowsFrom(X, 2), real(2, 5, 3))
     yield _example(e.Rows(X, 3), real(5, 2))
     yield _example(e.Rows(X, 3), real(2, 5, 3))

@@ -447,6 +447,7 @@ case(_aten.flip.default, IMAGE, [2, 3])
 case(_aten.flip.default, X, [1])
 case(_aten.roll.default, IMAGE, [-3, 2], [2, 3])
 case(_aten.roll.default, X, [1], [-2])
+case(_aten.roll.default, IMAGE, [-3, 2], [1, 2])
 
 # ---- complex numbers
 case(_aten.view_as_complex.default, T("B N D 2"))

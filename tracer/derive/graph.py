@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from math import prod
 
-from tracer.derive.kinds import ATTENTION, JOINS, LAYOUT, SAME, base, takes_shape
+from tracer.derive.kinds import ATTENTION, JOINS, LAYOUT, PADS, SAME, base, takes_shape
 from tracer.recorder.calls import Call, Calls, Ref, refs
 
 
@@ -67,6 +67,8 @@ class Graph:
             return "same" if len(full) == 1 and full[0].shape == after.shape else "compute"
         if name == "copy":
             before = call.arguments["src"]
+        if name in PADS and not any(call.arguments.get("pad", (1,))):
+            return "same"
         if name not in SAME and name not in LAYOUT:
             return "compute"
         if (

@@ -53,7 +53,7 @@ def joins(plan: Plan, index: int) -> bool:
         return False
     if name == "embedding" and graph.depends[key] != "x" and graph.takers[key] == consumers and len(consumers) == 1:
         return base(graph.calls[consumers[0]].name) == "add"  # rows of places, which are added to tokens
-    if any(graph.within(other) != graph.within(index) for other in consumers):
+    if any(graph.within(other) != graph.within(index) for other in consumers) and not _shifts(graph, index, consumers):
         return False
     leaf = plan.leaf(index)
     if name in JOINS and graph.depends[key] == "x" and not leaf:
@@ -127,6 +127,12 @@ def _turned_over(graph: Graph, key: str, call) -> bool:
     """Whether a call is a loop that takes a value part by part."""
     given = call.arguments.get("given", ()) if call.name == "turns" else ()
     return any(graph.root(ref.key) == key for ref in given)
+
+
+def _shifts(graph: Graph, index: int, consumers: list[int]) -> bool:
+    """Whether a call shifts a grid whose windows the one consumer, in a module within its own, then maps."""
+    inside = graph.calls[consumers[0]].module.startswith(f"{graph.calls[index].module}.")
+    return base(graph.calls[index].name) == "roll" and len(consumers) == 1 and inside
 
 
 def _starts(graph: Graph, name: str, consumers: list[int]) -> bool:

@@ -40,6 +40,7 @@ SAME = _set(
     resolve_conj resolve_neg dropout feature_dropout alpha_dropout native_dropout copy"""
 )
 """Calls that give the numbers they are given, perhaps in another dtype."""
+PADS = _set("pad constant_pad_nd")
 JOINS = _set("cat concat")
 PICKS = _set("gather")
 """Calls that take some of what they are given."""

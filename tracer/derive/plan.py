@@ -93,7 +93,7 @@ class Plan:
         while len(path) > 1 and (self._widened(path[-2], path[-1]) or self._unmoved(path[-2], path[-1])):
             path.pop()
         first = [key for key in path if graph.shape(key) and self._shapes.of(key)[0] == self.batch] or path
-        end = first[0 if shared else -1]
+        end = first[0 if shared or self._windows(path, len(first)) else -1]
         self.named[end] = "step"
         if end != key:
             self.ends[key] = end
@@ -104,6 +104,11 @@ class Plan:
         parts = [ref.key for index in takers for ref in graph.calls[index].outputs if ref.key in graph.live]
         smaller = all(graph.source(part) == key and graph.count(part) < graph.count(key) for part in parts)
         return len(parts) > 1 and smaller
+
+    def _windows(self, path: list[str], behind: int) -> bool:
+        """Whether a chain of layouts cuts a grid into windows, which are a batch from `path[behind]` on."""
+        ranks = [len(self.graph.shape(key)) for key in path]
+        return behind < len(path) and ranks[0] == 4 and max(ranks[:behind]) == 6 and ranks[behind] in (3, 4)
 
     def _unmoved(self, key: str, after: str) -> bool:
         """Whether a layout leaves everything where it is."""

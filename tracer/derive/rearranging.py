@@ -10,7 +10,7 @@ from tracer.derive.layouts import Pattern
 from tracer.derive.shapes import Shapes
 from tracer.equations import Node
 from tracer.equations.algebra import Row, Transposed
-from tracer.equations.grids import Fold, Grid, RowsFrom, Unfold
+from tracer.equations.grids import Fold, Grid, RowsFrom, Unfold, Unwindowed, Windows
 from tracer.equations.heads import Heads, Joined
 from tracer.equations.layouts import Rearranged
 from tracer.equations.packed import Columns, Swapped
@@ -142,7 +142,7 @@ class Layouts:
             turned = len(left) > 1 and right == (*left[:-2], left[-1], left[-2])
             if turned and all(len(side) < 2 for side in left[-2:]):
                 return Transposed(made)
-            for known in (_heads, _patches, _grid, _fold):
+            for known in (_heads, _patches, _grid, _fold, _windows):
                 if (found := known(made, sizes, left, right)) is not None:
                     return found
         return Rearranged(made, sizes, left, right, repeated)
@@ -208,6 +208,19 @@ def _fold(made: Node, sizes, left, right) -> Node | None:
     if sizes[y] != sizes[x] or right != (*left[:-3], (row, y), (column, x), (kind,)):
         return None
     return Fold(made, sizes[y])
+
+
+def _windows(made: Node, sizes, left, right) -> Node | None:
+    """A grid `[B, n, m, D]` cut into square windows, each a sequence of a batch, or put together again, or None."""
+    whole, parts = (left, right) if len(left) == 4 else (right, left)
+    if [len(side) for side in whole] != [1, 2, 2, 1] or len(parts) != 3:
+        return None
+    batch, (row, y), (column, x), width = whole
+    if tuple(parts) != ((*batch, row, column), (y, x), width) or sizes[y] != sizes[x]:
+        return None
+    return (
+        Windows(made, sizes[y]) if whole is left else Unwindowed(made, sizes[row] * sizes[y], sizes[column] * sizes[x])
+    )
 
 
 def _broadcast(left, right, repeated, sizes):

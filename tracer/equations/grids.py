@@ -1,6 +1,8 @@
-"""Between the sequence and the picture: parts of the sequence, tokens as a grid, cells as pixels."""
+"""Between the sequence and the picture: parts of the sequence, tokens as a grid, cells as pixels, windows of a grid."""
 
 from __future__ import annotations
+
+from math import isqrt
 
 import sympy
 import torch
@@ -107,3 +109,64 @@ class Fold(Layout, Node):
     def pattern(self, size, shape):
         side = int(size(self.args[1]))
         return "... n m (p q k) -> ... (n p) (m q) k", {"p": side, "q": side}
+
+
+class Windows(Layout, Node):
+    """A grid cut into square windows: `[B, n, m, D]` to `[B·nm/w², w², D]`, each a sequence of its own.
+
+    Source: Liu et al. 2021, section 3.2.
+    """
+
+    def __new__(cls, grid, side):
+        return super().__new__(cls, grid, sympy.sympify(side))
+
+    def _latex(self, printer):
+        return (
+            rf"\operatorname{{windows}}_{{{printer._print(self.args[1])}}}\left({printer._print(self.args[0])}\right)"
+        )
+
+    def infer(self, same, shape):
+        if len(shape) != 4:
+            raise ShapeError(f"{shape} is no grid: [B, n, m, D] was expected")
+        batch, rows, columns, width = shape
+        area = self.args[1] ** 2
+        return batch * rows * columns / area, area, width
+
+    def run(self, size, grid):
+        side = round(size(self.args[1]))
+        rows = grid.unfold(1, side, side).unfold(2, side, side)  # [B, n/w, m/w, D, w, w]
+        return rows.movedim(3, -1).flatten(3, 4).flatten(0, 2)
+
+    def pattern(self, size, shape):
+        side = round(size(self.args[1]))
+        return "b (n p) (m q) d -> (b n m) (p q) d", {"p": side, "q": side}
+
+
+class Unwindowed(Layout, Node):
+    """The inverse of cutting into windows: `[B·nm/w², w², D]` to `[B, n, m, D]`."""
+
+    def __new__(cls, windows, rows, columns):
+        return super().__new__(cls, windows, sympy.sympify(rows), sympy.sympify(columns))
+
+    def _latex(self, printer):
+        windows, rows, columns = map(printer._print, self.args)
+        return rf"\operatorname{{unwindow}}_{{{rows} \times {columns}}}\left({windows}\right)"
+
+    def infer(self, same, shape):
+        if len(shape) != 3:
+            raise ShapeError(f"{shape} are no windows: [B·nm/w², w², D] was expected")
+        count, area, width = shape
+        rows, columns = self.args[1:]
+        return sympy.cancel(count * area / (rows * columns)), rows, columns, width
+
+    def run(self, size, windows):
+        rows, columns = (round(size(argument)) for argument in self.args[1:])
+        side = isqrt(windows.shape[1])
+        cells = windows.reshape(-1, rows // side, columns // side, side, side, windows.shape[-1])
+        return cells.permute(0, 1, 3, 2, 4, 5).flatten(3, 4).flatten(1, 2)
+
+    def pattern(self, size, shape):
+        rows, columns = (round(size(argument)) for argument in self.args[1:])
+        side = isqrt(shape[1])
+        sizes = {"p": side, "q": side, "n": rows // side, "m": columns // side}
+        return "(b n m) (p q) d -> b (n p) (m q) d", sizes

@@ -211,13 +211,17 @@ class Flipped(Copied, _Call):
 
 
 class Rolled(Flipped):
-    """Numbers moved on along some axes; what leaves at the end comes in at the start. `shifts`: one for each axis."""
+    """Numbers moved on along some axes; what leaves at the end comes in at the start. `shifts`: one for each axis.
+
+    Rows and columns of a grid, `[B, n, m, D]`, are not named: their `labels` are ().
+    """
 
     word = r"\operatorname{roll}"
     fields = ("shifts", "axes", "labels")
 
     def below(self, printer):
-        return [r" \times ".join(written(n, printer) for n in self.get("shifts")), *super().below(printer)]
+        shifts = r" \times ".join(written(n, printer) for n in self.get("shifts"))
+        return [shifts] if self.get("labels") == () else [shifts, *super().below(printer)]
 
     def run(self, size, x):
         for axis, shift in zip(self.get("axes"), self.get("shifts"), strict=True):

@@ -260,4 +260,6 @@ def roll(given: Given) -> Node | None:
         return None
     order = sorted(zip((axis % rank for axis in dims), shifts, strict=True))
     axes = given.named("self", [axis for axis, _ in order])
+    if rank == 4 and axes["axes"] == (1, 2):  # rows and columns of a grid need no word
+        axes["labels"] = ()
     return Rolled(given["self"], shifts=tuple(shift for _, shift in order), **axes)

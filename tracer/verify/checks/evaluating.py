@@ -123,7 +123,7 @@ def _of(tree: Tree, scope: Scope) -> np.ndarray:
             return _holds(rest[1], inner).all(axis=-1) * 1.0
         case "slice":
             return _sliced(*rest, scope)
-        case "grid" | "heads" | "concat" | "repeat" | "fold":
+        case "grid" | "heads" | "concat" | "repeat" | "fold" | "windows" | "unwindow":
             *sizes, inner = rest
             return LAYOUTS[kind](_of(inner, scope), *(_size(size, scope) for size in sizes))
         case "all alike":

@@ -96,12 +96,37 @@ def _repeated(x: np.ndarray, count: int) -> np.ndarray:
     return np.repeat(x, count // x.shape[-3], axis=-3)
 
 
+def _windows(grid: np.ndarray, side: int) -> np.ndarray:
+    """The squares of grids `[B, n, m, D]`, row by row, those of each grid behind those of the one before."""
+    if grid.ndim != 4 or grid.shape[1] % side or grid.shape[2] % side:
+        raise Unread(f"{list(grid.shape)} has no windows of {side} by {side}")
+    starts = [(row, column) for row in range(0, grid.shape[1], side) for column in range(0, grid.shape[2], side)]
+    cut = [grid[:, row : row + side, column : column + side] for row, column in starts]
+    return np.stack(cut, axis=1).reshape(-1, side * side, grid.shape[-1])
+
+
+def _unwindowed(windows: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    """The grids that such squares are of."""
+    if windows.ndim != 3 or math.isqrt(windows.shape[1]) ** 2 != windows.shape[1]:
+        raise Unread(f"{list(windows.shape)} are no windows")
+    side = math.isqrt(windows.shape[1])
+    grids = np.empty((windows[..., 0].size // (rows * columns), rows, columns, windows.shape[-1]))
+    squares = iter(windows.reshape(-1, side, side, windows.shape[-1]))
+    for grid in grids:
+        for row in range(0, rows, side):
+            for column in range(0, columns, side):
+                grid[row : row + side, column : column + side] = next(squares)
+    return grids
+
+
 LAYOUTS = {
     "grid": lambda x, rows, columns: x.reshape(*x.shape[:-2], rows, columns, x.shape[-1]),
     "heads": _heads,
     "concat": _concat,
     "repeat": _repeated,
     "fold": _fold,
+    "windows": _windows,
+    "unwindow": _unwindowed,
 }
 """What moves numbers, with the sizes that stand below its word."""
 

@@ -23,7 +23,7 @@ FUNCTIONS = {
     r"\arctan": "arctan",
     r"\log": "log",
 }
-SIZED = ("heads", "concat", "repeat", "fold")
+SIZED = ("heads", "concat", "repeat", "fold", "windows")
 """Words that a size stands below."""
 PLAIN = ("softmax", "GELU", "ReLU", "SiLU", "mean", "unroll", "turn")
 """Words that nothing needs to stand below."""
@@ -60,12 +60,12 @@ class Phrases(Rules):
         `("word", name, settings, operands)`."""
         if name == "GELU" and self.follows("_", "{", r"\tanh", "}"):
             return ("GELU by tanh", self.round())
-        if name == "grid":
+        if name in ("grid", "unwindow"):
             self.expect("_", "{")
             rows = self.sum()
             self.expect(r"\times")
             columns = self.braces()
-            return ("grid", rows, columns, self.round())
+            return (name, rows, columns, self.round())
         if name in SIZED:
             self.expect("_", "{")
             return (name, self.braces(), self.round())

@@ -57,7 +57,9 @@ def _flipped(below, x: np.ndarray) -> np.ndarray:
 
 
 def _rolled(below, x: np.ndarray) -> np.ndarray:
-    axes = sorted(below.axes(x, 1))
+    """Two numbers alone are of rows and columns, `[B, n, m, D]`."""
+    grid = len(below) == 1 and len(below.plain[0]) == 2
+    axes = [1, 2] if grid else sorted(below.axes(x, 1))
     return np.roll(x, [int(n) for n in below.plain[0]], axes)
 
 
