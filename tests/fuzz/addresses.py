@@ -33,7 +33,18 @@ NAMES = {
     "query": ("0", "5", "9999"),
     "mask": ("causal", "bidirectional"),
     "tied": ("False", "0"),
+    "D": ("64", "0", "1e9"),
+    "kind": ("text", "pictures", "video", "sound", "series", "points", "rotary", "alibi"),
+    "way": ("bytes", "bpe", "codes", "tubelets", "bins"),
+    "sentence": ("To be", "", "\u202e\u0301"),
+    "merges": ("0", "64", "99999"),
+    "length": ("8", "0", "100000"),
+    "causal": ("True", "maybe"),
+    "note": ("000", "004", "999"),
+    "of": ("vit", "nanogpt", "x"),
+    **dict.fromkeys(("token", "n", "V", "patch", "codes", "tau", "width", "heads", "section"), ("0", "3", "9999")),
 }
+"""Values of what an address names, the places on lesson pages among them."""
 LEFT = 2_000
 """Characters of an address: longer ones are cut before a browser sends them."""
 

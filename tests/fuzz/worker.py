@@ -18,11 +18,12 @@ import warnings
 from pathlib import Path
 from random import Random
 
-from fuzz import addresses, checkpoints, photos, saved_runs
+from fuzz import addresses, checkpoints, photos, saved_runs, sounds
 
 KINDS = {
     "saved run": (saved_runs, 35),
-    "photo": (photos, 60),
+    "photo": (photos, 52),
+    "sound": (sounds, 8),
     "checkpoint": (checkpoints, 4),
     "address": (addresses, 1),
 }

@@ -17,6 +17,9 @@ from tracer.inputs.scenes import COLOURS, SHAPES, SIZES
 SHARES = {"page": 40, "sample": 15, "model": 15, "text": 10, "photo": 10, "choice": 10}
 """Of 100 acts, how many are of which kind."""
 PAGES = ("Overview", "Trace", "Attention", "Mask", "Operations")
+LESSONS = ("Tokens", "Positions", "Sizes", "The notes", "The loss")
+ASIDE = 0.2
+"""Of the pages that are asked for, the share that are lessons."""
 CHOICES = ("Mask", "Operations")
 """Pages with something to choose that the server must answer."""
 PHOTO = (1600, 1200)
@@ -74,7 +77,8 @@ class Student:
         }.get(kind, True)
 
     async def _page(self) -> Answer:
-        self.page = self.chance.choice([page for page in PAGES if page != self.page])
+        pages = LESSONS if self.chance.random() < ASIDE else PAGES
+        self.page = self.chance.choice([page for page in pages if page != self.page])
         return await self.visitor.follow(self.visitor.find("page_link", self.page))
 
     async def _sample(self) -> Answer:
