@@ -9,6 +9,7 @@ from test_storage import refused, rewritten
 
 from tracer import storage
 from tracer.figures import views
+from tracer.models.shared import weights
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +129,21 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_fields(data, name):
     refused(rewritten(data, HOSTILE[name]))
+
+
+def empty_and_vast(data: bytes) -> bytes:
+    """The file, whose tensors are empty and state sizes whose product is no number of 64 bits."""
+    length = int.from_bytes(data[:8], "little")
+    header = {"__metadata__": json.loads(data[8 : 8 + length])["__metadata__"]}
+    header["values/q"] = {"dtype": "F32", "shape": [0, *[7] * 40], "data_offsets": [0, 0]}
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+def test_an_empty_tensor_of_vast_sizes(data):
+    refused(empty_and_vast(data))
+    with pytest.raises(ValueError, match="the file has a tensor whose shape PyTorch refuses"):
+        weights.read(empty_and_vast(data))
 
 
 JUNK = (

@@ -17,8 +17,8 @@ from pages.shared.session import OWN
 from tracer import models
 from tracer.inputs.samples import samples
 
-EVERY = 15.0
-"""Seconds between two collections."""
+EVERY = 30.0
+"""Seconds between two collections, during each of which all visitors wait."""
 ENOUGH = 10.0
 """Seconds in which a run that is begun is done."""
 PATIENCE = 5.0

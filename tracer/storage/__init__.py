@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError
 
 from tracer.common import files
@@ -61,7 +62,7 @@ def open(source: str | Path | bytes, *, name: str = "the file") -> Trace:
         name, source = str(source), _read(str(source))
     try:
         fields = _fields(source)
-        trace = plain.decode(fields, safetensors.torch.load(source))
+        trace = plain.decode(fields, _tensors(source))
         checks.check(trace)
     except REFUSED as error:
         problem = _problem(error)
@@ -86,6 +87,13 @@ def _read(path: str) -> bytes:
             return file.read(MAX_BYTES)
     except OSError as error:
         raise type(error)(f"can't read {quoted(path)}: {error.strerror or error}") from error
+
+
+def _tensors(data: bytes) -> dict[str, torch.Tensor]:
+    try:
+        return safetensors.torch.load(data)
+    except RuntimeError as error:  # an empty tensor may state sizes whose product no 64 bits hold
+        raise ValueError(f"PyTorch refuses the shape of one of its tensors: {error}") from error
 
 
 def _fields(data: bytes) -> dict:

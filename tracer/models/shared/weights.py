@@ -81,6 +81,8 @@ def _safetensors(data: bytes, name: str) -> dict[str, torch.Tensor]:
         return load(data)
     except SafetensorError:
         raise ValueError(f"{name} is no safetensors file, which is the one format that is loaded") from None
+    except RuntimeError as error:  # an empty tensor may state sizes whose product no 64 bits hold
+        raise ValueError(f"{name} has a tensor whose shape PyTorch refuses: {error}") from None
 
 
 def _checkpoint(path: Path) -> dict[str, torch.Tensor]:
