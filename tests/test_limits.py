@@ -9,7 +9,7 @@ from test_app import opened, picture, text, upload
 from test_libraries_in_app import typed
 
 import tracer
-from pages.shared import crowd, runs
+from pages.shared import crowd, runs, turns
 from pages.shared.line import Line
 from pages.shared.visitor import FIRST_MODEL
 from tracer import models, sources
@@ -104,29 +104,29 @@ def test_a_run_too_many_is_refused_and_those_before_go_on(monkeypatch, variable,
     monkeypatch.setenv(variable, "3")
     asks, go, begun = cycle(visitors), threading.Event(), threading.Semaphore(0)
     monkeypatch.setattr(crowd, "visitor", lambda: next(asks))
-    monkeypatch.setattr(runs, "line", Line(3))
+    monkeypatch.setattr(turns, "line", Line(3))
 
     def make():
         begun.release()
         return go.wait(30)
 
-    threads = [threading.Thread(target=runs.in_turn, args=(make, "Running")) for _ in range(3)]
+    threads = [threading.Thread(target=turns.in_turn, args=(make, "Running")) for _ in range(3)]
     for thread in threads:
         thread.start()
         assert begun.acquire(timeout=30)
     with pytest.raises(crowd.Full, match=expected):
-        runs.in_turn(lambda: pytest.fail("the fourth run was let in"), "Running")
+        turns.in_turn(lambda: pytest.fail("the fourth run was let in"), "Running")
     go.set()
     for thread in threads:
         thread.join(30)
     assert crowd.count() == 0
-    assert runs.in_turn(lambda: 4, "Running") == 4
+    assert turns.in_turn(lambda: 4, "Running") == 4
 
 
 def test_no_run_is_taken_while_the_memory_is_full(monkeypatch):
     monkeypatch.setenv("TRACER_MEMORY_GB", "0.001")
     with pytest.raises(crowd.Full, match="The server’s memory is full"):
-        runs.in_turn(lambda: pytest.fail("the run was let in"), "Running")
+        turns.in_turn(lambda: pytest.fail("the run was let in"), "Running")
     assert crowd.count() == 0
 
 
@@ -134,17 +134,17 @@ def test_one_who_waits_for_several_runs_has_a_bar_for_each():
     def waits():
         import time
 
-        from pages.shared import runs
+        from pages.shared import turns
 
         for _ in range(8):  # what was waited for is gone by then, and the next may lie where it lay
-            runs.in_turn(lambda: time.sleep(1.5 * runs.EVERY), "Running")
+            turns.in_turn(lambda: time.sleep(1.5 * turns.EVERY), "Running")
 
     assert not AppTest.from_function(waits).run(timeout=30).exception
 
 
 def test_runs_that_fail_are_counted_no_more():
     with pytest.raises(ZeroDivisionError):
-        runs.in_turn(lambda: 1 / 0, "Running")
+        turns.in_turn(lambda: 1 / 0, "Running")
     assert crowd.count() == 0
 
 

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from test_app import picture
 
-from pages.shared import busy, pictures, runs, session, waiting, warm
+from pages.shared import busy, pictures, runs, session, turns, waiting, warm
 from pages.shared.line import BACKGROUND, Ended, Left, Line, said
 from tracer import models
 from tracer.common.cache import Cache
@@ -127,8 +127,8 @@ def test_a_run_that_fails_is_told_to_all_who_wait_for_it_and_tried_again():
 
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
-            runs._once(kept.get, kept.put, "key", fails, "Running")
-    assert len(asked) == 2 and not runs._tasks
+            turns.once(kept.get, kept.put, "key", fails, "Running")
+    assert len(asked) == 2 and not turns._tasks
 
 
 @pytest.mark.parametrize(
@@ -211,17 +211,17 @@ def test_a_run_that_is_cancelled_frees_its_turn_and_is_made_anew_for_the_next():
 
     task = line.join(works)
     assert told.wait(10) and waiting.words(task.told, "Running") == "Running the model: block 3 of 12"
-    runs.cancel(line, weakref.ref(task))
+    turns.cancel(line, weakref.ref(task))
     assert task.wait(10) and isinstance(task.error, Ended)
     assert (after := line.join(lambda: 7)).wait(10) and after.result == 7
-    assert runs._once(kept.get, kept.put, "key", lambda: 8, "Running", where=line) == 8
+    assert turns.once(kept.get, kept.put, "key", lambda: 8, "Running", where=line) == 8
 
 
 def test_a_run_that_another_waits_for_goes_on_without_the_one_who_cancels():
     line, go = Line(1), threading.Event()
     task = line.join(go.wait)
     task.waiting = 1  # of another visitor
-    runs.cancel(line, weakref.ref(task))
+    turns.cancel(line, weakref.ref(task))
     assert not task.ended
     go.set()
     assert task.wait(10) and task.error is None

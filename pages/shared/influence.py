@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import streamlit as st
 
-from pages.shared import address, runs, session, texts
+from pages.shared import address, runs, session, texts, turns
 from pages.shared.line import BACKGROUND, VISITOR
 from pages.shared.visitor import Given, Key, model_name, visitor
 from tracer.figures import answers, classes
@@ -141,7 +141,7 @@ def once(what: str, asked: Asked, more: tuple, make: Callable[[], object], doing
         return runs.of_sample_too(what, (*key, chosen.name), make, doing, known, asked.rank)
     found = visitor().found(what, chosen)
     if key not in found:
-        found[key] = runs.in_turn(make, doing) if known is None else known
+        found[key] = turns.in_turn(make, doing) if known is None else known
     return found[key]
 
 

@@ -10,7 +10,7 @@ import os
 
 import streamlit as st
 
-from pages.shared import runs, session
+from pages.shared import runs, session, turns
 from pages.shared.texts import plain
 from pages.shared.visitor import Key, visitor
 from tracer import models, sources
@@ -32,7 +32,7 @@ def settle() -> None:
     """Takes the model that the visitor chose. One of a library waits until it is agreed to, and one that can't be had
     is refused in a sentence; what is on screen stays until then. Runs before the box that the model is chosen in."""
     state, now = st.session_state, visitor()
-    if state.pop(runs.CANCELLED, False):
+    if state.pop(turns.CANCELLED, False):
         session.go_back()
     wanted = str(state.get(Key.MODEL) or "").strip() or now.shown
     if wanted == now.shown:

@@ -7,18 +7,12 @@ before a model is asked for.
 
 import os
 from collections.abc import Callable, Hashable
-from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
-from itertools import count
 from threading import Lock
 from weakref import WeakValueDictionary, finalize, ref
 
-import streamlit as st
-from streamlit.runtime.scriptrunner import get_script_run_ctx
-
-from pages.shared import crowd, waiting
-from pages.shared.line import VISITOR, Line, Task
+from pages.shared import turns
+from pages.shared.line import VISITOR, Line
 from tracer import models, sources
 from tracer.common.cache import Cache
 from tracer.common.telling import doing as telling
@@ -30,22 +24,12 @@ LIBRARY_MODELS = 2
 PROVING = "Running the model and proving every step"
 LOADING = "Loading the model"
 OPENING = "Opening the operation and running its primitives"
-CANCELLED = "cancelled"
-"""Where a visitor's session keeps that what was waited for is not wanted any more, until the next run of the script."""
-EVERY = 0.1
-"""Seconds between two looks at how far a piece of work is."""
 LARGE = 8 * 2**20
 """Bytes of tensors above which a run is large."""
 EACH_OP = 4096
 """Bytes that the record of one op takes, about."""
 
 _one_at_a_time, _loading, _asking = Lock(), Lock(), Lock()
-_bars = count()
-"""Numbers of the bars that were shown, each of which has a button of its own."""
-SERVERS = int(os.environ.get("TRACER_SERVERS", "1"))
-"""How many servers share this machine, and what is kept of visitors' own runs."""
-line = Line(max(1, min(2, os.cpu_count() or 1) // SERVERS))
-"""Where all work on models waits for a core, of those that are this server's share."""
 loading = Line(1)
 """Where models of libraries are downloaded and loaded, one at a time: visitors together can't fill the memory."""
 
@@ -67,16 +51,15 @@ def _size(opened: tuple[Decomposition, ...]) -> int:
 
 
 _models, _foreign, _foreign_runs = Cache(24), Cache(LIBRARY_MODELS), Cache(LIBRARY_MODELS)
-_resized = Cache(256 * 2**20 // SERVERS, lambda made: 4 * sum(one.numel() for one in made.net.parameters()))
+_resized = Cache(256 * 2**20 // turns.SERVERS, lambda made: 4 * sum(one.numel() for one in made.net.parameters()))
 """Our models at sizes that visitors chose: they never push out the shipped ones."""
 _samples = Cache(128 * 2**20, _tensors)
 """Samples of our models, of which those run ahead take 90 MB: a bound below would have them run again and again."""
 _opened = Cache(64 * 2**20, _size)
-_given = Cache(96 * 2**20 // SERVERS, _bytes)
+_given = Cache(96 * 2**20 // turns.SERVERS, _bytes)
 _contents: WeakValueDictionary[Hashable, "Content"] = WeakValueDictionary()
 _TOO = {"masked": 256, "moved": 1024, "closed": 256, "placed": 64, "noted": 64}
 _too = {what: Cache(most) for what, most in _TOO.items()}
-_tasks: dict[Hashable, Task] = {}
 
 
 def _device() -> str:
@@ -124,7 +107,7 @@ def _library_model(name: str, options: Options):
         with telling(LOADING), _one_at_a_time:
             return tracer.load(name, device=_device(), **dict(options))
 
-    return _once(_foreign.get, _foreign.put, (name, options), make, LOADING, where=loading, instead=True)
+    return turns.once(_foreign.get, _foreign.put, (name, options), make, LOADING, where=loading, instead=True)
 
 
 def fetch(name: str, download) -> None:
@@ -135,7 +118,7 @@ def fetch(name: str, download) -> None:
         fetched(name, download)
         return True
 
-    _once(lambda key: None, lambda key, made: None, ("fetch", name), make, f"Downloading {name}",
+    turns.once(lambda key: None, lambda key, made: None, ("fetch", name), make, f"Downloading {name}",
           where=loading, instead=True)  # fmt: skip
 
 
@@ -148,7 +131,9 @@ def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> 
     elif options:
         store = _given  # what few ask for does not push out the samples as shipped
     sizes = parted(name, options)[1]
-    return _once(store.get, store.put, key, lambda: _proven(*_with_sample(*key), **sizes), PROVING, rank, instead=True)
+    return turns.once(
+        store.get, store.put, key, lambda: _proven(*_with_sample(*key), **sizes), PROVING, rank, instead=True
+    )
 
 
 def in_line(name: str, options: Options) -> tuple:
@@ -215,12 +200,12 @@ def of_given(name: str, options: Options, what: Content, given: dict) -> Trace:
     def make(held: Content = what) -> Trace:  # holds it until the run is kept: one who left meanwhile takes it along
         return held.shared(_proven(load(name, options), **given))
 
-    return _once(_given.get, _given.put, key, make, PROVING, instead=True)
+    return turns.once(_given.get, _given.put, key, make, PROVING, instead=True)
 
 
 def proven(made, image=None, **given) -> Trace:
     """A run of a model that is loaded, with every step proven, in turn."""
-    return in_turn(lambda: _proven(made, image, **given), PROVING)
+    return turns.in_turn(lambda: _proven(made, image, **given), PROVING)
 
 
 def _proven(made, image=None, **given) -> Trace:
@@ -238,7 +223,7 @@ def _proven(made, image=None, **given) -> Trace:
 
 def opened(made, op: int, **given) -> tuple[Decomposition, ...]:
     """One op of a run of a model that is loaded, opened into its primitives."""
-    return in_turn(lambda: _open(made, op, **given), OPENING)
+    return turns.in_turn(lambda: _open(made, op, **given), OPENING)
 
 
 def _open(made, op: int, **given) -> tuple[Decomposition, ...]:
@@ -252,7 +237,7 @@ def opened_sample(name: str, options: Options, sample: str, op: int) -> tuple[De
         made, image = _with_sample(name, options, sample)
         return _open(made, op, **({} if image is None else {"image": image}))
 
-    return _once(_opened.get, _opened.put, (name, options, sample, op), make, OPENING)
+    return turns.once(_opened.get, _opened.put, (name, options, sample, op), make, OPENING)
 
 
 def of_sample_too(what: str, key: Hashable, make: Callable[[], object], doing: str, known: object = None, rank=VISITOR):
@@ -261,85 +246,4 @@ def of_sample_too(what: str, key: Hashable, make: Callable[[], object], doing: s
     store = _too[what]
     if known is not None:
         store.put((what, key), known)
-    return _once(store.get, store.put, (what, key), make, doing, rank)
-
-
-def in_turn(make: Callable[[], object], doing: str):
-    """What `make()` gives, done in the line; `doing` says on screen what goes on. It must ask nothing of the session,
-    and not wait for a turn itself."""
-    with crowd.one_more():
-        task = line.join(make)
-        task.waiting = 1
-        return _awaited(line, task, None, doing)
-
-
-def _once(
-    get: Callable,
-    put: Callable,
-    key: Hashable,
-    make: Callable[[], object],
-    doing: str,
-    rank: int = VISITOR,
-    where: Line | None = None,
-    instead: bool = False,
-):
-    """What is kept under a key, else made in a line by one for all who ask for it meanwhile; `instead` where it takes
-    the place of what is on screen."""
-    full, where = (doing, key), where or line
-
-    def makes():
-        made = make()
-        with _asking:
-            put(key, made)
-            _tasks.pop(full, None)
-        return made
-
-    if (found := get(key)) is not None:
-        return found
-    with crowd.one_more() if rank == VISITOR else nullcontext():
-        with _asking:
-            if (found := get(key)) is not None:
-                return found
-            task = _tasks.get(full)
-            if task is None or task.over:
-                task = _tasks[full] = where.join(makes, rank)
-            elif rank == VISITOR:
-                where.hurry(task)
-            task.waiting += 1
-        return _awaited(where, task, full, doing, instead)
-
-
-def _awaited(where: Line, task: Task, key: Hashable, doing: str, instead: bool = False):
-    """Waits for work in a line, and says where in the line it is and how far; one who leaves, leaves the line."""
-    try:
-        on_screen, bar = get_script_run_ctx(suppress_warning=True) is not None, None
-        while not task.wait(EVERY if on_screen else 3600):
-            if on_screen:
-                bar = bar or waiting.Bar(doing, f"cancel-{next(_bars)}", partial(cancel, where, ref(task)), instead)
-                bar.show(where.place(task), task.told)
-                st.session_state.get(CANCELLED)  # here Streamlit stops the run of one who chose something else
-        if bar:
-            bar.over()
-    finally:
-        with _asking:
-            task.waiting -= 1
-            if not task.waiting:
-                where.leave(task)
-            if task.over and _tasks.get(key) is task:
-                del _tasks[key]
-    if task.error is not None:
-        raise task.error
-    return task.result
-
-
-def cancel(where: Line, task: Callable[[], Task | None]) -> None:
-    """A visitor, whose script has stopped waiting for a piece of work, does not want it: where nobody else does, it is
-    not begun, or ends. Leaving a page alone does not end what is begun: who comes back finds it done."""
-    st.session_state[CANCELLED] = True
-    if (wanted := task()) is None:
-        return
-    with _asking:
-        if not wanted.waiting and not wanted.over:
-            where.end(wanted)
-            for key in [key for key, one in _tasks.items() if one is wanted]:
-                del _tasks[key]
+    return turns.once(store.get, store.put, (what, key), make, doing, rank)

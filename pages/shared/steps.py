@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from pages.shared import address, components, runs, stepping, texts, told
+from pages.shared import address, components, stepping, texts, told, turns
 from pages.shared.pictures import of
 from pages.shared.visitor import Key, visitor
 from tracer.common.quoting import quoted
@@ -43,7 +43,7 @@ def browse(trace: Trace, step: Step) -> None:
     waiting = any(one.pending for one in shown.steps) and shown.later is not None
     if waiting and wanted.get("prove"):
         part = next(steps for steps in stepping.parts(shown).values() if wanted["step"] in {one.id for one in steps})
-        shown = runs.in_turn(partial(shown.prove, [one.id for one in part]), "Proving the steps of this part")
+        shown = turns.in_turn(partial(shown.prove, [one.id for one in part]), "Proving the steps of this part")
         now.remember("proofs", trace, shown)
     start = wanted.get("step") or (trace.steps[0] if stepping.fits(trace) else step).id
     index = wanted.get("index", ())

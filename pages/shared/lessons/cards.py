@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from pages.shared import address, runs, session, texts
+from pages.shared import address, runs, session, texts, turns
 from pages.shared.lessons import noted
 from pages.shared.pictures import chart, of
 from pages.shared.visitor import model_name
@@ -68,7 +68,7 @@ def _run() -> tuple[Trace, Any]:
 def _measured(made, trace: Trace) -> dict:
     from tracer.notes import cards  # loads torch
 
-    found = runs.in_turn(partial(cards.measured, made, trace), MEASURING)
+    found = turns.in_turn(partial(cards.measured, made, trace), MEASURING)
     return {"claims": dict(found.claims), "drawn": dict(found.drawn)}
 
 

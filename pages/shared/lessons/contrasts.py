@@ -6,7 +6,7 @@ from functools import partial
 
 import streamlit as st
 
-from pages.shared import address, runs, texts
+from pages.shared import address, runs, texts, turns
 from pages.shared.lessons import noted
 from pages.shared.pictures import chart, of
 from tracer import models
@@ -23,7 +23,7 @@ def show() -> None:
     name = st.selectbox("Model", known, **address.widget("of", known, known[0]))
     trace = runs.of_sample(name, (), next(iter(samples(models.samples(name)))))
     try:
-        found = of(trace, "contrasts", lambda: runs.in_turn(partial(_measured, runs.load(name), trace), MEASURING))
+        found = of(trace, "contrasts", lambda: turns.in_turn(partial(_measured, runs.load(name), trace), MEASURING))
     except ValueError as error:
         st.info(texts.quoted(f"{error}."))
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import streamlit as st
 
-from pages.shared import components, frame, lines, pictures, runs, session
+from pages.shared import components, frame, lines, pictures, runs, session, turns
 from pages.shared.texts import plain, quoted
 from pages.shared.visitor import Given, model_name
 from tracer import models
@@ -39,7 +39,7 @@ class Foretold(NamedTuple):
 def lesson() -> None:
     """All of the page."""
     name, options, chosen, trace = _run()
-    found = pictures.of(trace, "loss", lambda: runs.in_turn(lambda: _found(name, options, chosen, trace), DOING))
+    found = pictures.of(trace, "loss", lambda: turns.in_turn(lambda: _found(name, options, chosen, trace), DOING))
     if found.loss is None:
         st.info(plain(f"There is no loss: {found.problem}."))
         frame.leave()

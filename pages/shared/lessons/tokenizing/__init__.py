@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import streamlit as st
 
-from pages.shared import address, components, lines, runs
+from pages.shared import address, components, lines, runs, turns
 from pages.shared.pictures import of
 from pages.shared.texts import prose
 from tracer.common.parsing import stated
@@ -99,7 +99,7 @@ def once(made: Callable[..., Made], *given: Hashable) -> Made:
 
 def traced(owner: object, key: Hashable, make: Callable[[], Trace]) -> Trace:
     """A run of what `owner` stands for, such as `session.given().content`: made once in the line, gone with it."""
-    return of(owner, ("tokens", key), lambda: Run(runs.in_turn(make, RUNNING))).trace
+    return of(owner, ("tokens", key), lambda: Run(turns.in_turn(make, RUNNING))).trace
 
 
 def slips(said: Iterable[str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.shared import address, components, runs
+from pages.shared import address, components, runs, turns
 from pages.shared.lessons import tokenizing
 from pages.shared.pictures import chart, of
 from pages.shared.texts import quoted
@@ -107,7 +107,7 @@ def _spellers(held: dict) -> dict:
     if "corpus" not in held:
         return tokenizing.once(spelling.shipped)
     learn = partial(spelling.learned, held["text"])
-    return of(held["corpus"], "spellers", lambda: Learned(runs.in_turn(learn, "Learning the vocabularies"))).spellers
+    return of(held["corpus"], "spellers", lambda: Learned(turns.in_turn(learn, "Learning the vocabularies"))).spellers
 
 
 def _learn(held: dict) -> None:

@@ -1,0 +1,111 @@
+"""Turns: work that visitors wait for, done once for all who ask for it, in one line before the cores, with a bar on
+screen that says how far it is."""
+
+import os
+from collections.abc import Callable, Hashable
+from contextlib import nullcontext
+from functools import partial
+from itertools import count
+from threading import Lock
+from weakref import ref
+
+import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from pages.shared import crowd, waiting
+from pages.shared.line import VISITOR, Line, Task
+
+CANCELLED = "cancelled"
+"""Where a visitor's session keeps that what was waited for is not wanted any more, until the next run of the script."""
+EVERY = 0.1
+"""Seconds between two looks at how far a piece of work is."""
+
+_asking = Lock()
+_bars = count()
+"""Numbers of the bars that were shown, each of which has a button of its own."""
+_tasks: dict[Hashable, Task] = {}
+SERVERS = int(os.environ.get("TRACER_SERVERS", "1"))
+"""How many servers share this machine, and what is kept of visitors' own runs."""
+line = Line(max(1, min(2, os.cpu_count() or 1) // SERVERS))
+"""Where all work on models waits for a core, of those that are this server's share."""
+
+
+def in_turn(make: Callable[[], object], doing: str):
+    """What `make()` gives, done in the line; `doing` says on screen what goes on. It must ask nothing of the session,
+    and not wait for a turn itself."""
+    with crowd.one_more():
+        task = line.join(make)
+        task.waiting = 1
+        return _awaited(line, task, None, doing)
+
+
+def once(
+    get: Callable,
+    put: Callable,
+    key: Hashable,
+    make: Callable[[], object],
+    doing: str,
+    rank: int = VISITOR,
+    where: Line | None = None,
+    instead: bool = False,
+):
+    """What is kept under a key, else made in a line by one for all who ask for it meanwhile; `instead` where it takes
+    the place of what is on screen."""
+    full, where = (doing, key), where or line
+
+    def makes():
+        made = make()
+        with _asking:
+            put(key, made)
+            _tasks.pop(full, None)
+        return made
+
+    if (found := get(key)) is not None:
+        return found
+    with crowd.one_more() if rank == VISITOR else nullcontext():
+        with _asking:
+            if (found := get(key)) is not None:
+                return found
+            task = _tasks.get(full)
+            if task is None or task.over:
+                task = _tasks[full] = where.join(makes, rank)
+            elif rank == VISITOR:
+                where.hurry(task)
+            task.waiting += 1
+        return _awaited(where, task, full, doing, instead)
+
+
+def _awaited(where: Line, task: Task, key: Hashable, doing: str, instead: bool = False):
+    """Waits for work in a line, and says where in the line it is and how far; one who leaves, leaves the line."""
+    try:
+        on_screen, bar = get_script_run_ctx(suppress_warning=True) is not None, None
+        while not task.wait(EVERY if on_screen else 3600):
+            if on_screen:
+                bar = bar or waiting.Bar(doing, f"cancel-{next(_bars)}", partial(cancel, where, ref(task)), instead)
+                bar.show(where.place(task), task.told)
+                st.session_state.get(CANCELLED)  # here Streamlit stops the run of one who chose something else
+        if bar:
+            bar.over()
+    finally:
+        with _asking:
+            task.waiting -= 1
+            if not task.waiting:
+                where.leave(task)
+            if task.over and _tasks.get(key) is task:
+                del _tasks[key]
+    if task.error is not None:
+        raise task.error
+    return task.result
+
+
+def cancel(where: Line, task: Callable[[], Task | None]) -> None:
+    """A visitor, whose script has stopped waiting for a piece of work, does not want it: where nobody else does, it is
+    not begun, or ends. Leaving a page alone does not end what is begun: who comes back finds it done."""
+    st.session_state[CANCELLED] = True
+    if (wanted := task()) is None:
+        return
+    with _asking:
+        if not wanted.waiting and not wanted.over:
+            where.end(wanted)
+            for key in [key for key, one in _tasks.items() if one is wanted]:
+                del _tasks[key]
