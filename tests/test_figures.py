@@ -178,17 +178,21 @@ def test_half_precision_is_shown():
 
 
 def test_bars_are_sorted_and_labelled():
-    figure = classes.bars(["a", "b", "c"], [0.1, 0.7, 0.2], top=2)
-    assert list(figure.data[0].y) == ["b", "c"]
-    assert list(figure.data[0].text) == ["70.0 %", "20.0 %"]
-    assert figure.layout.xaxis.title.text == "probability"
+    drawn = classes.bars(["a", "b", "<c>"], [0.1, 0.7, 0.2], top=2)
+    assert re.findall(r"<b>(.*?)</b>", drawn) == ["b", "&lt;c&gt;"]
+    assert re.findall(r"<em>(.*?)</em>", drawn) == ["70.0 %", "20.0 %"]
+    assert [float(width) for width in re.findall(r"width:([\d.]+)%", drawn)] == [70, 20]
+    assert re.findall(r">(\d+) %</small>", drawn) == ["0", "25", "50", "75", "100"]
     assert classes.describe(["a", "b"], [0.3, 0.7]) == "Most probable classes: b 70.0 %, a 30.0 %"
 
 
-def test_bars_are_seen_also_where_no_class_is_probable():
-    figure = classes.bars(["a", "b"], [0.0021, 0.002])
-    assert 0.0021 < figure.layout.xaxis.range[1] < 0.003 and figure.layout.xaxis.tickvals is None
-    assert classes.bars(["a", "b"], [0.6, 0.4]).layout.xaxis.range[1] > 1
+@pytest.mark.parametrize(("largest", "end"), [(0.6, 1), (0, 1), (0.0021, 0.004), (0.00002, 0.00002), (0.049, 0.06)])
+def test_bars_are_seen_also_where_no_class_is_probable(largest, end):
+    assert classes.scale_end(largest) == pytest.approx(end)
+    drawn = classes.bars(["a", "b"], [largest, largest / 2])
+    widths = [float(width) for width in re.findall(r"width:([\d.]+)%", drawn)]
+    assert widths == pytest.approx([100 * largest / end, 50 * largest / end], abs=0.01)
+    assert f">{100 * end:.3g} %</small></div>" in drawn
 
 
 def test_the_pictures_of_one_row_have_one_size_with_a_colour_bar_or_without():

@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 import streamlit as st
 
-from pages.shared import behind, session, writing
-from pages.shared.pictures import PLAIN, chart
+from pages.shared import behind, components, session, writing
+from pages.shared.pictures import PLAIN, chart, of
 from pages.shared.texts import plain, unlearned
 from tracer.common.quoting import shortened
 from tracer.figures import answers, classes
@@ -71,8 +71,7 @@ def _bars(trace: Trace, title: str, names, shares, axis: str, what: str, count: 
     ranked = classes.ranking([shortened(answers.shown(name)) for name in names], shares)
     st.header(plain(shortened(title, 200)))
     first, most = [name for name, _ in ranked], [share for _, share in ranked]
-    drawn = partial(classes.bars, first, most, axis=axis)
-    chart(trace, ("bars", axis), drawn, alt=classes.describe(first, most), config=PLAIN)
+    components.drawing(of(trace, ("bars", axis), lambda: classes.bars(first, most, axis=axis)), "bars")
     st.caption(plain(classes.drawn(shares, what, count)))
 
 

@@ -1,12 +1,11 @@
-"""The answer: the most probable classes as horizontal bars."""
+"""The answer: the most probable classes as horizontal bars, in HTML."""
 
+import html
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import plotly.graph_objects as go
-
 from tracer.figures.colours import OTHER, stage_colour
-from tracer.figures.layout import CLEAR
 
 SMALL = 0.05
 """Probabilities below this are no bar on an axis of 0 to 100 %."""
@@ -14,46 +13,41 @@ TOP = 5
 """Bars that are drawn, of however many classes."""
 
 
-def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP, axis: str = "class") -> go.Figure:
+def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP, axis: str = "class") -> str:
     """The `top` classes with their probabilities, the most probable first; the first bar has the head's colour.
 
-    The axis goes to 100 %, unless no bar would be seen on it: then to the largest. `axis` says what a bar is.
+    The axis goes to 100 %, unless no bar would be seen on it: then little further than the largest. `axis` says what a
+    bar is.
     """
     ranked = ranking(classes, probabilities)[:top]
-    names, shares = [name for name, _ in ranked], [share for _, share in ranked]
-    bar = {
-        "type": "bar",
-        "x": shares,
-        "y": names,
-        "orientation": "h",
-        "text": [percent(share) for share in shares],
-        "textposition": "outside",
-        "cliponaxis": False,
-        "marker": {"color": [stage_colour("head")] + [OTHER] * (len(ranked) - 1), "cornerradius": 3},
-        "hovertemplate": "%{y}: %{x:.4f}<extra></extra>",
-    }
-    largest = max(shares, default=0)
-    if largest < SMALL:
-        ticks = {"range": [0, 1.25 * (largest or SMALL)], "nticks": 4, "tickformat": ".2~%"}
-    else:
-        ticks = {"range": [0, 1.25], "tickvals": [0, 0.25, 0.5, 0.75, 1], "tickformat": ".0%"}
-    return go.Figure(
-        bar,
-        {
-            "xaxis": {"title": {"text": "probability"}, "tickfont": {"size": 14}, **ticks},
-            "yaxis": {
-                "title": {"text": axis},
-                "tickfont": {"size": 16},
-                "autorange": "reversed",
-                "ticklabelstandoff": 6,
-            },
-            "height": 60 + 38 * len(ranked),
-            "bargap": 0.35,
-            "font": {"size": 16},
-            "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-            **CLEAR,
-        },
+    end = scale_end(max((share for _, share in ranked), default=0))
+    rows = "".join(
+        f'<b>{html.escape(name)}</b><span title="{html.escape(name)}: {share:.4f}">'
+        f'<i style="width:{100 * share / end:.2f}%;background:{OTHER if place else stage_colour("head")}"></i>'
+        f"<em>{html.escape(percent(share))}</em></span>"
+        for place, (name, share) in enumerate(ranked)
     )
+    count = 4 if end == 1 else 2
+    ticks = "".join(
+        f'<small style="left:{100 * at / count:g}%">{_tick(end * at / count)}</small>' for at in range(count + 1)
+    )
+    said = html.escape(describe(classes, probabilities, top))
+    return (
+        f'<div class="bars" role="img" aria-label="{said}" data-figure="The probability of each {html.escape(axis)}">'
+        f"<small>{html.escape(axis)}</small><small>probability</small>{rows}<div>{ticks}</div></div>"
+    )
+
+
+def scale_end(largest: float) -> float:
+    """Where the axis of the bars ends: at 1, or at a round number from the largest up where that is small."""
+    if largest >= SMALL or largest <= 0:
+        return 1.0
+    unit = 10.0 ** math.floor(math.log10(largest))
+    return next(step * unit for step in (1, 2, 4, 6, 8, 10) if step * unit >= largest)
+
+
+def _tick(share: float) -> str:
+    return f"{100 * share:.3g} %"
 
 
 def answer(result: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[float]] | None:

@@ -167,9 +167,9 @@ def equations(trace: Trace, steps: Sequence[Step]) -> str | None:
     return component(key="equations", data=lines, on_step_change=lambda: None).step
 
 
-def drawing(svg: str, key: str) -> None:
-    """An SVG of `tracer.figures`, in the colours of the page."""
-    _component("drawing", '<div class="slot"></div>')(key=key, data=svg)
+def drawing(markup: str, key: str) -> None:
+    """An SVG or other markup of `tracer.figures`, in the colours of the page."""
+    _component("drawing", '<div class="slot"></div>')(key=key, data=markup)
 
 
 def panels(owner: object, key: Hashable, make: Callable[[], Sequence[panes.Panel]], name: str) -> None:
