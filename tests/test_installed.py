@@ -13,7 +13,7 @@ from load.visitor import Answer, Visitor
 from serving import ROOT, App
 
 import tracer
-from pages.shared.server import HERE
+from pages.shared.document import HERE
 from tracer import cli
 
 

@@ -4,27 +4,22 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
-from pathlib import Path
 
 import streamlit as st
 from starlette.formparsers import MultiPartParser
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse
+from starlette.responses import JSONResponse
 from starlette.routing import Route
 from streamlit import config, runtime
 from streamlit.proto.NewSession_pb2 import CustomThemeConfig
 from streamlit.runtime import app_session
 from streamlit.runtime.pages_manager import PagesManager
 
-from pages.shared import compressed, crowd, downloads, gate, logs, qr, told, warm
+from pages.shared import compressed, crowd, document, downloads, gate, logs, qr, told, warm
 from tracer import sources
 from tracer.common.limits import limits, memory
 
-INDEX = Path(st.__file__).parent / "static" / "index.html"
-HERE = "<script>window.__streamlit = { BACKEND_BASE_URL: new URL('.', location).href };</script>"
-"""Streamlit's script looks for its server under the page's own address first, at `/trace/_stcore/health`, and browsers
-log the answer, 404, as an error. This tells it where the server is, also behind a proxy that gives it a folder."""
 SWEEP = 5
 """Seconds between two looks for sessions that ended."""
 
@@ -42,16 +37,17 @@ def around(pages: list[str]) -> dict:
     downloads.say_why()
     PagesManager.uses_pages_directory = False  # its pages are those of `app.py`, for the first visitors too
     sources.examples()  # read once, and not by each of those who come first
-    document = INDEX.read_text(encoding="utf-8").replace("<head>", f"<head>{HERE}", 1)
+    sent = document.document()
+    first = document.first(sent)
     addresses = ("/", *(f"/{name}" for name in pages))
     return {
         "routes": [
-            *routes(pages, document),
+            *document.routes(pages, sent, first),
             Route("/healthz", health),
             Route(told.PATH, told.hear, methods=["POST"]),
             Route(qr.PATH, qr.give, methods=["POST"]),
         ],
-        "middleware": [Middleware(gate.Gate, pages=addresses, document=document), Middleware(compressed.Compressed)],
+        "middleware": [Middleware(gate.Gate, pages=addresses, document=first), Middleware(compressed.Compressed)],
         "lifespan": lifespan,
         "on_script_error": crowd.said,
     }
@@ -78,16 +74,6 @@ def _read_options_at_once() -> None:
     pages cost. What is read is an entry of a dictionary, which needs none."""
     config.get_config_options()
     config._config_lock = nullcontext()
-
-
-def routes(pages: list[str], document: str) -> list[Route]:
-    """Routes of the pages with these addresses, which open directly, without a request that fails: Streamlit's own
-    document, with `HERE` in its head."""
-
-    async def page(request: Request) -> HTMLResponse:
-        return HTMLResponse(document, headers={"Cache-Control": "no-cache"})
-
-    return [Route(f"/{name}", page) for name in pages]
 
 
 async def health(request: Request) -> JSONResponse:

@@ -48,6 +48,8 @@ export default function ({ data, parentElement }) {
         `Block ${map.layers[0] + 1}${heads}.${cls}`;
   }
   draw();
+  const stood = () => document.getElementById("first")?.remove(); // what stood here until now
+  photo ? find("img").decode().then(stood, stood) : stood();
   parentElement.deaf?.(); // what the map before this one heard
   parentElement.deaf = hearing(me, ["query"], (place) => {
     Object.assign(state, standing(place));

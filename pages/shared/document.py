@@ -1,0 +1,107 @@
+"""The document that every page of the app is: Streamlit's own, and what lets a browser show it sooner."""
+
+import html
+import re
+from collections.abc import Iterable
+from io import BytesIO
+from pathlib import Path
+from string import Template
+
+import streamlit as st
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+from streamlit import config
+
+from pages.shared import texts
+from pages.shared.visitor import FIRST_MODEL
+from tracer import models
+from tracer.inputs.samples import samples
+
+STATIC = Path(st.__file__).parent / "static"
+HERE = "<script>window.__streamlit = { BACKEND_BASE_URL: new URL('.', location).href };</script>"
+"""Streamlit's script looks for its server under the page's own address first, at `/trace/_stcore/health`, and browsers
+log the answer, 404, as an error. This tells it where the server is, also behind a proxy that gives it a folder."""
+SHOWN = (
+    "Html", "PageLink", "Selectbox", "ButtonGroup", "FileUploader", "BidiComponent", "Button", "DownloadButton",
+    "Metric", "rehype-katex",
+)  # fmt: skip
+"""The parts of Streamlit's script that pages are made of. It asks for each when it meets it first, and shows nothing of
+what stands beside it for half a second then: with all of them there it has no need to wait."""
+PHOTO = "/first.jpg"
+TALLEST = 27
+"""Rem: the height of the photo on the first page, as `components/glance.css` has it."""
+COLOURS = {
+    "text": "textColor",
+    "page": "backgroundColor",
+    "primary": "primaryColor",
+    "sidebar": "sidebar.backgroundColor",
+}
+"""Colours of the theme, and the options that hold them."""
+_IMPORTS = re.compile(r"""(?:from|import)["`']\./([\w.-]+\.js)["`']""")
+
+
+def document() -> str:
+    """Streamlit's document, which knows where its server is and what it will need."""
+    own = (STATIC / "index.html").read_text(encoding="utf-8")
+    links = "".join(
+        f'<link rel="modulepreload" crossorigin href="./static/js/{name}">'
+        for name in _needed(SHOWN)
+        if f"/{name}" not in own
+    )
+    return own.replace("<head>", f"<head>{HERE}", 1).replace("</head>", f"{links}</head>", 1)
+
+
+def _needed(parts: Iterable[str]) -> list[str]:
+    """The files of these parts, as far as this Streamlit has them, and all that they import."""
+    folder = STATIC / "static" / "js"
+    found = [file.name for part in parts for file in sorted(folder.glob(f"{part}.*.js"))]
+    for name in found:  # grows while it is gone through
+        read = (folder / name).read_text(encoding="utf-8")
+        found += [other for other in dict.fromkeys(_IMPORTS.findall(read)) if other not in found]
+    return found
+
+
+def first(sent: str) -> str:
+    """The document `sent` with what a new visitor meets on the first page, the heading and the photo, to be seen while
+    the page itself is made."""
+    photo = _photo()
+    font = re.search(r'href="(\S+\.woff2)"', sent)
+    colours = {
+        f"{theme}_{name}": config.get_option(f"theme.{theme}.{option}")
+        for theme in ("light", "dark")
+        for name, option in COLOURS.items()
+    }
+    said = Template(Path(__file__).with_name("first.html").read_text(encoding="utf-8")).substitute(
+        colours,
+        font=font[1] if font else "",
+        title=html.escape(texts.title(FIRST_MODEL)),
+        what=re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", html.escape(texts.WHAT)),
+        photo=PHOTO,
+        width=photo.width,
+        height=photo.height,
+        width_rem=f"{TALLEST * photo.width / photo.height:g}rem",
+    )
+    early = f'<link rel="preload" as="image" href=".{PHOTO}" fetchpriority="high">'
+    return sent.replace("<head>", f"<head>{early}", 1).replace("<body>", f"<body>{said}", 1)
+
+
+def _photo():
+    return next(iter(samples(models.samples(FIRST_MODEL)).values()))()
+
+
+def routes(pages: list[str], sent: str, first: str) -> list[Route]:
+    """Routes of the pages with these addresses, which open directly, without a request that fails: each is the document
+    `sent`, and where nobody has chosen anything yet, `first`."""
+
+    async def page(request: Request) -> HTMLResponse:
+        new = request.url.path == "/" and not request.url.query
+        return HTMLResponse(first if new else sent, headers={"Cache-Control": "no-cache"})
+
+    async def photo(request: Request) -> Response:
+        return Response(data, media_type="image/jpeg", headers={"Cache-Control": "max-age=3600"})
+
+    file = BytesIO()
+    _photo().save(file, "JPEG", quality=88)
+    data = file.getvalue()
+    return [Route(PHOTO, photo), *(Route(f"/{name}", page) for name in ("", *pages))]
