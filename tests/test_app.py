@@ -12,7 +12,7 @@ from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileMan
 from streamlit.runtime.uploaded_file_manager import UploadedFile, UploadedFileRec
 from streamlit.testing.v1 import AppTest
 
-from pages.shared import contents, session, sidebar, texts
+from pages.shared import contents, runs, session, sidebar, texts
 
 ROOT = contents.PAGES.parent
 PAGES = [page.path.relative_to(ROOT).as_posix() for page in contents.found() if not page.heading]
@@ -144,6 +144,22 @@ def test_a_text_that_can_not_be_read_is_refused_and_the_last_one_stays(page):
     assert at.title and not at.error and at.text_area[0].value == "To be"
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_who_cancels_a_new_text_goes_back_to_the_text_that_was_there(own):
+    at = opened()
+    if own:
+        upload(at, picture(), "mine.jpg")
+    at.selectbox[0].set_value("vit-text" if own else "nanogpt").run()
+    at.text_area[0].set_value("a red circle" if own else "To be").run()
+    now, name = at.session_state["visitor"], at.session_state["visitor"].given.name
+    now.choose(replace(now.given, text="a blue square" if own else "Not to be"))
+    now.readable = now.given  # what was there is let go of as the new run begins
+    at.session_state[runs.CANCELLED] = True
+    at.run()
+    assert not at.exception and at.text_area[0].value == now.given.text == ("a red circle" if own else "To be")
+    assert (now.given.name, now.given.own) == (name, own) and now.run().words[-1] == ("circle" if own else "e")
+
+
 def test_an_unreadable_text_in_the_address_leaves_the_sample():
     at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS)
     at.query_params["model"], at.query_params["text"] = "nanogpt", "^^"
@@ -155,7 +171,7 @@ def test_an_unreadable_text_in_the_address_leaves_the_sample():
 def test_the_answer_says_how_many_classes_its_bars_leave_out():
     at = opened()
     five = sum(sorted(at.session_state["visitor"].run().result["probabilities"])[-5:])
-    assert f"Softmax of the logits; the 5 likeliest of 10 classes, together {100 * five:.1f} %." in text(at)
+    assert f"Softmax of the logits; the 5 likeliest of 10 classes, together {100 * five:.1f}\u00a0%." in text(at)
     at.selectbox[0].set_value("nanogpt").run()
     assert "the 5 likeliest of 65 characters, together" in text(at)
     at.selectbox[0].set_value("clip").run()

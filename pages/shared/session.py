@@ -210,15 +210,20 @@ def trace() -> Trace:
 
 def go_back() -> None:
     """Goes back to the model and the input that were on screen before what was cancelled, at first to the first; to a
-    sample of the model where that input was left and so is not kept."""
+    sample of the model where a photo was left and so is not kept, with the text that there was."""
     now, state = visitor(), st.session_state
-    model, known, name, chosen = now.back or (FIRST_MODEL, (), "", lambda: None)
+    model, known, name, text, chosen = now.back or (FIRST_MODEL, (), "", None, lambda: None)
     now.ask(None)
     now.show(model)
     now.options[model] = known
     now.given, now.wanted = chosen(), None
-    if now.given is None and name in sample_names():
-        take_sample(name)
+    if now.given is None:
+        if now.own and now.own.name == name:
+            now.choose(replace(now.own, kind="photo", text=None, model=""))
+        elif name in sample_names():
+            take_sample(name)
+        if text:
+            take_text(text, text_key())
     state.pop(Key.MASK.format(model), None)
     state[text_key()] = given().text or ""
 

@@ -90,7 +90,7 @@ class Visitor:
     `page` is the one on screen, and `places` what was chosen last on a page, of a model, as addresses say it. `told` is
     the page and the place on it that the browser went to by itself since the last run of a script, `at` the last step
     that it told or was sent to, and `turn` counts the times that it was sent to one. `back` is the model, its options
-    and the input, with its name, whose run was on screen last, where one who cancels goes back to.
+    and the input, with its name and its text, whose run was on screen last, where one who cancels goes back to.
     """
 
     shown: str = FIRST_MODEL
@@ -106,7 +106,7 @@ class Visitor:
     wanted: dict[str, str] | None = None
     written: dict[str, str] | None = None
     held: Held | None = None
-    back: tuple[str, runs.Options, str, weakref.ref[Given]] | None = None
+    back: tuple[str, runs.Options, str, str | None, weakref.ref[Given]] | None = None
     step: str | None = None
     page: str = ""
     places: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
@@ -159,7 +159,7 @@ class Visitor:
     def hold(self, key: tuple[str, runs.Options], run: Trace) -> None:
         """Keeps the run of what is given now."""
         self.held = Held(weakref.ref(self.given), key, weakref.ref(run))
-        self.back = (*key, self.given.name, weakref.ref(self.given))
+        self.back = (*key, self.given.name, self.given.text, weakref.ref(self.given))
 
     def place(self, name: str) -> str | None:
         """The step or the operation that was chosen last, as an address says it."""
