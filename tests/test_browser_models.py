@@ -122,7 +122,7 @@ def test_photo_and_tokens_share_block_head_and_query(page):
     end = page.locator(".tokens .ticks span").last
     assert end.inner_text().startswith("≥ ")  # the few largest weights don't leave all others black
     page.get_by_role("radio", name="log").check()
-    assert end.inner_text() == "100.0 %"
+    assert end.inner_text() == "100.0\u00a0%"
     quiet(page)
 
 

@@ -180,10 +180,10 @@ def test_half_precision_is_shown():
 def test_bars_are_sorted_and_labelled():
     drawn = classes.bars(["a", "b", "<c>"], [0.1, 0.7, 0.2], top=2)
     assert re.findall(r"<b>(.*?)</b>", drawn) == ["b", "&lt;c&gt;"]
-    assert re.findall(r"<em>(.*?)</em>", drawn) == ["70.0 %", "20.0 %"]
+    assert re.findall(r"<em>(.*?)</em>", drawn) == ["70.0\u00a0%", "20.0\u00a0%"]
     assert [float(width) for width in re.findall(r"width:([\d.]+)%", drawn)] == [70, 20]
-    assert re.findall(r">(\d+) %</small>", drawn) == ["0", "25", "50", "75", "100"]
-    assert classes.describe(["a", "b"], [0.3, 0.7]) == "Most probable classes: b 70.0 %, a 30.0 %"
+    assert re.findall(r">(\d+)\s%</small>", drawn) == ["0", "25", "50", "75", "100"]
+    assert classes.describe(["a", "b"], [0.3, 0.7]) == "Most probable classes: b 70.0\u00a0%, a 30.0\u00a0%"
 
 
 @pytest.mark.parametrize(("largest", "end"), [(0.6, 1), (0, 1), (0.0021, 0.004), (0.00002, 0.00002), (0.049, 0.06)])
@@ -192,7 +192,7 @@ def test_bars_are_seen_also_where_no_class_is_probable(largest, end):
     drawn = classes.bars(["a", "b"], [largest, largest / 2])
     widths = [float(width) for width in re.findall(r"width:([\d.]+)%", drawn)]
     assert widths == pytest.approx([100 * largest / end, 50 * largest / end], abs=0.01)
-    assert f">{100 * end:.3g} %</small></div>" in drawn
+    assert f">{100 * end:.3g}\u00a0%</small></div>" in drawn
 
 
 def test_the_pictures_of_one_row_have_one_size_with_a_colour_bar_or_without():
@@ -202,7 +202,14 @@ def test_the_pictures_of_one_row_have_one_size_with_a_colour_bar_or_without():
 
 
 @pytest.mark.parametrize(
-    ("share", "text"), [(1, "100.0 %"), (0.0042, "0.42 %"), (0.00001, "< 0.01 %"), (0.9996, "> 99.9 %"), (0, "0.0 %")]
+    ("share", "text"),
+    [
+        (1, "100.0\u00a0%"),
+        (0.0042, "0.42\u00a0%"),
+        (0.00001, "<\u00a00.01\u00a0%"),
+        (0.9996, ">\u00a099.9\u00a0%"),
+        (0, "0.0\u00a0%"),
+    ],
 )
 def test_per_cent(share, text):
     assert classes.percent(share) == text
@@ -219,7 +226,7 @@ def test_the_brightest_patch_is_framed_and_the_darkest_dimmed():
     shades = re.findall(r'height="20" fill-opacity="([0-9.]+)"', svg)
     assert [float(shade) for shade in shades] == [0.8, 0.6, 0, 0.4, 0.8, 0.8]
     assert 'x="40" y="0" width="20" height="20" fill="none"' in svg
-    assert "patch 2: 40.0 % of the attention" in svg and "looks at &quot;x&quot;" in svg
+    assert "patch 2: 40.0\u00a0% of the attention" in svg and "looks at &quot;x&quot;" in svg
 
 
 def test_the_grid_lies_on_the_crop():

@@ -95,7 +95,7 @@ def test_a_label_map_has_a_colour_for_each_class():
     assert len({colour for _, colour in data.colorscale}) == 4 and (data.zmin, data.zmax) == (-0.5, 3.5)
     assert data.text[1][0] == "square" and not figure.layout.images
     legend = {entry.name: entry.marker.color for entry in figure.data[1:]}
-    assert list(legend) == ["ground 25.0 %", "circle 50.0 %", "square 25.0 %"]
+    assert list(legend) == ["ground 25.0\u00a0%", "circle 50.0\u00a0%", "square 25.0\u00a0%"]
     assert list(legend.values()) == [data.colorscale[2 * number][1] for number in range(3)]
 
 
@@ -117,7 +117,7 @@ def test_blank_tokens_can_be_seen():
 def test_an_answer_in_one_line():
     assert answers.short({"kind": "caption", "caption": "a red star"}) == "a red star"
     assert answers.short({"kind": "tokens", "tokens": ["a", "b"]}) == "ab"
-    assert answers.short({"kind": "next", "tokens": ["a", " "], "probabilities": [0.25, 0.75]}) == "␣, with 75.0 %"
+    assert answers.short({"kind": "next", "tokens": ["a", " "], "probabilities": [0.25, 0.75]}) == "␣, with 75.0\u00a0%"
 
 
 def test_hidden_patches_are_left_empty():

@@ -164,7 +164,7 @@ def test_what_each_mask_changes_is_said_of_this_input(model):
     table = next(frame.value for frame in at.table if "what the model says" in frame.value)
     masks = list(models.spec_of(model).options["mask"])
     assert list(table["mask"]) == masks == at.segmented_control[0].options
-    assert list(table["pairs of tokens open"])[masks.index("bidirectional")] == "100.0 %"
+    assert list(table["pairs of tokens open"])[masks.index("bidirectional")] == "100.0\u00a0%"
     assert len(set(table["what the model says"])) > 1
     at.segmented_control[0].set_value("bidirectional").run()
     assert not at.exception and subheaders(at)[0] == "The mask that ran: bidirectional"

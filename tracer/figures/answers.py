@@ -76,14 +76,14 @@ def label_map(
         place = {"x": -0.5, "y": -0.5, "sizex": wide, "sizey": high, "xref": "x", "yref": "y"}
         under = [{"source": pixels, "sizing": "stretch", "layer": "below", **place}]
     across, down = _axes("pixel", high, wide)
-    legend = {"orientation": "h", "y": -0.16, "yanchor": "top", "itemclick": False, "itemdoubleclick": False}
+    legend = {"orientation": "h", "y": -0.22, "yanchor": "top", "itemclick": False, "itemdoubleclick": False}
     return go.Figure(
         traces,
         {
             "xaxis": across,
             "yaxis": down,
             "images": under,
-            "height": 460,
+            "height": 430,
             "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
             "font": {"size": 15},
             "showlegend": True,
@@ -138,8 +138,8 @@ def panel(values: np.ndarray, unit: str = "", cell: str = "pixel", ends: tuple[f
             "xaxis": {"nticks": 5, **across},
             "yaxis": {"nticks": 5, "constraintoward": "top", **down},
             "shapes": [hidden] if np.isnan(values).any() else [],
-            "height": 410,
-            "margin": {"l": 8, "r": 8, "t": 8, "b": 110},
+            "height": 370,
+            "margin": {"l": 8, "r": 8, "t": 8, "b": 92},
             "font": {"size": 15},
             **CLEAR,
         },

@@ -47,7 +47,7 @@ def scale_end(largest: float) -> float:
 
 
 def _tick(share: float) -> str:
-    return f"{100 * share:.3g} %"
+    return f"{100 * share:.3g}\N{NO-BREAK SPACE}%"
 
 
 def answer(result: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[float]] | None:
@@ -64,12 +64,15 @@ def ranking(classes: Sequence[str], probabilities: Sequence[float]) -> list[tupl
 
 
 def percent(share: float) -> str:
-    """A probability in per cent with what digits it needs: `97.3 %`, `0.04 %`, `< 0.01 %`, `> 99.9 %`."""
+    """A probability in per cent with what digits it needs: `97.3 %`, `0.04 %`, `< 0.01 %`, `> 99.9 %`.
+
+    Blanks in it do not break: a sign never begins a line.
+    """
     if 0 < share < 0.0001:
-        return "< 0.01 %"
+        return "<\N{NO-BREAK SPACE}0.01\N{NO-BREAK SPACE}%"
     if 0.9995 <= share < 1:
-        return "> 99.9 %"
-    return f"{100 * share:.{1 if share >= 0.01 or share == 0 else 2}f} %"
+        return ">\N{NO-BREAK SPACE}99.9\N{NO-BREAK SPACE}%"
+    return f"{100 * share:.{1 if share >= 0.01 or share == 0 else 2}f}\N{NO-BREAK SPACE}%"
 
 
 def describe(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP) -> str:

@@ -150,7 +150,7 @@ class _Drawing:
             only = self.stacks == 1 and len({step.layer for step in steps}) == 1
             return f"The one block{f', {times}' if whole else ''}" if only else f"Block {steps[0].layer + 1}"
         what = "One block" if repeat.period == 1 else f"{repeat.period} blocks in turn"
-        return f"{what}, run {times} times, each time with weights of its own"
+        return f"{what}, run {times} times<small>, each time with weights of its own</small>"
 
     def _inside(self, steps: Sequence[Step]) -> str:
         """What a folded block holds: the letters of its steps in their order."""
@@ -245,7 +245,9 @@ class _Drawing:
 
 
 def _drawn(boxes: Sequence[tuple[str, float, int, str]], lanes: float, wires: Sequence[dict]) -> str:
-    """Boxes, each a name with its lane, rank and HTML, and the wires that the browser lays between them."""
+    """Boxes, each a name with its lane, rank and HTML, and the wires that the browser lays between them. Of the `lanes`
+    those that are right of all boxes are narrow."""
+    wide = max(lane for _, lane, _, _ in boxes) + 1
     cells = "".join(
         f'<div class="cell" data-node="{html.escape(node)}" data-rank="{rank}" '
         f'style="grid-row:{rank + 1};grid-column:{round(2 * lane) + 1} / span 2">{box}</div>'
@@ -253,7 +255,7 @@ def _drawn(boxes: Sequence[tuple[str, float, int, str]], lanes: float, wires: Se
     )
     wired = html.escape(json.dumps(wires, separators=(",", ":")))
     return (
-        f'<div class="circuit" style="--halves:{round(2 * lanes)}" data-lanes="{lanes:g}" '
+        f'<div class="circuit" style="--halves:{round(2 * wide)};--beyond:{lanes - wide:g}" data-lanes="{wide:g}" '
         f'data-wires="{wired}"><svg aria-hidden="true"></svg>{cells}</div>'
     )
 

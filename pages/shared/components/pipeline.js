@@ -2,7 +2,8 @@
 // here, where the boxes have their sizes.
 
 const SVG = "http://www.w3.org/2000/svg";
-const NARROW = 640; // pixels of a phone, which shows the first stretch and the titles of the others
+const NARROW = 640; // pixels of a phone, which shows titles, and the first stretch of a way that has few
+const FEW = 3;
 const HEAD = 7; // pixels of an arrow's head, beside what the line is wide
 
 const part = (name, facts) => {
@@ -25,8 +26,10 @@ function wire(circuit) {
     rank.top = Math.min(rank.top, top);
     rank.bottom = Math.max(rank.bottom, bottom);
   }
-  const lane = whole.width / circuit.dataset.lanes;
-  const x = (at) => (at + 0.5) * lane;
+  const lanes = Number(circuit.dataset.lanes);
+  const beyond = parseFloat(getComputedStyle(circuit).paddingRight);
+  const [lane, track] = [(whole.width - beyond) / lanes, beyond / circuit.style.getPropertyValue("--beyond")];
+  const x = (at) => (at < lanes ? (at + 0.5) * lane : lanes * lane + (at - lanes + 0.5) * track);
   const y = (at) => {
     const above = Math.floor(at);
     const share = at - above;
@@ -60,7 +63,10 @@ export default function ({ data, parentElement, setTriggerValue }) {
   if (box.markup !== data) {
     box.markup = data;
     box.innerHTML = data;
-    if (innerWidth < NARROW) [...box.querySelectorAll(".stretch")].slice(1).forEach((stretch) => (stretch.open = false));
+    if (innerWidth < NARROW) {
+      const shown = box.querySelectorAll("details").length > FEW ? 0 : 1;
+      [...box.querySelectorAll(".stretch")].slice(shown).forEach((stretch) => (stretch.open = false));
+    }
   }
   box.onclick = (event) => {
     const step = event.target.closest("[data-step]")?.dataset.step;

@@ -2,9 +2,9 @@
 
 // As `percent` of tracer/figures/classes.py.
 const percent = (share) => {
-  if (share > 0 && share < 0.0001) return "< 0.01 %";
-  if (share >= 0.9995 && share < 1) return "> 99.9 %";
-  return `${(100 * share).toFixed(share >= 0.01 || share === 0 ? 1 : 2)} %`;
+  if (share > 0 && share < 0.0001) return "<\u00a00.01\u00a0%";
+  if (share >= 0.9995 && share < 1) return ">\u00a099.9\u00a0%";
+  return `${(100 * share).toFixed(share >= 0.01 || share === 0 ? 1 : 2)}\u00a0%`;
 };
 
 // Rows and columns of the photo, and the tokens that are its patches; a patch that a tower was not given has none.
