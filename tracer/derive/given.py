@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sympy
+from sympy import sqrt
 
 from tracer.equations import Node, Plus, ShapeError, Tensor, infer, tensors
 from tracer.equations.algebra import Product
@@ -104,7 +105,7 @@ class Given:
         if not isinstance(number, float) or number <= 0 or number == 1:
             return None
         for symbolic, value in self._sizes(of):
-            for found, worth in ((sympy.sqrt(symbolic), value**0.5), (1 / sympy.sqrt(symbolic), value**-0.5)):
+            for found, worth in ((sqrt(symbolic), value**0.5), (1 / sqrt(symbolic), value**-0.5)):
                 if abs(worth - number) <= NEAR * worth:
                     return found
         return None
@@ -122,6 +123,14 @@ class Given:
             for size in reversed(symbolic):
                 if symbolic is summed or not size.is_number:
                     found[size] = None
+        for symbolic in self._shapes.values():  # the width of what is scaled, if it is a number: that of a head
+            if (
+                isinstance(symbolic, tuple)
+                and symbolic
+                and symbolic[-1].is_Integer
+                and sqrt(symbolic[-1]).is_irrational
+            ):
+                found.setdefault(symbolic[-1])
         for size in found:
             value = worth.get(size, self.worth(size))
             if value is not None and value > 1:

@@ -20,11 +20,13 @@ TOWERS = {
 
 class Places:
     """Blocks are modules with modules of their own, whose names end in numbers; they are counted from 1, in the order
-    in which they run."""
+    in which they run. Modules within one block that are all of other classes are its parts, and no blocks."""
 
     def __init__(self, graph: Graph):
-        parents = {path.rpartition(".")[0] for module in graph.modules if (path := module.path)}
-        parents -= experts(graph)
+        parents = {
+            ".".join(parts[:n]) for one in graph.modules for parts in (one.path.split("."),) for n in range(len(parts))
+        }
+        parents -= experts(graph) | parts_of_blocks(graph)
         self._number: dict[str, int] = {}
         count: dict[tuple[str, str], int] = {}
         for module in graph.modules:
@@ -86,6 +88,17 @@ class Places:
     def tower(self, path: str) -> str:
         """The mark of the tower that a module is in; "" in models of one, and outside of all."""
         return self._towers.get(self.part(path), "")
+
+
+def parts_of_blocks(graph: Graph) -> set[str]:
+    """The paths of modules that are counted within a block, as `block.0.layer.0`, and do not repeat: attention, MLP."""
+    kinds: dict[str, dict[str, str]] = {}
+    for module in graph.modules:
+        around, _, own = module.path.rpartition(".")
+        if own.isdecimal() and any(part.isdecimal() for part in around.split(".")):
+            kinds.setdefault(around, {})[module.path] = module.kind
+    unlike = (of for of in kinds.values() if len(of) > 1 and len(set(of.values())) == len(of))
+    return {path for of in unlike for path in of}
 
 
 def experts(graph: Graph) -> set[str]:

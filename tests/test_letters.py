@@ -1,0 +1,65 @@
+"""Letters, titles and ids that derived lines have by structure, on nets written by hand."""
+
+import torch
+from torch import nn
+
+import tracer
+from tracer.inputs.given import Inputs
+from tracer.verify import zoo
+from tracer.verify.checks import printed
+
+
+def run(net, *given, **symbols):
+    """The trace of a net with random weights; every line of it is proven, and read as it is printed."""
+    torch.manual_seed(0)
+    net = net.eval()
+    zoo.moved(net)
+    with torch.no_grad():
+        found = tracer.trace(net, *given, symbols=symbols or {"B": 0, "T": 1})
+    assert {step.verdict for step in found.steps if not step.recomputed} == {"proven"} and found.coverage == 1
+    assert dict(printed.differences(found, net, Inputs(given))) == {}
+    assert all(len(things) == 1 for things in printed.names(found).values())
+    return found
+
+
+class SelfAttention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+        self.q, self.k, self.v, self.o = (nn.Linear(8, 8, bias=False) for _ in range(4))
+
+    def forward(self, x):
+        y = self.norm(x)
+        q, k, v = (one(y).unflatten(-1, (2, 4)).transpose(1, 2) for one in (self.q, self.k, self.v))
+        weights = (q @ k.transpose(-2, -1) / 2).softmax(-1)
+        return x + self.o((weights @ v).transpose(1, 2).flatten(2))
+
+
+class FeedForward(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 12), nn.Linear(12, 8)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(self.norm(x))))
+
+
+class Listed(nn.Module):
+    """A block whose parts are counted, as those of T5."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.ModuleList([SelfAttention(), FeedForward()])
+
+    def forward(self, x):
+        for one in self.layer:
+            x = one(x)
+        return x
+
+
+def test_parts_of_a_block_that_are_counted_are_one_block():
+    found = run(nn.Sequential(Listed(), Listed()), torch.randn(2, 5, 8))
+    said = {step.id: step.symbol for step in found.steps}
+    assert said["0.attention.residual"] == r"\mathbf{X}'^{(1)}" and said["0.mlp.residual"] == r"\mathbf{X}^{(1)}"
+    assert said["1.norm1"] == r"\tilde{\mathbf{X}}^{(2)}" and said["1.norm2"] == r"\hat{\mathbf{X}}^{(2)}"
+    assert [repeat.times for repeat in found.repeats] == [2]
