@@ -62,4 +62,3 @@ def test_parts_of_a_block_that_are_counted_are_one_block():
     said = {step.id: step.symbol for step in found.steps}
     assert said["0.attention.residual"] == r"\mathbf{X}'^{(1)}" and said["0.mlp.residual"] == r"\mathbf{X}^{(1)}"
     assert said["1.norm1"] == r"\tilde{\mathbf{X}}^{(2)}" and said["1.norm2"] == r"\hat{\mathbf{X}}^{(2)}"
-    assert [repeat.times for repeat in found.repeats] == [2]

@@ -124,6 +124,7 @@ class Roles:
 
     def _sums_and_norms(self) -> None:
         graph, sums = self.graph, defaultdict(list)
+        inputs = {ref.key for ref in graph.given}
         for key in self.plan.lines:
             call = self.call(key)
             if call is None or key in self.of:
@@ -132,7 +133,8 @@ class Roles:
             given = graph.inputs[graph.maker[self.plan.raw(key)]]
             computed = all(graph.depends[ref.key] == "x" for ref in given)
             two = len(given) == 2 and given[0].shape == given[1].shape and len(given[0].shape) > 1
-            if self.name(key) == "add" and computed and two and len(self.operands[key]) > 1:
+            start = two and self.places.numbers(call.module) and inputs & {graph.root(ref.key) for ref in given}
+            if self.name(key) == "add" and computed and two and (start or len(self.operands[key]) > 1):
                 sums[self.places.tower(call.module), self.places.numbers(call.module)].append(key)
             elif inside & NORMS or "norm" in self.kind(key).lower():
                 self.of[key] = "norm"
