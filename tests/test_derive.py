@@ -7,6 +7,7 @@ from torch import nn
 
 import tracer
 from tracer.derive.layouts import factor, rebuilt
+from tracer.derive.writing import Writer
 from tracer.inputs.given import Inputs
 from tracer.recorder import record
 from tracer.symbols.categories import is_layout
@@ -203,3 +204,60 @@ def test_random_numbers_are_not_drawn_again():
     assert torch.equal(after, torch.rand(1))
     noisy = next(step for step in run.steps if "randn" in step.id)
     assert noisy.verdict == "not executed" and "random" in noisy.note
+
+
+class Laid(nn.Module):
+    """Fused attention whose result PyTorch lays out in memory as its queries lay."""
+
+    def forward(self, x):
+        heads = nn.functional.scaled_dot_product_attention(*(x.unflatten(-1, (3, 4)).transpose(1, 2),) * 3)
+        return heads.permute(0, 2, 1, 3).view(*x.shape)
+
+
+class Counted(nn.Module):
+    """A quotient of two numbers of the code."""
+
+    def forward(self, x):
+        return x * torch.div(x.shape[1], 2, rounding_mode="floor")
+
+
+class OneRow(nn.Module):
+    """Matrices of one row, made of vectors of a batch of one."""
+
+    def forward(self, x):
+        mean = x.mean(1, keepdim=True) * 2
+        return mean.squeeze(0) @ mean.squeeze(0).mT
+
+
+class Single(nn.Module):
+    """One number, taken out of a batch of one."""
+
+    def forward(self, x):
+        return (x.mean((1, 2)) * 2).view(()) * x
+
+
+class Floored(nn.Module):
+    """Scores that are no lower than a number."""
+
+    def forward(self, x):
+        scores = torch.maximum(x @ x.mT, torch.tensor(-0.5))
+        return scores.softmax(-1) @ x
+
+
+@pytest.mark.parametrize("net", [Laid(), Counted(), OneRow(), Single(), Floored()])
+def test_forms_that_models_of_libraries_brought_up_are_written(net):
+    run = tracer.trace(net, torch.randn(1, 5, 12))
+    assert run.coverage == 1 and not run.notes
+    assert all(step.verdict == "proven" for step in run.steps if not step.recomputed)
+    assert not any(record.problem for record in run.attentions)
+
+
+def test_a_line_of_a_form_that_nobody_foresaw_is_left_open_and_said(monkeypatch):
+    def unforeseen(self, key):
+        return [][0] if "1" in self.ids[key] else known(self, key)
+
+    known = Writer.equation
+    monkeypatch.setattr(Writer, "equation", unforeseen)
+    run = tracer.trace(nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)), torch.randn(2, 5))
+    assert [step.verdict for step in run.steps] == ["proven", "not executed"]  # what it made is not at hand
+    assert any("no equation could be written" in note for note in run.notes)

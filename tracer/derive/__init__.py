@@ -157,6 +157,9 @@ def _derived(
         except (Unwritten, ShapeError) as error:
             book.problems.append(f"{ids[key]}: {error}")
             continue
+        except Exception as error:  # a form that no rule foresaw: this line stays open, all others are there
+            book.problems.append(f"{ids[key]}: no equation could be written for it ({type(error).__name__}: {error})")
+            continue
         if part == "one":
             writer.condition = writer.tensor(key)
         if part in ("X", "Y"):

@@ -32,7 +32,7 @@ def index_map(shape: tuple[int, ...], chain: list[tuple[Call, int]]) -> np.ndarr
     """Where each number of the chain's result stands in what it starts from, `shape`."""
     places = torch.arange(prod(shape)).reshape(shape)
     for call, position in chain:
-        places = _moved(places, call, position)
+        places = _moved(places.contiguous(), call, position)
     return places.numpy()
 
 

@@ -150,7 +150,7 @@ class Layouts:
 
 def _heads(made: Node, sizes, left, right) -> Node | None:
     """The width dealt out to heads, heads joined, or None."""
-    if len(left) == len(right) - 1 and len(left[-1]) == 2 and len(left) >= 2:
+    if len(left) == len(right) - 1 and len(left) >= 2 and len(left[-1]) == 2:
         h, d = left[-1]
         if right == (*left[:-2], (h,), left[-2], (d,)):
             return Heads(made, sizes[h])
@@ -158,7 +158,7 @@ def _heads(made: Node, sizes, left, right) -> Node | None:
             return Transposed(Heads(made, sizes[h]))
         if len(left) == 3 and right == (left[1], (h,), left[0], (d,)) and all(len(side) == 1 for side in left[:2]):
             return Heads(Swapped(made, *(sizes[part] for side in left[:2] for part in side)), sizes[h])
-    if len(left) == len(right) + 1 and len(right[-1]) == 2 and len(left) >= 3:
+    if len(left) == len(right) + 1 and len(left) >= 3 and len(right[-1]) == 2:
         h, d = right[-1]
         if left == (*right[:-2], (h,), right[-2], (d,)):
             return Joined(made, sizes[h])

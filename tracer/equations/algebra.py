@@ -45,6 +45,8 @@ class Product(Node):
         return beside(self.args, printer)
 
     def infer(self, same, left, right):
+        if min(len(left), len(right)) < 2:
+            raise ShapeError(f"{left} times {right}: expected matrices")
         if not same(left[-1], right[-2]):
             raise ShapeError(f"{left} times {right}: the inner sizes {left[-1]} and {right[-2]} differ")
         return (*broadcast(same, left[:-2], right[:-2]), left[-2], right[-1])

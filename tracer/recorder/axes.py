@@ -89,7 +89,7 @@ def laid(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | No
     `given` are the op's other arguments.
     """
     if name in SAME:
-        return axes
+        return axes if len(axes) == len(shape) else None  # a copy may be spread out
     if name in ORDERED:
         return viewed(axes, shape)
     if name == "permute":
@@ -104,7 +104,7 @@ def laid(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | No
     if name in PICKED:
         axis = _axis(name, given, len(axes))
         return axes[:axis] + axes[axis + 1 :]
-    if name in PARTED:
+    if name in PARTED and len(axes) == len(shape):
         return tuple(
             old if size_of(leaves(old)) == size else (Atom(size, leaves(old)),)
             for old, size in zip(axes, shape, strict=True)

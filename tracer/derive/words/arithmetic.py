@@ -72,14 +72,14 @@ def divide(given: Given) -> Node:
     other = given["other"]
     mode = given.get("rounding_mode")
     if mode:
-        made = Ratio(given["self"], node_of(other))
+        made = Ratio(operand(given, "self"), node_of(other))
         return (Floor if mode == "floor" else Truncated)(made)
-    return Ratio(given["self"], other) if isinstance(other, Node) else over(given, given["self"], other)
+    return Ratio(operand(given, "self"), other) if isinstance(other, Node) else over(given, given["self"], other)
 
 
 @of("floor_divide")
 def floor_divide(given: Given) -> Node:
-    return Floor(Ratio(given["self"], operand(given, "other")))
+    return Floor(Ratio(operand(given, "self"), operand(given, "other")))
 
 
 @of("remainder")
@@ -89,7 +89,7 @@ def remainder(given: Given) -> Node:
 
 @of("fmod")
 def fmod(given: Given) -> Node:
-    left, right = given["self"], operand(given, "other")
+    left, right = operand(given, "self"), operand(given, "other")
     return Minus(left, times(right, Truncated(Ratio(left, right))))
 
 

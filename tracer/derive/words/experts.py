@@ -57,6 +57,10 @@ class _Body:
         rest = [(None, None, None)] * (len(infer(inner)) - 1)
         return Picked(inner, (*rest, (start or None, None, step)))
 
+    def _numeric(self, shape: tuple, ran: tuple[int, ...]) -> tuple[int, ...]:
+        """A shape of all tokens in numbers; the last axis as it ran, on the tokens of one expert."""
+        return (*(self.given.worth(size) or 1 for size in shape[:-1]), *ran[-1:])
+
     def _applied(self, call, arguments) -> Node:
         nodes: dict[str, Any] = {}
         shapes, numerics, dtypes = {}, {}, {}
