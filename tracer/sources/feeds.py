@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tracer.probe.axes import resized
 from tracer.sources.makers import makers, placeholder
 
 SIZES = {"B": 1, "T": 43, "T_d": 7, "T_a": 4000, "T_f": 8}
@@ -20,16 +21,19 @@ SIZES = {"B": 1, "T": 43, "T_d": 7, "T_a": 4000, "T_f": 8}
 
 
 class Feed(NamedTuple):
-    """What forward is given: for each name, which of the ways to make it; and how many tokens stand before the text, in
-    the places of pictures and sounds, for each kind of these."""
+    """What forward is given: for each name, which of the ways to make it; how many tokens stand before the text, in
+    the places of pictures and sounds, for each kind of these; and axes that are of another size than they are made."""
 
     ways: tuple[tuple[str, int], ...]
     places: tuple[tuple[str, int], ...] = ()
+    sized: tuple[tuple[str, int, int], ...] = ()
 
     def make(self, config, at: dict[str, int]) -> dict[str, torch.Tensor]:
         """The tensors by their names."""
         at = {**at, "T": at["T"] + self.before}
         made = {name: makers(name)[way][0](config, at) for name, way in self.ways}
+        for name, axis, length in self.sized:
+            made[name] = resized(made[name], {axis: length})
         start = 0
         for number, (kind, count) in enumerate(self.places, 1):
             made["input_ids"][:, start : start + count] = placeholder(config, kind)
@@ -37,6 +41,12 @@ class Feed(NamedTuple):
                 made[types][:, start : start + count] = number
             start += count
         return made
+
+    def spoken(self, ids: torch.Tensor, numbers: list[int], config) -> torch.Tensor:
+        """The tokens of `make` with a text in the place of theirs; what stands for a picture elsewhere is 0 in it."""
+        places = {placeholder(config, kind) for kind, _ in self.places}
+        text = torch.tensor([0 if number in places else number for number in numbers])
+        return torch.cat([ids[:, : self.before], text.expand(len(ids), -1)], dim=1)
 
     @property
     def before(self) -> int:
@@ -46,7 +56,8 @@ class Feed(NamedTuple):
     @property
     def symbols(self) -> tuple[str, ...]:
         """The sizes that the input decides."""
-        found = [symbol for name, way in self.ways for symbol in makers(name)[way][1]]
+        fixed = {name for name, *_ in self.sized}
+        found = [symbol for name, way in self.ways if name not in fixed for symbol in makers(name)[way][1]]
         return tuple(dict.fromkeys(["B", *found]))
 
     @property

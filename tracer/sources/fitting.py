@@ -16,6 +16,8 @@ import torch
 
 from tracer.common.quoting import reason
 from tracer.common.seeding import seeded_draws
+from tracer.sources import sizing
+from tracer.sources.completing import stopped
 from tracer.sources.feeds import SIZES, Feed, feeds, parameters
 from tracer.sources.makers import KINDS, makers, placeholder
 
@@ -29,13 +31,13 @@ FEATURES = ("features", "image_hidden_states")
 """What nets call the vectors that stand in those places."""
 
 
-def fed(net: torch.nn.Module, config) -> Feed:
-    """The first feed with which a net runs. ValueError in one sentence where none does: what it was given first, and
-    what it said to that."""
+def fed(net: torch.nn.Module, config, resize: bool = False) -> Feed:
+    """The first feed with which a net runs; with `resize`, inputs may be of the sizes that it says it expects.
+    ValueError in one sentence where none does: what it was given first, and what it said to that."""
     made, said, seen = type(net), "", set()
-    waiting, mended, known = feeds(made), deque(), {}
-    while len(seen) < MOST:
-        feed = mended.popleft() if mended else next(waiting, None)
+    waiting, mended, later, known = feeds(made), deque(), deque(), {}
+    while len(seen) < (2 * MOST if resize else MOST):
+        feed = mended.popleft() if mended else next(waiting, None) or (later.popleft() if later else None)
         if feed is None:
             break
         feed = feed._replace(ways=(*feed.ways, *known.get(feed.names, ())))
@@ -51,6 +53,8 @@ def fed(net: torch.nn.Module, config) -> Feed:
             mended.extendleft(reversed(better))
             if better and lacks:
                 known[feed.names] = better[0].ways[len(feed.ways) :]  # so do others of these names
+            if resize:
+                (later.extendleft if feed.sized else later.extend)(sizing.sized(feed, config, str(error)))
             said = said or f"{made.__name__} was given {feed.given()}{_refused(error, lacks)}"
     raise ValueError(said or f"{made.__name__} was given nothing, expected a text, a photo or a sound")
 
@@ -59,9 +63,7 @@ def _refused(error: Exception, lacks: list[str]) -> str:
     if lacks:
         return f", expected also {' or '.join(lacks)}"
     plain = isinstance(error, ValueError | RuntimeError | NotImplementedError | IndexError)
-    return (
-        f": {reason(error)}" if plain else f", which its code is not made for ({type(error).__name__}: {reason(error)})"
-    )
+    return f": {reason(error)}" if plain else f", which its code is not made for: it stops at {stopped(error)}"
 
 
 def mends(feed: Feed, made: type, config, error: Exception) -> tuple[list[Feed], list[str]]:

@@ -82,7 +82,7 @@ def spec(found: Found, files) -> Spec:
             at["T"] = len(numbers)
         named = inputs_at({**model.sizes, **at}).named
         if numbers and named["input_ids"].dim() == 2:
-            named |= {"input_ids": torch.tensor(numbers).expand(at["B"], -1).contiguous()}
+            named |= {"input_ids": feed.spoken(named["input_ids"], numbers, config)}
         if "image" in takes and (drawn := _drawn(model, image, named, at)) is not None:
             named |= drawn
         return Inputs((), at, named, words=words, segments=segments({**model.sizes, **at}))
@@ -146,13 +146,13 @@ def spec(found: Found, files) -> Spec:
         samples="photos" if "image" in takes else "",
         sizes=sizes,
         runs=runs,
-        options={"attention": _attentions(made)} if _attentions(made) else {},
+        options={"attention": found.attentions} if found.attentions else {},
         derived=known,
         names=(),
         probes=(),
         example=inputs_at,
         prepare=prepare,
-        result=_answers(made, files.tokenizer),
+        result=_answers(made, files.tokenizer, feed.before),
         segments=segments,
         ways=ways,
     )
@@ -161,11 +161,6 @@ def spec(found: Found, files) -> Spec:
 ORDER = tuple("B T T_d T_a D N N+1 H W H/P h h_kv h/h_kv d_k d_k/2 d_ff V T_max P C K".split())
 """What a dimension may be, in order of preference."""
 KINDS = {"image": ("pixel_values", "pixel_values_videos"), "text": ("input_ids",)}
-
-
-def _attentions(made: type) -> tuple[str, ...]:
-    """How attention can be run, the library's own choice first."""
-    return ("sdpa", "eager") if getattr(made, "_supports_sdpa", False) else ()
 
 
 def _readable(model):
@@ -193,8 +188,8 @@ def _drawn(model, image, named: dict, at: dict) -> dict | None:
     return {name: pixels} if pixels.shape == like.shape else None
 
 
-def _answers(made: type, tokenizer):
-    """`result` by the name of the class and the form of its logits."""
+def _answers(made: type, tokenizer, before: int):
+    """`result` by the name of the class and the form of its logits; so many tokens stand before the text."""
     name = made.__name__
 
     def result(model, inputs, output) -> dict:
@@ -207,7 +202,7 @@ def _answers(made: type, tokenizer):
             return tensors_by_name(model, inputs, output)
         if logits.dim() == 2 and name.endswith("Classification") and logits.shape[-1] == model.sizes.get("K"):
             return class_probabilities(model, inputs, logits)
-        if logits.dim() == 3 and inputs.words and logits.shape[1] == len(inputs.words):
+        if logits.dim() == 3 and inputs.words and logits.shape[1] == before + len(inputs.words):
             if name.endswith(("CausalLM", "LMHeadModel", "ConditionalGeneration")):
                 return following(model, inputs, output, tokenizer)
             if name.endswith("MaskedLM"):

@@ -168,6 +168,21 @@ def grid_of_two(config, at) -> torch.Tensor:
     return torch.tensor([list(_patches(config, at))] * at["B"])
 
 
+def grid_places(config, at) -> torch.Tensor:
+    """Row and column of each patch, `[B, N, 2]`."""
+    rows, columns = _patches(config, at)
+    found = torch.cartesian_prod(torch.arange(rows), torch.arange(columns))
+    return found.expand(at["B"], -1, -1).contiguous()
+
+
+def merged(config, at) -> torch.Tensor:
+    return torch.tensor([size(config, "spatial_merge_size", "merge_size", default=1)] * at["B"])
+
+
+def pair_of_photos(config, at) -> torch.Tensor:
+    return torch.stack([photo(config, at), photo(config, at).roll(3, dims=-1)], dim=1)
+
+
 def boxes(config, at) -> torch.Tensor:
     corners = torch.arange(at["T"])[:, None] % 8 + torch.tensor([0, 0, 9, 9])
     return corners.expand(at["B"], -1, -1).contiguous()
@@ -220,6 +235,7 @@ MAKERS: dict[str, tuple[tuple[Callable, tuple[str, ...]], ...]] = {
         (cut_photo, ()),
         (cut_photo_in_batches, ()),
         (frames_of_channels, PHOTO),
+        (pair_of_photos, PHOTO),
     ),
     "pixel_values_videos": ((video, PHOTO), (frames_of_channels, PHOTO)),
     "pixel_mask": ((whole_photo, PHOTO),),
@@ -259,6 +275,14 @@ MAKERS: dict[str, tuple[tuple[Callable, tuple[str, ...]], ...]] = {
     "grid_thw": ((grid, ()),),
     "image_grid_thw": ((grid, ()),),
     "spatial_shapes": ((grid_of_two, ()),),
+    "target_sizes": ((grid_of_two, ()),),
+    "merge_sizes": ((merged, ()),),
+    "image_merge_sizes": ((merged, ()),),
+    "pixel_position_ids": ((grid_places, ()),),
+    "image_position_ids": ((grid_places, ()),),
+    "image_attention_mask": ((lambda config, at: torch.ones(at["B"], at["T"], 1, dtype=torch.long), TEXT),),
+    "visual_feats": ((features("T", "visual_feat_dim"), TEXT),),
+    "visual_pos": ((features("T", "visual_pos_dim"), TEXT),),
     "pixel_attention_mask": ((whole_photo, PHOTO), (lambda config, at: torch.ones(at["B"], 16, dtype=torch.long), ())),
     "bbox": ((boxes, TEXT),),
     "bool_masked_pos": ((lambda config, at: None, ()),),
@@ -301,12 +325,12 @@ MAKERS: dict[str, tuple[tuple[Callable, tuple[str, ...]], ...]] = {
 KINDS = ("image", "video", "audio")
 """What stands in a text by tokens in its place."""
 ALIKE = (
+    (r".*_mask|mask", "attention_mask"),
     (r"(pixel_values|images?)(_.*)?", "pixel_values"),
     (r".*grid_thw", "grid_thw"),
     (r".*input_ids", "input_ids"),
     (r".*_ids", "token_type_ids"),
     (r".*(hidden_states?|embeds|embeddings?|_states|vectors|features)|x", "hidden_states"),
-    (r".*attention_mask|.*_mask|mask", "attention_mask"),
 )
 """Names that are made as others are: those of the same form."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import suppress
+from itertools import product
 from threading import get_ident
 from typing import Any, NamedTuple
 
@@ -12,22 +13,24 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from tracer.common.quoting import quoted, reason
 from tracer.common.seeding import seeded_draws
-from tracer.sources import NoModel, autos, feeds, fitting, small
+from tracer.sources import NoModel, autos, completing, feeds, fitting, small
 from tracer.sources.configured import without_cache
 
-LARGEST = 150_000_000
+LARGEST = 350_000_000
 """Parameters of a net that is built to see what its forward takes."""
 CLASSES = 3
 """Classes of a configuration that are tried."""
 
 
 class Found(NamedTuple):
-    """How a configuration is opened: the class, the configuration as it is built, and what forward is fed with."""
+    """How a configuration is opened: the class, the configuration as it is built, what forward is fed with, whether
+    that is a small one, and the ways to run attention."""
 
     made: Any
     config: object
     feed: feeds.Feed
     small: bool = False
+    attentions: tuple[str, ...] = ()
 
 
 def family(config) -> Found:
@@ -35,38 +38,45 @@ def family(config) -> Found:
     known = autos.classes(config)
     if not known:
         raise NoModel(f"transformers has no model for {quoted(config.model_type)}, only its configuration")
-    fitted = [config if isinstance(config, made.config_class) else config.get_text_config() for made in known[:CLASSES]]
-    made, less, feed = _first(list(zip(known, fitted, strict=False)))
-    return Found(made, less, feed, small=True)
+    try:
+        return _first([(made, _part(config, made)) for made in known[:CLASSES]])
+    except ValueError as error:
+        if isinstance(error, NoModel) or autos.listed(config):
+            raise
+        raise NoModel(f"transformers builds {quoted(config.model_type)} inside other models only: {error}") from error
+
+
+def _part(config, made: Any):
+    """The part of a configuration that a class is made for; all of it where none is."""
+    return next((part for part in small.parts(config) if isinstance(part, made.config_class or ())), config)
 
 
 def checkpoint(config) -> Found:
     """The model of a checkpoint's configuration, whose inputs are found out on a small copy of it."""
-    made, _, feed = _first([(made, config) for made in autos.classes(config)[:CLASSES]])
-    return Found(made, config, feed)
+    found = _first([(made, config) for made in autos.classes(config)[:CLASSES]])
+    return found._replace(config=config, small=False)
 
 
-def _first(candidates: list[tuple[Any, object]]) -> tuple[type, object, feeds.Feed]:
-    """The first class that runs at a small configuration of it, that configuration, and what it is fed with. ValueError
-    in one sentence where none does."""
+def _first(candidates: list[tuple[Any, object]]) -> Found:
+    """The first class that runs at a small configuration of it. ValueError in one sentence where none does."""
     said: dict[type, str] = {}
-    tried: dict[Any, list[dict]] = {made: [] for made, _ in candidates}
+    tried: dict[Any, list[tuple]] = {made: [] for made, _ in candidates}
     fit = [(made, config) for made, config in candidates if next(feeds.feeds(made), None) is not None]
-    for level in small.LEVELS if fit else ():
+    for resize, level in (*product([False], small.LEVELS), *product([True], small.LEVELS[:2])) if fit else ():
         for made, config in fit:
             try:
                 less = small.small(config, level)
-                if (known := less.to_dict()) in tried[made]:
+                if (known := (resize, less.to_dict())) in tried[made]:
                     continue
                 tried[made].append(known)
-                return made, less, fitting.fed(_bounded(made, less), less)
+                built = _built(made, less)
+                return Found(made, less, fitting.fed(built, less, resize), small=True, attentions=_attentions(built))
             except TooManyParameters as error:
                 said.setdefault(made, str(error))
             except Exception as error:  # a net that is none, or a configuration that has its sizes by layers
-                if level == small.FILLED and made in said:
+                if (resize or level == small.FILLED) and made in said:
                     continue
-                plain = isinstance(error, ValueError)
-                said[made] = reason(error) if plain else f"it can't be built ({type(error).__name__}: {reason(error)})"
+                said[made] = reason(error) if isinstance(error, ValueError) else _unbuilt(less, error)
     if not fit:
         made, _ = candidates[0]
         if made.forward is torch.nn.Module.forward:
@@ -75,6 +85,26 @@ def _first(candidates: list[tuple[Any, object]]) -> tuple[type, object, feeds.Fe
         raise ValueError(f"the forward of {made.__name__} takes {takes}, expected a text, photo or sound among them")
     made, _ = fit[0]
     raise ValueError(f"no {made.__name__} runs here, neither a small one nor its own: {said[made]}")
+
+
+def _built(made: type, config) -> torch.nn.Module:
+    """The net of a configuration, which says afterwards what it had left open."""
+    for _ in range(completing.MOST):
+        try:
+            return _bounded(made, config)
+        except (AttributeError, TypeError) as error:  # None, or nothing, in the place of a number
+            if not completing.completed(config, error):
+                raise
+    return _bounded(made, config)
+
+
+def _unbuilt(config, error: Exception) -> str:
+    """Why a net can't be built, where its own code says it in the words of Python."""
+    if isinstance(error, ImportError):
+        return f"it needs what is not installed: {reason(error)}"
+    if name := completing.left_open(config, error):
+        return f"it can't be built, since the family's own configuration leaves {quoted(name)} open"
+    return f"it can't be built, since its code stops at {completing.stopped(error)}"
 
 
 class TooManyParameters(ValueError):
@@ -102,6 +132,12 @@ def _bounded(made: type, config) -> torch.nn.Module:
     finally:
         counting.remove()
     return net(made, config)
+
+
+def _attentions(built: torch.nn.Module) -> tuple[str, ...]:
+    """How attention can be run in all parts of a net that the library has made, its own choice first."""
+    parts = [part for part in built.modules() if hasattr(part, "_supports_sdpa")]
+    return ("sdpa", "eager") if parts and all(part._supports_sdpa for part in parts) else ()
 
 
 def net(made: Any, config, attention: str | None = None) -> torch.nn.Module:

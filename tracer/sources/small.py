@@ -9,9 +9,9 @@ from math import prod
 
 HEAD = 8
 """Width of a head that is aimed at: models turn pairs and quarters of it."""
-BLOCKS, VOCABULARY, LONGEST, EXPERTS, GRID, QUERIES = 2, 320, 128, 4, 4, 12
-"""Blocks, tokens of the vocabulary, tokens of the longest text, experts, patches along a photo's side, and boxes that a
-detector looks for."""
+BLOCKS, MOST, VOCABULARY, LONGEST, EXPERTS, GRID, QUERIES = 2, 6, 320, 128, 4, 4, 12
+"""Blocks, blocks where these are of several kinds, tokens of the vocabulary, tokens of the longest text, experts,
+patches along a photo's side, and boxes that a detector looks for."""
 
 DEPTHS = re.compile(
     r"(num|n|encoder|decoder|text|vision)?_?(num_)?(hidden|encoder|decoder|text|vision|entity|attention)?_?"
@@ -36,15 +36,19 @@ WIDTH, COUNT = ("hidden_size", "embed_dim", "d_model"), ("num_attention_heads", 
 """What the width and the number of heads are called."""
 FILLED = 5
 """The level that also says the sizes of parts that a configuration leaves open."""
-LEVELS = (0, FILLED, 1, 2, 3, 4)
+GENTLE, FEW = 6, 4
+"""The level that divides widths by few, and by how many at most, so that what is dealt out to groups still is."""
+LEVELS = (0, FILLED, 1, GENTLE, 2, 3, 4)
 """The ways to make a configuration small, in the order in which they are tried."""
 OPEN = {
     r"(n|num)(_routed|_local)?_experts": 4,
     r"n(um)?_shared_experts": 1,
-    r".*experts_per_tok": 2,
+    r".*experts_per_tok|top_k_experts": 2,
+    r"(moe|expert)_intermediate_size": 64,
     r"(n|topk)_group|num_expert_group": 1,
     r"(prediction|context)_length": 24,
     r"(q|kv)_lora_rank|head_dim|sliding_window": 16,
+    r"(image|audio)_token_(id|index)": 1,
 }
 """By their names, sizes that some configurations leave open."""
 
@@ -62,27 +66,38 @@ def small(config, level: int = 0):
 
     Higher levels are for models whose sizes depend on each other in other ways: 1 has fewer heads instead of narrower
     ones, 2 keeps the number of blocks and the photo, 3 keeps all but the number of blocks, 4 everything; `FILLED` is
-    0 with the sizes of `OPEN`.
+    0 with the sizes of `OPEN`, `GENTLE` is 0 with widths that stay larger.
     """
     made = copy.deepcopy(config)
     if level == 4:
         return made
     if level == FILLED:
-        level = 0
         for part in parts(made):
             for name, value in list(vars(part).items()):
                 found = next((size for form, size in OPEN.items() if value is None and re.fullmatch(form, name)), None)
                 if found is not None:
                     setattr(part, name, found)
+    asked, level = level, 0 if level in (FILLED, GENTLE) else level
     divisor = 1 if level == 3 else max(map(_divisor, parts(made)))
+    divisor = min(divisor, FEW) if asked == GENTLE else divisor
     while (
         level == 0 and divisor > 1 and any(width % (4 * divisor) for width in map(_head, parts(made)) if width % 4 == 0)
     ):
         divisor //= 2
     for part in parts(made):
-        _shrink(part, divisor, level)
+        _shrink(part, divisor, level, 1 if asked == 0 else MOST)
+        if asked == FILLED:
+            _cut(part)
     bounded(made)
     return made
+
+
+def _cut(config) -> None:
+    """Says, where a configuration does not, how the pairs of a turned head are shared by time, height and width."""
+    turned, head = getattr(config, "rope_parameters", None), _head(config)
+    if isinstance(turned, dict) and head and "mrope_section" not in turned:
+        pairs = int(head * turned.get("partial_rotary_factor", 1)) // 2
+        turned["mrope_section"] = [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3]
 
 
 def bounded(config) -> None:
@@ -129,16 +144,19 @@ def _divisor(config) -> int:
     return min(divisor, *(one & -one for one in turned)) if turned else divisor
 
 
-def _shrink(config, divisor: int, level: int) -> None:
-    """Makes one configuration small, in place."""
+def _shrink(config, divisor: int, level: int, most: int) -> None:
+    """Makes one configuration small, in place: of `BLOCKS` blocks, or, up to `most`, of one of every kind at least."""
     known = dict(vars(config))
     depth = next((value for name, value in known.items() if DEPTHS.fullmatch(name) and type(value) is int), 0)
+    kinds = [value for value in known.values() if isinstance(value, (list, tuple)) and len(value) == depth > 0]
+    firsts = [value.index(one) + 1 for value in kinds for one in value if isinstance(one, str)]
+    blocks = max([BLOCKS, *(first for first in firsts if first <= most)])
     for name, value in known.items():
         if name == "vocab_size" and value is None:  # a configuration that waits for its tokenizer
             config.vocab_size = VOCABULARY
         if name.startswith("_") or isinstance(value, bool) or value is None:
             continue
-        new = _small(name, value, divisor, depth, level, known)
+        new = _small(name, value, divisor, depth, blocks, level, known)
         if new is not value and new != value:
             try:
                 setattr(config, name, new)
@@ -146,24 +164,26 @@ def _shrink(config, divisor: int, level: int) -> None:
                 continue
 
 
-def _small(name: str, value, divisor: int, depth: int, level: int, known: dict):
+def _small(name: str, value, divisor: int, depth: int, blocks: int, level: int, known: dict):
     photos = level < 2
     if isinstance(value, int):
         if DEPTHS.fullmatch(name):
-            return min(value, BLOCKS) if level != 2 else value
+            return min(value, blocks) if level != 2 else value
         if level == 1 and HEADS.fullmatch(name):
             return max(1, value // divisor)
         if level == 1 and HEAD_WIDTHS.fullmatch(name):
             return value
-        if name.endswith("vocab_size"):
+        if "vocab_size" in name:
             return min(value, VOCABULARY)
         if re.fullmatch(r".*(max_position_embeddings|n_positions|max_length|max_seq_len.*)", name):
             return min(value, LONGEST)
+        if name.endswith("shared_layers") and level != 2:
+            return 0
         if name == "num_queries":
             return min(value, QUERIES)
         if name.endswith("intermediate_size") and value % divisor and value > WIDE * divisor:
             return value // divisor // 8 * 8
-        if re.fullmatch(r".*(num_experts|num_local_experts|n_routed_experts|moe_num_experts)", name):
+        if re.fullmatch(r".*(num_experts|num_local_experts|n_routed_experts|expert_num)", name):
             return min(value, EXPERTS)
         if re.fullmatch(r".*(experts_per_tok.*|topk_group|n_group|moe_k|moe_topk|num_expert_group)", name):
             return min(value, 1 if "group" in name else 2)
@@ -179,7 +199,7 @@ def _small(name: str, value, divisor: int, depth: int, level: int, known: dict):
         if whole and name == "depths" and level != 2:
             return type(value)(min(one, 1) for one in value)
         if len(value) == depth and level != 2 and (isinstance(value[0], str) or "layer" in name):
-            return type(value)(value[:BLOCKS])
+            return type(value)(value[:blocks])
         if whole and WIDTHS.fullmatch(name) and not KEPT.fullmatch(name):
             fits = min(value) >= 2 * divisor and all(one % divisor == 0 for one in value)
             return type(value)(one // divisor for one in value) if fits else value
