@@ -12,6 +12,7 @@ from load.visitor import Visitor
 from serving import App, awaited
 from test_cli import refused
 
+from pages.shared import forked
 from tracer.cli import several
 from tracer.cli.several import Front
 
@@ -130,3 +131,8 @@ def test_two_servers_of_the_app_serve_a_class_and_share_memory(tmp_path):
         servers[0].kill()
         assert app.process.wait(30) == signal.SIGKILL
         assert not any(server.is_running() for server in servers)
+
+
+def test_a_process_that_holds_an_accelerator_is_not_forked(monkeypatch):
+    monkeypatch.setenv("TRACER_DEVICE", "cuda")
+    assert not forked.load()

@@ -11,6 +11,7 @@ import ctypes
 import gc
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,20 +25,22 @@ WITH_PARENT = 1
 def main(front: str, app: str, outside: str, *rest: str) -> None:
     """Loads, forks, and becomes the front."""
     split = rest.index("--")
-    ports, options = rest[:split], rest[split + 1 :]
     sys.path[0] = str(Path(app).parent)  # as for the server itself
-    load()
-    servers = []
-    for port in ports:
-        if not (server := os.fork()):
-            os.close(int(outside))
-            become(app, port, options)
-        servers.append(f"{port}={server}")
+    start = forked if load() else apart
+    servers = [f"{port}={start(int(outside), at(app, port, rest[split + 1 :]))}" for port in rest[:split]]
     os.execv(sys.executable, [sys.executable, front, outside, *servers])
 
 
-def load() -> None:
-    """Loads what every server needs, in this one thread, since a process with more must not be forked."""
+def at(app: str, port: str, options: Sequence[str]) -> list[str]:
+    """What Streamlit is told for a server at a port."""
+    return ["run", app, "--server.address", "127.0.0.1", "--server.port", port, *options]
+
+
+def load() -> bool:
+    """Loads what every server needs; whether this process can be forked then. One that has threads, or holds an
+    accelerator, can't."""
+    if (os.environ.get("TRACER_DEVICE", "").strip() or "cpu") != "cpu":
+        return False
     os.environ.update(ONE_THREAD)
     import pandas  # noqa: F401  for tables: the largest part of what pages load later
 
@@ -48,21 +51,27 @@ def load() -> None:
     for name in models.names():
         with warm.told(name):
             runs.in_line(name, ())
-    if (threads := len(os.listdir("/proc/self/task"))) > 1:
-        raise RuntimeError(f"{threads} threads before the servers are forked, expected one")
     gc.collect()
     gc.freeze()
+    return len(os.listdir("/proc/self/task")) == 1
 
 
-def become(app: str, port: str, options: Sequence[str]) -> None:
-    """Makes this process, which was just forked, the server at a port; it ends with the one that it was forked from."""
+def forked(outside: int, told: list[str]) -> int:
+    """The number of a server that is forked from this process, and ends with it."""
+    if server := os.fork():
+        return server
     from streamlit.web import cli
 
+    os.close(outside)
     ctypes.CDLL(None).prctl(WITH_PARENT, signal.SIGTERM)
-    at = "--server.address", "127.0.0.1", "--server.port", port
-    sys.argv = ["streamlit", "run", app, *at, *options]
+    sys.argv = ["streamlit", *told]
     cli.main(prog_name="streamlit")
     os._exit(0)
+
+
+def apart(outside: int, told: list[str]) -> int:
+    """The number of a server that loads everything for itself."""
+    return subprocess.Popen([sys.executable, "-m", "streamlit", *told]).pid
 
 
 if __name__ == "__main__":
