@@ -1,6 +1,7 @@
 """The parts of the Operations page: the zoom, the table, one step, one operation, and the pictures of all."""
 
 import json
+from collections.abc import Sequence
 from functools import partial
 
 import streamlit as st
@@ -8,12 +9,14 @@ import streamlit as st
 from pages.shared import address, called, components, primitives, texts
 from pages.shared.pictures import PLAIN, chart, of
 from pages.shared.visitor import Key, visitor
+from tracer.common import notes
 from tracer.common.quoting import quoted, shortened
 from tracer.figures import operations as bars
 from tracer.figures import operations_table
 from tracer.figures.budget import PAGE, ROWS
 from tracer.figures.labels import amount
-from tracer.record import Op, Trace
+from tracer.notes.steps import numbered
+from tracer.record import Decomposition, Op, Trace
 from tracer.symbols import notation
 from tracer.symbols.categories import COMPUTING, category, is_layout
 
@@ -55,12 +58,14 @@ def listing(trace: Trace, level: str) -> None:
     chosen = _chosen(trace, level)
     opened = primitives.known(trace, number(trace)) if level == "primitives" else ()
     key = "table", level, tuple(one.op for one in opened)
-    data = of(trace, key, lambda: _first(operations_table.table(trace, level, opened)))
+    data = of(trace, key, lambda: _table(trace, level, opened))
     others = of(trace, "tables", lambda: _every(trace))
     clicked = components.operations_table({"tables": {**others, level: data}, "level": level, "chosen": chosen})
     if (count := data["count"]) > ROWS:
         st.caption(f"These are the first {ROWS:,} of {count:,} rows; `python -m tracer open` lists them all.")
     st.caption("Choose a module to unfold it, a row to see all of it below, the head of a column to sort by it.")
+    if level == "steps" and (note := numbered(trace.model)):
+        st.caption(texts.plain(notes.spelled(f"In the note: the number of the step in note {note.note}.")))
     if clicked and clicked != chosen:
         kind, _, id = clicked.partition(" ")
         if kind == "step" or (kind in ("op", "module", "call") and id.isdecimal()):
@@ -75,8 +80,10 @@ def _chosen(trace: Trace, level: str) -> str:
     return called.chosen(trace, level, number(trace)) if level in ("modules", "calls") else f"op {number(trace)}"
 
 
-def _first(table: dict) -> dict:
+def _table(trace: Trace, level: str, opened: Sequence[Decomposition] = ()) -> dict:
     """A table with the rows that are sent of it, and how many it has."""
+    note = numbered(trace.model)
+    table = operations_table.table(trace, level, opened, noted=note and note.of)
     return table | {"rows": table["rows"][:ROWS], "count": len(table["rows"])}
 
 
@@ -86,7 +93,7 @@ def _every(trace: Trace) -> dict[str, dict]:
     found = {}
     for level in operations_table.levels(trace):
         if level != "primitives":
-            found[level] = _first(operations_table.table(trace, level))
+            found[level] = _table(trace, level)
     return found if len(json.dumps(found)) <= PAGE // 4 else {}
 
 

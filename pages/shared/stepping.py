@@ -10,6 +10,7 @@ from typing import Any
 
 from pages.shared import session, texts
 from pages.shared.rich import pieces
+from tracer.common import notes
 from tracer.figures import products, tensors
 from tracer.figures import terms as pictures
 from tracer.figures.budget import PAGE, ROWS
@@ -18,6 +19,7 @@ from tracer.figures.colours import DIVERGING, MASK, SEQUENTIAL, stage_colour, ta
 from tracer.figures.labels import shape_numbers, symbol_text
 from tracer.figures.views.repeats import repeat_of
 from tracer.figures.views.rows import flops
+from tracer.notes.steps import numbered
 from tracer.record import Op, Step, Trace
 from tracer.symbols import notation
 
@@ -147,6 +149,7 @@ def detail(trace: Trace, step: Step, index: Sequence[int] = ()) -> tuple[dict[st
         "repeat": repeat
         and pieces(f"The same line in {repeat.times} blocks, ${repeat.numbers}$, but for their numbers."),
         "names": step.names and pieces(texts.in_the_code(step.names)),
+        "noted": _noted(trace, step),
         "why": pieces(texts.prose(step.why)),
         "verdict": step.verdict,
         "proof": pieces(texts.proof(step)),
@@ -162,6 +165,13 @@ def detail(trace: Trace, step: Step, index: Sequence[int] = ()) -> tuple[dict[st
         else:
             facts[name] = found
     return facts, cells
+
+
+def _noted(trace: Trace, step: Step) -> list:
+    """Which step of its note it is."""
+    note = numbered(trace.model)
+    at = note and note.of(step.id)
+    return pieces(texts.plain(notes.spelled(f"Step {at} in note {note.note}."))) if note and at else []
 
 
 def _inside(step: Step) -> str:

@@ -4,7 +4,7 @@ Every row has a path of modules under which it folds, and cells that are text, n
 numbers. A module's sums are made where the table is drawn, from the rows under it, but for modules that are rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tracer.figures import called_table
 from tracer.figures.called_table import flops
@@ -22,11 +22,17 @@ def levels(trace: Trace) -> list[str]:
     return [level for level in LEVELS if not empty.get(level)]
 
 
-def table(trace: Trace, level: str, opened: Sequence[Decomposition] = (), chosen: str = "") -> dict:
+def table(
+    trace: Trace,
+    level: str,
+    opened: Sequence[Decomposition] = (),
+    chosen: str = "",
+    noted: Callable[[str], str] | None = None,
+) -> dict:
     """All that the browser needs: the columns, their kinds, and the rows of a level.
 
     `opened` are the decompositions of ops, for the level of primitives; `chosen` the row that is marked. `open` are the
-    modules that are unfolded at first.
+    modules that are unfolded at first. `noted` gives the number of a step in the note that the model is of.
     """
     found = {"level": level, "chosen": chosen, "open": []}
     if level == "modules":
@@ -36,6 +42,10 @@ def table(trace: Trace, level: str, opened: Sequence[Decomposition] = (), chosen
     if level == "calls":
         return found | {"columns": CALLS, "rows": called_table.calls(trace)}
     columns, rows = {"steps": _steps, "ops": _ops}[level](trace) if level != "primitives" else _parts(trace, opened)
+    if level == "steps" and noted:
+        columns = [*columns[:2], NOTED, *columns[2:]]
+        for step, row in zip(trace.steps, rows, strict=True):
+            row["cells"].insert(2, noted(step.id))
     if level == "primitives" and len(opened) < len(trace.ops):
         found["noun"] = "ops and primitives"
     return found | {"columns": columns, "rows": rows}
@@ -84,6 +94,7 @@ STEPS = [
     _column("ops", "number", True),
     _column("error", "error"),
 ]
+NOTED = _column("in the note")
 PARTS = [
     _column("name"),
     _column("category"),

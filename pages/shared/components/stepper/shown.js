@@ -103,7 +103,7 @@ function drawStep(me, find, ask) {
   }
   find(".equation").replaceChildren(element("div", "", maths(detail.latex, true)));
   find(".sizes").replaceChildren(maths(detail.inside));
-  for (const part of ["repeat", "names", "why", "note"]) say(find(`.${part}`), detail[part] || []);
+  for (const part of ["repeat", "names", "noted", "why", "note"]) say(find(`.${part}`), detail[part] || []);
   const verdict = find(".verdict");
   verdict.dataset.verdict = detail.verdict;
   say(verdict, detail.proof);

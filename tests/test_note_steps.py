@@ -1,0 +1,61 @@
+"""Which step of a note a step of a run is."""
+
+import pytest
+from note_runs import run
+from test_app import text, visited
+from test_stepping import sent
+
+from tracer.figures import operations_table
+from tracer.notes.rows import sections
+from tracer.notes.runs import RUNS, STANDARD
+from tracer.notes.steps import model_of, numbered
+
+
+def test_the_model_of_a_run_is_known_by_its_name():
+    assert {name: model_of(name) for name in RUNS} == {name: run.model for name, run in RUNS.items()}
+    assert model_of(STANDARD) == RUNS["torchvision"].model
+
+
+@pytest.mark.parametrize(
+    ("model", "step", "number"),
+    [
+        ("vit-note", "block1.attention.scores", "6b"),
+        ("vit-note", "block1.norm2", "8"),
+        ("segmenter", "grid", "10"),
+        ("nanogpt", "block3.attention.weights", "I.1.3"),
+        ("nanogpt", "embedding", ""),
+        ("vit-text", "sequence", "II.0.3"),
+        ("vit", "block2.attention.weights", "4"),
+        ("transformer", "block1.norm1", "7"),
+        ("torchvision:vit_b_16", "encoder.layers.encoder_layer_11.attention.packed", "2.1"),
+    ],
+)
+def test_a_step_has_the_number_that_its_note_gives_it(model, step, number):
+    assert numbered(model).of(step) == number
+
+
+def test_each_number_is_one_of_its_note_and_most_steps_have_one():
+    for name in ("vit-note", "nanogpt", "vit-text", "transformer"):
+        note, trace = numbered(name), run(name)[1]
+        begun = [title.removeprefix("Step ").split()[0].rstrip(".") for title in sections(note.note)]
+        numbers = [note.of(step.id) for step in trace.steps]
+        assert {number for number in numbers if number} <= {*begun, "2"}  # of a list that the note begins with
+        assert sum(map(bool, numbers)) > 0.8 * len(numbers)
+
+
+def test_a_model_of_no_note_has_none():
+    assert numbered("llama") is None and numbered("torchvision:resnet18") is None
+    table = operations_table.table(run("llama")[1], "steps")
+    assert "in the note" not in [column["name"] for column in table["columns"]]
+
+
+def test_the_pages_of_steps_name_them():
+    at = visited("operations", model="vit-note", zoom="steps")
+    assert "In the note: the number of the step in the note “Vision Transformers”." in text(at)
+    table = operations_table.table(run("vit-note")[1], "steps", noted=numbered("vit-note").of)
+    assert table["columns"][2]["name"] == "in the note"
+    assert {row["id"]: row["cells"][2] for row in table["rows"]}["step block1.attention.weights"] == "6c"
+    _, header, _ = sent(visited("trace", model="vit-note"))
+    assert header["details"]["block1.attention.context"]["noted"] == [
+        ["text", "Step 6d in the note “Vision Transformers”."]
+    ]
