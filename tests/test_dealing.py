@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from sweeping import cases
 
 import tracer
 from tracer.attention import layers
@@ -46,3 +47,56 @@ def test_the_drawing_has_a_band_for_each_head_twice_and_says_so():
     assert drawn.count("<rect") == 6 and "PyTorch’s weight" in drawn
     assert heads.describe(query) == "W_Q^(1) [24 × 24]: 3 heads of 8 columns each" and heads.describe(query) in drawn
     assert heads.drawing(query._replace(turned=False)).count("<rect") == 3
+
+
+PACKED = {
+    "hf:gpt2": "transformer.h.0.attn.c_attn.weight",
+    "timm:vit_tiny_patch16_224": "blocks.0.attn.qkv.weight",
+    "torchvision:vit_b_16": "encoder.layers.encoder_layer_0.self_attention.in_proj_weight",
+}
+
+
+@pytest.mark.parametrize("name", cases(PACKED, ()))
+def test_a_packed_product_is_three_bands_with_heads_in_each(name):
+    model, _, (packed,) = found(name, **({"L": 1} if name.startswith("torchvision") else {}))
+    D, h = packed.shape[0], packed.heads
+    assert packed.packed and packed.shape == (D, 3 * D) and packed.symbolic == ("D", "3*D")
+    assert packed.turned == (name != "hf:gpt2")
+    expected = {(at * D + head * D // h, D // h, head, part) for at, part in enumerate("QKV") for head in range(h)}
+    assert set(packed.bands) == expected
+    weight = dict(model.net.named_parameters())[PACKED[name]]
+    assert weight.shape == (packed.shape[::-1] if packed.turned else packed.shape)
+    drawn = heads.drawing(packed)
+    assert drawn.count("<rect") == 3 * h * (1 + packed.turned) and drawn.count(">V</text>") == 1 + packed.turned
+    assert f"{h} heads of {D // h} columns each; Q from column 0 on, K from column {D} on" in drawn
+
+
+@pytest.mark.parametrize("thirds", [True, False])
+def test_bands_are_those_whose_numbers_the_heads_received(thirds):
+    """Thirds with all heads in each, or head by head with queries, keys and values side by side: they are found where
+    they are; and with a head that received other numbers nothing is drawn."""
+    net = torch.nn.Sequential(Packed(thirds), Packed(thirds))
+    trace = tracer.trace(net, torch.randn(1, 5, 12), symbols={"B": 0, "T": 1})
+    (packed,) = heads.matrices(trace, trace.attentions[0])
+    by_head = [(part, head) for head in range(3) for part in "QKV"]
+    expected = [(part, head) for part in "QKV" for head in range(3)] if thirds else by_head
+    assert [(band.part, band.head) for band in sorted(packed.bands)] == expected
+    assert heads.drawing(packed).count("<rect") == 18 and packed.turned
+    assert [band.start for band in sorted(packed.bands)] == [*range(0, 36, 4)]
+    key = next(step for step in trace.steps if step.symbol.startswith(r"\mathbf{K}"))
+    trace.values[key.value][0, 1, 0, 0] += 1
+    assert heads.matrices(trace, trace.attentions[0]) == []
+
+
+class Packed(torch.nn.Module):
+    """Three heads of width 4 out of one product."""
+
+    def __init__(self, thirds):
+        super().__init__()
+        self.thirds, self.qkv = thirds, torch.nn.Linear(12, 36)
+
+    def forward(self, x):
+        B, T, D = x.shape
+        q, k, v = self.qkv(x).view(B, T, 3, 3, 4).permute(*((2, 0, 3) if self.thirds else (3, 0, 2)), 1, 4)
+        mixed = (q @ k.transpose(-2, -1) / 2).softmax(-1) @ v
+        return mixed.transpose(1, 2).reshape(B, T, D)

@@ -1,5 +1,6 @@
 """Where the heads of an attention come from: matrices whose columns are dealt out to them."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import streamlit as st
@@ -22,13 +23,30 @@ def show(trace: Trace, part: str) -> None:
         with place:
             key = ("heads", part, matrix.symbol)
             components.drawing(of(trace, key, partial(heads.drawing, matrix)), f"heads {matrix.symbol}")
-    first = found[0]
-    each = first.shape[1] // first.heads
-    said = [f"Each head reads {each} columns of one matrix" if first.heads > 1 else "The one head reads all columns"]
+    said = _packed(found[0]) if found[0].packed else _apart(found[0])
     if any(matrix.turned for matrix in found):
-        said.append("the equation multiplies by [in, out], and PyTorch keeps the same numbers as [out, in], row by row")
+        said += " The equation multiplies by [in, out], and PyTorch keeps the same numbers as [out, in], row by row."
+    st.caption(f"{said} {_proof(found)}".strip())
+
+
+def _apart(matrix: heads.Matrix) -> str:
+    each = matrix.bands[0].width
+    return f"Each head reads {each} columns of one matrix." if matrix.heads > 1 else "The one head reads all columns."
+
+
+def _packed(matrix: heads.Matrix) -> str:
+    counts = {part: sum(band.part == part for band in matrix.bands) for part in "QKV"}
+    many = ", ".join(f"{count} for {part}" for part, count in counts.items())
+    return (
+        f"One matrix makes queries, keys and values at once: its product has bands of {matrix.bands[0].width} columns, "
+        f"{many}, one for each head. Each band was found by its numbers: what its head received is equal to it."
+    )
+
+
+def _proof(found: Sequence[heads.Matrix]) -> str:
     verdicts = {matrix.step.verdict for matrix in found}
-    proof = f"The equations that deal them out are {verdicts.pop()} on this run" if len(verdicts) == 1 else ""
+    if len(verdicts) > 1:
+        return ""
     worst = [matrix.step.error for matrix in found if matrix.step.error is not None]
-    proof += f", off by {scientific(max(worst))} at most." if proof and worst else "." if proof else ""
-    st.caption(f"{'; '.join(said)}. {proof}")
+    said = "The equation of this product is" if found[0].packed else "The equations that deal them out are"
+    return f"{said} {verdicts.pop()} on this run" + (f", off by {scientific(max(worst))} at most." if worst else ".")

@@ -3,30 +3,57 @@
 from __future__ import annotations
 
 import html
-from typing import NamedTuple
+from collections.abc import Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
 
 from tracer.figures.colours import stage_colour
 from tracer.figures.labels import size_html, svg_text, symbol_html, symbol_text
 from tracer.record import AttentionRecord, Step, Trace
 
-SIDE = 150
-"""Pixels of the longer side of a matrix."""
+if TYPE_CHECKING:
+    import torch
+
+SIDE, WIDE = 150, 330
+"""Pixels of the longer side of a matrix; of one that makes queries, keys and values at once."""
 MOST = 32
 """Heads whose columns are told apart."""
 COLOURS = ("embedding", "attention", "mlp", "position")
-"""Stages whose colours heads take in turn."""
+"""Stages whose colours heads take in turn, or queries, keys and values where one matrix makes all three."""
+PARTS = {r"\mathbf{Q}": "Q", r"\mathbf{K}": "K", r"\mathbf{V}": "V"}
+PACKED = r"\mathbf{QKV}"
+
+
+class Band(NamedTuple):
+    """Columns of a matrix that are dealt out to one head: the first of them, and how many. `part` is "Q", "K" or "V"
+    where the matrix makes all three."""
+
+    start: int
+    width: int
+    head: int
+    part: str = ""
 
 
 class Matrix(NamedTuple):
-    """The matrix of queries, keys or values: its symbol, the step that multiplies by it, how many heads its columns are
-    dealt out to, and its sizes as the equation has it, `[in, out]`; `turned` says that PyTorch keeps `[out, in]`."""
+    """The matrix of queries, keys or values, or of all three: its symbol, the step that multiplies by it, whose columns
+    are whose, and its sizes as the equation has it, `[in, out]`; `turned` says that PyTorch keeps `[out, in]`."""
 
     symbol: str
     step: Step
-    heads: int
+    bands: tuple[Band, ...]
     symbolic: tuple[str, str]
     shape: tuple[int, int]
     turned: bool
+
+    @property
+    def heads(self) -> int:
+        """How many heads its columns are dealt out to."""
+        return 1 + max(band.head for band in self.bands)
+
+    @property
+    def packed(self) -> bool:
+        """Whether it makes queries, keys and values at once."""
+        return bool(self.bands[0].part)
 
 
 def matrices(trace: Trace, record: AttentionRecord) -> list[Matrix]:
@@ -34,39 +61,64 @@ def matrices(trace: Trace, record: AttentionRecord) -> list[Matrix]:
     inputs = {one.maker: one for op in trace.ops for one in op.inputs if one.maker in op.parameters}
     found = []
     for step in trace.steps:
-        if step.layer != record.layer or not step.id.startswith(record.part) or not _makes(step):
+        if step.layer != record.layer or not step.id.startswith(record.part):
             continue
-        for name in step.names:
+        for name in step.names if step.symbol.startswith((PACKED, *PARTS)) else ():
             kept = inputs.get(name.of.removeprefix("parameter "))
             if kept is None or len(kept.shape) != 2 or not name.symbol.startswith(r"\mathbf{W}"):
                 continue
             rows, columns = (-1, -2) if name.transposed else (-2, -1)
             sizes, shape = kept.symbolic or ("?", "?"), kept.shape
-            heads = step.shape[-3] if len(step.shape) == 4 else 1
-            if 0 < heads <= MOST and shape[columns] % heads == 0:
+            bands = _packed(trace, step) if step.symbol.startswith(PACKED) else _equal(step, shape[columns])
+            if 0 < len({band.head for band in bands}) <= MOST:
                 own, numbers = (sizes[rows], sizes[columns]), (shape[rows], shape[columns])
-                found.append(Matrix(name.symbol, step, heads, own, numbers, name.transposed))
+                found.append(Matrix(name.symbol, step, bands, own, numbers, name.transposed))
     return found
 
 
-def _makes(step: Step) -> bool:
-    """Whether a step makes queries, keys or values of tokens, by a product."""
-    return step.symbol.startswith((r"\mathbf{Q}", r"\mathbf{K}", r"\mathbf{V}"))
+def _equal(step: Step, columns: int) -> tuple[Band, ...]:
+    """The bands of a matrix whose columns are dealt out to the heads of its step one after the other."""
+    heads = step.shape[-3] if len(step.shape) == 4 else 1
+    each = columns // max(1, heads)
+    return tuple(Band(head * each, each, head) for head in range(heads)) if heads * each == columns else ()
+
+
+def _packed(trace: Trace, step: Step) -> tuple[Band, ...]:
+    """Which columns of a product are the queries, keys and values of which head, as it was in this run: those that hold
+    the very same numbers. None where not all of them are found."""
+    made = {PARTS[one.symbol[:10]]: trace.value(one) for one in trace.steps
+            if one.layer == step.layer and one.symbol[:10] in PARTS and len(one.shape) == 4}  # fmt: skip
+    held = trace.value(step)
+    if held is None or held.ndim != 3 or set(made) != set(PARTS.values()) or None in made.values():
+        return ()
+    ways = (held[0], held[:, 0])  # the batch is in front, or the sequence
+    found = (tuple(_found(rows, made)) for rows in ways if len(rows) == made["Q"].shape[-2])
+    return next((bands for bands in found if sum(band.width for band in bands) == held.shape[-1]), ())
+
+
+def _found(rows: torch.Tensor, made: dict[str, torch.Tensor]) -> Iterator[Band]:
+    for part, tensor in made.items():
+        for head, own in enumerate(tensor[0]):
+            width = own.shape[-1]
+            starts = (rows[0, : rows.shape[-1] - width + 1] == own[0, 0]).nonzero().flatten().tolist()
+            start = next((at for at in starts if rows[:, at : at + width].equal(own)), None)
+            if start is not None:
+                yield Band(start, width, head, part)
 
 
 def drawing(matrix: Matrix) -> str:
     """The matrix as SVG, twice: with a head's columns in one colour, as in the equation, and as PyTorch keeps it, with
     the same numbers as rows."""
     (rows, columns), (row, column) = matrix.shape, matrix.symbolic
-    unit = SIDE / max(rows, columns)
+    unit = (WIDE if matrix.packed else SIDE) / max(rows, columns)
     wide, tall = columns * unit, rows * unit
-    parts = [_bands(matrix.heads, wide, tall, across=True)]
+    parts = [_bands(matrix, unit, tall, across=True)]
     parts += [_text(svg_text(symbol_html(matrix.symbol)), wide / 2, -14, 17), _side(row, -8, tall / 2, "end")]
     parts.append(_side(column, wide / 2, tall + 18, "middle"))
     width = wide
     if matrix.turned:
         width = wide + 70
-        parts.append(f'<g transform="translate({width:.1f} 0)">{_bands(matrix.heads, tall, wide, across=False)}')
+        parts.append(f'<g transform="translate({width:.1f} 0)">{_bands(matrix, unit, tall, across=False)}')
         parts += [_text("PyTorch’s weight", tall / 2, -14, 14), _side(column, -8, wide / 2, "end")]
         parts.append(_side(row, tall / 2, wide + 18, "middle") + "</g>")
         width += tall
@@ -81,23 +133,38 @@ def drawing(matrix: Matrix) -> str:
 def describe(matrix: Matrix) -> str:
     """The text alternative: `W_Q [128 × 128]: 4 heads of 32 columns each`."""
     rows, columns = matrix.shape
-    each = columns // matrix.heads
+    each = matrix.bands[0].width
+    if matrix.packed:
+        groups = ", ".join(f"{part} from column {first.start} on" for part, first, _ in _groups(matrix))
+        many = f"{matrix.heads} heads of {each} columns each; {groups}"
+        return f"{symbol_text(matrix.symbol)} [{rows} × {columns}]: {many}"
     many = f"{matrix.heads} heads of {each} columns each" if matrix.heads > 1 else f"one head of {each} columns"
     return f"{symbol_text(matrix.symbol)} [{rows} × {columns}]: {many}"
 
 
-def _bands(heads: int, wide: float, tall: float, across: bool) -> str:
-    step = (wide if across else tall) / heads
-    made = []
-    for head in range(heads):
-        x, y, w, h = (head * step, 0, step, tall) if across else (0, head * step, wide, step)
-        colour = stage_colour(COLOURS[head % len(COLOURS)])
+def _groups(matrix: Matrix) -> list[tuple[str, Band, int]]:
+    """Columns side by side that are all for queries, for keys or for values: which, the first head's, how many."""
+    groups = [(part, list(group)) for part, group in groupby(sorted(matrix.bands), key=lambda band: band.part)]
+    return [(part, group[0], sum(band.width for band in group)) for part, group in groups]
+
+
+def _bands(matrix: Matrix, unit: float, depth: float, across: bool) -> str:
+    """The bands, side by side or one above the other."""
+    parts, made = list(PARTS.values()), []
+    for band in sorted(matrix.bands):
+        at, step = band.start * unit, band.width * unit
+        x, y, w, h = (at, 0, step, depth) if across else (0, at, depth, step)
+        colour = stage_colour(COLOURS[(parts.index(band.part) if band.part else band.head) % len(COLOURS)])
         made.append(
             f'<rect x="{x:.2f}" y="{y:.2f}" width="{w:.2f}" height="{h:.2f}" fill="{colour}" fill-opacity="0.4" '
             f'stroke="{colour}"/>'
         )
-        if step >= 14:
-            made.append(_text(str(head), x + w / 2, y + h / 2, 13))
+        if step >= 14 and not band.part:
+            made.append(_text(str(band.head), x + w / 2, y + h / 2, 13))
+    for part, first, wide in _groups(matrix):
+        x, y = (first.start + wide / 2) * unit, depth / 2
+        if part and wide * unit >= 14:
+            made.append(_text(part, *((x, y) if across else (y, x)), 16))
     return "".join(made)
 
 
