@@ -58,10 +58,10 @@ def test_row(row):
         found = places.look(row, place, run)
         if place.startswith("slip "):
             assert found.verdict == slips.SLIPS[place.removeprefix("slip ")].verdict != "holds"
-            assert found.slip and found.measured
+            assert found.slip and found.measured and found.page == "notes"
         else:
             assert found.verdict in ("holds", "elsewhere"), found
-            assert found.page or found.what == "size"
+            assert found.page
 
 
 def test_a_wrong_row_is_found_wrong():

@@ -49,10 +49,17 @@ def test_an_unknown_model_of_the_claims_is_quoted():
     ("nowhere", {}, ""),
 ])  # fmt: skip
 def test_a_link_leads_to_pages_that_are_there(page, place, link):
-    assert noted._link(Found("", "", page=page, place=tuple(place.items()))).strip() == link
+    assert noted._link(Found("", "", page=page, place=tuple(place.items())), "000").strip() == link
+
+
+def test_what_stands_on_the_page_itself_has_no_link_and_a_control_is_named():
+    here = Found("", "", page="notes", place=(("note", "003"), ("section", "2")))
+    assert noted._link(here, "003") == "" and "note=003" in noted._link(here, "004")
+    size = Found("", "", page="trace", place=(("model", "vit"),), control="Symbols of this run")
+    assert "Trace of vit, “Symbols of this run”](trace?model=vit)" in noted._link(size, "002")
 
 
 def test_a_model_that_is_not_offered_has_no_link(monkeypatch):
     monkeypatch.setenv("TRACER_HOSTED", "1")
     place = (("model", "torchvision:vit_b_16"),)
-    assert noted._link(Found("", "", page="operations", place=place)) == ""
+    assert noted._link(Found("", "", page="operations", place=place), "003") == ""

@@ -139,10 +139,11 @@ def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> 
 def in_line(name: str, options: Options) -> tuple:
     """A model and its run on its first sample, for work that has its turn already: the run that is kept, or one that is
     made now and kept."""
-    sample = next(iter(samples(models.samples(name))), "its own")
-    made, image = _with_sample(name, options, sample)
-    if (run := _samples.get((name, options, sample))) is None:
-        _samples.put((name, options, sample), run := _proven(made, image))
+    key = name, options, next(iter(samples(models.samples(name))), "its own")
+    made, image = _with_sample(*key)
+    store = _given if options else _samples
+    if (run := store.get(key)) is None:
+        store.put(key, run := _proven(made, image))
     return made, run
 
 

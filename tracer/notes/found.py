@@ -15,7 +15,8 @@ that it does not; or that another page runs it."""
 
 class Found(NamedTuple):
     """One of the things that a statement was looked up as: what ran and what was measured, in markdown, whether that is
-    as the statement has it, and where it is seen: a page, and what its address says.
+    as the statement has it, and where it is seen: a page, what its address says, and what to look for there, if the
+    address does not lead to it.
 
     `latex` is the equation of a step. `slip` says in a sentence how the note and the run differ.
     """
@@ -27,6 +28,7 @@ class Found(NamedTuple):
     slip: str = ""
     page: str = ""
     place: tuple[tuple[str, str], ...] = ()
+    control: str = ""
 
 
 def shaped(symbolic: tuple[str, ...] | None, shape: tuple[int, ...]) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tracer import models
 from tracer.common.quoting import quoted
 from tracer.figures.labels import scientific
 from tracer.notes import block, claims, slips
 from tracer.notes.found import Found, Verdict, proven, shaped
-from tracer.notes.rows import Row
+from tracer.notes.rows import Row, sections
 from tracer.notes.runs import RUNS, STANDARD, Provider
 from tracer.probe import value_of
 from tracer.record import Op, Primitive, TensorRecord, verdict
@@ -18,6 +19,8 @@ from tracer.tokens import spelling
 SENTENCE = "reverse this one"
 """What is spelled."""
 NOWHERE = "nothing of that name and shape ran"
+LEGEND, BOTH = "Symbols of this run", "Run both paths"
+"""Where the sizes of a run stand on every page of it, and what runs an attention on the standard path."""
 
 
 def look(row: Row, place: str, run: Provider) -> Found:
@@ -32,6 +35,16 @@ def address(row: Row, **place: object) -> tuple[tuple[str, str], ...]:
     """What the address of a page says of a row's run, and of a place in it."""
     run = RUNS["torchvision" if row.run == STANDARD else row.run]
     return (("model", run.model), *((name, str(value)) for name, value in (*run.options, *place.items())))
+
+
+def at(row: Row, op: Op, zoom: str = "ops") -> dict[str, Any]:
+    """The page and the place where an op is seen: by its number, or by its step, where the app runs the model at other
+    sizes and so counts other ops."""
+    if RUNS[row.run].shipped:
+        return {"page": "operations", "place": address(row, zoom=zoom, op=op.index)}
+    if op.step is None:
+        return {"page": "operations", "place": address(row, zoom=zoom)}
+    return {"page": "trace", "place": address(row, step=op.step)}
 
 
 def sizes(row: Row, run: Provider, text: str) -> list[float]:
@@ -74,14 +87,13 @@ def _step(row: Row, run: Provider, name: str) -> Found:
 def _param(row: Row, run: Provider, path: str) -> Found:
     model, trace = run(row.run)
     shape = tuple(dict(model.net.named_parameters())[path].shape)
-    read = next((one for op in trace.ops for one in op.inputs if one.maker == path), None)
-    index = next((op.index for op in trace.ops if any(one.maker == path for one in op.inputs)), None)
+    reads = [(op, one) for op in trace.ops for one in op.inputs if one.maker == path]
     so = fits(row, run, shape) or fits(row, run, shape[::-1])
     turned = fits(row, run, shape[::-1]) and not fits(row, run, shape)
-    said = _record(read) if read is not None else shaped(None, shape)
+    said = _record(reads[0][1]) if reads else shaped(None, shape)
     said += ", as PyTorch keeps it: out × in" if turned else ""
-    place = address(row, **({} if index is None else {"zoom": "ops", "op": index}))
-    return Found(f"parameter `{path}`", said, is_so(so), page="operations", place=place)
+    where = at(row, reads[0][0]) if reads else {"page": "operations", "place": address(row, zoom="modules")}
+    return Found(f"parameter `{path}`", said, is_so(so), **where)
 
 
 def _input(row: Row, run: Provider, name: str) -> Found:
@@ -90,10 +102,7 @@ def _input(row: Row, run: Provider, name: str) -> Found:
     if op is None:
         return Found(f"input `{name}`", NOWHERE, "not")
     tensor = next(one for one in op.inputs if one.maker == f"input {name}")
-    where = address(row, zoom="ops", op=op.index)
-    return Found(
-        f"input `{name}`", _record(tensor), is_so(fits(row, run, tensor.shape)), page="operations", place=where
-    )
+    return Found(f"input `{name}`", _record(tensor), is_so(fits(row, run, tensor.shape)), **at(row, op))
 
 
 def _size(row: Row, run: Provider, name: str) -> Found:
@@ -103,7 +112,7 @@ def _size(row: Row, run: Provider, name: str) -> Found:
     equals = f" = ${_formula(symbol.equals)}$" if symbol.equals else ""
     so = not row.shape or symbol.value == int(row.shape)
     said = f"${_formula(name)}${equals} = {symbol.value:,}"
-    return Found("size", said, is_so(so))
+    return Found("size", said, is_so(so), page="trace", place=address(row), control=LEGEND)
 
 
 def _formula(text: str) -> str:
@@ -127,8 +136,10 @@ def _ran_as(row: Row, what: str, fitting: Sequence[Op]) -> Found:
         return Found(what, NOWHERE, "not")
     op = fitting[0]
     said = " → ".join(map(_record, (*op.inputs[:1], op.outputs[0])))
-    place = address(row, zoom="ops", op=op.index)
-    return Found(f"{what}, number {op.index}", said, page="operations", place=place)
+    if row.run == STANDARD:
+        return Found(f"{what}, on the standard path", said, page="operations", place=address(row), control=BOTH)
+    number = f", number {op.index}" if RUNS[row.run].shipped else ""
+    return Found(f"{what}{number}", said, **at(row, op))
 
 
 def _prim(row: Row, run: Provider, name: str, wanted: str) -> Found:
@@ -145,8 +156,7 @@ def _prim(row: Row, run: Provider, name: str, wanted: str) -> Found:
         f"{_record(part.inputs[0])} → {_record(part.outputs[0])}, in each of {len(opened)}; opened again, they differ "
     )
     said += f"from what ran by up to {scientific(worst)}"
-    place = address(row, zoom="primitives", op=ops[0].index)
-    return Found(f"primitive `{wanted}` of `{name}`", said, is_so(so), page="operations", place=place)
+    return Found(f"primitive `{wanted}` of `{name}`", said, is_so(so), **at(row, ops[0], "primitives"))
 
 
 def _names(row: Row, run: Provider, *calls: str) -> Found:
@@ -155,21 +165,25 @@ def _names(row: Row, run: Provider, *calls: str) -> Found:
     said = "; ".join(f"`{call}` runs {', '.join(f'`{name}`' for name in names)}" for call, names in runs.items())
     so = all(names and set(names) <= ran for names in runs.values())
     return Found(
-        "calls, by the ops that they run", f"{said}: all ran", is_so(so), page="operations", place=address(row)
+        "calls, by the ops that they run",
+        f"{said}: all ran",
+        is_so(so),
+        page="operations",
+        place=address(row, zoom="ops"),
     )
 
 
 def _count(row: Row, run: Provider, name: str) -> Found:
     found = block.COUNTED[name](run)
-    return Found("counted", found.said, is_so(found.holds), page="operations", place=address(row))
+    place = address(row, zoom="modules")
+    return Found("counted", found.said, is_so(found.holds), page="operations", place=place)
 
 
 def _option(row: Row, run: Provider, name: str) -> Found:
     model = run(row.run)[0]
     choices = model.spec.options[name]
     said = f"`{name}` is one of {', '.join(f'`{choice}`' for choice in choices)}; here it is `{model.options[name]}`"
-    other = next(choice for choice in choices if choice != model.options[name])
-    return Found("option", said, is_so(len(choices) > 1), page="trace", place=address(row, **{name: other}))
+    return Found(f"option `{name}`", said, is_so(len(choices) > 1), page="sizes", place=address(row))
 
 
 def _open(row: Row, run: Provider, name: str) -> Found:
@@ -195,15 +209,17 @@ def _page(row: Row, run: Provider, name: str, *place: str) -> Found:
 
 def _claim(row: Row, run: Provider, name: str) -> Found:
     found = claims.measure(name, row.run, run)
-    lesson = found.page in ("notes", "tokens")
-    place = dict(found.place) if lesson else dict(address(row)) | dict(found.place)
+    own = {"notes": {"of": RUNS[row.run].model}, "tokens": {}}
+    place = own.get(found.page, dict(address(row))) | dict(found.place)
     return Found("measured", found.said, found.verdict, page=found.page, place=tuple(place.items()))
 
 
 def _slip(row: Row, run: Provider, name: str) -> Found:
     slip = slips.SLIPS[name]
     found = slip.measure(run)
-    return Found(found.how, found.said, slip.verdict if found.so else "holds", slip=slip.sentence)
+    place = (("note", row.note), ("section", str(sections(row.note).index(row.section) + 1)))
+    said = slip.verdict if found.so else "holds"
+    return Found(found.how, found.said, said, slip=slip.sentence, page="notes", place=place)
 
 
 KINDS: dict[str, Callable[..., Found]] = {

@@ -22,14 +22,19 @@ STANDARD = "torchvision-standard"
 
 
 class Run(NamedTuple):
-    """A model with the options that the app offers, and a small run of it, all of whose sizes differ: what `load` and
-    `Model.trace` are given. `shipped` says that its run at hand is that of the model on its sample."""
+    """A model with the options and sizes that the app offers, and a small run of it, all of whose sizes differ: what
+    `load` and `Model.trace` are given. `shipped` says that its run at hand is that of the model on its sample."""
 
     model: str
     options: tuple[tuple[str, object], ...]
     sizes: Mapping[str, Any]
     given: Mapping[str, Any]
     shipped: bool = True
+
+
+def _preset(model: str, name: str) -> tuple[tuple[str, object], ...]:
+    """Sizes and options that the page Sizes offers of a model."""
+    return tuple(sorted(models.spec_of(model).presets[name].items()))
 
 
 _GPT = {"V": 17, "T_max": 11, "D": 10, "h": 1, "d_ff": 23, "L": 2}, {"B": 3, "T": 7}
@@ -39,15 +44,13 @@ _PATCHES = {"H": 12, "W": 20, "P": 4, "D": 14, "h": 2, "d_ff": 23, "K": 9, "L": 
 
 RUNS = {
     "nanogpt": Run("nanogpt", (), *_GPT),
-    "nanogpt-single": Run("nanogpt", (), *_GPT, shipped=False),
+    "nanogpt-single": Run("nanogpt", (("h", 1),), *_GPT),
     "nanogpt-separate": Run("nanogpt", (("tied", False),), *_GPT),
     "vit-text": Run("vit-text", (), *_TEXT),
-    "vit-text-single": Run("vit-text", (), *_TEXT, shipped=False),
+    "vit-text-single": Run("vit-text", (("h", 1),), *_TEXT),
     "vit-note": Run("vit-note", (), {}, {}),
     "segmenter": Run("segmenter", (), _PATCHES, {}),
-    "segmenter-note": Run(
-        "segmenter", (), {"H": 224, "W": 224, "P": 16, "D": 768, "K": 10, "h": 12, "L": 1}, {}, shipped=False
-    ),
+    "segmenter-note": Run("segmenter", _preset("segmenter", "Note 001: 14 × 14 × 768 to 224 × 224 × K"), {}, {}),
     "mae": Run("mae", (), {"H": 12, "W": 20, "P": 4, "D": 16, "h": 2, "d_ff": 24, "L": 1, "L_dec": 1}, {}),
     "clip": Run("clip", (), {"L": 1}, {}),
     "vit": Run("vit", (), _PATCHES, {}),

@@ -20,6 +20,7 @@ from tracer.notes.rows import rows, sections
 
 if TYPE_CHECKING:
     from tracer.notes.reading import Result
+    from tracer.record import Trace
 
 READING = "Reading the note off its runs"
 ALL, DIFFERING = "all", "differing"
@@ -91,17 +92,20 @@ def _read(note: str) -> Read:
 
     run = made.provider(make)
     results = reading.read(note, run)
-    about = {_about(result.row.run) for result in results}
-    cards = tuple(Card(result.row.section, result.verdict, _text(result, len(about) > 1)) for result in results)
+    about = {name: _about(name, run(name)[1]) for name in {result.row.run for result in results}}
+    beside = about if len(set(about.values())) > 1 else {}
+    cards = tuple(
+        Card(result.row.section, result.verdict, _text(result, beside.get(result.row.run, ""))) for result in results
+    )
     counted = block.kinds(run) if "torchvision" in reading.needed(note) else {}
     kinds = {
         kind: (said, str(found.total()), ", ".join(f"{name} × {count}" for name, count in found.most_common()))
         for kind, (found, said) in counted.items()
     }
-    return Read(cards, about.pop() if len(about) == 1 else "", kinds)
+    return Read(cards, "" if beside else next(iter(about.values())), kinds)
 
 
-def _text(result: Result, beside: bool) -> str:
+def _text(result: Result, beside: str) -> str:
     """A statement in markdown: a block of its own; `beside` it what it was looked up in."""
     lines = [f"{SIGNS[result.verdict]} **{result.row.number}** {result.row.text}"]
     lines += [f"**{texts.prose(_here(slip))}**" for slip in result.slips]
@@ -111,19 +115,22 @@ def _text(result: Result, beside: bool) -> str:
     for found in once.values():
         if found.latex:
             lines.append(f"$$\n{found.latex}\n$$")
-        lines.append(f"{found.what}: {texts.prose(found.measured)}{_link(found)}")
-    if beside and (about := _about(result.row.run)):
-        lines.append(f":small[:gray[{about}]]")
+        lines.append(f"{found.what}: {texts.prose(found.measured)}{_link(found, result.row.note)}")
+    if beside:
+        lines.append(f":small[:gray[{beside}]]")
     return "\n>\n".join("\n".join(f"> {part}" for part in line.split("\n")) for line in lines)
 
 
-def _about(name: str) -> str:
-    """What run a statement was looked up in, where it is not that of the shipped model on its sample."""
+def _about(name: str, trace: Trace) -> str:
+    """What run statements were looked up in, where no trained weights are of its sizes and options."""
     from tracer.notes.runs import RUNS, STANDARD  # loads torch
 
     run = RUNS["torchvision" if name == STANDARD else name]
-    sizes = ", ".join(f"{symbol} = {size}" for symbol, size in run.sizes.items())
-    return "" if run.shipped else f"A run of {run.model} with {sizes}, whose weights are random."
+    chosen = run.options if run.shipped else tuple(run.sizes.items())
+    if not chosen or not texts.unlearned(trace):
+        return ""
+    said = ", ".join(f"{name} = {value}" for name, value in chosen)
+    return f"A run of {run.model} with {said}, whose weights are random."
 
 
 def _here(slip: str) -> str:
@@ -131,14 +138,17 @@ def _here(slip: str) -> str:
     return re.sub(r"\b([Nn])ote \d{3}\b", lambda found: f"{'The' if found[1] == 'N' else 'the'} note", slip)
 
 
-def _link(found: Found) -> str:
-    """A link to where it is seen, if that page and model are here."""
+def _link(found: Found, note: str) -> str:
+    """A link to where it is seen, if that page and model are here; what stands on the page of the note has none."""
     page = "" if found.page == "overview" else found.page
     place = dict(found.place)
     if (not found.page or page not in LABELS) or not _offered(place.get("model", "")):
         return ""
+    if page == "notes" and place.get("note") == note:
+        return ""
     asked, of = urlencode(place), f" of {place['model']}" if place.get("model") else ""
-    return f" [→\u00a0{LABELS[page]}{of}]({page or './'}{'?' if asked else ''}{asked})"
+    control = f", “{found.control}”" if found.control else ""
+    return f" [→\u00a0{LABELS[page]}{of}{control}]({page or './'}{'?' if asked else ''}{asked})"
 
 
 def _offered(model: str) -> bool:

@@ -27,6 +27,7 @@ function rowOf(me, at, go) {
   const name = element("span", "name", mark, symbol, ` ${head.title}`);
   button.append(name, element("small", "", sizes, head.sizes ? `  ${head.shape}` : ""));
   button.dataset.at = at;
+  button.dataset.step = head.id;
   button.onclick = () => go(at);
   const row = element("li", "", button);
   row.render = () => {
