@@ -49,7 +49,7 @@ READY = {
     "mask": "text=The mask that ran",
     "operations": ".operations tbody tr",
     "loss": "[data-testid=stMetricValue]",
-    "sizes": "text=Does a run agree?",
+    "sizes": ".st-key-sizes [data-testid=stSelectbox] label",
     "tokens": "text=From here on all are alike",
     "positions": ".likeness",
     "notes": ".st-key-cards h2",
