@@ -1,5 +1,6 @@
 """The Attention page in a real browser: one tower after the other, and keys instead of a mouse."""
 
+import re
 from io import BytesIO
 
 import numpy as np
@@ -228,3 +229,24 @@ def luminance(rgb: np.ndarray) -> float:
     shares = [int(channel) / 255 for channel in rgb]
     linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
     return sum(weight * share for weight, share in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_the_rule_from_patch_to_pixels_is_that_of_the_patch_that_was_cut(page):
+    model = tracer.load("vit")
+    (image,), patches = model.inputs(), model.trace().value("patches")
+    page.goto("/attention?model=vit&query=38")
+    rule, pixels = page.locator(".rule"), page.locator(".pixels")
+    rule.wait_for()
+    settled(page)
+    for key in ("", "ArrowDown", "ArrowRight"):
+        if key:
+            page.locator(".photo").press(key)
+        n, w, *_, row, _, _, column = map(int, re.findall(r"\d+", rule.inner_text()))
+        said = pixels.inner_text()
+        assert (n, w) == (37 + 8 * (key != "") + (key == "ArrowRight"), 8) and (row, column) == divmod(n, w)
+        top, bottom, left, right = (int(at) for side in re.findall(r"= (\d+) to (\d+)", said) for at in side)
+        cut = image[0, :, top : bottom + 1, left : right + 1]
+        assert cut.permute(1, 2, 0).flatten().equal(patches[0, n])
+    page.get_by_role("button", name="Use CLS as the query").click()
+    assert rule.inner_text() == pixels.inner_text() == ""
+    quiet(page)

@@ -161,7 +161,8 @@ def _views(heads: np.ndarray, views: Sequence[str]) -> np.ndarray:
 def _photo(trace: Trace, part: str | None) -> tuple[dict[str, Any], bytes]:
     """How the patches lie on the photo, and the photo as JPEG.
 
-    `tokens` has for each patch the token that it is, or null; `unseen` the patches that a tower was not given.
+    `tokens` has for each patch the token that it is, or null; `unseen` the patches that a tower was not given. `side`
+    is that of a patch in pixels of the picture that the model sees, null where the run does not name it.
     """
     picture, file = trace.picture, BytesIO()
     tokens = {patch: token for token, patch in places(trace, part).items()}
@@ -173,10 +174,17 @@ def _photo(trace: Trace, part: str | None) -> tuple[dict[str, Any], bytes]:
         "crop": list(picture.crop),
         "rows": picture.rows,
         "columns": picture.columns,
+        "side": _side(trace),
         "tokens": [tokens.get(patch) for patch in range(picture.rows * picture.columns)],
         "unseen": list(missing),
         "tower": tower,
     }, file.getvalue()
+
+
+def _side(trace: Trace) -> int | None:
+    sizes = {size.name: size.value for size in trace.symbols}
+    grid = tuple(side * sizes.get("P", 0) for side in (trace.picture.rows, trace.picture.columns))
+    return sizes["P"] if "P" in sizes and grid == (sizes.get("H"), sizes.get("W")) else None
 
 
 def masks(trace: Trace, chosen: Sequence[int], part: str | None = None) -> tuple[np.ndarray, str]:

@@ -164,6 +164,9 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
         return item;
       }),
     );
+    const [place, pixels] = ruleOf(map, state.query);
+    find(".rule").textContent = place;
+    find(".pixels").textContent = pixels;
     find(".python code").textContent = python;
     find(".python span").textContent = note;
     for (const share of all(".share")) share.textContent = shareOf(map, state);

@@ -13,6 +13,18 @@ const cell = (map, token) => [Math.floor(map.patches.get(token) / map.columns), 
 const tokenAt = (map, r, c) => map.tokens[r * map.columns + c];
 const hasNone = (map, r, c) => `Row ${r}, column ${c} was hidden from the ${map.tower}: no token, so no query.`;
 
+// Where a patch lies, by its number: row and column, then its pixels in the picture that the model sees.
+function ruleOf(map, token) {
+  if (!isPatch(map, token)) return ["", ""];
+  const [n, w, P] = [map.patches.get(token), map.columns, map.side];
+  const [r, c] = cell(map, token);
+  const place =
+    `Patch n = ${n}, at w = ${P ? "W/P = " : ""}${w} patches in a row: row ⌊n/w⌋ = ⌊${n}/${w}⌋ = ${r}, ` +
+    `column n mod w = ${n} mod ${w} = ${c}.`;
+  const pixels = (name, at) => `${name} ${at}·P = ${at * P} to ${(at + 1) * P - 1}`;
+  return [place, P ? `Its pixels, at P = ${P}: ${pixels("rows", r)}, ${pixels("columns", c)} of ${map.rows * P} × ${w * P}.` : ""];
+}
+
 // The first token from a place on, by steps of so many rows and columns; null where there is none up to the edge.
 function tokenBeyond(map, [r, c], [down, right]) {
   for (let [i, j] = [r + down, c + right]; i >= 0 && j >= 0 && i < map.rows && j < map.columns; i += down, j += right) {
