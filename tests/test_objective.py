@@ -25,8 +25,13 @@ def run():
 def test_the_steps_of_the_loss_are_proven_and_are_cross_entropy(run):
     _, tokens, logits = run
     found = loss(logits, tokens)
-    assert [step.verdict for step in found.steps] == ["proven"] * 4 and found.proven and 0 <= found.error < 1e-5
-    assert [step.symbolic for step in found.steps[:3]] == [("B", "T", "V"), ("B", "T - 1", "1"), ("B", "T - 1", "1")]
+    assert [step.verdict for step in found.steps] == ["proven"] * 5 and found.proven and 0 <= found.error < 1e-5
+    shapes = [("B", "T", "V"), ("B", "T - 1"), ("B", "T - 1", "1"), ("B", "T - 1", "1"), ()]
+    assert [step.symbolic for step in found.steps] == shapes
+    targets = found.steps[1]
+    assert (targets.id, targets.error, targets.shape) == ("targets", 0, (1, 12))
+    assert targets.latex == r"\mathbf{y} = {\mathbf{t}}_{[\ldots,\,1:T]}"
+    assert r"\mathbf{y}" in found.steps[2].latex and r"\mathbf{t}" not in found.steps[2].latex
     expected = -logits[0].double().log_softmax(-1)[range(12), tokens[0, 1:]]  # token i of the logits, i + 1 of the text
     assert torch.allclose(torch.tensor(found.losses).double(), expected, atol=1e-5)
     assert found.mean == pytest.approx(float(expected.mean()), rel=1e-5) and found.guess == log(65)
@@ -81,7 +86,7 @@ def test_colours_say_the_loss_and_no_text_becomes_markup():
 def test_the_page_shows_the_text_on_screen_or_says_whose_it_is():
     own = visited("loss", model="nanogpt", text="To be")
     said = text(own)
-    assert not own.info and said.count("proven, largest difference") == 4 and "the same, up to rounding" in said
+    assert not own.info and said.count("proven, largest difference") == 5 and "the same, up to rounding" in said
     assert list(own.dataframe[0].value["token"]) == ["'o'", "' '", "'b'", "'e'"]
     assert "this is nanogpt, on its own sample" in visited("loss", model="vit").info[0].value
     assert "There is no loss: a single token" in visited("loss", model="nanogpt", text="T").info[0].value

@@ -37,6 +37,7 @@ class Plan:
             self._place(index)
         self.sites = tuple(sites(graph))
         self._operands_of_attention()
+        self._layouts_apart()
         for index in graph.computing():
             self.named.update(dict.fromkeys(laid(self, shapes, places, index), "layout"))
         order = {key: (graph.maker[key], key) for key in self.named}
@@ -142,6 +143,12 @@ class Plan:
                 if root != key and root in self.named and graph.count(key) < graph.count(root):
                     before = graph.source(key)
                     self.named[before if before != root and self._turned(before, key) else key] = "layout"
+
+    def _layouts_apart(self) -> None:
+        """Layouts that people want lines of their own for."""
+        for index, call in enumerate(self.graph.calls):
+            if self.graph.kind[index] != "compute" and self.apart(base(call.name), call.module):
+                self.named.update({ref.key: "layout" for ref in call.outputs if ref.key in self.graph.live})
 
     def operands(self, key: str) -> tuple[str, ...]:
         """The lines that a line is made of."""

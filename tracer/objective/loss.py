@@ -24,14 +24,14 @@ class NextToken(nn.Module):
 
     def forward(self, logits, tokens):
         shares = logits.softmax(dim=-1)  # [B, T, V]
-        targets = tokens[:, 1:]  # [B, T-1]
+        targets = tokens.narrow(1, 1, tokens.shape[1] - 1)  # [B, T-1]
         chosen = shares[:, :-1].gather(-1, targets[..., None])  # [B, T-1, 1]
         losses = -chosen.log()  # [B, T-1, 1]
         return losses.mean()
 
 
 HINTS = (
-    *(Hint(apart=call, module="") for call in ("softmax", "gather", "neg")),
+    *(Hint(apart=call, module="") for call in ("softmax", "narrow", "gather", "neg")),
     Hint("input logits", letter=r"\mathbf{Z}"),
     Hint("input tokens", letter=r"\mathbf{t}"),
     Hint(
@@ -42,14 +42,22 @@ HINTS = (
         why="The softmax makes each row of logits probabilities that sum to 1: one for every entry of the vocabulary.",
     ),
     Hint(
+        "layout",
+        id="targets",
+        stage="head",
+        title="The targets, shifted by one",
+        letter=r"\mathbf{y}",
+        why="What should come after a token is the next token of the same text, so the text is its own answer: its "
+        "tokens from the second on. The first is no target, since nothing stands before it.",
+        note="Note 000 counts token numbers from 1 to V; the code counts them from 0 to V − 1.",
+    ),
+    Hint(
         "gather",
         stage="head",
         title="The probability of each target",
         letter=r"\mathbf{p}",
-        why="What should come after a token is the next token of the same text, so the text is its own answer, shifted "
-        "by one: the rows up to T − 1 against the tokens from the second on. The last row has no target. Of each row "
-        "only one probability counts: that of the token that came.",
-        note="Note 000 counts token numbers from 1 to V; the code counts them from 0 to V − 1.",
+        why="Row i of the probabilities is about the token after token i, so it meets target i. The last row has no "
+        "target. Of each row only one probability counts: that of the token that came.",
     ),
     Hint(
         "neg",
