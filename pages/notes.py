@@ -5,13 +5,13 @@ from pathlib import Path
 import streamlit as st
 
 from pages.shared import address, components, frame
-from pages.shared.lessons import cards, contrasts, noted
+from pages.shared.lessons import cards, contrasts, counting, noted
 
 TITLE = "The notes"
 ICON = ":material/menu_book:"
 ORDER = 14
 HEADING = "Lessons"
-PLACES = ("note", "section", "of")
+PLACES = ("note", "section", "of", "block")
 
 MORE = {"claims": "What they claim, on any model", "contrasts": "What they set it against: convolution, batch norm"}
 
@@ -24,5 +24,5 @@ if note == "claims":
     cards.show()
 elif note == "contrasts":
     contrasts.show()
-else:
-    noted.show(note)
+elif kinds := noted.show(note):
+    counting.show(kinds)

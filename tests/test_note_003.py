@@ -7,8 +7,11 @@ import pytest
 import torch
 from note_runs import run, same_blocks, whole
 from sweeping import cases
+from test_app import visited
 
 import tracer
+from pages.shared.lessons.noted import Card, Read
+from tracer.common.cache import Cache
 from tracer.notes import block as counted
 from tracer.notes.block import CALLS, NEVER, block, dispatched, parameters, primitives
 from tracer.notes.runs import STANDARD
@@ -202,12 +205,34 @@ def test_what_is_counted_is_what_the_note_says_or_differs_as_told():
     assert all(one.holds for one in found.values()), found
     assert "12 blocks" in found["layers"].said and "2,362,368" in found["attention"].said
     kinds = counted.kinds(run)
-    assert {kind: (names.total(), said) for kind, (names, said) in kinds.items()} == {
+    assert {kind: (names.total(), counted.SAID[kind]) for kind, names in kinds.items()} == {
         "Matrix Multiply": (6, "5"),
         "Elementwise Binary": (29, "~20"),
         "Elementwise Unary": (4, "~10"),
         "Reduction": (5, "4"),
     }
+
+
+def test_a_block_of_any_model_is_counted_as_the_whole_run_opens_it():
+    """By a run that opens every op: those of a block's module, layouts and all."""
+    model, trace = run("nanogpt")
+    whole = model.trace(B=3, T=7, prove=False, primitives=True)
+    for layer in counted.layers(trace):
+        ops = {op.index for op in whole.ops if op.module.split(".")[0] == f"block{layer + 1}"}
+        parts = [one.name for made in whole.decompositions if made.op in ops for one in made.primitives]
+        found = counted.kinds_of(model, trace, layer, {"B": 3, "T": 7})
+        assert found == counted.by_kind(parts) and found["Matrix Multiply"].total() == 8
+    assert counted.layers(trace) == [0, 1]
+
+
+def test_the_page_counts_a_block_of_the_model_that_is_chosen(monkeypatch):
+    made = Read((Card("", "holds", "> all"),), "", counted.by_kind(["mm", "mm", "add"]))
+    monkeypatch.setattr("pages.shared.lessons.noted._read", lambda note: made)
+    monkeypatch.setattr("pages.shared.runs._too", {"noted": Cache(4)})
+    table = visited("notes", note="003", of="transformer", block="1").table[0].value
+    assert list(table.columns) == ["kind", "the note", "its block", "which", "block 1 of transformer", "which of these"]
+    assert list(table["the note"]) == ["5", "~20", "~10", "4"] and list(table["its block"]) == ["2", "1", "0", "0"]
+    assert list(table["block 1 of transformer"]) == ["8", "23", "3", "4"]
 
 
 def test_flops_of_the_whole_model():

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 import tracer
+from tracer.models.shared.model import Model
 from tracer.notes.rows import BLOCK
 from tracer.notes.runs import STANDARD, Provider
 from tracer.record import Op, Trace
 from tracer.sources.missing_ops import imported
-from tracer.symbols.categories import COMPUTING, category
+from tracer.symbols.categories import BINARY, MATRIX, REDUCTION, UNARY, category
 
 _x = torch.zeros(2, 6, 12)
 CALLS: dict[str, Callable] = {
@@ -108,14 +109,35 @@ def primitives(trace: Trace) -> list[str]:
     return [one.name for op in block(trace.ops) for one in trace.decompositions[op.index].primitives]
 
 
-def kinds(run: Provider) -> dict[str, tuple[Counter[str], str]]:
-    """The primitives of one block on the standard path by category, each beside the note's own count of it."""
-    found: dict[str, Counter[str]] = {name: Counter() for name in COMPUTING}
-    for name in primitives(run(STANDARD)[1]):
+SAID = {MATRIX: "5", BINARY: "~20", UNARY: "~10", REDUCTION: "4"}
+"""How many operations of a block the note counts of each kind."""
+
+
+def kinds(run: Provider) -> dict[str, Counter[str]]:
+    """The primitives of one block on the standard path, which is the one that the note counts."""
+    return by_kind(primitives(run(STANDARD)[1]))
+
+
+def by_kind(names: Iterable[str]) -> dict[str, Counter[str]]:
+    """Primitives by the kinds that the note counts."""
+    found: dict[str, Counter[str]] = {kind: Counter() for kind in SAID}
+    for name in names:
         if category(name) in found:
             found[category(name)][name] += 1
-    said = {"Matrix Multiply": "5", "Elementwise Binary": "~20", "Elementwise Unary": "~10", "Reduction": "4"}
-    return {name: (found[name], said[name]) for name in said}
+    return found
+
+
+def layers(trace: Trace) -> list[int]:
+    """The blocks of any model, counted from 0."""
+    return sorted({step.layer for step in trace.steps if step.layer is not None})
+
+
+def kinds_of(model: Model, trace: Trace, layer: int, given: Mapping[str, Any]) -> dict[str, Counter[str]]:
+    """The same of a block of any model, by one more run on what it was `given` that opens the ops of its steps."""
+    own = {step.id for step in trace.steps if step.layer == layer}
+    ops = tuple(op.index for op in trace.ops if op.step in own)
+    opened = model.trace(**given, prove=False, primitives=ops).decompositions
+    return by_kind(one.name for found in opened for one in found.primitives)
 
 
 def _layers(run: Provider) -> Count:

@@ -34,7 +34,7 @@ NONE = ":gray-badge[:material/remove: not about this model]"
 
 def show() -> None:
     """The model that is asked, and the cards."""
-    trace, made = _run()
+    trace, made, _ = run()
     from tracer.notes import cards  # loads torch
 
     found = of(trace, "cards", lambda: _measured(made, trace))
@@ -51,8 +51,9 @@ def show() -> None:
                 _spread()
 
 
-def _run() -> tuple[Trace, Any]:
-    """The run that is measured: the one on screen where it is of the model that is chosen, else that of its sample."""
+def run() -> tuple[Trace, Any, dict[str, Any]]:
+    """The run that is measured, its model, and what that was given: the run on screen where it is of the model that is
+    chosen, else that of its sample."""
     known = list(models.names())
     own = session.given().kind != "trace" and model_name() not in known
     known += [model_name()] if own else []
@@ -60,9 +61,12 @@ def _run() -> tuple[Trace, Any]:
         "Model", known, **address.widget("of", known, model_name() if model_name() in known else known[0])
     )
     if chosen == model_name() and session.given().kind != "trace":
-        return session.trace(), session.model()
-    sample = next(iter(samples(models.samples(chosen))), session.OWN)
-    return runs.of_sample(chosen, (), sample), runs.load(chosen)
+        made = session.model()
+        return session.trace(), made, session.inputs(made, session.given(), session.options())
+    pictures = samples(models.samples(chosen))
+    name = next(iter(pictures), session.OWN)
+    given = {"image": pictures[name]()} if pictures else {}
+    return runs.of_sample(chosen, (), name), runs.load(chosen), given
 
 
 def _measured(made, trace: Trace) -> dict:

@@ -48,16 +48,17 @@ class Read(NamedTuple):
 
     cards: tuple[Card, ...]
     about: str
-    kinds: Mapping[str, tuple[str, str, str]]
+    kinds: Mapping[str, Counter[str]]
 
 
-def show(note: str) -> None:
-    """The note: how many statements hold as a picture, then each of them."""
+def show(note: str) -> Mapping[str, Counter[str]]:
+    """The note: how many statements hold as a picture, then each of them. Returns the operations that it counts, by
+    kind, where it counts some."""
     try:
         read = runs.of_sample_too("noted", note, lambda: _read(note), READING)
     except ValueError as error:  # a library that it is about is not installed
         st.info(texts.quoted(f"This note can’t be read off a run here: {error}."))
-        return
+        return {}
     _summary(read.cards)
     if read.about:
         st.caption(read.about)
@@ -77,8 +78,7 @@ def show(note: str) -> None:
             if cards and chosen in (ALL, DIFFERING, at + 1):
                 st.header(section, anchor=f"section-{at + 1}")
                 st.markdown("\n\n".join(card.text for card in cards))
-    if read.kinds:
-        _kinds(read.kinds)
+    return read.kinds
 
 
 def _read(note: str) -> Read:
@@ -97,11 +97,7 @@ def _read(note: str) -> Read:
     cards = tuple(
         Card(result.row.section, result.verdict, _text(result, beside.get(result.row.run, ""))) for result in results
     )
-    counted = block.kinds(run) if "torchvision" in reading.needed(note) else {}
-    kinds = {
-        kind: (said, str(found.total()), ", ".join(f"{name} × {count}" for name, count in found.most_common()))
-        for kind, (found, said) in counted.items()
-    }
+    kinds = block.kinds(run) if "torchvision" in reading.needed(note) else {}
     return Read(cards, "" if beside else next(iter(about.values())), kinds)
 
 
@@ -176,14 +172,6 @@ def _summary(cards: Iterable[Card]) -> None:
         f'<div class="verdicts"><p><b>{len(cards)}</b> statements</p><ul>{legend}</ul><div role="img" '
         f'aria-label="A mark for each statement, in order, by its verdict">{squares}</div></div>'
     )
-
-
-def _kinds(kinds: Mapping[str, tuple[str, str, str]]) -> None:
-    st.header("Operations of one block, by kind")
-    table = {"kind": list(kinds), "the note": [said for said, _, _ in kinds.values()]}
-    table |= {"this run": [count for _, count, _ in kinds.values()], "which": [names for _, _, names in kinds.values()]}
-    st.table(table, hide_index=True)
-    st.caption("The primitives of torchvision’s block on the standard path, which is the one that the note counts.")
 
 
 def titles() -> dict[str, str]:
