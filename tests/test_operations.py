@@ -4,6 +4,7 @@ import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import re
 from collections import Counter
 
 import handmade
@@ -159,6 +160,12 @@ def zoom(at, level: str):
     return at
 
 
+def strip(at) -> list[str]:
+    """The steps whose equations stand above what is chosen."""
+    told = "".join(str(one.proto) for one in at.get("bidi_component") if one.proto.component_name == "equations")
+    return re.findall(r"data-step=\W+([\w.]+)", told)
+
+
 def press(at, label: str):
     next(button for button in at.main.button if button.label.startswith(label)).click().run()
     assert not at.exception and not at.error
@@ -184,9 +191,17 @@ def test_an_operation_leads_to_its_makers_its_step_and_its_primitives():
 def test_all_zoom_levels_open_and_counts_follow():
     at = opened("pages/operations.py")
     assert "Forward hooks saw what went in and came out" in text(at) and "What kinds of operations" in text(at)
+    assert strip(at) == ["logits"]
+    at.query_params["module"] = next(str(i) for i, one in enumerate(at.session_state["visitor"].run().modules)
+                                     if one.path == "block1.attention.query")  # fmt: skip
+    at.run()
+    assert strip(at) == ["block1.attention.query"]
+    del at.query_params["module"]
+    at.run()
     press(at, "See its calls")
-    assert "It ran 1 operation: 0 view." in text(at)
+    assert "It ran 1 operation: 0 view." in text(at) and strip(at) == ["patches"]
     press(at, "See its operations")
+    assert strip(at) == ["patches"]
     assert "What kinds of primitives" in text(zoom(at, "primitives"))
     zoom(at, "steps")
     press(at, "See its operations")

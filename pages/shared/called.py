@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from pages.shared import address, texts, verdicts
+from pages.shared import address, components, texts, verdicts
 from tracer.figures import called_table
 from tracer.figures.budget import ROWS
 from tracer.figures.labels import shape_numbers
 from tracer.record import CallRecord, ModuleRecord, Op, Step, TensorRecord, Trace
 from tracer.symbols import notation
 
-SHOWN = 12
-"""Steps of a module that are named."""
+SHOWN, LINES = 12, 3
+"""Steps of a module that are named; those whose equations stand there."""
 
 
 def chosen(trace: Trace, level: str, op: int) -> str:
@@ -34,6 +34,7 @@ def module(trace: Trace, op: int) -> None:
     times = sum(other.path == found.path for other in trace.modules)
     name = f"{found.path}: {found.kind}" if found.path else f"{found.kind}, the model itself"
     st.header(texts.plain(name + (f", call {found.call + 1} of {times}" if times > 1 else "")))
+    strip(trace, trace.ops[found.first : found.last])
     verdicts.box(found.verdict, _said(trace, found))
     left, right = st.columns([3, 2], gap="large")
     with left:
@@ -68,14 +69,26 @@ def _said(trace: Trace, found: ModuleRecord) -> str:
 
 def _steps(trace: Trace, found: ModuleRecord) -> None:
     """The lines of the textbook that the module computes."""
-    covered = {op.step for op in trace.ops[found.first : found.last] if op.step}
-    inside = set(range(found.first, found.last))
-    steps = [step for step in trace.steps if step.id in covered or step.inside in inside]
+    steps = computed(trace, trace.ops[found.first : found.last])
     if not steps:
         return
     named = [_symbol(step) for step in steps[:SHOWN]]
     more = f" and {len(steps) - SHOWN} more" if len(steps) > SHOWN else ""
     st.markdown(f"It computes {', '.join(named)}{more}.")
+
+
+def computed(trace: Trace, ops: Sequence[Op]) -> list[Step]:
+    """The lines of the textbook that operations compute."""
+    covered, inside = {op.step for op in ops if op.step}, {op.index for op in ops}
+    return [step for step in trace.steps if step.id in covered or step.inside in inside]
+
+
+def strip(trace: Trace, ops: Sequence[Op]) -> None:
+    """The equations and tensors of what operations compute; of many lines the last alone, which is what they give."""
+    steps = computed(trace, ops)
+    shown = steps if len(steps) <= LINES else steps[-1:]
+    if shown and (step := components.equations(trace, shown)):
+        address.open_step(step)
 
 
 def _symbol(step: Step) -> str:
@@ -101,6 +114,7 @@ def call(trace: Trace, op: int) -> None:
     """One composite operation: its arguments by the names of its schema, and the operations that it ran."""
     found = trace.calls[_number(trace, "call", op, say=True)]
     st.header(texts.plain(found.name))
+    strip(trace, trace.ops[found.first : found.last])
     st.code(found.text, language="python", wrap_lines=True)
     beneath = trace.ops[found.first : found.last]
     if (source := next((one.source for one in beneath if one.source), None)) is not None:

@@ -150,6 +150,7 @@ def operation(trace: Trace, level: str) -> None:
     )
     op = trace.ops[shown]
     st.header(texts.plain(f"{op.index}: {op.op}"))
+    called.strip(trace, [op])
     left, right = st.columns([3, 2], gap="large")
     with left:
         _line(op)
