@@ -259,7 +259,7 @@ def _places():
 def _made():
     for node in (e.CausalMask(4), e.PrefixMask(4, 2), e.Sinusoids(4, 6), e.Distances(4, 2), e.Counting(4)):
         yield _example(node)
-    for node in (e.Counted(4), e.Scalar(0.5)):
+    for node in (e.Counted(4), e.CountedFrom(4, 1, 1), e.CountedFrom(3, 5, -2), e.Scalar(0.5)):
         yield _example(node)
 
 

@@ -23,7 +23,9 @@ NODES = {
     and not kind.__name__.startswith("_")
     and kind not in (Node, equations.Tensor)
 }
-WITHOUT_OPERANDS = {"CausalMask", "Counted", "Counting", "Distances", "PrefixMask", "Scalar", "Sinusoids"}
+WITHOUT_OPERANDS = {
+    *("CausalMask", "Counted", "CountedFrom", "Counting", "Distances", "PrefixMask", "Scalar", "Sinusoids"),
+}
 BY_DEFAULT = {"Filled", "Finite", "Kernel", "OneRun", "Replaced", "Scattered", "Turns"}
 """Nodes that say of a cell that all cells of all operands have a part in it: more than is true."""
 

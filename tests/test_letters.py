@@ -62,3 +62,35 @@ def test_parts_of_a_block_that_are_counted_are_one_block():
     said = {step.id: step.symbol for step in found.steps}
     assert said["0.attention.residual"] == r"\mathbf{X}'^{(1)}" and said["0.mlp.residual"] == r"\mathbf{X}^{(1)}"
     assert said["1.norm1"] == r"\tilde{\mathbf{X}}^{(2)}" and said["1.norm2"] == r"\hat{\mathbf{X}}^{(2)}"
+
+
+class Biased(nn.Module):
+    """Attention with a bias for each head: slopes times places, or learned, looked up by distance."""
+
+    def __init__(self, learned):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(12, 12, bias=False) for _ in range(4))
+        self.table = nn.Embedding(9, 3) if learned else None
+
+    def forward(self, x):
+        q, k, v = (one(x).unflatten(-1, (3, 4)).transpose(1, 2) for one in (self.q, self.k, self.v))
+        places = torch.arange(x.shape[1])
+        if self.table is None:
+            bias = (2.0 ** -torch.arange(1, 4))[:, None, None] * places
+        else:
+            bias = self.table((places - places[:, None]).clamp(-4, 4) + 4).permute(2, 0, 1)
+        mask = torch.full((x.shape[1], x.shape[1]), -torch.inf).triu(1)
+        weights = (q @ k.transpose(-2, -1) / 2 + bias + mask).softmax(-1)
+        return self.o((weights @ v).transpose(1, 2).flatten(2))
+
+
+def test_alibi_and_learned_biases_are_steps_of_their_own():
+    for learned, letter, id in ((False, r"\mathbf{M}_{\mathrm{ALiBi}}", "alibi"), (True, r"\mathbf{B}", "bias")):
+        found = run(Biased(learned), torch.randn(2, 5, 12))
+        step, scores = found.step(id), found.step("attention.scores")
+        assert (step.symbol, step.stage) == (letter, "position") and scores.latex.endswith(
+            f"}}{{2}} + {letter} + \\mathbf{{M}}"
+        )
+        if not learned:
+            assert r"{2}^{-\left(1, 2, \ldots, 3\right)}" in step.latex
+            assert step.latex.endswith(r"\odot \left(0, 1, \ldots, T - 1\right)")

@@ -340,6 +340,7 @@ for _position in (0, 1):
 case(_aten._is_all_true.default, T("B N", "truth"))
 case(_aten._is_any_true.default, T("B N", "truth"))
 case(_aten.arange.default, size("N"))
+case(_aten.arange.start_step, 7, -5, -3)
 case(_aten.zeros.default, [size("B"), size("N")])
 case(_aten.ones.default, [size("N")])
 case(_aten.full.default, [size("B"), 2], 0.5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracer.derive.biases import bias
 from tracer.derive.graph import Graph
 from tracer.derive.kinds import (
     ACTIVATIONS,
@@ -12,6 +13,7 @@ from tracer.derive.kinds import (
     ATTENTION,
     EMPTY,
     FINDS,
+    HIDING,
     JOINS,
     MADE,
     PICKS,
@@ -50,6 +52,9 @@ def joins(plan: Plan, index: int) -> bool:
     if not consumers or key in {graph.root(ref.key) for ref in graph.outputs}:
         return False
     if plan.apart(name, call.module) or (name in FINDS | TOTALS and graph.depends[key] == "x"):
+        return False
+    constant = graph.depends[key] == "c" and name in HIDING and len(graph.shape(key)) > 1
+    if graph.depends[key] != "x" and _biases(graph, consumers) and (constant or bias(graph, key)):
         return False
     if name == "embedding" and graph.depends[key] != "x" and graph.takers[key] == consumers and len(consumers) == 1:
         return base(graph.calls[consumers[0]].name) == "add"  # rows of places, which are added to tokens
@@ -90,6 +95,12 @@ def joins(plan: Plan, index: int) -> bool:
     if leaf:
         return cost <= HEAVY_IN_LEAF and still and (other_name in ARITHMETIC or other_name not in ACTIVATIONS)
     return cost <= WITH_HEAVY and still and other_name in ARITHMETIC | PICKS
+
+
+def _biases(graph: Graph, consumers: list[int]) -> bool:
+    """Whether all that becomes of a value is that it is added to the scores of attention."""
+    calls = [graph.calls[index] for index in consumers]
+    return bool(calls) and all(base(call.name) == "add" and _weighs(graph, call.outputs[0].key) for call in calls)
 
 
 def _scaled_by_one(graph: Graph, key: str, consumer: str, beside: list[str]) -> bool:

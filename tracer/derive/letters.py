@@ -20,6 +20,8 @@ LETTERS = {
     "grid": (r"\mathbf{X}", r"\mathrm{grid}"),
     "places": (r"\mathbf{p}", ""),
     "types": (r"\mathbf{n}", ""),
+    "bias": (r"\mathbf{B}", ""),
+    "ALiBi": (r"\mathbf{M}", r"\mathrm{ALiBi}"),
     "shares": (r"\mathbf{Y}", ""),
     "one": ("r", ""),
     "position": (r"\mathbf{X}", "P"),

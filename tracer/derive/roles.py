@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+import torch
+
 from tracer.derive.beginnings import TOKENS, beginnings
+from tracer.derive.biases import bias
 from tracer.derive.carried import experts, loops
 from tracer.derive.kinds import ACTIVATIONS, ARITHMETIC, BENDS, HIDING, MAPS, NORMS, PROJECTIONS, SOFTMAXES, base
 from tracer.derive.places import Places
@@ -105,14 +108,19 @@ class Roles:
             for key in self.operands[weights]:
                 self.of.setdefault(key, "S")
                 for other in self.operands[key]:
-                    if self._hides(other, key):
+                    if found := bias(self.graph, other):
+                        self.of.setdefault(other, found)
+                    elif self._hides(other, key):
                         self.of.setdefault(other, "M")
         mask = self.graph.calls[site.call].arguments.get("attn_mask") if site.fused else None
         if mask is not None and (made := self.plan.upstream(mask.key)) is not None:
-            self.of.setdefault(made, "M")
+            self.of.setdefault(made, bias(self.graph, made) or "M")
         made = self.plan.downstream(site.result)
         if made is not None:
             self.of.setdefault(made, "H")
+            for other in self.operands[made] if site.fused else ():  # a bias that is read inside the mask of a kernel
+                if found := bias(self.graph, other):
+                    self.of.setdefault(other, found)
             for key in self.users[made]:
                 if self.name(key) in PROJECTIONS:
                     self.of.setdefault(key, "O")
@@ -120,7 +128,9 @@ class Roles:
     def _hides(self, key: str, scores: str) -> bool:
         """Whether a line may be the mask of scores: as many rows and columns, and made of places or of comparisons."""
         square = self.graph.shape(key)[-2:] == self.graph.shape(scores)[-2:]
-        return square and not self.places.numbers(self.module(key)) and self.name(key) in HIDING
+        hides = self.name(key) in HIDING or self.graph.ref[key].dtype == torch.bool
+        constant = self.graph.depends[key] == "c" and self.graph.ref[key].dtype.is_floating_point
+        return square and hides and (constant or not self.places.numbers(self.module(key)))
 
     def _sums_and_norms(self) -> None:
         graph, sums = self.graph, defaultdict(list)

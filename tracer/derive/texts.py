@@ -28,6 +28,8 @@ SAID = {
     "places": Said("position", "Number the places", "places"),
     "one": Said("attention", "Is it one text?", "one"),
     "M": Said("attention", "Mask", "mask"),
+    "bias": Said("position", "Bias of the distance", "bias"),
+    "ALiBi": Said("position", "ALiBi: slopes times places", "alibi"),
     "causal M": Said("attention", "Causal mask", "mask"),
     "prefix M": Said("attention", "Prefix mask", "mask"),
     "types": Said("embedding", "Number the kinds", "types"),

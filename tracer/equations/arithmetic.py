@@ -90,7 +90,8 @@ class Power(_Cellwise):
         return rf"{{{tight(base, printer)}}}^{{{printer._print(exponent)}}}"
 
     def run(self, size, base, exponent):
-        return base**exponent
+        whole = not any(one.is_floating_point() or one.is_complex() for one in (base, exponent))
+        return (base.double() if whole and (exponent < 0).any() else base) ** exponent
 
 
 class Remainder(_Cellwise):

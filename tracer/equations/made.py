@@ -22,3 +22,23 @@ class Counted(Node):
 
     def run(self, size):
         return torch.arange(int(size(self.args[0])))
+
+
+class CountedFrom(Node):
+    """The numbers `[n]` from a first one on, each so much larger than the one before: `CountedFrom(n, 1, 1)` is
+    1, 2, … n."""
+
+    def __new__(cls, length, first: int, step: int):
+        return super().__new__(cls, *map(sympy.sympify, (length, first, step)))
+
+    def _latex(self, printer):
+        length, first, step = self.args
+        last = sympy.expand(first + (length - 1) * step)
+        return rf"\left({first}, {first + step}, \ldots, {printer._print(last)}\right)"
+
+    def infer(self, same):
+        return (self.args[0],)
+
+    def run(self, size):
+        length, first, step = (int(size(one)) for one in self.args)
+        return first + step * torch.arange(length)

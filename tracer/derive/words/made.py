@@ -8,15 +8,18 @@ from tracer.derive.words import of
 from tracer.equations import Node
 from tracer.equations.call import Scalar
 from tracer.equations.joining import Full
-from tracer.equations.made import Counted
+from tracer.equations.made import Counted, CountedFrom
 from tracer.equations.positions import Sinusoids
 
 
 @of("arange")
 def counted(given: Given) -> Node | None:
-    """From 0 up in steps of 1, else the kernel."""
-    plain = given.get("start", 0) == 0 and given.get("step", 1) == 1
-    return Counted(given.result[0]) if plain and given.result_numeric[0] == given["end"] else None
+    """From 0 up in steps of 1, or from another whole number in other steps; else the kernel."""
+    start, step = given.get("start", 0), given.get("step", 1)
+    if start == 0 and step == 1 and given.result_numeric[0] == given["end"]:
+        return Counted(given.result[0])
+    whole = isinstance(start, int) and isinstance(step, int)
+    return CountedFrom(given.result[0], start, step) if whole and given.result_numeric[0] > 2 else None
 
 
 @of("sinusoids", heavy=True)
@@ -37,4 +40,5 @@ def ones(given: Given) -> Node:
 
 @of("full")
 def full(given: Given) -> Node:
-    return Full(Scalar(given["fill_value"]), shape=given.result)
+    number = Scalar(given["fill_value"])
+    return Full(number, shape=given.result) if given.result else number

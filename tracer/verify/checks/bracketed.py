@@ -41,7 +41,8 @@ class Brackets(Rules):
         return tuple(made)
 
     def brackets(self) -> Tree:
-        r"""`("counting", last)` of `(0, 1, …, last)`, `("norm", x)`, or what stands in square brackets."""
+        r"""`("counting", last)` of `(0, 1, …, last)`, `("counting from", a, b, last)`, `("norm", x)`, or what stands in
+        square brackets."""
         if self.take(r"\lVert"):
             made = self.sum()
             self.expect(r"\right", r"\rVert")
@@ -64,6 +65,10 @@ class Brackets(Rules):
         self.expect("(")
         counts = self.follows("0", ",", "1", ",", r"\ldots", ",")
         made = ("counting", self.sum()) if counts else self.sum()
+        if not counts and self.take(","):
+            second = self.sum()
+            self.expect(",", r"\ldots", ",")
+            made = ("counting from", made, second, self.sum())
         self.expect(r"\right", ")")
         return ("+", made) if made[0] == "convolve" else made
 

@@ -137,6 +137,9 @@ def _of(tree: Tree, scope: Scope) -> np.ndarray:
             return made.swapaxes(0, 1)
         case "counting":
             return np.arange(_size(rest[0], scope) + 1)
+        case "counting from":
+            first, second, last = (_size(one, scope) for one in rest)
+            return np.arange(first, last + (1 if second > first else -1), second - first)
         case "iverson":
             return _holds(rest[0], scope) * 1.0
         case "word":

@@ -1,0 +1,40 @@
+"""What is added to the scores of attention and hides nothing: a learned bias for each distance, or ALiBi."""
+
+from __future__ import annotations
+
+from tracer.derive.graph import Graph
+from tracer.derive.kinds import base
+
+COMPARES = frozenset("where masked_fill eq ne lt le gt ge triu tril logical_not bitwise_not".split())
+"""What masks are made by, and no bias is."""
+LOOKS_UP = frozenset("embedding index gather index_select".split())
+POWERS = frozenset("pow exp2 exp".split())
+"""What slopes that halve from head to head are made by."""
+
+
+def bias(graph: Graph, key: str) -> str:
+    """The role of a line that is added to scores: "bias" where it was learned (Raffel et al. 2020), "ALiBi" where it is
+    a slope for each head times places that are counted (Press et al. 2022); "" for anything else."""
+    if graph.depends[key] == "x" or not graph.ref[key].dtype.is_floating_point:
+        return ""
+    names = _above(graph, key)
+    if names & COMPARES:
+        return ""
+    if graph.depends[key] == "p":
+        return "bias" if names & LOOKS_UP else ""
+    return "ALiBi" if names >= {"arange", "mul"} and names & POWERS else ""
+
+
+def _above(graph: Graph, key: str) -> set[str]:
+    """The names of the calls that a line was made by, up to where it looks something up."""
+    found: set[str] = set()
+    waiting = [key]
+    while waiting:
+        index = graph.maker.get(waiting.pop())
+        if index is None:
+            continue
+        name = base(graph.calls[index].name)
+        found.add(name)
+        if name not in LOOKS_UP:
+            waiting += [ref.key for ref in graph.inputs[index]]
+    return found
