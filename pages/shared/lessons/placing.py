@@ -8,7 +8,7 @@ import numpy as np
 import streamlit as st
 
 from pages.shared import address, components, lines, pictures, runs
-from pages.shared.texts import quoted
+from pages.shared.texts import prose, quoted
 from pages.shared.visitor import FIRST_MODEL, model_name
 from tracer import models
 from tracer.figures import positions as drawn
@@ -42,10 +42,23 @@ def lesson(kind: Kind, sizes: Sizes, head: int) -> None:
     _table(kind, found, head, sizes.causal)
     _apart(kind, found, head)
     _order(kind, found)
-    st.header("The lines of the run that positions change")
-    st.caption("All others are, sign for sign, those of the same model without positions. T is the number of tokens.")
-    lines.show(found.lines)
+    _lines(found)
     _learned()
+
+
+def _lines(found: Placement) -> None:
+    """The lines of the run that positions change, folded below how many they are and how many of them are proven."""
+    st.header("The lines of the run that positions change")
+    proven = sum(step.verdict == "proven" for step in found.lines)
+    st.markdown(
+        f"**{len(found.lines)}** lines, of which **{proven}** are proven. All others are, sign for sign, those of the "
+        "same model without positions."
+    )
+    for note in dict.fromkeys(step.note for step in found.lines if step.note):
+        st.caption(prose(note))
+    with st.expander("Their equations, shapes and proofs"):
+        st.caption("T is the number of tokens.")
+        lines.show(found.lines)
 
 
 def sizes() -> tuple[Sizes, int]:
@@ -77,7 +90,10 @@ def _measured(kind: str, sizes: Sizes) -> Placement:
 
 
 def _table(kind: Kind, found: Placement, head: int, causal: bool) -> None:
-    """The picture first: what stands for places, what it gives times itself, and the score over the distance."""
+    """What the kind is and what it does to scores; then the pictures of it: what stands for places, what that gives
+    times itself, and the score over the distance."""
+    st.markdown(f"{kind.says} ({kind.paper})")
+    st.markdown("\n".join(f"- {sentence}" for sentence in _said(found)))
     left, right = st.columns([3, 2], gap="large")
     with left:
         key = head if found.table is None else 0
@@ -89,8 +105,6 @@ def _table(kind: Kind, found: Placement, head: int, causal: bool) -> None:
             ("curve", head),
             lambda: drawn.distance_lines(list(curve.distances), curve.mean, curve.low, curve.high, head, causal),
         )
-    st.markdown(f"{kind.says} ({kind.paper})")
-    st.markdown("\n".join(f"- {sentence}" for sentence in _said(found)))
 
 
 def _vectors(found: Placement, head: int) -> list[Panel]:
