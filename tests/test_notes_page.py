@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from note_runs import run
 from test_app import text, visited
 
 from pages.shared.lessons import noted
@@ -50,6 +51,13 @@ def test_an_unknown_model_of_the_claims_is_quoted():
 ])  # fmt: skip
 def test_a_link_leads_to_pages_that_are_there(page, place, link):
     assert noted._link(Found("", "", page=page, place=tuple(place.items())), "000").strip() == link
+
+
+def test_what_runs_have_random_weights_is_said_and_once_for_a_note_of_one_model():
+    assert noted._about("nanogpt", run) == noted._about("vit-note", run) == ""
+    assert noted._about("nanogpt-single", run) == "A run of nanogpt with h = 1, whose weights are random."
+    whole = {noted._about(name, run) for name in ("torchvision", "torchvision-standard")}
+    assert whole == {"A run of torchvision:vit_b_16 with L = 1, whose weights are random."}
 
 
 def test_what_stands_on_the_page_itself_has_no_link_and_a_control_is_named():

@@ -20,7 +20,7 @@ from tracer.notes.rows import rows, sections
 
 if TYPE_CHECKING:
     from tracer.notes.reading import Result
-    from tracer.record import Trace
+    from tracer.notes.runs import Provider
 
 READING = "Reading the note off its runs"
 ALL, DIFFERING = "all", "differing"
@@ -92,7 +92,7 @@ def _read(note: str) -> Read:
 
     run = made.provider(make)
     results = reading.read(note, run)
-    about = {name: _about(name, run(name)[1]) for name in {result.row.run for result in results}}
+    about = {name: _about(name, run) for name in {result.row.run for result in results}}
     beside = about if len(set(about.values())) > 1 else {}
     cards = tuple(
         Card(result.row.section, result.verdict, _text(result, beside.get(result.row.run, ""))) for result in results
@@ -117,15 +117,16 @@ def _text(result: Result, beside: str) -> str:
     return "\n>\n".join("\n".join(f"> {part}" for part in line.split("\n")) for line in lines)
 
 
-def _about(name: str, trace: Trace) -> str:
+def _about(name: str, made: Provider) -> str:
     """What run statements were looked up in, where no trained weights are of its sizes and options."""
     from tracer.notes.runs import RUNS, STANDARD  # loads torch
 
-    run = RUNS["torchvision" if name == STANDARD else name]
+    name = "torchvision" if name == STANDARD else name
+    run = RUNS[name]
     chosen = run.options if run.shipped else tuple(run.sizes.items())
-    if not chosen or not texts.unlearned(trace):
+    if not chosen or not texts.unlearned(made(name)[1]):
         return ""
-    said = ", ".join(f"{name} = {value}" for name, value in chosen)
+    said = ", ".join(f"{size} = {value}" for size, value in chosen)
     return f"A run of {run.model} with {said}, whose weights are random."
 
 
