@@ -261,3 +261,10 @@ def test_a_line_of_a_form_that_nobody_foresaw_is_left_open_and_said(monkeypatch)
     run = tracer.trace(nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)), torch.randn(2, 5))
     assert [step.verdict for step in run.steps] == ["proven", "not executed"]  # what it made is not at hand
     assert any("no equation could be written" in note for note in run.notes)
+
+
+def test_sizes_of_which_nothing_is_known_are_counted():
+    net, x = nn.Linear(5, 3), torch.randn(2, 5)
+    unknown = zoo.changing_sizes(tracer.trace(net, x, prove=False))
+    assert len(unknown) > 2 and set(unknown) == {"?"}
+    assert zoo.changing_sizes(tracer.trace(net, x, symbols={"B": 0}, prove=False)) == ["B", "B"]

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tracer.sources import autos, completing, fitting, opening, small
+from tracer.sources.attributes import attributes
 from tracer.sources.feeds import SIZES, Feed
 from tracer.sources.makers import makers
 
@@ -28,6 +29,14 @@ def test_the_sections_of_a_turned_head_are_said_where_they_are_left_open():
     assert "mrope_section" not in small.small(config, 0).rope_parameters
     made = small.small(config, small.FILLED)
     assert sum(made.rope_parameters["mrope_section"]) == made.hidden_size // made.num_attention_heads // 2
+
+
+def test_angles_are_said_for_each_kind_of_block_and_heads_fit_the_width():
+    config = SimpleNamespace(
+        hidden_size=48, num_attention_heads=9, num_hidden_layers=2, layer_types=["near", "far"], rope_parameters={}
+    )
+    made = small.small(config, small.FILLED)
+    assert made.rope_parameters.keys() == {"near", "far"} and made.num_attention_heads == 3
 
 
 def test_few_levels_divide_widths_by_less():
@@ -156,3 +165,14 @@ def test_fused_attention_is_a_choice_where_all_parts_have_it():
 def test_parts_of_models_are_told_from_models():
     assert autos.listed(SimpleNamespace(model_type="bert"))
     assert not autos.listed(SimpleNamespace(model_type="sam3_mask_decoder"))
+
+
+def test_sizes_are_those_of_the_part_that_takes_what_is_given():
+    text, vision = SimpleNamespace(hidden_size=24, vocab_size=90), SimpleNamespace(hidden_size=36, patch_size=4)
+    config = SimpleNamespace(text_config=text, vision_config=vision)
+    both = {"D": "text_config.hidden_size", "V": "text_config.vocab_size", "P": "vision_config.patch_size"}
+    assert attributes(config, Mapped, ("input_ids", "pixel_values")) == both == attributes(config, Mapped)
+    assert attributes(config, Mapped, ("pixel_values",)) == {
+        "D": "vision_config.hidden_size",
+        "P": "vision_config.patch_size",
+    }

@@ -27,10 +27,16 @@ SIBLINGS = {
 """What a configuration says twice, of encoder and decoder: changed together where both are the same."""
 
 
-def attributes(config, made: type) -> dict[str, str]:
-    """Which of our sizes a configuration has, and under which path."""
+PARTS = {"input_ids": "text_config", "pixel_values": "vision_config", "input_features": "audio_config"}
+"""The part of a configuration that is about what goes in under a name."""
+
+
+def attributes(config, made: type, given: tuple[str, ...] = tuple(PARTS)) -> dict[str, str]:
+    """Which of our sizes a configuration has, and under which path: its own, then those of the part that is about what
+    is given first; parts that are about what is not given are left out, unless all are."""
     paths = {}
-    inner = [("", config), *((f"{name}.", getattr(config, name, None)) for name in ("text_config", "vision_config"))]
+    names = [part for name, part in PARTS.items() if name in given] or list(PARTS.values())
+    inner = [("", config), *((f"{name}.", getattr(config, name, None)) for name in names)]
     for symbol, names in NAMES.items():
         for prefix, part in inner:
             name = next((name for name in names if part is not None and number(part, name)), None)

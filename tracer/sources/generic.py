@@ -17,7 +17,7 @@ from tracer.probe import Vocabulary
 from tracer.probe.axes import named_axes
 from tracer.probe.twin import valueless_mode
 from tracer.record import Segment
-from tracer.sources import feeds, makers, opening, pictures
+from tracer.sources import feeds, making, opening, pictures
 from tracer.sources.attributes import at as placed
 from tracer.sources.attributes import attributes, changed
 from tracer.sources.configured import example, said
@@ -55,10 +55,10 @@ ALONE = (
 def spec(found: Found, files) -> Spec:
     """All that is known of a model that nobody described."""
     made, config, feed = found.made, found.config, found.feed
-    paths = attributes(config, made)
+    paths = attributes(config, made, feed.names)
     sizes = {symbol: getattr(*placed(config, path)) for symbol, path in paths.items()}
     shaped = "H" in paths
-    height, width = makers.side(config, {})
+    height, width = making.side(config, {})
     sides = {"H": height, "W": width} if "H" in feed.symbols and not shaped else {}
     runs = tuple(symbol for symbol in feed.symbols if symbol not in ("H", "W") or not shaped)
     known = {"W": "H"} if shaped and "W" not in sides else {}
@@ -77,7 +77,7 @@ def spec(found: Found, files) -> Spec:
         at = {**{symbol: {**feeds.SIZES, **sides}[symbol] for symbol in runs}, **given}
         numbers, words = None, ()
         if "text" in takes:
-            model = _readable(model)
+            model = _readable(model, config)
             numbers, words = said(files.tokenizer, model, text, given)
             at["T"] = len(numbers)
         named = inputs_at({**model.sizes, **at}).named
@@ -163,12 +163,12 @@ ORDER = tuple("B T T_d T_a D N N+1 H W H/P h h_kv h/h_kv d_k d_k/2 d_ff V T_max 
 KINDS = {"image": ("pixel_values", "pixel_values_videos"), "text": ("input_ids",)}
 
 
-def _readable(model):
-    """The model with a vocabulary that texts can be cut for."""
+def _readable(model, config):
+    """The model with a vocabulary that texts can be cut for: the least that its configuration has, else bytes."""
     if "V" in model.sizes:
         return model
     made = copy.copy(model)
-    made.sizes = {**model.sizes, "V": 256}
+    made.sizes = {**model.sizes, "V": making.vocabulary(config)}
     return made
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator
-from math import prod
+from math import gcd, prod
 
 HEAD = 8
 """Width of a head that is aimed at: models turn pairs and quarters of it."""
@@ -37,7 +37,7 @@ WIDTH, COUNT = ("hidden_size", "embed_dim", "d_model"), ("num_attention_heads", 
 FILLED = 5
 """The level that also says the sizes of parts that a configuration leaves open."""
 GENTLE, FEW = 6, 4
-"""The level that divides widths by few, and by how many at most, so that what is dealt out to groups still is."""
+"""The level that divides all widths by few, and by how many, so that what is dealt out to groups still is."""
 LEVELS = (0, FILLED, 1, GENTLE, 2, 3, 4)
 """The ways to make a configuration small, in the order in which they are tried."""
 OPEN = {
@@ -79,23 +79,28 @@ def small(config, level: int = 0):
                     setattr(part, name, found)
     asked, level = level, 0 if level in (FILLED, GENTLE) else level
     divisor = 1 if level == 3 else max(map(_divisor, parts(made)))
-    divisor = min(divisor, FEW) if asked == GENTLE else divisor
-    while (
-        level == 0 and divisor > 1 and any(width % (4 * divisor) for width in map(_head, parts(made)) if width % 4 == 0)
-    ):
+    divisor = FEW if asked == GENTLE else divisor
+    heads = [width for width in map(_head, parts(made)) if width % 4 == 0]
+    while level == 0 and asked != GENTLE and divisor > 1 and any(width % (4 * divisor) for width in heads):
         divisor //= 2
     for part in parts(made):
         _shrink(part, divisor, level, 1 if asked == 0 else MOST)
-        if asked == FILLED:
-            _cut(part)
+        if asked in (FILLED, GENTLE):
+            _turned(part)
     bounded(made)
     return made
 
 
-def _cut(config) -> None:
-    """Says, where a configuration does not, how the pairs of a turned head are shared by time, height and width."""
-    turned, head = getattr(config, "rope_parameters", None), _head(config)
-    if isinstance(turned, dict) and head and "mrope_section" not in turned:
+def _turned(config) -> None:
+    """Says, where a configuration does not, by which angles each kind of block turns its heads, and how the pairs of a
+    head are shared by time, height and width; as many heads as the width can be dealt out to."""
+    width, heads = getattr(config, "hidden_size", None), getattr(config, "num_attention_heads", None)
+    if isinstance(width, int) and isinstance(heads, int) and heads and width % heads:
+        config.num_attention_heads = gcd(width, heads)
+    turned, kinds, head = getattr(config, "rope_parameters", None), getattr(config, "layer_types", None), _head(config)
+    if turned == {} and kinds:
+        config.rope_parameters = {kind: {"rope_type": "default", "rope_theta": 10000.0} for kind in kinds}
+    elif isinstance(turned, dict) and head and "mrope_section" not in turned:
         pairs = int(head * turned.get("partial_rotary_factor", 1)) // 2
         turned["mrope_section"] = [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3]
 
@@ -175,7 +180,7 @@ def _small(name: str, value, divisor: int, depth: int, blocks: int, level: int, 
             return value
         if "vocab_size" in name:
             return min(value, VOCABULARY)
-        if re.fullmatch(r".*(max_position_embeddings|n_positions|max_length|max_seq_len.*)", name):
+        if re.fullmatch(r".*(max_position_embeddings|n_positions|max_length|max_text_length|max_seq_len.*)", name):
             return min(value, LONGEST)
         if name.endswith("shared_layers") and level != 2:
             return 0

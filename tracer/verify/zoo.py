@@ -15,6 +15,7 @@ from tracer.common.quoting import reason
 from tracer.derive import KERNEL
 from tracer.figures.views.to_html import equation
 from tracer.probe import UNKNOWN
+from tracer.record import Trace
 from tracer.symbols.categories import is_layout
 from tracer.tracing import AT_HAND
 from tracer.verify import identical, seeded_run, small
@@ -98,8 +99,7 @@ def book(name: str) -> Book:
     computing = [op for op in trace.ops if not is_layout(op.op)]
     shown = [step for step in trace.steps if not step.recomputed]
     unproven = [f"{step.id}: {step.note or step.error}" for step in shown if step.verdict != "proven"]
-    sizes = [size for op in trace.ops for one in (*op.inputs, *op.outputs) for size in one.symbolic or ()]
-    changing = [size for size in sizes if not size.isdecimal()]
+    changing = changing_sizes(trace)
     return Book(
         name,
         len(computing),
@@ -115,6 +115,13 @@ def book(name: str) -> Book:
         identical(trace.output, plain) and all(torch.equal(after[key], value) for key, value in before.items()),
         time.perf_counter() - began,
     )
+
+
+def changing_sizes(trace: Trace) -> list[str]:
+    """The sizes that are not known to be the same at all probes: formulas, and `UNKNOWN` where there is none."""
+    tensors = [one for op in trace.ops for one in (*op.inputs, *op.outputs)]
+    sizes = [size for one in tensors for size in one.symbolic or (UNKNOWN,) * len(one.shape)]
+    return [size for size in sizes if not size.isdecimal()]
 
 
 def books(names: Iterable[str]) -> Iterator[Book]:
