@@ -7,7 +7,7 @@ import torch
 
 from tracer.sources import autos, completing, fitting, opening, small
 from tracer.sources.attributes import attributes
-from tracer.sources.feeds import SIZES, Feed
+from tracer.sources.feeds import SIZES, Feed, usual
 from tracer.sources.makers import makers
 
 
@@ -126,6 +126,7 @@ class Rows(Mapped):
 @pytest.mark.parametrize("net", [Mapped(), Filtered(), Rows()])
 def test_an_input_gets_the_size_that_a_net_says_it_expects(net):
     config = SimpleNamespace(hidden_size=24)
+    assert usual(SimpleNamespace(max_position_embeddings=40))["T"] == 40 and usual(config) == SIZES
     with pytest.raises(ValueError, match=f"{type(net).__name__} was given hidden_states: "):
         fitting.fed(net, config)
     feed = fitting.fed(net, config, resize=True)

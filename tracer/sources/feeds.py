@@ -15,9 +15,16 @@ import torch
 
 from tracer.probe.axes import resized
 from tracer.sources.makers import makers, placeholder
+from tracer.sources.making import size
 
 SIZES = {"B": 1, "T": 43, "T_d": 7, "T_a": 4000, "T_f": 8}
 """Sizes that the input decides, and how large they are without anybody's wish."""
+
+
+def usual(config) -> dict[str, int]:
+    """These sizes, with a text no longer than a configuration has positions for."""
+    longest = size(config, "max_position_embeddings", "n_positions", default=SIZES["T"])
+    return {**SIZES, "T": min(SIZES["T"], longest)}
 
 
 class Feed(NamedTuple):

@@ -18,7 +18,7 @@ from tracer.common.quoting import reason
 from tracer.common.seeding import seeded_draws
 from tracer.sources import sizing
 from tracer.sources.completing import stopped
-from tracer.sources.feeds import SIZES, Feed, feeds, parameters
+from tracer.sources.feeds import Feed, feeds, parameters, usual
 from tracer.sources.makers import KINDS, makers, placeholder
 
 MOST = 24
@@ -35,7 +35,7 @@ def fed(net: torch.nn.Module, config, resize: bool = False) -> Feed:
     """The first feed with which a net runs; with `resize`, inputs may be of the sizes that it says it expects.
     ValueError in one sentence where none does: what it was given first, and what it said to that."""
     made, said, seen = type(net), "", set()
-    waiting, mended, later, known = feeds(made), deque(), deque(), {}
+    waiting, mended, later, known, sizes = feeds(made), deque(), deque(), {}, usual(config)
     while len(seen) < (2 * MOST if resize else MOST):
         feed = mended.popleft() if mended else next(waiting, None) or (later.popleft() if later else None)
         if feed is None:
@@ -46,7 +46,7 @@ def fed(net: torch.nn.Module, config, resize: bool = False) -> Feed:
         seen.add(feed)
         try:
             with torch.no_grad(), seeded_draws(0):
-                net(**feed.make(config, SIZES))
+                net(**feed.make(config, sizes))
             return feed
         except Exception as error:  # whatever a library makes of inputs that it was not written for
             better, lacks = mends(feed, made, config, error)

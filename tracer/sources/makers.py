@@ -102,7 +102,7 @@ MAKERS: dict[str, tuple[tuple[Callable, tuple[str, ...]], ...]] = {
     "image_merge_sizes": ((merged, ()),),
     "pixel_position_ids": ((grid_places, ()),),
     "image_position_ids": ((grid_places, ()),),
-    "image_attention_mask": ((lambda config, at: torch.ones(at["B"], at["T"], 1, dtype=torch.long), TEXT),),
+    "image_attention_mask": ((lambda config, at: torch.ones(at["B"], at["T"], at["T_f"], dtype=torch.long), TEXT),),
     "visual_feats": ((features("T", "visual_feat_dim"), TEXT),),
     "visual_pos": ((features("T", "visual_pos_dim"), TEXT),),
     "pixel_attention_mask": ((whole_photo, PHOTO), (lambda config, at: torch.ones(at["B"], 16, dtype=torch.long), ())),

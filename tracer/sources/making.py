@@ -59,7 +59,7 @@ def tokens(length: str) -> Callable:
 
 def side(config, at) -> tuple[int, int]:
     """Height and width of the photo that a configuration is made for."""
-    length = at.get("H") or size(config, "image_size", "img_size", "input_size", default=64)
+    length = at.get("H") or size(config, "image_size", "img_size", "max_img_size", "input_size", default=64)
     for part in parts(config):
         pair = read(part, "image_size")
         if isinstance(pair, (list, tuple)) and len(pair) == 2:

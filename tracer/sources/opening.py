@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from contextlib import suppress
-from itertools import product
 from threading import get_ident
 from typing import Any, NamedTuple
 
@@ -18,8 +17,8 @@ from tracer.sources.configured import without_cache
 
 LARGEST = 350_000_000
 """Parameters of a net that is built to see what its forward takes."""
-CLASSES = 3
-"""Classes of a configuration that are tried."""
+CLASSES, RESIZED = 3, 6
+"""Classes of a configuration that are tried, and how many of the nets that did not run get inputs of other sizes."""
 
 
 class Found(NamedTuple):
@@ -60,23 +59,29 @@ def checkpoint(config) -> Found:
 def _first(candidates: list[tuple[Any, object]]) -> Found:
     """The first class that runs at a small configuration of it. ValueError in one sentence where none does."""
     said: dict[type, str] = {}
-    tried: dict[Any, list[tuple]] = {made: [] for made, _ in candidates}
+    tried: dict[Any, list[dict]] = {made: [] for made, _ in candidates}
     fit = [(made, config) for made, config in candidates if next(feeds.feeds(made), None) is not None]
-    for resize, level in (*product([False], small.LEVELS), *product([True], small.LEVELS[:2])) if fit else ():
+    unfed: list[tuple[Any, object]] = []
+    for level in small.LEVELS if fit else ():
         for made, config in fit:
             try:
                 less = small.small(config, level)
-                if (known := (resize, less.to_dict())) in tried[made]:
+                if (known := less.to_dict()) in tried[made]:
                     continue
                 tried[made].append(known)
                 built = _built(made, less)
-                return Found(made, less, fitting.fed(built, less, resize), small=True, attentions=_attentions(built))
+                unfed.append((made, less))
+                return _found(made, less, built, fitting.fed(built, less))
             except TooManyParameters as error:
                 said.setdefault(made, str(error))
             except Exception as error:  # a net that is none, or a configuration that has its sizes by layers
-                if (resize or level == small.FILLED) and made in said:
+                if level == small.FILLED and made in said:
                     continue
                 said[made] = reason(error) if isinstance(error, ValueError) else _unbuilt(less, error)
+    for made, less in unfed[:RESIZED]:
+        with suppress(ValueError):  # what was said of it before is what it is about
+            built = _built(made, less)
+            return _found(made, less, built, fitting.fed(built, less, resize=True))
     if not fit:
         made, _ = candidates[0]
         if made.forward is torch.nn.Module.forward:
@@ -132,6 +137,10 @@ def _bounded(made: type, config) -> torch.nn.Module:
     finally:
         counting.remove()
     return net(made, config)
+
+
+def _found(made: type, config, built: torch.nn.Module, feed: feeds.Feed) -> Found:
+    return Found(made, config, feed, small=True, attentions=_attentions(built))
 
 
 def _attentions(built: torch.nn.Module) -> tuple[str, ...]:

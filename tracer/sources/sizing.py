@@ -8,7 +8,7 @@ from math import prod
 
 import torch
 
-from tracer.sources.feeds import SIZES, Feed
+from tracer.sources.feeds import Feed, usual
 
 LONGEST = 16384
 """Numbers along an axis that are given."""
@@ -17,7 +17,7 @@ LONGEST = 16384
 def sized(feed: Feed, config, said: str) -> Iterator[Feed]:
     """The feed with one axis of one input of the size that a net says that it expects; where no axis has the size that
     came, the last axis in proportion to it."""
-    made = feed.make(config, SIZES)
+    made = feed.make(config, usual(config))
     known = {name: tensor.shape for name, tensor in made.items() if isinstance(tensor, torch.Tensor)}
     for name, *_ in feed.sized:
         known.pop(name, None)  # one size is tried of each
