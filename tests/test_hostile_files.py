@@ -120,6 +120,7 @@ HOSTILE = {
     "a tensor that isn't there": put("gone", "values", "q"),
     "a tensor by number": put(3, "values", "q"),
     "an untagged output": put({"__class__": "os.system"}, "output"),
+    "a result with a tensor in it": put({"tensor": "output/logits"}, "result", "top"),
     "an output of unknown tensors": put({"tensor": "gone"}, "output"),
     "a list as a key": put({"dict": [[[], 1]]}, "output"),
     "not a number": put(float("nan"), "steps", 0, "error"),

@@ -10,6 +10,7 @@ from collections import Counter
 from math import isfinite
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from tracer.attention import weights
 from tracer.common.quoting import quoted
@@ -28,7 +29,7 @@ def check(trace: Trace) -> None:
     formulas = Formulas(trace.symbols)
     for rule in (_symbols, _ops, _decompositions, _modules, _calls, _steps):
         rule(trace, formulas)
-    for rule in (_values, _attentions, _picture, _segments):
+    for rule in (_values, _result, _attentions, _picture, _segments):
         rule(trace)
     for name in ("params", "flops"):
         _count(getattr(trace, name), name)
@@ -45,6 +46,11 @@ def counted(trace: Trace) -> None:
 def _values(trace: Trace) -> None:
     for name, tensor in trace.values.items():
         _expect(tensor.ndim <= AXES, f"value {quoted(name)}", f"at most {AXES} axes, got {tensor.ndim:,}")
+
+
+def _result(trace: Trace) -> None:
+    plain = not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(trace.result))
+    _expect(plain, "result", "numbers and texts, got a tensor among them")
 
 
 def _symbols(trace: Trace, formulas: Formulas) -> None:
