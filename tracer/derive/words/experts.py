@@ -74,7 +74,3 @@ class _Body:
         shape = next(iter(shapes.values()))
         made = self._numeric(shape, call.outputs[0].shape)
         return node(Given(call.func, nodes, shapes, numerics, dtypes, 0, shape, made))
-
-    def _numeric(self, shape: tuple, ran: tuple[int, ...]) -> tuple[int, ...]:
-        """What a shape is in the run: that of the rows that ran, which may have other axes in front."""
-        return ran if len(shape) == len(ran) else (*(self.given.worth(size) or 1 for size in shape[:-1]), ran[-1])
