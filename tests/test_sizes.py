@@ -119,6 +119,20 @@ def test_a_size_follows_at_once_and_a_run_confirms_it():
     assert not at.main.info and "D" not in at.query_params
 
 
+def test_two_sizes_that_are_refused_stay_in_their_controls_and_each_says_why():
+    at = opened("pages/sizes.py")
+    controls(at)["P"].set_value(5).run()
+    controls(at)["h"].set_value(3).run()
+    assert (controls(at)["P"].value, controls(at)["h"].value) == (5, 3)
+    assert [("P=5" in one.value, "h=3" in one.value) for one in at.main.error] == [(True, False), (False, True)]
+    assert "still hold for $P = 4$, $h = 4$" in at.main.warning[0].value
+    assert next(button for button in at.main.button if button.label == "Run it").disabled
+    controls(at)["P"].set_value(8).run()
+    assert len(at.main.error) == 1 and controls(at)["P"].value == 8 and "P" not in at.query_params
+    controls(at)["h"].set_value(2).run()
+    assert not at.main.error and (at.query_params["P"], at.query_params["h"]) == ("8", "2")
+
+
 def test_what_is_too_large_to_run_is_counted_all_the_same():
     at = opened("pages/sizes.py")
     at.main.button_group[0].set_value("ViT-H/14 (Dosovitskiy et al. 2021)").run()

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 from tracer.figures.colours import OTHER, stage_colour
 from tracer.figures.labels import amount, size_html
 from tracer.figures.layout import CLEAR, title
+from tracer.symbols.notation import MEANINGS
 from tracer.symbols.scaling import ENDS, MIXED, MLP, PROJECTIONS, SCORES
 
 COLOURS = {
@@ -53,7 +54,13 @@ def divided(name: str, values: Sequence[int], flops: Mapping[str, Sequence[int]]
     if meets is not None and values[0] <= meets <= values[-1]:
         marks.append(_line(meets, "dash"))
         said.append(_label(meets, f"attention = MLP at {meets:,.0f}", values, low=True))
-    across = {"title": title(size_html(name)), "type": "log", "tickfont": {"size": 14}, "dtick": 1, "showgrid": False}
+    across = {
+        "title": title(f"{size_html(name)}, {MEANINGS[name].partition(':')[0]}"),
+        "type": "log",
+        "tickfont": {"size": 14},
+        "dtick": 1,
+        "showgrid": False,
+    }
     up = {"title": title("share of all FLOPs"), "range": [0, 100], "ticksuffix": " %", "tickfont": {"size": 14}}
     layout = {
         "xaxis": across,

@@ -19,7 +19,13 @@ from tracer.symbols.notation import parse, symbol
 if TYPE_CHECKING:
     from tracer.record import Step, Trace
 
-PROJECTIONS, SCORES, MIXED, MLP, ENDS = "Q, K, V and output projections", "QKᵀ", "Weighted sum of values", "MLP", "Ends"
+PROJECTIONS, SCORES, MIXED, MLP, ENDS = (
+    "Q, K, V and output projections",
+    "QKᵀ",
+    "Weighted sum of values",
+    "MLP",
+    "Embedding and head",
+)
 PARTS = (PROJECTIONS, SCORES, MIXED, MLP, ENDS)
 """What the FLOPs of a model fall to; the ends are what comes before the blocks and after them."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import streamlit as st
 
@@ -33,18 +33,26 @@ OPTIONS = {
 MEAN = "Shapes, equations and costs are exact; what it answers and where it looks mean nothing."
 
 
+class Refused(NamedTuple):
+    """Sizes and options that the controls say and no model has: what was there before, and why, by their names."""
+
+    before: dict[str, object]
+    why: dict[str, str]
+
+
 def show(model: str) -> None:
     """The whole page."""
     scaling = variants.scaling(model, session.options())
     now = known(scaling, model)
-    _costs(scaling, now)
+    refused = st.session_state.get(WHY.format(model)) or Refused({}, {})
+    _costs(scaling, now, refused)
     _presets(model, scaling)
     left, right = st.columns([1, 1.35], gap="large")
     with left:
-        _controls(model, scaling, now)
+        _controls(model, scaling, now, refused)
     with right:
         _curves(scaling, now)
-    _confirmed(model, scaling, now)
+    _confirmed(model, scaling, now, refused)
 
 
 def notice(page: str) -> None:
@@ -73,24 +81,29 @@ def known(scaling: Scaling, model: str) -> dict[str, int]:
     return scaling.complete(variants.chosen(model, session.options()))
 
 
-def _costs(scaling: Scaling, now: Mapping[str, int]) -> None:
+def _costs(scaling: Scaling, now: Mapping[str, int], refused: Refused) -> None:
     """Parameters, arithmetic and memory at the sizes that are chosen."""
     found = scaling.numbers(now)
     facts = (
         ("Parameters", found["params"], "", scaling.params),
         ("FLOPs of one forward pass", found["flops"], "", scaling.flops),
         ("Memory of the weights", _bytes(found["params"]), "B", f"4*({scaling.params})"),
-        ("Memory of all tensors", _bytes(found["tensors"]), "B", f"4*({scaling.tensors})"),
+        ("Memory of the activations", _bytes(found["tensors"]), "B", f"4*({scaling.tensors})"),
     )
     with st.container(key="facts"):
         for label, value, unit, _ in facts:
             st.metric(label, "?" if value is None else amount(value, unit))
     flops = found["flops"]
     said = "" if flops is None else f"{amount(flops)} FLOPs are {amount(flops // 2)} multiply-adds, at 2 FLOPs each. "
+    if refused.before:
+        kept = ", ".join(f"${notation.latex(name)} = {value}$" for name, value in refused.before.items())
+        st.warning(f"The numbers here still hold for {kept}: there is no model with what you chose.")
     st.caption(f"{said}Norms, softmax and sums are not counted. Memory is in float32, 4 bytes for each number.")
     with st.expander("The formulas", expanded=False):
         lines = [f"**{label}**\n\n$$\n{_formula(text)}\n$$" for label, _, _, text in facts[:2]]
-        lines.append(f"**Numbers in all tensors of the textbook**\n\n$$\n{_formula(scaling.tensors)}\n$$")
+        lines.append(
+            f"**Numbers in all activations, the tensors that the steps make**\n\n$$\n{_formula(scaling.tensors)}\n$$"
+        )
         follows = ", ".join(
             f"${notation.latex(name)} = {notation.latex(equals)}$" for name, equals in scaling.derived.items()
         )
@@ -122,12 +135,11 @@ def _presets(model: str, scaling: Scaling) -> None:
     st.pills("Sizes of", list(named), key=key, on_change=take)
 
 
-def _controls(model: str, scaling: Scaling, now: Mapping[str, int]) -> None:
+def _controls(model: str, scaling: Scaling, now: Mapping[str, int], refused: Refused) -> None:
     """A control for each size and each option. A size of which no such model can be built says why, below it."""
     spec, chosen = models.spec_of(model), dict(session.options())
     options = {name: chosen.get(name, session.shipped(model, name)) for name in spec.options}
     idle = spec.idle(options)
-    refused = st.session_state.get(WHY.format(model), ("", ""))
     own_text = bool(session.given().text)
     meanings = notation.MEANINGS | spec.meanings
     with st.container(key="sizes"):
@@ -135,7 +147,7 @@ def _controls(model: str, scaling: Scaling, now: Mapping[str, int]) -> None:
             if name in idle or name not in now:
                 continue
             key = WIDGET.format(model, name)
-            if refused[0] != name:
+            if name not in refused.before:
                 st.session_state[key] = now[name]
             with st.container(gap=None):
                 st.number_input(
@@ -149,11 +161,12 @@ def _controls(model: str, scaling: Scaling, now: Mapping[str, int]) -> None:
                     help=meanings.get(name),
                     disabled=name == "T" and own_text,
                 )
-                if refused[0] == name:
-                    st.error(texts.quoted(refused[1]))
+                if name in refused.why:
+                    st.error(texts.quoted(refused.why[name]))
         for name, choices in spec.options.items():
             key = WIDGET.format(model, name)
-            st.session_state[key] = options[name]
+            if name not in refused.before:
+                st.session_state[key] = options[name]
             st.selectbox(
                 OPTIONS.get(name, name),
                 choices,
@@ -162,6 +175,8 @@ def _controls(model: str, scaling: Scaling, now: Mapping[str, int]) -> None:
                 on_change=_take,
                 args=(model, name),
             )
+            if name in refused.why:
+                st.error(texts.quoted(refused.why[name]))
     follows = ", ".join(f"${notation.latex(name)} = {now[name]:,}$" for name in scaling.derived)
     if follows:
         st.caption(f"From these follow {follows}.")
@@ -183,10 +198,18 @@ def _take(model: str, changed: str) -> None:
     first = {**scaling.sizes, **{name: session.shipped(model, name) for name in (*spec.options, *spec.sizes)}}
     chosen = {name: value for name, value in said.items() if value is not None and value != first.get(name)}
     if why := variants.impossible(model, tuple(sorted(chosen.items())), scaling):
-        state[WHY.format(model)] = (changed, why)
+        now = {**first, **dict(session.options())}
+        before = {name: now[name] for name, value in said.items() if value is not None and value != now.get(name)}
+        each = {name: variants.impossible(model, _with(model, name, said[name]), scaling) for name in before}
+        state[WHY.format(model)] = Refused(before, {name: one for name, one in each.items() if one} or {changed: why})
         return
     _forget(model)
     visitor().resize(model, chosen)
+
+
+def _with(model: str, name: str, value: object) -> runs.Options:
+    """The sizes and options of now with one of them changed."""
+    return tuple(sorted({**dict(session.options()), name: value}.items()))
 
 
 def _forget(model: str) -> None:
@@ -217,7 +240,7 @@ def _curves(scaling: Scaling, now: Mapping[str, int]) -> None:
             st.caption(_meeting(scaling, now, crossing))
         elif "d_ff" in now:
             times = now["d_ff"] / now["D"]
-            st.caption(f"The hidden width of the MLP grows along: $d_{{\\mathrm{{ff}}}} = {times:.3g}\\,D$.")
+            st.caption(f"The hidden width of the MLP grows with it: $d_{{\\mathrm{{ff}}}} = {times:.3g}\\,D$.")
 
 
 def _meeting(scaling: Scaling, now: Mapping[str, int], crossing: float | None) -> str:
@@ -230,17 +253,18 @@ def _meeting(scaling: Scaling, now: Mapping[str, int], crossing: float | None) -
         return f"QKᵀ and the weighted sum cost more than the MLP at {here}: they do from {there} on."
     return (
         "QKᵀ and the weighted sum grow with the square of the length. They cost as much as the MLP at "
-        f"{there}, {crossing / length:,.1f} times the {here} of now."
+        f"{there}, {crossing / length:,.1f} times the present {here}."
     )
 
 
-def _confirmed(model: str, scaling: Scaling, now: Mapping[str, int]) -> None:
+def _confirmed(model: str, scaling: Scaling, now: Mapping[str, int], refused: Refused) -> None:
     """The same numbers counted on a forward pass."""
     st.header("Does a run agree?")
     if problem := variants.problem(model, session.options()):
         st.info(texts.quoted(problem))
         return
-    if session.held() is None and not st.button("Run it", type="primary", icon=":material/play_arrow:"):
+    impossible, icon = bool(refused.before), ":material/play_arrow:"
+    if session.held() is None and not st.button("Run it", type="primary", icon=icon, disabled=impossible):
         st.caption("The numbers above come from formulas. A forward pass at these sizes counts them one by one.")
         return
     trace = session.trace()
@@ -269,7 +293,7 @@ def _counted(trace: Trace) -> list[tuple[str, str, int]]:
     return [
         ("params", "Parameters", trace.params),
         ("flops", "FLOPs", trace.flops),
-        ("tensors", "Numbers in all tensors", held(trace)),
+        ("tensors", "Numbers in all activations", held(trace)),
     ]
 
 
