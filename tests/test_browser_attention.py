@@ -147,7 +147,7 @@ def test_attention_of_a_masked_encoder_lies_on_the_patches_that_it_was_given(pag
         assert lead.inner_text() == before
     for token, patch in list(enumerate(sorted(visible)))[::5]:
         point(patch)
-        assert f"image {patch} (row {patch // 8}, column {patch % 8}) attends" in lead.inner_text()
+        assert f"patch {patch} (row {patch // 8}, column {patch % 8}) attends" in lead.inner_text()
         assert page.get_by_role("spinbutton", name="Token").input_value() == str(token)
         frame = page.locator(".query").bounding_box()
         assert frame["x"] == pytest.approx(box["x"] + patch % 8 * box["width"] / 8, abs=1)

@@ -109,10 +109,10 @@ def test_photo_and_tokens_share_block_head_and_query(page):
     token.press("Enter")
     grid.focus()
     grid.press("ArrowDown")
-    assert "image 37 (row 4, column 5) attends most to" in lead.inner_text()
+    assert "patch 37 (row 4, column 5) attends most to" in lead.inner_text()
     before = band.bounding_box()["y"]
     page.locator(".photo").press("ArrowRight")
-    assert "image 38 (row 4, column 6)" in lead.inner_text() and band.bounding_box()["y"] > before
+    assert "patch 38 (row 4, column 6)" in lead.inner_text() and band.bounding_box()["y"] > before
     red = page.get_by_role("button", name="Use 67: 'red' as the query")
     assert "closed" in red.inner_text()  # a word comes after all patches
     assert "the causal mask that ran" in page.locator(".closed-note").inner_text()
@@ -172,7 +172,7 @@ def test_the_mask_is_square_and_nothing_lies_over_it_on_a_phone(page):
     page.get_by_label("Query: the token that looks").press("ArrowRight")
     assert heading.inner_text() != before  # without a server, so at once
     page.locator(".mask .cells").click(position={"x": 1, "y": 1})
-    assert heading.inner_text() == "The row of image 0 (token 0)"
+    assert heading.inner_text() == "The row of patch 0 (token 0)"
     assert page.get_by_text("1 of 75 keys are open to this query. The highest weight is that of").count() == 1
     cell = page.get_by_role("cell", name="a large red circle left of a small blue square")
     assert cell.evaluate("cell => cell.scrollWidth <= cell.clientWidth")

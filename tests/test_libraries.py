@@ -212,7 +212,7 @@ def test_the_visible_patches_of_a_masked_autoencoder_lie_where_its_own_shuffle_t
     places = next(segment.places for segment in run.segments if segment.name == "visible")
     shuffle = model.net(*model.inputs()).ids_restore[0].argsort().tolist()
     assert list(places) == run.result["visible"] == shuffle[: len(places)] != sorted(places)
-    assert labels(run, "vit", 2)[1] == f"image {places[0]}"
+    assert labels(run, "vit", 2)[1] == f"patch {places[0]}"
 
 
 def test_a_network_that_is_not_there_is_named_as_that():

@@ -74,8 +74,8 @@ def test_a_visible_patch_has_the_name_of_its_place_in_the_photo():
     assert header["layers"] == [0, 1] and header["crop"] == list(trace.picture.crop) and header["others"] == []
     assert header["tokens"] == [visible.index(patch) if patch in visible else None for patch in range(6)]
     assert (header["tower"], header["unseen"]) == ("encoder", [p for p in range(6) if p not in visible])
-    assert header["names"] == [f"image {patch} (row {patch // 3}, column {patch % 3})" for patch in visible]
-    assert header["marks"] == [f"image {patch}" for patch in visible]
+    assert header["names"] == [f"patch {patch} (row {patch // 3}, column {patch % 3})" for patch in visible]
+    assert header["marks"] == [f"patch {patch}" for patch in visible]
 
 
 def test_patches_whose_places_are_not_recorded_are_not_laid_over_the_photo():
@@ -98,7 +98,7 @@ def test_a_token_of_the_decoder_that_no_pixels_made_is_named_a_mask_token():
     assert header["tokens"] == list(range(6)) and header["unseen"] == [p for p in range(6) if p not in seen]
     for patch, name in enumerate(header["names"]):
         place = f"row {patch // 3}, column {patch % 3}"
-        assert name == f"image {patch} ({place}{'' if patch in seen else ', mask token'})"
+        assert name == f"patch {patch} ({place}{'' if patch in seen else ', mask token'})"
     assert maps.names(trace, "decoder", 2) == header["names"][:2]
 
 
@@ -111,7 +111,7 @@ def test_the_browser_gets_weights_photo_and_crop():
     assert (header["rows"], header["columns"], header["keys"]) == (2, 3, 7)
     assert header["tokens"] == [1, 2, 3, 4, 5, 6] and header["unseen"] == []
     assert header["others"] == [["CLS", 0]]
-    assert header["names"][:3] == ["CLS", "image 0 (row 0, column 0)", "image 1 (row 0, column 1)"]
+    assert header["names"][:3] == ["CLS", "patch 0 (row 0, column 0)", "patch 1 (row 0, column 1)"]
     assert weights[0, 0, 3].tolist() == [0, 0, 0, 0, 1, 0, 0]
     assert (header["masks"], header["kind"], masks.size) == (0, "bidirectional", 0)
     assert rest[:768] == colours.table()

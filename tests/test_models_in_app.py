@@ -291,7 +291,7 @@ def test_the_legend_leaves_out_the_sizes_that_a_run_does_not_have():
 
 def test_the_least_certain_place_is_named_and_fill_tokens_only_where_they_are():
     at = chosen("transformer")
-    assert "The least certain of 16 is" in text(at) and "too short" not in text(at)
+    assert "The least certain, “" in text(at) and "too short" not in text(at)
     at.sidebar.text_area[0].set_value("abc").run()
     assert "too short is filled up with “·”" in text(at)
 

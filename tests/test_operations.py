@@ -190,7 +190,7 @@ def test_an_operation_leads_to_its_makers_its_step_and_its_primitives():
 
 def test_all_zoom_levels_open_and_counts_follow():
     at = opened("pages/operations.py")
-    assert "Forward hooks saw what went in and came out" in text(at) and "What kinds of operations" in text(at)
+    assert "Forward hooks saw what went into this module" in text(at) and "What kinds of operations" in text(at)
     assert strip(at) == ["logits"]
     at.query_params["module"] = next(str(i) for i, one in enumerate(at.session_state["visitor"].run().modules)
                                      if one.path == "block1.attention.query")  # fmt: skip

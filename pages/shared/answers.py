@@ -120,9 +120,7 @@ def _tokens(result, trace, below) -> None:
         said += f" A text that is too short is filled up with “{pad}”."
     place = int(np.argmin(result["probabilities"]))
     least = f"“{answers.shown(result['tokens'][place])}” at place {place}"
-    said += (
-        f" The least certain of {len(result['tokens'])} is {least}: {classes.percent(result['probabilities'][place])}."
-    )
+    said += f" The least certain, {least}, has a probability of {classes.percent(result['probabilities'][place])}."
     st.caption(plain(said))
     with st.expander("Each place and its probability"):
         st.dataframe(

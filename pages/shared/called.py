@@ -62,8 +62,8 @@ def _said(trace: Trace, found: ModuleRecord) -> str:
     gave = f"what came out is what operation {max(made)} made{last}" if made else "what came out it was given"
     ran = f"operations {found.first} to {found.last - 1} all ran in it" if count > 1 else f"operation {found.first} ran"
     return (
-        f"Forward hooks saw what went in and came out; the operations beneath say the same: {gave}, what went in was "
-        f"there before operation {found.first}, and {ran}."
+        f"Forward hooks saw what went into this module and what came out, and the recorded operations agree: {gave}, "
+        f"what went in was there before operation {found.first}, and {ran}."
     )
 
 

@@ -48,5 +48,6 @@ def _proof(found: Sequence[heads.Matrix]) -> str:
     if len(verdicts) > 1:
         return ""
     worst = [matrix.step.error for matrix in found if matrix.step.error is not None]
-    said = "The equation of this product is" if found[0].packed else "The equations that deal them out are"
-    return f"{said} {verdicts.pop()} on this run" + (f", off by {scientific(max(worst))} at most." if worst else ".")
+    said = "The equation of this product is" if found[0].packed else "The equations of these products are"
+    near = f": the largest difference is {scientific(max(worst))}." if worst else "."
+    return f"{said} {verdicts.pop()} on this run{near}"

@@ -163,7 +163,7 @@ def ahead(model: str, sample: str, photo) -> None:
 @st.fragment
 def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], part: str) -> None:
     """Changes one token of the visitor's own input, runs again, and compares what moved with what the mask predicts."""
-    st.header("A second proof, which knows no mask")
+    st.header("A second proof, without looking at the mask")
     if session.given().kind == "trace":
         st.info("This proof runs the model again, so it needs the model: a saved run has none.")
         return

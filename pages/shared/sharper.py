@@ -16,7 +16,7 @@ def show() -> None:
     if not found:
         return
     with st.container(key="sharper"):
-        st.markdown("**A sharper eye**")
+        st.markdown("**Try a stronger model**")
         with st.container(key="offers"):
             for offer in found:
                 with st.container(key=f"offer-{offer.title}"):

@@ -83,7 +83,7 @@ def gradients(whole: Sequence[float], branches: Sequence[float]) -> go.Figure:
         "height": 380,
         "margin": {"l": 75, "r": 10, "t": 10, "b": 50},
         "xaxis": {"title": title("ℓ: the stream after block ℓ, 0 before the first", 14), "dtick": 1},
-        "yaxis": {"title": title("norm of ∂loss/∂X", 14), "type": "log", "exponentformat": "power"},
+        "yaxis": {"title": title("norm of ∂loss/∂X", 14), "type": "log", "dtick": 1, "exponentformat": "power"},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
     }
     return go.Figure({"data": lines, "layout": layout}, skip_invalid=False)

@@ -199,14 +199,14 @@ def masks(trace: Trace, chosen: Sequence[int], part: str | None = None) -> tuple
 
 
 def names(trace: Trace, part: str | None, tokens: int) -> list[str]:
-    """A name for each of `tokens` positions that holds over the photo and in the matrix, such as `image 38 (row 4,
+    """A name for each of `tokens` positions that holds over the photo and in the matrix, such as `patch 38 (row 4,
     column 6)` or `74: 'square'`."""
     found, hidden = labels(trace, part, tokens), set(unseen(trace)[1])
     lying = places(trace, part) if layers(trace, part) else {}
     for token in lying.keys() & range(tokens):
         row, column = divmod(lying[token], trace.picture.columns)
         mask = ", mask token" if lying[token] in hidden else ""
-        found[token] = f"image {lying[token]} (row {row}, column {column}{mask})"
+        found[token] = f"patch {lying[token]} (row {row}, column {column}{mask})"
     return found
 
 

@@ -40,10 +40,9 @@ def names(
             if segment.name == "text" and place < len(words):
                 found[position] = f"{position}: {words[place]!r}"
                 continue
-            if segment.places:
-                found[position] = f"image {segment.places[place]}"
-            else:
-                found[position] = segment.name if segment.stop - segment.start == 1 else f"{segment.name} {place}"
+            kind = "patch" if segment.name == "image" or segment.places else segment.name
+            one = segment.stop - segment.start == 1
+            found[position] = kind if one else f"{kind} {segment.places[place] if segment.places else place}"
             if numbered:
                 found[position] += f" (token {position})"
     return found

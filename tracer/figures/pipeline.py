@@ -35,7 +35,7 @@ def pipeline(trace: Trace) -> str:
     key = "".join(f'<li style="--stage:{stage_colour(stage)}">{html.escape(stage)}</li>' for stage in stages)
     drawn = _Drawing(trace)
     scale = (
-        f"Lines are to scale: {THICK:g} pixels are {drawn.most:,} numbers; none is thinner than {THIN:g}."
+        f"The thicker a line, the larger its tensor: {THICK:g} pixels are {drawn.most:,} numbers."
         if drawn.wired
         else f"Its {drawn.lines:,} lines are left out: {LINES:,} can be told apart at most."
     )

@@ -44,7 +44,7 @@ export default function ({ data, parentElement }) {
     const heads = map.heads > 1 ? `, mean of its ${map.heads} heads` : "";
     find(".hint").textContent = state.pinned
       ? "Pinned: tap it again, or press Escape, to free it."
-      : `Brighter: more attention. Point at a ${what} or tap it to see where that one looks. ` +
+      : `${photo ? "Brighter" : "Stronger colour"}: more attention. Point at a ${what} or tap it to see where that one looks. ` +
         `Block ${map.layers[0] + 1}${heads}.${cls}`;
   }
   draw();

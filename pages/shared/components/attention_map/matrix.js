@@ -23,7 +23,7 @@ function layMatrix(map, find, state, choose, press) {
   // As many labels as there is room for: first the tokens that are no patch, since their names say more.
   function label(axis, size, pixels, side) {
     const gap = Math.max(1, Math.ceil((LABEL * size) / Math.max(1, pixels)));
-    const patches = (token) => Number(map.marks[token].startsWith("image "));
+    const patches = (token) => Number(map.marks[token].startsWith("patch "));
     const wanted = [...Array(size).keys()].sort((a, b) => patches(a) - patches(b) || a - b);
     const chosen = [];
     for (const token of wanted) if (chosen.every((other) => Math.abs(other - token) >= gap)) chosen.push(token);

@@ -61,13 +61,13 @@ function inWords(map, { layer, view, query }) {
       : "";
   if (view === "rollout") {
     const python = `tracer.attention.rollout(trace${part})[0, ${query}]`;
-    const lead = `By rollout over ${allBlocks(map.choices.length)}: what arrives at ${map.names[query]} comes most from`;
+    const lead = `By rollout over ${allBlocks(map.choices.length)}: what arrives at ${map.names[query]} comes most from:`;
     return { lead, python, note: place };
   }
   const mean = view === "mean";
   const heads = map.heads > 1 ? (mean ? `, mean of ${map.heads} heads` : `, head ${view}`) : "";
   return {
-    lead: `Block ${layer + 1}${heads}: ${map.names[query]} attends most to`,
+    lead: `Block ${layer + 1}${heads}: ${map.names[query]} attends most to:`,
     python: `trace.attention(layer=${layer}, ${mean ? "" : `head=${view}, `}query=${query}${part})${mean ? ".mean(1)" : ""}`,
     note: `In Python layers count from 0: block ${layer + 1} is layer=${layer}.${place}`,
   };
