@@ -94,3 +94,28 @@ def test_alibi_and_learned_biases_are_steps_of_their_own():
         if not learned:
             assert r"{2}^{-\left(1, 2, \ldots, 3\right)}" in step.latex
             assert step.latex.endswith(r"\odot \left(0, 1, \ldots, T - 1\right)")
+
+
+class Mixing(nn.Module):
+    """A block that mixes each token with the one before, by learned shares, as RWKV does."""
+
+    def __init__(self):
+        super().__init__()
+        self.key_mix, self.value_mix = nn.Parameter(torch.rand(8)), nn.Parameter(torch.rand(8))
+        self.norm, self.key, self.value = nn.LayerNorm(8), nn.Linear(8, 12), nn.Linear(12, 8)
+        self.gate = nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = self.norm(x)
+        before = nn.functional.pad(y, (0, 0, 1, -1))
+        key = y * self.key_mix + before * (1 - self.key_mix)
+        value = y * self.value_mix + before * (1 - self.value_mix)
+        return x + self.gate(value).sigmoid() * self.value(torch.relu(self.key(key)) ** 2)
+
+
+def test_a_mix_of_two_tokens_is_no_residual_sum_and_has_the_name_of_its_shares():
+    found = run(nn.Sequential(Mixing(), Mixing()), torch.randn(2, 5, 8))
+    said = {step.symbol: step.title for step in found.steps}
+    assert said[r"\mathbf{X}_{\text{key\_mix}}^{(1)}"] == said[r"\mathbf{X}_{\text{value\_mix}}^{(2)}"] == "Mix of two"
+    assert said[r"\mathbf{X}^{(1)}"] == said[r"\mathbf{X}^{(2)}"] == "Residual sum"
+    assert not any("''" in symbol for symbol in said)

@@ -106,6 +106,8 @@ class Letters:
             if nth is None:
                 return r"\mathbf{X}", text(own_name(module)), above
             return (ACCENTS[nth - 1], "", above) if nth <= len(ACCENTS) else (ACCENTS[0], text(own_name(module)), above)
+        if role == "mix":
+            return r"\mathbf{X}", text(roles.mixed[key].rpartition(".")[2]), above
         if role == "every token":
             return r"\mathbf{X}", token(self._graph.root(key).rpartition(".")[2]) or r"\mathrm{same}", above
         if role in LETTERS:

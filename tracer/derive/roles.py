@@ -26,7 +26,7 @@ class Roles:
     """`of[key]` is the role of a line, such as "Q", "X'" or "norm", with as many primes as there are others before it;
     lines without one are not in it. `first` are the lines that the first block of a tower reads, each with the mark of
     that tower; `nth` says which norm of its block a line is, from 1, or 0 for one behind all blocks.
-    `alone` are queries, keys and values that are not dealt out to heads."""
+    `alone` are queries, keys and values not dealt out to heads; `mixed` has what learned numbers mix two by."""
 
     def __init__(self, plan: Plan, places: Places):
         self.plan, self.graph, self.places = plan, plan.graph, places
@@ -34,6 +34,7 @@ class Roles:
         self.nth: dict[str, int] = {}
         self.alone: set[str] = set()
         self.first: dict[str, str] = {}
+        self.mixed: dict[str, str] = {}
         self.operands = {key: plan.operands(key) for key in plan.lines}
         self.users: dict[str, list[str]] = defaultdict(list)
         for key in plan.lines:
@@ -144,7 +145,9 @@ class Roles:
             computed = all(graph.depends[ref.key] == "x" for ref in given)
             two = len(given) == 2 and given[0].shape == given[1].shape and len(given[0].shape) > 1
             start = two and self.places.numbers(call.module) and inputs & {graph.root(ref.key) for ref in given}
-            if self.name(key) == "add" and computed and two and (start or len(self.operands[key]) > 1):
+            if self.name(key) == "add" and two and (weight := self._mixed_by([ref.key for ref in given])):
+                self.of[key], self.mixed[key] = "mix", weight
+            elif self.name(key) == "add" and computed and two and (start or len(self.operands[key]) > 1):
                 sums[self.places.tower(call.module), self.places.numbers(call.module)].append(key)
             elif inside & NORMS or "norm" in self.kind(key).lower():
                 self.of[key] = "norm"
@@ -163,6 +166,20 @@ class Roles:
                     self.nth[after[0]] = primes + 1
                 else:
                     self.of[key] = f"X{marks}" if block else "R"
+
+    def _mixed_by(self, given: list[str]) -> str:
+        """The parameter by which two values are mixed, each times numbers that were learned: a mean of a token and of
+        the one before, and no residual sum; "" for any other sum."""
+        weights = []
+        for root in map(self.graph.root, given):
+            call = self.graph.made(root)
+            if call is None or base(call.name) != "mul" or root in self.plan.named or root in self.plan.ends:
+                return ""
+            learned = [
+                ref.key for ref in self.graph.inputs[self.graph.maker[root]] if self.graph.depends[ref.key] == "p"
+            ]
+            weights += map(self.graph.root, learned[:1])
+        return next((key for key in weights if key.startswith("parameter ")), "") if len(weights) == 2 else ""
 
     def _bends(self, key: str) -> bool:
         """Whether a line is an activation, be it written out: made cell by cell of one line and numbers, and not by

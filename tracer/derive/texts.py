@@ -57,6 +57,7 @@ SAID = {
     "X": Said("", "Residual sum", "residual"),
     "Y": Said("", "Residual sum", "residual"),
     "R": Said("", "Sum", "sum"),
+    "mix": Said("", "Mix of two"),
     "gate": Said("mlp", "Gate", "mlp.gate"),
     "U": Said("mlp", "Expand", "mlp.hidden"),
     "G": Said("mlp", "Activate", "mlp.activation"),
@@ -125,7 +126,7 @@ def stage(roles: Roles, key: str, part: str) -> str:
     module, call = roles.module(key), roles.name(key)
     if part in ("X", "Y", "R"):
         module, call = stage_of_sum(roles, key) or module, ""
-    elif part in SAID:
+    elif part in SAID and SAID[part].stage:
         return SAID[part].stage
     if call in CONVOLVED or call in RECURRENT:
         return "convolution" if call in CONVOLVED else "recurrence"
