@@ -119,3 +119,48 @@ def test_a_mix_of_two_tokens_is_no_residual_sum_and_has_the_name_of_its_shares()
     assert said[r"\mathbf{X}_{\text{key\_mix}}^{(1)}"] == said[r"\mathbf{X}_{\text{value\_mix}}^{(2)}"] == "Mix of two"
     assert said[r"\mathbf{X}^{(1)}"] == said[r"\mathbf{X}^{(2)}"] == "Residual sum"
     assert not any("''" in symbol for symbol in said)
+
+
+class Fused(SelfAttention):
+    """Causal attention by PyTorch's own kernel, after a convolution over time."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv1d(8, 8, 3, groups=8)
+
+    def forward(self, x):
+        y = self.conv(nn.functional.pad(self.norm(x).transpose(1, 2), (2, 0))).transpose(1, 2)
+        q, k, v = (one(y).unflatten(-1, (2, 4)).transpose(1, 2) for one in (self.q, self.k, self.v))
+        made = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + self.o(made.transpose(1, 2).flatten(2))
+
+
+def test_the_mask_of_all_blocks_stands_before_them_so_that_they_repeat():
+    net = nn.Sequential(nn.Embedding(9, 8), Fused(), Fused(), nn.Linear(8, 9))
+    found = run(net, torch.tensor([[1, 2, 3, 4, 5]]))
+    assert [repeat.times for repeat in found.repeats] == [2]
+    ids = [step.id for step in found.steps]
+    assert ids.index("mask") < ids.index("1.norm1")
+
+
+class Scanned(nn.Module):
+    """A state-space block: a convolution over time, then a loop."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.conv, self.out = nn.LayerNorm(8), nn.Conv1d(8, 8, 3, groups=8), nn.Linear(8, 8)
+        self.stays = nn.Parameter(torch.rand(8))
+
+    def forward(self, x):
+        y = self.conv(nn.functional.pad(self.norm(x).transpose(1, 2), (2, 0))).transpose(1, 2)
+        h, made = torch.zeros(x.shape[0], 8), []
+        for t in range(x.shape[1]):
+            h = self.stays * h + y[:, t]
+            made.append(h)
+        return x + self.out(torch.stack(made, 1))
+
+
+def test_tokens_that_are_convolved_over_time_are_no_feature_maps():
+    net = nn.Sequential(nn.Embedding(9, 8), Scanned(), Scanned(), nn.LayerNorm(8), nn.Linear(8, 9))
+    said = {step.id: step.symbol for step in run(net, torch.tensor([[1, 2, 3, 4, 5]])).steps}
+    assert said["1.norm1"] == r"\tilde{\mathbf{X}}^{(1)}" and r"\mathbf{X}_f" in said.values()

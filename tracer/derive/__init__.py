@@ -174,7 +174,8 @@ def _derived(
         layer = places.layer(module)
         for line in before:
             made = Line(**{"stage": "attention", "layer": layer, "place": None} | line)
-            book.found.append(Found(made, _kernel(recording, graph, plan, key), ()))
+            at = len(book.found) if made.layer == layer else _block(book, places, module, layer)
+            book.found.insert(at, Found(made, _kernel(recording, graph, plan, key), ()))
         note = " ".join(filter(None, (KERNEL if kernels(equation) else "", note, hint.note)))
         line = Line(
             ids[key],
@@ -192,6 +193,15 @@ def _derived(
         made = graph.ref[key]
         book.found.append(Found(line, _op(key), ops, key, made.shape, made.dtype, shapes.solved.get(key)))
     return book
+
+
+def _block(book: Book, places: Places, module: str, layer: int | None) -> int:
+    """Where the lines of the block that a module is in begin: what all blocks share stands before it."""
+    for number, step in enumerate(book.found):
+        there = step.line.place.module if step.line.place else ""
+        if step.line.layer == layer and there and places.part(there) == places.part(module):
+            return number
+    return len(book.found)
 
 
 def _composed(made: list[Call], calls: Calls) -> list[Call]:

@@ -63,8 +63,8 @@ class Letters:
         self._shapes, self._hints, self._said = shapes, hints, said
         self.of: dict[str, str] = {}
         self._taken: set[str] = set()
-        convolved = any(roles.name(key) in CONVOLVED for key in roles.plan.lines)
-        self._convolves = convolved and not roles.plan.sites
+        names = {roles.name(key) for key in roles.plan.lines}
+        self._convolves = bool(names & CONVOLVED) and not roles.plan.sites and not names & {"embedding", "turns"}
         for key in roles.plan.lines:
             letter, below, above = self._line(key)
             if said := hints[key].letter:
@@ -117,7 +117,14 @@ class Letters:
         if role:
             letter, primes = role.rstrip("'"), role[len(role.rstrip("'")) :]
             return rf"\mathbf{{{letter}}}" + primes, "", above
-        return r"\mathbf{Y}", text(own_name(module)) if module else "", above
+        return r"\mathbf{Y}", text(self._own(module)) if module else "", above
+
+    def _own(self, module: str) -> str:
+        """A module's own name; that of a block without its number, which stands above."""
+        if self._places.prefix(module) != module:
+            return own_name(module)
+        around = module.rpartition(".")[0].rpartition(".")[2]
+        return module.rpartition(".")[2].rstrip("0123456789") or around or "block"
 
     def _map(self, key: str, role: str) -> str:
         """The letter of a feature map in a net of convolutions: Z, normalised, and X once it is bent."""
