@@ -32,7 +32,15 @@ if "random weights" in trace.weights:
     )
 for sentence in texts.beside(trace, layers(trace, part)):
     st.info(sentence)
-if maps.blocks(trace, part):
+if blocks := maps.blocks(trace, part):
+    record = layers(trace, part)[blocks[-1]]
+    means = ["mean"] * (record.heads > 1) + ["rollout"] * maps.rolls(trace, blocks, part)
+    address.check(
+        block=[block + 1 for block in blocks],
+        head=[*range(record.heads), *means],
+        query=range(record.queries),
+        scale=("linear", "log"),
+    )
     if step := components.attention_map(trace, part):
         address.open_step(step)
 elif maps.too_large(trace, part):

@@ -18,6 +18,7 @@ def _layer(records) -> int:
     """The layer whose mask is shown: a choice where not all have the same kind of mask."""
     kinds = [record.mask for record in records]
     if len(set(kinds)) < 2:
+        address.check(block=range(1, len(kinds) + 1))
         return 0
     named = [f"block {layer + 1}: {'windows' if kind == 'windows' else 'no mask' if kind == 'none' else kind}"
              for layer, kind in enumerate(kinds)]  # fmt: skip
@@ -73,6 +74,7 @@ try:
 except ValueError as error:
     st.warning(texts.plain(str(error)))
     frame.leave()
+address.check(query=range(cells.shape[0]), head=range(layers(trace, part)[layer].heads))
 labels = pictures.labels(trace, part, max(cells.shape), numbered=True)
 all_open = bool(cells.all())
 picture(cells, masks.kind(cells) if cells.numel() > 1 else "one open cell")

@@ -7,7 +7,7 @@ from pages.shared import called, frame, operations, paths, session
 TITLE = "Operations"
 ICON = ":material/account_tree:"
 ORDER = 5
-PLACES = ("zoom", "step", "op", "module", "call")
+PLACES = ("zoom", "step", "op", "module", "call", "filter", "fold", "sort", "open")
 
 frame.enter()
 trace = session.trace()

@@ -9,14 +9,14 @@ from pages.shared import address, answers, components, frame, ids, onward, sessi
 from pages.shared.pictures import of
 from pages.shared.visitor import model_name
 from tracer import models
-from tracer.figures import photos, strips
+from tracer.figures import maps, photos, strips
 from tracer.figures.labels import amount, scientific
 from tracer.record import Trace
 
 TITLE = "Overview"
 ICON = ":material/image:"
 ORDER = 1
-PLACES = ("query",)
+PLACES = ("query", "tab")
 
 NOTES = 20
 """Notes of a run that are shown; it may be somebody’s own, with one for each tensor that was not saved."""
@@ -53,6 +53,7 @@ def cut(view: session.View) -> None:
 def look(trace: Trace, view: session.View | None) -> None:
     """A map over the photo or the text; without one the photo with its grid, or the text as it is."""
     if components.glance(trace):
+        address.check(query=range(maps.first(trace).queries))
         return
     if view is not None:
         photo(view, "bare")
@@ -156,7 +157,8 @@ onward.show(trace)
 
 more = {} if view is None else {"What the model sees": partial(cut, view)}
 if more := more | answers.more(trace):
-    whole, *others = st.tabs(["The whole way", *more])
+    names = ["The whole way", *more]
+    whole, *others = st.tabs(names, **address.widget("tab", names, names[0]))
     for tab, form in zip(others, more.values(), strict=True):
         with tab:
             form()

@@ -2,7 +2,7 @@
 
 import pytest
 from streamlit.testing.v1 import AppTest
-from test_app import SECONDS
+from test_app import SECONDS, visited
 
 import app
 
@@ -93,3 +93,27 @@ def test_what_is_chosen_on_a_page_is_in_its_address_and_kept_on_the_way_to_other
     at.query_params["token"] = "777"
     at.run()
     assert "This page has no token '777', expected one from 0 to" in at.main.warning[-1].value
+
+
+@pytest.mark.parametrize(
+    ("page", "places", "expected"),
+    [
+        ("attention", {"head": "99"}, "0 to 3 or 'mean' or 'rollout'."),
+        ("attention", {"block": "zz"}, "1 to 6."),
+        ("attention", {"query": "65"}, "0 to 64."),
+        ("attention", {"scale": "cubic"}, "'linear' or 'log'."),
+        ("mask", {"query": "-1"}, "0 to 64."),
+        ("mask", {"head": "4"}, "0 to 3."),
+        ("mask", {"block": "7"}, "1 to 6."),
+    ],
+)
+def test_a_wrong_place_in_an_address_is_quoted(page, places, expected):
+    at = visited(page, **places)
+    ((name, value),) = places.items()
+    (said,) = [one.value for one in at.main.warning]
+    assert said.startswith(f"This page has no {name} '{value}', expected ") and said.endswith(expected)
+
+
+def test_right_places_in_an_address_are_not_quoted():
+    assert not visited("attention", head="rollout", block="6", query="64", scale="log").main.warning
+    assert not visited("mask", query="64", head="3", block="6").main.warning

@@ -132,3 +132,59 @@ def test_what_is_on_a_page_is_saved_as_pictures_tables_and_equations(page):
         if name.startswith("SVG"):
             assert b"query" in kept and b"data:image/png" in kept
     quiet(page)
+
+
+def test_filter_folds_and_order_are_in_the_address_and_back_undoes_them(page):
+    page.goto("/operations?zoom=ops")
+    status, flop = page.locator(".operations [role=status]"), page.get_by_role("columnheader", name="FLOP")
+    status.filter(has_text="333 ops").wait_for()
+    settled(page)
+    page.get_by_role("button", name="block2", exact=True).click()
+    page.wait_for_url("**open=ops*")
+    page.get_by_role("searchbox", name="Filter").press_sequentially("softmax")
+    page.wait_for_url("**filter=softmax*")
+    page.get_by_role("checkbox", name="Fold by module").uncheck()
+    page.wait_for_url("**fold=off*")
+    page.get_by_role("button", name="FLOP", exact=True).click()
+    page.wait_for_url("**sort=ops*")
+    address, rows = page.url, page.locator(".operations tbody tr.row")
+    assert status.inner_text().startswith("6 of 333 ops") and rows.count() == 6
+    page.get_by_role("link", name="Trace").click()
+    page.get_by_role("heading", name="Step by step").wait_for()
+    page.get_by_role("link", name="Operations").click()
+    page.wait_for_url(address)
+    flop.and_(page.locator("[aria-sort=descending]")).wait_for()
+    assert rows.count() == 6
+    page.goto(address)  # as whoever is handed the link
+    flop.and_(page.locator("[aria-sort=descending]")).wait_for()
+    settled(page)
+    assert status.inner_text().startswith("6 of 333 ops")
+    page.get_by_role("searchbox", name="Filter").fill("")
+    status.filter(has_text="333 ops").wait_for()
+    page.get_by_role("checkbox", name="Fold by module").check()
+    assert page.get_by_role("button", name="block2", exact=True).get_attribute("aria-expanded") == "true"
+    page.evaluate("history.back()")
+    page.wait_for_url("**fold=off*")
+    page.locator(".operations input[type=checkbox]:not(:checked)").wait_for()
+    page.evaluate("history.back()")
+    page.wait_for_url("**filter=softmax*")
+    status.filter(has_text="6 of 333 ops").wait_for()
+    page.goto("/operations?zoom=ops&fold=maybe&sort=ops_77")
+    page.get_by_text("This page has no fold 'maybe', expected 'on' or 'off'.").wait_for()
+    page.get_by_text("This page has no sort 'ops_77', expected one from ops_0 to ops_-").wait_for()
+    quiet(page)
+
+
+def test_the_tab_of_the_overview_is_in_its_address_and_back_undoes_it(page):
+    page.goto("/?query=3")
+    tab = page.get_by_role("tab", name="What the model sees")
+    tab.click()
+    page.wait_for_url("**tab=What+the+model+sees")
+    page.locator("svg.patches").wait_for()
+    settled(page)
+    page.evaluate("history.back()")
+    page.get_by_role("tab", name="The whole way", selected=True).wait_for()
+    page.goto("/?query=99&tab=What+the+model+sees")
+    page.get_by_role("tab", name="What the model sees", selected=True).wait_for()
+    page.get_by_text("This page has no query '99', expected one from 0 to 64.").wait_for()
+    quiet(page)

@@ -22,6 +22,8 @@ LONGEST = 500
 """Characters of a text that an address carries; browsers and mail programs cut longer ones."""
 PLACES = {page.path.stem if order else "": page.places for order, page in enumerate(contents.found())}
 """What the address of a page says of the place on it, in order. Blocks count from 1 there, as on screen."""
+SHORT = 2
+"""Names that a sentence lists; of more, it says the first and the last."""
 EVERYWHERE = ("zoom", "scale")
 """Places that another model has too."""
 
@@ -220,16 +222,32 @@ def keep(**places: object) -> None:
 def chosen(name: str, known: Sequence[Choice], first: Choice, say: bool = True) -> Choice:
     """The one of `known` that the address of this page names, else `first`; one that is none of them is quoted, unless
     it was left there by another input."""
-    asked = st.query_params.get(name)
+    asked, now = st.query_params.get(name), visitor()
     found = {str(one): one for one in known}
+    if asked in found:
+        now.places.setdefault((now.page, now.shown), {})[name] = asked  # also on the way back to this page
     if asked is None or asked in found:
         return found.get(asked, first)
-    now = visitor()
     if say and asked != now.places.get((now.page, now.shown), {}).get(name):
-        st.warning(
-            texts.quoted(f"This page has no {name} {quoted(asked)}, expected one from {known[0]} to {known[-1]}.")
-        )
+        st.warning(texts.quoted(f"This page has no {name} {quoted(asked)}, expected {_among(known)}."))
     return first
+
+
+def _among(known: Sequence[Choice]) -> str:
+    """What an address may say, in words: numbers in their order first, then names."""
+    names = [quoted(one) for one in known if isinstance(one, str)]
+    numbers = [one for one in known if not isinstance(one, str)]
+    if not numbers and len(names) > SHORT:
+        return f"one from {known[0]} to {known[-1]}"
+    said = [f"one from {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])] if numbers else []
+    return " or ".join(said + names)
+
+
+def check(**known: Sequence[Choice]) -> None:
+    """Quotes what the address says of places that a widget in the browser goes to by itself, where it is none of those
+    `known`: there the widget shows what tells most."""
+    for name, choices in known.items():
+        chosen(name, choices, choices[0])
 
 
 def widget(name: str, known: Sequence[Choice], first: Choice) -> dict:

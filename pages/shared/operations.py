@@ -60,6 +60,7 @@ def listing(trace: Trace, level: str) -> None:
     key = "table", level, tuple(one.op for one in opened)
     data = of(trace, key, lambda: _table(trace, level, opened))
     others = of(trace, "tables", lambda: _every(trace))
+    address.check(fold=("on", "off"), sort=_sorts(level, len(data["columns"])))
     clicked = components.operations_table({"tables": {**others, level: data}, "level": level, "chosen": chosen})
     if (count := data["count"]) > ROWS:
         st.caption(f"These are the first {ROWS:,} of {count:,} rows; `python -m tracer open` lists them all.")
@@ -71,6 +72,14 @@ def listing(trace: Trace, level: str) -> None:
         if kind == "step" or (kind in ("op", "module", "call") and id.isdecimal()):
             address.keep(**{kind: id})
         st.rerun()
+
+
+def _sorts(level: str, columns: int) -> list[str]:
+    """What an address may say of the order of a table: a column, from the smallest or the largest; and what it said of
+    another level."""
+    asked = st.query_params.get("sort", "")
+    here = [f"{level}_{sign}{column}" for column in range(columns) for sign in ("", "-")]
+    return [*here, asked] if asked.partition("_")[0] in set(MEANING) - {level} else here
 
 
 def _chosen(trace: Trace, level: str) -> str:

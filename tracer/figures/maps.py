@@ -90,18 +90,21 @@ def _size(record: AttentionRecord) -> tuple[int, int, int, str]:
 
 
 def rollout(trace: Trace, chosen: Sequence[int], part: str | None = None) -> np.ndarray | None:
-    """Attention rollout over all blocks of a tower, `[S, S]` of the first input of the batch (Abnar and Zuidema 2020).
+    """Attention rollout over all blocks of a tower, `[S, S]` of the first input of the batch (Abnar and Zuidema 2020);
+    None where there is none."""
+    return as_array(over_blocks(trace, part=part))[0] if rolls(trace, chosen, part) else None
 
-    None where the maps of a block are lost or don't fit, since the product would leave that block out.
-    """
+
+def rolls(trace: Trace, chosen: Sequence[int], part: str | None = None) -> bool:
+    """Whether a tower has a rollout: not where the maps of a block are lost or don't fit, since the product would leave
+    that block out."""
     records = _records(trace, part)
     sizes = {(record.queries, record.keys) for record in records}
     # what channels mix, and what windows hold, no token hands on to all others
     sizes |= {(0, 1) for record in records if record.over != "tokens" or windows(trace, record) > 1}
-    whole = chosen and len(chosen) == len(records) and len(sizes) == 1 and len(set(*sizes)) == 1
+    whole = bool(chosen) and len(chosen) == len(records) and len(sizes) == 1 and len(set(*sizes)) == 1
     small = whole and 4 * records[0].keys ** 2 <= ROLLOUT and len(records) * records[0].keys ** 3 <= PRODUCTS
-    small = small and all(drawn(trace, record) for record in records)
-    return as_array(over_blocks(trace, part=part))[0] if small else None
+    return small and all(drawn(trace, record) for record in records)
 
 
 def pack(
@@ -217,15 +220,21 @@ def words(trace: Trace, part: str | None, tokens: int) -> list[tuple[int, str]]:
     return [(token, word) for token, word in spoken if token < min(tokens, max(one.stop for one in found))]
 
 
-def glance(trace: Trace) -> bytes | None:
-    """What a first look needs, packed: the mean over the heads of the last block that lies over the photo or the text;
-    None where there is neither, or no block fits on a page."""
+def first(trace: Trace) -> AttentionRecord | None:
+    """The attention that a first look is at: of the last block that lies over the photo or the text; None where there
+    is neither, or no block fits on a page."""
     part = next(iter(of_parts(trace)), None)
     choices = blocks(trace, part)
-    over = choices and choices[-1] in layers(trace, part)
-    if not choices or not (over or words(trace, part, _records(trace, part)[choices[-1]].keys)):
+    record = _records(trace, part)[choices[-1]] if choices else None
+    return record if record and (choices[-1] in layers(trace, part) or words(trace, part, record.keys)) else None
+
+
+def glance(trace: Trace) -> bytes | None:
+    """What a first look needs, packed: the mean over the heads of that block; None where there is none."""
+    if (record := first(trace)) is None:
         return None
-    return pack(trace, choices[-1:], part=part, views=["mean"], choices=choices)
+    choices = blocks(trace, record.part)
+    return pack(trace, choices[-1:], part=record.part, views=["mean"], choices=choices)
 
 
 def others(trace: Trace, part: str | None = None) -> list[tuple[str, int]]:

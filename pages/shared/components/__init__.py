@@ -196,8 +196,8 @@ def pipeline_map(trace: Trace) -> str | None:
 
 def operations_table(data: dict) -> str | None:
     """The table of `tracer.figures.operations_table`; returns the id of a row that was clicked."""
-    component = _component("operations", '<div class="slot"></div>')
-    return component(key="operations", data=data, on_row_change=lambda: None).row
+    component = _component("operations", '<div class="slot"></div>', scripts=("place", "standing", "operations"))
+    return component(key="operations", data=data | {"facts": told.facts(visitor())}, on_row_change=lambda: None).row
 
 
 def tools(lacks: str) -> None:

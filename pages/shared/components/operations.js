@@ -83,10 +83,17 @@ export default function ({ data, parentElement, setTriggerValue }) {
       '<div class="scroll" tabindex="0" role="region" aria-label="Operations"><table></table></div></div>';
     box.state = { level: "", open: new Set(), words: [], fold: true, sort: null };
   }
-  const state = box.state;
+  const me = (box.me = { facts: data.facts, path: location.pathname });
+  me.place = keeper(me);
   zooming(box, data);
   draws(box, { ...data.tables[data.level], chosen: data.chosen }, setTriggerValue);
-  return () => box.heard.abort();
+  box.deaf?.();
+  box.deaf = hearing(me, PLACE, () => box.returns());
+  return () => {
+    me.place.tell();
+    box.deaf();
+    box.heard.abort();
+  };
 }
 
 /** The zoom above the table is Streamlit's own; a level that is here already is shown as soon as it is chosen. */
@@ -110,9 +117,38 @@ function draws(box, data, setTriggerValue) {
   const texts = rows.map((row) =>
     `${row.number} ${row.path.join(".")} ${row.cells.map(words).join(" ")}`.toLowerCase(),
   );
-  if (state.level !== data.level) {
-    Object.assign(state, { level: data.level, open: new Set(data.open), sort: null, scrolled: data.open?.length ? data.chosen : "" });
+  const modules = () => every(tree(rows, columns));
+  /** Takes what the address says of the table. */
+  function stands() {
+    const said = placeInAddress(PLACE);
+    const open = places(said.open, data.level, modules);
+    search.value = said.filter ?? "";
+    fold.checked = said.fold !== "off";
+    Object.assign(state, {
+      level: data.level,
+      words: worded(search.value),
+      fold: fold.checked,
+      sort: sorting(said.sort, data.level, columns.length),
+      open: new Set(open ?? data.open),
+      scrolled: open || data.open?.length ? data.chosen : "",
+    });
   }
+  /** Writes what was chosen into the address. */
+  const moved = (held = false) =>
+    box.me.place.moved(
+      {
+        filter: search.value.trim() || null,
+        fold: state.fold ? null : "off",
+        sort: sorted(state.sort, data.level),
+        open: placed(state.open, data.open, data.level, modules),
+      },
+      held,
+    );
+  if (state.level !== data.level) stands();
+  box.returns = () => {
+    stands();
+    draw();
+  };
   if (data.chosen && state.scrolled !== data.chosen) {
     const row = rows.find((one) => one.id === data.chosen);
     row?.path.forEach((_, i) => state.open.add("/" + row.path.slice(0, i + 1).join("/")));
@@ -210,12 +246,15 @@ function draws(box, data, setTriggerValue) {
   }
 
   search.oninput = () => {
-    state.words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    state.words = worded(search.value);
     draw();
+    moved(performance.now() - (box.typed ?? -PAUSE) < PAUSE); // one entry in the history for what is typed in one go
+    box.typed = performance.now();
   };
   fold.onchange = () => {
     state.fold = fold.checked;
     draw();
+    moved();
   };
   box.onclick = ({ target }) => {
     const button = target.closest("button");
@@ -228,15 +267,18 @@ function draws(box, data, setTriggerValue) {
     } else if (module !== undefined) {
       state.open.has(module) ? state.open.delete(module) : state.open.add(module);
       draw();
+      moved();
     } else if (sort !== undefined) {
       const column = Number(sort);
       const down = columns[column].kind !== "text"; // the largest first
       if (state.sort?.column !== column) state.sort = { column, down };
       else state.sort = state.sort.down === down ? { column, down: !down } : null;
       draw();
+      moved();
     } else if (all !== undefined) {
-      state.open = new Set(all ? every(tree(rows, columns)) : []);
+      state.open = new Set(all ? modules() : []);
       draw();
+      moved();
     }
   };
   box.onkeydown = (event) => {
