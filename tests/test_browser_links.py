@@ -131,6 +131,11 @@ def test_what_is_on_a_page_is_saved_as_pictures_tables_and_equations(page):
         assert kept.startswith(begins), (name, kept[:80])
         if name.startswith("SVG"):
             assert b"query" in kept and b"data:image/png" in kept
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download a handout").click()
+    assert download.value.suggested_filename == "vit-horse.html"
+    kept = download.value.path().read_text(encoding="utf-8")
+    assert kept.startswith("<!doctype html>") and "<math" in kept and "data:image/" in kept
     quiet(page)
 
 

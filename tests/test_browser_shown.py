@@ -8,6 +8,9 @@ import pytest
 from sweeping import cases
 from test_browser import FIT, SLOW, quiet, settled, until
 
+from pages.shared import contents
+from tracer import models
+
 pytestmark = pytest.mark.browser
 PAGES = ("", "trace?step=block1.attention.scores", "attention", "mask", "operations")
 CUT = """() => {
@@ -78,6 +81,29 @@ def test_a_step_is_presented_on_one_screen_and_next_stands_still(page):
     quiet(page)
 
 
+@pytest.mark.parametrize(
+    ("address", "parts"),
+    [
+        ("", (".glance .photo", ".glance .lead", ".bars", ".equations")),
+        (
+            "mask?model=nanogpt",
+            (".equations", ".mask .cells", ".mask .axis.across", ".mask .weights", ".mask .ticks.keys"),
+        ),
+    ],
+)
+def test_equation_shape_and_picture_are_presented_on_one_screen(page, address, parts):
+    page.set_viewport_size({"width": 1024, "height": 768})
+    opened(page, address)
+    page.keyboard.press("p")
+    page.get_by_test_id("stSidebar").wait_for(state="hidden")
+    until(page, "!document.querySelector('#first')")
+    page.wait_for_timeout(300)
+    for part in parts:
+        box = page.locator(part).first.bounding_box()
+        assert box and box["y"] >= 0 and box["y"] + box["height"] <= 768, (part, box)
+    assert page.evaluate(FIT)
+
+
 @pytest.mark.parametrize("address", cases(PAGES, ("attention",)))
 def test_paper_has_no_controls_and_cuts_nothing(page, address):
     from playwright.sync_api import expect  # not there where no browser is
@@ -113,10 +139,16 @@ def axe(page) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("scheme", cases(("light", "dark"), ("light",)))
-def test_axe_finds_nothing_serious(page, scheme):
+LESSONS = tuple(page.path.stem for page in contents.found() if page.heading)
+LOOKS = [(scheme, model) for scheme in ("light", "dark") for model in models.names()]
+
+
+@pytest.mark.parametrize(("scheme", "model"), cases(LOOKS, (("light", "vit"),)))
+def test_axe_finds_nothing_serious(page, scheme, model):
     page.emulate_media(color_scheme=scheme)
-    for address in PAGES:
-        opened(page, address)
+    for address in (*PAGES, *(("tokens", "notes") if (scheme, model) == ("light", "vit") else LESSONS)):
+        page.goto(f"/{address}{'&' if '?' in address else '?'}model={model}")
+        page.locator("[data-testid=stMain] h1").wait_for()
+        settled(page)
         assert axe(page) == [], address
         assert page.evaluate(SMALL) == [], address

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from pages.shared import address, components, texts, verdicts
+from pages.shared import address, components, tables, texts, verdicts
 from tracer.figures import called_table
 from tracer.figures.budget import ROWS
 from tracer.figures.labels import shape_numbers
@@ -39,7 +39,7 @@ def module(trace: Trace, op: int) -> None:
     left, right = st.columns([3, 2], gap="large")
     with left:
         rows = tensors(trace, found.inputs, found.outputs, "")
-        st.dataframe(rows, hide_index=True, alt=f"Inputs and outputs of module {found.path}")
+        tables.show(rows, alt=f"Inputs and outputs of module {found.path}")
         _steps(trace, found)
     with right:
         _cost(trace, found)
@@ -121,19 +121,18 @@ def call(trace: Trace, op: int) -> None:
         st.text(f"{source.file}, line {source.line}: {source.text.strip()}")
     rows = [(a.name, a.value or "nothing", "the default" if a.default else "given") for a in found.arguments]
     listed = [(a, one) for a in found.arguments for one in a.tensors[:ROWS]]
-    st.dataframe(
+    tables.show(
         {
             "argument": [a.name for a, _ in listed] + [f"output {i}" for i in range(len(found.outputs))],
             **_shapes(trace, [*(one for _, one in listed), *found.outputs]),
         },
-        hide_index=True,
         alt=f"Tensors of {found.name}",
     )
     plain = [row for row, a in zip(rows, found.arguments, strict=True) if not a.tensors]
     if plain:
         columns = ("argument", "value", "")
         table = {name: [row[i] for row in plain] for i, name in enumerate(columns)}
-        st.dataframe(table, hide_index=True, alt=f"Other arguments of {found.name}")
+        tables.show(table, alt=f"Other arguments of {found.name}")
     ran = ", ".join(f"{one.index} {one.op}" for one in beneath)
     flops = sum(one.flops or 0 for one in beneath)
     none = "It ran no operation: it hands on what it was given."

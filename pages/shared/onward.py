@@ -9,10 +9,11 @@ from tracer.record import Trace
 
 def show(trace: Trace) -> None:
     """The ways on from the first look, the one to begin with first."""
-    st.header("What to look at next")
-    with st.container(key="onward"):
-        for page, label, icon in _ways(trace):
-            st.page_link(f"pages/{page}.py", label=label, icon=icon, query_params=address.of(page))
+    with st.container(key="ways"):
+        st.header("What to look at next")
+        with st.container(key="onward"):
+            for page, label, icon in _ways(trace):
+                st.page_link(f"pages/{page}.py", label=label, icon=icon, query_params=address.of(page))
 
 
 def _ways(trace: Trace) -> list[tuple[str, str, str]]:

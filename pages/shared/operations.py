@@ -6,7 +6,7 @@ from functools import partial
 
 import streamlit as st
 
-from pages.shared import address, called, components, primitives, texts
+from pages.shared import address, called, components, primitives, tables, texts
 from pages.shared.pictures import PLAIN, chart, of
 from pages.shared.visitor import Key, visitor
 from tracer.common import notes
@@ -164,7 +164,7 @@ def operation(trace: Trace, level: str) -> None:
     with left:
         _line(op)
         tensors = called.tensors(trace, op.inputs, op.outputs, "this operation")
-        st.dataframe(tensors, hide_index=True, alt=f"Inputs and outputs of operation {op.index}")
+        tables.show(tensors, alt=f"Inputs and outputs of operation {op.index}")
         _makers(trace, op)
         if op.note:
             st.caption(texts.plain(op.note))
@@ -263,5 +263,5 @@ def pictures(trace: Trace, level: str) -> None:
         else:
             st.caption("This run multiplies no matrices.")
     with st.expander("The same as tables"):
-        st.dataframe({"category": list(found), "count": list(found.values())}, hide_index=True)
-        st.dataframe({"module": list(sums), "FLOP": list(sums.values())}, hide_index=True)
+        tables.show({"category": list(found), "count": list(found.values())})
+        tables.show({"module": list(sums), "FLOP": list(sums.values())})

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from pages.shared import runs, session, texts
+from pages.shared import runs, session, tables, texts
 from pages.shared.visitor import model_name, visitor
 from tracer.figures.labels import scientific
 from tracer.figures.operations_table import shapes
@@ -110,9 +110,9 @@ def _beside(paths: Paths) -> None:
                 "inputs": [shapes(op.inputs) for op in ops],
                 "outputs": [shapes(op.outputs) for op in ops],
             }
-            st.dataframe(table, hide_index=True, alt=f"Operations of the {name} path")
+            tables.show(table, alt=f"Operations of the {name} path")
     if len(names) > 2:
         with st.expander("All ways to run it, and how far their outputs are apart"):
             rows = {"": names, "operations": [len(paths.ops[name]) for name in names]}
             rows |= {name: [scientific(row[i]) for row in paths.outputs] for i, name in enumerate(names)}
-            st.dataframe(rows, hide_index=True)
+            tables.show(rows)

@@ -105,5 +105,5 @@ def figure(owner: object, key: Hashable, make: Callable[[], go.Figure]) -> Drawn
 
 
 def chart(owner: object, key: Hashable, make: Callable[[], go.Figure], **more) -> None:
-    """A figure of an `owner`, on the page; `more` goes to `st.plotly_chart`."""
-    st.plotly_chart(figure(owner, key, make), **more)
+    """A figure of an `owner`, on the page, without buttons; `more` goes to `st.plotly_chart`."""
+    st.plotly_chart(figure(owner, key, make), **{"config": PLAIN} | more)

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.shared import session, texts, verdicts
+from pages.shared import session, tables, texts, verdicts
 from pages.shared.visitor import visitor
 from tracer.figures import operations_table
 from tracer.figures.budget import ROWS
@@ -52,7 +52,7 @@ def show(trace: Trace, op: Op, level: str) -> None:
         only = "It lays data out anew, and is its own only primitive." if is_layout(op.op) else ""
         st.caption(texts.plain(one.note + "." if one.note else only or "It is its own only primitive."))
     parts = one.primitives[:ROWS]
-    st.dataframe(
+    tables.show(
         {
             "": list(range(len(parts))),
             "primitive": [part.name for part in parts],
@@ -62,6 +62,5 @@ def show(trace: Trace, op: Op, level: str) -> None:
             "made from": [", ".join(str(t.maker) for t in part.inputs) for part in parts],
             "opened from": [part.within.replace("/", " → ") for part in parts],
         },
-        hide_index=True,
         alt=f"{len(one.primitives)} primitives of operation {op.index}",
     )

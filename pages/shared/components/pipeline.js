@@ -55,7 +55,10 @@ function wire(circuit) {
       : [[endX, endY], [endX - side, endY - head], [endX + side, endY - head]];
     return [line, part("polygon", { points: corners.map((corner) => corner.join(",")).join(" ") })];
   });
-  circuit.querySelector("svg").replaceChildren(...drawn);
+  const svg = circuit.querySelector("svg");
+  svg.setAttribute("viewBox", `0 0 ${whole.width} ${whole.height}`); // on paper all is smaller, and nothing is laid anew
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.replaceChildren(...drawn);
 }
 
 export default function ({ data, parentElement, setTriggerValue }) {

@@ -52,6 +52,11 @@ export default function ({ data, parentElement }) {
     print();
   };
   find(".present").onclick = () => present(tools, !document.body.hasAttribute("data-present"));
+  const paper = () => {
+    for (const chart of document.querySelectorAll(".js-plotly-plot .main-svg")) { // they shrink to the width of the paper
+      chart.setAttribute("viewBox", `0 0 ${chart.getAttribute("width")} ${chart.getAttribute("height")}`);
+    }
+  };
   const keys = (event) => {
     const on = document.body.hasAttribute("data-present");
     if (event.key === "Escape" && on && !event.defaultPrevented) present(tools, false);
@@ -59,6 +64,10 @@ export default function ({ data, parentElement }) {
   };
   parentElement.deaf?.();
   addEventListener("keydown", keys);
-  parentElement.deaf = () => removeEventListener("keydown", keys);
+  addEventListener("beforeprint", paper);
+  parentElement.deaf = () => {
+    removeEventListener("keydown", keys);
+    removeEventListener("beforeprint", paper);
+  };
   return parentElement.deaf;
 }

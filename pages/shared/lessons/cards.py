@@ -10,7 +10,7 @@ import streamlit as st
 
 from pages.shared import address, runs, session, texts, turns
 from pages.shared.lessons import noted
-from pages.shared.pictures import chart, of
+from pages.shared.pictures import PLAIN, chart, of
 from pages.shared.visitor import model_name
 from tracer import models
 from tracer.common import notes
@@ -110,7 +110,7 @@ def _lookup() -> None:
     word = st.text_input(f"Look up a word, misspelt if you like, in `{BOOK}`", "sqare", max_chars=LONGEST)
     shares, value = lookup(BOOK, word)
     best = max(shares, key=lambda key: shares[key])
-    st.plotly_chart(claimed.shares(shares), key="shares")
+    st.plotly_chart(claimed.shares(shares), key="shares", config=PLAIN)
     st.caption(f"{percent(shares[best])} of the weight goes to “{best}”; the mixture of the values is {value:.3f}.")
 
 
@@ -120,7 +120,7 @@ def _spread() -> None:
     width = st.select_slider("$d_k$", WIDTHS, key=SLIDER)
     plain, scaled = runs.of_sample_too("noted", "spread", _spreads, MEASURING)
     at = WIDTHS.index(width)
-    st.plotly_chart(claimed.spreads(WIDTHS, plain, scaled, width), key="spreads")
+    st.plotly_chart(claimed.spreads(WIDTHS, plain, scaled, width), key="spreads", config=PLAIN)
     st.caption(
         f"At $d_k$ = {width}: products of {COUNT:,} pairs of random vectors have a standard deviation "
         f"of {plain[at]:.2f}, "

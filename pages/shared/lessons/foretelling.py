@@ -135,7 +135,7 @@ def _gradient(trace: Trace, highway: Highway) -> None:
     st.header("The gradient highway")
     whole, branches = highway.whole, highway.branches
     figure = pictures.figure(trace, "gradients", lambda: drawn.gradients(whole, branches))
-    st.plotly_chart(figure)
+    st.plotly_chart(figure, config=pictures.PLAIN)
     ratio = whole[0] / branches[0] if branches[0] else float("inf")
     more = "larger" if ratio > 1 else "smaller"
     st.markdown(

@@ -170,7 +170,7 @@ def _summary(cards: Iterable[Card]) -> None:
         for at, (section, found) in enumerate(grouped.items(), 1)
     )
     st.html(
-        f'<div class="verdicts"><p><b>{len(cards)}</b> statements</p><ul>{legend}</ul><div role="img" '
+        f'<div class="verdicts"><p><b>{len(cards)}</b> statements</p><ul>{legend}</ul><div role="group" '
         f'aria-label="A mark for each statement, in order, by its verdict">{squares}</div></div>'
     )
 

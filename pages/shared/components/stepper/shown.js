@@ -101,7 +101,9 @@ function drawStep(me, find, ask) {
     ask(me.at);
     return;
   }
-  find(".equation").replaceChildren(element("div", "", maths(detail.latex, true)));
+  const line = element("div", "", maths(detail.latex, true));
+  find(".equation").replaceChildren(line);
+  if (line.scrollWidth > line.clientWidth) line.tabIndex = 0; // it scrolls by keyboard too
   find(".sizes").replaceChildren(maths(detail.inside));
   for (const part of ["repeat", "names", "noted", "why", "note"]) say(find(`.${part}`), detail[part] || []);
   const verdict = find(".verdict");
