@@ -17,6 +17,8 @@ def main() -> None:
         for place, page in enumerate(contents.found())
     ]
     page = st.navigation(pages, position="hidden")
+    if page.url_path:
+        st.set_page_config(page_title=f"{page.title} · Tensor tracer")
     origin = sidebar.choices(pages, page.url_path)
     with st.sidebar:
         components.phone()

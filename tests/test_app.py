@@ -12,7 +12,7 @@ from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileMan
 from streamlit.runtime.uploaded_file_manager import UploadedFile, UploadedFileRec
 from streamlit.testing.v1 import AppTest
 
-from pages.shared import contents, runs, session, sidebar, texts
+from pages.shared import contents, session, sidebar, texts, turns
 
 ROOT = contents.PAGES.parent
 PAGES = [page.path.relative_to(ROOT).as_posix() for page in contents.found() if not page.heading]
@@ -154,7 +154,7 @@ def test_who_cancels_a_new_text_goes_back_to_the_text_that_was_there(own):
     now, name = at.session_state["visitor"], at.session_state["visitor"].given.name
     now.choose(replace(now.given, text="a blue square" if own else "Not to be"))
     now.readable = now.given  # what was there is let go of as the new run begins
-    at.session_state[runs.CANCELLED] = True
+    at.session_state[turns.CANCELLED] = True
     at.run()
     assert not at.exception and at.text_area[0].value == now.given.text == ("a red circle" if own else "To be")
     assert (now.given.name, now.given.own) == (name, own) and now.run().words[-1] == ("circle" if own else "e")

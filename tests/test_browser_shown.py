@@ -152,3 +152,18 @@ def test_axe_finds_nothing_serious(page, scheme, model):
         settled(page)
         assert axe(page) == [], address
         assert page.evaluate(SMALL) == [], address
+
+
+def test_another_run_and_another_page_are_said_to_who_sees_neither(page):
+    opened(page, "")
+    assert page.title() == "Tensor tracer"
+    said = page.locator(".st-key-spoken [role=status]")
+    said.filter(has_text="vit has run on horse. The answer: horse, ").wait_for(state="attached")
+    assert said.count() == 1
+    page.get_by_role("navigation", name="Lessons").get_by_role("link", name="Sizes").wait_for()
+    page.get_by_test_id("stSidebar").get_by_text("dog", exact=True).click()
+    said.filter(has_text="vit has run on dog. The answer: ").wait_for(state="attached")
+    page.get_by_role("navigation", name="Pages", exact=True).get_by_role("link", name="Mask").click()
+    page.get_by_role("heading", name="Who may look at whom?").wait_for()
+    until(page, "document.title === 'Mask · Tensor tracer'")
+    quiet(page)

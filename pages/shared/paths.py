@@ -113,6 +113,6 @@ def _beside(paths: Paths) -> None:
             tables.show(table, alt=f"Operations of the {name} path")
     if len(names) > 2:
         with st.expander("All ways to run it, and how far their outputs are apart"):
-            rows = {"": names, "operations": [len(paths.ops[name]) for name in names]}
+            rows: dict[str, list] = {"": list(names), "operations": [len(paths.ops[name]) for name in names]}
             rows |= {name: [scientific(row[i]) for row in paths.outputs] for i, name in enumerate(names)}
             tables.show(rows)

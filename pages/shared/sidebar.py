@@ -13,7 +13,7 @@ from pages.shared.texts import plain, quoted
 from pages.shared.visitor import Given, Key, model_name, visitor
 from tracer import models
 from tracer.common.limits import limits
-from tracer.figures import glossary
+from tracer.figures import answers, glossary
 from tracer.record import Trace
 from tracer.symbols import notation
 
@@ -190,6 +190,8 @@ def run(origin, page: str) -> None:
     _kept("Download a handout", "print", trace, _handout, "html", said)
     _legend(trace)
     _glossary(trace)
+    with st.sidebar:
+        components.spoken(f"{trace.model} has run on {_named(session.given())}. {answers.said(trace)}".strip())
 
 
 def _kept(label: str, icon: str, trace: Trace, make: Callable[[Trace], bytes], ending: str, said: str) -> None:

@@ -11,6 +11,7 @@ from tracer.common.quoting import shortened
 from tracer.figures.classes import percent, ranking
 from tracer.figures.colours import MASK, SEQUENTIAL, STAGES
 from tracer.figures.layout import CLEAR, PLAIN
+from tracer.record import Trace
 
 SIDE, CLASSES, LETTERS, NAMED = 400, 256, 100, 100_000
 """Of what is drawn: cells on a side, classes, letters of a class, and cells that each say their class."""
@@ -36,6 +37,19 @@ def short(result: Mapping[str, Any]) -> str:
         return "".join(result["tokens"])
     name, share = ranking(result["tokens"], result["probabilities"])[0]
     return f"{shown(name)}, with {percent(share)}"
+
+
+def said(trace: Trace) -> str:
+    """The answer of a run in a sentence; empty where it has none that a sentence says, or a file holds it wrongly."""
+    result = trace.result
+    try:
+        names = result.get("classes") or result.get("sentences")
+        if result["kind"] in ("classes", "sentences"):
+            name, share = ranking(names, result["probabilities"])[0]
+            return f"The answer: {shortened(str(name))}, {percent(share)}."
+        return f"The answer: {shortened(short(result))}." if result["kind"] in ("caption", "tokens", "next") else ""
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):
+        return ""
 
 
 def label_map(

@@ -213,6 +213,11 @@ def phone() -> None:
     _component("phone", "<span></span>")(key="phone")
 
 
+def spoken(text: str) -> None:
+    """Says a text to those who do not see the page, each time that it is another one."""
+    _component("spoken", '<p role="status"></p>')(key="spoken", data=text)
+
+
 def copy_button(label: str, text: str, key: str) -> None:
     """A button that puts a text on the visitor's clipboard."""
     _component("copy", '<button type="button"></button>', scripts=("copying", "copy"))(

@@ -46,6 +46,11 @@ export default function ({ data, parentElement }) {
     : text && item("button", "edit", "Text", writeText);
   if (own) own.className = "own";
   nav.replaceChildren(...[...pages.map(toPage), own, item("button", "menu", "More", unfold)].filter(Boolean));
+  const lists = document.querySelectorAll(`${SIDEBAR} [class*="st-key-pages"]`);
+  lists.forEach((list, number) => {
+    list.role = "navigation";
+    list.ariaLabel = number ? "Lessons" : "Pages";
+  });
   const heard = [["paste", pasted], ["dragover", dragged], ["drop", dropped]];
   for (const [name, hear] of heard) document.addEventListener(name, hear);
   return () => heard.forEach(([name, hear]) => document.removeEventListener(name, hear));

@@ -99,7 +99,7 @@ def _draw(trace: Trace, name: str, numbers: Sequence) -> None:
         kept, left = zip(*numbers, strict=True)
         lines = {"with the sums": kept, "without": left}
         picture = partial(claimed.by_block, lines, "gradient that arrives")
-    chart(trace, ("claim", name), picture)
+    chart(trace, ("claim", name), picture, alt=f"The claim “{name}”, by block")
 
 
 def _lookup() -> None:
@@ -110,7 +110,8 @@ def _lookup() -> None:
     word = st.text_input(f"Look up a word, misspelt if you like, in `{BOOK}`", "sqare", max_chars=LONGEST)
     shares, value = lookup(BOOK, word)
     best = max(shares, key=lambda key: shares[key])
-    st.plotly_chart(claimed.shares(shares), key="shares", config=PLAIN)
+    said = ", ".join(f"{key} {percent(share)}" for key, share in shares.items())
+    st.plotly_chart(claimed.shares(shares), key="shares", config=PLAIN, alt=f"Weights: {said}")
     st.caption(f"{percent(shares[best])} of the weight goes to “{best}”; the mixture of the values is {value:.3f}.")
 
 
@@ -120,7 +121,11 @@ def _spread() -> None:
     width = st.select_slider("$d_k$", WIDTHS, key=SLIDER)
     plain, scaled = runs.of_sample_too("noted", "spread", _spreads, MEASURING)
     at = WIDTHS.index(width)
-    st.plotly_chart(claimed.spreads(WIDTHS, plain, scaled, width), key="spreads", config=PLAIN)
+    alt = (
+        f"Standard deviation of products over d_k, from {WIDTHS[0]} to {WIDTHS[-1]}: plain {plain[0]:.2f} to "
+        f"{plain[-1]:.2f}, divided by the root {scaled[0]:.2f} to {scaled[-1]:.2f}"
+    )
+    st.plotly_chart(claimed.spreads(WIDTHS, plain, scaled, width), key="spreads", config=PLAIN, alt=alt)
     st.caption(
         f"At $d_k$ = {width}: products of {COUNT:,} pairs of random vectors have a standard deviation "
         f"of {plain[at]:.2f}, "

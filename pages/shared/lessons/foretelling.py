@@ -135,7 +135,10 @@ def _gradient(trace: Trace, highway: Highway) -> None:
     st.header("The gradient highway")
     whole, branches = highway.whole, highway.branches
     figure = pictures.figure(trace, "gradients", lambda: drawn.gradients(whole, branches))
-    st.plotly_chart(figure, config=pictures.PLAIN)
+    lines = {"With the residual path": whole, "through attention and MLPs alone": branches}
+    ends = [f"{path} {sizes[-1]:.2g} at the end, {sizes[0]:.2g} at the start" for path, sizes in lines.items()]
+    alt = f"The size of the gradient on its way back. {'; '.join(ends)}."
+    st.plotly_chart(figure, config=pictures.PLAIN, alt=alt)
     ratio = whole[0] / branches[0] if branches[0] else float("inf")
     more = "larger" if ratio > 1 else "smaller"
     st.markdown(
