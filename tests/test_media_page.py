@@ -28,7 +28,7 @@ def test_each_kind_is_shown_with_what_texts_say_otherwise(kind, way):
     said = text(at)
     assert not at.warning and not at.error and "disproven" not in said and "not executed" not in said
     assert "token 7" in said or "value 7" in said
-    assert "Where texts say it otherwise" in said and at.slider[0].value == 7
+    assert "Where the notes differ" in said and at.slider[0].value == 7
 
 
 def test_the_facts_of_the_slips_are_those_of_the_run():

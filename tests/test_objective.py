@@ -80,7 +80,7 @@ def test_other_blocks_have_a_highway_too(model):
 def test_colours_say_the_loss_and_no_text_becomes_markup():
     drawn = coloured(["<", "b", "\n"], [log(4), 0.0], [0.25, 1.0], log(4), joined=True)
     assert "&lt;</span>" in drawn and "rgba(201, 116, 29, 0.650)" in drawn and "rgba(201, 116, 29, 0.000)" in drawn
-    assert "&#x27;b&#x27;: p = 0.25, −log p = 1.39" in drawn and "not asked" in drawn and "1.39 = ln V" in drawn
+    assert "&#x27;b&#x27;: p = 0.25, −log p = 1.39" in drawn and "no loss: nothing" in drawn and "1.39 = ln V" in drawn
 
 
 def test_the_page_shows_the_text_on_screen_or_says_whose_it_is():
@@ -88,7 +88,7 @@ def test_the_page_shows_the_text_on_screen_or_says_whose_it_is():
     said = text(own)
     assert not own.info and said.count("proven, largest difference") == 5 and "the same, up to rounding" in said
     assert list(own.dataframe[0].value["token"]) == ["'o'", "' '", "'b'", "'e'"]
-    assert "this is nanogpt, on its own sample" in visited("loss", model="vit").info[0].value
+    assert "this page shows nanogpt on its sample" in visited("loss", model="vit").info[0].value
     assert "There is no loss: a single token" in visited("loss", model="nanogpt", text="T").info[0].value
 
 
@@ -101,6 +101,6 @@ def test_of_a_picture_with_words_the_patches_are_not_asked():
     at = visited("loss", model="vit-text", text="a small blue square")
     said = text(at)
     assert "64 patches went through the blocks before the words, and none of the 5 rows of logits is theirs" in said
-    assert "is foretold from '\\<begin>'" in said or "is foretold from '<begin>'" in said
+    assert "is predicted from '\\<begin>'" in said or "is predicted from '<begin>'" in said
     (svg,) = [part.proto for part in at.get("bidi_component") if part.proto.component_name == "drawing"]
     assert "they are not asked" in str(svg)

@@ -25,7 +25,7 @@ def coloured(words: Sequence[str], losses: Sequence[float], shares: Sequence[flo
     """A text as HTML, the loss of each token but the first as the colour behind it, up to that of a `guess`; numbers
     stand in titles. Tokens are `joined` as characters, or words with blanks between."""
     first, *asked = words
-    said = [f'<span class="unasked" title="not asked: nothing stands before it">{_shown(first)}</span>']
+    said = [f'<span class="unasked" title="no loss: nothing stands before it">{_shown(first)}</span>']
     for word, loss, share in zip(asked, losses, shares, strict=True):
         label = f"{word!r}: p = {share:.3g}, −log p = {loss:.3g}"
         said.append(
@@ -35,7 +35,7 @@ def coloured(words: Sequence[str], losses: Sequence[float], shares: Sequence[flo
     scale = (
         '<div class="loss-scale"><span>0: certain</span>'
         f'<div style="background:linear-gradient(to right, {ends})"></div>'
-        f"<span>{guess:.2f} = ln V: a guess, or worse</span></div>"
+        f"<span>{guess:.2f} = ln V: no better than a guess</span></div>"
     )
     text = ("" if joined else " ").join(said)
     return f'<div class="loss-text" data-figure="The text by its loss">{text}</div>{scale}'

@@ -114,8 +114,8 @@ HINTS = (
         "image.patches",
         title="Cut to patches",
         why="A transformer takes a sequence, so the photo becomes one: squares of P × P pixels, read row by row, each "
-        "flattened pixel by pixel (hwc: row, column, channel). Pixels were normalised before, so that 0 is a usual "
-        "brightness; here they only move.",
+        "flattened pixel by pixel (hwc: row, column, channel). Pixels were normalised before, so that 0 is about "
+        "average brightness. This step only rearranges them.",
     ),
     Hint(
         "image.embedding",

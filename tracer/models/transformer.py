@@ -157,8 +157,8 @@ HINTS = (
         stage="position",
         title="Distances",
         letter=r"\mathbf{C}",
-        why="How far each token lies after the one that asks, from -R to R, counted from 0. All that is further away "
-        "counts as R. These numbers pick the learned vectors of every block.",
+        why="The distance from the query to each key, cut to -R to R and shifted by R, so that it runs from 0 to 2R. "
+        "All that is further away counts as R. These numbers pick the learned vectors of every block.",
         note="Note 004 adds all kinds of positions to X; relative ones are not added there, they act inside the "
         "scores.",
     ),

@@ -65,7 +65,7 @@ HINTS = (
         stage="head",
         title="The loss of each token",
         letter=r"\boldsymbol{\ell}",
-        why="0 where the token was foretold with certainty, and the larger the less it was expected.",
+        why="0 where the token was predicted with certainty, and the larger the less it was expected.",
     ),
     Hint(
         "logits",

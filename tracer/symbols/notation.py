@@ -26,7 +26,7 @@ MEANINGS = {
     "T": "text length in tokens",
     "T_max": "the longest text that the model can read, in tokens",
     "V": "size of the vocabulary: how many different tokens there are",
-    "n": "number of tokens that an input becomes, whatever it was",
+    "n": "number of tokens of the input, of whatever kind",
     "F": "frames of a video",
     "tau": "frames of a tubelet",
     "M": "values that were measured: samples of a sound, values of a series, points of a cloud",

@@ -90,7 +90,7 @@ CUT = Hint(
     "patches",
     title="Cut to patches",
     why="Squares of P × P pixels, row by row, each flattened pixel by pixel (hwc: row, column, channel). Nothing is "
-    "computed yet: numbers move.",
+    "computed yet: numbers are only rearranged.",
 )
 PATCH = Way(
     kind="pictures",

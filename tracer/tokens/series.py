@@ -142,13 +142,13 @@ PATCHES = Way(
             "tokens.normal",
             title="Normalise the series",
             letter=r"\mathbf{x}_{\mathrm{norm}}",
-            why="Less its mean and over its standard deviation: series of any level and unit look alike.",
+            why="Minus its mean, divided by its standard deviation: series of any level and unit look alike.",
         ),
         Hint(
             "tokens.layout",
             title="Cut to patches",
             letter=r"\mathbf{X}_{\mathrm{cut}}",
-            why="Values that follow one another are one row. Nothing is computed: numbers move.",
+            why="Values that follow one another are one row. Nothing is computed: numbers are only rearranged.",
         ),
         Hint(
             "tokens.embedding.linear",

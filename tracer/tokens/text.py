@@ -79,7 +79,7 @@ SLIPS = (
     "rows with E gives.",
     "WordPiece is said to join the pair that makes the text likeliest (Schuster and Nakajima 2012). The library that "
     "learns it here joins the most frequent pair, as BPE does; only how it cuts is WordPiece’s own.",
-    "Two references of note 004 name others than the papers that they lead to: arXiv 1508.06615 is by Kim et al. "
+    "Two references of note 004 give the wrong authors: arXiv 1508.06615 is by Kim et al. "
     "(2016), not Zhang et al., and P96-1041 by Chen and Goodman (1996), not Brown et al.",
 )
 """What texts say otherwise than it runs, with facts of the sentence at hand: a test looks at each."""

@@ -88,7 +88,7 @@ FRAMES = Way(
             "tokens.layout",
             title="Cut each frame to patches",
             letter=r"\mathbf{X}_p",
-            why="Squares of P × P pixels, frame by frame. Nothing is computed yet: numbers move.",
+            why="Squares of P × P pixels, frame by frame. Nothing is computed yet: numbers are only rearranged.",
         ),
         Hint("tokens.embedding.linear", title="Project", why=PROJECT, source="Bertasius et al. 2021, section 3.1"),
     ),

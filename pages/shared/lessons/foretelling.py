@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp
+from math import exp, expm1
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -26,6 +26,8 @@ FORETELLS = ("next", "caption")
 """What models say that are trained to say the next token."""
 FALLBACK = "nanogpt"
 DOING = "Running the loss, and back from it"
+SMALL = 1e-3
+"""Nats below which a loss, and what its perplexity has beyond 1, are told by their exponent."""
 
 
 class Foretold(NamedTuple):
@@ -45,7 +47,7 @@ def lesson() -> None:
         frame.leave()
     _text(trace, found.loss)
     if dict(options).get("mask") == "bidirectional":
-        st.warning("With no causal mask each token sees the very one that it should foretell.")
+        st.warning("With no causal mask each token sees the very one that it should predict.")
     st.header("From logits to the loss, step by step")
     lines.show(found.loss.steps)
     st.caption(
@@ -64,9 +66,7 @@ def _run() -> tuple[str, runs.Options, Given, Trace]:
         if trace.result.get("kind") in FORETELLS and hasattr(session.model().net, "blocks"):
             return model_name(), session.options(), session.given(), trace
     st.info(
-        plain(
-            f"What is on screen elsewhere was not trained to say the next token; this is {FALLBACK}, on its own sample."
-        )
+        plain(f"The model that you chose does not predict the next token, so this page shows {FALLBACK} on its sample.")
     )
     try:
         return FALLBACK, (), Given("sample", session.OWN), runs.of_sample(FALLBACK, (), session.OWN)
@@ -101,23 +101,26 @@ def _text(trace: Trace, loss: Loss) -> None:
             components.drawing(drawn.unasked(view.image, view.rows, view.columns), "unasked")
             st.caption(
                 f"Not asked: {view.rows * view.columns} patches went through the blocks before the words, and none of "
-                f"the {len(words)} rows of logits is theirs. So the first word, {quoted(repr(words[1]))}, is foretold "
+                f"the {len(words)} rows of logits is theirs. So the first word, {quoted(repr(words[1]))}, is predicted "
                 f"from {quoted(repr(words[0]))} and not from the last patch: a text without such a begin token would "
-                "have nothing to foretell its first word from."
+                "have nothing to predict its first word from."
             )
         with right:
             st.html(text)
     else:
         st.html(text)
     with st.container(key="facts"):
-        st.metric("loss, mean of −log p", f"{loss.mean:.3g}")
-        st.metric("perplexity, exp of it", f"{exp(loss.mean):.3g}")
-        st.metric("a guess, ln V", f"{loss.guess:.3g}")
+        st.metric("loss, mean of −log p, in nats", f"{loss.mean:.3g}" if loss.mean >= SMALL else scientific(loss.mean))
+        st.metric(
+            "perplexity, exp(loss)",
+            f"{exp(loss.mean):.3g}" if loss.mean >= SMALL else f"1 + {scientific(expm1(loss.mean))}",
+        )
+        st.metric("a guess, ln V, in nats", f"{loss.guess:.3g}")
     worst = max(range(len(loss.losses)), key=loss.losses.__getitem__)
     st.markdown(
-        f"The least expected is {quoted(repr(trace.words[worst + 1]))}, token {worst + 1} counted from 0: the model "
-        f"gave it {percent(loss.probabilities[worst])}. The first token is not asked, since nothing stands before it, "
-        "and what comes after the last is not known."
+        f"Of all tokens, {quoted(repr(trace.words[worst + 1]))} was expected least, token {worst + 1} counted from 0: "
+        f"the model gave it {percent(loss.probabilities[worst])}. The first token has no loss, since nothing stands "
+        "before it, and what comes after the last is not known."
     )
     with st.expander("The same as a table"):
         st.dataframe(

@@ -131,11 +131,11 @@ def _said(found: Placement) -> list[str]:
 def _alone(what: str, curve: Curve) -> str:
     """Whether something depends on the distance alone."""
     if curve.spread <= tolerance("float32"):
-        return f"{what} depends on the distance i − j **alone**: where that is the same, numbers are " + (
+        return f"{what} depends on the distance i − j **alone**: cells at the same distance hold numbers that are " + (
             "equal." if curve.spread == 0 else f"equal up to {scientific(curve.spread)} of the largest."
         )
     return (
-        f"{what} depends on **where** the two stand, and not on their distance alone: where that is the same, numbers "
+        f"{what} depends on **where** the two stand, and not on their distance alone: at the same distance, numbers "
         f"differ by up to {percent(curve.spread)} of the largest."
     )
 

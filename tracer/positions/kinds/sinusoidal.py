@@ -7,7 +7,7 @@ from tracer.positions.places import Places, Table
 TITLE = "Sinusoidal"
 ORDER = 1
 PAPER = "Vaswani et al. 2017, section 3.5"
-SAYS = "Waves of the place, from fast to slow, are added to the token. Nothing of them is learned."
+SAYS = "Waves over the position, from fast to slow, are added to each token. None of it is learned."
 APART = (
     "Queries and keys are made of token plus position, so each score is four products: content or position of "
     "the query against content or position of the key."

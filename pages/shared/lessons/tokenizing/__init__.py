@@ -104,7 +104,7 @@ def traced(owner: object, key: Hashable, make: Callable[[], Trace]) -> Trace:
 
 def slips(said: Iterable[str]) -> None:
     """Where texts say it otherwise than it runs."""
-    st.header("Where texts say it otherwise")
+    st.header("Where the notes differ")
     st.markdown("\n".join(f"- {prose(slip)}" for slip in said))
 
 
@@ -136,7 +136,7 @@ def steps(trace: Trace) -> None:
     tokens, sizes = made[-1], {size.name: size.value for size in trace.symbols}
     st.header("From here on all are alike")
     st.markdown(
-        f"Whatever it was, it is ${tokens.symbol} \\in {notation.shape_latex(tokens.symbolic)}$ = "
+        f"Whatever the input was, it is now ${tokens.symbol} \\in {notation.shape_latex(tokens.symbolic)}$ = "
         f"**{rows.numbers(tokens.shape)}** now: n = {sizes['n']} tokens of D = {sizes['D']} numbers. The same block, "
         "the very same weights, takes every kind on this page; its weights are random numbers that learned nothing."
     )

@@ -71,18 +71,18 @@ def show() -> None:
     text = (
         "your text"
         if "corpus" in held
-        else f"the beginning of tiny Shakespeare, {len(spelling.shipped_text()):,} signs"
+        else f"the beginning of tiny Shakespeare, {len(spelling.shipped_text()):,} characters"
     )
     st.caption(
-        "n tokens of a vocabulary of V entries, the id under each piece. ␣ is a blank, two signs of 0 to F are a byte "
-        "that spells no character alone, ## goes on in a word, ▁ is a blank before a piece, and a dashed frame is "
+        "n tokens of a vocabulary of V entries, the id under each piece. ␣ is a space, two hexadecimal digits are a "
+        "byte that is no character by itself, ## continues a word, ▁ is a space before a piece, and a dashed frame is "
         f"unknown: [UNK]. All vocabularies but that of bytes were learned on {text}."
     )
     _learn(held)
     st.header("Tokens against entries")
     _lengths(owner, spellers, sentence)
     st.header("The row that an id picks")
-    name = tokenizing.way("text", "Whose ids go on")
+    name = tokenizing.way("text", "Tokenizer whose ids go on")
     _go_on(owner, name, cut if name == "bpe" else spellers[name], sentence)
     tokenizing.slips(_slips(sentence, spellers["bytes"], cut))
 
@@ -211,7 +211,7 @@ def _back(sentence: str, spelled: str) -> str:
     changes = dict.fromkeys(lost(sentence, spelled))
     said = [
         f"{pieces.visible(was)} → {pieces.visible(now)}" if was and now
-        else f"{pieces.visible(was)} is gone" if was else f"{pieces.visible(now)} is new"
+        else f"{pieces.visible(was)} was lost" if was else f"{pieces.visible(now)} was added"
         for was, now in list(changes)[:4]
     ]  # fmt: skip
     more = f", and {len(changes) - 4} more" if len(changes) > 4 else ""
