@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tracer.sources import autos, completing, fitting, opening, small
+from tracer.sources import autos, completing, fitting, generic, opening, small
 from tracer.sources.attributes import attributes
 from tracer.sources.feeds import SIZES, Feed, usual
 from tracer.sources.makers import makers
@@ -177,3 +177,11 @@ def test_sizes_are_those_of_the_part_that_takes_what_is_given():
         "D": "vision_config.hidden_size",
         "P": "vision_config.patch_size",
     }
+
+
+def test_tokens_of_one_length_only_are_no_text():
+    def takes(*sized) -> tuple[str, ...]:
+        found = opening.Found(Mapped, SimpleNamespace(hidden_size=24), Feed((("input_ids", 0),), (), sized))
+        return generic.spec(found, SimpleNamespace(tokenizer=None)).takes
+
+    assert takes() == ("text",) and takes(("input_ids", 1, 40)) == ()

@@ -64,7 +64,8 @@ def spec(found: Found, files) -> Spec:
     known = {"W": "H"} if shaped and "W" not in sides else {}
     known |= {"N": "H**2/P**2"} if shaped and "P" in paths and not sizes["H"] % sizes["P"] else {}
     known |= {"d_k": "D/h"} if "d_k" not in paths and {"D", "h"} <= paths.keys() and not sizes["D"] % sizes["h"] else {}
-    takes = tuple(kind for kind, names in KINDS.items() if set(names) & set(feed.names))
+    fixed = {name for name, *_ in feed.sized}  # what a net wants in one length only is no text of the user's
+    takes = tuple(kind for kind, names in KINDS.items() if set(names) & set(feed.names) - fixed)
 
     def net(*, attention: str | None = None, **at: int) -> torch.nn.Module:
         return opening.net(made, changed(config, paths, at), attention)
