@@ -15,7 +15,8 @@ from tracer.record import Trace
 
 def show(trace: Trace, part: str) -> None:
     """The matrices of queries, keys and values in the first block, drawn to scale; nothing where the run names none."""
-    found = of(trace, ("matrices", part), lambda: heads.matrices(trace, layers(trace, part)[0]))
+    blocks = layers(trace, part)
+    found = of(trace, ("matrices", part), lambda: heads.matrices(trace, blocks[0]))
     if not found:
         return
     st.header("Where the heads come from")
@@ -26,7 +27,8 @@ def show(trace: Trace, part: str) -> None:
     said = _packed(found[0]) if found[0].packed else _apart(found[0])
     if any(matrix.turned for matrix in found):
         said += " The equation multiplies by [in, out], and PyTorch keeps the same numbers as [out, in], row by row."
-    st.caption(f"{said} {_proof(found)}".strip())
+    first = f"Block {blocks[0] + 1} as an example: each block has matrices of its own. " if len(blocks) > 1 else ""
+    st.caption(f"{first}{said} {_proof(found)}".strip())
 
 
 def _apart(matrix: heads.Matrix) -> str:
