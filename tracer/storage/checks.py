@@ -168,10 +168,15 @@ def _attentions(trace: Trace) -> None:
         before[record.part] += 1
 
 
+def _kept(trace: Trace, key: str, where: str, expected: str) -> torch.Tensor:
+    """A tensor that has to be there."""
+    _expect(key in trace.values, where, expected)
+    return trace.values[key]
+
+
 def _recoverable(trace: Trace, record: AttentionRecord, layer: int, where: str) -> None:
     """What is kept gives weights of the recorded sizes; tried on one query."""
-    q, k = (trace.values.get(key) for key in (record.q, record.k))
-    _expect(q is not None and k is not None, where, "kept queries and keys")
+    q, k = (_kept(trace, key, where, "kept queries and keys") for key in (record.q, record.k))
     fits = q.ndim == k.ndim and q.ndim >= 3 and q.is_floating_point() and k.is_floating_point()
     fits = fits and q.shape[-2:] == (record.queries, k.shape[-1]) and k.shape[-2] == record.keys
     fits = fits and q.numel() > 0 and k.numel() > 0
@@ -198,8 +203,8 @@ def _picture(trace: Trace) -> None:
     picture = trace.picture
     if picture is None:
         return
-    pixels = trace.values.get(picture.value)
-    _expect(pixels is not None and pixels.dtype == torch.uint8, "picture", "kept pixels of 8 bits")
+    pixels = _kept(trace, picture.value, "picture", "kept pixels of 8 bits")
+    _expect(pixels.dtype == torch.uint8, "picture", "kept pixels of 8 bits")
     _expect(pixels.ndim == 3 and pixels.shape[-1] == 3 and pixels.numel() > 0, "picture", "pixels [H, W, 3]")
     left, top, right, bottom = picture.crop
     high, wide = pixels.shape[:2]
@@ -239,7 +244,7 @@ def _shape(shape: tuple[int, ...], symbolic: tuple[str, ...] | None, formulas: F
             _agrees(text, size, formulas, where)
 
 
-def _agrees(text: str, number: int, formulas: Formulas, where: str) -> None:
+def _agrees(text: str, number: int | None, formulas: Formulas, where: str) -> None:
     """A formula is one over the trace's own symbols, and has the number beside it for its value."""
     if text != UNKNOWN:
         found = formulas.value(text)

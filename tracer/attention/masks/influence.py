@@ -130,8 +130,10 @@ def traced_streams(model: Model, trace: Trace, *, part: str | None = None) -> St
 def _ends(model: Model, found: Sequence[Found], value: Callable, part: str | None) -> Streams | None:
     part = next(iter(model.spec.parts)) if part is None else part
     places = {step.line.id: step.value for step in found if step.line.place}
-    inside = [step.line for step in found if step.line.layer is not None and step.line.place]
-    blocks = [line for line in inside if part_of(line.place.module, (part,)) == part]
+    inside = [
+        (line, line.place.module) for line in (step.line for step in found) if line.layer is not None and line.place
+    ]
+    blocks = [line for line, module in inside if part_of(module, (part,)) == part]
     if not blocks:
         raise ValueError(f"no step of {model.name!r} says where its blocks begin and end, so this proof has no place")
     first = next((tensor.key for tensor in tensors(blocks[0].equation) if tensor.key in places), None)
