@@ -25,7 +25,7 @@ class Strings:
     """Strings as token numbers: int64 `[M, T_max]`, filled up with blanks (0); of "train" only their count is known."""
 
     count: int
-    numbers: Tensor | None = None
+    numbers: Tensor = field(default_factory=lambda: torch.empty(0, 0, dtype=torch.long))
 
     def __len__(self) -> int:
         return self.count
