@@ -56,7 +56,7 @@ class Recording:
     was opened. Of a probe, `numbers` says where each op stood in the run."""
 
     ops: list[Seen] = field(default_factory=list)
-    kept: Kept | None = None
+    kept: Kept = field(default_factory=lambda: Kept(0))
     parameters: dict[str, torch.nn.Parameter] = field(default_factory=dict)
     attentions: Attentions | None = None
     inputs: dict[str, Tensor] = field(default_factory=dict)
