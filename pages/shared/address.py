@@ -237,7 +237,7 @@ def _among(known: Sequence[Choice]) -> str:
     """What an address may say, in words: numbers in their order first, then names."""
     names = [quoted(one) for one in known if isinstance(one, str)]
     numbers = [one for one in known if not isinstance(one, str)]
-    if not numbers and len(names) > SHORT:
+    if isinstance(known[0], str) and len(known) > SHORT:
         return f"one from {known[0]} to {known[-1]}"
     said = [f"one from {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])] if numbers else []
     return " or ".join(said + names)
