@@ -185,3 +185,10 @@ def test_tokens_of_one_length_only_are_no_text():
         return generic.spec(found, SimpleNamespace(tokenizer=None)).takes
 
     assert takes() == ("text",) and takes(("input_ids", 1, 40)) == ()
+
+
+def test_a_part_that_does_not_run_alone_is_no_model():
+    from tracer.sources import NoModel, transformers
+
+    with pytest.raises(NoModel, match="no Auto class opens 'sam3_mask_decoder', and it does not run alone: "):
+        transformers.spec("sam3_mask_decoder")

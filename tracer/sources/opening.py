@@ -42,7 +42,7 @@ def family(config) -> Found:
     except ValueError as error:
         if isinstance(error, NoModel) or autos.listed(config):
             raise
-        raise NoModel(f"transformers builds {quoted(config.model_type)} inside other models only: {error}") from error
+        raise NoModel(f"no Auto class opens {quoted(config.model_type)}, and it does not run alone: {error}") from error
 
 
 def _part(config, made: Any):
