@@ -28,11 +28,13 @@ def bias(graph: Graph, key: str) -> str:
 def _above(graph: Graph, key: str) -> set[str]:
     """The names of the calls that a line was made by, up to where it looks something up."""
     found: set[str] = set()
+    seen: set[int | None] = {None}
     waiting = [key]
     while waiting:
         index = graph.maker.get(waiting.pop())
-        if index is None:
+        if index in seen:
             continue
+        seen.add(index)
         name = base(graph.calls[index].name)
         found.add(name)
         if name not in LOOKS_UP:
