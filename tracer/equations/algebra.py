@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sympy
 
-from tracer.equations.cells import Cells, aligned, listed, shape_of
+from tracer.equations.cells import Cells, aligned, listed, real, shape_of
 from tracer.equations.node import Node, ShapeError, broadcast
 from tracer.equations.ways import Layout, Multiplied, Picking, Summed, paired
 
@@ -85,7 +85,7 @@ class Over(Summed, Node):
         return shape
 
     def run(self, size, tensor):
-        return tensor / float(size(self.args[1]))
+        return real(tensor) / float(size(self.args[1]))
 
     def factors(self, size, number):
         return [1 / float(size(self.args[1]))]

@@ -6,7 +6,7 @@ import torch
 
 from tracer.equations.algebra import beside
 from tracer.equations.call import _Call, _Held, decimal, tight, worded
-from tracer.equations.cells import plain
+from tracer.equations.cells import plain, real
 from tracer.equations.node import broadcast
 from tracer.equations.ways import ByCell, Chosen, Summed
 
@@ -57,7 +57,7 @@ class Ratio(_Cellwise):
         return rf"\frac{{{above}}}{{{below}}}"
 
     def run(self, size, above, below):
-        return above / below
+        return real(above) / below
 
     def shares(self, size, above, below):
         made = plain(above / below)

@@ -257,6 +257,11 @@ def said(where: Cells, numbers, count: int) -> list[int] | None:
     return [int(i) % count for i in where.taken(numbers).flatten().tolist()]
 
 
+def real(x):
+    """Whole numbers as float64, the precision in which equations run; anything else as it is."""
+    return x.double() if isinstance(x, torch.Tensor) and not (x.is_floating_point() or x.is_complex()) else x
+
+
 def plain(number) -> float | complex:
     """A tensor of one number as a Python one."""
     found = number.item() if hasattr(number, "item") else number
