@@ -125,6 +125,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, capsys):
         ("config.json", '{"model_type": "bert", "num_hidden_layers": "many"}'),
         ("config.json", '{"model_type": "bert", "id2label": "no names"}'),
         ("config.json", '{"model_type": "bert", "hidden_size": 0}'),
+        ("config.json", '{"model_type": "bert", "hidden_dropout_prob": NaN}'),
         ("config.json", '{"model_type": "bert", "num_hidden_layers": 1000000000}'),
         ("config.json", '{"model_type": "bert", "hidden_size": 12, "add_cross_attention": true}'),
         ("tokenizer.json", "{"),

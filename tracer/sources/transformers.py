@@ -11,12 +11,14 @@ from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from importlib import import_module
+from math import isnan
 from os.path import isdir
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
 import torch
+from torch.utils._pytree import keystr, tree_leaves_with_path
 
 from tracer.common.quoting import quoted, reason
 from tracer.common.seeding import seeded_draws
@@ -266,6 +268,9 @@ def _found(id: str):
         raise ValueError(_unknown(id))
     with _readable(f"the configuration of {quoted(f'hf:{id}')}"):
         config = imported().AutoConfig.from_pretrained(id, trust_remote_code=False, local_files_only=offline())
+        for place, value in tree_leaves_with_path(config.to_dict()):
+            if isinstance(value, float) and isnan(value):  # it is within any bounds, and no layer finds it
+                raise ValueError(f"it has nan at {keystr(place)}, expected a number")
     name = config.model_type.replace("-", "_")
     return import_module(known[name]) if name in known else None, config
 
