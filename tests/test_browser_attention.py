@@ -207,7 +207,7 @@ def test_rollout_over_one_block_says_so(page):
     settled(page)
     page.get_by_role("radio", name="rollout").check()
     assert (
-        page.locator(".lead").inner_text() == "By rollout over the one block: what arrives at 15: 'e' comes most from"
+        page.locator(".lead").inner_text() == "By rollout over the one block: what arrives at 15: 'e' comes most from:"
     )
     assert "propagated through the one block. " in page.locator(".tokens .share").inner_text()
 
