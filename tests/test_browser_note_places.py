@@ -169,8 +169,9 @@ def is_seen(line: dict, place: Place, seen: Seen) -> bool:
         shown = "This model has no mask" if kind == "none" else f"The mask that ran: {kind}"
         return "mask:" not in said or shown in seen.text
     if place.page == "loss" and "nats" in said:
-        mean, there = re.search(r"[\d.]+(?= nats)", said), re.search(r"mean of −log p, in nats\s+([\d.e-]+)", seen.text)
-        return abs(float(mean[0]) - float(there[1])) <= 0.005
+        mean = re.search(r"[\d.]+(?= nats)", said)
+        there, tiny = re.search(r"mean of −log p, in nats\s+([\d.]+)( × 10⁻)?", seen.text).groups()
+        return abs(float(mean[0]) - (0 if tiny else float(there))) <= 0.005
     if place.page == "tokens" and "pieces" in said:
         return all(
             f"n = {n}" in seen.text and f"V = {of}" in seen.text
