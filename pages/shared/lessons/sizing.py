@@ -100,10 +100,9 @@ def _costs(scaling: Scaling, now: Mapping[str, int], refused: Refused) -> None:
         st.warning(f"The numbers here still hold for {kept}: there is no model with what you chose.")
     st.caption(f"{said}Norms, softmax and sums are not counted. Memory is in float32, 4 bytes for each number.")
     with st.expander("The formulas", expanded=False):
-        lines = [f"**{label}**\n\n$$\n{_formula(text)}\n$$" for label, _, _, text in facts[:2]]
-        lines.append(
-            f"**Numbers in all activations, the tensors that the steps make**\n\n$$\n{_formula(scaling.tensors)}\n$$"
-        )
+        lines = [f"**{label}**\n\n$$\n{notation.flowing(text)}\n$$" for label, _, _, text in facts[:2]]
+        head = "**Numbers in all activations, the tensors that the steps make**"
+        lines.append(f"{head}\n\n$$\n{notation.flowing(scaling.tensors)}\n$$")
         follows = ", ".join(
             f"${notation.latex(name)} = {notation.latex(equals)}$" for name, equals in scaling.derived.items()
         )
@@ -113,10 +112,6 @@ def _costs(scaling: Scaling, now: Mapping[str, int], refused: Refused) -> None:
 
 def _bytes(count: int | None) -> int | None:
     return None if count is None else BYTES * count
-
-
-def _formula(text: str) -> str:
-    return notation.flowing(text)
 
 
 def _presets(model: str, scaling: Scaling) -> None:
@@ -200,14 +195,14 @@ def _take(model: str, changed: str) -> None:
     if why := variants.impossible(model, tuple(sorted(chosen.items())), scaling):
         now = {**first, **dict(session.options())}
         before = {name: now[name] for name, value in said.items() if value is not None and value != now.get(name)}
-        each = {name: variants.impossible(model, _with(model, name, said[name]), scaling) for name in before}
+        each = {name: variants.impossible(model, _with(name, said[name]), scaling) for name in before}
         state[WHY.format(model)] = Refused(before, {name: one for name, one in each.items() if one} or {changed: why})
         return
     _forget(model)
     visitor().resize(model, chosen)
 
 
-def _with(model: str, name: str, value: object) -> runs.Options:
+def _with(name: str, value: object) -> runs.Options:
     """The sizes and options of now with one of them changed."""
     return tuple(sorted({**dict(session.options()), name: value}.items()))
 
