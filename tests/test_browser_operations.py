@@ -104,7 +104,7 @@ def test_the_page_fits_and_can_be_read(page, width, scheme):
     page.set_viewport_size({"width": 1400, "height": 900})
     operations(page)
     page.set_viewport_size({"width": width, "height": 900})
-    page.locator(".js-plotly-plot").nth(1).wait_for()
+    page.locator(".bars").nth(1).wait_for()
     until(page, FIT, 8)
     colours = page.locator(".operations tbody td").first.evaluate(
         "cell => [getComputedStyle(cell).color, getComputedStyle(document.querySelector('.stApp')).backgroundColor]"

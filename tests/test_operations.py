@@ -17,6 +17,7 @@ import tracer
 from pages.shared import stepping
 from tracer import models
 from tracer.figures import operations, operations_table
+from tracer.figures.bars import round_ticks
 from tracer.symbols import categories
 
 
@@ -146,12 +147,26 @@ def test_long_module_names_lose_what_they_share():
 
 
 def test_the_pictures_say_what_their_axes_are(run):
-    bars = operations.categories(operations.counts([op.op for op in run.ops]))
-    assert bars.layout.xaxis.title.text == "operations" and bars.layout.yaxis.title.text == "category"
-    assert sum(bars.data[0].x) == len(run.ops)
-    cost = operations.flops(operations.arithmetic(run))
-    assert cost.layout.xaxis.title.text == "FLOP" and cost.layout.yaxis.title.text == "module"
-    assert sum(sum(trace.x) for trace in cost.data) == run.flops
+    kinds = operations.counts([op.op for op in run.ops])
+    drawn = operations.categories(kinds)
+    assert "<small>category</small><small>operations</small>" in drawn
+    assert [int(count.replace(",", "")) for count in re.findall(r"<em>([\d,]+)</em>", drawn)] == list(kinds.values())
+    assert sum(kinds.values()) == len(run.ops)
+    table = operations.arithmetic(run)
+    cost = operations.flops(table)
+    assert "<small>module</small><small>FLOP</small>" in cost
+    assert sum(sum(row.values()) for row in table.values()) == run.flops
+    ends = [sum(map(float, re.findall(r"width:([\d.]+)%", row))) for row in cost.split("<b>")[1:]]
+    sums = [sum(row.values()) for row in table.values()]
+    assert ends == pytest.approx([max(ends) * value / max(sums) for value in sums], abs=0.05)
+    assert {stage for row in table.values() for stage in row} == set(re.findall(r"</i>([^<]+)</li>", cost))
+
+
+@pytest.mark.parametrize(
+    "largest, ticks", [(136, [0, 50, 100, 150]), (1, [0, 0.5, 1]), (27_722_240, [0, 1e7, 2e7, 3e7]), (0, [0, 0.2])]
+)
+def test_the_ticks_of_bars_are_round_numbers_that_reach_the_longest(largest, ticks):
+    assert list(round_ticks(largest)) == pytest.approx(ticks)
 
 
 def zoom(at, level: str):

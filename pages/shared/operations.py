@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Sequence
-from functools import partial
 
 import streamlit as st
 
 from pages.shared import address, called, components, primitives, tables, texts
-from pages.shared.pictures import PLAIN, chart, of
+from pages.shared.pictures import of
 from pages.shared.visitor import Key, visitor
 from tracer.common import notes
 from tracer.common.quoting import quoted, shortened
@@ -252,14 +251,11 @@ def pictures(trace: Trace, level: str) -> None:
     left, right = st.columns(2, gap="large")
     with left:
         st.header(f"What kinds of {kind if parts else 'operations'}")
-        drawn, alt = partial(bars.categories, found), bars.describe(found, "By category")
-        chart(trace, ("kinds", kind, len(parts)), drawn, alt=alt, config=PLAIN)
+        components.drawing(of(trace, ("kinds", kind, len(parts)), lambda: bars.categories(found)), "kinds")
     with right:
         st.header("Where the arithmetic is")
         if table:
-            chart(
-                trace, "arithmetic", partial(bars.flops, table), alt=bars.describe(sums, "FLOP by module"), config=PLAIN
-            )
+            components.drawing(of(trace, "arithmetic", lambda: bars.flops(table)), "arithmetic")
         else:
             st.caption("This run multiplies no matrices.")
     with st.expander("The same as tables"):

@@ -1,10 +1,11 @@
 """The answer: the most probable classes as horizontal bars, in HTML."""
 
-import html
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tracer.figures.bars import Part, Row
+from tracer.figures.bars import bars as drawn_bars
 from tracer.figures.colours import OTHER, stage_colour
 
 SMALL = 0.05
@@ -21,21 +22,14 @@ def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP,
     """
     ranked = ranking(classes, probabilities)[:top]
     end = scale_end(max((share for _, share in ranked), default=0))
-    rows = "".join(
-        f'<b>{html.escape(name)}</b><span title="{html.escape(name)}: {share:.4f}">'
-        f'<i style="width:{100 * share / end:.2f}%;background:{OTHER if place else stage_colour("head")}"></i>'
-        f"<em>{html.escape(percent(share))}</em></span>"
-        for place, (name, share) in enumerate(ranked)
-    )
     count = 4 if end == 1 else 2
-    ticks = "".join(
-        f'<small style="left:{100 * at / count:g}%">{_tick(end * at / count)}</small>' for at in range(count + 1)
-    )
-    said = html.escape(describe(classes, probabilities, top))
-    return (
-        f'<div class="bars" role="img" aria-label="{said}" data-figure="The probability of each {html.escape(axis)}">'
-        f"<small>{html.escape(axis)}</small><small>probability</small>{rows}<div>{ticks}</div></div>"
-    )
+    rows = [
+        Row(name, [Part(share, OTHER if place else stage_colour("head"), f"{name}: {share:.4f}")], percent(share))
+        for place, (name, share) in enumerate(ranked)
+    ]
+    ticks = {at: _tick(at) for at in (end * step / count for step in range(count + 1))}
+    said = describe(classes, probabilities, top)
+    return drawn_bars(rows, ticks, (axis, "probability"), said, f"The probability of each {axis}")
 
 
 def scale_end(largest: float) -> float:

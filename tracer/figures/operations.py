@@ -1,13 +1,12 @@
 """What kinds of operations ran and how many, and where the arithmetic is, as bars."""
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-import plotly.graph_objects as go
-
-from tracer.figures.colours import OTHER, stage_colour
+from tracer.figures.bars import Part, Row, bars, round_ticks
+from tracer.figures.colours import stage_colour
 from tracer.figures.labels import amount
-from tracer.figures.layout import CLEAR, title
 from tracer.record import Op, Trace
 from tracer.symbols.categories import COMPUTING, ORDER, category
 
@@ -24,21 +23,17 @@ def counts(names: Sequence[str]) -> dict[str, int]:
     return {name: found[name] for name in ORDER if found[name]}
 
 
-def categories(found: Mapping[str, int]) -> go.Figure:
+def categories(found: Mapping[str, int]) -> str:
     """The counts as horizontal bars; those that only lay data out are paler."""
-    colours = [stage_colour("patches") if name in COMPUTING else LAYOUT for name in found]
-    bar = go.Bar(
-        x=list(found.values()),
-        y=list(found),
-        orientation="h",
-        text=[f"{count:,}" for count in found.values()],
-        textposition="outside",
-        cliponaxis=False,
-        marker={"color": colours, "cornerradius": 3},
-        hovertemplate="%{y}: %{x:,}<extra></extra>",
-    )
-    across = {"title": title("operations"), "range": [0, 1.18 * max(found.values(), default=1)], "nticks": 5}
-    return go.Figure(bar, _layout(across, "category", 90 + 34 * len(found)))
+    rows = [
+        Row(name, [Part(count, _colour(name), f"{name}: {count:,}")], f"{count:,}") for name, count in found.items()
+    ]
+    ticks = {at: f"{at:,.0f}" for at in round_ticks(max(found.values(), default=1)) if at == int(at)}
+    return bars(rows, ticks, ("category", "operations"), describe(found, "By category"), "What kinds of operations")
+
+
+def _colour(category: str) -> str:
+    return stage_colour("patches") if category in COMPUTING else LAYOUT
 
 
 def modules(ops: Sequence[Op]) -> dict[str, list[Op]]:
@@ -94,42 +89,29 @@ def _sum(rows: Sequence[Mapping[str, int]]) -> dict[str, int]:
     return dict(total)
 
 
-def flops(table: Mapping[str, Mapping[str, int]]) -> go.Figure:
+def flops(table: Mapping[str, Mapping[str, int]]) -> str:
     """FLOPs by module as stacked horizontal bars, one colour for each stage of the forward pass."""
-    bars = []
-    for stage in dict.fromkeys(stage for row in table.values() for stage in row):
-        values = [row.get(stage, 0) for row in table.values()]
-        bars.append(
-            go.Bar(
-                x=values,
-                y=list(table),
-                orientation="h",
-                name=stage,
-                marker={"color": stage_colour(stage) if stage != "no step" else OTHER},
-                customdata=[amount(value, "FLOP") for value in values],
-                hovertemplate=f"%{{y}}, {stage}: %{{customdata}}<extra></extra>",
-            )
+    stages = dict.fromkeys(stage for row in table.values() for stage in row)
+    sums = {module: sum(row.values()) for module, row in table.items()}
+    rows = [
+        Row(
+            module,
+            [
+                Part(row[stage], stage_colour(stage), _said(module, stage, row[stage]))
+                for stage in stages
+                if stage in row
+            ],
+            amount(sums[module]),
         )
-    tall = 26 if len(table) > 8 else 40
-    layout = _layout({"title": title("FLOP"), "exponentformat": "SI", "nticks": 5}, "module", 140 + tall * len(table))
-    layout["margin"]["t"] = 50
-    place = {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0}
-    legend = {**place, "traceorder": "normal", "font": {"size": 14}}
-    return go.Figure(bars, {**layout, "barmode": "stack", "showlegend": True, "legend": legend})
+        for module, row in table.items()
+    ]
+    ticks = {at: re.sub(r"\.0+(?=\D)", "", amount(round(at))) for at in round_ticks(max(sums.values(), default=1))}
+    keys = [(stage_colour(stage), stage) for stage in stages]
+    return bars(rows, ticks, ("module", "FLOP"), describe(sums, "FLOP by module"), "Where the arithmetic is", keys)
 
 
-def _layout(across: dict, rows: str, height: int) -> dict:
-    """The layout of horizontal bars, the first on top; `rows` says what a bar is."""
-    down = {"autorange": "reversed", "ticklabelstandoff": 6, "type": "category"}
-    return {
-        "xaxis": {"tickfont": {"size": 14}, **across},
-        "yaxis": {"title": title(rows), "tickfont": {"size": 14}, **down},
-        "height": height,
-        "bargap": 0.3,
-        "font": {"size": 15},
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        **CLEAR,
-    }
+def _said(module: str, stage: str, flops: int) -> str:
+    return f"{module}, {stage}: {amount(flops, 'FLOP')}"
 
 
 def describe(found: Mapping[str, int], what: str) -> str:

@@ -1,0 +1,69 @@
+"""Horizontal bars in HTML: a row has a name, one part or several of a colour each, and its number behind their end."""
+
+import html
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+MANY = 12
+"""Rows from which on they stand closer."""
+
+
+class Part(NamedTuple):
+    """A part of a bar: how long it is on the axis, its colour, and what to say of it where one points at it."""
+
+    size: float
+    colour: str
+    said: str
+
+
+class Row(NamedTuple):
+    """A bar: its name, its parts from left to right, and the number behind them."""
+
+    name: str
+    parts: Sequence[Part]
+    number: str
+
+
+def bars(
+    rows: Sequence[Row], ticks: Mapping[float, str], axes: tuple[str, str], said: str, figure: str, keys=()
+) -> str:
+    """The rows over an axis that ends at the last of `ticks`, {where: what is written there}.
+
+    `axes` says what a bar is and what is counted, `said` is the alternative text, `figure` the name under which the
+    drawing is downloaded; `keys` are pairs (colour, what it stands for), above the bars.
+    """
+    end = max(ticks) or 1
+    small = "".join(
+        f'<small style="left:{100 * at / end:g}%">{html.escape(text)}</small>' for at, text in ticks.items()
+    )
+    return (
+        legend(keys)
+        + f'<div class="bars{" many" if len(rows) > MANY else ""}" role="img" aria-label="{html.escape(said)}" '
+        f'data-figure="{html.escape(figure)}"><small>{html.escape(axes[0])}</small><small>{html.escape(axes[1])}</small>'
+        + "".join(_row(row, end) for row in rows)
+        + f"<div>{small}</div></div>"
+    )
+
+
+def legend(keys: Iterable[tuple[str, str]]) -> str:
+    """What each colour stands for, of pairs (colour, name); nothing where there are none."""
+    rows = "".join(f'<li><i style="background:{colour}"></i>{html.escape(name)}</li>' for colour, name in keys)
+    return rows and f'<ul class="keys">{rows}</ul>'
+
+
+def _row(row: Row, end: float) -> str:
+    drawn = "".join(_part(part, end) for part in row.parts if part.size or len(row.parts) == 1)
+    return f"<b>{html.escape(row.name)}</b><span>{drawn}<em>{html.escape(row.number)}</em></span>"
+
+
+def _part(part: Part, end: float) -> str:
+    width = f"width:{100 * part.size / end:.2f}%"
+    return f'<i title="{html.escape(part.said)}" style="{width};background:{part.colour}"></i>'
+
+
+def round_ticks(largest: float, most: int = 4) -> Iterator[float]:
+    """Round numbers from 0 until none is below `largest`: at most `most` steps, 1, 2 or 5 times a power of ten each."""
+    unit = 10.0 ** math.floor(math.log10(largest)) / 10 if largest > 0 else 0.2
+    step = next(times * unit for times in (1, 2, 5, 10, 20, 50, 100) if times * unit * most >= largest)
+    return (number * step for number in range(max(1, math.ceil(largest / step)) + 1))
