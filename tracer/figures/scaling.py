@@ -5,6 +5,7 @@ from math import log10
 
 import plotly.graph_objects as go
 
+from tracer.figures.bars import legend
 from tracer.figures.colours import OTHER, stage_colour
 from tracer.figures.labels import amount, size_html
 from tracer.figures.layout import CLEAR, title
@@ -65,12 +66,11 @@ def divided(name: str, values: Sequence[int], flops: Mapping[str, Sequence[int]]
     layout = {
         "xaxis": across,
         "yaxis": up,
-        "height": 360,
+        "height": 300,
         "font": {"size": 14},
         "margin": {"l": 8, "r": 8, "t": 44, "b": 8},
         "hovermode": "x unified",
-        "showlegend": True,
-        "legend": {"orientation": "h", "y": -0.28, "yanchor": "top", "x": 0, "traceorder": "normal"},
+        "showlegend": False,
         "shapes": marks,
         "annotations": said,
         **CLEAR,
@@ -89,6 +89,11 @@ def _label(at: float, text: str, values: Sequence[int], low: bool = False) -> di
     anchor = "left" if share < 0.2 else "right" if share > 0.8 else "center"
     place = {"x": log10(at), "xanchor": anchor, "y": 1.09 if low else 1.0, "yref": "paper", "yanchor": "bottom"}
     return {"text": text, "showarrow": False, "font": {"size": 13}, **place}
+
+
+def parts(flops: Mapping[str, Sequence[int]]) -> str:
+    """What the colours of `divided` stand for, in HTML."""
+    return legend((COLOURS[part], part) for part in flops)
 
 
 def describe(name: str, flops: Mapping[str, Sequence[int]], values: Sequence[int], now: int) -> str:

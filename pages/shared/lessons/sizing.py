@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import streamlit as st
 
-from pages.shared import address, pictures, runs, session, texts, variants
+from pages.shared import address, components, pictures, runs, session, texts, variants
 from pages.shared.visitor import model_name, visitor
 from tracer import models
 from tracer.figures.labels import amount
@@ -47,11 +47,8 @@ def show(model: str) -> None:
     refused = st.session_state.get(WHY.format(model)) or Refused({}, {})
     _costs(scaling, now, refused)
     _presets(model, scaling)
-    left, right = st.columns([1, 1.35], gap="large")
-    with left:
-        _controls(model, scaling, now, refused)
-    with right:
-        _curves(scaling, now)
+    _controls(model, scaling, now, refused)
+    _curves(scaling, now)
     _confirmed(model, scaling, now, refused)
 
 
@@ -217,25 +214,24 @@ def _curves(scaling: Scaling, now: Mapping[str, int]) -> None:
 
     at = tuple(sorted(now.items()))
     meets = pictures.of(scaling, ("meets", at), lambda: [scaling.crossing(now)])[0]
-    for name, head in (
-        (scaling.length, "As the sequence grows"),
-        ("D", "As the model grows wider"),
-    ):
-        if name not in now:
-            continue
+    grown = {scaling.length: "As the sequence grows", "D": "As the model grows wider"}
+    drawn = [name for name in grown if name in now]
+    for place, name in zip(st.columns(len(drawn), gap="large"), drawn, strict=True):
         crossing, step = (meets, 1) if name == scaling.length else (None, now.get("h", 1))
         most = min(variants.LARGEST, 4 * max(now[name], int(crossing or 0), 1024))
         values = figures.places(now[name], most, step)
         flops = pictures.of(scaling, ("along", name, at), partial(scaling.along, name, values, now))
         make = partial(figures.divided, name, values, flops, now[name], crossing)
         alt = figures.describe(name, flops, values, now[name])
-        st.header(head)
-        pictures.chart(scaling, ("curve", name, at), make, alt=alt, config={"displayModeBar": False})
-        if name == scaling.length:
-            st.caption(_meeting(scaling, now, crossing))
-        elif "d_ff" in now:
-            times = now["d_ff"] / now["D"]
-            st.caption(f"The hidden width of the MLP grows with it: $d_{{\\mathrm{{ff}}}} = {times:.3g}\\,D$.")
+        with place:
+            st.header(grown[name])
+            components.drawing(figures.parts(flops), f"parts {name}")
+            pictures.chart(scaling, ("curve", name, at), make, alt=alt, config={"displayModeBar": False})
+            if name == scaling.length:
+                st.caption(_meeting(scaling, now, crossing))
+            elif "d_ff" in now:
+                times = now["d_ff"] / now["D"]
+                st.caption(f"The hidden width of the MLP grows with it: $d_{{\\mathrm{{ff}}}} = {times:.3g}\\,D$.")
 
 
 def _meeting(scaling: Scaling, now: Mapping[str, int], crossing: float | None) -> str:
