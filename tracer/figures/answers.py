@@ -43,7 +43,7 @@ def said(trace: Trace) -> str:
     """The answer of a run in a sentence; empty where it has none that a sentence says, or a file holds it wrongly."""
     result = trace.result
     try:
-        names = result.get("classes") or result.get("sentences")
+        names = result.get("classes") or result.get("sentences") or ()
         if result["kind"] in ("classes", "sentences"):
             name, share = ranking(names, result["probabilities"])[0]
             return f"The answer: {shortened(str(name))}, {percent(share)}."

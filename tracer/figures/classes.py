@@ -47,8 +47,9 @@ def _tick(share: float) -> str:
 def answer(result: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[float]] | None:
     """(classes, probabilities) of a run's result, or None where it has none, such as after a model of text."""
     names, shares = result.get("classes"), result.get("probabilities")
-    known = isinstance(names, Sequence) and isinstance(shares, Sequence) and names and len(names) == len(shares)
-    return (names, shares) if known else None
+    if isinstance(names, Sequence) and isinstance(shares, Sequence) and names and len(names) == len(shares):
+        return names, shares
+    return None
 
 
 def ranking(classes: Sequence[str], probabilities: Sequence[float]) -> list[tuple[str, float]]:

@@ -160,7 +160,8 @@ def stretches(steps: Sequence[Step]) -> list[list[Step]]:
     out: list[list[Step]] = []
     for step in steps:
         last = out[-1][-1] if out else None
-        new_stack = last is not None and None not in (step.layer, last.layer) and step.layer < last.layer
+        before = last.layer if last else None
+        new_stack = before is not None and step.layer is not None and step.layer < before
         if last is None or (step.layer is None) != (last.layer is None) or new_stack:
             out.append([])
         out[-1].append(step)

@@ -12,7 +12,7 @@ from tracer.figures.colours import table
 from tracer.figures.photos import data_uri
 from tracer.figures.tensors import as_array
 from tracer.figures.views.to_html import text
-from tracer.record import Trace
+from tracer.record import Picture, Trace
 
 BLOCKS, HEADS, WORDS, SIDE = 24, 16, 400, 360
 """Of what is drawn: blocks of a tower, heads of its last block, words of a text, and pixels of a map's longer side."""
@@ -31,9 +31,9 @@ def _tower(trace: Trace, part: str) -> str:
     chosen = drawn.blocks(trace, part)
     if not chosen:
         return ""
-    over = chosen[0] in drawn.layers(trace, part)
+    picture = trace.picture if chosen[0] in drawn.layers(trace, part) else None
     last = as_array(trace.attention(chosen[-1], part=part))[0]
-    query = _query(trace, part, over, last.shape[1])
+    query = _query(trace, part, picture, last.shape[1])
     names = drawn.names(trace, part, max(last.shape[1:]))
     title = f"What {names[query]} attends to" + (f", in the {part} tower" if part else "")
     shown = [
@@ -43,10 +43,13 @@ def _tower(trace: Trace, part: str) -> str:
     ]
     if len(last) > 1:
         shown += [(f"Block {chosen[-1] + 1}, head {head}", last[head]) for head in range(min(HEADS, len(last)))]
-    draw = _lit if over else _matrix
-    figures = "".join(
-        f"<figure>{draw(trace, part, weights, query, name)}<figcaption>{text(name)}</figcaption></figure>"
+    drawings = (
+        _lit(trace, part, picture, weights[query], name) if picture else _matrix(weights, name)
         for name, weights in shown
+    )
+    figures = "".join(
+        f"<figure>{drawing}<figcaption>{text(name)}</figcaption></figure>"
+        for drawing, (name, _) in zip(drawings, shown, strict=True)
     )
     weights = last.mean(0)[query]
     most = np.argsort(-weights)[:NAMED]
@@ -54,7 +57,7 @@ def _tower(trace: Trace, part: str) -> str:
     how = (
         "The brighter a patch, the larger its weight; framed are those with at least half of the largest. Each map has "
         "its own scale."
-        if over
+        if picture
         else ("A row for each query, a column for each key; the brighter, the larger. Each map has its own scale.")
     )
     return (
@@ -75,21 +78,20 @@ def _spread(chosen: list[int]) -> list[int]:
     return [chosen[round(place)] for place in np.linspace(0, len(chosen) - 1, BLOCKS)]
 
 
-def _query(trace: Trace, part: str, over: bool, queries: int) -> int:
+def _query(trace: Trace, part: str, picture: Picture | None, queries: int) -> int:
     """The query that tells most, as on the page: the last where words are written, else CLS, else the middle patch."""
     own = {segment.name: segment for segment in segments(trace, part)}
-    if not over or "text" in own:
+    if picture is None or "text" in own:
         return queries - 1
     if "CLS" in own:
         return own["CLS"].start
-    middle = np.array([trace.picture.rows // 2, trace.picture.columns // 2])
+    middle = np.array([picture.rows // 2, picture.columns // 2])
     lying = places(trace, part)
-    return min(lying, key=lambda token: np.hypot(*(np.divmod(lying[token], trace.picture.columns) - middle)))
+    return min(lying, key=lambda token: np.hypot(*(np.divmod(lying[token], picture.columns) - middle)))
 
 
-def _lit(trace: Trace, part: str, weights: np.ndarray, query: int, name: str) -> str:
+def _lit(trace: Trace, part: str, picture: Picture, row: np.ndarray, name: str) -> str:
     """The photo, each patch the darker the less of the query's row it got."""
-    picture, row = trace.picture, weights[query]
     photo = Image.fromarray(np.asarray(trace.values[picture.value]))
     scale = SIDE / max(photo.size)
     photo = photo.resize([max(1, round(side * scale)) for side in photo.size], Image.Resampling.BICUBIC)
@@ -111,7 +113,7 @@ def _lit(trace: Trace, part: str, weights: np.ndarray, query: int, name: str) ->
     return f'<img src="{data_uri(dark)}" alt="{text(name)}: the photo, lit where the weight is">'
 
 
-def _matrix(trace: Trace, part: str, weights: np.ndarray, query: int, name: str) -> str:
+def _matrix(weights: np.ndarray, name: str) -> str:
     """All rows as a picture of one pixel for each cell."""
     colours = np.frombuffer(table(), np.uint8).reshape(256, 3)
     top = float(np.quantile(weights, 0.995)) or float(weights.max()) or 1.0

@@ -86,10 +86,14 @@ def _equal(step: Step, columns: int) -> tuple[Band, ...]:
 def _packed(trace: Trace, step: Step) -> tuple[Band, ...]:
     """Which columns of a product are the queries, keys and values of which head, as it was in this run: those that hold
     the very same numbers. None where not all of them are found."""
-    made = {PARTS[one.symbol[:10]]: trace.value(one) for one in trace.steps
-            if one.layer == step.layer and one.symbol[:10] in PARTS and len(one.shape) == 4}  # fmt: skip
+    made = {
+        PARTS[one.symbol[:10]]: own
+        for one in trace.steps
+        if one.layer == step.layer and one.symbol[:10] in PARTS and len(one.shape) == 4
+        if (own := trace.value(one)) is not None
+    }
     held = trace.value(step)
-    if held is None or held.ndim != 3 or set(made) != set(PARTS.values()) or None in made.values():
+    if held is None or held.ndim != 3 or set(made) != set(PARTS.values()):
         return ()
     ways = (held[0], held[:, 0])  # the batch is in front, or the sequence
     found = (tuple(_found(rows, made)) for rows in ways if len(rows) == made["Q"].shape[-2])

@@ -17,7 +17,7 @@ from tracer.figures.colours import MASK, table
 from tracer.figures.masks import labels
 from tracer.figures.photos import shown
 from tracer.figures.tensors import as_array
-from tracer.record import AttentionRecord, Trace
+from tracer.record import AttentionRecord, Picture, Trace
 
 MAX_BYTES = 2_000_000
 """Bytes of weights in one message, if they are several views."""
@@ -127,7 +127,8 @@ def pack(
     weights = np.stack([_views(as_array(trace.attention(layer, part=part))[0], views) for layer in chosen])
     closed, kind = masks(trace, chosen, part)
     floats = [weights.ravel()] + ([as_array(rollout).ravel()] if rollout is not None else [])
-    over, photo = _photo(trace, part) if chosen[0] in layers(trace, part) else ({}, b"")
+    lies = trace.picture if chosen[0] in layers(trace, part) else None
+    over, photo = _photo(trace, lies, part) if lies else ({}, b"")
     queries, keys = weights.shape[2:]
     channels = [f"channel {i}" for i in range(max(queries, keys))]
     channels = channels if _records(trace, part)[chosen[0]].over == "channels" else None
@@ -161,13 +162,13 @@ def _views(heads: np.ndarray, views: Sequence[str]) -> np.ndarray:
     return np.stack([heads.mean(0) if view == "mean" else heads[int(view)] for view in views]) if views else heads
 
 
-def _photo(trace: Trace, part: str | None) -> tuple[dict[str, Any], bytes]:
+def _photo(trace: Trace, picture: Picture, part: str | None) -> tuple[dict[str, Any], bytes]:
     """How the patches lie on the photo, and the photo as JPEG.
 
     `tokens` has for each patch the token that it is, or null; `unseen` the patches that a tower was not given. `side`
     is that of a patch in pixels of the picture that the model sees, null where the run does not name it.
     """
-    picture, file = trace.picture, BytesIO()
+    file = BytesIO()
     tokens = {patch: token for token, patch in places(trace, part).items()}
     tower, missing = unseen(trace)
     photo = Image.fromarray(np.asarray(trace.values[picture.value]))
@@ -177,16 +178,16 @@ def _photo(trace: Trace, part: str | None) -> tuple[dict[str, Any], bytes]:
         "crop": list(picture.crop),
         "rows": picture.rows,
         "columns": picture.columns,
-        "side": _side(trace),
+        "side": _side(trace, picture),
         "tokens": [tokens.get(patch) for patch in range(picture.rows * picture.columns)],
         "unseen": list(missing),
         "tower": tower,
     }, file.getvalue()
 
 
-def _side(trace: Trace) -> int | None:
+def _side(trace: Trace, picture: Picture) -> int | None:
     sizes = {size.name: size.value for size in trace.symbols}
-    grid = tuple(side * sizes.get("P", 0) for side in (trace.picture.rows, trace.picture.columns))
+    grid = tuple(side * sizes.get("P", 0) for side in (picture.rows, picture.columns))
     return sizes["P"] if "P" in sizes and grid == (sizes.get("H"), sizes.get("W")) else None
 
 
@@ -205,9 +206,11 @@ def names(trace: Trace, part: str | None, tokens: int) -> list[str]:
     """A name for each of `tokens` positions that holds over the photo and in the matrix, such as `patch 38 (row 4,
     column 6)` or `74: 'square'`."""
     found, hidden = labels(trace, part, tokens), set(unseen(trace)[1])
-    lying = places(trace, part) if layers(trace, part) else {}
+    if (picture := trace.picture) is None or not layers(trace, part):
+        return found
+    lying = places(trace, part)
     for token in lying.keys() & range(tokens):
-        row, column = divmod(lying[token], trace.picture.columns)
+        row, column = divmod(lying[token], picture.columns)
         mask = ", mask token" if lying[token] in hidden else ""
         found[token] = f"patch {lying[token]} (row {row}, column {column}{mask})"
     return found

@@ -51,7 +51,7 @@ def modules(ops: Sequence[Op]) -> dict[str, list[Op]]:
 
 def arithmetic(trace: Trace) -> dict[str, dict[str, int]]:
     """FLOPs by module and, within each, by the stage of the step that they belong to; modules without any left out."""
-    stages = {step.id: step.stage for step in trace.steps}
+    stages: dict[str | None, str] = {step.id: step.stage for step in trace.steps}
     table: dict[str, dict[str, int]] = {}
     groups = modules(trace.ops)
     names = _short(groups)

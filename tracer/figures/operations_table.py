@@ -173,7 +173,8 @@ def _parts(trace: Trace, opened: Sequence[Decomposition]) -> tuple[list[dict], l
         if found is None:
             cells = [op.op, category(op.op), shapes(op.inputs), shapes(op.outputs), "not opened", ["", ""]]
             rows.append({"id": f"op {op.index}", "path": _path(op.module), "number": op.index, "cells": cells})
-        for number, part in enumerate(found.primitives if found else ()):
+            continue
+        for number, part in enumerate(found.primitives):
             rows.append(
                 {
                     "id": f"op {op.index}",

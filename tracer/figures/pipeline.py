@@ -119,11 +119,11 @@ class _Drawing:
         incoming = [part.last for part in lane.parts]
         for index, steps in enumerate(found):
             last = index == len(found) - 1
-            box = steps[0].layer is not None
-            title = self._block_title(steps) if box else self._title(lane, index, end and last)
+            layer = steps[0].layer
+            title = self._block_title(steps, layer) if layer is not None else self._title(lane, index, end and last)
             drawn = self._circuit(steps, incoming)
             incoming = steps[-1:]
-            if not box:
+            if layer is None:
                 way += f'<details class="stretch" open><summary><h3>{title}</h3></summary>{drawn}</details>'
                 continue
             kind = "block" if steps[0].id in self.repeats else "block one"
@@ -140,7 +140,7 @@ class _Drawing:
         came = [name for name in self.taken[lane.first.id] if name in self.inputs]
         return f"From the {_input_name(came[0])}" if came else "Made from nothing"
 
-    def _block_title(self, steps: Sequence[Step]) -> str:
+    def _block_title(self, steps: Sequence[Step], layer: int) -> str:
         size = next((size for size in self.trace.symbols if size.name == "L"), None)
         repeat = self.repeats.get(steps[0].id)
         count = repeat.times if repeat else 1
@@ -148,7 +148,7 @@ class _Drawing:
         times = f"{size_html('L')} = {count}" if whole else str(count)
         if repeat is None:
             only = self.stacks == 1 and len({step.layer for step in steps}) == 1
-            return f"The one block{f', {times}' if whole else ''}" if only else f"Block {steps[0].layer + 1}"
+            return f"The one block{f', {times}' if whole else ''}" if only else f"Block {layer + 1}"
         what = "One block" if repeat.period == 1 else f"{repeat.period} blocks in turn"
         return f"{what}, run {times} times<small>, each time with weights of its own</small>"
 
