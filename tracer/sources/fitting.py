@@ -113,9 +113,9 @@ def _met(traceback: TracebackType | None, lacks: list[str]) -> list[str]:
     found: list[str] = []
     while traceback is not None:
         place = getframeinfo(traceback).positions
-        text = "".join(
-            getline(traceback.tb_frame.f_code.co_filename, line) for line in range(place.lineno, place.end_lineno + 1)
-        )
+        first = (place and place.lineno) or traceback.tb_lineno
+        last = (place and place.end_lineno) or first  # Python may run without the ends of expressions
+        text = "".join(getline(traceback.tb_frame.f_code.co_filename, line) for line in range(first, last + 1))
         own = traceback.tb_frame.f_locals
         names = [name for name in re.findall(r"\w+", text) if name in lacks and own.get(name, 0) is None]
         found = list(dict.fromkeys(names)) or found

@@ -194,13 +194,14 @@ def _answers(made: type, tokenizer, before: int):
     name = made.__name__
 
     def result(model, inputs, output) -> dict:
-        logits = output.get("logits") if hasattr(output, "get") else None
+        given = output.values() if hasattr(output, "get") else ()
+        first = next((x for x in given if isinstance(x, torch.Tensor)), None)
         lacks = list((model.card or {}).get("lacks", ()))
         if lacks:
             return {"kind": "none", "lacks": lacks}
-        first = next((x for x in output.values() if isinstance(x, torch.Tensor)), None) if logits is not None else None
-        if logits is None or logits is not first:
+        if first is None or first is not output.get("logits"):
             return tensors_by_name(model, inputs, output)
+        logits = first
         if logits.dim() == 2 and name.endswith("Classification") and logits.shape[-1] == model.sizes.get("K"):
             return class_probabilities(model, inputs, logits)
         if logits.dim() == 3 and inputs.words and logits.shape[1] == before + len(inputs.words):

@@ -21,10 +21,11 @@ def sized(feed: Feed, config, said: str) -> Iterator[Feed]:
     known = {name: tensor.shape for name, tensor in made.items() if isinstance(tensor, torch.Tensor)}
     for name, *_ in feed.sized:
         known.pop(name, None)  # one size is tried of each
-    form, wanted = next(((form, wanted) for form, wanted in EXPECTED if form.search(said)), (None, None))
-    if form is None or wanted is None:
+    met = next(((match, wanted) for form, wanted in EXPECTED if (match := form.search(said))), None)
+    if met is None:
         return
-    groups = [tuple(map(int, NUMBER.findall(part))) for part in form.search(said).groups()]
+    match, wanted = met
+    groups = [tuple(map(int, NUMBER.findall(part))) for part in match.groups()]
     found = [
         (name, axis % len(shape), expected)
         for axis, size, expected in wanted(*groups)

@@ -6,6 +6,7 @@ import copy
 import re
 from collections.abc import Iterator
 from math import gcd, prod
+from typing import Any
 
 HEAD = 8
 """Width of a head that is aimed at: models turn pairs and quarters of it."""
@@ -123,7 +124,7 @@ def bounded(config) -> None:
 def _head(config) -> int:
     """The width of a head; 0 where a configuration does not say it."""
     try:
-        known = {name: getattr(config, name, None) for name in ("head_dim", *WIDTH, *COUNT)}
+        known: dict[str, Any] = {name: getattr(config, name, None) for name in ("head_dim", *WIDTH, *COUNT)}
     except Exception:  # a configuration that has them by layers only
         return 0
     width = next((known[name] for name in WIDTH if type(known[name]) is int), 0)

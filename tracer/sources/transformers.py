@@ -203,9 +203,9 @@ class Files:
         if known.get("do_normalize", True) and "image_mean" in known:
             card |= {"mean": known["image_mean"], "std": known["image_std"]}
         names = config.id2label or {}
-        sides = [_side(known.get(what)) for what in ("crop_size", "size")]
-        if known.get("do_center_crop") and all(sides):
-            card["crop"] = min(1.0, sides[0] / sides[1])
+        cut, whole = _side(known.get("crop_size")), _side(known.get("size"))
+        if known.get("do_center_crop") and cut and whole:
+            card["crop"] = min(1.0, cut / whole)
         if names and not all(name == f"LABEL_{number}" for number, name in names.items()):
             card["classes"] = [names[number] for number in sorted(names)]
         return card
