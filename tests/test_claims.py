@@ -1,5 +1,6 @@
 """What the notes claim of attention, in numbers: some of it on shipped and seeded models, none of it by assertion."""
 
+from dataclasses import replace
 from functools import cache
 from math import sqrt
 
@@ -14,7 +15,7 @@ from tracer.figures.classes import percent
 from tracer.inputs import surfaces
 from tracer.models.shared.anomaly import anomaly_map
 from tracer.notes import cards as CARDS
-from tracer.notes.claims import attention, contrasts, stream
+from tracer.notes.claims import attention, contrasts, pictures, stream
 
 BOOK = {"circle": 1.0, "square": 2.0, "triangle": 3.0, "diamond": 4.0}
 
@@ -216,6 +217,13 @@ def test_a_claim_that_is_not_about_a_model_says_so():
     net = torch.nn.Linear(3, 3)
     with pytest.raises(ValueError, match="vit has no attention 1"):
         attention.order(vit()[0], tracer.trace(net, torch.zeros(1, 3)))
+
+
+@pytest.mark.parametrize("claim", [pictures.convolution, pictures.cls_constant, pictures.only_cls])
+def test_a_claim_on_tensors_that_were_not_kept_says_so(claim):
+    model, trace = vit()
+    with pytest.raises(ValueError, match="the run of vit kept no "):
+        claim(model, replace(trace, values={}))
 
 
 def test_a_masked_model_sees_the_order_by_its_mask():

@@ -307,12 +307,13 @@ def distances(trace: Trace) -> list[float]:
         raise ValueError(f"{trace.model} has no attention")
     from tracer.attention import places  # beside the one use of it
 
-    lie = places(trace) if trace.picture else {}
+    columns = trace.picture.columns if trace.picture else 1
+    lie = places(trace)
     found = []
     for layer in range(count):
         maps = weights(trace, layer, part=trace.attentions[0].part)[0].mean(0)
         tokens = torch.tensor(sorted(lie) if lie else list(range(len(maps))))
-        at = torch.tensor([divmod(lie[int(t)], trace.picture.columns) if lie else (0, int(t)) for t in tokens]).float()
+        at = torch.tensor([divmod(lie[int(t)], columns) if lie else (0, int(t)) for t in tokens]).float()
         apart = torch.cdist(at, at)
         inside = maps[tokens][:, tokens]
         found.append(float((inside * apart).sum() / inside.sum()))

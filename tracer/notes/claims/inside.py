@@ -11,6 +11,7 @@ from torch import nn
 
 from tracer.attention.reads import reads
 from tracer.models.shared.model import Model
+from tracer.notes.claims.measured import kept
 from tracer.record import Trace
 
 
@@ -30,10 +31,7 @@ class Inside:
 
     def value(self, id: str) -> torch.Tensor:
         """The tensor of a step."""
-        found = self.trace.value(id) if id in {step.id for step in self.trace.steps} else None
-        if found is None:
-            raise ValueError(f"the run of {self.model.name} kept no {id}")
-        return found
+        return kept(self.trace, id)
 
     def own(self, name: str) -> torch.Tensor:
         """The tensor of a step of this attention, such as "query"; one head has an axis of its own too."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from tracer.notes.found import Verdict
-from tracer.record import tolerance
+from tracer.record import Trace, tolerance
 
 
 class Measured(NamedTuple):
@@ -17,6 +17,14 @@ class Measured(NamedTuple):
     verdict: Verdict = "holds"
     page: str = ""
     place: tuple[tuple[str, str], ...] = ()
+
+
+def kept(trace: Trace, id: str) -> torch.Tensor:
+    """The tensor of a step. ValueError, in a sentence, for a run that has no such step, or did not keep its tensor."""
+    found = next((trace.value(step) for step in trace.steps if step.id == id), None)
+    if found is None:
+        raise ValueError(f"the run of {trace.model} kept no {id}")
+    return found
 
 
 def off(a: torch.Tensor, b: torch.Tensor) -> float:

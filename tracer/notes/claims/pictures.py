@@ -12,7 +12,7 @@ from tracer.figures.labels import scientific, shape_numbers
 from tracer.inputs import surfaces
 from tracer.models.shared.anomaly import anomaly_map
 from tracer.models.shared.model import Model
-from tracer.notes.claims.measured import Measured, close, off
+from tracer.notes.claims.measured import Measured, close, kept, off
 from tracer.record import Trace
 
 
@@ -23,7 +23,7 @@ def _sizes(trace: Trace) -> dict[str, int]:
 def seen(trace: Trace, *, last: bool) -> torch.Tensor:
     """The picture that was cut, `[B, C, H, W]`, laid together again from its patches; `last` where these are flattened
     with channels last."""
-    patches, at = trace.value("patches"), _sizes(trace)
+    patches, at = kept(trace, "patches"), _sizes(trace)
     B, P, C = len(patches), at["P"], patches.shape[-1] // at["P"] ** 2
     grid = at["H"] // P, at["W"] // P
     cut = patches.view(B, *grid, *((P, P, C) if last else (C, P, P)))
@@ -43,12 +43,12 @@ def _convolved(model: Model, trace: Trace, last: bool, reordered: bool) -> torch
 def strided(model: Model, trace: Trace, *, last: bool) -> float:
     """How far a strided convolution is from the embedding of patches that lie channels-last, its weights reordered for
     that if `last`."""
-    return off(_convolved(model, trace, True, last).flatten(2).mT, trace.value("embedding"))
+    return off(_convolved(model, trace, True, last).flatten(2).mT, kept(trace, "embedding"))
 
 
 def convolution(model: Model, trace: Trace) -> Measured:
     """The patches' embedding as a convolution."""
-    error = off(_convolved(model, trace, False, False).flatten(2).mT, trace.value("embedding"))
+    error = off(_convolved(model, trace, False, False).flatten(2).mT, kept(trace, "embedding"))
     said = (
         f"a convolution with kernel and stride {_sizes(trace)['P']} and the same weights gives the same, "
         f"to within {scientific(error)}"
@@ -61,7 +61,7 @@ def convolution_shapes(model: Model, trace: Trace) -> Measured:
     made, at = _convolved(model, trace, False, False), _sizes(trace)
     so = (
         tuple(made.shape[2:]) == (at["H"] // at["P"], at["W"] // at["P"])
-        and made.flatten(2).mT.shape == trace.value("embedding").shape
+        and made.flatten(2).mT.shape == kept(trace, "embedding").shape
     )
     said = f"{shape_numbers(tuple(made.shape))}, flattened and turned {shape_numbers(tuple(made.flatten(2).mT.shape))}"
     return Measured(said, "holds" if so else "not", "trace", (("step", "embedding"),))
@@ -71,7 +71,7 @@ def embedding_space(model: Model, trace: Trace) -> Measured:
     """Which patches lie next to which, before and after the embedding."""
     near = []
     for step in ("patches", "embedding"):
-        unit = F.normalize(trace.value(step)[0], dim=-1)
+        unit = F.normalize(kept(trace, step)[0], dim=-1)
         near.append((unit @ unit.T).fill_diagonal_(-2).argmax(-1))
     other = float((near[0] != near[1]).float().mean())
     said = (
@@ -106,7 +106,7 @@ def cls_learned(model: Model, trace: Trace) -> Measured:
 
 def cls_constant(model: Model, trace: Trace) -> Measured:
     """Whether CLS enters as the parameter it is."""
-    row = trace.value("sequence")[:, 0]
+    row = kept(trace, "sequence")[:, 0]
     so = torch.equal(row, model.net.cls.expand_as(row))
     said = f"row 0 of the sequence is the parameter, bit for bit: {'yes' if so else 'no'}; no pixel is in it"
     return Measured(said, "holds" if so else "not", "trace", (("step", "sequence"),))
@@ -125,14 +125,14 @@ def cls_gathers(model: Model, trace: Trace) -> Measured:
 def only_cls(model: Model, trace: Trace) -> Measured:
     """The logits from row 0 alone."""
     with torch.no_grad():
-        error = off(model.net.head(trace.value("norm")[:, 0]), trace.value("logits"))
+        error = off(model.net.head(kept(trace, "norm")[:, 0]), kept(trace, "logits"))
     said = f"the head on row 0 alone gives the logits, to within {scientific(error)}"
     return Measured(said, "holds" if close(error) else "not", "trace", (("step", "cls"),))
 
 
 def what_and_where(model: Model, trace: Trace) -> Measured:
     """The sum of what a token shows and where it lies."""
-    what, both = trace.value("sequence")[0], trace.value("position")[0]
+    what, both = kept(trace, "sequence")[0], kept(trace, "position")[0]
     place = both - what
     error = off(place, model.net.position.detach())
     said = (
@@ -166,7 +166,7 @@ def global_context(model: Model, trace: Trace) -> Measured:
 
 def normal(model: Model, trace: Trace) -> Measured:
     """How well hidden patches are predicted, beside the mean of the visible ones."""
-    pixels, made = trace.value("patches")[0], trace.value("prediction")[0]
+    pixels, made = kept(trace, "patches")[0], kept(trace, "prediction")[0]
     visible = list(next(one.places for one in trace.segments if one.places))
     hidden = [i for i in range(len(pixels)) if i not in visible]
     error = float((made[hidden] - pixels[hidden]).square().mean().sqrt())
@@ -196,9 +196,7 @@ def defect(model: Model, trace: Trace) -> Measured:
 
 def open_vocabulary(model: Model, trace: Trace) -> Measured:
     """Which of the sentences given fits the picture, by cosines."""
-    cosines = trace.value("cosines")
-    if cosines is None:
-        raise ValueError(f"{model.name} compares no sentences")
+    cosines = kept(trace, "cosines")
     said = (
         f"{cosines.shape[-1]} sentences that the visitor chose are compared with the picture: cosines "
         f"{', '.join(f'{float(one):.2f}' for one in cosines[0])}"

@@ -10,7 +10,7 @@ from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.models.shared.model import Model
 from tracer.notes.claims.inside import Inside, blocks
-from tracer.notes.claims.measured import Measured, close, off
+from tracer.notes.claims.measured import Measured, close, kept, off
 from tracer.record import Trace
 
 
@@ -112,14 +112,11 @@ def complementary(model: Model, trace: Trace) -> Measured:
 def corrections(trace: Trace) -> list[tuple[float, float]]:
     """For each block how long what attention and what the MLP adds is, over how long what it is added to is; means over
     the tokens."""
-    made = {step.id: trace.value(step) for step in trace.steps}
     found = []
     for path in blocks(trace):
         both = []
         for part in ("attention", "mlp"):
-            total, added = made.get(f"{path}.{part}.residual"), made.get(f"{path}.{part}.output")
-            if total is None or added is None:
-                raise ValueError(f"the run kept no {path}.{part}.residual")
+            total, added = kept(trace, f"{path}.{part}.residual"), kept(trace, f"{path}.{part}.output")
             both.append(float((added.norm(dim=-1) / (total - added).norm(dim=-1)).mean()))
         found.append((both[0], both[1]))
     if not found:

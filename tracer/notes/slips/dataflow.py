@@ -9,7 +9,7 @@ import torch
 
 from tracer.figures.labels import scientific, shape_numbers
 from tracer.notes.claims import attention
-from tracer.notes.claims.measured import close
+from tracer.notes.claims.measured import close, kept
 from tracer.notes.runs import Provider
 from tracer.notes.slips.shown import Shown
 from tracer.tokens import spelling
@@ -33,7 +33,7 @@ def ids(run: Provider) -> Shown:
 def positions(run: Provider) -> Shown:
     model, trace = run("nanogpt")
     rows, T = len(model.net.positions), trace.step("position").shape[1]
-    added = trace.value("position") - trace.value("embedding")
+    added = kept(trace, "position") - kept(trace, "embedding")
     off = float((added - model.net.positions[:T]).detach().abs().max())
     return Shown(
         f"the table of nanogpt has {rows} rows; the first {T} were added, to within {scientific(off)}",
@@ -69,7 +69,7 @@ def patches_causal(run: Provider) -> Shown:
 def first_word(run: Provider) -> Shown:
     trace = run("vit-text")[1]
     before, read = trace.step("sequence").shape[1], trace.step("text").shape[1]
-    same = torch.equal(trace.value("text"), trace.value("norm")[:, before - read :])
+    same = torch.equal(kept(trace, "text"), kept(trace, "norm")[:, before - read :])
     said = (
         f"{before} tokens went in, the last {read} are read; the word after the picture is predicted at the begin token"
     )
@@ -105,7 +105,7 @@ def single_multi(run: Provider) -> Shown:
 
 def no_root(run: Provider) -> Shown:
     model, trace = run("transformer")
-    found, E = trace.value("embedding")[0], model.net.tokens.weight
+    found, E = kept(trace, "embedding")[0], model.net.tokens.weight
     same = int((found[:, None] == E).all(-1).any(-1).sum())
     said = (
         f"{same} of {len(found)} embedded tokens are rows of E bit for bit; √d_model would be "

@@ -10,6 +10,7 @@ from torch import nn
 
 from tracer.figures.labels import scientific
 from tracer.notes import block
+from tracer.notes.claims.measured import kept
 from tracer.notes.rows import BLOCK
 from tracer.notes.runs import STANDARD, Provider
 from tracer.notes.slips.shown import Shown
@@ -105,7 +106,7 @@ def view_mixes(run: Provider) -> Shown:
 
 def exact_gelu(run: Provider) -> Shown:
     trace = run("torchvision")[1]
-    hidden, active = (trace.value(f"{BLOCK}mlp.{name}").double() for name in ("hidden", "activation"))
+    hidden, active = (kept(trace, f"{BLOCK}mlp.{name}").double() for name in ("hidden", "activation"))
     exact = float((active - hidden * (1 + (hidden / math.sqrt(2)).erf()) / 2).abs().max())
     bent = float((active - nn.functional.gelu(hidden, approximate="tanh")).abs().max())
     (steps,) = _steps_of(trace, "gelu")

@@ -8,6 +8,7 @@ import torch
 
 from tracer.figures.labels import scientific, shape_numbers
 from tracer.notes.claims import attention, pictures
+from tracer.notes.claims.measured import kept
 from tracer.notes.runs import Provider
 from tracer.notes.slips.shown import Shown
 from tracer.record import tolerance
@@ -17,8 +18,8 @@ SAME = tolerance("float32")
 
 def epsilon(run: Provider) -> Shown:
     model, trace = run("vit-note")
-    x, norm = trace.value("position").double(), model.net.block1.norm1
-    ran, gamma, beta = trace.value("block1.norm1").double(), norm.weight.detach(), norm.bias.detach()
+    x, norm = kept(trace, "position").double(), model.net.block1.norm1
+    ran, gamma, beta = kept(trace, "block1.norm1").double(), norm.weight.detach(), norm.bias.detach()
     centred = x - x.mean(-1, keepdim=True)
 
     def off(scale: torch.Tensor) -> float:
@@ -74,7 +75,7 @@ def higher(run: Provider) -> Shown:
 
 def columns(run: Provider) -> Shown:
     trace = run("vit")[1]
-    q, k = trace.value("block1.attention.query"), trace.value("block1.attention.key")
+    q, k = kept(trace, "block1.attention.query"), kept(trace, "block1.attention.key")
     at = q.shape[2] // 2
     row = (q[:, :, at, None] @ k.mT / math.sqrt(q.shape[-1])).softmax(-1)[:, :, 0]
     off = float((row - trace.attention(0, query=at)).abs().max())
@@ -91,8 +92,8 @@ def last_norm(run: Provider) -> Shown:
     model, trace = run("vit")
     last = max(step.layer for step in trace.steps if step.layer is not None) + 1
     with torch.no_grad():
-        without = model.net.head(trace.value(f"block{last}.mlp.residual")[:, 0])
-    ran = trace.value("logits")
+        without = model.net.head(kept(trace, f"block{last}.mlp.residual")[:, 0])
+    ran = kept(trace, "logits")
     off = float((without - ran).abs().max() / ran.abs().max())
     return Shown(f"without it the logits would be {100 * off:.3g} % off", off > SAME and bool(trace.step("norm").ops))
 
@@ -108,7 +109,7 @@ def linear_head(run: Provider) -> Shown:
 
 def no_upsampling(run: Provider) -> Shown:
     trace = run("segmenter")[1]
-    cells, pixels = trace.value("cells").flatten(), trace.value("logits").flatten()
+    cells, pixels = kept(trace, "cells").flatten(), kept(trace, "logits").flatten()
     same = torch.equal(cells.sort().values, pixels.sort().values)
     said = (
         f"the {len(pixels):,} scores of the pixels are the decoder's {len(cells):,} numbers, moved and not interpolated"
