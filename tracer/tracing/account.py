@@ -68,7 +68,7 @@ def _ops(seen, sizes_of: dict[str, int], owner: dict[int, str], solution: Soluti
         flops = 0 if op.layout else cost.flops(op.name, tuple([shape for shape, *_ in op.inputs]), _first(op), turned)
         formula = "0" if flops == 0 else "?"
         params_symbolic = "?" if fresh else "0"
-        if solution:
+        if inputs is not None:
             formula = cost.flops_symbolic(op.name, inputs, outputs[0] if outputs else (), turned) if flops else formula
             params_symbolic = cost.elements([inputs[j] for j in fresh.values()])
         ops.append(

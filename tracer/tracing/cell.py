@@ -52,7 +52,7 @@ class Cell:
     latex: str = ""
     terms: Mapping[str, tuple[Number, ...]] = field(default_factory=dict, repr=False)
     note: str = ""
-    trace: Trace | None = field(default=None, repr=False, compare=False)
+    trace: Trace = field(kw_only=True, repr=False, compare=False)
 
     def back(self, operand: str, index=None) -> Cell:
         """The cell of one of the operands, by its key in `terms`; without an index the one that contributed most.
@@ -90,12 +90,11 @@ def cell(trace: Trace, id: str, index) -> Cell:
     Places count from 0, or from the end where they are negative. KeyError quotes an unknown id; ValueError quotes an
     index that the tensor does not have, and says so where the equations of the run are not at hand.
     """
-    ended = isinstance(id, str) and id.startswith(ENDS)
-    step = None if ended else trace.step(id)
+    step = None if isinstance(id, str) and id.startswith(ENDS) else trace.step(id)
     if trace.later is None:
         raise ValueError(GONE)
     value = trace.later.values(Chain)
-    if ended:
+    if step is None:
         found = value(id)
         if found is None:
             raise KeyError(f"no {quoted(id)} in this run: {value.why(id)}")
@@ -113,7 +112,7 @@ def cell(trace: Trace, id: str, index) -> Cell:
         raise ValueError(f"{quoted(id)} was not kept, and can't be computed again: {missing}")
     number = plain(found[at])
     if missing:
-        return Cell(id, at, number, None, step.latex, {}, " ".join([*notes, f"Not followed: {missing}."]), trace)
+        return Cell(id, at, number, None, step.latex, {}, " ".join([*notes, f"Not followed: {missing}."]), trace=trace)
     walk = Walk(equation, value)
     try:
         parts = walk.numbers(equation, at)
@@ -121,8 +120,8 @@ def cell(trace: Trace, id: str, index) -> Cell:
         parts = walk.read(equation, at)
         notes.append(f"What each number contributed is not listed: {error}.")
         if parts is None:
-            return Cell(id, at, number, walk.computed(at), step.latex, {}, " ".join(notes), trace)
-    return Cell(id, at, number, walk.computed(at), step.latex, _grouped(parts), " ".join(notes), trace)
+            return Cell(id, at, number, walk.computed(at), step.latex, {}, " ".join(notes), trace=trace)
+    return Cell(id, at, number, walk.computed(at), step.latex, _grouped(parts), " ".join(notes), trace=trace)
 
 
 def _checked(id: str, index, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -157,5 +156,6 @@ def _grouped(leaves: list[Leaf]) -> dict[str, tuple[Number, ...]]:
 def _both(one: Number, other: Number) -> Number:
     if one.counted != other.counted:
         return one if one.counted else other
-    known = one.share is not None and other.share is not None
-    return one._replace(share=one.share + other.share if known else None)
+    if one.share is None or other.share is None:
+        return one._replace(share=None)
+    return one._replace(share=one.share + other.share)

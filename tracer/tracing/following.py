@@ -98,7 +98,7 @@ class Walk:
         """The value of a part of the equation, in float64."""
         if node not in self._made:
             if isinstance(node, Tensor):
-                found = self._value(node.key)
+                found = self._value.tensor(node.key)
                 found = found.double() if found.is_floating_point() else found
                 made = found.transpose(-2, -1) if node.transposed else found
             else:

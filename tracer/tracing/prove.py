@@ -45,7 +45,7 @@ def prove(step: Found, value: Values, sizes: dict[str, int]) -> Proof:
         if value(tensor.key) is None:
             return Proof(None, f"not executed: {value.why(tensor.key)}")
     try:
-        computed, traced = _executed(line.equation, value, sizes), value(line.tensor.key)
+        computed, traced = _executed(line.equation, value, sizes), value.tensor(line.tensor.key)
     except ShapeError:
         raise
     except (RuntimeError, IndexError, TypeError, ValueError) as error:  # a derived equation that the kernel refuses
@@ -159,6 +159,13 @@ class Values:
         found = weight(self._weights, key.removeprefix("parameter "))
         return None if found is None else brought(found.detach())
 
+    def tensor(self, key: str) -> torch.Tensor:
+        """The tensor of that key. LookupError, in a sentence, where there is none."""
+        found = self(key)
+        if found is None:
+            raise LookupError(self.why(key))
+        return found
+
     def why(self, key: str) -> str:
         """Why there is no tensor of that key."""
         name = key.removeprefix("parameter ")
@@ -186,9 +193,9 @@ class Values:
         return self._recomputed[key]
 
 
-def _executed(equation: Node, value, sizes: dict[str, int]) -> torch.Tensor:
+def _executed(equation: Node, value: Values, sizes: dict[str, int]) -> torch.Tensor:
     def exact(tensor: Tensor) -> torch.Tensor:
-        found = value(tensor.key)
+        found = value.tensor(tensor.key)
         return found.double() if found.is_floating_point() else found
 
     def size(expression: sympy.Expr) -> float:

@@ -488,8 +488,8 @@ LISTED = [
         (
             "a tensor proven by itself",
             "tracing/prove.py",
-            "computed, traced = _executed(line.equation, value, sizes), value(line.tensor.key)",
-            "computed, traced = value(line.tensor.key).double(), value(line.tensor.key)",
+            "computed, traced = _executed(line.equation, value, sizes), value.tensor(line.tensor.key)",
+            "computed, traced = value.tensor(line.tensor.key).double(), value.tensor(line.tensor.key)",
         ),
         (
             "the least difference for the largest",
