@@ -256,3 +256,13 @@ def test_bench_finds_that_traces_grow_linearly(monkeypatch):
         11520,
         11520,
     ]  # what the steps of 4 layers made, and the output
+
+
+def test_bench_goes_on_without_the_cpu_of_a_server_that_ended(monkeypatch):
+    from tracer.verify import bench_app
+
+    known = iter((7.0, None))
+    monkeypatch.setattr(bench_app, "_cpu", lambda number: next(known, None))
+    monkeypatch.setattr(bench_app.time, "sleep", lambda seconds: None)
+    assert bench_app._quiet(1) is None
+    assert not list(bench_app._spent("a page", 1, 5.0, 1))

@@ -20,6 +20,11 @@ def parsed(text: str) -> ast.Module:
         return ast.parse(text)
 
 
+def lines(node: ast.stmt | ast.expr) -> range:
+    """The lines of its source that a node of a parsed tree takes, counted from 1."""
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
 def stated(file: Traversable) -> dict[str, Any]:
     """What a file says before it runs: the first line of its docstring, as `"summary"`, and what it assigns on its
     outermost level to plain names, where that is a literal; of a call, such as `Spec(…)`, the keywords that are."""

@@ -104,14 +104,14 @@ def _quiet(number: int) -> None:
     before, deadline = _cpu(number), time.monotonic() + 180
     while before is not None and time.monotonic() < deadline:
         time.sleep(1)
-        if (now := _cpu(number)) - before < IDLE:
+        if (now := _cpu(number)) is None or now - before < IDLE:
             return
         before = now
 
 
 def _spent(name: str, number: int, since: float | None, count: int) -> Iterator[dict]:
-    if since is not None:
-        yield _row(f"server CPU, {name}", [1000 * (_cpu(number) - since) / count], "ms")
+    if since is not None and (now := _cpu(number)) is not None:
+        yield _row(f"server CPU, {name}", [1000 * (now - since) / count], "ms")
 
 
 def _first(browser, address: str, number: int) -> Iterator[dict]:

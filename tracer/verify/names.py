@@ -121,6 +121,7 @@ def _worker() -> subprocess.Popen:
 def _answer(worker: subprocess.Popen, name: str, seconds: float) -> Opened:
     """What the worker says of a name; why it says nothing, where it does not."""
     start = time.monotonic()
+    assert worker.stdin and worker.stdout  # `_worker` asked for both
     worker.stdin.write(f"{name}\n".encode())
     worker.stdin.flush()
     ready, _, _ = select.select([worker.stdout], [], [], seconds)

@@ -13,8 +13,9 @@ from tracer.equations.algebra import Product
 from tracer.symbols import cost
 from tracer.verify.checks.plain import Run, Seen, Transparent
 
-COUNTED = {"mm": True, "bmm": True, "addmm": True, "convolution": True, "add": False, "_softmax": False, "gelu": False}
-COUNTED |= {"lgamma": False, "cummax": False, "mine.kernel": None, "_cdist_forward": None, "mkldnn_rnn_layer": None}
+COUNTED: dict[str, bool | None] = dict.fromkeys(("mm", "bmm", "addmm", "convolution"), True)
+COUNTED |= dict.fromkeys(("add", "_softmax", "gelu", "lgamma", "cummax"), False)
+COUNTED |= dict.fromkeys(("mine.kernel", "_cdist_forward", "mkldnn_rnn_layer"))
 """Ops whose FLOPs are counted, those that have none, and those that may multiply matrices and are not counted."""
 
 

@@ -26,19 +26,19 @@ APART = 0.25
 def problems(run: Run) -> Iterator[str]:
     """Checks every patch of the grid by its place, and some by the token that they are."""
     picture = run.trace.picture
-    if picture is None or "image" not in run.model.takes or _input(run) is None:
+    pixels = _input(run)
+    if picture is None or "image" not in run.model.takes or pixels is None:
         return
-    yield from _lies(picture.crop, run.trace.values[picture.value].shape, run)
+    yield from _lies(picture.crop, run.trace.values[picture.value].shape, pixels.shape[-2:], run)
     for size in PHOTOS:
-        yield from _from(run, size)
+        yield from _from(run, (picture.rows, picture.columns), pixels.shape[-2:], size)
     yield from _share()
-    yield from _tokens(run, (3 * PHOTOS[0][0], 3 * PHOTOS[0][1]))
+    yield from _tokens(run, (picture.rows, picture.columns), (3 * PHOTOS[0][0], 3 * PHOTOS[0][1]))
 
 
-def _lies(box, shape, run: Run) -> Iterator[str]:
+def _lies(box, shape, given: tuple[int, int], run: Run) -> Iterator[str]:
     """The crop is the largest one of the model's shape in the middle of the photo, or a share of that."""
-    (left, top, right, bottom), (height, width) = box, shape[:2]
-    rows, columns = _input(run).shape[-2:]
+    (left, top, right, bottom), (height, width), (rows, columns) = box, shape[:2], given
     share = (run.model.card or {}).get("crop", 1.0)
     if max(abs(left + right - width), abs(top + bottom - height)) > 1e-6:
         yield f"the crop {tuple(box)} is not in the middle of a photo of {width} × {height}"
@@ -48,9 +48,9 @@ def _lies(box, shape, run: Run) -> Iterator[str]:
         yield f"the crop {tuple(box)} is not {share:g} of what fits into {width} × {height}"
 
 
-def _from(run: Run, size: tuple[int, int]) -> Iterator[str]:
+def _from(run: Run, grid: tuple[int, int], given: tuple[int, int], size: tuple[int, int]) -> Iterator[str]:
     """Each patch is where its pixels come from."""
-    found, crop, grid = [], None, (run.trace.picture.rows, run.trace.picture.columns)
+    found, crop = [], None
     for axis in (0, 1):
         length = size[axis]
         levels = np.rint(np.arange(length) * (254 / length)).astype(np.uint8)
@@ -59,7 +59,10 @@ def _from(run: Run, size: tuple[int, int]) -> Iterator[str]:
         crop = inputs.crop
         pixels = _grey(run, inputs) / (254 / length) + 0.5
         found.append(pixels.reshape(grid[0], pixels.shape[0] // grid[0], grid[1], -1).mean(axis=(1, 3)).ravel())
-    yield from _lies(crop.box, size[::-1], run)
+    if crop is None:
+        yield f"of a photo of {size[0]} × {size[1]} it is not said which part the model sees"
+        return
+    yield from _lies(crop.box, size[::-1], given, run)
     boxes = np.array(patch_boxes(crop, *grid))
     off = np.hypot((boxes[:, 0] + boxes[:, 2]) / 2 - found[0], (boxes[:, 1] + boxes[:, 3]) / 2 - found[1])
     yield from _points(crop, boxes)
@@ -93,9 +96,9 @@ def _points(crop: Crop, boxes: np.ndarray) -> Iterator[str]:
             yield f"the point {point} of the input is said to lie at {shown} of the photo, expected {expected}"
 
 
-def _tokens(run: Run, size: tuple[int, int]) -> Iterator[str]:
+def _tokens(run: Run, grid: tuple[int, int], size: tuple[int, int]) -> Iterator[str]:
     """Painting a patch changes its token, more than any other, where the first attention reads tokens."""
-    trace, grid = run.trace, (run.trace.picture.rows, run.trace.picture.columns)
+    trace = run.trace
     part, stop = next(((s.part, s.stop) for s in trace.segments if s.name in ("visible", "image")), ("", None))
     if part not in {record.part for record in trace.attentions}:
         return
@@ -108,10 +111,10 @@ def _tokens(run: Run, size: tuple[int, int]) -> Iterator[str]:
     photo = np.random.default_rng(0).integers(64, 192, (size[1], size[0], 3)).astype(np.uint8)
     first = layers(trace, part)[0].module
     before, crop = _entering(run, first, photo)
-    if before is None:
+    if before is None or crop is None:
         return
     for patch in sorted(asked):
-        left, top, right, bottom = patch_boxes(Crop(*crop), *grid)[patch]
+        left, top, right, bottom = patch_boxes(crop, *grid)[patch]
         painted = photo.copy()
         inner = [(3 * a + b) / 4 for a, b in ((top, bottom), (bottom, top), (left, right), (right, left))]
         first_row, last_row, first_column, last_column = map(round, inner)
@@ -136,9 +139,7 @@ def _entering(run: Run, path: str, photo: np.ndarray):
             run.model.net(*inputs, **inputs.named)
     finally:
         hook.remove()
-    crop = inputs.crop
-    lies = (*crop.box, crop.photo_width, crop.photo_height, crop.width, crop.height)
-    return (array(read[0])[0], lies) if read else (None, lies)
+    return array(read[0])[0] if read else None, inputs.crop
 
 
 def _input(run: Run, inputs=None) -> torch.Tensor | None:

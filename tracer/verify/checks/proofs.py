@@ -37,9 +37,8 @@ def problems(run: Run) -> Iterator[str]:
             yield f"in {dtype} an error of {share:g} is called {verdict(share, dtype)}"
     if verdict(None, "float32") == "proven":
         yield "what was not executed is called proven"
-    steps = [step for step in run.trace.steps if run.trace.value(step) is not None]
-    for step in steps[:: max(1, len(steps) // 12)]:
-        value = run.trace.value(step)
+    held = [(step, value) for step in run.trace.steps if (value := run.trace.value(step)) is not None]
+    for step, value in held[:: max(1, len(held) // 12)]:
         if value.is_floating_point() and value.numel() and value.isfinite().all() and 0 < value.abs().max() < FAR:
             yield from _wrong(step, value.double())
         if step.verdict == "proven" and not (step.error is not None and 0 <= step.error <= LEAST.get(step.dtype, 0.0)):
@@ -80,6 +79,9 @@ def _covered(run: Run) -> Iterator[str]:
 def _doubled(run: Run) -> Iterator[str]:
     """Equations that give twice of what runs are disproven, but for those of nothing but 0 and infinities."""
     waiting = replace(run.model).trace(prove="later", keep=2**30, **run.inputs.sizes)
+    if waiting.later is None:
+        yield "a run whose proofs are for later has none to come"
+        return
     waiting = replace(waiting, later=waiting.later.said(lambda line: line.equation + line.equation))
     for step in waiting.prove().steps:
         if not step.recomputed and waiting.step(step.id).verdict != "pending":

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 from hashlib import sha256
 
-from tracer.common.parsing import parsed
+from tracer.common.parsing import lines, parsed
 from tracer.verify.mistakes import ROOT, Mistake
 
 FILES = (
@@ -91,8 +91,9 @@ def _of(file: str, names: tuple[str, ...]) -> Iterator[Mistake]:
         for what, new in _changed(node):
             line = text[starts[node.lineno - 1] : starts[node.lineno]]
             at = starts[node.lineno - 1] + len(line.encode()[: node.col_offset].decode())
-            last = text[starts[node.end_lineno - 1] : starts[node.end_lineno]]
-            end = starts[node.end_lineno - 1] + len(last.encode()[: node.end_col_offset].decode())
+            below = lines(node)[-1]
+            last = text[starts[below - 1] : starts[below]]
+            end = starts[below - 1] + len(last.encode()[: node.end_col_offset].decode())
             old, made = text[at:end], ast.unparse(ast.fix_missing_locations(new))
             yield Mistake(f"{what}: {_short(old)} → {_short(made)}", file, old, f"({made})", at)
 

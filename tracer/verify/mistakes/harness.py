@@ -23,7 +23,7 @@ from multiprocessing import connection, get_context
 from pathlib import Path
 from typing import Any
 
-from tracer.common.parsing import parsed
+from tracer.common.parsing import lines, parsed
 from tracer.verify.mistakes import ROOT, Mistake
 from tracer.verify.mistakes.noting import NODES, TESTS, Noted, Noting, failed
 
@@ -91,7 +91,7 @@ class Model:
 def _begins(file: str, line: int) -> int:
     """The line on which the innermost statement around a line begins."""
     statements = [node for node in ast.walk(_tree(file)) if isinstance(node, ast.stmt)]
-    around = [node for node in statements if node.lineno <= line <= node.end_lineno]
+    around = [node for node in statements if line in lines(node)]
     return max((node.lineno for node in around), default=line)
 
 
@@ -204,8 +204,8 @@ def _verified(name: str, sizes: dict) -> dict:
     start = time.monotonic()
     noted = Noted(ran)
     said = failed(name, noted=noted) if name in NODES else _failures(name, sizes)
-    for lines in (noted.imported, *noted.tests.values()):
-        for file, numbers in lines.items():
+    for own in (noted.imported, *noted.tests.values()):
+        for file, numbers in own.items():
             ran[file].update(numbers)
     needed = sorted(
         module

@@ -12,7 +12,7 @@ from tracer.verify.mistakes import ROOT
 TESTS = ROOT.parent / "tests"
 NODES = (
     *("test_words.py", "test_cells.py", "test_equations.py", "test_layout_nodes.py"),
-    *("test_placed.py", "test_golden.py", "test_probe.py", "test_costs.py", "test_claims.py"),
+    *("test_placed.py", "test_golden.py", "test_probe.py", "test_windows.py", "test_costs.py", "test_claims.py"),
 )
 """The tests of nodes beside PyTorch's own ops: the proof of those that no model above is written with; of formulas that
 are nearly what has a name; of the textbooks of our models, which say what each net is to compute; of sizes and costs
@@ -32,14 +32,15 @@ class Noting:
         from importlib.machinery import PathFinder  # only where statements are noted
 
         spec = PathFinder.find_spec(name, path)
-        if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        origin = (spec and spec.origin) or ""
+        if spec is None or not origin.endswith(".py"):
             return spec
-        loader, noted = spec.loader, self.ran.setdefault(Path(spec.origin).relative_to(ROOT).as_posix(), set())
+        loader, noted = spec.loader, self.ran.setdefault(Path(origin).relative_to(ROOT).as_posix(), set())
 
         def run(module) -> None:
-            tree = _noting(parsed(Path(spec.origin).read_text(encoding="utf-8")))
+            tree = _noting(parsed(Path(origin).read_text(encoding="utf-8")))
             vars(module)["__ran__"] = noted.add
-            exec(compile(tree, spec.origin, "exec"), vars(module))
+            exec(compile(tree, origin, "exec"), vars(module))
 
         vars(loader)["exec_module"] = run
         return spec
