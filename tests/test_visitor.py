@@ -70,7 +70,7 @@ def test_a_photo_that_was_left_is_held_by_nothing_that_was_made_of_it(state):
     now, photo = Visitor(), Given("photo", "a.png", Image.new("RGB", (2, 2)))
     left, run = weakref.ref(photo), type("Run", (), {})()
     now.choose(photo)
-    now.hold(("vit", ()), run)
+    now.hold(photo, ("vit", ()), run)
     now.found("moved", photo)["token"] = 1
     assert now.held.given() is photo and now.found("moved", photo)
     now.choose(Given("sample", "horse"))
