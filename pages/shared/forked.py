@@ -39,7 +39,9 @@ def at(app: str, port: str, options: Sequence[str]) -> list[str]:
 def load() -> bool:
     """Loads what every server needs; whether this process can be forked then. One that has threads, or holds an
     accelerator, can't."""
-    if (os.environ.get("TRACER_DEVICE", "").strip() or "cpu") != "cpu":
+    from tracer.common.devices import wanted  # found from here on only: `main` has set the path
+
+    if wanted() != "cpu":
         return False
     os.environ.update(ONE_THREAD)
     import pandas  # noqa: F401  for tables: the largest part of what pages load later

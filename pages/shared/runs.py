@@ -5,7 +5,6 @@ run is here for as long as a session holds it, and for those only who gave the v
 before a model is asked for.
 """
 
-import os
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from threading import Lock
@@ -15,6 +14,7 @@ from pages.shared import turns
 from pages.shared.line import VISITOR, Line
 from tracer import models, sources
 from tracer.common.cache import Cache
+from tracer.common.devices import wanted
 from tracer.common.telling import doing as telling
 from tracer.inputs.samples import samples
 from tracer.record import Decomposition, Trace
@@ -62,11 +62,6 @@ _TOO = {"masked": 256, "moved": 1024, "closed": 256, "placed": 64, "noted": 64}
 _too = {what: Cache(most) for what, most in _TOO.items()}
 
 
-def _device() -> str:
-    """Where models run: the device that `TRACER_DEVICE` names, else the CPU."""
-    return os.environ.get("TRACER_DEVICE", "").strip() or "cpu"
-
-
 def parted(name: str, options: Options) -> tuple[dict, dict]:
     """The options and sizes that a model is loaded with, and the sizes that its input has."""
     of_input = () if sources.is_foreign(name) else models.spec_of(name).runs
@@ -92,7 +87,7 @@ def _our_model(name: str, options: Options):
             from tracer.common import cores
 
             cores.share()
-            made = tracer.load(name, device=_device(), **dict(options))
+            made = tracer.load(name, device=wanted(), **dict(options))
             made.fixed = True
             store.put(key, made)
         return made
@@ -105,7 +100,7 @@ def _library_model(name: str, options: Options):
         import tracer
 
         with telling(LOADING), _one_at_a_time:
-            return tracer.load(name, device=_device(), **dict(options))
+            return tracer.load(name, device=wanted(), **dict(options))
 
     return turns.once(_foreign.get, _foreign.put, (name, options), make, LOADING, where=loading, instead=True)
 

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-import torch
+import os
+from typing import TYPE_CHECKING
 
 from tracer.common.quoting import quoted
+
+if TYPE_CHECKING:
+    import torch
 
 KNOWN = ("cpu", "cuda", "mps")
 STAYING = ("cpu", "meta")
 """Devices whose tensors stay where they are."""
 
 
+def wanted() -> str:
+    """Where the models of the app run: the device that `TRACER_DEVICE` names, else the CPU."""
+    return os.environ.get("TRACER_DEVICE", "").strip() or "cpu"
+
+
 def available() -> tuple[str, ...]:
     """The devices of this machine."""
+    import torch  # here, since a server asks what is wanted before it loads anything
+
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     return tuple(name for name in KNOWN if there[name])
 
 
 def device_of(name: str) -> torch.device:
     """The device of that name, such as "cuda" or "cuda:1". ValueError in one sentence for one that is not here."""
+    import torch  # as above
+
     kind, _, number = str(name).partition(":")
     here = available()
     if kind not in (*KNOWN, *here):
