@@ -52,8 +52,8 @@ def cut(view: session.View) -> None:
 
 def look(trace: Trace, view: session.View | None) -> None:
     """A map over the photo or the text; without one the photo with its grid, or the text as it is."""
-    if components.glance(trace):
-        address.check(query=range(maps.first(trace).queries))
+    if components.glance(trace) and (seen := maps.first(trace)):
+        address.check(query=range(seen.queries))
         return
     if view is not None:
         photo(view, "bare")
@@ -94,7 +94,7 @@ def prove(trace: Trace) -> None:
                 icon=":material/dangerous:",
             )
         if proven:
-            worst = scientific(max(step.error for step in proven))
+            worst = scientific(max(step.error for step in proven if step.error is not None))
             st.markdown(
                 "Each of the equations that are proven was executed on the tensors of this run. The largest difference "
                 f"between equation and model is **{worst}** of the largest value."

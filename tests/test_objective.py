@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from test_app import text, visited
 
 import tracer
+from pages.shared import session
 from tracer.figures.losses import coloured
 from tracer.objective.gradients import highway
 from tracer.objective.loss import loss
@@ -104,3 +105,9 @@ def test_of_a_picture_with_words_the_patches_are_not_asked():
     assert "is predicted from '\\<begin>'" in said or "is predicted from '<begin>'" in said
     (svg,) = [part.proto for part in at.get("bidi_component") if part.proto.component_name == "drawing"]
     assert "they are not asked" in str(svg)
+
+
+def test_a_picture_of_which_only_the_run_is_known_is_that_of_the_run(monkeypatch):
+    monkeypatch.setattr(session, "card", lambda: None)
+    at = visited("loss", model="vit-text", text="a small blue square")
+    assert "64 patches went through the blocks" in text(at)

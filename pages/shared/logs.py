@@ -14,9 +14,9 @@ def contentless() -> None:
     """From now on nothing that this process logs, warns of or dies with has content, whatever handler writes it."""
     logging.setLogRecordFactory(_record)
     logging.captureWarnings(True)
-    sys.excepthook = _log
-    sys.unraisablehook = lambda args: _log(args.exc_type, args.exc_value, args.exc_traceback)
-    threading.excepthook = lambda args: _log(args.exc_type, args.exc_value, args.exc_traceback)
+    sys.excepthook = lambda kind, error, trace: _log(error)
+    sys.unraisablehook = lambda args: _log(args.exc_value)
+    threading.excepthook = lambda args: _log(args.exc_value)
 
 
 def _record(name, level, path, line, message, args, error, *rest, **more) -> logging.LogRecord:
@@ -34,5 +34,5 @@ def _passed(error: BaseException | None) -> list[str]:
     return lines
 
 
-def _log(kind: type[BaseException], error: BaseException | None, trace) -> None:
-    logging.getLogger(__name__).error("", exc_info=(kind, error, trace))
+def _log(error: BaseException | None) -> None:
+    logging.getLogger(__name__).error("", exc_info=error)

@@ -126,7 +126,9 @@ def number(trace: Trace) -> int:
 
 def step(trace: Trace) -> None:
     """The chosen step, and the way to its own page and to its operations."""
-    found = trace.step(address.last_step(trace))
+    if (last := address.last_step(trace)) is None:
+        return
+    found = trace.step(last)
     st.header(texts.plain(found.title))
     with st.container(key="equation"):
         st.latex(found.latex)

@@ -71,12 +71,13 @@ def _settings(trace: Trace, made, module: str) -> Paths:
         other = runs.load(model_name(), tuple(sorted({**dict(session.options()), "attention": value}.items())))
         found.append(other.trace(**session.inputs(other, session.given(), session.options()), prove=False))
 
-    def apart(tensors: list) -> list[list[float | None]]:
-        return [[None if a is None or b is None else relative_difference(a, b) for b in tensors] for a in tensors]
-
     ops = {name: [op for op in run.ops if op.module == module] for name, run in zip(names, found, strict=True)}
+    outputs, weights = [_output(run.output) for run in found], [_weights(run, module) for run in found]
     return Paths(
-        module, ops, apart([_output(run.output) for run in found]), apart([_weights(run, module) for run in found])
+        module,
+        ops,
+        [[relative_difference(a, b) for b in outputs] for a in outputs],
+        [[None if a is None or b is None else relative_difference(a, b) for b in weights] for a in weights],
     )
 
 

@@ -18,8 +18,9 @@ def pieces(markdown: str) -> list[Piece]:
     """
     out: list[Piece] = []
     for found in _PIECE.finditer(markdown):
-        kind = found.lastgroup
-        kind, text = ("text" if kind == "escaped" else kind), found[found.lastgroup]
+        kind = found.lastgroup or "text"
+        text = found[kind]
+        kind = "text" if kind == "escaped" else kind
         if kind == "text" and out and out[-1][0] == "text":
             text = out.pop()[1] + text
         out.append((kind, text))

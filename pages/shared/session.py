@@ -40,15 +40,13 @@ def given() -> Given:
     now = visitor()
     chosen, aside = now.given, now.aside
     if aside is not None and _suits(aside):
-        now.choose(aside)
-    elif chosen is None or not _suits(chosen):
-        photo = chosen and replace(chosen, kind="photo", text=None, model="")
-        if photo and photo.own and _suits(photo):
-            now.choose(photo)
-        else:
-            take_sample(sample_names()[0])
-        now.aside = chosen if chosen is not None and chosen.kind != "sample" else aside
-    return now.given
+        return now.choose(aside)
+    if chosen is not None and _suits(chosen):
+        return chosen
+    photo = chosen and replace(chosen, kind="photo", text=None, model="")
+    made = now.choose(photo) if photo and photo.own and _suits(photo) else take_sample(sample_names()[0])
+    now.aside = chosen if chosen is not None and chosen.kind != "sample" else aside
+    return made
 
 
 def _suits(chosen: Given) -> bool:
@@ -69,11 +67,11 @@ def first_sample(model: str) -> str:
     return next(iter(samples(models.samples(model))), OWN)
 
 
-def take_sample(name: str) -> None:
+def take_sample(name: str) -> Given:
     """Goes (back) to a sample."""
     photo = None if name == OWN else samples(models.samples(model_name()))[name]()
-    visitor().choose(Given("sample", name, photo))
     st.session_state.pop(text_key(), None)
+    return visitor().choose(Given("sample", name, photo))
 
 
 def text_key() -> str:
@@ -204,7 +202,7 @@ def trace() -> Trace:
 
             st.error(unmarked(f"{name} could not be run on {what}: {said}"))
             frame.leave()
-        visitor().hold(key, run)
+        visitor().hold(chosen, key, run)
     return run
 
 

@@ -35,8 +35,8 @@ def choices(pages: list, page: str):
         st.html('<p class="brand">Tensor tracer</p>')
         _links(pages)
         given = session.given()
-        opened = given.kind == "trace"
-        if opened:
+        opened = given.trace is not None
+        if given.trace is not None:
             st.selectbox("Model", [given.trace.model], disabled=True, help="The model of the saved run.")
         else:
             _model()

@@ -223,9 +223,9 @@ def _tensor(trace: Trace, step: Step, index: Sequence[int]) -> tensors.Packed | 
 def _terms(trace: Trace, step: Step, index: Sequence[int]) -> tensors.Packed | None:
     """Of the scores of a first block that reads tokens plus positions: the four terms that they fall into."""
     read = {"embedding", "position", "block1.attention.query"}
-    if step.id != "block1.attention.scores" or session.given().kind == "trace" or trace.value(step) is None:
+    if step.id != "block1.attention.scores" or session.given().kind == "trace":
         return None
-    if not read <= {one.id for one in trace.steps}:
+    if not read <= {one.id for one in trace.steps} or (scores := trace.value(step)) is None:
         return None
     from tracer.attention.terms import terms  # torch, which the page of a saved run starts without
 
@@ -233,7 +233,7 @@ def _terms(trace: Trace, step: Step, index: Sequence[int]) -> tensors.Packed | N
         found = terms(session.model(), trace)
     except ValueError:  # this block reads something else, or the run did not keep what the terms are made of
         return None
-    return pictures.packed({name: term[0] for name, term in found.items()}, trace.value(step)[0], (*index, 0, 0)[1])
+    return pictures.packed({name: term[0] for name, term in found.items()}, scores[0], (*index, 0, 0)[1])
 
 
 def class_names(trace: Trace, step: Step) -> Sequence[str] | None:

@@ -120,11 +120,12 @@ class Visitor:
     _made: dict[str, Remembered] = field(default_factory=dict)
     _found: dict[str, tuple[weakref.ref[Given], dict]] = field(default_factory=dict)
 
-    def choose(self, given: Given) -> None:
+    def choose(self, given: Given) -> Given:
         """Takes an input in the place of the one before; a refusal has been read by now."""
         self.given, self.aside, self.refusal = given, None, ""
         if given.own:
             self.own = given
+        return given
 
     def ask(self, cost: Cost | None) -> None:
         """Puts a model before the visitor that takes this much; None takes the question back."""
@@ -156,10 +157,10 @@ class Visitor:
         """The run that was held last, if it is still there."""
         return self.held and self.held.run()
 
-    def hold(self, key: tuple[str, runs.Options], run: Trace) -> None:
-        """Keeps the run of what is given now."""
-        self.held = Held(weakref.ref(self.given), key, weakref.ref(run))
-        self.back = (*key, self.given.name, self.given.text, weakref.ref(self.given))
+    def hold(self, given: Given, key: tuple[str, runs.Options], run: Trace) -> None:
+        """Keeps the run of what is given."""
+        self.held = Held(weakref.ref(given), key, weakref.ref(run))
+        self.back = (*key, given.name, given.text, weakref.ref(given))
 
     def place(self, name: str) -> str | None:
         """The step or the operation that was chosen last, as an address says it."""

@@ -1,5 +1,7 @@
 """Text that goes on token by token, and the way back from each token to the run that it was read from."""
 
+from typing import Any
+
 import streamlit as st
 
 from pages.shared import session, texts
@@ -23,7 +25,7 @@ def show(trace: Trace, unit: str, again: str = "", end: str = "") -> None:
     if given.kind == "trace":
         return
     own = given.text is None
-    now = given.text if not own else "" if again else "".join(trace.words)
+    now = given.text if given.text is not None else "" if again else "".join(trace.words)
     finished = not (own and again) and trace.result["tokens"][0] == end
     st.header(f"Watch it write {again}" if own and again else "Let it go on")
     if finished:
@@ -74,7 +76,7 @@ def _write(start: str, count: int, settings: dict, place) -> None:
     from tracer.models.shared.generate import joined, read_of, words_of, write
 
     made, given, tokens = session.model(), session.given(), []
-    more = {"image": given.photo} if "image" in made.takes else {}
+    more: dict[str, Any] = {"image": given.photo} if "image" in made.takes else {}
     for token in write(made, start, count, **settings, **more):
         tokens.append(token)
         place.code(joined(words_of(made), "", tokens), language=None, wrap_lines=True)

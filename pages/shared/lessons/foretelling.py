@@ -94,10 +94,9 @@ def _text(trace: Trace, loss: Loss) -> None:
     words = [shown(word) if len(word) > 1 else word for word in trace.words]
     joined = all(len(word) == 1 for word in words)
     text = drawn.coloured(words, loss.losses, loss.probabilities, loss.guess, joined)
-    if trace.picture is not None:
+    if (view := session.traced_view(trace)) is not None:
         left, right = st.columns([1, 2], gap="large")
         with left:
-            view = session.view()
             components.drawing(drawn.unasked(view.image, view.rows, view.columns), "unasked")
             st.caption(
                 f"Not asked: {view.rows * view.columns} patches went through the blocks before the words, and none of "

@@ -206,6 +206,8 @@ def _learned() -> None:
     except ValueError as error:  # its weights are damaged
         st.error(quoted(f"{name} could not be run: {error}"))
         return
+    if found is None:
+        return
     st.header(f"What training made of them: the positions of {name}")
     components.likeness(found, lambda: drawn.likeness(found.rows, found.columns, found.cosines))
     nearest, least = found.mean(1), min(range(1, found.farthest + 1), key=found.mean)

@@ -236,16 +236,15 @@ def _go_on(owner, name: str, speller, sentence: str) -> None:
         return text.looked_up(name, ids, entries)
 
     run = tokenizing.traced(owner, (name, entries), traced)
-    vectors = run.value(before(run)[-1])[0].numpy()
-    texts = [_shown(piece, sentence).text for piece in found]
-    alt = f"The first {min(len(ids), pieces.MOST)} of {len(ids)} tokens, each a row of {vectors.shape[1]} numbers"
-    chart(
-        owner,
-        ("rows", name, entries),
-        lambda: pieces.rows(ids, texts, vectors),
-        alt=alt,
-        config={"displayModeBar": False},
-    )
+    if (kept := run.value(before(run)[-1])) is not None:
+        vectors, texts = kept[0].numpy(), [_shown(piece, sentence).text for piece in found]
+        chart(
+            owner,
+            ("rows", name, entries),
+            lambda: pieces.rows(ids, texts, vectors),
+            alt=f"The first {min(len(ids), pieces.MOST)} of {len(ids)} tokens, each a row of {len(vectors[0])} numbers",
+            config={"displayModeBar": False},
+        )
     again = next((id for id in ids if ids.count(id) > 1), None)
     if again is not None:
         places = [place for place, id in enumerate(ids) if id == again]
