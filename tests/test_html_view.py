@@ -56,6 +56,14 @@ def test_equations_in_html_are_drawn():
     assert "<mi>𝐊</mi>" in to_html.equation(r"\mathbf{K}")
 
 
+def test_the_brace_of_cases_is_as_tall_as_their_rows_without_a_mathematical_font():
+    for rows in (2, 3):
+        drawn = to_html.equation(r"\begin{cases} " + r" \\ ".join(["0 & j"] * rows) + r" \end{cases}")
+        [brace] = re.findall(r"<mo ([^>]*)>{</mo>", drawn)
+        assert 'stretchy="false"' in brace and f"scaleY({1.2 * rows:g})" in brace
+        assert drawn.count('<mtd style="text-align: left">') == 2 * rows and "columnalign" not in drawn
+
+
 @pytest.mark.parametrize(
     "latex",
     [

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from html import escape
+from itertools import pairwise
 from xml.etree import ElementTree
 
 from latex2mathml.converter import convert
@@ -167,8 +168,22 @@ def equation(latex: str) -> str:
     except Exception:  # whatever the converter or the parser make of a stranger's text
         return f"<code>{text(latex)}</code>"
     if all(node.tag in TAGS and node.attrib.keys() <= ATTRIBUTES for node in tree.iter()):
+        _laid(tree)
         return ElementTree.tostring(tree, encoding="unicode")
     return f"<code>{text(latex)}</code>"
+
+
+def _laid(tree: ElementTree.Element) -> None:
+    """Draws the brace of cases as tall as their rows, which browsers do only where a mathematical font is installed,
+    and lays columns to the left, which they take from style sheets alone."""
+    for cell in tree.iter("mtd"):
+        if cell.attrib.pop("columnalign", "") == "left":
+            cell.set("style", "text-align: left")
+    for row in tree.iter("mrow"):
+        for brace, table in pairwise(row):
+            if (brace.text, table.tag) == ("{", "mtable"):
+                brace.set("stretchy", "false")
+                brace.set("style", f"transform: scaleY({1.2 * len(table):g})")
 
 
 def _quiet(value: str) -> str:
