@@ -128,7 +128,7 @@ def layer(module: str) -> int:
     return layers().index(max(inside, key=len))
 
 
-CONVENIENCES = "tracer.record"
+CONVENIENCES = "tracer.record.trace"
 """The one module that looks up, inside functions: a trace's own methods lead to what is made of it."""
 
 

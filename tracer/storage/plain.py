@@ -27,8 +27,8 @@ FREE = object, Any
 
 @cache
 def hints(record: type) -> dict[str, Any]:
-    """Name to type of the fields of a record that are data; names that `record.py` imports for type checkers only are
-    given here."""
+    """Name to type of the fields of a record that are data; names that a file of records imports for type checkers only
+    are given here."""
     found = get_type_hints(record, localns={"Mapping": Mapping, "torch": torch, "Later": object})
     return {field.name: found[field.name] for field in fields(record) if field.compare}
 

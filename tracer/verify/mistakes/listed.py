@@ -478,10 +478,10 @@ LISTED = [
             "grid.permute(0, 5, 1, 4, 2, 3)",
         ),
         # proofs
-        ("a tolerance of a tenth", "record.py", '"float32": 1e-5', '"float32": 0.1'),
+        ("a tolerance of a tenth", "record/steps.py", '"float32": 1e-5', '"float32": 0.1'),
         (
             "whatever is undefined is proven",
-            "record.py",
+            "record/steps.py",
             'return "proven" if error <= tolerance(dtype) else "disproven"',
             'return "disproven" if error > tolerance(dtype) else "proven"',
         ),

@@ -1,0 +1,34 @@
+"""The record of one run: plain frozen data, no module, no open handle.
+
+Everything that is shown, saved, compared or printed is read from a `Trace`. Shapes are tuples of
+integers; symbolic shapes are tuples of strings (sympy's `str` of each dimension, `"?"` where none was
+proven), read back with `tracer.symbols.notation.parse`.
+"""
+
+from tracer.record.attention import AttentionRecord, Picture, Segment
+from tracer.record.ops import Argument, CallRecord, Decomposition, ModuleRecord, Op, Primitive, Source, TensorRecord
+from tracer.record.steps import TOLERANCES, Name, Operand, Step, Symbol, dtype_name, tolerance, verdict
+from tracer.record.trace import Trace
+
+__all__ = [
+    "TOLERANCES",
+    "Argument",
+    "AttentionRecord",
+    "CallRecord",
+    "Decomposition",
+    "ModuleRecord",
+    "Name",
+    "Op",
+    "Operand",
+    "Picture",
+    "Primitive",
+    "Segment",
+    "Source",
+    "Step",
+    "Symbol",
+    "TensorRecord",
+    "Trace",
+    "dtype_name",
+    "tolerance",
+    "verdict",
+]

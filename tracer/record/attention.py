@@ -1,0 +1,64 @@
+"""What looks at what: one attention of a run, how tokens lie on a photo, and what a stretch of them is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRecord:
+    """One attention of the run: where its queries, keys and mask are kept, and how scores come of them.
+
+    `chain` lists what the model did to the product of queries and keys before the softmax: pairs of op name
+    and its other arguments, each a number or the key of a kept tensor. `problem` says why the weights
+    can't be recovered, and is empty where they can. `part` names the tower in models of several. `mask` is "none",
+    "causal", "windows" or "given"; `over` says what queries and keys are, "tokens" or "channels". `after` names what
+    the model did to the weights between the softmax and the values, which the weights here are from before.
+    """
+
+    layer: int
+    part: str
+    module: str
+    op: int
+    heads: int
+    queries: int
+    keys: int
+    q: str
+    k: str
+    chain: tuple[tuple[str, tuple], ...]
+    mask: str = "none"
+    fused: bool = False
+    problem: str = ""
+    over: str = "tokens"
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """How the tokens of the run lie on the photo, whose pixels are `Trace.values[value]`, uint8 `[H, W, 3]`.
+
+    `crop` is (left, top, right, bottom) in photo pixels; token `first + row * columns + column` is the patch
+    at (row, column) of the crop.
+    """
+
+    value: str
+    crop: tuple[float, float, float, float]
+    rows: int
+    columns: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A named stretch of the token sequence: CLS, image or text; tokens `start` to `stop - 1`.
+
+    `part` names the tower whose sequence it is, in models of several. `places` are the patches that its tokens are,
+    one for each and in their order, counted row by row over the grid of the `Picture`, where a tower has only some of
+    them; empty elsewhere.
+    """
+
+    name: str
+    start: int
+    stop: int
+    part: str = ""
+    places: tuple[int, ...] = ()

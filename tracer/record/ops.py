@@ -1,0 +1,140 @@
+"""What ran: operations, the primitives that they are made of, calls of modules and of composite ops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A line of the model's own source code."""
+
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRecord:
+    """What is known of one tensor at one op: shape, dtype, and where it came from.
+
+    `maker` is the index of the op that made it, or the name of the parameter, buffer or input it is.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    maker: int | str
+    symbolic: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One tensor operation that PyTorch ran.
+
+    `module` is the path of the innermost module that was running, `call` counts the calls of that module,
+    `function` is the Python-level name where the model called one. `params` are the elements of the
+    parameters first used here; `flops` counts 2 per multiply-add, and is None where products are not counted.
+    """
+
+    index: int
+    module: str
+    call: int
+    op: str
+    function: str
+    source: Source | None
+    inputs: tuple[TensorRecord, ...]
+    outputs: tuple[TensorRecord, ...]
+    parameters: tuple[str, ...] = ()
+    params: int = 0
+    params_symbolic: str = "0"
+    flops: int | None = 0
+    flops_symbolic: str = "0"
+    step: str | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """One of the operations that an op is made of.
+
+    The `maker` of a tensor is the number of the primitive of this op that made it, or which of the op's inputs it is:
+    `"input 0"`. `within` names the ops, from the outside in, that PyTorch opened to get from the op to here, such as
+    `"_safe_softmax/_softmax"`.
+    """
+
+    name: str
+    within: str
+    inputs: tuple[TensorRecord, ...]
+    outputs: tuple[TensorRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposition:
+    """PyTorch's own decomposition of op `op`, run on the arguments that the op ran with.
+
+    `error` is max|decomposition - op| / max|op|; None for an op that stays one primitive, and `note` says why unless
+    it only lays data out anew.
+    """
+
+    op: int
+    primitives: tuple[Primitive, ...]
+    error: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRecord:
+    """One call of a module, as the forward hooks saw it: its path, its class, how often it was called before, what went
+    in and what came out.
+
+    `around` is the number of the module call that it ran in, or None; its ops are `first` to `last - 1`. `params` are
+    the elements of all parameters that these read, `flops` what those cost that are counted. `problem` says in a
+    sentence where what the hooks saw and what the ops did are not of one run.
+    """
+
+    path: str
+    kind: str
+    call: int
+    around: int | None
+    first: int
+    last: int
+    inputs: tuple[TensorRecord, ...]
+    outputs: tuple[TensorRecord, ...]
+    params: int = 0
+    flops: int = 0
+    problem: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """What the ops beneath say of what the hooks saw: "proven" or "disproven"."""
+        return "disproven" if self.problem else "proven"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a call by its name in the op's schema: its `value` as text, or the `tensors` that it is, of which
+    it has several where it is a list. `default` says that it is what the schema has for it anyway."""
+
+    name: str
+    value: str = ""
+    tensors: tuple[TensorRecord, ...] = ()
+    default: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One composite op that PyTorch was asked for, in call `call` of a module; it ran ops `first` to `last - 1`."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+    outputs: tuple[TensorRecord, ...]
+    module: str
+    call: int
+    first: int
+    last: int
+
+    @property
+    def text(self) -> str:
+        """As one writes it: `scaled_dot_product_attention(query, key, value, is_causal=True)`, without defaults."""
+        said = (one.name if one.tensors else f"{one.name}={one.value}" for one in self.arguments if not one.default)
+        return f"{self.name}({', '.join(said)})"

@@ -1,0 +1,161 @@
+"""One forward pass: all that is known of it, and what is asked of it most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tracer.common.quoting import quoted
+from tracer.record.attention import AttentionRecord, Picture, Segment
+from tracer.record.ops import CallRecord, Decomposition, ModuleRecord, Op
+from tracer.record.steps import Step, Symbol
+from tracer.symbols.categories import is_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    import pandas
+    import torch
+
+    from tracer.figures.views.repeats import Repeat
+    from tracer.tracing.cell import Cell
+    from tracer.tracing.prove import Later
+
+
+@dataclass(frozen=True, repr=False)
+class Trace:
+    """One forward pass: ops, steps, proofs, attention. Made by `tracer.trace` or `Model.trace`.
+
+    `decompositions` has one entry for each op that was opened, in order: all of them with `primitives=True`.
+    `modules` are the calls of modules and `calls` the composite ops, each in the order in which they began.
+    `opened_error` is the relative difference of the output to that of PyTorch's fast path, where a plain forward takes
+    one; a note says more.
+    `later` proves the steps that are pending, and has the equations that cells are followed by; it holds the model, and
+    is no part of the data: nothing saves, copies or compares it.
+    """
+
+    model: str
+    ops: tuple[Op, ...]
+    steps: tuple[Step, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
+    attentions: tuple[AttentionRecord, ...] = ()
+    values: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    output: object = None
+    picture: Picture | None = None
+    words: tuple[str, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    result: Mapping[str, Any] = field(default_factory=dict)
+    params: int = 0
+    params_symbolic: str = "0"
+    flops: int = 0
+    flops_symbolic: str = "0"
+    weights: str = ""
+    notes: tuple[str, ...] = ()
+    decompositions: tuple[Decomposition, ...] = ()
+    modules: tuple[ModuleRecord, ...] = ()
+    calls: tuple[CallRecord, ...] = ()
+    opened_error: float | None = None
+    later: Later | None = field(default=None, compare=False)
+
+    @cached_property
+    def coverage(self) -> float:
+        """Share of the computing ops that belong to a step, 0 to 1; 0 for a run without steps."""
+        computing = [op for op in self.ops if not is_layout(op.op)]
+        return sum(op.step is not None for op in computing) / len(computing) if computing else 0.0
+
+    @cached_property
+    def uncounted(self) -> tuple[Op, ...]:
+        """The ops whose products `flops` lacks: there is no formula for them."""
+        return tuple(op for op in self.ops if op.flops is None)
+
+    @cached_property
+    def repeats(self) -> tuple[Repeat, ...]:
+        """The blocks whose lines are one but for their number, as `tracer.figures.views.repeats` finds them."""
+        from tracer.figures.views.repeats import repeats  # stands above the record: looked up
+
+        return repeats(self.steps)
+
+    def step(self, id: str) -> Step:
+        """The step with that id. KeyError quotes an unknown one."""
+        for step in self.steps:
+            if step.id == id:
+                return step
+        raise KeyError(
+            f"no step {quoted(id)} in this trace; the first is {quoted(self.steps[0].id)}" if self.steps else id
+        )
+
+    def prove(self, ids: str | Iterable[str] | None = None) -> Trace:
+        """This trace with the proofs of these steps, of all without `ids`, where they are still to come.
+
+        KeyError quotes an unknown id, ValueError a step whose proof was left for later and whose model is gone.
+        """
+        chosen = {self.step(id).id for id in ([ids] if isinstance(ids, str) else ids)} if ids is not None else None
+        waiting = [step for step in self.steps if step.pending and (chosen is None or step.id in chosen)]
+        if not waiting:
+            return self
+        if self.later is None:
+            raise ValueError(f"step {quoted(waiting[0].id)} can't be proven: the model that ran is no longer there")
+        proven = self.later(waiting)
+        steps = tuple(proven.get(step.id, step) for step in self.steps)
+        return replace(self, steps=steps)
+
+    def __getstate__(self) -> dict:
+        """What is pickled and copied: plain data, all of it proven."""
+        return {**vars(self.prove()), "later": None}
+
+    def value(self, step: str | Step) -> torch.Tensor | None:
+        """The traced tensor of a step, or None where it was not kept."""
+        step = self.step(step) if isinstance(step, str) else step
+        return self.values.get(step.value)
+
+    def cell(self, id: str, index: Sequence[int]) -> Cell:
+        """One cell of a step's tensor: its number, the numbers that it was made of, and what each contributed.
+
+        KeyError quotes an unknown id, ValueError an index that the tensor does not have, or says that the equations are
+        not at hand, as in a trace that was opened from a file.
+        """
+        from tracer.tracing.cell import cell  # stands above the record: looked up
+
+        return cell(self, id, index)
+
+    def attention(
+        self, layer: int, head: int | None = None, query: int | None = None, *, part: str | None = None
+    ) -> torch.Tensor:
+        """Attention weights from the queries, keys and mask that ran.
+
+        Returns `[B, h, S_q, S_k]`, without the h axis if `head` is given, without the S_q axis if `query` is.
+        Layers, heads and queries count from 0. ValueError for one the run does not have, or where the
+        weights can't be recovered. Source: Vaswani et al. 2017, equation 1.
+        """
+        from tracer.attention import weights  # stands above the record: looked up
+
+        return weights(self, layer, head, query, part=part)
+
+    def table(self, level: str = "ops") -> pandas.DataFrame:
+        """The run as a data frame, one row per op, or per module, step, call or primitive (`level="modules"` …).
+
+        ValueError for a level that the trace was made without.
+        """
+        from tracer.figures.views import table  # stands above the record: looked up
+
+        return table(self, level)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the trace to one safetensors file: tensors, and everything else as JSON in its header.
+
+        Proofs that are still to come are made before.
+        """
+        from tracer.storage import save  # stands above the record: looked up
+
+        save(self, path)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{symbol.name}={symbol.value}" for symbol in self.symbols[:12])
+        return f"<Trace of {quoted(self.model)}: {len(self.ops)} ops, {len(self.steps)} steps; {sizes}>"
+
+    def _repr_html_(self) -> str:
+        from tracer.figures.views import html  # stands above the record: looked up
+
+        return html(self)
