@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracer.models.shared.model import Model
-from tracer.notes.claims import CLAIMS, attention, stream
+from tracer.notes.claims import CLAIMS, reach, stream
 from tracer.record import Trace
 
 
@@ -99,7 +99,7 @@ CARDS = (
 """The cards in order."""
 
 DRAWN: Mapping[str, Callable[[Model, Trace], Sequence]] = {
-    "far": lambda model, trace: attention.distances(trace),
+    "far": lambda model, trace: reach.distances(trace),
     "correction": lambda model, trace: stream.corrections(trace),
     "highway": stream.highways,
 }

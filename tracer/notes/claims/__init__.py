@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tracer.models.shared.model import Model
-from tracer.notes.claims import attention, contrasts, pictures, stream, structure, words
+from tracer.notes.claims import attention, contrasts, heads, pictures, reach, stream, structure, words
 from tracer.notes.claims.measured import Measured
 from tracer.notes.runs import Provider
 from tracer.record import Trace
@@ -14,7 +14,7 @@ Claim = Callable[[Model, Trace], Measured]
 
 
 def _claims() -> Iterator[tuple[str, Claim]]:
-    for module in (attention, contrasts, pictures, stream, structure, words):
+    for module in (attention, contrasts, heads, pictures, reach, stream, structure, words):
         for name, made in vars(module).items():
             told = getattr(made, "__annotations__", {})
             if told.get("return") == "Measured" and made.__module__ == module.__name__ and name[0] != "_":

@@ -1,4 +1,4 @@
-"""What the notes claim of attention."""
+"""What the notes claim of attention: scores, weights, and what they mix."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import torch
 
 import tracer
 from tracer.attention import claims as numbers
-from tracer.attention import segments, weights
-from tracer.attention.masks import reading
+from tracer.attention import weights
 from tracer.attention.reads import reads
 from tracer.figures.classes import percent
-from tracer.figures.labels import scientific, shape_numbers
+from tracer.figures.labels import scientific
 from tracer.models.shared.model import Model
-from tracer.notes.claims.inside import Inside, blocks
+from tracer.notes.claims.inside import Inside
 from tracer.notes.claims.measured import Measured, close, off
 from tracer.notes.found import Verdict
 from tracer.record import Trace
@@ -64,60 +63,6 @@ def misspelt(model: Model, trace: Trace) -> Measured:
         f"{percent(shares[best])} {best}, value {value:.2f}"
     )
     return Measured(said, "holds" if best == "square" else "not", "notes", (("note", "claims"),))
-
-
-def heads_are_columns(model: Model, trace: Trace) -> Measured:
-    """Whether each head's queries, keys and values come of d_k columns of the one matrix."""
-    inside, worst = Inside(model, trace), 0.0
-    with torch.no_grad():
-        for name in ("query", "key", "value"):
-            linear, made = inside.linear(name), inside.own(name)
-            d_k = made.shape[-1]
-            for head in range(made.shape[1]):
-                columns = slice(head * d_k, (head + 1) * d_k)
-                own = inside.entering @ linear.weight.T[:, columns] + (
-                    0 if linear.bias is None else linear.bias[columns]
-                )
-                worst = max(worst, off(own, made[:, head]))
-    said = f"each head is {d_k} columns of the one matrix, to within {scientific(worst)}"
-    return Measured(said, "holds" if close(worst) else "not", "trace", (("step", f"{inside.path}.query"),))
-
-
-def side_by_side(model: Model, trace: Trace) -> Measured:
-    """The heads' own products, all at once."""
-    inside = Inside(model, trace)
-    q = inside.own("query")
-    said = (
-        f"{q.shape[1]} heads at once: queries {shape_numbers(tuple(q.shape))}, scores "
-        f"{shape_numbers(tuple(inside.own('scores').shape))}"
-    )
-    return Measured(said, "holds", "attention")
-
-
-def heads_differ(model: Model, trace: Trace) -> Measured:
-    """How differently two heads share out their weight: total variation, 0 for the same, 1 for nothing in common."""
-    maps = weights(trace, 0)
-    if maps.shape[1] < 2:
-        raise ValueError(f"{model.name} has one head")
-    apart = (maps[:, :, None] - maps[:, None]).abs().sum(-1) / 2
-    pairs = torch.triu_indices(maps.shape[1], maps.shape[1], 1)
-    mean = float(apart[:, pairs[0], pairs[1]].mean())
-    said = f"two heads of the first block put {percent(mean)} of their weight in different places, on average"
-    return Measured(said, "holds" if mean > 1e-3 else "not", "attention")
-
-
-def merged(model: Model, trace: Trace) -> Measured:
-    """Whether the output is the sum of what each head sends through its rows of W_O."""
-    inside = Inside(model, trace)
-    context, output = inside.value(f"{inside.path}.context"), inside.value(f"{inside.path}.output")
-    linear, h = inside.linear("output"), inside.own("query").shape[1]
-    with torch.no_grad():
-        parts = [part @ rows.T for part, rows in zip(context.chunk(h, -1), linear.weight.chunk(h, 1), strict=True)]
-        error = off(sum(parts) + (0 if linear.bias is None else linear.bias), output)
-    said = (
-        f"the output is the sum of its heads ({h}), each through its own rows of $W_O$, to within {scientific(error)}"
-    )
-    return Measured(said, "holds" if close(error) else "not", "trace", (("step", f"{inside.path}.output"),))
 
 
 def order(model: Model, trace: Trace) -> Measured:
@@ -276,48 +221,6 @@ def gradients(model: Model, trace: Trace) -> Measured:
         f"{value:.2g} at scores × {by:,}" for by, value in found.items()
     )
     return Measured(said, "holds" if found[1000] < 0.1 * max(found.values()) else "not", "attention")
-
-
-def whom(model: Model, trace: Trace) -> Measured:
-    """Which pairs of tokens were open."""
-    cells = reading.visible(trace)
-    kind, open_ = trace.attentions[0].mask, float(cells.float().mean())
-    said = f"{percent(open_)} of the pairs are open; mask: {kind}"
-    if kind != "none" and len(named := segments(trace)) > 1:
-        said += "; " + ", ".join(
-            f"{one.queries} sees {percent(one.share)} of {one.keys}" for one in reading.blocks(cells, named)
-        )
-    fits = (open_ == 1) == (kind == "none")
-    return Measured(said, "holds" if fits else "not", "mask")
-
-
-def far(model: Model, trace: Trace) -> Measured:
-    """How far attention looks, block by block."""
-    found = distances(trace)
-    unit = "patches" if trace.picture else "tokens"
-    said = f"mean distance, in {unit}, by block: {', '.join(f'{one:.2f}' for one in found)}"
-    return Measured(said, "holds" if max(found) > 1 else "not", "attention")
-
-
-def distances(trace: Trace) -> list[float]:
-    """How far a token looks on average, in each block of the first tower: in patches between the centres of two patches
-    of a picture, else in tokens. Tokens that lie nowhere, such as CLS, are left out."""
-    count = len(blocks(trace))
-    if not count:
-        raise ValueError(f"{trace.model} has no attention")
-    from tracer.attention import places  # beside the one use of it
-
-    columns = trace.picture.columns if trace.picture else 1
-    lie = places(trace)
-    found = []
-    for layer in range(count):
-        maps = weights(trace, layer, part=trace.attentions[0].part)[0].mean(0)
-        tokens = torch.tensor(sorted(lie) if lie else list(range(len(maps))))
-        at = torch.tensor([divmod(lie[int(t)], columns) if lie else (0, int(t)) for t in tokens]).float()
-        apart = torch.cdist(at, at)
-        inside = maps[tokens][:, tokens]
-        found.append(float((inside * apart).sum() / inside.sum()))
-    return found
 
 
 def _at(flat: torch.Tensor, shape: torch.Size) -> tuple[int, int, int]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from tracer.figures.labels import scientific, shape_numbers
-from tracer.notes.claims import attention
+from tracer.notes.claims import heads
 from tracer.notes.claims.measured import close, kept
 from tracer.notes.runs import Provider
 from tracer.notes.slips.shown import Shown
@@ -99,7 +99,7 @@ def heads_undefined(run: Provider) -> Shown:
 
 
 def single_multi(run: Provider) -> Shown:
-    found = attention.heads_are_columns(*run("transformer"))
+    found = heads.heads_are_columns(*run("transformer"))
     return Shown(f"the single head's formula, for each of the heads: {found.said}", found.verdict == "holds")
 
 
