@@ -12,15 +12,26 @@ from tracer.equations.node import Node, ShapeError
 from tracer.equations.ways import Layout, Picking
 
 
-class Unfold(Layout, Node):
+class Operator(Layout):
+    """A layout that is printed as an operator with its sizes below, such as `grid` with 4 × 6."""
+
+    NAME = ""
+
+    def __new__(cls, tokens, *sizes):
+        return super().__new__(cls, tokens, *map(sympy.sympify, sizes))
+
+    def _latex(self, printer):
+        tokens, *sizes = map(printer._print, self.args)
+        below = r" \times ".join(sizes)
+        return rf"\operatorname{{{self.NAME}}}_{{{below}}}\left({tokens}\right)"
+
+
+class Unfold(Operator, Node):
     """The unfold operator: `[B, C, H, W]` to `[B, N, CP²]`, patches in raster order, each flattened channels-first.
 
     `Unfold(image, P)` is what `torch.nn.functional.unfold` gives, transposed. It is printed with the order of a patch's
     numbers, chw: channel, row, column; `Patches` flattens channels-last, hwc.
     """
-
-    def __new__(cls, image, side):
-        return super().__new__(cls, image, sympy.sympify(side))
 
     def _latex(self, printer):
         image, side = map(printer._print, self.args)
@@ -61,15 +72,10 @@ class RowsFrom(Picking, Node):
         return (*[slice(None)] * (len(shape) - 2), slice(int(size(self.args[1])), None), slice(None))
 
 
-class Grid(Layout, Node):
+class Grid(Operator, Node):
     """Tokens laid out in rows of the picture: `[B, N, D]` to `[B, n, m, D]` with N = n·m, in raster order."""
 
-    def __new__(cls, tokens, rows, columns):
-        return super().__new__(cls, tokens, sympy.sympify(rows), sympy.sympify(columns))
-
-    def _latex(self, printer):
-        tokens, rows, columns = map(printer._print, self.args)
-        return rf"\operatorname{{grid}}_{{{rows} \times {columns}}}\left({tokens}\right)"
+    NAME = "grid"
 
     def infer(self, same, shape):
         rows, columns = self.args[1:]
@@ -84,14 +90,10 @@ class Grid(Layout, Node):
         return "... (n m) d -> ... n m d", {"n": round(size(self.args[1]))}
 
 
-class Fold(Layout, Node):
+class Fold(Operator, Node):
     """The inverse of cutting to patches: `[B, H/P, W/P, P²K]`, each cell channels-last, to `[B, H, W, K]`."""
 
-    def __new__(cls, cells, side):
-        return super().__new__(cls, cells, sympy.sympify(side))
-
-    def _latex(self, printer):
-        return rf"\operatorname{{fold}}_{{{printer._print(self.args[1])}}}\left({printer._print(self.args[0])}\right)"
+    NAME = "fold"
 
     def infer(self, same, shape):
         rows, columns, numbers = shape[-3:]
@@ -111,19 +113,13 @@ class Fold(Layout, Node):
         return "... n m (p q k) -> ... (n p) (m q) k", {"p": side, "q": side}
 
 
-class Windows(Layout, Node):
+class Windows(Operator, Node):
     """A grid cut into square windows: `[B, n, m, D]` to `[B·nm/w², w², D]`, each a sequence of its own.
 
     Source: Liu et al. 2021, section 3.2.
     """
 
-    def __new__(cls, grid, side):
-        return super().__new__(cls, grid, sympy.sympify(side))
-
-    def _latex(self, printer):
-        return (
-            rf"\operatorname{{windows}}_{{{printer._print(self.args[1])}}}\left({printer._print(self.args[0])}\right)"
-        )
+    NAME = "windows"
 
     def infer(self, same, shape):
         if len(shape) != 4:
@@ -142,15 +138,10 @@ class Windows(Layout, Node):
         return "b (n p) (m q) d -> (b n m) (p q) d", {"p": side, "q": side}
 
 
-class Unwindowed(Layout, Node):
+class Unwindowed(Operator, Node):
     """The inverse of cutting into windows: `[B·nm/w², w², D]` to `[B, n, m, D]`."""
 
-    def __new__(cls, windows, rows, columns):
-        return super().__new__(cls, windows, sympy.sympify(rows), sympy.sympify(columns))
-
-    def _latex(self, printer):
-        windows, rows, columns = map(printer._print, self.args)
-        return rf"\operatorname{{unwindow}}_{{{rows} \times {columns}}}\left({windows}\right)"
+    NAME = "unwindow"
 
     def infer(self, same, shape):
         if len(shape) != 3:
