@@ -2,7 +2,7 @@
 
 A kind says in literals its `TITLE`, `ICON`, `ORDER` and `WAYS`, the titles of its ways by their names in addresses;
 `FIRST` is the way that is shown at first, where it is not the first of them. Its function `show()` draws the input, the
-picture and, by `steps` below, what is alike in all.
+picture and, by `told` or `steps` below, what is alike in all.
 """
 
 from __future__ import annotations
@@ -76,8 +76,14 @@ def show(kind: str) -> None:
 def way(kind: str, label: str = "Way") -> str:
     """The way that the address names, chosen on the page."""
     known = kinds()[kind]
-    at = address.widget("way", list(known.ways), known.first)
-    return st.segmented_control(label, list(known.ways), format_func=known.ways.get, required=True, **at)
+    return choice(label, "way", known.ways, known.first, format_func=known.ways.get)
+
+
+def choice(label: str, name: str, known: Iterable, first: Hashable = None, **more):
+    """One of a few, chosen on the page and named by the address; at first the first of them, or `first`."""
+    known = list(known)
+    at = address.widget(name, known, known[0] if first is None else first)
+    return st.segmented_control(label, known, required=True, **at, **more)
 
 
 class Run:
@@ -100,6 +106,12 @@ def once(made: Callable[..., Made], *given: Hashable) -> Made:
 def traced(owner: object, key: Hashable, make: Callable[[], Trace]) -> Trace:
     """A run of what `owner` stands for, such as `session.given().content`: made once in the line, gone with it."""
     return of(owner, ("tokens", key), lambda: Run(turns.in_turn(make, RUNNING))).trace
+
+
+def told(owner: object, key: Hashable, make: Callable[[], Trace], otherwise: Iterable[str]) -> None:
+    """The steps of a run, as `traced` has it, and where texts say it otherwise."""
+    steps(traced(owner, key, make))
+    slips(otherwise)
 
 
 def slips(said: Iterable[str]) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import streamlit as st
 from PIL import Image
 
-from pages.shared import address, components, session
+from pages.shared import components, session
 from pages.shared.lessons import tokenizing
 from pages.shared.pictures import of
 from tracer.figures import codes as drawings
@@ -28,11 +28,9 @@ def show() -> None:
     with st.container(horizontal=True):
         coded = tokenizing.way("pictures") == "codes"
         if coded:
-            at = address.widget("codes", pictures.CODES, 64)
-            size = st.segmented_control("Codes in the codebook, V", pictures.CODES, required=True, **at)
+            size = tokenizing.choice("Codes in the codebook, V", "codes", pictures.CODES, 64)
         else:
-            at = address.widget("patch", pictures.PATCHES, 16)
-            size = st.segmented_control("Side of a patch in pixels", pictures.PATCHES, required=True, **at)
+            size = tokenizing.choice("Side of a patch in pixels", "patch", pictures.PATCHES, 16)
     (_codes if coded else _patches)(photo, owner, size)
 
 
@@ -47,7 +45,7 @@ def _patches(photo: Image.Image, owner: object, side: int) -> None:
         f"{count} × {count} = {count * count} patches of {side} × {side} pixels with 3 colours each: a token begins "
         f"as {3 * side * side} numbers. What is dimmed is cut off."
     )
-    _steps(owner, ("patches", side), lambda: pictures.patches(photo, side), pictures.SLIPS["patches"])
+    tokenizing.told(owner, ("patches", side), lambda: pictures.patches(photo, side), pictures.SLIPS["patches"])
 
 
 def _codes(photo: Image.Image, owner: object, entries: int) -> None:
@@ -63,7 +61,7 @@ def _codes(photo: Image.Image, owner: object, entries: int) -> None:
     with st.expander("All codes", icon=":material/apps:"):
         components.drawing(found["sheet"], "sheet")
         st.caption(found["used"])
-    _steps(owner, ("codes", entries), lambda: pictures.codes(photo, entries), pictures.SLIPS["codes"])
+    tokenizing.told(owner, ("codes", entries), lambda: pictures.codes(photo, entries), pictures.SLIPS["codes"])
 
 
 def _drawn(photo: Image.Image, entries: int) -> dict[str, str]:
@@ -88,9 +86,3 @@ def _drawn(photo: Image.Image, entries: int) -> dict[str, str]:
         "off": f"What they spell: off by {made.error:.0f} of 255 levels (root mean square).",
         "used": f"{entries - used} codes that this photo does not use are crossed out.",
     }
-
-
-def _steps(owner: object, key: tuple, make, slips) -> None:
-    """The steps, and where texts say it otherwise."""
-    tokenizing.steps(tokenizing.traced(owner, key, make))
-    tokenizing.slips(slips)

@@ -19,13 +19,9 @@ def show() -> None:
     from tracer.tokens import points  # loads torch, which a page is on screen before
 
     with st.container(horizontal=True):
-        known = list(clouds.CLOUDS)
-        name = st.segmented_control(
-            "Cloud", known, format_func=str.capitalize, required=True, **address.widget("cloud", known, known[0])
-        )
+        name = tokenizing.choice("Cloud", "cloud", clouds.CLOUDS, format_func=str.capitalize)
         way = tokenizing.way("points")
-        at = address.widget("n", points.GROUPS, 32)
-        count = st.segmented_control("Centres, n", points.GROUPS, required=True, **at)
+        count = tokenizing.choice("Centres, n", "n", points.GROUPS, 32)
     chosen = st.slider("Token", 0, count - 1, **address.widget("token", range(count), 3))
     cloud = clouds.CLOUDS[name]()
     centres = clouds.farthest(cloud, count)
@@ -59,5 +55,4 @@ def show() -> None:
         f"{points.ROWS} codes are used."
     )
     makes = {"groups": lambda: points.grouped(cloud, count), "codes": lambda: points.coded(cloud, count)}
-    tokenizing.steps(tokenizing.traced(clouds, ("points", name, way, count), makes[way]))
-    tokenizing.slips(points.SLIPS)
+    tokenizing.told(clouds, ("points", name, way, count), makes[way], points.SLIPS)

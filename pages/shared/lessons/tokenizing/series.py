@@ -19,16 +19,10 @@ def show() -> None:
     from tracer.tokens import series  # loads torch, which a page is on screen before
 
     with st.container(horizontal=True):
-        known = list(inputs.SERIES)
-        name = st.segmented_control(
-            "Series", known, format_func=str.capitalize, required=True, **address.widget("series", known, known[0])
-        )
+        name = tokenizing.choice("Series", "series", inputs.SERIES, format_func=str.capitalize)
         way = tokenizing.way("series")
-        side = st.segmented_control(
-            "Values of a patch", series.LENGTHS, required=True, **address.widget("patch", series.LENGTHS, 8)
-        )
-        at = address.widget("V", series.BINS, 32)
-        count = st.segmented_control("Bins, V", series.BINS, format_func="{:,}".format, required=True, **at)
+        side = tokenizing.choice("Values of a patch", "patch", series.LENGTHS, 8)
+        count = tokenizing.choice("Bins, V", "V", series.BINS, 32, format_func="{:,}".format)
     values = inputs.SERIES[name]()
     chosen = st.slider("Value that is marked", 0, len(values) - 1, **address.widget("token", range(len(values)), 27))
     cut, cuts = series.cut(len(values), side, chosen)
@@ -53,8 +47,7 @@ def show() -> None:
     st.markdown(_lost(series.loss(values, count), count))
     makes = {"patches": lambda: series.patched(values, side), "bins": lambda: series.counted(values, count)}
     size = {"patches": side, "bins": count}[way]
-    tokenizing.steps(tokenizing.traced(inputs, ("series", name, way, size), makes[way]))
-    tokenizing.slips(series.SLIPS)
+    tokenizing.told(inputs, ("series", name, way, size), makes[way], series.SLIPS)
 
 
 def _lost(loss, count: int) -> str:

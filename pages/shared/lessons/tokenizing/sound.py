@@ -31,12 +31,10 @@ def show() -> None:
     from tracer.tokens import sound  # loads torch, which a page is on screen before
 
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        at = address.widget("sound", list(MADE), next(iter(MADE)))
-        name = st.segmented_control("Sound", list(MADE), format_func=str.capitalize, required=True, **at)
+        name = tokenizing.choice("Sound", "sound", MADE, format_func=str.capitalize)
         own = _own()
         way = tokenizing.way("sound")
-        at = address.widget("V", sound.ROWS, 32)
-        rows = st.segmented_control("Rows of the codebook, V", sound.ROWS, required=True, **at)
+        rows = tokenizing.choice("Rows of the codebook, V", "V", sound.ROWS, 32)
     heard = own or MADE[name]
     if own:
         st.caption(
@@ -64,8 +62,7 @@ def show() -> None:
         f"{used} of the {rows} rows are used."
     )
     makes = {"frames": lambda: sound.framed(heard.numbers), "codes": lambda: sound.coded(heard.numbers, rows)}
-    tokenizing.steps(tokenizing.traced(heard, ("sound", way, rows * (way == "codes")), makes[way]))
-    tokenizing.slips(sound.SLIPS)
+    tokenizing.told(heard, ("sound", way, rows * (way == "codes")), makes[way], sound.SLIPS)
 
 
 def _own() -> Heard | None:

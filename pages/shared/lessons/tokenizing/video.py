@@ -25,8 +25,7 @@ def show() -> None:
     with right:
         with st.container(horizontal=True):
             way = tokenizing.way("video")
-            at = address.widget("tau", video.DEPTHS, 2)
-            tau = st.segmented_control("Frames of a tubelet, τ", video.DEPTHS, required=True, **at)
+            tau = tokenizing.choice("Frames of a tubelet, τ", "tau", video.DEPTHS, 2)
         chosen = st.slider("Patch that is framed", 0, count - 1, **address.widget("token", range(count), 5 * grid + 6))
     with left:
         playing = st.toggle("Play the video", True, key="play")
@@ -44,5 +43,4 @@ def show() -> None:
         cut = of(clips, ("tubelets", tau, block), lambda: pictures.sheet(frames, video.SIDE, tau, block, "tubelet"))
         components.drawing(cut, "tubelets")
     makes = {"frames": video.frames, "tubelets": lambda: video.tubelets(tau)}
-    tokenizing.steps(tokenizing.traced(clips, ("video", way, tau * (way == "tubelets")), makes[way]))
-    tokenizing.slips(video.SLIPS)
+    tokenizing.told(clips, ("video", way, tau * (way == "tubelets")), makes[way], video.SLIPS)
