@@ -124,6 +124,39 @@ def sinusoids(T: int, D: int) -> torch.Tensor:
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)  # [T, D]
 
 
+DISTANCES = (
+    Hint(
+        "add",
+        id="distances",
+        stage="position",
+        title="Distances",
+        letter=r"\mathbf{C}",
+        why="The distance from the query to each key, cut to -R to R and shifted by R, so that it runs from 0 to 2R. "
+        "All that is further away counts as R. These numbers pick the learned vectors of every block.",
+        note="Note 004 adds all kinds of positions to X; relative ones are not added there, they act inside the "
+        "scores.",
+    ),
+    Hint(
+        "*.gather",
+        id="attention.relative",
+        title="Scores by distance",
+        letter=r"\mathbf{B}",
+        why="Each query also meets a learned vector for each distance, as if it were part of the key. The score then "
+        "depends on how far apart two tokens are, and not on where they are.",
+    ),
+    Hint(
+        "*.scatter_add",
+        id="attention.shares",
+        title="Weights by distance",
+        letter=r"\bar{\mathbf{A}}",
+        why="The weights of each row, added up by distance. They say how much of each distance's learned vector goes "
+        "into the context.",
+    ),
+    Hint("parameter *.key_distances", letter=r"\mathbf{A}_K"),
+    Hint("parameter *.value_distances", letter=r"\mathbf{A}_V"),
+)
+"""Of relative positions: lines and letters that are alike wherever they run."""
+
 HINTS = (
     Hint(
         "mask",
@@ -151,37 +184,11 @@ HINTS = (
         note="The 2017 paper multiplies embeddings by √D before this sum; note 004 does not, and neither does this "
         "model.",
     ),
-    Hint(
-        "add",
-        id="distances",
-        stage="position",
-        title="Distances",
-        letter=r"\mathbf{C}",
-        why="The distance from the query to each key, cut to -R to R and shifted by R, so that it runs from 0 to 2R. "
-        "All that is further away counts as R. These numbers pick the learned vectors of every block.",
-        note="Note 004 adds all kinds of positions to X; relative ones are not added there, they act inside the "
-        "scores.",
-    ),
-    Hint(
-        "*.gather",
-        id="attention.relative",
-        title="Scores by distance",
-        letter=r"\mathbf{B}",
-        why="Each query also meets a learned vector for each distance, as if it were part of the key. The score then "
-        "depends on how far apart two tokens are, and not on where they are.",
-    ),
+    *DISTANCES,
     Hint(
         "*.attention.scores",
         note="Note 004 adds log M of a mask M of zeros and -∞, which is -∞ or NaN everywhere; where a mask runs, M "
         "itself is added.",
-    ),
-    Hint(
-        "*.scatter_add",
-        id="attention.shares",
-        title="Weights by distance",
-        letter=r"\bar{\mathbf{A}}",
-        why="The weights of each row, added up by distance. They say how much of each distance's learned vector goes "
-        "into the context.",
     ),
     Hint(
         "*.attention.query",
@@ -196,8 +203,6 @@ HINTS = (
         "*.attention.context",
         note="Note 004 counts heads up to H without saying what H is; the number of heads is h here.",
     ),
-    Hint("parameter *.key_distances", letter=r"\mathbf{A}_K"),
-    Hint("parameter *.value_distances", letter=r"\mathbf{A}_V"),
     Hint(
         "*.attention.residual",
         letter=r"\mathbf{R}",

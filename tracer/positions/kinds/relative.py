@@ -5,7 +5,7 @@ from math import sqrt
 import torch
 from torch import nn
 
-from tracer.derive.hints import Hint
+from tracer.models.transformer import DISTANCES
 from tracer.positions.places import Places, Table
 
 TITLE = "Relative"
@@ -21,36 +21,7 @@ APART = (
 class Positions(Places):
     """Scores `q·(k + a)/√d_k` and context `Σ A (v + b)`, with `a` and `b` by the distance of the two tokens."""
 
-    HINTS = (
-        Hint(
-            "add",
-            id="distances",
-            stage="position",
-            title="Distances",
-            letter=r"\mathbf{C}",
-            why="How far each token lies after the one that asks, from -R to R, counted from 0. All that is further "
-            "away counts as R.",
-            note="Note 004 adds all kinds of positions to X; relative ones are not added there, they act inside the "
-            "scores.",
-        ),
-        Hint(
-            "*.gather",
-            id="attention.relative",
-            title="Scores by distance",
-            letter=r"\mathbf{B}",
-            why="Each query also meets a learned vector for each distance, as if it were part of the key.",
-        ),
-        Hint(
-            "*.scatter_add",
-            id="attention.shares",
-            title="Weights by distance",
-            letter=r"\bar{\mathbf{A}}",
-            why="The weights of each row, added up by distance. They say how much of each distance's learned vector "
-            "goes into the context.",
-        ),
-        Hint("parameter *.key_distances", letter=r"\mathbf{A}_K"),
-        Hint("parameter *.value_distances", letter=r"\mathbf{A}_V"),
-    )
+    HINTS = DISTANCES
 
     def __init__(self, *, T_max, D, h, R):
         super().__init__(T_max=T_max, D=D, h=h, R=R)
