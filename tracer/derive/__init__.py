@@ -103,13 +103,16 @@ def derive(
 
     With `lend` it may be one that was derived at other sizes: whether it holds here is for its proofs to say.
     """
-    key = recording.calls.signature(), id(solution), tuple(sizes.items()), same, hints
+    calls = recording.calls
+    if calls is None:
+        raise ValueError("a run whose calls were not recorded has no equations to derive")
+    key = calls.signature(), id(solution), tuple(sizes.items()), same, hints
     found = _books.get(key)
     if found is None or found[0] is not solution or (found[1].lent and not lend):
-        outline = recording.calls.plan(), id(solution), sizes.get("B"), same, hints
-        book = _borrowed(outline, recording.calls, solution, sizes) if lend else None
+        outline = calls.plan(), id(solution), sizes.get("B"), same, hints
+        book = _borrowed(outline, calls, solution, sizes) if lend else None
         if book is None:
-            book = _derived(recording, solution, sizes, same, fits, here, Hints(hints))
+            book = _derived(recording, calls, solution, sizes, same, fits, here, Hints(hints))
             if solution is not None and _anywhere(book):
                 _lenders.put(outline, Lender(solution, dict(sizes), book))
         found = solution, book
@@ -128,10 +131,10 @@ def _anywhere(book: Book) -> bool:
 
 
 def _derived(
-    recording: Recording, solution: Solution | None, sizes: dict[str, int], same, fits, here, hints: Hints
+    recording: Recording, calls: Calls, solution: Solution | None, sizes: dict[str, int], same, fits, here, hints: Hints
 ) -> Book:
-    graph = Graph(recording.calls, known, _composed)
-    shapes = Shapes(graph, recording.calls, solution, sizes, same)
+    graph = Graph(calls, known, _composed)
+    shapes = Shapes(graph, calls, solution, sizes, same)
     places = Places(graph)
     plan = Plan(graph, shapes, places, hints.apart)
     roles = Roles(plan, places)
@@ -222,7 +225,7 @@ def _stream_first(roles: Roles, ids: dict[str, str], equation: Node) -> Node:
 
 def _kernel(recording: Recording, graph: Graph, plan: Plan, key: str) -> int:
     """The op of a fused attention that computes it."""
-    call = graph.made(plan.raw(key))
+    call = graph.call_of(plan.computed(key))
     return next((i for i in reversed(range(call.first, call.last)) if not recording.ops[i].layout), call.last - 1)
 
 
@@ -233,7 +236,8 @@ def _op(key: str) -> int:
 
 def _output(key: str) -> int:
     """Which of the op's tensors a value is."""
-    return int(re.match(r"\d*\.?(\d*)", key)[1] or 0)
+    found = re.match(r"\d*\.?(\d*)", key)
+    return int(found[1]) if found and found[1] else 0
 
 
 def _fit(equation: Node, stated: tuple, fits, here) -> str:
@@ -250,7 +254,7 @@ def _fit(equation: Node, stated: tuple, fits, here) -> str:
 def _bound(graph: Graph, plan: Plan, shapes: Shapes, key: str, equation: Node) -> str:
     """A note where a line may be another one at other sizes."""
     raw = plan.raw(key)
-    taken = {ref.key for index in plan.inside.get(raw, ()) for ref in graph.inputs[index]}
+    taken = {ref.key for index in (plan.inside.get(raw, ()) if raw else ()) for ref in graph.inputs[index]}
     if taken & shapes.differ:
         return f"{HERE}: at others, the code takes another way to it."
     if shapes.plain:
@@ -279,14 +283,14 @@ def _ops(graph: Graph, plan: Plan, key: str, owned: set[int]) -> tuple[int, ...]
             waiting += call.inner
 
     def layouts(at: str) -> None:
-        while at not in plan.named and graph.source(at) is not None:
+        while at not in plan.named and (before := graph.source(at)) is not None:
             cover(graph.maker[at])
-            at = graph.source(at)
+            at = before
 
     raw = plan.raw(key)
     if raw is None:
         cover(graph.maker[key])
-        layouts(graph.source(key))
+        layouts(graph.laid_from(key))
     else:
         for step in graph.chain(key, raw):
             cover(graph.maker[step])

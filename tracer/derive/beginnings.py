@@ -26,7 +26,7 @@ def beginnings(roles: Roles) -> None:
             continue
         if key in roles.of or roles.places.numbers(call.module):
             continue
-        given = {graph.root(ref.key) for ref in graph.inputs[graph.maker[roles.plan.raw(key)]]}
+        given = {graph.root(ref.key) for ref in roles.given(key)}
         patches = any(roles.of.get(operand) == "patches" for operand in roles.operands[key])
         cut = name == "conv2d" and given & photos and call.arguments["weight"].shape[2:] == call.arguments["stride"]
         if (name in MAPS and patches) or cut:
@@ -77,11 +77,11 @@ def _numbered(roles: Roles, numbers: str) -> None:
 
 def _adds_places(roles: Roles, key: str) -> bool:
     """Whether a sum adds something that is the same for all inputs to tokens."""
-    inside = [roles.graph.calls[i] for i in roles.plan.inside[roles.plan.raw(key)]]
+    inside = [roles.graph.calls[i] for i in roles.plan.inside[roles.plan.computed(key)]]
     for call in inside:
         if base(call.name) == "embedding":
             _numbered(roles, call.arguments["indices"].key)
-    given = roles.graph.inputs[roles.graph.maker[roles.plan.raw(key)]]
+    given = roles.given(key)
     tokens = roles.of_operands(key) & TOKENS
     same = [ref for ref in given if roles.graph.depends[ref.key] != "x" and len(ref.shape) > 1]
     tokens |= {"E"} if any(base(call.name) == "embedding" for call in inside) and same else set()

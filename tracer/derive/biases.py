@@ -28,11 +28,11 @@ def bias(graph: Graph, key: str) -> str:
 def _above(graph: Graph, key: str) -> set[str]:
     """The names of the calls that a line was made by, up to where it looks something up."""
     found: set[str] = set()
-    seen: set[int | None] = {None}
+    seen: set[int] = set()
     waiting = [key]
     while waiting:
         index = graph.maker.get(waiting.pop())
-        if index in seen:
+        if index is None or index in seen:
             continue
         seen.add(index)
         name = base(graph.calls[index].name)

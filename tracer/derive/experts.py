@@ -255,7 +255,7 @@ class _Mixture:
         if not single and (len(shape) != 3 or shape[0] != self.count):
             raise Unclear
         turned = base(call.name) == "linear" or (operands[0] is weight and base(call.name) in ("bmm", "matmul"))
-        turns = sum(base(self.flow.made(key).name) in TURNS for key in ups[:-1])
+        turns = sum(base(one.name) in TURNS for key in ups[:-1] if (one := self.flow.made(key)) is not None)
         inner = self._body(left.key, depth + 1)  # weights are numbered in the order in which they are taken
         part = self._part(ups[-1], turned != bool(turns % 2))
         bias = None

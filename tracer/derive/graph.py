@@ -100,6 +100,13 @@ class Graph:
         """The call that made a value, or None for what the run was given."""
         return self.calls[self.maker[key]] if key in self.maker else None
 
+    def call_of(self, key: str) -> Call:
+        """The call that made a value. LookupError for what the run was given."""
+        call = self.made(key)
+        if call is None:
+            raise LookupError(f"{key} was given to the run, so no call made it")
+        return call
+
     def source(self, key: str) -> str | None:
         """The value that this one is a rearrangement of; None where it was computed or given."""
         index = self.maker.get(key)
@@ -112,6 +119,13 @@ class Graph:
             return next(ref.key for ref in self.inputs[index] if 0 not in ref.shape)
         return self.inputs[index][0].key
 
+    def laid_from(self, key: str) -> str:
+        """The value that this one is a rearrangement of. LookupError where it was computed or given."""
+        before = self.source(key)
+        if before is None:
+            raise LookupError(f"{key} is no rearrangement of another value")
+        return before
+
     def root(self, key: str) -> str:
         """The value at the start of the chain of layouts that this one ends."""
         while (before := self.source(key)) is not None:
@@ -123,7 +137,7 @@ class Graph:
         found = []
         while key != start:
             found.append(key)
-            key = self.source(key)
+            key = self.laid_from(key)
         return found[::-1]
 
     def _depend(self) -> None:

@@ -61,7 +61,7 @@ def _tokens(graph: Graph, root: str, key: str) -> Iterator[str]:
         old, new = graph.shape(before), graph.shape(after)
         if len(old) != 3 or old[0] != new[0] or old[-1] != new[-1]:
             continue
-        split = base(graph.made(after).name) in RESHAPES and len(new) == 4 and new == graph.shape(key)
+        split = base(graph.call_of(after).name) in RESHAPES and len(new) == 4 and new == graph.shape(key)
         if split or (len(new) == 3 and new[1] < old[1]):
             yield after
 

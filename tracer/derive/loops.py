@@ -131,22 +131,23 @@ class _Loop:
             raise Unlike
 
     def _tensor(self, values: list[Ref]) -> None:
-        places = [self.where(ref.key) for ref in values]
-        if all(place is None for place in places):
+        first, *later = (self.where(ref.key) for ref in values)
+        places = [place for place in later if place is not None]
+        if first is None and not places:
             if len({ref.key for ref in values}) > 1:
                 raise Unlike
             return
-        if None in places[1:]:
+        if len(places) < len(later):
             raise Unlike
-        made = {place[1:] for place in places[1:]}
-        behind = {turn - place[0] for turn, place in enumerate(places) if place is not None}
+        made = {place[1:] for place in places}
+        behind = {turn - place[0] for turn, place in enumerate(places, 1)} | ({-first[0]} if first else set())
         if len(made) > 1 or behind not in ({0}, {1}):
             raise Unlike
         if behind == {1}:
             (state,) = made
-            if places[0] is not None or self.states.setdefault(state, values[0]).key != values[0].key:
+            if first is not None or self.states.setdefault(state, values[0]).key != values[0].key:
                 raise Unlike
-        elif places[0] is None:
+        elif first is None:
             raise Unlike
 
     def lines(self) -> tuple[set[int], list[Call]]:

@@ -77,7 +77,7 @@ class Names(Letters):
         uses = self._users.get(key, [])
         lines = dict.fromkeys(line for line, _ in uses)
         line = next(iter(lines)) if len(lines) == 1 else None
-        role = self._roles.of.get(line, "")
+        role = self._roles.of.get(line, "") if line else ""
         above = self.above(module)
         calls = {call for _, call in uses}
         if calls & {"experts"}:

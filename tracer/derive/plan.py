@@ -74,7 +74,7 @@ class Plan:
         """A computed value has its line; the name goes to the end of a chain that all consumers take, while the batch
         stays in front."""
         graph, path, end = self.graph, [key], key
-        if graph.made(key).name == "turns":  # its name has a t below
+        if graph.call_of(key).name == "turns":  # its name has a t below
             self.named[key] = "step"
             return
         outputs = {ref.key for ref in graph.outputs}
@@ -113,7 +113,7 @@ class Plan:
 
     def _unmoved(self, key: str, after: str) -> bool:
         """Whether a layout leaves everything where it is."""
-        call = self.graph.made(after)
+        call = self.graph.call_of(after)
         return self.graph.shape(key) == self.graph.shape(after) and base(call.name) in STILL | SAME
 
     def _widened(self, key: str, after: str) -> bool:
@@ -141,7 +141,7 @@ class Plan:
             for key in (site.q, site.k, site.v):
                 root = self.named_root(key)
                 if root != key and root in self.named and graph.count(key) < graph.count(root):
-                    before = graph.source(key)
+                    before = graph.laid_from(key)
                     self.named[before if before != root and self._turned(before, key) else key] = "layout"
 
     def _layouts_apart(self) -> None:
@@ -167,7 +167,7 @@ class Plan:
 
         raw = self.raw(key)
         if raw is None:
-            walk(graph.source(key))
+            walk(graph.laid_from(key))
         else:
             for ref in graph.inputs[graph.maker[raw]]:
                 walk(ref.key)
@@ -179,6 +179,13 @@ class Plan:
             return None
         root = self.graph.root(key)
         return root if self.ends.get(root, root) == key else key
+
+    def computed(self, key: str) -> str:
+        """The same for a line that computes. LookupError for a layout."""
+        raw = self.raw(key)
+        if raw is None:
+            raise LookupError(f"the line at {key} only lays out another value")
+        return raw
 
     def downstream(self, key: str) -> str | None:
         """The line that a computed value has or stands in."""

@@ -17,6 +17,7 @@ from tracer.derive.kinds import ACTIVATIONS, ARITHMETIC, BENDS, HIDING, MAPS, NO
 from tracer.derive.places import Places
 from tracer.derive.plan import Plan
 from tracer.derive.sites import Site
+from tracer.recorder.calls import Ref
 
 HALF = 2
 """A value with fewer numbers than this share of what it is made of is a part, and not followed as the same thing."""
@@ -55,17 +56,21 @@ class Roles:
         raw = self.plan.raw(key)
         return None if raw is None else self.graph.made(raw)
 
+    def given(self, key: str) -> tuple[Ref, ...]:
+        """What the call of a line that computes takes."""
+        return self.graph.inputs[self.graph.maker[self.plan.computed(key)]]
+
     def name(self, key: str) -> str:
         """The name of that call, "" for a layout."""
         call = self.call(key)
         return "" if call is None else base(call.name)
 
     def module(self, key: str) -> str:
-        return self.graph.made(key).module if self.call(key) is None else self.call(key).module
+        return (self.call(key) or self.graph.call_of(key)).module
 
     def kind(self, key: str) -> str:
         """The class of the module that a line stands in."""
-        call = self.call(key) or self.graph.made(key)
+        call = self.call(key) or self.graph.call_of(key)
         number, _ = self.graph.instance.get((call.module, call.call), (-1, 0))
         return self.graph.modules[number].kind if number >= 0 else ""
 
@@ -141,7 +146,7 @@ class Roles:
             if call is None or key in self.of:
                 continue
             inside = self.inside(key)
-            given = graph.inputs[graph.maker[self.plan.raw(key)]]
+            given = self.given(key)
             computed = all(graph.depends[ref.key] == "x" for ref in given)
             two = len(given) == 2 and given[0].shape == given[1].shape and len(given[0].shape) > 1
             start = two and self.places.numbers(call.module) and inputs & {graph.root(ref.key) for ref in given}
@@ -189,7 +194,7 @@ class Roles:
         inside = self.inside(key)
         if len(self.operands[key]) != 1 or not inside <= BENDS or inside <= ARITHMETIC:
             return False
-        calls = (self.graph.calls[i] for i in self.plan.inside[self.plan.raw(key)])
+        calls = (self.graph.calls[i] for i in self.plan.inside[self.plan.computed(key)])
         given = (ref for call in calls for ref in call.arguments.values() if hasattr(ref, "key"))
         return not any(self.graph.root(ref.key).startswith("parameter ") for ref in given)
 
@@ -276,7 +281,7 @@ class Roles:
     def learned_first(self, key: str) -> bool:
         """Whether a line is a sequence that begins with a parameter: a CLS token."""
         call = self.call(key) if self.of.get(key) == "sequence" else None
-        given = self.graph.inputs[self.graph.maker[self.plan.raw(key)]] if call else ()
+        given = self.given(key) if call else ()
         return bool(given) and self.graph.root(given[0].key).startswith("parameter ")
 
     def tied(self, key: str) -> bool:

@@ -142,7 +142,7 @@ class Shapes:
 
     def first(self, chain: list[str]) -> bool:
         """Whether all that a chain of layouts leaves out stands at the end."""
-        cuts = [call for key in chain if (call := self._graph.made(key)).name in ("slice", "narrow")]
+        cuts = [call for key in chain if (call := self._graph.call_of(key)).name in ("slice", "narrow")]
         return bool(cuts) and all(call.arguments.get("start", 0) in (0, None) for call in cuts)
 
     def parts(self, pattern: Pattern, chain: list[str], before: tuple, after: tuple):

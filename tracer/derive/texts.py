@@ -99,7 +99,7 @@ def part(roles: Roles, key: str, shape: tuple) -> str:
     if role == "norm" and key in roles.first:
         return "first norm"
     if role == "norm" or (plain == "X" and nth):
-        return {0: "last norm", 1: "norm1", 2: "norm2"}.get(nth, "norm")
+        return {0: "last norm", 1: "norm1", 2: "norm2", None: "norm"}.get(nth, "norm")
     if plain in ("Q", "K") and {"cosine", "sine"} & around:
         return f"turned {plain}"
     if role == "S" and "M" in around:

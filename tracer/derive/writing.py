@@ -90,8 +90,7 @@ class Writer:
         """The right side of a line."""
         raw = self.plan.raw(key)
         if raw is None:
-            source = self.graph.source(key)
-            start = self.plan.named_root(source)
+            start = self.plan.named_root(self.graph.laid_from(key))
             return recognised(self._laid(self._start(start), start, key))
         if raw != key and (made := self._mapped(raw, key)) is not None:
             return made
@@ -100,7 +99,7 @@ class Writer:
 
     def _mapped(self, raw: str, key: str) -> Node | None:
         """A linear map of the last axis, with what the code does to the other axes before and after it done once."""
-        graph, call = self.graph, self.graph.made(raw)
+        graph, call = self.graph, self.graph.call_of(raw)
         name = MAPPED.get(base(call.name))
         if name is None or not call.arguments[_WEIGHTS[name]].key.startswith("parameter "):
             return None
@@ -133,8 +132,8 @@ class Writer:
 
     def attention(self, key: str) -> tuple[Given, Callable[[Node], Node]]:
         """What the call of fused attention that a line is was given, and what is done to its result."""
-        raw = self.plan.raw(key)
-        given = self._given(self.graph.made(raw), 0, False)
+        raw = self.plan.computed(key)
+        given = self._given(self.graph.call_of(raw), 0, False)
         return given, lambda made: made if raw == key else self._laid(made, raw, key)
 
     def _start(self, key: str) -> Node:
@@ -237,7 +236,7 @@ class Writer:
         if (start, end) not in self._maps:
             chain = []
             for key in self.graph.chain(end, start):
-                call = self.graph.made(key)
+                call = self.graph.call_of(key)
                 chain.append((call, next(i for i, ref in enumerate(call.outputs) if ref.key == key)))
             self._maps[start, end] = index_map(self.graph.shape(start), chain)
         return self._maps[start, end]
@@ -261,7 +260,7 @@ class Writer:
 
     def _kernel(self, made: Node, end: str) -> Node:
         """A layout that is no pattern, by PyTorch's own op."""
-        call = self.graph.made(end)
+        call = self.graph.call_of(end)
         others = {name: list(value) if isinstance(value, tuple) else value for name, value in call.arguments.items()}
         first = next(name for name, value in call.arguments.items() if isinstance(value, Ref))
         if any(isinstance(value, Ref) for name, value in others.items() if name != first):
