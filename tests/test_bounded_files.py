@@ -11,12 +11,12 @@ from test_storage import refused
 
 from tracer import storage
 from tracer.record import AttentionRecord, Segment, Symbol, Trace
-from tracer.storage import plain
+from tracer.storage import encoding
 
 
 def written(trace, change=lambda fields: None) -> bytes:
     """The file of a trace, its JSON changed by `change(fields)`."""
-    fields, tensors = plain.encode(trace)
+    fields, tensors = encoding.encode(trace)
     change(fields)
     return safetensors.torch.save(tensors, {"trace": json.dumps({"version": storage.VERSION, **fields})})
 

@@ -17,7 +17,7 @@ import tracer
 from tracer import storage
 from tracer.figures import views
 from tracer.record import AttentionRecord, Op, Picture, Segment, Symbol, TensorRecord, Trace
-from tracer.storage import plain
+from tracer.storage.encoding import encode
 
 SAID = (
     "model",
@@ -169,7 +169,7 @@ def generated(chance: Random) -> bytes:
 
 def _bytes(trace: Trace) -> bytes:
     """The file of a trace that `save` may refuse."""
-    fields, tensors = plain.encode(trace)
+    fields, tensors = encode(trace)
     return safetensors.torch.save(tensors, {"trace": json.dumps({"version": storage.VERSION, **fields})})
 
 

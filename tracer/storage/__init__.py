@@ -18,8 +18,10 @@ from safetensors import SafetensorError
 from tracer.common import files
 from tracer.common.quoting import quoted, shortened
 from tracer.record import Trace
-from tracer.storage import checks, plain
+from tracer.storage import checks
 from tracer.storage.bounds import HEADER, ITEMS
+from tracer.storage.decoding import decode
+from tracer.storage.encoding import encode
 
 VERSION = 1
 MAX_BYTES = 2 << 30
@@ -40,13 +42,13 @@ def to_bytes(trace: Trace) -> bytes:
     """
     try:
         checks.counted(trace)  # before anything large is made of it
-        fields, tensors = plain.encode(trace)
+        fields, tensors = encode(trace)
         # one key, so that the same trace gives the same bytes
         text = json.dumps({"version": VERSION, **fields}, allow_nan=False)
         data = safetensors.torch.save(tensors, {"trace": text})
         if len(data) > MAX_BYTES:
             raise ValueError(f"it would take {len(data):,} bytes, expected at most {MAX_BYTES:,}")
-        checks.check(plain.decode(_fields(data), tensors))
+        checks.check(decode(_fields(data), tensors))
     except (*REFUSED, KeyError, TypeError, RuntimeError) as error:  # of the file format too: a dtype that it lacks
         raise ValueError(f"this run of {quoted(trace.model)} can't be saved: {_problem(error)}") from error
     return data
@@ -62,7 +64,7 @@ def open(source: str | Path | bytes, *, name: str = "the file") -> Trace:
         name, source = str(source), _read(str(source))
     try:
         fields = _fields(source)
-        trace = plain.decode(fields, _tensors(source))
+        trace = decode(fields, _tensors(source))
         checks.check(trace)
     except REFUSED as error:
         problem = _problem(error)

@@ -1,140 +1,25 @@
-"""Dataclasses to JSON and back, driven by their type hints; tensors go to a table beside it.
+"""JSON back to dataclasses: only what the hints of `Trace` allow is built.
 
-`decode` builds only what the hints of `Trace` allow: a wrong type, a missing or an unknown field is a
-ValueError that says where. Values of a free type (`object`, `Any`) are tagged, so that tuples stay tuples:
-`{"tuple": […]}`, `{"list": […]}`, `{"dict": [[key, value], …]}`, `{"float": "nan"}`, `{"tensor": name}`.
+A wrong type, a missing or an unknown field is a ValueError that says where. Values of a free type are tagged, as
+`tracer.storage.encoding` has them.
 """
 
 from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
-from functools import cache
+from dataclasses import is_dataclass
 from math import isfinite
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin
 
 import torch
 
 from tracer.common.quoting import quoted
-from tracer.record import Source, TensorRecord, Trace
+from tracer.record import Trace
 from tracer.storage.bounds import FREE_TEXT, ITEMS, ITEMS_OF_A_RECORD, SHORT, TEXT
+from tracer.storage.fields import LIMIT, hints, required
 
-LIMIT = 1 << 63
-SHARED = TensorRecord, Source
 FREE = object, Any
-
-
-@cache
-def hints(record: type) -> dict[str, Any]:
-    """Name to type of the fields of a record that are data; names that a file of records imports for type checkers only
-    are given here."""
-    found = get_type_hints(record, localns={"Mapping": Mapping, "torch": torch, "Later": object})
-    return {field.name: found[field.name] for field in fields(record) if field.compare}
-
-
-@cache
-def required(record: type) -> tuple[str, ...]:
-    """The fields of a record that have no default."""
-    return tuple(f.name for f in fields(record) if f.default is MISSING and f.default_factory is MISSING)
-
-
-def encode(trace: Trace) -> tuple[dict, dict[str, torch.Tensor]]:
-    """The trace as (JSON-ready fields, tensors by name)."""
-    writer, trace = Writer(), trace.prove()
-    data = writer.typed(trace, Trace, "")
-    if writer.left_out:
-        notes = (*trace.notes, *writer.left_out)
-        data["notes"] = writer.typed(notes, hints(Trace)["notes"], "notes")
-    return data, writer.tensors
-
-
-class Writer:
-    """One encoding: collects the tensors, once each, and what could not be saved."""
-
-    def __init__(self):
-        self.tensors: dict[str, torch.Tensor] = {}
-        self.left_out: list[str] = []
-        self._names: dict[tuple, str] = {}
-        self._records: dict[int, dict] = {}
-
-    def _record(self, value, record: Any, where: str) -> dict:
-        return {name: self.typed(getattr(value, name), kind, f"{where}/{name}") for name, kind in hints(record).items()}
-
-    def typed(self, value, hint, where: str):
-        """A value of a known type."""
-        if value is None:
-            return None
-        if hint in SHARED:  # one record of a tensor stands at each op that takes it
-            if id(value) not in self._records:
-                self._records[id(value)] = self._record(value, hint, where)
-            return self._records[id(value)]
-        if is_dataclass(hint):
-            return self._record(value, hint, where)
-        if get_origin(hint) in (Union, types.UnionType):
-            return self.typed(value, _member(value, hint), where)
-        if hint in (int, str, bool):
-            return hint(value)
-        if hint is float:
-            return float(value) if isfinite(value) else str(float(value))
-        if hint is torch.Tensor:
-            return self._tensor(value, where)
-        if get_origin(hint) is tuple:
-            kinds = _elements(hint, len(value))
-            return [
-                self.typed(item, kind, f"{where}/{i}") for i, (item, kind) in enumerate(zip(value, kinds, strict=True))
-            ]
-        if get_origin(hint) is Mapping:
-            return self._mapping(value, get_args(hint)[1], where)
-        return self.free(value, where)
-
-    def _mapping(self, value, kind, where: str) -> dict:
-        lost = [key for key, item in value.items() if isinstance(item, torch.Tensor) and not storable(item)]
-        self.left_out += [f"{where}/{key} ({value[key].dtype}) was not saved".strip("/") for key in lost]
-        kept = {key: item for key, item in value.items() if key not in lost}
-        return {str(key): self.typed(item, kind, f"{where}/{key}") for key, item in kept.items()}
-
-    def free(self, value, where: str):
-        """A value of a free type."""
-        match value:
-            case None | bool() | str():
-                return value
-            case int() if abs(value) < LIMIT:
-                return value
-            case float():
-                return value if isfinite(value) else {"float": str(value)}
-            case torch.Tensor() if storable(value):
-                return {"tensor": self._tensor(value, where)}
-            case list() | tuple():
-                kind = "list" if isinstance(value, list) else "tuple"
-                return {kind: [self.free(item, f"{where}/{i}") for i, item in enumerate(value)]}
-            case Mapping():
-                return {"dict": [[_named(key), self.free(item, f"{where}/{key}")] for key, item in value.items()]}
-        what = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
-        self.left_out.append(f"{where.strip('/')} ({what}) was not saved")
-        return None
-
-    def _tensor(self, tensor: torch.Tensor, where: str) -> str:
-        """Files the tensor under a name that says where it belongs; one that is there already, once."""
-        tensor = tensor.detach()
-        same = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
-        if tensor.numel() and same in self._names:
-            return self._names[same]
-        name = where.strip("/")
-        # a copy of its own: the file format holds contiguous tensors that share no memory
-        self.tensors[name] = tensor.cpu().clone(memory_format=torch.contiguous_format)
-        self._names[same] = name
-        return name
-
-
-def storable(tensor: torch.Tensor) -> bool:
-    """Whether the file format can hold a tensor: its numbers are there, in order, and of a dtype that it knows."""
-    wide = tensor.is_complex() and tensor.dtype != torch.complex64
-    return tensor.layout is torch.strided and not (tensor.is_meta or tensor.is_quantized or wide)
-
-
-def _named(key) -> str | int:
-    return key if type(key) is int else str(key)
 
 
 def decode(data, tensors: Mapping[str, torch.Tensor]) -> Trace:
@@ -296,22 +181,6 @@ def _texts(hint) -> tuple[bool, bool]:
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     several = [kind for kind in kinds if get_origin(kind) is tuple]
     return any(kind is str for kind in (*kinds, *(get_args(kind)[0] for kind in several))), bool(several)
-
-
-@cache
-def _members(union) -> tuple:
-    return tuple(kind for kind in get_args(union) if kind is not types.NoneType)
-
-
-def _member(value, union):
-    """The member of a union that a value is of; None and numbers in JSON decide it by their type."""
-    kinds = _members(union)
-    return next((kind for kind in kinds if isinstance(kind, type) and isinstance(value, kind)), kinds[0])
-
-
-def _elements(hint, count: int) -> list:
-    kinds = get_args(hint)
-    return [kinds[0]] * count if kinds[-1:] == (Ellipsis,) else list(kinds)
 
 
 def _whole(data) -> int:

@@ -1,0 +1,26 @@
+"""What fields the records have that are data, and of which types: what is written, and what may be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import Any, get_type_hints
+
+import torch
+
+LIMIT = 1 << 63
+
+
+@cache
+def hints(record: type) -> dict[str, Any]:
+    """Name to type of the fields of a record that are data; names that a file of records imports for type checkers only
+    are given here."""
+    found = get_type_hints(record, localns={"Mapping": Mapping, "torch": torch, "Later": object})
+    return {field.name: found[field.name] for field in fields(record) if field.compare}
+
+
+@cache
+def required(record: type) -> tuple[str, ...]:
+    """The fields of a record that have no default."""
+    return tuple(f.name for f in fields(record) if f.default is MISSING and f.default_factory is MISSING)
