@@ -128,7 +128,7 @@ class Solution:
         return all(
             alike(inputs, op.inputs)
             and alike(outputs, op.outputs)
-            and all(op.settings is not None and value(size) == op.settings[place] for place, size in numbers.items())
+            and all(op.settings and value(size) == op.settings[place] for place, size in numbers.items())
             for op, inputs, outputs, numbers in zip(run, self.inputs, self.outputs, self.numbers, strict=True)
         )
 
@@ -191,7 +191,7 @@ class Unsolved:
         matches = [align(self.run, other.ops) for other in others]
         if self.wanted and not every:
             places = [
-                {other.numbers[match[i]] for i in self.wanted if match[i] is not None}
+                {other.numbers[same] for i in self.wanted if (same := match[i]) is not None}
                 for other, match in zip(others, matches, strict=True)
             ]
             others = [vocabulary.probe(at, primitives=these) for at, these in zip(probes, places, strict=True)]
@@ -272,7 +272,7 @@ def _both(solver: Solver, same) -> tuple[tuple, tuple]:
 
 def _numbers(solver: Solver, same: list[Seen]) -> dict[int, str]:
     """The whole numbers among an op's arguments that are sizes: they change with them."""
-    if any(op.settings is None for op in same) or same[0].name.rstrip("_") not in NUMBERED:
+    if not all(op.settings for op in same) or same[0].name.rstrip("_") not in NUMBERED:
         return {}
     found = {}
     for position, values in enumerate(zip(*(op.settings for op in same), strict=True)):

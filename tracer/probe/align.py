@@ -36,9 +36,8 @@ def align(run, probe) -> list[int | None]:
             result[left[a + offset]] = right[b + offset]
     _turns(keys[0], left, result)
     for i, op in enumerate(run):  # a copy belongs to the reshape after it
-        if op.name in COPIES and i + 1 < len(run) and result[i + 1]:
-            before = result[i + 1] - 1
-            result[i] = before if _key(probe[before]) == _key(op) else None
+        if op.name in COPIES and i + 1 < len(run) and (after := result[i + 1]):
+            result[i] = after - 1 if _key(probe[after - 1]) == _key(op) else None
     return [j if j is not None and _fits(run[i], probe[j]) else None for i, j in enumerate(result)]
 
 
@@ -53,8 +52,9 @@ def _turns(keys: list[tuple], left: list[int], result: list[int | None]) -> None
                 stop += 1
             stretch = places[start:stop]
             period = _period(keys, stretch, step, lambda place: result[left[place]] is not None)
-            for place in stretch if period else ():
-                result[left[place]] = result[left[place + step * period]]
+            if period is not None:
+                for place in stretch:
+                    result[left[place]] = result[left[place + step * period]]
             start = stop
 
 

@@ -18,7 +18,7 @@ def own_sizes(op: Seen, inputs: Sequence[Shape], others: Sequence[Seen] = ()) ->
     `others` are the same op in other runs: what is padded by another number in each is filled up to whole windows.
     """
     reader = READERS.get(op.name)
-    if reader is None or not inputs or any(one.settings is None for one in (op, *others)):
+    if reader is None or not inputs or not all(one.settings for one in (op, *others)):
         return {}
     found = {axis: formulas for axis, formulas in reader(op, inputs) if formulas}
     if reader is _padding:

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ from tracer.recorder.state import unchanged
 
 class Seen(NamedTuple):
     """One op as it ran: tensors by (shape, dtype, maker); `number` tells one Python-level call from the next, and
-    `settings` are all arguments of an op whose output sizes follow from them."""
+    `settings` are all arguments of an op whose output sizes follow from them, none of any other."""
 
     name: str
     layout: bool
@@ -45,7 +45,7 @@ class Seen(NamedTuple):
     line: tuple[str, int] | None
     inputs: tuple[tuple, ...]
     outputs: tuple[tuple, ...]
-    settings: tuple | None = None
+    settings: tuple = ()
 
 
 @dataclass
@@ -153,7 +153,7 @@ def _by_key(module: torch.nn.Module, inputs: dict[str, Tensor]) -> dict[str, Ten
 def _observer(recording, makers, modules, calls, untouched, keeping):
     ops, kept, attentions, code = recording.ops, recording.kept, recording.attentions, record.__code__
     describe, made, running = makers.of, makers.made, modules.stack
-    place = [-1, "", None]
+    place: list[Any] = [-1, "", None]
 
     def observe(mode, func, types, args=(), kwargs=None):
         facts, index = kind(func), len(ops)
@@ -183,7 +183,7 @@ def _observer(recording, makers, modules, calls, untouched, keeping):
         number = calls.number
         if number == 0 or number != place[0]:  # the ops of one Python-level call have one name and one source line
             place[:] = number, calls.name, locate(code)
-        own = None if facts.defaults is None else settings(facts, args, kwargs or {})
+        own = settings(facts, args, kwargs or {}) if facts.defaults else ()
         ops.append(Seen(facts.name, facts.layout, path, call, place[1], number, place[2], before, after, own))
         if attentions is not None:
             attentions.see(index, facts, path, args, kwargs or {}, before, result)

@@ -146,8 +146,8 @@ class CallRecorder:
             facts, kwargs = kind(func), kwargs or {}
             if facts.higher:
                 return self._written_out(observe, mode, func, types, args, kwargs)
-            if self._inner is not None:
-                return self._op(facts, observe, mode, func, types, args, kwargs)
+            if (inner := self._inner) is not None:
+                return self._op(inner, facts, observe, mode, func, types, args, kwargs)
             return self._call(facts, mode, func, args, kwargs)
 
         return both
@@ -189,7 +189,7 @@ class CallRecorder:
             self.calls.made += self._inner
             self._inner = None
 
-    def _op(self, facts: OpKind, observe, mode, func, types, args, kwargs):
+    def _op(self, inner: list[Call], facts: OpKind, observe, mode, func, types, args, kwargs):
         first, values = len(self._ops), self._values
         arguments = self._arguments(facts, args, kwargs)
         changed = tuple(written(facts, args, kwargs)) if facts.written else ()
@@ -203,7 +203,7 @@ class CallRecorder:
             made = enumerate(tensors((result,)))
             outputs = tuple([values.made(tensor, f"{index}.{position}") for position, tensor in made])
         _, path, call = self._modules.stack[-1]
-        self._inner.append(Call(func, facts.name, arguments, outputs, path, call, first, len(self._ops)))
+        inner.append(Call(func, facts.name, arguments, outputs, path, call, first, len(self._ops)))
         return result
 
     def _changed(self, index: int, changed: tuple[Tensor, ...], results: list[Tensor]) -> tuple[Ref, ...]:
@@ -266,7 +266,8 @@ class CallRecorder:
 
     def over(self) -> None:
         """Lets go of the run's tensors."""
-        self._modules.told = self._values = self._inner = None
+        self._modules.told = self._inner = None
+        del self._values
 
     def returned(self, output) -> None:
         """The run has returned this."""

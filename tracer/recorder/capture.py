@@ -257,6 +257,8 @@ class Attentions:
     def _problem(self, record: AttentionRecord, ran: torch.Tensor, rows: range) -> str:
         """Why a record does not give back these rows of the softmax, which `ran`; empty where it does."""
         q, k = self._kept.get(record.q), self._kept.get(record.k)
+        if q is None or k is None:
+            return "its queries or its keys were not kept"
         try:
             replayed = softmax_columns(q, k, record.chain, rows, self._kept.get)
             error = float((replayed - ran.nan_to_num(0.0)).abs_().max())

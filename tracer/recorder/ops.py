@@ -63,7 +63,7 @@ class OpKind(NamedTuple):
     attention: str
     lists: bool
     func: object
-    defaults: tuple | None = None
+    defaults: tuple = ()
     optional: Mapping[str, Any] = MappingProxyType({})
     higher: bool = False
 
@@ -96,7 +96,7 @@ def _read(func) -> OpKind:
         attention="fused" if fused else ATTENTION.get(name.rstrip("_"), ""),
         lists=any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments),
         func=func,
-        defaults=tuple(a.default_value for a in arguments) if sized else None,
+        defaults=tuple(a.default_value for a in arguments) if sized else (),
         optional={a.name: a.default_value for a in arguments if a.has_default_value()},
     )
     return facts

@@ -28,10 +28,11 @@ class Opened(NamedTuple):
 def opening(observe: Callable, recording, wanted: bool | Collection[int]) -> Callable:
     """An observer that does what `observe` does, and then opens the op, if it is one of the `wanted`:
     `recording.opened` gets one for each op, None for the others."""
+    chosen = None if wanted is True else wanted or ()
 
     def open_too(mode, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if wanted is not True and len(recording.ops) not in wanted:
+        if chosen is not None and len(recording.ops) not in chosen:
             before = len(recording.ops)
             result = observe(mode, func, types, args, kwargs)
             recording.opened += [None] * (len(recording.ops) - before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -132,7 +133,7 @@ def spec(found: Found, files) -> Spec:
             yield from tried(recording, plain, base, groups)
         vocabulary = Vocabulary(names, derived, build, (lambda: mode) if mode else None, device=model.device)
         yield from tried(recording, vocabulary, base, groups)
-        axes = {"B": 0}
+        axes: dict[str, Any] = {"B": 0}
         if "T" in runs and inputs.named["input_ids" if "input_ids" in inputs.named else feed.names[0]].dim() == 2:
             axes["T"] = ("input_ids" if "input_ids" in inputs.named else feed.names[0], 1)
         try:
