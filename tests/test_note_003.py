@@ -13,8 +13,10 @@ import tracer
 from pages.shared.lessons.noted import Card, Read
 from tracer.common.cache import Cache
 from tracer.notes import block as counted
+from tracer.notes import slips
 from tracer.notes.block import CALLS, NEVER, block, dispatched, parameters, primitives
 from tracer.notes.runs import STANDARD
+from tracer.notes.slips import lowlevel
 from tracer.symbols.categories import COMPUTING, category, is_layout
 from tracer.tracing import paths
 
@@ -106,11 +108,16 @@ def test_slip_positions_missing():
 
 
 def test_slip_dropout():
-    """The block has three dropouts and that of the attention; none of them leaves an op."""
-    model, trace = run("torchvision")
-    assert sum(isinstance(module, torch.nn.Dropout) for module in model.net.encoder.layers.modules()) == 3
-    assert model.net.get_submodule(ATTENTION).dropout == 0.0
+    """In evaluation none of them leaves an op; in training each draws, where the note lists it."""
+    trace = run("torchvision")[1]
     assert not [op for op in trace.ops if "dropout" in op.op or "dropout" in op.module] and not dispatched("dropout")
+    slip = slips.SLIPS["dropout"]
+    found = slip.measure(run)
+    assert slip.verdict == "sense" and found.so
+    assert "leave 0 of the 54 ops" in found.said and "the very same output" in found.said
+    assert "draws random numbers 4 times: in `self_attention`, `dropout`, `mlp.2`, `mlp.4`" in found.said
+    net = lowlevel._dropping(run("torchvision")[0])
+    assert not net.training and net.get_submodule(ATTENTION).dropout == 0.1
 
 
 def test_slip_seven_steps():

@@ -74,7 +74,11 @@ SLIPS: dict[str, Slip] = {
     "batch_letter": Slip(
         "Note 003 calls the batch N; here that is B, and N is the number of patches.", "sense", lowlevel.batch_letter
     ),
-    "dropout": Slip("Note 003 lists dropout; in evaluation it leaves no op.", "not", lowlevel.dropout),
+    "dropout": Slip(
+        "Note 003 lists dropout; it drops in training alone, and in evaluation hands on what it is given.",
+        "sense",
+        lowlevel.dropout,
+    ),
     "sequence_first": Slip(
         "Opened, torchvision's attention has the sequence in front, not the batch as in note 003.",
         "sense",

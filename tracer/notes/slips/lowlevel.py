@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
+from typing import Any
 
 import torch
 from torch import nn
 
+import tracer
 from tracer.figures.labels import scientific
+from tracer.models.shared.model import Model
 from tracer.notes import block
 from tracer.notes.claims.measured import kept
 from tracer.notes.rows import BLOCK
@@ -19,6 +23,9 @@ from tracer.symbols.categories import category, is_layout
 
 FUSED = "_scaled_dot_product_flash_attention_for_cpu"
 SAME = tolerance("float32")
+DROPPED = 0.1
+DROPPING = ["self_attention", "dropout", "mlp.2", "mlp.4"]
+"""Where a block drops numbers in training: of the weights, after attention, and twice in the MLP."""
 
 
 def positions_missing(run: Provider) -> Shown:
@@ -36,10 +43,28 @@ def batch_letter(run: Provider) -> Shown:
 
 def dropout(run: Provider) -> Shown:
     model, trace = run("torchvision")
-    modules = sum(isinstance(module, nn.Dropout) for module in model.net.encoder.layers.modules())
-    ops = [op for op in trace.ops if "dropout" in op.op or "dropout" in op.module]
-    said = f"{modules} modules of dropout in the block, and {len(ops)} ops of them among the {len(trace.ops)} that ran"
-    return Shown(said, modules == 3 and not ops and not block.dispatched("dropout"))
+    with torch.no_grad():
+        handed_on = torch.equal(_dropping(model)(*model.inputs(B=2)), model.net(*model.inputs(B=2)))
+        trained = tracer.trace(_dropping(model).train(), *model.inputs(B=2), prove=False).ops
+    evaluated = [op for op in trace.ops if "dropout" in op.op or "dropout" in op.module]
+    drawn = [op.module.removeprefix(BLOCK) for op in trained if op.op.startswith("bernoulli")]
+    said = (
+        f"in evaluation they leave {len(evaluated)} of the {len(trace.ops)} ops that ran; a copy that drops a share of "
+        f"{DROPPED} gives {'the very same' if handed_on else 'another'} output there, and in training it draws random "
+        f"numbers {len(drawn)} times: in {', '.join(f'`{module}`' for module in drawn)}"
+    )
+    return Shown(said, handed_on and not evaluated and not block.dispatched("dropout") and drawn == DROPPING)
+
+
+def _dropping(model: Model) -> nn.Module:
+    """The model's net in evaluation, whose block would drop some: torchvision's own share is 0."""
+    net: Any = copy.deepcopy(model.net).eval()
+    for module in net.encoder.layers.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = DROPPED
+        elif isinstance(module, nn.MultiheadAttention):
+            module.dropout = DROPPED
+    return net
 
 
 def _inside(trace: Trace) -> list:
