@@ -27,8 +27,9 @@ def test_the_steps_of_the_loss_are_proven_and_are_cross_entropy(run):
     _, tokens, logits = run
     found = loss(logits, tokens)
     assert [step.verdict for step in found.steps] == ["proven"] * 5 and found.proven and 0 <= found.error < 1e-5
-    shapes = [("B", "T", "V"), ("B", "T - 1"), ("B", "T - 1", "1"), ("B", "T - 1", "1"), ()]
+    shapes = [("B", "T", "V"), ("B", "T - 1"), ("B", "T - 1"), ("B", "T - 1"), ()]
     assert [step.symbolic for step in found.steps] == shapes
+    assert not [step.latex for step in found.steps if r"\to" in step.latex]  # no layout beside what is computed
     targets = found.steps[1]
     assert (targets.id, targets.error, targets.shape) == ("targets", 0, (1, 12))
     assert targets.latex == r"\mathbf{y} = {\mathbf{t}}_{[\ldots,\,1:T]}"

@@ -25,13 +25,13 @@ class NextToken(nn.Module):
     def forward(self, logits, tokens):
         shares = logits.softmax(dim=-1)  # [B, T, V]
         targets = tokens.narrow(1, 1, tokens.shape[1] - 1)  # [B, T-1]
-        chosen = shares[:, :-1].gather(-1, targets[..., None])  # [B, T-1, 1]
-        losses = -chosen.log()  # [B, T-1, 1]
+        chosen = (shares[:, :-1] * F.one_hot(targets, shares.shape[-1])).sum(dim=-1)  # [B, T-1]
+        losses = -chosen.log()  # [B, T-1]
         return losses.mean()
 
 
 HINTS = (
-    *(Hint(apart=call, module="") for call in ("softmax", "narrow", "gather", "neg")),
+    *(Hint(apart=call, module="") for call in ("softmax", "narrow", "sum", "neg")),
     Hint("input logits", letter=r"\mathbf{Z}"),
     Hint("input tokens", letter=r"\mathbf{t}"),
     Hint(
@@ -52,12 +52,13 @@ HINTS = (
         note="Note 000 counts token numbers from 1 to V; the code counts them from 0 to V − 1.",
     ),
     Hint(
-        "gather",
+        "sum",
+        id="chosen",
         stage="head",
         title="The probability of each target",
         letter=r"\mathbf{p}",
         why="Row i of the probabilities is about the token after token i, so it meets target i. The last row has no "
-        "target. Of each row only one probability counts: that of the token that came.",
+        "target. Of each row only one probability counts: that of the token that came, where the one-hot row is 1.",
     ),
     Hint(
         "neg",
@@ -117,7 +118,7 @@ def loss(logits: torch.Tensor, tokens: torch.Tensor) -> Loss:
         raise ValueError("a single token has no next one, so there is nothing to foretell")
     given = {"inputs": Inputs((logits, tokens), {"B": B, "T": T, "V": V})}
     trace = Model.of("next token", SPEC, NextToken(), {}, weights="", card=given).trace()
-    losses, chosen = (trace.values[trace.step(id).value].flatten() for id in ("losses", "gather"))
+    losses, chosen = (trace.values[trace.step(id).value].flatten() for id in ("losses", "chosen"))
     mean: Any = trace.output
     rows, targets = logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()
     apart = (losses - F.cross_entropy(rows, targets, reduction="none")).abs().max()
