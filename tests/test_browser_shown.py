@@ -102,6 +102,13 @@ def test_equation_shape_and_picture_are_presented_on_one_screen(page, address, p
         box = page.locator(part).first.bounding_box()
         assert box and box["y"] >= 0 and box["y"] + box["height"] <= 768, (part, box)
     assert page.evaluate(FIT)
+    if address:  # arrow keys and clickers move the query, whatever has the focus
+        assert page.locator(".mask .bars .axis").all_inner_texts() == ["score", "mask", "weight"]
+        title, seen = page.locator(".mask .right h3"), []
+        for key in ("ArrowLeft", "ArrowUp", "ArrowDown", "PageDown"):
+            page.keyboard.press(key)
+            seen.append(int(title.inner_text().removeprefix("The row of ").partition(":")[0]))
+        assert [at - seen[0] for at in seen] == [0, -1, 0, 1]
 
 
 @pytest.mark.parametrize("address", cases(PAGES, ("attention",)))

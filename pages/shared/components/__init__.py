@@ -19,7 +19,13 @@ _HERE = Path(__file__).parent
 
 
 _DRAWN = ("packed", "words", "colour", "photo", "telling")
-MAP = ("place", "strip", "headed", *(f"attention_map/{script}" for script in (*_DRAWN, "matrix", "controls", "main")))
+MAP = (
+    "place",
+    "keys",
+    "strip",
+    "headed",
+    *(f"attention_map/{script}" for script in (*_DRAWN, "matrix", "controls", "main")),
+)
 """The scripts of the attention map: what a browser gets as one."""
 GLANCE = ("place", "headed", *(f"attention_map/{script}" for script in (*_DRAWN, "sentence", "glance")))
 """Those of the first look at it."""
@@ -102,7 +108,7 @@ def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> 
     )
     data = _under(told.facts(visitor()) | {"equations": lines}, data)
     component = _component(
-        "mask", scripts=("place", "strip", "headed", "stepper/unpack", "mask"), styles=("mask", "strip")
+        "mask", scripts=("place", "keys", "strip", "headed", "stepper/unpack", "mask"), styles=("mask", "strip")
     )
     return component(key=Key.MASK_MAP, data=data, on_wanted_change=lambda: None, on_step_change=lambda: None).step
 

@@ -12,3 +12,14 @@ function taken(event) {
       ),
   );
 }
+
+/** Hears the keys that nobody takes while the page is presented and `picture` is in view. Returns what stops it. */
+function presented(picture, heard) {
+  const keys = (event) => {
+    const { top, height } = picture.getBoundingClientRect();
+    const seen = top + height > 0 && top < innerHeight;
+    if (document.body.hasAttribute("data-present") && seen && !event.shiftKey && !taken(event)) heard(event);
+  };
+  addEventListener("keydown", keys);
+  return () => removeEventListener("keydown", keys);
+}

@@ -2,6 +2,7 @@
 
 const LETTER = 8; // pixels of a letter of a label, about
 const PLACE = ["query", "head"]; // what the address says of it
+const MOVES = { ArrowUp: -1, ArrowLeft: -1, PageUp: -1, ArrowDown: 1, ArrowRight: 1, PageDown: 1 };
 
 function opened(all) {
   const [facts, below] = headed(all);
@@ -130,12 +131,13 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
       find(".cell").textContent = `${names[row]} ${map.open[row * keys + key] ? "may look at" : "may not look at"} ${names[key]}`;
     };
     cells.onclick = (event) => choose({ query: at(event)[0] });
-    cells.onkeydown = (event) => {
-      const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
-      if (!step) return;
-      event.preventDefault();
-      choose({ query: Math.min(queries - 1, Math.max(0, state.query + step)) }, event.repeat);
-    };
+    cells.onkeydown = move;
+  }
+
+  function move(event) {
+    if (!MOVES[event.key]) return;
+    event.preventDefault();
+    choose({ query: Math.min(queries - 1, Math.max(0, state.query + MOVES[event.key])) }, event.repeat);
   }
 
   function choose(change, held = false) {
@@ -206,7 +208,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     const name = find(".weights .top");
     name.textContent = names[top];
     const share = (top + 0.5) / keys;
-    name.style.left = `calc(3.2rem + (100% - 3.2rem) * ${share})`;
+    name.style.left = `calc(var(--lead) + (100% - var(--lead)) * ${share})`;
     name.style.transform = `translateX(${share < 1 / 3 ? 0 : share < 2 / 3 ? -50 : -100}%)`;
     find(".said").textContent =
       `${count} of ${keys} keys are open to this query. The highest weight is that of ${names[top]}: ${percent(row.weights[top])}. ` +
@@ -222,10 +224,15 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   }
   draw();
   parentElement.deaf?.(); // what the picture before this one heard
-  parentElement.deaf = hearing(me, PLACE, (place) => {
+  const still = presented(find(".row-of"), move);
+  const deaf = hearing(me, PLACE, (place) => {
     Object.assign(state, standing(place));
     draw();
   });
+  parentElement.deaf = () => {
+    still();
+    deaf();
+  };
   return () => {
     me.place.tell();
     parentElement.deaf();

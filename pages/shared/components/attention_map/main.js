@@ -205,10 +205,16 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   controls();
   show();
   parentElement.deaf?.(); // what the map before this one heard
-  parentElement.deaf = hearing(me, PLACE, (place) => {
+  const picture = find(map.photo ? ".photo" : ".grid");
+  const still = presented(picture, (event) => picture.onkeydown(event));
+  const deaf = hearing(me, PLACE, (place) => {
     Object.assign(state, standing(map, place));
     show();
   });
+  parentElement.deaf = () => {
+    still();
+    deaf();
+  };
   return () => {
     me.place.tell();
     parentElement.deaf();
