@@ -132,6 +132,28 @@ def test_paper_has_no_controls_and_cuts_nothing(page, address):
     )
 
 
+def test_paper_has_the_first_rows_of_a_long_table_and_nothing_that_is_folded(page):
+    page.goto(f"/loss?model=nanogpt&text={'to be or not '.replace(' ', '+') * 6}")
+    page.get_by_text("The same as a table").click()
+    grid, rows = page.get_by_test_id("stDataFrame"), page.locator("[class*=st-key-paper] tbody tr")
+    grid.wait_for()
+    settled(page)
+    assert rows.count() == 60 and not rows.first.is_visible()
+    page.emulate_media(media="print")
+    assert rows.first.is_visible() and rows.last.is_visible() and not grid.is_visible()
+    assert page.get_by_text("These are the first 60 of 77 rows.").is_visible()
+    page.emulate_media(media="screen")
+    page.goto("/operations?zoom=ops")
+    folded = (page.get_by_role("heading", name="Its primitives"), page.get_by_text("The same as tables"))
+    for one in folded:
+        one.wait_for()
+    settled(page)
+    page.emulate_media(media="print")
+    assert not [one for one in folded if one.is_visible()]
+    assert page.get_by_role("heading", name="Where the arithmetic is").is_visible()
+    quiet(page)
+
+
 def axe(page) -> list[str]:
     """What axe finds on a page that is serious, in short."""
     if not page.evaluate("Boolean(window.axe)"):

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import streamlit as st
 
-from pages.shared import behind, components, session, writing
+from pages.shared import behind, components, session, tables, writing
 from pages.shared.pictures import PLAIN, chart, of
 from pages.shared.texts import plain, unlearned
 from tracer.common.quoting import shortened
@@ -123,15 +123,14 @@ def _tokens(result, trace, below) -> None:
     said += f" The least certain, {least}, has a probability of {classes.percent(result['probabilities'][place])}."
     st.caption(plain(said))
     with st.expander("Each place and its probability"):
-        st.dataframe(
+        tables.show(
             {
                 "place": list(range(len(result["tokens"][:ROWS]))),
                 "in": [answers.shown(token) for token in result["text"][:ROWS]],
                 "out": [answers.shown(token) for token in result["tokens"][:ROWS]],
                 "probability": [classes.percent(share) for share in result["probabilities"][:ROWS]],
             },
-            hide_index=True,
-            height="content" if len(result["tokens"]) <= 100 else "auto",
+            alt="The most probable token at each place",
         )
 
 

@@ -30,16 +30,18 @@ def _open(trace: Trace, number: int) -> None:
 
 def show(trace: Trace, op: Op, level: str) -> None:
     """The primitives of one operation, in order, and how far what they give is from what ran."""
-    st.header("Its primitives")
     held = trace.decompositions or (visitor().remembered(OPENED, trace) or {}).values()
     found = {one.op: one for one in (known(trace, op.index) if level == "primitives" else held)}
     if op.index not in found:
-        if session.given().kind == "trace":
-            st.caption("This saved run holds no primitives of it: it was recorded without them.")
-        elif st.button("Open it into its primitives", icon=":material/zoom_in:", help="One more run opens it."):
-            _open(trace, op.index)
-            st.rerun()
+        with st.container(key="unopened"):
+            st.header("Its primitives")
+            if session.given().kind == "trace":
+                st.caption("This saved run holds no primitives of it: it was recorded without them.")
+            elif st.button("Open it into its primitives", icon=":material/zoom_in:", help="One more run opens it."):
+                _open(trace, op.index)
+                st.rerun()
         return
+    st.header("Its primitives")
     one = found[op.index]
     if one.error is not None:
         apart = f"values that differ from its own by at most **{scientific(one.error)}** of the largest"

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from pages.shared import address, components, stepping, texts, told, turns
+from pages.shared import address, components, stepping, tables, texts, told, turns
 from pages.shared.pictures import of
 from pages.shared.visitor import Key, visitor
 from tracer.common.quoting import quoted
@@ -67,12 +67,14 @@ def operations(ops: Sequence[Op]) -> None:
     widths = {"op": 50, "name": 110, "inputs": 165, "outputs": 110, "in symbols": 130, "module": 140, "source": 95}
     columns = {name: st.column_config.Column(width=width) for name, width in widths.items()}
     columns["parameters"] = st.column_config.NumberColumn(width=88, format="localized")
+    table = pd.DataFrame(stepping.rows(ops[:ROWS]), columns=list(stepping.COLUMNS))
     st.dataframe(
-        pd.DataFrame(stepping.rows(ops[:ROWS]), columns=list(stepping.COLUMNS)),
+        table,
         hide_index=True,
         alt=f"{len(ops[:ROWS])} operations with shapes and cost",
         column_config=columns,
     )
+    tables.on_paper({name: list(table[name]) for name in table})
     if len(ops) > ROWS:
         st.caption(f"These are the first {ROWS:,} of {len(ops):,} operations; `python -m tracer open` lists them all.")
     st.caption(stepping.COUNTED)

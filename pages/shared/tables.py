@@ -1,5 +1,6 @@
 """Tables of a page: one that prints and is read out row by row, where it is short."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 import streamlit as st
@@ -14,7 +15,30 @@ def show(columns: Mapping[str, Sequence], alt: str | None = None) -> None:
     """A table of columns by name; texts are shown as they are."""
     if any(len(values) > FEW for values in columns.values()):
         st.dataframe(columns, hide_index=True, alt=alt)
-        return
-    shown = {name: [plain(one) if isinstance(one, str) else one for one in values] for name, values in columns.items()}
-    with st.container(key=f"table {alt or ' '.join(columns)}".replace(" ", "-")):
+        on_paper(columns, alt)
+    else:
+        _whole(columns, alt)
+
+
+def on_paper(columns: Mapping[str, Sequence], alt: str | None = None) -> None:
+    """What paper has in the place of a table that scrolls: its first rows, and how many there are."""
+    count = max(map(len, columns.values()))
+    with st.container(key=_key("paper", columns, alt)):
+        _whole({name: values[:FEW] for name, values in columns.items()}, alt)
+        if count > FEW:
+            st.caption(f"These are the first {FEW} of {count:,} rows.")
+
+
+def _whole(columns: Mapping[str, Sequence], alt: str | None) -> None:
+    shown = {name: [_text(one) if isinstance(one, str) else one for one in values] for name, values in columns.items()}
+    with st.container(key=_key("table", columns, alt)):
         st.table(shown, hide_index=True, alt=alt)
+
+
+def _text(cell: str) -> str:
+    """A cell as it is: none of its signs is markup."""
+    return re.sub(r"([\\`*$~<#])", r"\\\1", plain(cell))
+
+
+def _key(kind: str, columns: Mapping[str, Sequence], alt: str | None) -> str:
+    return f"{kind} {alt or ' '.join(columns)}".replace(" ", "-")
