@@ -4,7 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.shared import address, components, frame
+from pages.shared import address, components, frame, texts
 from pages.shared.lessons import cards, contrasts, counting, noted
 
 TITLE = "The notes"
@@ -18,8 +18,11 @@ MORE = {"claims": "What they claim, on any model", "contrasts": "What they set i
 frame.enter()
 components.style(Path(__file__).with_suffix(".css"))
 st.title("Does it hold? Five notes against their runs")
+components.links()
 titles = noted.titles() | MORE
 note = st.selectbox("Note", titles, format_func=titles.get, **address.widget("note", list(titles), next(iter(titles))))
+with st.container(key="paper-note"):
+    st.markdown(f"**{texts.literal(titles[note])}**")
 if note == "claims":
     cards.show()
 elif note == "contrasts":

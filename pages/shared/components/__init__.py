@@ -219,6 +219,11 @@ def phone() -> None:
     _component("phone", "<span></span>")(key="phone")
 
 
+def links() -> None:
+    """Lets links in the texts of a page open in the same tab, and brings one who comes back to where the link was."""
+    _component("links", "<span></span>", styles=("phone",))(key="links")
+
+
 def spoken(text: str) -> None:
     """Says a text to those who do not see the page, each time that it is another one."""
     _component("spoken", '<p role="status"></p>')(key="spoken", data=text)
