@@ -105,6 +105,8 @@ def test_what_is_chosen_on_a_page_is_in_its_address_and_kept_on_the_way_to_other
         ("mask", {"query": "-1"}, "0 to 64."),
         ("mask", {"head": "4"}, "0 to 3."),
         ("mask", {"block": "7"}, "1 to 6."),
+        ("operations", {"open": "block1"}, "numbers of modules from 0 to 18, such as 'modules_0-18'."),
+        ("operations", {"open": "modules_19"}, "numbers of modules from 0 to 18, such as 'modules_0-18'."),
     ],
 )
 def test_a_wrong_place_in_an_address_is_quoted(page, places, expected):
@@ -117,3 +119,5 @@ def test_a_wrong_place_in_an_address_is_quoted(page, places, expected):
 def test_right_places_in_an_address_are_not_quoted():
     assert not visited("attention", head="rollout", block="6", query="64", scale="log").main.warning
     assert not visited("mask", query="64", head="3", block="6").main.warning
+    assert not visited("operations", open="modules_0-3.18").main.warning
+    assert not visited("operations", open="ops_99").main.warning  # of another zoom

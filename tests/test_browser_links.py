@@ -177,6 +177,25 @@ def test_filter_folds_and_order_are_in_the_address_and_back_undoes_them(page):
     page.goto("/operations?zoom=ops&fold=maybe&sort=ops_77")
     page.get_by_text("This page has no fold 'maybe', expected 'on' or 'off'.").wait_for()
     page.get_by_text("This page has no sort 'ops_77', expected one from ops_0 to ops_-").wait_for()
+    page.goto("/operations")
+    page.locator(".operations tbody").wait_for()
+    settled(page)
+    before = rows.count()
+    page.get_by_role("button", name="block2", exact=True).click()
+    page.wait_for_url("**/operations?module=*&open=modules_*")
+    page.get_by_role("heading", name="block2: Block").wait_for()
+    settled(page)
+    unfolded = rows.count()
+    page.get_by_role("button", name="block2", exact=True).click()
+    page.wait_for_url(lambda url: "open=" not in url)
+    assert rows.count() == before < unfolded
+    page.evaluate("history.back()")
+    page.wait_for_url("**open=modules_*")
+    rows.nth(unfolded - 1).wait_for()
+    page.reload()
+    page.get_by_role("heading", name="block2: Block").wait_for()
+    settled(page)
+    assert rows.count() == unfolded
     quiet(page)
 
 

@@ -210,13 +210,15 @@ def _place(page: str, model: str, name: str) -> str | None:
 
 
 def keep(**places: object) -> None:
-    """Writes places of the page on screen into its address: one entry in the history."""
-    now, said = visitor(), {name: str(place) for name, place in places.items()}
+    """Writes places of the page on screen into its address: one entry in the history. None takes one out."""
+    now, said = visitor(), {name: str(place) for name, place in places.items() if place is not None}
     if "op" in said:
         now.op = int(said["op"])
     now.step = said.get("step", now.step)
-    now.places[now.page, now.shown] = now.places.pop((now.page, now.shown), {}) | said
-    st.query_params.update(said)
+    before = now.places.pop((now.page, now.shown), {})
+    now.places[now.page, now.shown] = {name: before[name] for name in before if name not in places} | said
+    asked = st.query_params.to_dict()
+    st.query_params.from_dict({name: asked[name] for name in asked if places.get(name, "") is not None} | said)
 
 
 def chosen(name: str, known: Sequence[Choice], first: Choice, say: bool = True) -> Choice:

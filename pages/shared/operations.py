@@ -1,6 +1,7 @@
 """The parts of the Operations page: the zoom, the table, one step, one operation, and the pictures of all."""
 
 import json
+import re
 from collections.abc import Sequence
 
 import streamlit as st
@@ -60,16 +61,17 @@ def listing(trace: Trace, level: str) -> None:
     data = of(trace, key, lambda: _table(trace, level, opened))
     others = of(trace, "tables", lambda: _every(trace))
     address.check(fold=("on", "off"), sort=_sorts(level, len(data["columns"])))
+    _check_open(level, data)
     clicked = components.operations_table({"tables": {**others, level: data}, "level": level, "chosen": chosen})
     if (count := data["count"]) > ROWS:
         st.caption(f"These are the first {ROWS:,} of {count:,} rows; `python -m tracer open` lists them all.")
     st.caption("Choose a module to unfold it, a row to see all of it below, the head of a column to sort by it.")
     if level == "steps" and (note := numbered(trace.model)):
         st.caption(texts.plain(notes.spelled(f"In the note: the number of the step in note {note.note}.")))
-    if clicked and clicked != chosen:
-        kind, _, id = clicked.partition(" ")
+    if clicked and clicked[0] != chosen:
+        kind, _, id = clicked[0].partition(" ")
         if kind == "step" or (kind in ("op", "module", "call") and id.isdecimal()):
-            address.keep(**{kind: id})
+            address.keep(**{kind: id, "open": clicked[1]})
         st.rerun()
 
 
@@ -79,6 +81,20 @@ def _sorts(level: str, columns: int) -> list[str]:
     asked = st.query_params.get("sort", "")
     here = [f"{level}_{sign}{column}" for column in range(columns) for sign in ("", "-")]
     return [*here, asked] if asked.partition("_")[0] in set(MEANING) - {level} else here
+
+
+def _check_open(level: str, data: dict) -> None:
+    """Quotes what an address says of the modules that are unfolded, where this table has no such modules; what it says
+    of another level is left."""
+    asked = st.query_params.get("open", "")
+    of, _, ranges = asked.partition("_")
+    if not asked or of in set(MEANING) - {level}:
+        return
+    last = operations_table.folds(data) - 1
+    known = of == level and re.fullmatch(r"([0-9]+(-[0-9]+)?(\.[0-9]+(-[0-9]+)?)*)?", ranges, re.ASCII)
+    if not known or any(int(number[-9:]) > last for number in re.findall("[0-9]+", ranges)):
+        expected = f"numbers of modules from 0 to {last}, such as '{level}_0-{last}'" if last > 0 else f"'{level}_'"
+        st.warning(texts.quoted(f"This page has no open {quoted(asked)}, expected {expected}."))
 
 
 def _chosen(trace: Trace, level: str) -> str:

@@ -4,6 +4,7 @@ Every row has a path of modules under which it folds, and cells that are text, n
 numbers. A module's sums are made where the table is drawn, from the rows under it, but for modules that are rows.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from tracer.figures import called_table
@@ -49,6 +50,22 @@ def table(
     if level == "primitives" and len(opened) < len(trace.ops):
         found["noun"] = "ops and primitives"
     return found | {"columns": columns, "rows": rows}
+
+
+def folds(table: dict) -> int:
+    """How many modules of a table fold, as they are numbered in an address: one that holds another module alone is one
+    with it."""
+    rows, own, modules = Counter(), set(), set()
+    for row in table["rows"]:
+        path = tuple(row["path"])
+        if row.get("holds"):
+            path = (*path, row["cells"][0])
+            own.add(path)
+        else:
+            rows[path] += 1
+        modules |= {path[:length] for length in range(1, len(path) + 1)}
+    inside = Counter(path[:-1] for path in modules)
+    return sum(path in own or rows[path] > 0 or inside[path] != 1 for path in modules)
 
 
 def _column(name: str, kind: str = "text", total: bool = False) -> dict:

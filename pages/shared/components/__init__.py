@@ -200,8 +200,9 @@ def pipeline_map(trace: Trace) -> str | None:
     ).step
 
 
-def operations_table(data: dict) -> str | None:
-    """The table of `tracer.figures.operations_table`; returns the id of a row that was clicked."""
+def operations_table(data: dict) -> tuple[str, str | None] | None:
+    """The table of `tracer.figures.operations_table`; returns the id of a row that was clicked, and what an address
+    says of the modules that are unfolded then."""
     component = _component("operations", '<div class="slot"></div>', scripts=("place", "standing", "operations"))
     return component(key="operations", data=data | {"facts": told.facts(visitor())}, on_row_change=lambda: None).row
 

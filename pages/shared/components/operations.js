@@ -263,7 +263,7 @@ function draws(box, data, setTriggerValue) {
     if (row !== undefined) {
       state.scrolled = row;
       unfold(row);
-      setTriggerValue("row", row);
+      row === data.chosen ? moved() : setTriggerValue("row", [row, placed(state.open, data.open, data.level, modules)]);
     } else if (module !== undefined) {
       state.open.has(module) ? state.open.delete(module) : state.open.add(module);
       draw();
