@@ -4,6 +4,7 @@ import streamlit as st
 
 from pages.shared import address, frame
 from pages.shared.lessons import placing
+from pages.shared.visitor import visitor
 from tracer import positions
 
 TITLE = "Positions"
@@ -15,8 +16,11 @@ PLACES = ("kind", "length", "width", "heads", "causal", "head", "patch")
 frame.enter()
 st.title("How does attention know where a token stands?")
 known = {kind.name: kind for kind in positions.every()}
-at = address.widget("kind", list(known), next(iter(known)))
+at = address.widget("kind", list(known), placing.own(known) or next(iter(known)))
 chosen = st.segmented_control("Positions", list(known), format_func=lambda name: known[name].title, required=True, **at)
 with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
     sizes, head = placing.sizes()
+visitor().instead = "a model of its own"
+with st.container(key="paper-chosen"):
+    st.markdown(placing.chosen(known[chosen], sizes))
 placing.lesson(known[chosen], sizes, head)

@@ -10,6 +10,7 @@ from sweeping import cases
 from test_app import text, visited
 from test_positions import KINDS
 
+from pages.shared.lessons import placing
 from tracer.figures.panels import Panel, pack
 from tracer.notes.rows import rows
 
@@ -36,6 +37,22 @@ def test_every_kind_has_its_pictures_its_terms_and_its_lines(kind):
     assert (alone in said) == (not added)
     found = at.table[0].value
     assert list(found["outputs"]) == ["permuted with the tokens", *["not the same: the order counted"] * 3]
+
+
+@pytest.mark.parametrize(
+    ("address", "kind"),
+    [
+        ({"model": "vit"}, "learned"),
+        ({"model": "nanogpt"}, "learned"),
+        ({"model": "llama"}, "rotary"),
+        ({"model": "transformer"}, "sinusoidal"),
+        ({"model": "transformer", "positions": "relative"}, "relative"),
+        ({"model": "llama", "kind": "alibi"}, "alibi"),
+    ],
+)
+def test_it_begins_with_the_positions_of_the_model_that_is_chosen(address, kind, monkeypatch):
+    monkeypatch.setattr(placing, "lesson", lambda kind, sizes, head: None)
+    assert visited("positions", **address).main.button_group[0].value == kind
 
 
 def test_slips_are_told_where_they_matter():

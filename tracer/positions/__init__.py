@@ -4,11 +4,13 @@ Every file of `kinds/` is one. What they say of themselves is read without impor
 before it is there.
 """
 
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
 from tracer.common.parsing import stated
+from tracer.record import Step
 
 NONE = "none"
 """No positions: what the others are compared with."""
@@ -33,3 +35,17 @@ def every() -> tuple[Kind, ...]:
             known.append((facts["ORDER"], path.name.removesuffix(".py"), facts))
     said = ("TITLE", "PAPER", "SAYS", "APART")
     return tuple(Kind(name, *(facts[one] for one in said)) for _, name, facts in sorted(known, key=lambda one: one[:2]))
+
+
+def used(steps: Iterable[Step]) -> str | None:
+    """The kind of positions that the lines of a run show that it has; None where they show none of these."""
+    found = {step.id: step.latex for step in steps if step.stage == "position"}
+    lines = " ".join(found.values())
+    signs = {
+        "rotary": r"\operatorname{turn}" in lines,
+        "alibi": bool({"alibi", "penalty"} & found.keys()),
+        "relative": "distances" in found,
+        "sinusoidal": r"\sin" in lines,
+        "learned": any("position" in id and r"\mathbf{P}" in latex for id, latex in found.items()),
+    }
+    return next((kind for kind, there in signs.items() if there), None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import streamlit as st
 
-from pages.shared import address, components, lines, pictures, runs
+from pages.shared import address, components, lines, pictures, runs, session
 from pages.shared.texts import prose, quoted
 from pages.shared.visitor import FIRST_MODEL, model_name
 from tracer import models
@@ -16,7 +17,7 @@ from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.figures.panels import Panel, edge
 from tracer.inputs.samples import samples
-from tracer.positions import NONE, Kind
+from tracer.positions import NONE, Kind, used
 from tracer.record import tolerance
 
 if TYPE_CHECKING:
@@ -76,6 +77,27 @@ def sizes() -> tuple[Sizes, int]:
     at = address.widget("head", range(heads), 0)
     head = st.segmented_control("Head", range(heads), required=True, **at)
     return Sizes(length, width, heads, causal == "on"), head
+
+
+def own(known: Collection[str]) -> str | None:
+    """The kind of positions of the model that is chosen, by the lines of its run; None where that is none of these, or
+    the model is of a library and did not run."""
+    name, option = model_name(), dict(session.options()).get("positions")
+    if option in known:
+        return str(option)
+    run = session.held()
+    try:
+        if run is None and name in models.names():
+            run = runs.of_sample(name, (), session.first_sample(name))
+    except ValueError:  # its weights are damaged, as is said where they are shown
+        return None
+    return used(run.steps) if run else None
+
+
+def chosen(kind: Kind, sizes: Sizes) -> str:
+    """What is on screen, in words, for paper, which has no controls."""
+    mask = "a causal mask" if sizes.causal else "no mask"
+    return f"**{kind.title}**: T = {sizes.length} tokens, D = {sizes.width}, {sizes.heads} heads, {mask}."
 
 
 def _measured(kind: str, sizes: Sizes) -> Placement:
