@@ -19,14 +19,14 @@ def main() -> None:
     page = st.navigation(pages, position="hidden")
     if page.url_path:
         st.set_page_config(page_title=f"{page.title} · Tensor tracer")
-    origin = sidebar.choices(pages, page.url_path)
+    slots = sidebar.choices(pages, page.url_path)
     with st.sidebar:
         components.phone()
     with frame.around():
         influence.notice()
         sizing.notice(page.url_path)
         page.run()
-    sidebar.run(origin, page.url_path)
+    sidebar.run(slots, page.url_path)
 
 
 if __name__ == "__main__":

@@ -89,8 +89,13 @@ def test_the_page_shows_the_text_on_screen_or_says_whose_it_is():
     own = visited("loss", model="nanogpt", text="To be")
     said = text(own)
     assert not own.info and said.count("proven, largest difference") == 5 and "the same, up to rounding" in said
-    assert list(own.dataframe[0].value["token"]) == ["'o'", "' '", "'b'", "'e'"]
-    assert "this page shows nanogpt on its sample" in visited("loss", model="vit").info[0].value
+    assert list(own.table[0].value["token"]) == ["'o'", "' '", "'b'", "'e'"]
+    other = visited("loss", model="vit")
+    assert "this page shows nanogpt on its sample" in other.info[0].value
+    assert not other.sidebar.button_group and "This page shows nanogpt on its sample" in text(other)
+    next(button for button in other.main.button if button.label == "Choose nanogpt").click().run()
+    assert not other.exception and not other.info and other.sidebar.selectbox[0].value == "nanogpt"
+    assert "This page shows nanogpt" not in text(other)
     assert "There is no loss: a single token" in visited("loss", model="nanogpt", text="T").info[0].value
 
 

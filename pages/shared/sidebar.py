@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
@@ -20,9 +22,16 @@ from tracer.symbols import notation
 STYLES = [Path(__file__).with_name(f"{name}.css") for name in ("style", "present", "print")]
 
 
-def choices(pages: list, page: str):
+class Slots(NamedTuple):
+    """The places for what `run` says of the model, and for the samples where they come after the page."""
+
+    origin: DeltaGenerator
+    samples: DeltaGenerator
+
+
+def choices(pages: list, page: str) -> Slots:
     """The way to all pages; model and input, chosen once for all of them; and their style. What is refused or asked
-    stands above the page of this address. Returns the place for what `run` says of the model."""
+    stands above the page of this address. Returns the places that `run` fills."""
     for style in STYLES:
         components.style(style)
     _forget(page)
@@ -40,8 +49,10 @@ def choices(pages: list, page: str):
             st.selectbox("Model", [given.trace.model], disabled=True, help="The model of the saved run.")
         else:
             _model()
-        origin = st.container()
-        _samples(given)
+        slots = Slots(st.container(), st.container())
+        if not _lesson(page):
+            with slots.samples:
+                _samples(given)
         takes = models.takes(model_name())
         if "text" in takes and not opened:
             _text(given)
@@ -57,7 +68,13 @@ def choices(pages: list, page: str):
         libraries.asking()
     address.write(page)
     components.tools(address.lacks())
-    return origin
+    visitor().instead = ""
+    return slots
+
+
+def _lesson(page: str) -> bool:
+    """Whether a page may show something else than the run, which is known once it is drawn."""
+    return any(one.heading and one.path.stem == page for one in contents.found())
 
 
 def _links(pages: list) -> None:
@@ -120,6 +137,10 @@ def _model() -> None:
 
 
 def _samples(given: Given) -> None:
+    """The input on screen, and the samples; where the page shows something else, that it does."""
+    if instead := visitor().instead:
+        st.caption(plain(f"This page shows {instead}. The input that you chose is kept for the other pages."))
+        return
     samples = session.sample_names()
     if given.kind == "sample":
         if len(samples) > 1:
@@ -176,13 +197,16 @@ def _bytes(file: UploadedFile) -> bytes:
     return data
 
 
-def run(origin, page: str) -> None:
+def run(slots: Slots, page: str) -> None:
     """What belongs to the run on screen: what is known of its model, a file to keep it in, and the legend of its
-    symbols. Nothing where there is no run. By now a refusal was there to be read."""
+    symbols. Nothing where there is no run, or another one is shown. By now a refusal was there to be read."""
     visitor().refused_on = page if visitor().refusal else None
-    if (trace := session.held()) is None:
+    if _lesson(page):
+        with slots.samples:
+            _samples(session.given())
+    if (trace := session.held()) is None or visitor().instead:
         return
-    with origin:
+    with slots.origin:
         libraries.said(trace)
     said = "All steps, shapes and tensors in one file. It opens here again, on a machine without the model too."
     _kept("Save this run", "download", trace, _file, "safetensors", said)

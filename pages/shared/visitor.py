@@ -106,6 +106,7 @@ class Visitor:
     wanted: dict[str, str] | None = None
     written: dict[str, str] | None = None
     held: Held | None = None
+    instead: str = ""
     back: tuple[str, runs.Options, str, str | None, weakref.ref[Given]] | None = None
     step: str | None = None
     page: str = ""

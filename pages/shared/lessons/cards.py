@@ -11,7 +11,7 @@ import streamlit as st
 from pages.shared import address, runs, session, texts, turns
 from pages.shared.lessons import noted
 from pages.shared.pictures import PLAIN, chart, of
-from pages.shared.visitor import model_name
+from pages.shared.visitor import model_name, visitor
 from tracer import models
 from tracer.common import notes
 from tracer.figures import claimed
@@ -63,6 +63,7 @@ def run() -> tuple[Trace, Any, dict[str, Any]]:
     if chosen == model_name() and session.given().kind != "trace":
         made = session.model()
         return session.trace(), made, session.inputs(made, session.given(), session.options())
+    visitor().instead = noted.INSTEAD
     pictures = samples(models.samples(chosen))
     name = next(iter(pictures), session.OWN)
     given = {"image": pictures[name]()} if pictures else {}

@@ -9,6 +9,7 @@ import streamlit as st
 from pages.shared import address, runs, texts, turns
 from pages.shared.lessons import noted
 from pages.shared.pictures import chart, of
+from pages.shared.visitor import visitor
 from tracer import models
 from tracer.figures import claimed
 from tracer.inputs.samples import samples
@@ -19,6 +20,7 @@ COLUMNS = 5
 
 def show() -> None:
     """A convolution's field beside a row of attention, and batch norm beside layer norm."""
+    visitor().instead = noted.INSTEAD
     known = [name for name in models.names() if models.samples(name)]
     name = st.selectbox("Model", known, **address.widget("of", known, known[0]))
     trace = runs.of_sample(name, (), next(iter(samples(models.samples(name)))))

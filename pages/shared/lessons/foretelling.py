@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import streamlit as st
 
-from pages.shared import components, frame, lines, pictures, runs, session, turns
+from pages.shared import components, frame, lines, pictures, runs, session, tables, turns
 from pages.shared.texts import plain, quoted
-from pages.shared.visitor import Given, model_name
+from pages.shared.visitor import Given, Key, model_name, visitor
 from tracer import models
 from tracer.figures import losses as drawn
 from tracer.figures.answers import shown
@@ -68,11 +68,20 @@ def _run() -> tuple[str, runs.Options, Given, Trace]:
     st.info(
         plain(f"The model that you chose does not predict the next token, so this page shows {FALLBACK} on its sample.")
     )
+    st.button(f"Choose {FALLBACK}", icon=":material/swap_horiz:", on_click=_choose, help="For all pages.")
+    visitor().instead = f"{FALLBACK} on its sample"
     try:
         return FALLBACK, (), Given("sample", session.OWN), runs.of_sample(FALLBACK, (), session.OWN)
     except ValueError as error:  # its weights are damaged
         st.error(quoted(f"{FALLBACK} could not be run: {error}"))
         frame.leave()
+
+
+def _choose() -> None:
+    """Goes to the model that the page shows, and leaves a saved run."""
+    st.session_state[Key.MODEL] = FALLBACK
+    if session.given().kind == "trace":
+        session.take_sample(session.OWN)
 
 
 def _found(name: str, options: runs.Options, chosen: Given, trace: Trace) -> Foretold:
@@ -122,13 +131,13 @@ def _text(trace: Trace, loss: Loss) -> None:
         "before it, and what comes after the last is not known."
     )
     with st.expander("The same as a table"):
-        st.dataframe(
+        tables.show(
             {
                 "token": [repr(word) for word in trace.words[1:]],
                 "p": list(loss.probabilities),
                 "−log p": list(loss.losses),
             },
-            hide_index=True,
+            alt="The loss of each token",
         )
 
 

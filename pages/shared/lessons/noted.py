@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from pages.shared import address, contents, runs, texts
+from pages.shared.visitor import visitor
 from tracer import models
 from tracer.common import notes
 from tracer.common.limits import limits
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tracer.notes.runs import Provider
 
 READING = "Reading the note off its runs"
+INSTEAD = "runs of its own"
 ALL, DIFFERING = "all", "differing"
 SIGNS = {
     "holds": ":green-badge[:material/check: holds]",
@@ -54,6 +56,7 @@ class Read(NamedTuple):
 def show(note: str) -> Mapping[str, Counter[str]]:
     """The note: how many statements hold as a picture, then each of them. Returns the operations that it counts, by
     kind, where it counts some."""
+    visitor().instead = INSTEAD
     try:
         read = runs.of_sample_too("noted", note, lambda: _read(note), READING)
     except ValueError as error:  # a library that it is about is not installed

@@ -19,6 +19,7 @@ import streamlit as st
 from pages.shared import address, components, lines, runs, turns
 from pages.shared.pictures import of
 from pages.shared.texts import prose
+from pages.shared.visitor import visitor
 from tracer.common.parsing import stated
 from tracer.figures.labels import amount
 from tracer.figures.views import rows
@@ -70,6 +71,7 @@ def kind() -> str:
 def show(kind: str) -> None:
     """Draws a kind of input."""
     components.style(Path(__file__).with_suffix(".css").with_stem("style"))
+    visitor().instead = "inputs of its own"
     import_module(f"{__name__}.{kind}").show()
 
 

@@ -7,6 +7,7 @@ from PIL import Image
 from pages.shared import components, session
 from pages.shared.lessons import tokenizing
 from pages.shared.pictures import of
+from pages.shared.visitor import visitor
 from tracer.figures import codes as drawings
 from tracer.figures import photos
 from tracer.inputs.images import centre_crop
@@ -25,6 +26,8 @@ def show() -> None:
     given = session.given()
     photo = given.photo or next(iter(samples("photos").values()))()
     owner = given.content if given.photo else samples
+    if given.photo:
+        visitor().instead = ""
     with st.container(horizontal=True):
         coded = tokenizing.way("pictures") == "codes"
         if coded:
