@@ -193,8 +193,7 @@ def test_filter_folds_and_order_are_in_the_address_and_back_undoes_them(page):
     page.wait_for_url("**open=modules_*")
     rows.nth(unfolded - 1).wait_for()
     page.reload()
-    page.get_by_role("heading", name="block2: Block").wait_for()
-    settled(page)
+    rows.nth(unfolded - 1).wait_for()
     assert rows.count() == unfolded
     quiet(page)
 
