@@ -44,6 +44,7 @@ def every_draw() -> list[torch.Tensor]:
     drawn += [torch.rand_like(drawn[0]), torch.randn_like(drawn[0]), torch.multinomial(torch.ones(5), 2)]
     drawn += [nn.functional.dropout(torch.ones(99)), torch.bernoulli(torch.full((9,), 0.5)), torch.empty(3).normal_()]
     drawn += [nn.init.trunc_normal_(torch.empty(9)), nn.init.xavier_uniform_(torch.empty(3, 3)), nn.Linear(3, 4).bias]
+    drawn += [torch.randn(3, generator=None)]
     return [*drawn, torch.normal(0.0, torch.ones(3)), torch.empty(3).exponential_(), torch.randn(2, dtype=torch.half)]
 
 

@@ -41,7 +41,7 @@ class _Draws(TorchDispatchMode):
         if not _draws(func) or kwargs.get("generator") is not None or _elsewhere(args, kwargs):
             return func(*args, **kwargs)
         if (own := _with_generator(func)) is not None:
-            return own(*args, **kwargs, generator=self.generator)
+            return own(*args, **{**kwargs, "generator": self.generator})  # some say that they want none
         with _whole_process, torch.random.fork_rng(devices=[]):  # such as rand_like, which takes no generator
             torch.default_generator.set_state(self.generator.get_state())
             result = func(*args, **kwargs)
