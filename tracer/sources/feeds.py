@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tracer.probe.axes import resized
-from tracer.sources.makers import makers, placeholder
+from tracer.sources.makers import GRIDS, WITHIN_GRIDS, makers, placeholder
 from tracer.sources.making import size
 
 SIZES = {"B": 1, "T": 43, "T_d": 7, "T_a": 4000, "T_f": 8}
@@ -136,5 +136,8 @@ def feeds(made: type) -> Iterator[Feed]:
 
 def combined(names: tuple[str, ...]) -> list[Feed]:
     """These names, each made in each of its ways, the likeliest first."""
-    ways = product(*(range(len(makers(name))) for name in names))
+    laid = any(GRIDS.fullmatch(name) for name in names)
+    ways = product(
+        *([way for way, (maker, _) in enumerate(makers(name)) if laid or maker not in WITHIN_GRIDS] for name in names)
+    )
     return [Feed(tuple(zip(names, some, strict=True))) for some in sorted(ways, key=sum)]

@@ -27,6 +27,8 @@ from tracer.sources.making import (
     pair_of_photos,
     past,
     photo,
+    pictures_of_merged,
+    pictures_of_patches,
     places,
     read,
     series,
@@ -58,6 +60,8 @@ MAKERS: dict[str, tuple[tuple[Callable, tuple[str, ...]], ...]] = {
         (cut_photo_in_batches, ()),
         (frames_of_channels, PHOTO),
         (pair_of_photos, PHOTO),
+        (pictures_of_patches, ()),
+        (pictures_of_merged, ()),
     ),
     "pixel_values_videos": ((video, PHOTO), (frames_of_channels, PHOTO)),
     "pixel_mask": ((whole_photo, PHOTO),),
@@ -144,15 +148,21 @@ MAKERS: dict[str, tuple[tuple[Callable, tuple[str, ...]], ...]] = {
 }
 """By the name of what forward takes: ways to make it, each with the symbols of the sizes that the input decides."""
 
+GRIDS = re.compile(r".*(grid|shapes).*")
+"""What says how the patches of a photo lie."""
+WITHIN_GRIDS = (pictures_of_patches, pictures_of_merged)
+"""Ways to make a photo that are for those to whom that is said."""
 KINDS = ("image", "video", "audio")
 """What stands in a text by tokens in its place."""
 ALIKE = (
+    (r"(.*_)?mel_mask", "input_features_mask"),
+    (r".*_mel(_features)?|mel_.*", "input_features"),
     (r".*_mask|mask", "attention_mask"),
     (r"(pixel_values|images?)(_.*)?", "pixel_values"),
     (r".*grid_thw", "grid_thw"),
     (r".*input_ids", "input_ids"),
     (r".*_ids", "token_type_ids"),
-    (r".*(hidden_states?|embeds|embeddings?|_states|vectors|features)|x", "hidden_states"),
+    (r".*(hidden_states?|embeds|embeddings?|_states|vectors|features|_cond)|x", "hidden_states"),
 )
 """Names that are made as others are: those of the same form."""
 

@@ -58,8 +58,12 @@ def tokens(length: str) -> Callable:
 
 
 def side(config, at) -> tuple[int, int]:
-    """Height and width of the photo that a configuration is made for."""
+    """Height and width of the photo that a configuration is made for; whole windows of whole patches, where it says
+    into how many windows it is cut."""
     length = at.get("H") or size(config, "image_size", "img_size", "max_img_size", "input_size", default=64)
+    windows = size(config, "num_windows", default=1)
+    if windows > 1 and (step := windows * size(config, "patch_size", default=1)) <= length:
+        length = length // step * step
     for part in parts(config):
         pair = read(part, "image_size")
         if isinstance(pair, (list, tuple)) and len(pair) == 2:
@@ -85,7 +89,14 @@ def frames_of_channels(config, at) -> torch.Tensor:
 
 
 def _bins(config) -> int:
-    names = ("num_mel_bins", "input_feat_per_channel", "feature_projection_input_dim", "num_mel_channels", "n_mels")
+    names = (
+        "num_mel_bins",
+        "input_feat_size",
+        "input_feat_per_channel",
+        "feature_projection_input_dim",
+        "num_mel_channels",
+        "n_mels",
+    )
     return size(config, *names, "feature_size", "input_dim", "mel_bins", "input_size", default=80)
 
 
@@ -157,6 +168,20 @@ def cut_photo(config, at) -> torch.Tensor:
 
 def cut_photo_in_batches(config, at) -> torch.Tensor:
     return cut_photo(config, {**at, "B": 1}).expand(at["B"], -1, -1).contiguous()
+
+
+def pictures_of_patches(config, at) -> torch.Tensor:
+    """Patches as small pictures, `[N, C, P, P]`."""
+    rows, columns = _patches(config, at)
+    patch = size(config, "patch_size", default=14)
+    return waves(at["B"] * rows * columns, channels(config), patch, patch)
+
+
+def pictures_of_merged(config, at) -> torch.Tensor:
+    """As many small pictures, each of the patches that become one token, the channels last."""
+    rows, columns = _patches(config, at)
+    side = size(config, "patch_size", default=14) * size(config, "spatial_merge_size", "merge_size", default=1)
+    return waves(at["B"] * rows * columns, side, side, channels(config))
 
 
 def grid(config, at) -> torch.Tensor:
