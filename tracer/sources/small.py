@@ -39,7 +39,10 @@ FILLED = 5
 """The level that also says the sizes of parts that a configuration leaves open."""
 GENTLE, FEW = 6, 4
 """The level that divides all widths by few, and by how many, so that what is dealt out to groups still is."""
-LEVELS = (0, FILLED, 1, GENTLE, 2, 3, 4)
+STAGED = 7
+"""The level that is `FILLED` and has a backbone give the features of all its stages, where only those of the last are
+asked for."""
+LEVELS = (0, FILLED, STAGED, 1, GENTLE, 2, 3, 4)
 """The ways to make a configuration small, in the order in which they are tried."""
 OPEN = {
     r"(n|num)(_routed|_local)?_experts": 4,
@@ -67,18 +70,20 @@ def small(config, level: int = 0):
 
     Higher levels are for models whose sizes depend on each other in other ways: 1 has fewer heads instead of narrower
     ones, 2 keeps the number of blocks and the photo, 3 keeps all but the number of blocks, 4 everything; `FILLED` is
-    0 with the sizes of `OPEN`, `GENTLE` is 0 with widths that stay larger.
+    0 with the sizes of `OPEN`, `STAGED` also with all stages of a backbone, `GENTLE` is 0 with widths that stay larger.
     """
     made = copy.deepcopy(config)
     if level == 4:
         return made
-    if level == FILLED:
+    if level in (FILLED, STAGED):
         for part in parts(made):
+            if level == STAGED:
+                _staged(part)
             for name, value in list(vars(part).items()):
                 found = next((size for form, size in OPEN.items() if value is None and re.fullmatch(form, name)), None)
                 if found is not None:
                     setattr(part, name, found)
-    asked, level = level, 0 if level in (FILLED, GENTLE) else level
+    asked, level = level, 0 if level in (FILLED, STAGED, GENTLE) else level
     divisor = 1 if level == 3 else max(map(_divisor, parts(made)))
     divisor = FEW if asked == GENTLE else divisor
     heads = [width for width in map(_head, parts(made)) if width % 4 == 0]
@@ -86,7 +91,7 @@ def small(config, level: int = 0):
         divisor //= 2
     for part in parts(made):
         _shrink(part, divisor, level, 1 if asked == 0 else MOST)
-        if asked in (FILLED, GENTLE):
+        if asked in (FILLED, STAGED, GENTLE):
             _turned(part)
     bounded(made)
     return made
@@ -103,7 +108,18 @@ def _turned(config) -> None:
         config.rope_parameters = {kind: {"rope_type": "default", "rope_theta": 10000.0} for kind in kinds}
     elif isinstance(turned, dict) and head and "mrope_section" not in turned:
         pairs = int(head * turned.get("partial_rotary_factor", 1)) // 2
-        turned["mrope_section"] = [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3]
+        third = (pairs + 1) // 3  # of height and width, which some models deal out in turns
+        turned["mrope_section"] = [third, third, pairs - 2 * third]
+
+
+def _staged(config) -> None:
+    """Has a backbone give the features of all its stages, and a whole take them as wide as the backbone makes them."""
+    stages = [name for name in getattr(config, "stage_names", None) or () if name != "stem"]
+    if stages and len(getattr(config, "out_features", None) or ()) == 1:
+        config.out_features = stages
+    width = vars(vars(config).get("backbone_config") or config).get("hidden_size")
+    if isinstance(width, int) and "hidden_size" in vars(config):
+        config.hidden_size = width
 
 
 def bounded(config) -> None:
@@ -179,7 +195,7 @@ def _small(name: str, value, divisor: int, depth: int, blocks: int, level: int, 
             return max(1, value // divisor)
         if level == 1 and HEAD_WIDTHS.fullmatch(name):
             return value
-        if "vocab_size" in name:
+        if "vocab" in name:
             return min(value, VOCABULARY)
         if re.fullmatch(r".*(max_position_embeddings|n_positions|max_length|max_text_length|max_seq_len.*)", name):
             return min(value, LONGEST)
