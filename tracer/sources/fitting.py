@@ -27,14 +27,25 @@ LONGEST = 4096
 """Tokens that may stand in the place of a picture."""
 COUNTED = re.compile(r"tokens:?\s*(?:tensor\()?\(?(\d+)\D+?(\d+)")
 """How a net says how many places a text has for a picture, and how many it needs."""
+CODE = "modeling_"
+"""What the files of models are called."""
 FEATURES = ("features", "image_hidden_states")
 """What nets call the vectors that stand in those places."""
 
 
+class Unfed(ValueError):
+    """Nothing that a net was given made it run: what it was given first, and what it said to that; `error` is what its
+    code raised then."""
+
+    def __init__(self, said: str, error: Exception | None):
+        super().__init__(said)
+        self.error = error
+
+
 def fed(net: torch.nn.Module, config, resize: bool = False) -> Feed:
     """The first feed with which a net runs; with `resize`, inputs may be of the sizes that it says it expects.
-    ValueError in one sentence where none does: what it was given first, and what it said to that."""
-    made, said, seen = type(net), "", set()
+    `Unfed` where none does."""
+    made, said, first, seen = type(net), "", None, set()
     waiting, mended, later, known, sizes = feeds(made), deque(), deque(), {}, usual(config)
     while len(seen) < (2 * MOST if resize else MOST):
         feed = mended.popleft() if mended else next(waiting, None) or (later.popleft() if later else None)
@@ -53,10 +64,12 @@ def fed(net: torch.nn.Module, config, resize: bool = False) -> Feed:
             mended.extendleft(reversed(better))
             if better and lacks:
                 known[feed.names] = better[0].ways[len(feed.ways) :]  # so do others of these names
+            later.extend(sizing.grown(feed, config, str(error)))
             if resize:
                 (later.extendleft if feed.sized else later.extend)(sizing.sized(feed, config, str(error)))
+            first = first or error
             said = said or f"{made.__name__} was given {feed.given()}{_refused(error, lacks)}"
-    raise ValueError(said or f"{made.__name__} was given nothing, expected a text, a photo or a sound")
+    raise Unfed(said or f"{made.__name__} was given nothing, expected a text, a photo or a sound", first)
 
 
 def _refused(error: Exception, lacks: list[str]) -> str:
@@ -75,7 +88,8 @@ def mends(feed: Feed, made: type, config, error: Exception) -> tuple[list[Feed],
     named = [name for name in lacks if re.search(rf"\b{name}\b", said)]
     named.sort(key=lambda name: (name == "inputs_embeds", -said.rindex(name)))  # what is missing is said last
     if not named and "None" in said:
-        named = _met(error.__traceback__, lacks)
+        hands_on = any(one.kind is one.VAR_KEYWORD for one in parameters(made).values())
+        named = _met(error.__traceback__, lacks, hands_on)
     found = [(name, way) for name in named for way in range(len(makers(name)))]
     return [feed._replace(ways=(*feed.ways, one)) for one in found], named
 
@@ -108,16 +122,24 @@ def _rows(traceback: TracebackType | None) -> int:
     return found
 
 
-def _met(traceback: TracebackType | None, lacks: list[str]) -> list[str]:
-    """Which of these names are None in the expression that failed, in the innermost function that has one there."""
+def _met(traceback: TracebackType | None, lacks: list[str], hands_on: bool) -> list[str]:
+    """Which of these names are None in the expression that failed, in the innermost function that has one there; of a
+    forward that hands on whatever it is given by name rather those that the first function within asks for and none
+    above it names."""
     found: list[str] = []
+    above: set[str] = set()
     while traceback is not None:
-        place = getframeinfo(traceback).positions
+        place, frame = getframeinfo(traceback).positions, traceback.tb_frame
         first = (place and place.lineno) or traceback.tb_lineno
         last = (place and place.end_lineno) or first  # Python may run without the ends of expressions
-        text = "".join(getline(traceback.tb_frame.f_code.co_filename, line) for line in range(first, last + 1))
-        own = traceback.tb_frame.f_locals
-        names = [name for name in re.findall(r"\w+", text) if name in lacks and own.get(name, 0) is None]
-        found = list(dict.fromkeys(names)) or found
+        text = "".join(getline(frame.f_code.co_filename, line) for line in range(first, last + 1))
+        own, code = frame.f_locals, frame.f_code
+        names = [name for name in dict.fromkeys(re.findall(r"\w+", text)) if own.get(name, 0) is None]
+        if hands_on and above and CODE in code.co_filename:
+            asked = {*code.co_varnames[: code.co_argcount]} - above - {*lacks}
+            if any(name in asked for name in names):
+                return [name for name in names if name in asked]
+        found = [name for name in names if name in lacks] or found
+        above |= {*own, *re.findall(r"\w+", text)}
         traceback = traceback.tb_next
     return found

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tracer.common.quoting import quoted, reason
 from tracer.common.seeding import seeded_draws
@@ -71,7 +72,7 @@ def _first(candidates: list[tuple[Any, object]]) -> Found:
                 tried[made].append(known)
                 built = _built(made, less)
                 unfed.append((made, less))
-                return _found(made, less, built, fitting.fed(built, less))
+                return _found(made, less, *_fed(made, less, built))
             except TooManyParameters as error:
                 said.setdefault(made, str(error))
             except Exception as error:  # a net that is none, or a configuration that has its sizes by layers
@@ -101,6 +102,18 @@ def _built(made: type, config) -> torch.nn.Module:
             if not completing.completed(config, error):
                 raise
     return _bounded(made, config)
+
+
+def _fed(made: type, config, built: torch.nn.Module) -> tuple[torch.nn.Module, feeds.Feed]:
+    """The net and what it runs with, built again where its code met what its configuration leaves open."""
+    for _ in range(completing.MOST):
+        try:
+            return built, fitting.fed(built, config)
+        except fitting.Unfed as unfed:
+            if unfed.error is None or not completing.completed_at(config, unfed.error):
+                raise
+            built = _built(made, config)
+    return built, fitting.fed(built, config)
 
 
 def _unbuilt(config, error: Exception) -> str:
@@ -136,7 +149,24 @@ def _bounded(made: type, config) -> torch.nn.Module:
             net(made, config)
     finally:
         counting.remove()
-    return net(made, config)
+    with _Middle():
+        return net(made, config)
+
+
+class _Middle(TorchDispatchMode):
+    """Draws normal numbers evenly within a standard deviation: truncated ones are drawn again and again until none is
+    cut off, which takes most of the time in which a large net is built."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # the guard against being compiled would load PyTorch's compiler, a good second at the start
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is not torch.ops.aten.normal_.default:
+            return func(*args, **(kwargs or {}))
+        mean = args[1] if len(args) > 1 else 0.0
+        deviation = args[2] if len(args) > 2 else 1.0
+        return args[0].uniform_(mean - deviation, mean + deviation, **(kwargs or {}))
 
 
 def _found(made: type, config, built: torch.nn.Module, feed: feeds.Feed) -> Found:

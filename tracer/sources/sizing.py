@@ -17,8 +17,7 @@ LONGEST = 16384
 def sized(feed: Feed, config, said: str) -> Iterator[Feed]:
     """The feed with one axis of one input of the size that a net says that it expects; where no axis has the size that
     came, the last axis in proportion to it."""
-    made = feed.make(config, usual(config))
-    known = {name: tensor.shape for name, tensor in made.items() if isinstance(tensor, torch.Tensor)}
+    known = _shapes(feed, config)
     for name, *_ in feed.sized:
         known.pop(name, None)  # one size is tried of each
     met = next(((match, wanted) for form, wanted in EXPECTED if (match := form.search(said))), None)
@@ -44,6 +43,23 @@ def sized(feed: Feed, config, said: str) -> Iterator[Feed]:
             yield feed._replace(sized=(*feed.sized, (name, axis, size)))
 
 
+def grown(feed: Feed, config, said: str) -> Iterator[Feed]:
+    """The feed with the input of most axes twice as large, where a net says that it is too small: along the last axis,
+    or both sides of a photo."""
+    shapes = _shapes(feed, config) if any(form in said for form in SMALL) else {}
+    name = max(shapes, key=lambda one: len(shapes[one]), default="")
+    shape = shapes.get(name, torch.Size())
+    larger = [(name, axis, 2 * shape[axis]) for axis in range(len(shape))][-2 if len(shape) > 3 else -1 :]
+    if len(shape) > 1 and max(size for *_, size in larger) <= LONGEST:
+        kept = [one for one in feed.sized if one[:2] not in [each[:2] for each in larger]]
+        yield feed._replace(sized=(*kept, *larger))
+
+
+def _shapes(feed: Feed, config) -> dict[str, torch.Size]:
+    made = feed.make(config, usual(config))
+    return {name: tensor.shape for name, tensor in made.items() if isinstance(tensor, torch.Tensor)}
+
+
 def _multiplied(one: tuple, other: tuple) -> list[tuple[int, int, int]]:
     return [(-1, one[1], other[0])]
 
@@ -54,6 +70,10 @@ def _channels(came: tuple, expected: tuple, found: tuple) -> list[tuple[int, int
 
 def _met_by(one: tuple, other: tuple, axis: tuple) -> list[tuple[int, int, int]]:
     return [(place, a, b) for place in (axis[0], -1) for a, b in ((one[0], other[0]), (other[0], one[0]))]
+
+
+def _joined(along: tuple, one: tuple, other: tuple) -> list[tuple[int, int, int]]:
+    return [(axis, a, b) for axis in (-2, -1) for a, b in ((one[0], other[0]), (other[0], one[0]))]
 
 
 def _masked(mask: tuple, place: tuple, indexed: tuple) -> list[tuple[int, int, int]]:
@@ -72,12 +92,15 @@ def _whole(length: tuple, unit: tuple) -> list[tuple[int, int, int]]:
 
 
 NUMBER = re.compile(r"-?\d+")
+SMALL = ("size is too small", "is too small to be", "can't be greater than actual input size", "index k out of range")
+"""What is said of inputs that are too small to be filtered, pooled, or chosen from."""
 EXPECTED = (
     (re.compile(r"shapes cannot be multiplied \((\d+x\d+) and (\d+x\d+)\)"), _multiplied),
     (re.compile(r"expected input(\[.*?\]) to have (\d+) channels, but got (\d+)"), _channels),
     (re.compile(r"tensor a \((\d+)\) must match .* tensor b \((\d+)\) at non-singleton dimension (\d+)"), _met_by),
     (re.compile(r"shape of the mask (\[.*?\]) at index (\d+) .* indexed tensor (\[.*?\])"), _masked),
     (re.compile(r"shape '(\[.*?\])' is invalid for input of size (\d+)"), _viewed),
+    (re.compile(r"must match except in dimension (\d+)\. Expected size (\d+) but got size (\d+)"), _joined),
     (re.compile(r"length (\d+) is not a multiple of (\d+)"), _whole),
 )
 """How a net says which size it expects, and which axis that may be of: triples of an axis, its size, and the size that
