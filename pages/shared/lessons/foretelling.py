@@ -97,6 +97,11 @@ def _found(name: str, options: runs.Options, chosen: Given, trace: Trace) -> For
         return Foretold(None, None, str(error))
 
 
+def _nats(loss: float) -> str:
+    """A loss with three digits, a tiny one as a power of ten."""
+    return f"{loss:.3g}" if loss >= SMALL else scientific(loss)
+
+
 def _text(trace: Trace, loss: Loss) -> None:
     """The text, coloured; over the picture, that it is not asked."""
     components.style(Path(__file__).with_name("foretelling.css"))
@@ -118,7 +123,7 @@ def _text(trace: Trace, loss: Loss) -> None:
     else:
         st.html(text)
     with st.container(key="facts"):
-        st.metric("loss, mean of −log p, in nats", f"{loss.mean:.3g}" if loss.mean >= SMALL else scientific(loss.mean))
+        st.metric("loss, mean of −log p, in nats", _nats(loss.mean))
         st.metric(
             "perplexity, exp(loss)",
             f"{exp(loss.mean):.3g}" if loss.mean >= SMALL else f"1 + {scientific(expm1(loss.mean))}",
@@ -154,7 +159,8 @@ def _gradient(trace: Trace, highway: Highway) -> None:
     more = "larger" if ratio > 1 else "smaller"
     st.markdown(
         "One backward pass from the loss for each line, of the same forward pass: the loss is "
-        f"{highway.loss:.3g} on both. In the second, the gradient goes back only through what attention and the MLPs "
+        f"{_nats(highway.loss)} on both. "
+        "In the second, the gradient goes back only through what attention and the MLPs "
         f"made, not past them. At the input of the first block it is {max(ratio, 1 / ratio):.3g} times {more} with the "
         "residual path than without."
     )

@@ -151,7 +151,7 @@ def steps(trace: Trace) -> None:
     st.header("From here on all are alike")
     st.markdown(
         f"Whatever the input was, it is now ${tokens.symbol} \\in {notation.shape_latex(tokens.symbolic)}$ = "
-        f"**{rows.numbers(tokens.shape)}** now: n = {sizes['n']} tokens of D = {sizes['D']} numbers. The same block, "
+        f"**{rows.numbers(tokens.shape)}**: n = {sizes['n']} tokens of D = {sizes['D']} numbers. The same block, "
         "the very same weights, takes every kind on this page; its weights are random numbers that learned nothing."
     )
     with st.container(key="facts"):
