@@ -14,6 +14,7 @@ function followed(event) {
   history.replaceState({ ...history.state, scrolled: main().scrollTop }, "");
   history.pushState({}, "", to);
   dispatchEvent(new PopStateEvent("popstate", { state: {} })); // to Streamlit, one went there in the history
+  if (to.pathname === location.pathname) main().scrollTo(0, 0);
 }
 
 /** Scrolls to the place that was left, as soon as the page is long enough, unless one scrolls oneself. */
@@ -34,5 +35,9 @@ function returned() {
 export default function () {
   returned();
   document.addEventListener("click", followed, true);
-  return () => document.removeEventListener("click", followed, true);
+  addEventListener("popstate", returned);
+  return () => {
+    document.removeEventListener("click", followed, true);
+    removeEventListener("popstate", returned);
+  };
 }
