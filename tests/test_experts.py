@@ -163,6 +163,77 @@ def test_experts_that_differ_are_no_sum():
     assert "disproven" not in {step.verdict for step in run.steps}
 
 
+class Weighted(nn.Module):
+    """All experts run, and `mix(experts, x, shares)` adds what they make, each by its share of the token."""
+
+    def __init__(self, mix, *bends):
+        super().__init__()
+        self.mix, self.router = mix, nn.Linear(8, 5)
+        self.experts = nn.ModuleList(map(Expert, bends or [nn.functional.silu] * 5))
+
+    def forward(self, x):
+        return x + self.mix(self.experts, x, self.router(x).softmax(-1))
+
+
+class Parts(Weighted):
+    """The same with one product for all experts, whose weights have a part for each."""
+
+    def __init__(self, mix):
+        super().__init__(mix)
+        self.experts = nn.ParameterList([torch.randn(5, 8, 12), torch.randn(5, 12, 8)])
+
+
+def in_place(experts, x, shares):
+    made = torch.zeros_like(x)
+    for number, expert in enumerate(experts):
+        made += expert(x) * shares[..., number : number + 1]
+    return made
+
+
+def named(experts, x, shares):
+    hidden = torch.einsum("btd,edf->btef", x, experts[0]).relu()
+    return torch.einsum("bte,bted->btd", shares, torch.einsum("btef,efd->bted", hidden, experts[1]))
+
+
+ALL_RUN = {
+    "one after the other": (Weighted, lambda f, x, g: sum(g[..., e, None] * one(x) for e, one in enumerate(f))),
+    "in place": (Weighted, in_place),
+    "stacked": (Weighted, lambda f, x, g: (torch.stack([one(x) for one in f], -2) * g[..., None]).sum(-2)),
+    "by a product": (Weighted, lambda f, x, g: (torch.stack([one(x) for one in f], -1) @ g[..., None])[..., 0]),
+    "joined": (Weighted, lambda f, x, g: (g[:, :, None] @ torch.cat([one(x)[:, :, None] for one in f], 2)).squeeze(2)),
+    "named axes": (Parts, named),
+    "in a batch": (Parts, lambda f, x, g: (((x[:, None] @ f[0]).relu() @ f[1]) * g.mT[..., None]).sum(1)),
+}
+
+
+@pytest.mark.parametrize("how", ALL_RUN)
+def test_a_mixture_of_which_all_experts_run_is_a_sum_over_all(how):
+    torch.manual_seed(0)
+    kind, mix = ALL_RUN[how]
+    net, x = kind(mix).eval(), torch.randn(2, 6, 8)
+    zoo.moved(net)
+    with torch.no_grad():
+        run = tracer.trace(net, x, symbols={"B": 0, "T": 1})
+    assert {step.verdict for step in run.steps} == {"proven"} and run.coverage == 1
+    assert [step.title for step in run.steps] == ["Scores of the experts", "Gates", "Mixture of experts", "Output"]
+    mixture = run.steps[2]
+    assert mixture.symbolic == ("B", "T", "8") and not mixture.note
+    assert mixture.latex.startswith(r"\mathbf{F} = \sum_{e < 5} \mathbf{g}_{e}\,\left(")
+    assert dict(printed.differences(run, net, Inputs((x,)))) == {}
+    cell = run.cell(mixture.id, (0, 1, 3))
+    assert cell.computed == pytest.approx(cell.value, rel=1e-5, abs=1e-5)
+
+
+def test_shares_that_do_not_fit_their_experts_make_no_sum():
+    crossed = Weighted(lambda f, x, g: sum(g[..., 4 - e // 2, None] * one(x) for e, one in enumerate(f)))
+    unlike = Weighted(ALL_RUN["stacked"][1], *[nn.functional.silu] * 4, torch.tanh)
+    for net in (crossed, unlike):
+        with torch.no_grad():
+            run = tracer.trace(net.eval(), torch.randn(2, 6, 8))
+        assert "Mixture of experts" not in {step.title for step in run.steps}
+        assert "disproven" not in {step.verdict for step in run.steps} and run.coverage == 1
+
+
 def test_the_proof_of_a_mixture_notices_its_gates(monkeypatch):
     from tracer.equations import Experts
 

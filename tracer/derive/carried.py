@@ -20,7 +20,8 @@ def experts(roles: Roles) -> None:
         if call is None or call.name != "experts":
             continue
         roles.of[key] = "F"
-        x, chosen, gates = (graph.root(call.arguments[name].key) for name in ("x", "chosen", "gates"))
+        x, gates = (graph.root(call.arguments[name].key) for name in ("x", "gates"))
+        chosen = graph.root(one.key) if (one := call.arguments["chosen"]) is not None else ""
         lines = {graph.root(line): line for line in roles.plan.lines}
         for name, role in ((chosen, "chosen"), (gates, "gates")):
             if name in lines:

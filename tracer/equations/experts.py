@@ -1,4 +1,5 @@
-r"""A mixture of experts: a sum over the chosen ones, `\sum_{e \in \mathbf{e}} \mathbf{g}_{e}\,\left(…\right)`.
+r"""A mixture of experts: a sum over the chosen ones, `\sum_{e \in \mathbf{e}} \mathbf{g}_{e}\,\left(…\right)`, or over
+all, `\sum_{e < 5}`, counted from 0.
 
 Each token has k experts of its own and a gate for each of them (Shazeer et al. 2017, equation 1). What an expert does
 is an equation of its own, on the token and on the expert's share of the weights, `\mathbf{W}_{[e,\,:,\,:]}`.
@@ -7,6 +8,7 @@ is an equation of its own, on the token and on the expert's share of the weights
 from __future__ import annotations
 
 import torch
+from sympy import sympify
 
 from tracer.equations.cells import Cells, plain, shape_of
 from tracer.equations.node import Node, ShapeError, Tensor, below, execute, infer
@@ -76,6 +78,63 @@ class Experts(Node):
                 expert = chosen[term.index].item()
                 given = {TOKEN: x[cell[:-1]][None]} | {f"expert {n}": one[expert] for n, one in enumerate(weights)}
                 made = execute(self.body, lambda tensor, given=given: given[tensor.key], size)
+                factor = plain(made[0, cell[-1]].item())
+                found.append(term._replace(share=factor * term.value, factor=factor))
+            else:
+                found.append(term._replace(counted=False))
+        return found
+
+
+class AllExperts(Node):
+    """`AllExperts(body, E, x, gates, *weights)`: x `[…, D]`; gates `[…, E]`, a share of each token for every expert;
+    weights `[E, …]`, one part for each expert."""
+
+    loose = True
+
+    def __new__(cls, body: Node, count, x: Node, gates: Node, *weights: Node):
+        return super().__new__(cls, body, sympify(count), x, gates, *weights)
+
+    @property
+    def operands(self):
+        return self.args[2:]
+
+    @property
+    def body(self) -> Node:
+        """What one expert makes of one token."""
+        return self.args[0]
+
+    def _latex(self, printer):
+        body, count, _, gates, *_ = (printer._print(one) for one in self.args)
+        return rf"\sum_{{e < {count}}} {below(gates, 'e')}\,\left({body}\right)"
+
+    def infer(self, same, x, gates, *weights):
+        if len(gates) != len(x) or not all(map(same, gates[:-1], x[:-1])):
+            raise ShapeError(f"tokens {x} and the shares {gates} of their experts don't fit")
+        if not all(same(self.args[1], one) for one in (gates[-1], *(weight[0] for weight in weights))):
+            raise ShapeError(f"there are {self.args[1]} experts, but shares {gates} and parts of weights {weights}")
+        return infer(self.body, same)
+
+    def run(self, size, x, gates, *weights):
+        return sum(gates[..., e, None] * self._made(x, e, weights, size) for e in range(gates.shape[-1]))
+
+    def _made(self, x, expert: int, weights, size):
+        given = {TOKEN: x} | {f"expert {n}": one[expert] for n, one in enumerate(weights)}
+        return execute(self.body, lambda tensor: given[tensor.key], size)
+
+    def reads(self, size, cells, x, gates, *weights):
+        """A token and its shares as a whole, the others not at all; all weights."""
+        shapes = [shape_of(one) for one in (x, gates, *weights)]
+        if cells.axes is None:
+            return tuple(map(Cells.none, shapes))
+        tokens = (Cells.of(shape, (*cells.axes[:-1], None)) for shape in shapes[:2])
+        return *tokens, *map(Cells.all, shapes[2:])
+
+    def terms(self, size, cell, x, gates, *weights):
+        """Each share has what its expert makes of the token as its factor."""
+        found = []
+        for term in super().terms(size, cell, x, gates, *weights):
+            if term.operand == 1:
+                made = self._made(x[cell[:-1]][None], term.index[-1], weights, size)
                 factor = plain(made[0, cell[-1]].item())
                 found.append(term._replace(share=factor * term.value, factor=factor))
             else:

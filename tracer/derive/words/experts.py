@@ -7,8 +7,8 @@ from typing import Any
 from tracer.derive import expert
 from tracer.derive.given import Given
 from tracer.derive.words import node, of
+from tracer.equations import AllExperts, Experts, Node, Picked, Plus, Tensor, infer, latex
 from tracer.equations import Columns as Some
-from tracer.equations import Experts, Node, Picked, Plus, Tensor, infer, latex
 from tracer.equations import Product as Matrices
 from tracer.equations.experts import TOKEN, part
 
@@ -23,7 +23,10 @@ def mixture(given: Given) -> Node:
     x = given["x"]
     token = Tensor(x.name if isinstance(x, Tensor) else rf"{{{latex(x)}}}", given.shape("x"), TOKEN)
     body = _Body(given, token, [part(weight, number) for number, weight in enumerate(weights)])
-    return Experts(body.of(given["body"]), x, given["gates"], given["chosen"], *weights)
+    made, gates, chosen = body.of(given["body"]), given["gates"], given["chosen"]
+    if chosen is None:
+        return AllExperts(made, given.shape("gates")[-1], x, gates, *weights)
+    return Experts(made, x, gates, chosen, *weights)
 
 
 class _Body:

@@ -10,7 +10,7 @@ What the notation leaves out is this much, and no more:
 - Below a word stand the axes that it is of, by their sizes: from the last that is named to the first, each is the last
   axis of that size before the one named after it. In a sum that begins with a convolution, and in `(…)_{by channel}`,
   vectors lie along the axis behind the batch.
-- `\sum_{e \in n} g_e (…)` is over the numbers in each row of n, a row for each token; g has the share of each.
+- `\sum_{e \in n} g_e (…)` is over the numbers in each token's row of n, `\sum_{e < n}` over all; g has their shares.
 - In a line for each t, `x_t` is the part of x along its first axis that is as long as t runs.
 - A photo is `[C, H, W]`. `\mathcal{U}^{\mathrm{chw}}_P` and `^{\mathrm{hwc}}` say in which order a patch's numbers lie.
 """

@@ -149,11 +149,16 @@ class Phrases(Rules):
 
     def sum_over(self) -> Tree:
         """`("sum over", j, relation, term)`, or `("sum of", (j, k), term)` where only indices stand below; with a
-        tensor of numbers below, `("experts", e, numbers, shares, term)` of what has the share of each in front."""
+        tensor of numbers below, or `e < E`, `("experts", e, numbers, shares, term)` of what has the share of each in
+        front."""
         self.expect("_", "{")
-        letters = [self.index()]
-        if self.take(r"\in"):
+        letters, numbers = [self.index()], ()
+        if self.take("<"):
+            numbers = ("counting", ("+", self.sum(), ("-", ("number", 1.0))))
+            self.expect("}")
+        elif self.take(r"\in"):
             numbers = self.braces()
+        if numbers:
             shares = self.factor()
             if shares[0] != "cells" or shares[2] != (("index", letters[0]),):
                 self.fail("shares")
