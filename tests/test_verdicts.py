@@ -15,7 +15,7 @@ from tracer import tracing, verify
 from tracer.common.difference import first_beyond, relative_difference
 from tracer.derive import derive
 from tracer.derive.steps import Found, Line, Place
-from tracer.equations import Tensor
+from tracer.equations import ArgTopK, Tensor
 from tracer.figures.views import render
 from tracer.recorder.kept import Kept
 from tracer.tracing.prove import Values, prove
@@ -134,6 +134,36 @@ def test_nan_on_both_sides_is_equal_and_told():
     assert found.error == 0 and found.wrong is None and found.note.startswith("1 of 3 cells are NaN")
     assert proof([1.0, nan, 3.0], [1.0, 2.0, 3.0]).wrong == (1,)
     assert proof([1.0, 2.0, 3.0], [1.0, nan, 3.0]).wrong == (1,)
+
+
+class Best(torch.nn.Module):
+    """The places of the largest numbers, the last of them one further on where `moved`."""
+
+    def __init__(self, moved=0):
+        super().__init__()
+        self.moved = moved
+
+    def forward(self, x):
+        return (x * 2).topk(5).indices
+
+
+def test_places_of_equal_numbers_may_come_in_any_order(monkeypatch):
+    equal = (torch.arange(40) % 3).float().expand(2, -1)  # 13 are the largest, and PyTorch takes some five of them
+    run = tracer.trace(Best(), equal)
+    best = run.steps[-1]
+    assert best.verdict == "proven" and "places are of equal numbers" in best.note
+    whole = ArgTopK.order
+    monkeypatch.setattr(ArgTopK, "order", lambda self, x: whole(self, -x))
+    assert tracer.trace(Best(), equal).steps[-1].verdict == "disproven"
+
+
+@pytest.mark.parametrize("given", [[[0, 0, 2]], [[0, 1, 4]], [[2, 0, 3]]])
+def test_places_that_are_named_twice_or_of_other_numbers_are_wrong(given):
+    x = torch.tensor([[5.0, 5.0, 5.0, 1.0]])
+    node = ArgTopK(Tensor("x", (1, 4), "x"), k=3, down=True, axes=None, labels=None)
+    found = torch.tensor([[0, 1, 2]])
+    settled = node.settled(found, torch.tensor(given), lambda operand: x)
+    assert settled is None or not torch.equal(settled, torch.tensor(given))
 
 
 def test_the_first_wrong_cell_in_reading_order():

@@ -63,6 +63,11 @@ class Node(sympy.Expr):
         made = Cells.none if cells.axes is None else Cells.all
         return tuple(made(shape_of(operand)) for operand in operands)
 
+    def settled(self, found, other, value):
+        """`found` with the cells of `other` that answer as well, where there are several right answers, such as places
+        of equal numbers; None where there is one. `value(operand)` gives what an operand is worth."""
+        return None
+
     def terms(self, size, cell: tuple[int, ...], *tensors) -> list[Term]:
         """The numbers that one cell is made of, and what each contributes: the cells that it reads, without shares,
         unless a node knows better. TooMany where these are more than are listed."""

@@ -33,15 +33,27 @@ class Sorted(OneOf, _Scan):
         return sorted(numbers, reverse=bool(self.get("down")))[place]
 
 
-class SortingOrder(Sorted):
-    """Where the numbers of a row stand that come first, second …; from 0."""
-
-    word = r"\operatorname{argsort}"
+class _Places(Sorted):
+    """Where numbers stand, and not the numbers. Of several that are equal any may come first."""
 
     def over(self, x):
         return self.order(x)
 
     terms = OfAll.terms
+
+    def settled(self, found, other, value):
+        axis = self.get("axes")[0] if self.get("axes") else -1
+        found, other, x = (one.movedim(axis, -1) for one in (found, other, value(self.operands[0])))
+        within = bool(((other >= 0) & (other < x.shape[-1])).all())
+        if not within or (other.sort(-1).values.diff(dim=-1) == 0).any():  # it names a place twice
+            return None
+        return torch.where(x.gather(-1, other) == x.gather(-1, found), other, found).movedim(-1, axis)
+
+
+class SortingOrder(_Places):
+    """Where the numbers of a row stand that come first, second …; from 0."""
+
+    word = r"\operatorname{argsort}"
 
 
 class TopK(Sorted):
@@ -68,12 +80,7 @@ class TopK(Sorted):
         return made.movedim(-1, axis)
 
 
-class ArgTopK(TopK):
+class ArgTopK(_Places, TopK):
     """Where the k largest numbers of each row are, from 0."""
 
     word = r"\operatorname{argtop}"
-
-    def over(self, x):
-        return self.order(x)
-
-    terms = OfAll.terms

@@ -52,9 +52,14 @@ def prove(step: Found, value: Values, sizes: dict[str, int]) -> Proof:
         return Proof(None, f"not executed: {(str(error).splitlines() or [type(error).__name__])[0]}")
     computed, traced = (made.double() if made.dtype == torch.bool else made for made in (computed, traced))
     error, note = relative_error(computed, traced), ""
+    settled = line.equation.settled(computed, traced, lambda one: _executed(one, value, sizes)) if error else None
+    if settled is not None and (ties := int((settled != computed).sum())):
+        note = f"{ties:,} of {computed.numel():,} places are of equal numbers, of which any may come first."
+        computed, error = settled, relative_error(settled, traced)
     if isnan(error) and (undefined := computed.isnan() & traced.isnan()).any():
         cells = int(undefined.sum())
-        note = f"{cells:,} of {undefined.numel():,} cells are NaN, in the equation and in the run alike."
+        nan = f"{cells:,} of {undefined.numel():,} cells are NaN, in the equation and in the run alike."
+        note = " ".join(filter(None, (note, nan)))
         computed, traced = computed.masked_fill(undefined, 0), traced.masked_fill(undefined, 0)
         error = relative_error(computed, traced)
     allowed = tolerance(dtype_name(traced.dtype))
