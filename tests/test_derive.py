@@ -244,7 +244,16 @@ class Floored(nn.Module):
         return scores.softmax(-1) @ x
 
 
-@pytest.mark.parametrize("net", [Laid(), Counted(), OneRow(), Single(), Floored()])
+class Thrown(nn.Module):
+    """A mask that is made of nothing, laid out, and then used by no block."""
+
+    def forward(self, x):
+        places = torch.arange(x.shape[1]) + 1
+        (places[:, None] - places > 3)[None].expand(x.shape[0], -1, -1)
+        return x * 2
+
+
+@pytest.mark.parametrize("net", [Laid(), Counted(), OneRow(), Single(), Floored(), Thrown()])
 def test_forms_that_models_of_libraries_brought_up_are_written(net):
     run = tracer.trace(net, torch.randn(1, 5, 12))
     assert run.coverage == 1 and not run.notes

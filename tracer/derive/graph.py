@@ -168,8 +168,7 @@ class Graph:
         self._revive(waiting)
         for index in reversed(range(len(self.calls))):  # what is only laid out in the end, and then left
             own = [ref.key for ref in self.calls[index].outputs if self.maker.get(ref.key) == index]
-            left = self.kind[index] == "compute" and own and not self.live.intersection(own)
-            if left and self.depends[own[0]] == "x":
+            if self.kind[index] == "compute" and own and self.inputs[index] and not self.live.intersection(own):
                 self._revive(own[:1])
 
     def _revive(self, waiting: list[str]) -> None:
