@@ -17,7 +17,6 @@ from tracer.figures.views.to_html import equation
 from tracer.probe import UNKNOWN
 from tracer.record import Trace
 from tracer.symbols.categories import is_layout
-from tracer.tracing import AT_HAND
 from tracer.verify import identical, seeded_run, small
 from tracer.verify.checks.plain import Transparent
 
@@ -43,6 +42,9 @@ FIELDS = {
 """What the command runs, by field: families of transformers each in a small configuration, and names of libraries."""
 
 NAMES = tuple(name for names in FIELDS.values() for name in names.split())
+
+KEPT = 4 * 2**30
+"""Cap in bytes on what is kept of a run: all of it, also where a video goes through sixteen blocks."""
 
 MOVED = 0.05
 """How far parameters are moved, as a standard deviation."""
@@ -92,7 +94,7 @@ def book(name: str) -> Book:
         with torch.no_grad(), Transparent():
             inputs = model.inputs()
             plain = seeded_run(model.net, *inputs, **inputs.named)
-        trace = seeded_run(model.trace, keep=AT_HAND)
+        trace = seeded_run(model.trace, keep=KEPT)
     except Exception as error:  # whatever a library says of its own model
         return Book(name, reason=reason(error))
     after = model.net.state_dict()
