@@ -46,6 +46,23 @@ def test_a_name_opens_and_its_answer_has_symbols(name, given, shape):
         assert shape_of_the_answer(trace) == shape
 
 
+LETTERS = {
+    "hf:speech_to_text": ("n_mel", "F_a", "ceiling(F_a/4)"),
+    "hf:whisper": ("n_mel", "S_a", "2*S_a"),
+    "hf:patchtst": ("T_c", "m", "N", "P_t"),
+    "hf:time_series_transformer": ("T_c", "T_c + 7"),
+    "hf:yolos": ("N_q", "K + 1"),
+}
+
+
+@pytest.mark.parametrize("name", cases(LETTERS, ("hf:speech_to_text",)))
+def test_sizes_of_sounds_series_and_detectors_have_letters_that_are_told(name):
+    trace = tracer.load(name).trace(prove=False)
+    found = {size for op in trace.ops for one in (*op.inputs, *op.outputs) for size in one.symbolic}
+    assert found >= set(LETTERS[name])
+    assert not [symbol.name for symbol in trace.symbols if symbol.meaning == "an axis that the caller named"]
+
+
 @pytest.mark.sweep
 def test_what_is_solved_of_a_net_that_nobody_described_holds_at_sizes_that_no_probe_had():
     model = tracer.load("torchvision:squeezenet1_1")

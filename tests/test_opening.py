@@ -319,6 +319,16 @@ def test_sizes_are_those_of_the_part_that_takes_what_is_given():
     }
 
 
+def test_attributes_of_series_and_detectors_are_sizes_of_those_alone():
+    class Detection:
+        pass
+
+    config = SimpleNamespace(context_length=24, num_queries=9, num_labels=3, attribute_map={})
+    assert attributes(config, Detection, ("pixel_values",)) == {"N_q": "num_queries", "K": "num_labels"}
+    assert attributes(config, Mapped, ("past_values",)) == {"T_c": "context_length"}
+    assert attributes(config, Mapped, ("input_ids",)) == {}
+
+
 def test_tokens_of_one_length_only_are_no_text():
     def takes(*sized) -> tuple[str, ...]:
         found = opening.Found(Mapped, SimpleNamespace(hidden_size=24), Feed((("input_ids", 0),), (), sized))

@@ -14,10 +14,19 @@ NAMES = {
     "d_ff": ("intermediate_size", "ffn_dim", "n_inner", "encoder_ffn_dim", "d_ff"),
     "d_k": ("head_dim",),
     "V": ("vocab_size",),
-    "T_max": ("max_position_embeddings", "n_positions"),
+    "T_max": ("max_position_embeddings", "n_positions", "max_target_positions"),
     "H": ("image_size",),
     "P": ("patch_size",),
     "C": ("num_channels",),
+    "N_q": ("num_queries", "num_query_tokens", "num_detection_tokens"),
+    "L_f": ("num_feature_levels",),
+    "n_mel": ("num_mel_bins", "input_feat_per_channel", "num_mel_channels", "n_mels"),
+    "S_a": ("max_source_positions",),
+    "T_c": ("context_length", "history_len"),
+    "T_p": ("prediction_length", "horizon_length"),
+    "P_t": ("patch_length",),
+    "s_t": ("patch_stride",),
+    "m": ("num_input_channels",),
 }
 """What transformers calls our sizes."""
 SIBLINGS = {
@@ -25,7 +34,12 @@ SIBLINGS = {
     "d_ff": ("encoder_ffn_dim", "decoder_ffn_dim"),
 }
 """What a configuration says twice, of encoder and decoder: changed together where both are the same."""
-
+OF = {
+    **dict.fromkeys(("T_c", "T_p", "P_t", "s_t", "m"), ("past_values",)),
+    **dict.fromkeys(("n_mel", "S_a"), ("input_features", "input_values", "spectrogram")),
+    **dict.fromkeys(("N_q", "L_f"), ("pixel_values",)),
+}
+"""Sizes that only a model has that is given one of these: elsewhere an attribute of that name is something else."""
 
 PARTS = {"input_ids": "text_config", "pixel_values": "vision_config", "input_features": "audio_config"}
 """The part of a configuration that is about what goes in under a name."""
@@ -38,13 +52,15 @@ def attributes(config, made: type, given: tuple[str, ...] = tuple(PARTS)) -> dic
     names = [part for name, part in PARTS.items() if name in given] or list(PARTS.values())
     inner = [("", config), *((f"{name}.", getattr(config, name, None)) for name in names)]
     for symbol, names in NAMES.items():
+        if symbol in OF and not set(OF[symbol]) & set(given):
+            continue
         for prefix, part in inner:
             name = next((name for name in names if part is not None and number(part, name)), None)
             path = prefix + getattr(part, "attribute_map", {}).get(name, name or "")
             if name and path not in paths.values():
                 paths[symbol] = path
                 break
-    if made.__name__.endswith("Classification"):
+    if made.__name__.endswith(("Classification", "Detection", "Segmentation")):
         paths["K"] = "num_labels"
     return paths
 

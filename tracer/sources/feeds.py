@@ -17,7 +17,7 @@ from tracer.probe.axes import resized
 from tracer.sources.makers import GRIDS, WITHIN_GRIDS, makers, placeholder
 from tracer.sources.making import size
 
-SIZES = {"B": 1, "T": 43, "T_d": 7, "T_a": 4000, "T_f": 8}
+SIZES = {"B": 1, "T": 43, "T_d": 7, "T_a": 4000, "F_a": 100, "T_f": 8}
 """Sizes that the input decides, and how large they are without anybody's wish."""
 
 

@@ -50,6 +50,15 @@ ALONE = (
     group("d_k", (12, 20, 14, 22, 10), (16, 32, 48, 64, 24)),
     group("C", (2, 5, 4, 6, 7)),
     group("K", (14, 18, 26, 34, 38)),
+    group("F_a", (110, 87, 141, 122, 96), (128, 192, 320, 256, 160)),
+    group("n_mel", (70, 52, 94, 46, 86), (64, 48, 96, 80, 112)),
+    group("S_a", (71, 86, 93, 52, 64)),
+    group("N_q", (17, 28, 22, 39, 32)),
+    group("T_c", (68, 75, 104, 90, 121), (96, 64, 128, 160, 192)),
+    group("T_p", (39, 33, 12, 20, 28)),
+    group("P_t", (4, 6, 3, 5, 8)),
+    group("s_t", (3, 2, 4, 6, 5)),
+    group("m", (2, 5, 3, 6, 4)),
 )
 
 
@@ -64,6 +73,7 @@ def spec(found: Found, files) -> Spec:
     runs = tuple(symbol for symbol in feed.symbols if symbol not in ("H", "W") or not shaped)
     known = {"W": "H"} if shaped and "W" not in sides else {}
     known |= {"N": "H**2/P**2"} if shaped and "P" in paths and not sizes["H"] % sizes["P"] else {}
+    known |= {"N": "floor((T_c - P_t)/s_t) + 1"} if {"T_c", "P_t", "s_t"} <= paths.keys() else {}
     known |= {"d_k": "D/h"} if "d_k" not in paths and {"D", "h"} <= paths.keys() and not sizes["D"] % sizes["h"] else {}
     fixed = {name for name, *_ in feed.sized}  # what a net wants in one length only is no text of the user's
     takes = tuple(kind for kind, names in KINDS.items() if set(names) & set(feed.names) - fixed)
@@ -160,7 +170,9 @@ def spec(found: Found, files) -> Spec:
     )
 
 
-ORDER = tuple("B T T_d T_a D N N+1 H W H/P h h_kv h/h_kv d_k d_k/2 d_ff V T_max P C K".split())
+ORDER = tuple(
+    "B T T_d T_a F_a T_c T_p m D N N+1 H W H/P h h_kv h/h_kv d_k d_k/2 d_ff V T_max P C K N_q S_a n_mel P_t s_t".split()
+)
 """What a dimension may be, in order of preference."""
 KINDS = {"image": ("pixel_values", "pixel_values_videos"), "text": ("input_ids",)}
 

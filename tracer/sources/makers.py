@@ -43,11 +43,13 @@ from tracer.sources.making import (
     video,
     waves,
     whole_photo,
+    whole_spectrum_by_bin,
+    whole_spectrum_by_time,
     zeros,
 )
 from tracer.sources.small import parts
 
-TEXT, SOUND, PHOTO = ("T",), ("T_a",), ("H", "W")
+TEXT, SOUND, SPECTRUM, PHOTO = ("T",), ("T_a",), ("F_a",), ("H", "W")
 WIDTH = ("hidden_size", "d_model", "dim", "embed_dim")
 MAKERS: dict[str, tuple[tuple[Callable, tuple[str, ...]], ...]] = {
     "input_ids": ((tokens("T"), TEXT), (codes, TEXT), (codes_last, TEXT)),
@@ -66,20 +68,24 @@ MAKERS: dict[str, tuple[tuple[Callable, tuple[str, ...]], ...]] = {
     "pixel_values_videos": ((video, PHOTO), (frames_of_channels, PHOTO)),
     "pixel_mask": ((whole_photo, PHOTO),),
     "input_features": (
-        (spectrum_by_bin, ()),
-        (spectrum_by_time, ()),
+        (whole_spectrum_by_bin, ()),
+        (spectrum_by_bin, SPECTRUM),
+        (whole_spectrum_by_time, ()),
+        (spectrum_by_time, SPECTRUM),
         (spectrum_pictures, ()),
         (features("T", *WIDTH), TEXT),
     ),
     "input_values": (
         (chirp, SOUND),
         (sound_of_one_channel, SOUND),
-        (spectrum_by_time, ()),
-        (spectrum_by_bin, ()),
+        (whole_spectrum_by_time, ()),
+        (spectrum_by_time, SPECTRUM),
+        (whole_spectrum_by_bin, ()),
+        (spectrum_by_bin, SPECTRUM),
     ),
-    "input_features_mask": ((one_per_frame, ()),),
-    "feature_attention_mask": ((one_per_frame, ()),),
-    "feature_lens": ((lambda config, at: torch.tensor([at["T_a"] // 40] * at["B"]), ()),),
+    "input_features_mask": ((one_per_frame, SPECTRUM),),
+    "feature_attention_mask": ((one_per_frame, SPECTRUM),),
+    "feature_lens": ((lambda config, at: torch.tensor([at["F_a"]] * at["B"]), SPECTRUM),),
     "padding_mask": ((ones("T_a"), ()),),
     "audio_values": ((sound_of_one_channel, SOUND), (chirp, SOUND)),
     "spectrogram": (

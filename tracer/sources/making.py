@@ -100,17 +100,27 @@ def _bins(config) -> int:
     return size(config, *names, "feature_size", "input_dim", "mel_bins", "input_size", default=80)
 
 
-def _long(config, at) -> int:
-    positions = size(config, "max_source_positions", default=0)
-    return 2 * positions or at["T_a"] // 40
+def _own(config, name: str) -> int:
+    """A length that a configuration is made for. ValueError where it has none."""
+    if not (found := size(config, name, default=0)):
+        raise ValueError(f"a configuration without {name}: its sounds may be of any length")
+    return found
 
 
 def spectrum_by_bin(config, at) -> torch.Tensor:
-    return waves(at["B"], _bins(config), _long(config, at))
+    return waves(at["B"], _bins(config), at["F_a"])
 
 
 def spectrum_by_time(config, at) -> torch.Tensor:
-    return waves(at["B"], size(config, "max_length", default=at["T_a"] // 40), _bins(config))
+    return waves(at["B"], at["F_a"], _bins(config))
+
+
+def whole_spectrum_by_bin(config, at) -> torch.Tensor:
+    return waves(at["B"], _bins(config), 2 * _own(config, "max_source_positions"))
+
+
+def whole_spectrum_by_time(config, at) -> torch.Tensor:
+    return waves(at["B"], _own(config, "max_length"), _bins(config))
 
 
 def spectrum_pictures(config, at) -> torch.Tensor:
@@ -235,7 +245,7 @@ def zeros(length: str) -> Callable:
 
 def one_per_frame(config, at) -> torch.Tensor:
     """Every frame of a spectrum counts, `[B, frames]`."""
-    return torch.ones(at["B"], at["T_a"] // 40, dtype=torch.long)
+    return torch.ones(at["B"], at["F_a"], dtype=torch.long)
 
 
 def places(config, at) -> torch.Tensor:

@@ -197,7 +197,9 @@ def _small(name: str, value, divisor: int, depth: int, blocks: int, level: int, 
             return value
         if "vocab" in name:
             return min(value, VOCABULARY)
-        if re.fullmatch(r".*(max_position_embeddings|n_positions|max_length|max_text_length|max_seq_len.*)", name):
+        if re.fullmatch(
+            r".*((max|n)_(position_embeddings|(source_|target_)?positions|length|text_length)|max_seq_len.*)", name
+        ):
             return min(value, LONGEST)
         if name.endswith("shared_layers") and level != 2:
             return 0

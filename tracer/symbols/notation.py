@@ -58,6 +58,18 @@ MEANINGS = {
     "d_dec": "width of one head of the decoder",
     "d_ffdec": "hidden width of the MLPs of the decoder",
     "R_g": "number of register tokens: extra tokens without pixels",
+    "T_d": "length of the decoder's text, in tokens",
+    "T_f": "frames that the model sees of a video, one after the other",
+    "T_a": "samples of a sound: numbers that were measured one after the other",
+    "F_a": "frames of a sound: columns of its spectrogram, one after the other",
+    "n_mel": "mel bins: bands of pitch, each with a number in every frame of a sound",
+    "S_a": "the longest sound that the encoder can read, in tokens",
+    "N_q": "number of queries: what the model looks for, such as things in a photo, at most",
+    "L_f": "levels: maps of the same photo from coarse to fine",
+    "T_c": "context length: values of a series that the model is given",
+    "T_p": "prediction length: values of a series that the model tells ahead",
+    "s_t": "stride: values from the beginning of one patch of a series to that of the next",
+    "m": "variates: series that were measured side by side",
 }
 """What each size is, for a reader who meets it for the first time."""
 
@@ -80,7 +92,12 @@ AXES = {
     **dict.fromkeys(("D", "D_v", "D_dec", "D_e", "d_k", "d_v", "d_dec", "d_ff", "d_ffv", "d_ffdec"), "feature"),
     **dict.fromkeys(("h*d_k", "h_kv*d_k", "h_v*d_v", "h_dec*d_dec"), "feature"),
     "C*P**2": "pixel value",
-    "K": "class",
+    **dict.fromkeys(("K", "K + 1"), "class"),
+    "N_q": "query",
+    "n_mel": "mel bin",
+    "F_a": "frame",
+    **dict.fromkeys(("T_a", "T_c", "T_p"), "value"),
+    "m": "variate",
     "V": "token of the vocabulary",
     "C": "channel",
     "H": "row of pixels",
@@ -104,6 +121,7 @@ LATEX = {
     "h_dec": r"h_{\mathrm{dec}}",
     "d_dec": r"d_{\mathrm{dec}}",
     "d_ffdec": r"d_{\mathrm{ff,dec}}",
+    "n_mel": r"n_{\mathrm{mel}}",
 }
 
 ORDER = ("B", "L", "L_dec", "N", "N_v", "N_h", "S", "T", "P", "H", "W", "C", "h", "d_k", "D", "d_ff", "V", "K")
