@@ -164,3 +164,128 @@ def test_tokens_that_are_convolved_over_time_are_no_feature_maps():
     net = nn.Sequential(nn.Embedding(9, 8), Scanned(), Scanned(), nn.LayerNorm(8), nn.Linear(8, 9))
     said = {step.id: step.symbol for step in run(net, torch.tensor([[1, 2, 3, 4, 5]])).steps}
     assert said["1.norm1"] == r"\tilde{\mathbf{X}}^{(1)}" and r"\mathbf{X}_f" in said.values()
+
+
+class FrozenNorm(nn.Module):
+    """A batch norm whose statistics are given, as detectors have it: a scale and a shift."""
+
+    def __init__(self):
+        super().__init__()
+        for name, value in (("weight", 0.5), ("bias", -0.5), ("running_mean", 0.3), ("running_var", 0.7)):
+            self.register_buffer(name, torch.linspace(value, value + 1, 6))
+
+    def forward(self, x):
+        weight, bias, mean, variance = (one.reshape(1, -1, 1, 1) for one in self.buffers())
+        scale = weight * (variance + 1e-5).rsqrt()
+        return x * scale + (bias - mean * scale)
+
+
+def test_a_batch_norm_that_is_written_out_is_one_line_in_the_words_of_one():
+    net = nn.Sequential(nn.Conv2d(3, 6, 3), FrozenNorm(), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 4, 3))
+    found = run(net, torch.rand(2, 3, 12, 10), B=0, H=2, W=3)
+    assert [step.title for step in found.steps] == [
+        *("Convolution", "Normalise each channel", "ReLU", "Max pooling", "Output"),
+    ]
+    plain = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 4, 3))
+    other = run(plain, torch.rand(2, 3, 12, 10), B=0, H=2, W=3)
+    assert [step.latex for step in found.steps] == [step.latex for step in other.steps]
+
+
+class Positions(nn.Module):
+    """Sines of the places along the sequence, made of its length alone."""
+
+    def forward(self, x):
+        places = torch.ones_like(x[0, :, 0]).cumsum(0)[:, None] / torch.arange(1, 9)
+        return places.sin() + places.cos()
+
+
+class Asking(nn.Module):
+    """A block of a detector's decoder: positions are added to what is compared, not to what is handed over."""
+
+    def __init__(self):
+        super().__init__()
+        self.own, self.other = SelfAttention(), SelfAttention()
+
+    def attend(self, part, x, y, at, there):
+        heads = (one.unflatten(-1, (2, 4)).transpose(1, 2) for one in (part.q(x + at), part.k(y + there), part.v(y)))
+        return part.o(nn.functional.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2))
+
+    def forward(self, x, y, at, there):
+        x = self.own.norm(x + self.attend(self.own, x, x, at, at))
+        return self.other.norm(x + self.attend(self.other, x, y, at, there))
+
+
+class Detector(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.position, self.query_position = Positions(), nn.Embedding(3, 8)
+        self.blocks = nn.ModuleList([Asking(), Asking()])
+
+    def forward(self, y):
+        at, there = self.query_position.weight[None].expand(len(y), -1, -1), self.position(y)
+        x = torch.zeros_like(at)
+        for block in self.blocks:
+            x = block(x, y, at, there)
+        return x
+
+
+def test_positions_that_are_added_to_queries_and_keys_have_the_letters_of_positions():
+    found = run(Detector(), torch.randn(2, 5, 8))
+    said = {step.symbol: step for step in found.steps}
+    assert said[r"\mathbf{X}_P"].title == "Positions"
+    first, other = said[r"\mathbf{X}_P^{(1)}"], said[r"\mathbf{X}_P^{(2)}"]
+    assert first.title == other.title == "Add positions" and other.latex.endswith(r"\mathbf{X}^{(1)} + \mathbf{P}")
+    sums = [step.symbol for step in found.steps if step.title == "Residual sum"]
+    assert len(sums) == 4 and [symbol.replace("(1)", "(2)") for symbol in sums[:2]] == sums[2:]
+
+
+class ScaledBefore(SelfAttention):
+    """Queries are scaled before they are dealt out to heads, and the kernel is told to scale nothing."""
+
+    def forward(self, x):
+        y = self.norm(x)
+        q, k, v = (one.unflatten(-1, (2, 4)).transpose(1, 2) for one in (self.q(y) * 0.5, self.k(y), self.v(y)))
+        made = nn.functional.scaled_dot_product_attention(q, k, v, scale=1.0)
+        return x + self.o(made.transpose(1, 2).flatten(2))
+
+
+def test_queries_that_are_scaled_before_make_scores_over_the_root_of_their_width():
+    scores = run(ScaledBefore(), torch.randn(2, 5, 8)).step("attention.scores")
+    assert scores.latex.startswith(
+        r"\mathbf{S} = \frac{\operatorname{heads}_{2}\left(\mathbf{Q}\right)"
+    ) and scores.latex.endswith(r"^{\top}}{2}")
+
+
+class TokenNorm(nn.Module):
+    """A batch norm over the features of tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.batchnorm = nn.BatchNorm1d(8)
+
+    def forward(self, x):
+        return self.batchnorm(x.transpose(1, 2)).transpose(1, 2)
+
+
+class Patched(nn.Module):
+    """A block of a model of series: variates are laid to the batch for it, and its norms are counted."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm_sublayer1, self.norm_sublayer2 = TokenNorm(), TokenNorm()
+        self.attend, self.up, self.down = SelfAttention(), nn.Linear(8, 12), nn.Linear(12, 8)
+
+    def forward(self, x):
+        y = x.view(-1, *x.shape[2:])
+        x = (y + self.attend(self.norm_sublayer1(y))).view(x.shape)
+        y = x.view(-1, *x.shape[2:])
+        return (y + self.down(torch.relu(self.up(self.norm_sublayer2(y))))).view(x.shape)
+
+
+def test_norms_that_are_counted_are_no_blocks_and_axes_of_size_1_stay_apart():
+    net = nn.Sequential(nn.Linear(8, 8), Patched(), Patched(), nn.Linear(8, 3))
+    found = run(net, torch.randn(1, 1, 5, 8), B=0, m=1, T=2)
+    said = {step.id: step for step in found.steps}
+    assert said["1.norm1"].symbol == r"\tilde{\mathbf{X}}^{(1)}" and said["2.norm1"].title == "Normalise each channel"
+    assert not [step.note for step in found.steps if step.note and not step.recomputed]
+    assert said["2.mlp.residual"].symbolic == ("B", "m", "T", "8")

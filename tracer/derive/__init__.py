@@ -183,7 +183,7 @@ def _derived(
         line = Line(
             ids[key],
             hint.stage or texts.stage(roles, key, part),
-            hint.title or texts.title(part, call.name if call else ""),
+            hint.title or texts.title(part, call.name if call else "", equation),
             writer.tensor(key),
             equation,
             Place(module, output=_output(key)),

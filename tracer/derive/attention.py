@@ -11,11 +11,15 @@ from tracer.derive.whys import WHY
 from tracer.equations import Node, Tensor
 from tracer.equations.activations import Softmax
 from tracer.equations.algebra import Over, Plus
+from tracer.equations.arithmetic import Scaled
 from tracer.equations.call import Scalar
+from tracer.equations.heads import Heads
 from tracer.equations.masks import CausalMask
 from tracer.equations.relations import Where
 from tracer.equations.rotary import Grouped
 
+NEAR = 1e-6
+"""How far a scale may be from the usual one, as a share of it."""
 PARTS = {"mask": "causal M", "scores": "S", "weights": "A"}
 TITLES = {"mask": "Causal mask", "scores": "Scores", "weights": "Attention weights"}
 
@@ -31,7 +35,7 @@ def fused_lines(writer, key: str, part: str, masks: dict, hints: Hints) -> tuple
         k, v = Grouped(k, heads[0]), Grouped(v, heads[0])
     made, lines = writer.tensor(key), []
     base = made.key.removesuffix(".context")
-    scale = given.get("scale")
+    q, scale = _unscaled(given, q)
     scores = Over(q @ k.T, sympy.sqrt(shapes["query"][-1])) if scale is None else scaled(given, q @ k.T, scale)
     S_q, S_k = shapes["query"][-2], shapes["key"][-2]
     mask = given.get("attn_mask")
@@ -55,6 +59,17 @@ def fused_lines(writer, key: str, part: str, masks: dict, hints: Hints) -> tuple
     return tuple(
         _hinted(line, hints.of(line["id"], PARTS[line["tensor"].key.rpartition(".")[2]])) for line in lines
     ), laid(weights @ v)
+
+
+def _unscaled(given, q: Node) -> tuple[Node, float | None]:
+    """Queries and the scale of the scores; queries that were multiplied by 1/√d_k before they were dealt out, without
+    that, and None for the usual scale."""
+    scale, inner = given.get("scale"), q.args[0] if isinstance(q, Heads) else q
+    if scale == 1 and isinstance(inner, Scaled) and isinstance(inner.args[0], Scalar) and inner.args[0].value.is_number:
+        usual = given.numeric("query")[-1] ** -0.5
+        if abs(float(inner.args[0].value) - usual) <= NEAR * usual:
+            return q.func(inner.args[1], *q.args[1:]) if isinstance(q, Heads) else inner.args[1], None
+    return q, scale
 
 
 def _hinted(line: dict, hint: Hint) -> dict:

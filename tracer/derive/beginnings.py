@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracer.derive.kinds import JOINS, MAPS, base
+from tracer.derive.places import own_name
 
 if TYPE_CHECKING:
     from tracer.derive.roles import Roles
@@ -52,6 +53,23 @@ def beginnings(roles: Roles) -> None:
                 for places in roles.operands[operand]:
                     if not graph.ref[places].dtype.is_floating_point:
                         roles.of.setdefault(places, "places")
+        elif graph.depends[key] != "x" and _of_position(call.module) and len(graph.shape(key)) > 1:
+            left = [user for user in roles.users[key] if not roles.module(user).startswith(call.module)]
+            if left and graph.ref[key].dtype.is_floating_point:
+                roles.of[key] = "P"
+
+
+def _of_position(path: str) -> bool:
+    """Whether a module or a parameter is one of positions, by its own name."""
+    return "pos" in own_name(path.removesuffix(".weight")).lower()
+
+
+def placed(roles: Roles, key: str) -> bool:
+    """Whether a sum is of tokens and positions, for queries and keys alone."""
+    users = {roles.of.get(user, "")[:1] for user in roles.users[key]}
+    given = [roles.graph.root(ref.key) for ref in roles.graph.inputs[roles.graph.maker[roles.plan.raw(key)]]]
+    made = [call.module if (call := roles.graph.made(root)) is not None else root for root in given]
+    return bool(users) and users <= {"Q", "K"} and any(map(_of_position, made))
 
 
 def _of_patches(roles: Roles, key: str) -> bool:

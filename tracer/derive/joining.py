@@ -30,8 +30,9 @@ from tracer.derive.words import known
 if TYPE_CHECKING:
     from tracer.derive.plan import Plan
 
-IN_LEAF, ELSEWHERE, WITH_HEAVY, HEAVY_IN_LEAF = 14, 6, 5, 10
-"""How many calls one line holds: in a module without children and outside of them, without a heavy one and with."""
+IN_LEAF, ELSEWHERE, WITH_HEAVY, HEAVY_IN_LEAF, IN_SCALE = 14, 6, 5, 10, 4
+"""How many calls one line holds: in a module without children and outside of them, without a heavy one and with; and
+how many make a number for each channel that stands in a line twice."""
 
 
 def joins(plan: Plan, index: int) -> bool:
@@ -69,7 +70,8 @@ def joins(plan: Plan, index: int) -> bool:
         return False
     cost, heavy = plan.cost[key], plan.heavy[key]
     if len(consumers) > 1:
-        return leaf and len(consumers) == 2 and cost <= 2 and not heavy
+        scales = graph.depends[key] == "p" and all(base(graph.calls[one].name) in ARITHMETIC for one in consumers)
+        return leaf and len(consumers) == 2 and cost <= (IN_SCALE if scales else 2) and not heavy
     other = graph.calls[consumers[0]]
     other_name = base(other.name)
     if not known(other_name) and other_name not in (ATTENTION, "overwrite", "turns"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tracer.derive.hints import Hint, Hints
 from tracer.derive.kinds import ACTIVATIONS, CONVOLVED
+from tracer.derive.places import own_name
 from tracer.derive.roles import Roles
 from tracer.derive.shapes import Shapes
 
@@ -24,7 +25,7 @@ LETTERS = {
     "ALiBi": (r"\mathbf{M}", r"\mathrm{ALiBi}"),
     "shares": (r"\mathbf{Y}", ""),
     "one": ("r", ""),
-    "position": (r"\mathbf{X}", "P"),
+    **dict.fromkeys(("position", "placed"), (r"\mathbf{X}", "P")),
     "angles": (r"\boldsymbol{\Theta}", ""),
     "cosine": (r"\mathbf{c}", ""),
     "sine": (r"\mathbf{s}", ""),
@@ -152,12 +153,6 @@ def token(name: str) -> str:
     """What stands below a token of parameters, by its own name; "" for others."""
     name = name.removeprefix("parameter ").lower()
     return next((rf"\mathrm{{{mark}}}" for word, mark in TOKEN.items() if name.startswith(word)), "")
-
-
-def own_name(module: str) -> str:
-    """A module's own name, with the one around it if it is a number."""
-    parts = module.split(".")
-    return ".".join(parts[-2:]) if parts[-1].isdigit() and len(parts) > 1 else parts[-1]
 
 
 def _name(letter: str, below: str, above: str) -> str:

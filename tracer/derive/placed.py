@@ -1,4 +1,5 @@
-"""Formulas of places that have a name: distances between tokens, what is read at one place of each sequence, masks."""
+"""Formulas of places that have a name: distances between tokens, what is read at one place of each sequence, masks; and
+vectors in the place of channels."""
 
 from __future__ import annotations
 
@@ -9,12 +10,13 @@ from tracer.equations.algebra import Plus, Times, Transposed
 from tracer.equations.arithmetic import Greatest, Least, Minus, Ratio
 from tracer.equations.axes import ArgLargest, Length
 from tracer.equations.call import Scalar
-from tracer.equations.elementwise import Exp
+from tracer.equations.elementwise import Exp, Root
 from tracer.equations.embeddings import FirstOf, RowsAt, ScaledBy, UnitLength
 from tracer.equations.joining import Full
 from tracer.equations.layouts import Rearranged
 from tracer.equations.made import Counted
 from tracer.equations.masks import PrefixMask
+from tracer.equations.normalised import BatchNorm
 from tracer.equations.packed import Counting
 from tracer.equations.picking import At, Gathered, Scattered
 from tracer.equations.positions import AtDistance, Distances, SumsByDistance
@@ -138,4 +140,33 @@ def _prefix(node: Node) -> Node | None:
     return PrefixMask(length, prefix.value) if isinstance(prefix, Scalar) else None
 
 
-PLACED = (_distances, _at_distance, _by_distance, _first_of, _rows_at, _unit_length, _scaled_by, _prefix)
+def _of_channels(node: Node, rank: int) -> Tensor | None:
+    """A vector with a number for each channel, laid along the axis behind the batch."""
+    if not (isinstance(node, Rearranged) and isinstance(node.args[0], Tensor) and node.get("left") == ((0,),)):
+        return None
+    right = node.get("right")
+    along = right == ((0,), *[()] * (rank - 2)) or right == ((), (0,), *[()] * (rank - 2))
+    return node.args[0] if along and not node.get("repeated") else None
+
+
+def _frozen_norm(node: Node) -> Node | None:
+    """`x ⊙ s + (β - μ ⊙ s)` with `s = γ / √(σ² + ε)`: a batch norm with given statistics, as a scale and a shift."""
+    if not (isinstance(node, Plus) and len(node.operands) == 2):
+        return None
+    scaled, shift = node.operands
+    if not (isinstance(scaled, Times) and isinstance(shift, Minus) and isinstance(shift.operands[1], Times)):
+        return None
+    (x, scale), (mean, again) = scaled.operands, shift.operands[1].operands
+    root = scale.operands[1] if isinstance(scale, Ratio) else None
+    inside = root.operands[0] if isinstance(root, Root) else None
+    if scale != again or not (isinstance(x, Tensor) and isinstance(inside, Plus) and len(inside.operands) == 2):
+        return None
+    variance, eps = inside.operands
+    given = (mean, variance, scale.operands[0], shift.operands[0])
+    vectors = [_of_channels(one, len(x.shape)) for one in given]
+    if not isinstance(eps, Scalar) or not eps.value.is_number or None in vectors:
+        return None
+    return BatchNorm(x, *vectors, eps=float(eps.value), given="weight bias", wide=len(x.shape) > 2)
+
+
+PLACED = (_distances, _at_distance, _by_distance, _first_of, _rows_at, _unit_length, _scaled_by, _prefix, _frozen_norm)

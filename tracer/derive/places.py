@@ -26,7 +26,7 @@ class Places:
         parents = {
             ".".join(parts[:n]) for one in graph.modules for parts in (one.path.split("."),) for n in range(len(parts))
         }
-        parents -= experts(graph) | parts_of_blocks(graph)
+        parents -= experts(graph) | parts_of_blocks(graph) | {one.path for one in graph.modules if is_norm(one.kind)}
         self._number: dict[str, int] = {}
         count: dict[tuple[str, str], int] = {}
         for module in graph.modules:
@@ -88,6 +88,17 @@ class Places:
     def tower(self, path: str) -> str:
         """The mark of the tower that a module is in; "" in models of one, and outside of all."""
         return self._towers.get(self.part(path), "")
+
+
+def own_name(module: str) -> str:
+    """A module's own name, with the one around it if it is a number."""
+    parts = module.split(".")
+    return ".".join(parts[-2:]) if parts[-1].isdigit() and len(parts) > 1 else parts[-1]
+
+
+def is_norm(kind: str) -> bool:
+    """Whether modules of a class are norms, by its name."""
+    return "norm" in kind.lower()
 
 
 def parts_of_blocks(graph: Graph) -> set[str]:

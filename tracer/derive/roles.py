@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 
 import torch
 
-from tracer.derive.beginnings import TOKENS, beginnings
+from tracer.derive.beginnings import TOKENS, beginnings, placed
 from tracer.derive.biases import bias
 from tracer.derive.carried import experts, loops
 from tracer.derive.kinds import ACTIVATIONS, ARITHMETIC, BENDS, HIDING, MAPS, NORMS, PROJECTIONS, SOFTMAXES, base
@@ -148,11 +148,14 @@ class Roles:
             inside = self.inside(key)
             given = self.given(key)
             computed = all(graph.depends[ref.key] == "x" for ref in given)
+            adds = computed or "O" in self.of_operands(key)  # to queries that are 0 for a start, too
             two = len(given) == 2 and given[0].shape == given[1].shape and len(given[0].shape) > 1
             start = two and self.places.numbers(call.module) and inputs & {graph.root(ref.key) for ref in given}
             if self.name(key) == "add" and two and (weight := self._mixed_by([ref.key for ref in given])):
                 self.of[key], self.mixed[key] = "mix", weight
-            elif self.name(key) == "add" and computed and two and (start or len(self.operands[key]) > 1):
+            elif self.name(key) == "add" and two and placed(self, key):
+                self.of[key] = "placed"
+            elif self.name(key) == "add" and two and adds and (start or len(self.operands[key]) > 1):
                 sums[self.places.tower(call.module), self.places.numbers(call.module)].append(key)
             elif inside & NORMS or "norm" in self.kind(key).lower():
                 self.of[key] = "norm"
@@ -216,9 +219,7 @@ class Roles:
         return bool(inside) and any(self.name(user) in MAPS for user in after)
 
     def _mlps(self) -> None:
-        for key in self.plan.lines:
-            if key in self.of or self.name(key) not in MAPS:
-                continue
+        for key in (one for one in self.plan.lines if one not in self.of and self.name(one) in MAPS):
             used = {self.of.get(user) for user in self.users[key]}
             if "G" in used:
                 bends = [user for user in self.users[key] if self.of.get(user) == "G"]
@@ -294,9 +295,7 @@ class Roles:
     def _count_norms(self) -> None:
         """Which norm of its block each is; 0 behind all blocks."""
         count: Counter = Counter()
-        for key in self.plan.lines:
-            if self.of.get(key) != "norm":
-                continue
+        for key in (one for one in self.plan.lines if self.of.get(one) == "norm"):
             block = self.places.prefix(self.module(key))
             if block:
                 count[block] += 1

@@ -202,10 +202,10 @@ class Shapes:
             missing = self._missing(whole, sizes, side, units)
             if missing is None:
                 return None
-            if missing != 1:
-                ones.append(len(sizes))
-                side.insert(0, len(sizes))
-                sizes.append(missing)
+            parts = sympy.Mul.make_args(missing) if missing != 1 else ()
+            ones += range(len(sizes), len(sizes) + len(parts))
+            side[:0] = range(len(sizes), len(sizes) + len(parts))
+            sizes += parts
         for whole, side in zip(after, pattern.right, strict=True):
             side = list(side)
             missing = self._missing(whole, sizes, side, units)

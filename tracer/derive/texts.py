@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tracer.derive.hints import Hint
-from tracer.derive.kinds import CONVOLVED
+from tracer.derive.kinds import CONVOLVED, base
 from tracer.derive.roles import Roles
+from tracer.equations import BatchNorm, GroupNorm, Node
 
 
 class Said(NamedTuple):
@@ -58,6 +59,7 @@ SAID = {
     "Y": Said("", "Residual sum", "residual"),
     "R": Said("", "Sum", "sum"),
     "mix": Said("", "Mix of two"),
+    "placed": Said("position", "Add positions", "attention.placed"),
     "gate": Said("mlp", "Gate", "mlp.gate"),
     "U": Said("mlp", "Expand", "mlp.hidden"),
     "G": Said("mlp", "Activate", "mlp.activation"),
@@ -148,11 +150,18 @@ def stage_of_sum(roles: Roles, key: str) -> str:
 RECURRENT = frozenset(("lstm", "gru", "rnn_tanh", "rnn_relu"))
 
 
-def title(part: str, call: str) -> str:
+OF_MAPS = {BatchNorm: "Normalise each channel", GroupNorm: "Normalise groups of channels"}
+"""What norms are called that are of no token."""
+
+
+def title(part: str, call: str, equation: Node) -> str:
     """What a line is called: `Scores`; by its call, `Convolution`, where it has no role."""
+    of_maps = next((said for kind, said in OF_MAPS.items() if equation.has(kind)), "")
+    if of_maps and part.rstrip("12").endswith("norm"):
+        return of_maps
     if part in SAID:
         return SAID[part].title
-    return CALLS.get(call) or call.strip("_").replace("_", " ").capitalize() or "Rearrange"
+    return CALLS.get(base(call)) or call.strip("_").replace("_", " ").capitalize() or "Rearrange"
 
 
 def ids(roles: Roles, parts: dict[str, str]) -> dict[str, str]:
@@ -212,6 +221,35 @@ CALLS = {
     "cat": "Join",
     "concat": "Join",
     "stack": "Stack",
+    **dict.fromkeys(("relu", "relu6"), "ReLU"),
+    "gelu": "GELU",
+    "silu": "SiLU",
+    "elu": "ELU",
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "hardswish": "Hard swish",
+    "hardsigmoid": "Hard sigmoid",
+    "leaky_relu": "Leaky ReLU",
+    **dict.fromkeys(("max_pool1d", "max_pool2d", "max_pool3d"), "Max pooling"),
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), "Average pooling"),
+    **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"), "Average pooling"),
+    **dict.fromkeys(("upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d", "interpolate"), "Resize"),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), "Transposed convolution"),
+    "pow": "Power",
+    "sqrt": "Square root",
+    "rsqrt": "One over the root",
+    "exp": "Exponential",
+    "log": "Logarithm",
+    "abs": "Without signs",
+    **dict.fromkeys(("ones", "ones_like", "new_ones"), "Ones"),
+    **dict.fromkeys(("zeros", "zeros_like", "new_zeros"), "Zeros"),
+    "cumsum": "Running sum",
+    "to": "In another kind of number",
+    "topk": "The largest",
+    "sort": "Sort",
+    "clamp": "Keep within bounds",
+    "flip": "Turn around",
+    "pad": "Pad",
     "mean": "Mean",
     "sum": "Sum along an axis",
     "embedding": "Look up",

@@ -185,8 +185,8 @@ def _below(settings: tuple[Tree, ...], scope: Scope) -> Below:
 
 def _ranks(tree: Tree, scope: Scope) -> int:
     """How many axes the tensor of a tree has of those that have most."""
-    if tree[0] == "name":
-        return np.asarray(scope.value(tree[1])).ndim
+    if tree[0] in ("name", "layout"):
+        return np.asarray(scope.value(tree[1])).ndim if tree[0] == "name" else len(tree[3])
     return max((_ranks(inner, scope) for inner in _inside(tree)), default=0)
 
 
