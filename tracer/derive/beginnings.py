@@ -67,7 +67,7 @@ def _of_position(path: str) -> bool:
 def placed(roles: Roles, key: str) -> bool:
     """Whether a sum is of tokens and positions, for queries and keys alone."""
     users = {roles.of.get(user, "")[:1] for user in roles.users[key]}
-    given = [roles.graph.root(ref.key) for ref in roles.graph.inputs[roles.graph.maker[roles.plan.raw(key)]]]
+    given = [roles.graph.root(ref.key) for ref in roles.given(key)]
     made = [call.module if (call := roles.graph.made(root)) is not None else root for root in given]
     return bool(users) and users <= {"Q", "K"} and any(map(_of_position, made))
 
