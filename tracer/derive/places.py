@@ -26,7 +26,7 @@ class Places:
         parents = {
             ".".join(parts[:n]) for one in graph.modules for parts in (one.path.split("."),) for n in range(len(parts))
         }
-        parents -= experts(graph) | parts_of_blocks(graph) | {one.path for one in graph.modules if is_norm(one.kind)}
+        parents -= experts(graph) | parts_of_blocks(graph) | set(filter(is_norm, parents))
         self._number: dict[str, int] = {}
         count: dict[tuple[str, str], int] = {}
         for module in graph.modules:
@@ -96,9 +96,9 @@ def own_name(module: str) -> str:
     return ".".join(parts[-2:]) if parts[-1].isdigit() and len(parts) > 1 else parts[-1]
 
 
-def is_norm(kind: str) -> bool:
-    """Whether modules of a class are norms, by its name."""
-    return "norm" in kind.lower()
+def is_norm(path: str) -> bool:
+    """Whether a module is a norm, by its own name."""
+    return "norm" in path.rpartition(".")[2].lower()
 
 
 def parts_of_blocks(graph: Graph) -> set[str]:
