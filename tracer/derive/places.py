@@ -26,7 +26,7 @@ class Places:
         parents = {
             ".".join(parts[:n]) for one in graph.modules for parts in (one.path.split("."),) for n in range(len(parts))
         }
-        parents -= experts(graph) | parts_of_blocks(graph) | set(filter(is_norm, parents))
+        parents -= experts(graph) | parts_of_blocks(graph) | {path for path in parents if is_norm(path)}
         self._number: dict[str, int] = {}
         count: dict[tuple[str, str], int] = {}
         for module in graph.modules:
