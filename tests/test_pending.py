@@ -38,6 +38,15 @@ def test_nothing_is_executed_until_it_is_asked_for(trace):
     assert some.prove("cls").step("cls").verdict == "proven" and some.later is not None
 
 
+def test_any_module_is_proven_when_it_is_asked_for(model):
+    image = torch.randn(1, 3, SIZES["H"], SIZES["W"])
+    runs = {prove: tracer.trace(model.net, image, prove=prove) for prove in (True, False, "later")}
+    verdicts = {prove: {step.verdict for step in run.steps} for prove, run in runs.items()}
+    assert verdicts == {True: {"proven"}, False: {"not executed"}, "later": {"pending"}}
+    assert {step.verdict for step in runs["later"].prove().steps} == {"proven"}
+    assert all("prove=False" in step.note for step in runs[False].steps) and runs[False].later is None
+
+
 def test_all_of_it_is_what_is_proven_at_once(model, trace):
     proven = trace.prove()
     assert [(s.id, s.verdict, s.error, s.note) for s in proven.steps] == [

@@ -148,16 +148,26 @@ class CallRecorder:
                 return self._written_out(observe, mode, func, types, args, kwargs)
             if (inner := self._inner) is not None:
                 return self._op(inner, facts, observe, mode, func, types, args, kwargs)
+            if facts.whole and not torch.is_grad_enabled():  # with gradients, an op may run others for them
+                return self._whole(facts, observe, mode, func, types, args, kwargs)
             return self._call(facts, mode, func, args, kwargs)
 
         return both
 
+    def _whole(self, facts: OpKind, observe, mode, func, types, args, kwargs):
+        """A call that is one op."""
+        self._inner = self.calls.made
+        try:
+            with _with_autograd():
+                return self._op(self.calls.made, facts, observe, mode, func, types, args, kwargs)
+        finally:
+            self._inner = None
+
     def _call(self, facts: OpKind, mode, func, args, kwargs):
         first = len(self._ops)
         arguments, self._inner = self._arguments(facts, args, kwargs), []
-        before = _C._dispatch_tls_local_exclude_set()
         try:
-            with _C._ForceDispatchKeyGuard(_C._dispatch_tls_local_include_set(), before - AUTOGRAD):
+            with _with_autograd():
                 _C._push_on_torch_dispatch_stack(mode)
                 try:
                     result = func(*args, **kwargs)
@@ -230,9 +240,10 @@ class CallRecorder:
 
     def _arguments(self, facts: OpKind, args: tuple, kwargs: dict) -> dict[str, Any]:
         """All arguments by the names of the schema, tensors as references."""
-        refer, names, found = self._refer, facts.arguments, {}
-        for name, value in zip(names, args, strict=False):
-            found[name] = value if type(value) in PLAIN else refer(value)
+        refer, names = self._refer, facts.arguments
+        found = {
+            name: value if type(value) in PLAIN else refer(value) for name, value in zip(names, args, strict=False)
+        }
         for name in names[len(args) :]:
             if name in kwargs:
                 found[name] = refer(kwargs[name])
@@ -273,6 +284,12 @@ class CallRecorder:
         """The run has returned this."""
         with _C.DisableTorchFunction():
             self.calls.outputs = tuple(map(self._values.of, _within(output)))
+
+
+def _with_autograd():
+    """Has PyTorch take composite ops apart again, and see to what is differentiated and what is a view."""
+    excluded = _C._dispatch_tls_local_exclude_set() - AUTOGRAD
+    return _C._ForceDispatchKeyGuard(_C._dispatch_tls_local_include_set(), excluded)
 
 
 @contextmanager

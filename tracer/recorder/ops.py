@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torch import Tensor
+from torch._C import _dispatch_has_kernel_for_dispatch_key
 from torch._ops import HigherOrderOperator
 
 from tracer.symbols.categories import is_layout
@@ -54,7 +55,8 @@ UNDECLARED_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "mio
 class OpKind(NamedTuple):
     """The facts of one op that its schema gives: name, argument names, positions that it writes to, whether it only
     lays out data anew, its part in attention, whether it takes lists of tensors, for those whose arguments are recorded
-    their defaults, what arguments that may be left out are by name, and whether it takes functions."""
+    their defaults, what arguments that may be left out are by name, whether it takes functions, and whether it is one
+    of PyTorch's own that it never takes apart."""
 
     name: str
     arguments: tuple[str, ...]
@@ -66,6 +68,7 @@ class OpKind(NamedTuple):
     defaults: tuple = ()
     optional: Mapping[str, Any] = MappingProxyType({})
     higher: bool = False
+    whole: bool = False
 
 
 _kinds: dict[int, OpKind] = {}
@@ -98,6 +101,7 @@ def _read(func) -> OpKind:
         func=func,
         defaults=tuple(a.default_value for a in arguments) if sized else (),
         optional={a.name: a.default_value for a in arguments if a.has_default_value()},
+        whole=space == "aten" and not _dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"),
     )
     return facts
 

@@ -90,7 +90,16 @@ def trace(
     recording = record_or_explain(module, args, kwargs, keep, prove, primitives, calls=True)
     sizes, ways = named_axes(module, args, kwargs, recording, symbols or {}, build)
     solution, notes = solved(recording, sizes, ways)
-    return assemble(module, recording, model=name_of(module), sizes=sizes, derived={}, solution=solution, notes=notes)
+    return assemble(
+        module,
+        recording,
+        model=name_of(module),
+        sizes=sizes,
+        derived={},
+        solution=solution,
+        prove=prove,
+        notes=notes,
+    )
 
 
 def record_or_explain(
