@@ -6,6 +6,22 @@ from threading import RLock
 from typing import Any
 
 
+class Itself:
+    """An object as a key: told from others by being that one, whatever it holds, and held, so that no other has its
+    place."""
+
+    __slots__ = ("it",)
+
+    def __init__(self, it: Any):
+        self.it = it
+
+    def __hash__(self) -> int:
+        return id(self.it)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Itself) and self.it is other.it
+
+
 class Cache:
     """Values up to `most` in weight together; beyond it those go that were asked for least lately.
 

@@ -106,7 +106,7 @@ def derive(
     calls = recording.calls
     if calls is None:
         raise ValueError("a run whose calls were not recorded has no equations to derive")
-    key = calls.signature(), id(solution), tuple(sizes.items()), same, hints
+    key = calls.signature, id(solution), tuple(sizes.items()), same, hints
     found = _books.get(key)
     if found is None or found[0] is not solution or (found[1].lent and not lend):
         outline = calls.plan(), id(solution), sizes.get("B"), same, hints

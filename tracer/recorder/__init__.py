@@ -91,16 +91,15 @@ def record(
     afterwards. An error of the forward is raised as it is, with the recording so far as its attribute `recording` and a
     note that says how far the run got. ValueError for parameters that have no shape yet.
     """
-    kwargs = kwargs or {}
-    if (lazy := next((name for name, parameter in module.named_parameters() if is_lazy(parameter)), None)) is not None:
+    kwargs, parameters = kwargs or {}, dict(module.named_parameters())
+    if (lazy := next((name for name, parameter in parameters.items() if is_lazy(parameter)), None)) is not None:
         raise ValueError(
             f"the parameter {quoted(lazy)} has no shape before the first forward: run it once, then trace it"
         )
-    recording = Recording(
-        kept=Kept(cap), parameters=dict(module.named_parameters()), inputs=_named(module, args, kwargs)
-    )
+    recording = Recording(kept=Kept(cap), parameters=parameters, inputs=_named(module, args, kwargs))
     inputs = {f"input {name}": tensor for name, tensor in recording.inputs.items()}
-    makers = Makers(recording.parameters | dict(module.named_buffers()) | inputs)
+    weights = parameters | dict(module.named_buffers())
+    makers = Makers(weights | inputs)
     if cap:
         for name, tensor in inputs.items():
             recording.kept.offer(name, tensor)
@@ -125,7 +124,8 @@ def record(
             observer = opening(observer, recording, primitives)
         asked = None
         if calls:
-            asked = CallRecorder(recording, _by_key(module, inputs), modules)
+            given = {f"parameter {name}": tensor for name, tensor in weights.items()} | inputs  # by keys of equations
+            asked = CallRecorder(recording, given, modules)
             recording.calls, observer = asked.calls, asked.observer(observer)
             modules.told = asked
             stack.callback(asked.over)
@@ -142,12 +142,6 @@ def record(
         finally:
             recording.notes = tuple(_missing(modules.threads))
     return recording
-
-
-def _by_key(module: torch.nn.Module, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What the run is given, by the keys of equations: inputs, parameters and buffers."""
-    given = dict(module.named_parameters()) | dict(module.named_buffers())
-    return {f"parameter {name}": tensor for name, tensor in given.items()} | inputs
 
 
 def _observer(recording, makers, modules, calls, untouched, keeping):

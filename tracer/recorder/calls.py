@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -89,8 +90,9 @@ class Calls:
     weights: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The shapes of all parameters and buffers by their keys, also of those that the run did not take."""
 
+    @cached_property
     def signature(self) -> int:
-        """One number for runs that were asked for the same, whatever the values."""
+        """One number for runs that were asked for the same, whatever the values; asked for once all is recorded."""
         made = tuple([_outline(call) for call in self.made])
         modules = tuple([tuple(vars(module).values()) for module in self.modules])
         return hash((made, modules, self.inputs, self.outputs))

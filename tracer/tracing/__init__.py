@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import torch
 
 from tracer.common.devices import copied
 from tracer.common.quoting import quoted
-from tracer.common.telling import doing, tell
+from tracer.common.telling import doing
 from tracer.derive import derive
 from tracer.derive.hints import Hint
-from tracer.derive.steps import Found, Line, owners
-from tracer.equations import latex, statement, tensors
-from tracer.equations.algebra import Product
-from tracer.equations.node import Node, infer
-from tracer.probe import Solution, Vocabulary, solve, value_of
+from tracer.derive.steps import owners
+from tracer.equations import tensors
+from tracer.probe import Solution, Vocabulary, solve
 from tracer.probe.axes import named_axes
-from tracer.record import AttentionRecord, Decomposition, Name, Op, Operand, Step, Symbol, Trace, dtype_name
+from tracer.record import AttentionRecord, Decomposition, Symbol, Trace
 from tracer.recorder import Recording, record
 from tracer.recorder.fast import opened
 from tracer.recorder.function import as_module, name_of
@@ -30,7 +27,8 @@ from tracer.tracing.account import Run, limited, part_of
 from tracer.tracing.account import account as account_of
 from tracer.tracing.levels import levels
 from tracer.tracing.primitives import decompositions
-from tracer.tracing.prove import Later, Proof, Values, alike, alike_here, prove, proven_shape, same_size
+from tracer.tracing.prove import Later, Values, alike, alike_here, same_size
+from tracer.tracing.steps import steps_of
 
 WHOLE = {"": "L"}
 """The towers of a model that is one: all its modules, L blocks."""
@@ -46,12 +44,6 @@ MOST_IDS = 2**14
 
 LATER = "later"
 """What `prove` is given where equations are to be executed when somebody asks for them."""
-
-Same = Callable[[Any, Any], bool]
-"""Whether two sizes are one."""
-
-UNPROVEN = "not executed: the trace was made with prove=False"
-FUSED = "The fused op {op} never holds this tensor: it is recomputed from the equation, and proven with what follows."
 
 
 def trace(
@@ -181,11 +173,7 @@ def assemble(
         depths,
     )
     value = Values(module, recording.kept, found, lines, sizes) if prove and prove != LATER and found else None
-    steps = []
-    with doing("Proving its equations" if value else "Writing its equations"):
-        for number, step in enumerate(found, 1):
-            tell(number, len(found), "step")
-            steps.append(_step(step, account.ops, solution, sizes, same, value, prove == LATER))
+    steps = steps_of(found, account.ops, solution, sizes, same, value, prove == LATER)
     keys = [step.value for step in steps if step.value] + recording.attentions.keys() if recording.attentions else []
     follow = prove and found
     outside = (tensor.key for line in lines for tensor in tensors(line.equation)) if follow else ()
@@ -200,7 +188,7 @@ def assemble(
     return Trace(
         model=model,
         ops=account.ops,
-        steps=tuple(steps),
+        steps=steps,
         symbols=_symbols(sizes, derived),
         attentions=_of_parts(recording.attentions.records, parts) if recording.attentions else (),
         values={key: kept[key] for key in keys if key in kept} | more.pop("values", {}),
@@ -257,86 +245,6 @@ def _of_parts(records: Iterable[AttentionRecord], parts: dict[str, str]) -> tupl
         found.append(replace(attention, part=part, layer=count[part]))
         count[part] += 1
     return tuple(found)
-
-
-def _step(
-    found: Found,
-    ops: Sequence[Op],
-    solution: Solution | None,
-    sizes: dict[str, int],
-    same: Same,
-    value: Any,
-    later: bool,
-) -> Step:
-    line, op = found.line, ops[found.op]
-    fused = line.place is None
-    solved = None
-    if solution and not fused:
-        solved = found.solved or solution.outputs[found.op][found.output]
-    symbolic, note = proven_shape(line, solved, same)
-    if fused:
-        proof, note = Proof(None, FUSED.format(op=op.op)), ""
-    else:
-        proof = prove(found, value, sizes) if value else Proof(None, "" if later else UNPROVEN)
-    return Step(
-        id=line.id,
-        stage=line.stage,
-        layer=line.layer,
-        title=line.title,
-        symbol=line.tensor.name,
-        latex=statement(line.tensor, line.equation),
-        symbolic=symbolic,
-        shape=tuple(int(value_of(size, sizes)) for size in symbolic)
-        if fused
-        else found.shape or op.outputs[found.output].shape,
-        error=proof.error,
-        recomputed=fused,
-        source=op.source,
-        ops=found.ops,
-        why=line.why,
-        note=" ".join(filter(None, (line.note, note, proof.note))),
-        value="" if fused else found.value,
-        product=_product(line, sizes, same),
-        dtype=dtype_name(found.dtype) if found.dtype else op.outputs[found.output].dtype,
-        wrong=proof.wrong,
-        names=_names(line),
-        pending=later and not fused,
-        inside=op.index if fused else None,
-    )
-
-
-@lru_cache(maxsize=4096)
-def _names(line: Line) -> tuple[Name, ...]:
-    """The inputs and parameters that the equation names."""
-    outside = (one for one in tensors(line.equation) if one.key.startswith(("input ", "parameter ", "constant ")))
-    return tuple(Name(one.name, one.key, one.transposed) for one in outside)
-
-
-def _product(line: Line, sizes: dict[str, int], same: Same) -> tuple[Operand, Operand, Operand] | None:
-    """The first matrix product of the equation, to be drawn to scale."""
-    factors = [
-        Operand(symbol, (row, column), (int(value_of(row, sizes)), int(value_of(column, sizes))))
-        for symbol, (row, column) in _factors(line, same)
-    ]
-    return (factors[0], factors[1], factors[2]) if factors else None
-
-
-@lru_cache(maxsize=4096)
-def _factors(line: Line, same: Same) -> tuple[tuple[str, tuple[str, str]], ...]:
-    """Symbols and last two sizes of left, right and result of the equation's first matrix product."""
-
-    def find(node: Node) -> Product | None:
-        if isinstance(node, Product):
-            return node
-        return next((inner for operand in node.operands if (inner := find(operand))), None)
-
-    product = find(line.equation)
-    if product is None or min(len(infer(node, same)) for node in (product, *product.operands)) < 2:
-        return ()
-    names = [latex(operand) for operand in product.operands]
-    names.append(line.tensor.name if line.equation is product else latex(product))
-    shapes = [infer(node, same)[-2:] for node in (*product.operands, product)]
-    return tuple((name, (str(row), str(column))) for name, (row, column) in zip(names, shapes, strict=True))
 
 
 def _symbols(sizes: dict[str, int], derived: dict[str, str]) -> tuple[Symbol, ...]:

@@ -28,7 +28,7 @@ _lock = Lock()
 def levels(calls: Calls, ops: Sequence[Op]) -> Levels:
     """The records of all calls of modules, and of all composite ops, in the order in which they began. Runs of one
     model on other values, whose `ops` are one object, have the same ones: made once for all of them."""
-    key = calls.signature(), id(ops)
+    key = calls.signature, id(ops)
     with _lock:
         held = _held.get(key)
     if held is not None and held[0] is ops:

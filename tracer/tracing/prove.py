@@ -66,6 +66,12 @@ def prove(step: Found, value: Values, sizes: dict[str, int]) -> Proof:
     return Proof(error, note, None if error <= allowed else first_beyond(computed, traced, allowed))
 
 
+def proven(step: Step, proof: Proof) -> Step:
+    """A step with what executing its equation gave."""
+    note = " ".join(filter(None, (step.note, proof.note)))
+    return replace(step, error=proof.error, wrong=proof.wrong, note=note, pending=False)
+
+
 class Later:
     """What can still be asked of a run: proofs that are to come, and what its cells were made of.
 
@@ -113,8 +119,7 @@ class Later:
             proof = Proof(None, f"not executed: {rewritten[0]!r} has changed since the run")
         else:
             proof = prove(found, value, sizes)
-        note = " ".join(filter(None, (step.note, proof.note)))
-        return replace(step, error=proof.error, wrong=proof.wrong, note=note, pending=False)
+        return proven(step, proof)
 
 
 def _state(tensor: torch.Tensor) -> tuple[int, int]:

@@ -1,0 +1,132 @@
+"""The steps of a run as plain records: written once for all runs of one textbook and one list of ops, then proven."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from tracer.common.cache import Itself
+from tracer.common.telling import doing, tell
+from tracer.derive.steps import Found, Line
+from tracer.equations import latex, statement, tensors
+from tracer.equations.algebra import Product
+from tracer.equations.node import Node, infer
+from tracer.probe import Solution, value_of
+from tracer.record import Name, Op, Operand, Step, dtype_name
+from tracer.tracing.prove import Proof, Values, prove, proven, proven_shape
+
+Same = Callable[[Any, Any], bool]
+"""Whether two sizes are one."""
+
+UNPROVEN = "not executed: the trace was made with prove=False"
+FUSED = "The fused op {op} never holds this tensor: it is recomputed from the equation, and proven with what follows."
+
+
+def steps_of(
+    found: Sequence[Found],
+    ops: Sequence[Op],
+    solution: Solution | None,
+    sizes: dict[str, int],
+    same: Same,
+    value: Values | None,
+    later: bool,
+) -> tuple[Step, ...]:
+    """The records of all steps, proven where `value` has the tensors of the run; with `later` their proofs are pending,
+    else they were not executed."""
+    said, at = Proof(None, "" if value or later else UNPROVEN), tuple(sizes.items())
+    with doing("Proving its equations" if value else "Writing its equations"):
+        steps = _written(Itself(found), Itself(ops), solution, at, same, said, later)
+        if not value:
+            return steps
+        made = []
+        for number, (step, one) in enumerate(zip(steps, found, strict=True), 1):
+            tell(number, len(steps), "step")
+            made.append(step if step.recomputed else proven(step, prove(one, value, sizes)))
+        return tuple(made)
+
+
+@lru_cache(maxsize=32)
+def _written(found: Itself, ops: Itself, solution, at, same: Same, said: Proof, later: bool) -> tuple[Step, ...]:
+    """All steps before they are proven; a run of the same textbook on other values has the same ones."""
+    steps = []
+    for number, one in enumerate(found.it, 1):
+        tell(number, len(found.it), "step")
+        steps.append(_step(one, ops.it, solution, dict(at), same, said, later))
+    return tuple(steps)
+
+
+def _step(
+    found: Found,
+    ops: Sequence[Op],
+    solution: Solution | None,
+    sizes: dict[str, int],
+    same: Same,
+    said: Proof,
+    later: bool,
+) -> Step:
+    line, op = found.line, ops[found.op]
+    fused = line.place is None
+    solved = None
+    if solution and not fused:
+        solved = found.solved or solution.outputs[found.op][found.output]
+    symbolic, note = proven_shape(line, solved, same)
+    notes = ("", FUSED.format(op=op.op)) if fused else (note, said.note)
+    return Step(
+        id=line.id,
+        stage=line.stage,
+        layer=line.layer,
+        title=line.title,
+        symbol=line.tensor.name,
+        latex=statement(line.tensor, line.equation),
+        symbolic=symbolic,
+        shape=tuple(int(value_of(size, sizes)) for size in symbolic)
+        if fused
+        else found.shape or op.outputs[found.output].shape,
+        error=None,
+        recomputed=fused,
+        source=op.source,
+        ops=found.ops,
+        why=line.why,
+        note=" ".join(filter(None, (line.note, *notes))),
+        value="" if fused else found.value,
+        product=_product(line, sizes, same),
+        dtype=dtype_name(found.dtype) if found.dtype else op.outputs[found.output].dtype,
+        names=_names(line),
+        pending=later and not fused,
+        inside=op.index if fused else None,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _names(line: Line) -> tuple[Name, ...]:
+    """The inputs and parameters that the equation names."""
+    outside = (one for one in tensors(line.equation) if one.key.startswith(("input ", "parameter ", "constant ")))
+    return tuple(Name(one.name, one.key, one.transposed) for one in outside)
+
+
+def _product(line: Line, sizes: dict[str, int], same: Same) -> tuple[Operand, Operand, Operand] | None:
+    """The first matrix product of the equation, to be drawn to scale."""
+    factors = [
+        Operand(symbol, (row, column), (int(value_of(row, sizes)), int(value_of(column, sizes))))
+        for symbol, (row, column) in _factors(line, same)
+    ]
+    return (factors[0], factors[1], factors[2]) if factors else None
+
+
+@lru_cache(maxsize=4096)
+def _factors(line: Line, same: Same) -> tuple[tuple[str, tuple[str, str]], ...]:
+    """Symbols and last two sizes of left, right and result of the equation's first matrix product."""
+
+    def find(node: Node) -> Product | None:
+        if isinstance(node, Product):
+            return node
+        return next((inner for operand in node.operands if (inner := find(operand))), None)
+
+    product = find(line.equation)
+    if product is None or min(len(infer(node, same)) for node in (product, *product.operands)) < 2:
+        return ()
+    names = [latex(operand) for operand in product.operands]
+    names.append(line.tensor.name if line.equation is product else latex(product))
+    shapes = [infer(node, same)[-2:] for node in (*product.operands, product)]
+    return tuple((name, (str(row), str(column))) for name, (row, column) in zip(names, shapes, strict=True))
