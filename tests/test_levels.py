@@ -65,8 +65,8 @@ def test_modules_are_what_hooks_saw_and_cost_what_their_ops_cost(vit):
 
 @pytest.mark.parametrize("wrong", ["input", "output", "shape", "op"])
 def test_hooks_that_saw_another_run_than_the_ops_are_disproven(wrong):
+    assert all(module.verdict == "proven" for module in levels(*recorded())[0])
     calls, ops = recorded()
-    assert all(module.verdict == "proven" for module in levels(calls, ops)[0])
     linear, relu = calls.modules[1:]
     if wrong == "input":
         linear.inputs = linear.outputs

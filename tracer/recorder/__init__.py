@@ -119,13 +119,13 @@ def record(
         untouched = Untouched(theirs, recording.kept)
         stack.callback(untouched.restore)
         stack.callback(recording.own)  # before anything that the output may share memory with is put back
-        observer = _observer(recording, makers, modules, names, untouched, cap > 0)
+        given = {f"parameter {name}": tensor for name, tensor in weights.items()} | inputs  # by keys of equations
+        asked = CallRecorder(recording, given, modules) if calls else None
+        run = asked.run if asked else lambda func, args, kwargs: func(*args, **kwargs) if kwargs else func(*args)
+        observer = _observer(recording, makers, modules, names, untouched, cap > 0, run)
         if primitives:
             observer = opening(observer, recording, primitives)
-        asked = None
-        if calls:
-            given = {f"parameter {name}": tensor for name, tensor in weights.items()} | inputs  # by keys of equations
-            asked = CallRecorder(recording, given, modules)
+        if asked:
             recording.calls, observer = asked.calls, asked.observer(observer)
             modules.told = asked
             stack.callback(asked.over)
@@ -144,7 +144,7 @@ def record(
     return recording
 
 
-def _observer(recording, makers, modules, calls, untouched, keeping):
+def _observer(recording, makers, modules, calls, untouched, keeping, run):
     ops, kept, attentions, code = recording.ops, recording.kept, recording.attentions, record.__code__
     describe, made, running = makers.of, makers.made, modules.stack
     place: list[Any] = [-1, "", None]
@@ -162,7 +162,7 @@ def _observer(recording, makers, modules, calls, untouched, keeping):
         for tensor in written:
             kept.protect(tensor)
             untouched.protect(tensor)
-        result = func(*args, **kwargs) if kwargs else func(*args)
+        result = run(func, args, kwargs)
         for tensor in written:
             makers.wrote(tensor, index)
         if isinstance(result, Tensor):

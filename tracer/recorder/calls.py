@@ -140,6 +140,7 @@ class CallRecorder:
             self.calls.weights = {key: tuple(tensor.shape) for key, tensor in makers_named.items()}
         self._open: list[int] = []
         self._inner: list[Call] | None = None
+        self._alone = False
 
     def observer(self, observe):
         """`observe`, which records each op, with the calls around it."""
@@ -158,12 +159,18 @@ class CallRecorder:
 
     def _whole(self, facts: OpKind, observe, mode, func, types, args, kwargs):
         """A call that is one op."""
-        self._inner = self.calls.made
+        self._inner, self._alone = self.calls.made, True
         try:
-            with _with_autograd():
-                return self._op(self.calls.made, facts, observe, mode, func, types, args, kwargs)
+            return self._op(self.calls.made, facts, observe, mode, func, types, args, kwargs)
         finally:
-            self._inner = None
+            self._inner, self._alone = None, False
+
+    def run(self, func, args, kwargs):
+        """Runs an op; one that is a call by itself has not been with autograd yet."""
+        if not self._alone:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        with _with_autograd():
+            return func(*args, **kwargs) if kwargs else func(*args)
 
     def _call(self, facts: OpKind, mode, func, args, kwargs):
         first = len(self._ops)

@@ -54,8 +54,8 @@ class Attentions:
 
     def see(self, index: int, facts: OpKind, module: str, args: tuple, kwargs: dict, inputs: tuple, result) -> None:
         """Looks at one op that has run; `facts.attention` names the part that it may have in attention."""
-        name, part = facts.name.rstrip("_"), facts.attention
-        if len(args) > 1 and (facts.layout or part == "reduction" or name in ("cat", "stack")):
+        name, part = facts.plain, facts.attention
+        if facts.given and len(args) > 1:
             self._given[index] = tuple([value for value in args[1:] if not isinstance(value, torch.Tensor)])
         self._pieces.see(index, name, facts.layout, inputs)
         if self._waiting:
@@ -203,17 +203,17 @@ class Attentions:
         together = [softmax for softmax in (weights.softmax, *weights.beside) if softmax in self._waiting]
         for softmax in together:
             record, ran = self._waiting.pop(softmax)
-            self._add(replace(record, after=changed), ran)
+            self._add(record, ran, changed)
         self._followed.end(together)
         new = () if taken.axes is None else (*taken.axes[-1], *taken.axes[-2])
         features = [atom for atom in new if not atom.within(weights.queries)]
         self._pieces.made(index, number, taken.axes, weights.queries, (*features, *weights.heads))
         self._pieces.summed([i for i in range(number, len(self.records)) if not self.records[i].problem])
 
-    def _add(self, record: AttentionRecord, ran: torch.Tensor | None) -> None:
+    def _add(self, record: AttentionRecord, ran: torch.Tensor | None, after: tuple[str, ...] = ()) -> None:
         if ran is not None:
             self._ran[len(self.records)] = ran
-        self.records.append(replace(record, layer=len(self.records)))
+        self.records.append(replace(record, layer=len(self.records), after=after))
 
     def _record(
         self, module: str, op: int, q, k, chain, *, heads: int, over: str = "tokens", fused: bool = False

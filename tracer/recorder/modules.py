@@ -7,6 +7,7 @@ every thread; they are there only while some trace runs, and each thread sees it
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from contextlib import contextmanager
 
 from torch import nn
@@ -17,18 +18,19 @@ from tracer.recorder.process import watched
 _current = threading.local()
 
 
-def blocks(root: nn.Module) -> dict[int, int]:
-    """The blocks of a net by their `id`, counted from 1: siblings of one class, with modules in them, whose names are
-    one but for a number, and that are in no other block."""
+def blocks(modules: Iterable[tuple[str, nn.Module]]) -> dict[int, int]:
+    """The blocks of a net, given as its modules by their paths, by their `id`, counted from 1: siblings of one class,
+    with modules in them, whose names are one but for a number, and that are in no other block."""
     found: dict[int, int] = {}
     inside: list[str] = []
-    for path, module in root.named_modules():
-        if any(path.startswith(outer) for outer in inside):
+    for path, module in modules:
+        if not module._modules or path.startswith(tuple(inside)):
             continue
         kinds: dict[tuple[str, type], list[tuple[str, nn.Module]]] = {}
         for name, one in module.named_children():
-            if name.rstrip("0123456789") != name and next(one.children(), None) is not None:
-                kinds.setdefault((name.rstrip("0123456789"), type(one)), []).append((name, one))
+            stem = name.rstrip("0123456789")
+            if stem != name and next(one.children(), None) is not None:
+                kinds.setdefault((stem, type(one)), []).append((name, one))
         for _, alike in (one for one in kinds.items() if len(one[1]) > 1):
             for name, one in alike:
                 found.setdefault(id(one), len(found) + 1)
@@ -47,10 +49,11 @@ class ModuleStack:
 
     def __init__(self, root: nn.Module):
         self._paths: dict[int, list[str]] = {}
-        for path, module in root.named_modules(remove_duplicate=False):
+        modules = list(root.named_modules(remove_duplicate=False))
+        for path, module in modules:
             self._paths.setdefault(id(module), []).append(path)
         self._calls: dict[str, int] = {}
-        self._blocks, self._begun = blocks(root), 0
+        self._blocks, self._begun = blocks(modules), 0
         self.threads = False
         self.told = None
         self.stack: list[tuple[nn.Module | None, str, int]] = [(None, "", 0)]

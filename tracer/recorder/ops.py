@@ -31,6 +31,9 @@ ATTENTION = {
 EDITS = frozenset("fill zero copy index_put _index_put_impl masked_scatter index_fill scatter".split())
 """Ops that write into a part of a tensor."""
 
+LISTED = frozenset(("cat", "stack"))
+"""Ops that put tensors side by side."""
+
 MOVES = frozenset("constant_pad_nd cat stack index index_select gather roll flip im2col".split())
 """Ops that carry numbers to other places, in ways that are not followed axis by axis."""
 
@@ -53,18 +56,21 @@ UNDECLARED_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "mio
 
 
 class OpKind(NamedTuple):
-    """The facts of one op that its schema gives: name, argument names, positions that it writes to, whether it only
-    lays out data anew, its part in attention, whether it takes lists of tensors, for those whose arguments are recorded
-    their defaults, what arguments that may be left out are by name, whether it takes functions, and whether it is one
-    of PyTorch's own that it never takes apart."""
+    """The facts of one op that its schema gives: name, `plain` without the mark of one that writes, argument names,
+    positions that it writes to, whether it only lays out data anew, its part in attention, whether it takes lists of
+    tensors, whether its other arguments say where axes go, for those whose arguments are recorded their defaults, what
+    arguments that may be left out are by name, whether it takes functions, and whether it is one of PyTorch's own that
+    writes to nothing and is never taken apart."""
 
     name: str
+    plain: str
     arguments: tuple[str, ...]
     written: tuple[int, ...]
     layout: bool
     attention: str
     lists: bool
     func: object
+    given: bool = False
     defaults: tuple = ()
     optional: Mapping[str, Any] = MappingProxyType({})
     higher: bool = False
@@ -83,35 +89,45 @@ def kind(func) -> OpKind:
 
 def _read(func) -> OpKind:
     if isinstance(func, HigherOrderOperator):
-        facts = _kinds[id(func)] = OpKind(f"higher_order.{func.name()}", (), (), False, "", True, func, higher=True)
+        facts = _kinds[id(func)] = OpKind(
+            name := f"higher_order.{func.name()}", name, (), (), False, "", True, func, higher=True
+        )
         return facts
     space, _, name = func._schema.name.partition("::")
     arguments = func._schema.arguments
     written = tuple(i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
     written += UNDECLARED_WRITES.get(name, ())
-    sized = space == "aten" and name.rstrip("_") in SIZED | NUMBERED
+    plain = name.rstrip("_")
+    sized = space == "aten" and plain in SIZED | NUMBERED
+    layout = space == "aten" and is_layout(name)
     fused = name.startswith("_scaled_dot_product_") and "backward" not in name
+    part = "fused" if fused else ATTENTION.get(plain, "")
     facts = _kinds[id(func)] = OpKind(
         name=name if space == "aten" else f"{space}.{name}",
+        plain=plain if space == "aten" else f"{space}.{plain}",
         arguments=tuple(a.name for a in arguments),
         written=written,
-        layout=space == "aten" and is_layout(name),
-        attention="fused" if fused else ATTENTION.get(name.rstrip("_"), ""),
+        layout=layout,
+        attention=part,
         lists=any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments),
         func=func,
         defaults=tuple(a.default_value for a in arguments) if sized else (),
+        given=layout or part == "reduction" or (space == "aten" and plain in LISTED),
         optional={a.name: a.default_value for a in arguments if a.has_default_value()},
-        whole=space == "aten" and not _dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"),
+        whole=space == "aten"
+        and not written
+        and not _dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"),
     )
     return facts
 
 
 def settings(facts: OpKind, args: tuple, kwargs: dict) -> tuple:
     """All arguments that an op ran with, as plain data: None for tensors, tuples for lists."""
-    given = (*args, *facts.defaults[len(args) :])
-    given = (kwargs.get(name, value) for name, value in zip(facts.arguments, given, strict=True))
+    given = [*args, *facts.defaults[len(args) :]]
+    if kwargs:
+        given = [kwargs.get(name, value) for name, value in zip(facts.arguments, given, strict=True)]
     return tuple(
-        None if isinstance(value, Tensor) else tuple(value) if isinstance(value, list) else value for value in given
+        [None if isinstance(value, Tensor) else tuple(value) if isinstance(value, list) else value for value in given]
     )
 
 

@@ -125,7 +125,7 @@ class Pieces:
             made[numbers[0]] = _together([records[number] for number in numbers], kind, get, chains, batch)
             gone.update(numbers[1:])
         kept = [made.get(number, record) for number, record in enumerate(records) if number not in gone]
-        return [replace(record, layer=layer) for layer, record in enumerate(kept)]
+        return [one if one.layer == layer else replace(one, layer=layer) for layer, one in enumerate(kept)]
 
 
 def _together(pieces: list[AttentionRecord], kind: str, get, chains: Chains, batch: int) -> AttentionRecord:

@@ -10,8 +10,9 @@ import random
 import sys
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from operator import is_
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -42,36 +43,37 @@ class State:
         known, left = set(), list(roots)
         while left and len(known) < MOST:
             found = left.pop()
-            kind = type(found)
-            if kind in _ATOMS or id(found) in known:
-                continue
-            known.add(id(found))
-            if kind in _CONTAINERS and not found:  # most of what a module has: dictionaries of hooks
-                self._empty.append(found)
-            else:
-                left += self._look(found)
+            if id(found) not in known:
+                known.add(id(found))
+                for held in self._look(found):
+                    kind = type(held)
+                    if kind in _CONTAINERS and not held:  # most of what a module has: dictionaries of hooks
+                        self._empty.append(held)
+                    elif kind not in _ATOMS:
+                        left.append(held)
 
-    def _look(self, found) -> list:
+    def _look(self, found) -> Iterable:
         """Notes what one object holds, and gives that."""
         if isinstance(found, Tensor):
             self.tensors.append(found)
             return []
         if isinstance(found, tuple):
-            return list(found)
+            return found
         if isinstance(found, MethodType):
             return [found.__self__]
         if isinstance(found, (dict, list, set, deque)):
             if not found:
                 self._empty.append(found)
                 return []
-            self._seen.append((found, dict(found) if isinstance(found, dict) else list(found)))
-            return list(found.values() if isinstance(found, dict) else found)
+            before = dict(found) if isinstance(found, dict) else list(found)
+            self._seen.append((found, before))
+            return before.values() if isinstance(before, dict) else before
         held = getattr(found, "__dict__", None)
         package = type(found).__module__.partition(".")[0]
         if type(held) is not dict or (package in _STANDARD and not isinstance(found, nn.Module)):
             return []
-        self._seen.append((held, held.copy()))
-        return list(held.values())
+        self._seen.append((held, before := held.copy()))
+        return before.values()
 
     def restore(self) -> None:
         """Makes everything as it was."""
@@ -80,15 +82,20 @@ class State:
                 found.clear()
         for found, before in self._seen:
             if isinstance(found, dict):
-                if found.keys() != before.keys() or any(found[key] is not value for key, value in before.items()):
+                if not (_same(found, before) and _same(found.values(), before.values())):
                     _replace(found, before)
             elif isinstance(found, set):
                 if len(found) != len(before) or not found.issuperset(before):
                     found.clear()
                     found.update(before)
-            elif len(found) != len(before) or any(a is not b for a, b in zip(found, before, strict=True)):
+            elif not _same(found, before):
                 found.clear()
                 found.extend(before)
+
+
+def _same(found: Collection, before: Collection) -> bool:
+    """Whether both hold the very same objects, in one order."""
+    return len(found) == len(before) and all(map(is_, found, before))
 
 
 def _replace(found: dict, before: dict) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 from weakref import ref
 
@@ -33,13 +34,19 @@ class Values:
     """The key of every tensor that the run has made or was given, also of those that something has written into."""
 
     def __init__(self, named: dict[str, Tensor], kept: Kept, overwritten):
+        if any(tensor.is_nested for tensor in named.values()):
+            raise ValueError(NESTED)
         self._kept, self._overwritten = kept, overwritten
         self._names = {id(tensor): (tensor, key) for key, tensor in named.items()}
-        self._places = {_place(tensor): key for key, tensor in named.items()}
         self._refs: dict[int, tuple[ref, Ref]] = {}
         self._writes: dict[int, list[tuple[Ref, Layout, int]]] = {}
         self._seen: dict[int, int] = {}
         self._constants = self._versions = 0
+
+    @cached_property
+    def _places(self) -> dict[tuple, str]:
+        """Where the tensors that have names lie: what lies there, too, is one of them."""
+        return {_place(tensor): key for tensor, key in self._names.values()}
 
     def made(self, tensor: Tensor, key: str) -> Ref:
         """Says that this tensor is the value of a key from now on."""
