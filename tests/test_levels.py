@@ -11,6 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import tracer
 from tracer.probe import value_of
 from tracer.recorder import record
+from tracer.recorder.function import as_module
 from tracer.symbols import shares
 from tracer.tracing.account import Run, account
 from tracer.tracing.levels import levels
@@ -144,3 +145,19 @@ def test_a_module_traced_by_its_factory_has_steps_and_modules(monkeypatch, tmp_p
     for level, word in (("steps", "W}_"), ("modules", "Linear"), ("calls", "linear(input, weight, bias)")):
         assert cli.main(["trace", "--module", "made_here:small", "--zoom", level]) == 0
         assert word in capsys.readouterr().out
+
+
+def masked(x):
+    """With tensors that the code makes itself, a view, a write and an op that PyTorch takes apart."""
+    scores = x @ x.mT * torch.tensor(2.0) + torch.full((3, 3), 1.0).triu(1)
+    scores[..., 0] = 0
+    return scores.softmax(-1).transpose(-2, -1).contiguous()
+
+
+def test_a_call_that_is_one_op_is_seen_as_where_gradients_have_it_looked_into():
+    x, seen = torch.randn(2, 3, 4), []
+    for gradients in (True, False):
+        with torch.set_grad_enabled(gradients):
+            seen.append(record(as_module(masked), (x,), cap=2**20, calls=True))
+    assert seen[0].ops == seen[1].ops and seen[0].calls.signature == seen[1].calls.signature
+    assert seen[0].calls.made == seen[1].calls.made
