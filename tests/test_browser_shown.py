@@ -104,6 +104,10 @@ def test_equation_shape_and_picture_are_presented_on_one_screen(page, address, p
     assert page.evaluate(FIT)
     if address:  # arrow keys and clickers move the query, whatever has the focus
         assert page.locator(".mask .bars .axis").all_inner_texts() == ["score", "mask", "weight"]
+        name, tick = (page.locator(f".mask .plot {part}").first.bounding_box() for part in (".axis.down", ".rows span"))
+        assert name["x"] + name["width"] <= tick["x"]
+        word, bar = page.locator(".mask .top").bounding_box(), page.locator(".mask .weight").bounding_box()
+        assert word["y"] + word["height"] <= bar["y"] + 1
         title, seen = page.locator(".mask .right h3"), []
         for key in ("ArrowLeft", "ArrowUp", "ArrowDown", "PageDown"):
             page.keyboard.press(key)

@@ -114,9 +114,6 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
         .map(([from, to, name, unit]) => made("span", unit ? `${name}\n${unit}` : name, { [side]: `${(50 * (from + Math.min(to, size))) / size}%` }));
     find(".ticks.rows").replaceChildren(...middles(queries, "top"));
     find(".ticks.columns").replaceChildren(...middles(keys, "left"));
-    const widest = Math.max(...[...find(".ticks.rows").children].map((tick) => tick.offsetWidth));
-    find(".ticks.rows").style.minWidth = `${widest}px`;
-    find(".ticks.columns").style.minHeight = `${Math.max(...[...find(".ticks.columns").children].map((tick) => tick.offsetHeight))}px`;
     find(".about").textContent =
       "Read from the scores of this run, cell by cell: filled where the row’s token may look at the column’s. The query’s row has " +
       `an orange frame${map.segments.length > 1 ? "; grey lines part the segments" : ""}. Tokens are counted from 0.`;
@@ -157,7 +154,17 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
       ...Array.from({ length: Math.ceil(keys / step) }, (_, i) => made("span", text(i * step), { left: `${(100 * (i * step + 0.5)) / keys}%` })),
     );
   }
-  const watcher = new ResizeObserver(label);
+  // The labels of rows and columns have the room that the longest needs, in the type of now.
+  function fit() {
+    const longest = (ticks, side) => Math.max(0, ...[...find(ticks).children].map((tick) => tick[side]));
+    find(".ticks.rows").style.minWidth = `${longest(".ticks.rows", "offsetWidth")}px`;
+    find(".ticks.columns").style.minHeight = `${longest(".ticks.columns", "offsetHeight")}px`;
+  }
+  const watcher = new ResizeObserver(() => {
+    fit();
+    label();
+    if (map.has(state)) draw();
+  });
   watcher.observe(find(".ticks.keys"));
 
   function list(row) {
@@ -201,12 +208,13 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     scale(find(".before .scale"), ...span);
     paint(find(".strip canvas"), 1, keys, row.open, COLOURS);
     const top = row.weights.indexOf(Math.max(...row.weights));
-    const upto = 1.18 * (row.weights[top] || 1);
-    bars(find(".weights svg"), row.weights, [["weight", () => true]], 0, upto);
-    scale(find(".weights .scale"), 0, upto, (end) => (end ? "" : "0"));
-    find(".weights .scale").append(made("span", percent(row.weights[top]), { top: `${100 - 100 / 1.18}%` }));
     const name = find(".weights .top");
     name.textContent = names[top];
+    const room = Math.min(0.5, name.offsetHeight / find(".weights").offsetHeight || 0); // for the name above its bar
+    const upto = (row.weights[top] || 1) / (1 - room);
+    bars(find(".weights svg"), row.weights, [["weight", () => true]], 0, upto);
+    scale(find(".weights .scale"), 0, upto, (end) => (end ? "" : "0"));
+    find(".weights .scale").append(made("span", percent(row.weights[top]), { top: `${100 * room}%` }));
     const share = (top + 0.5) / keys;
     name.style.left = `calc(var(--lead) + (100% - var(--lead)) * ${share})`;
     name.style.transform = `translateX(${share < 1 / 3 ? 0 : share < 2 / 3 ? -50 : -100}%)`;
