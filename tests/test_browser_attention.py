@@ -55,7 +55,6 @@ def test_the_matrix_is_used_with_keys_and_its_focus_is_seen(page):
     assert "14: 'n' attends most to" in page.locator(".lead").inner_text()
     assert "14: 'n' attends most to" in page.locator(".live").inner_text()
     assert "14: 'n'" in grid.get_attribute("aria-label")
-    page.locator("body").click(position={"x": 2, "y": 2})
     page.keyboard.press("p")
     page.get_by_test_id("stSidebar").wait_for(state="hidden")
     page.keyboard.press("ArrowUp")  # presented, the keys that nobody takes are the map's
