@@ -9,6 +9,7 @@ from test_app import text, visited
 from pages.shared.lessons import noted
 from tracer.notes import cards
 from tracer.notes.found import Found
+from tracer.notes.runs import at_hand
 
 
 def test_claims_are_cards_on_any_model():
@@ -56,6 +57,7 @@ def test_a_link_leads_to_pages_that_are_there(page, place, link):
 def test_what_runs_have_random_weights_is_said_and_once_for_a_note_of_one_model():
     assert noted._about("nanogpt", run) == noted._about("vit-note", run) == ""
     assert noted._about("nanogpt-single", run) == "A run of nanogpt with h = 1, whose weights are random."
+    assert noted._about("nanogpt-single", at_hand) == ""  # at the shipped sizes there are trained ones
     whole = {noted._about(name, run) for name in ("torchvision", "torchvision-standard")}
     assert whole == {"A run of torchvision:vit_b_16 with L = 1, whose weights are random."}
 
