@@ -30,6 +30,8 @@ from torch.utils import _python_dispatch
 
 import tracer
 from tracer.recorder import record
+from tracer.recorder.kept import Kept
+from tracer.recorder.values import Values
 
 HAZARDS = {
     "in-place": (InPlace, torch.randn(4, 5)),
@@ -279,3 +281,14 @@ def test_grad_still_flows_through_a_traced_module_afterwards():
     tracer.trace(net, x)
     net(x).sum().backward()
     assert net.weight.grad is not None
+
+
+def test_a_new_tensor_where_a_written_one_lay_was_not_written_into():
+    told = []
+    values = Values({}, Kept(0), lambda *write: told.append(write))
+    for _ in range(50):
+        written = torch.zeros(4)
+        values.wrote(written, "0.0")
+        del written
+        values.of(torch.zeros(4).view(2, 2))  # of a storage that may get the same address
+    assert not told

@@ -8,6 +8,7 @@ from weakref import ref
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from tracer.recorder.kept import Kept
 from tracer.recorder.makers import NESTED
@@ -40,6 +41,7 @@ class Values:
         self._names = {id(tensor): (tensor, key) for key, tensor in named.items()}
         self._refs: dict[int, tuple[ref, Ref]] = {}
         self._writes: dict[int, list[tuple[Ref, Layout, int]]] = {}
+        self._written: list[StorageWeakRef] = []  # no other storage gets the address of one of these
         self._seen: dict[int, int] = {}
         self._constants = self._versions = 0
 
@@ -59,7 +61,10 @@ class Values:
     def wrote(self, tensor: Tensor, key: str) -> Ref:
         """Says that an op wrote into this tensor, whose value that key has from now on."""
         new = self.made(tensor, key)
-        writes = self._writes.setdefault(tensor.untyped_storage()._cdata, [])
+        storage = tensor.untyped_storage()
+        if (writes := self._writes.get(storage._cdata)) is None:
+            writes = self._writes[storage._cdata] = []
+            self._written.append(StorageWeakRef(storage))
         writes.append((new, _layout(tensor), id(tensor)))
         self._seen[id(tensor)] = len(writes)
         return new
