@@ -153,7 +153,8 @@ def test_paper_has_the_first_rows_of_a_long_table_and_nothing_that_is_folded(pag
         one.wait_for()
     settled(page)
     page.emulate_media(media="print")
-    assert not [one for one in folded if one.is_visible()]
+    for one in folded:
+        one.wait_for(state="hidden")
     assert page.get_by_role("heading", name="Where the arithmetic is").is_visible()
     quiet(page)
 

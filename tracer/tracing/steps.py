@@ -35,15 +35,16 @@ def steps_of(
     """The records of all steps, proven where `value` has the tensors of the run; with `later` their proofs are pending,
     else they were not executed."""
     said, at = Proof(None, "" if value or later else UNPROVEN), tuple(sizes.items())
-    with doing("Proving its equations" if value else "Writing its equations"):
+    with doing("Writing its equations"):
         steps = _written(Itself(found), Itself(ops), solution, at, same, said, later)
-        if not value:
-            return steps
-        made = []
+    if not value:
+        return steps
+    made = []
+    with doing("Proving its equations"):
         for number, (step, one) in enumerate(zip(steps, found, strict=True), 1):
             tell(number, len(steps), "step")
             made.append(step if step.recomputed else proven(step, prove(one, value, sizes)))
-        return tuple(made)
+    return tuple(made)
 
 
 @lru_cache(maxsize=32)
