@@ -72,7 +72,7 @@ class Student:
         return {
             "text": "text" in takes,
             "photo": "image" in takes,
-            "sample": bool(models.samples(self.model)) or self.own,
+            "sample": bool(self._samples() or self._back()),
             "choice": self.page in CHOICES,
         }.get(kind, True)
 
@@ -84,10 +84,18 @@ class Student:
     async def _sample(self) -> Answer:
         """Another sample; who has an input of their own goes back from it."""
         self.own = False
-        if back := self.visitor.find("button", "Back to the sample"):
+        if back := self._back():
             return await self.visitor.press(back)
-        pills = self.visitor.find("button_group", "Sample")
+        pills = self._samples()
         return await self.visitor.set(pills, string_array_value=[self.chance.choice(pills.options).content])
+
+    def _samples(self):
+        """The choice among samples, where the page has one: a lesson on something else has none."""
+        return self.visitor.find("button_group", "Sample")
+
+    def _back(self):
+        """The way back from an input of one's own, where there is one."""
+        return self.visitor.find("button", "Back to the sample")
 
     async def _model(self) -> Answer:
         """Another model; one that what waits in the deck can be done with, where something waits."""
