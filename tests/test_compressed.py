@@ -1,10 +1,11 @@
 """Files that come compressed: once each, the very same bytes inside, and only to whoever takes that."""
 
+import asyncio
 import gzip
 
 import pytest
 from serving import awaited
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from pages.shared.compressed import Compressed
 
@@ -23,7 +24,27 @@ class Files:
         await Response(BODY, status, headers)(scope, receive, send)
 
 
-def get(app, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+class Streamed:
+    """An app that sends a file piece by piece, and stops where it hears that who asked has gone."""
+
+    def __init__(self, pieces: int = 4):
+        self.pieces = pieces
+
+    async def __call__(self, scope, receive, send):
+        async def sent():
+            for piece in range(self.pieces):
+                await asyncio.sleep(0)
+                yield BODY[piece * len(BODY) // 4 : (piece + 1) * len(BODY) // 4]
+
+        headers = {"Content-Length": str(len(BODY)), "Content-Type": "text/javascript"}
+        await StreamingResponse(sent(), 200, headers)(scope, receive, send)
+
+
+async def gone():
+    return {"type": "http.disconnect"}
+
+
+def get(app, path: str, receive=None, **headers: str) -> tuple[int, dict[str, str], bytes]:
     said = []
 
     async def send(message):
@@ -31,7 +52,7 @@ def get(app, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
 
     raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": "GET", "path": path, "headers": raw}
-    awaited(app(scope, None, send))
+    awaited(app(scope, receive, send))
     found = {name.decode(): value.decode() for name, value in said[0]["headers"]}
     return said[0]["status"], found, b"".join(message["body"] for message in said[1:])
 
@@ -64,3 +85,16 @@ def test_all_else_comes_as_it_is_and_nothing_of_it_is_kept(path, headers):
     status, found, body = get(app, path, **headers)
     assert body == BODY and "content-encoding" not in found and status == (404 if "none" in path else 200)
     assert not app.kept
+
+
+def test_a_file_is_whole_for_the_next_where_who_asked_first_has_gone():
+    app = Compressed(Streamed())
+    for receive in (gone, None):
+        _, headers, body = get(app, "/static/js/index.abc.js", receive, accept_encoding="gzip")
+        assert headers["content-encoding"] == "gzip" and gzip.decompress(body) == BODY
+
+
+def test_a_file_that_came_cut_off_is_not_kept():
+    app = Compressed(Streamed(pieces=2))
+    _, headers, body = get(app, "/static/js/index.abc.js", accept_encoding="gzip")
+    assert "content-encoding" not in headers and body == BODY[: len(BODY) // 2] and not app.kept

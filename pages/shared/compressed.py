@@ -26,8 +26,8 @@ class Compressed:
             return
         path = scope["path"]
         if path not in self.kept:
-            begun, body = await self._asked(scope, receive)
-            if begun["status"] != 200:
+            begun, body = await self._asked(scope)
+            if begun["status"] != 200 or _cut(begun, body):
                 await send(begun)
                 await send({"type": "http.response.body", "body": body})
                 return
@@ -35,9 +35,14 @@ class Compressed:
         for message in self.kept[path]:
             await send({**message, "headers": list(message["headers"])} if "headers" in message else message)
 
-    async def _asked(self, scope: Scope, receive: Receive) -> tuple[Message, bytes]:
-        """The whole answer of the app: its start, and its body."""
+    async def _asked(self, scope: Scope) -> tuple[Message, bytes]:
+        """The whole answer of the app: its start, and its body. It is for all who come, so the app is not told where
+        who asked first has gone: it would stop, and what it had sent would be kept."""
         said: list[Message] = []
+        asked: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
+
+        async def receive() -> Message:
+            return asked.pop() if asked else await asyncio.get_running_loop().create_future()
 
         async def collect(message: Message) -> None:
             said.append(message)
@@ -51,6 +56,11 @@ def _worth_it(scope: Scope) -> bool:
         return False
     headers = Headers(scope=scope)
     return "gzip" in headers.get("accept-encoding", "") and "range" not in headers and "if-none-match" not in headers
+
+
+def _cut(begun: Message, body: bytes) -> bool:
+    """Whether less came than the answer says that it has."""
+    return Headers(raw=begun["headers"]).get("content-length", str(len(body))) != str(len(body))
 
 
 def _compressed(begun: Message, body: bytes) -> tuple[Message, Message]:
