@@ -10,11 +10,13 @@ import json
 import os
 import random
 import select
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -27,7 +29,9 @@ from tracer.common.quoting import reason, shortened
 HEAVY = 300_000_000
 """Parameters from which on a net is run without values."""
 SECONDS = 120
-"""Time that one name is given."""
+"""Processor time that one name is given, so that a busy machine does not change what opens."""
+WAIT = 1200
+"""Seconds that are waited for it altogether."""
 MEMORY = 10 * 2**30
 """Bytes that a worker may hold."""
 TURNS = 50
@@ -61,7 +65,7 @@ def opened(name: str) -> Opened:
 
     import tracer  # loads torch
 
-    start = time.monotonic()
+    start = time.process_time()
     try:
         net, inputs = _ready(name)
         with torch.no_grad():
@@ -70,8 +74,8 @@ def opened(name: str) -> Opened:
         plain = isinstance(error, ValueError)
         said = reason(error) if plain else f"{type(error).__name__}: {reason(error)}"
         model = not isinstance(error, sources.NoModel)
-        return Opened(name, reason=said or type(error).__name__, seconds=time.monotonic() - start, model=model)
-    return Opened(name, ops=len(trace.ops), seconds=time.monotonic() - start)
+        return Opened(name, reason=said or type(error).__name__, seconds=time.process_time() - start, model=model)
+    return Opened(name, ops=len(trace.ops), seconds=time.process_time() - start)
 
 
 def _ready(name: str):
@@ -101,18 +105,18 @@ def survey(names: list[str], seconds: float = SECONDS) -> Iterator[Opened]:
     for number, name in enumerate(names):
         if worker is None or number % TURNS == 0:
             _end(worker)
-            worker = _worker()
+            worker = _worker(seconds)
         said = _answer(worker, name, seconds)
         yield said
-        if worker.poll() is not None or said.seconds >= seconds:
+        if worker.poll() is not None:
             _end(worker)
             worker = None
     _end(worker)
 
 
-def _worker() -> subprocess.Popen:
+def _worker(seconds: float) -> subprocess.Popen:
     given = {**os.environ, "HF_HUB_OFFLINE": "1", "TRACER_MODEL_GB": "100000", "PYTHONWARNINGS": "ignore"}
-    command = [sys.executable, "-m", "tracer.verify.names"]
+    command = [sys.executable, "-m", "tracer.verify.names", str(seconds)]
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=given
     )
@@ -120,16 +124,18 @@ def _worker() -> subprocess.Popen:
 
 def _answer(worker: subprocess.Popen, name: str, seconds: float) -> Opened:
     """What the worker says of a name; why it says nothing, where it does not."""
-    start = time.monotonic()
     assert worker.stdin and worker.stdout  # `_worker` asked for both
     worker.stdin.write(f"{name}\n".encode())
     worker.stdin.flush()
-    ready, _, _ = select.select([worker.stdout], [], [], seconds)
-    line = worker.stdout.readline() if ready else b""
-    if line:
+    ready, _, _ = select.select([worker.stdout], [], [], WAIT)
+    if line := worker.stdout.readline() if ready else b"":
         return Opened(*json.loads(line))
-    said = "its process ended, out of memory or in a crash" if ready else f"it took more than {seconds:g} s"
-    return Opened(name, reason=said, seconds=time.monotonic() - start if ready else seconds)
+    if not ready:
+        worker.kill()
+        return Opened(name, reason=f"it took more than {WAIT} s", seconds=WAIT)
+    if worker.wait() == -getattr(signal, "SIGPROF", 0):
+        return Opened(name, reason=f"it took more than {seconds:g} s of processor time", seconds=seconds)
+    return Opened(name, reason="its process ended, out of memory or in a crash")
 
 
 def _end(worker: subprocess.Popen | None) -> None:
@@ -156,20 +162,36 @@ def _kind(one: Opened) -> str:
     return one.reason.replace(one.name.partition(":")[2], "…").replace("'hf:…' ", "")
 
 
-def _work() -> None:
-    """Takes names from standard input and says what came of each, a line of JSON."""
+def _work(seconds: float) -> None:
+    """Takes names from standard input and says what came of each, a line of JSON; ends where one takes longer than
+    that many seconds of processor time, or more than `MEMORY`, on systems that know such limits."""
     try:
         import resource  # not on Windows
 
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     except (ImportError, OSError, ValueError):
-        pass  # a system without such limits
+        pass
     share()
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever libraries print is no answer
     for line in sys.stdin:
-        print(json.dumps(opened(line.strip())), file=out, flush=True)
+        with _ended_after(seconds):
+            said = opened(line.strip())
+        print(json.dumps(said), file=out, flush=True)
+
+
+@contextmanager
+def _ended_after(seconds: float) -> Iterator[None]:
+    """Ends this process, by a signal, should the block take more processor time than that."""
+    if not hasattr(signal, "setitimer"):  # Windows
+        yield
+        return
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 if __name__ == "__main__":
-    _work()
+    _work(float(sys.argv[1]))
