@@ -5,7 +5,7 @@ import streamlit as st
 from pages.shared import address, frame
 from pages.shared.lessons import placing
 from pages.shared.visitor import visitor
-from tracer import positions
+from tracer.lessons import positions
 
 TITLE = "Positions"
 ICON = ":material/location_on:"

@@ -5,8 +5,8 @@ from functools import cache
 import torch
 
 import tracer
-from tracer.notes.block import block
-from tracer.notes.runs import RUNS, provider, small
+from tracer.lessons.notes.block import block
+from tracer.lessons.notes.runs import RUNS, provider, small
 from tracer.sources.missing_ops import imported
 
 

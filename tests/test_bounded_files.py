@@ -9,9 +9,8 @@ import torch
 from handmade import sample
 from test_storage import refused
 
-from tracer import storage
-from tracer.record import AttentionRecord, Segment, Symbol, Trace
-from tracer.storage import encoding
+from tracer.record import AttentionRecord, Segment, Symbol, Trace, storage
+from tracer.record.storage import encoding
 
 
 def written(trace, change=lambda fields: None) -> bytes:

@@ -17,8 +17,8 @@ from test_browser import SLOW, quiet, settled
 from pages.shared import contents
 from pages.shared.lessons.sizing import OPTIONS
 from tracer.common.notes import TITLES
-from tracer.notes.places import BOTH, LEGEND
-from tracer.notes.rows import rows
+from tracer.lessons.notes.places import BOTH, LEGEND
+from tracer.lessons.notes.rows import rows
 
 pytestmark = pytest.mark.browser
 

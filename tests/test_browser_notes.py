@@ -5,7 +5,7 @@ import re
 import pytest
 from test_browser import SLOW, quiet, settled, until
 
-from tracer.notes.rows import rows, sections
+from tracer.lessons.notes.rows import rows, sections
 
 pytestmark = pytest.mark.browser
 

@@ -13,9 +13,9 @@ from tracer.attention import claims
 from tracer.attention.terms import terms
 from tracer.figures.classes import percent
 from tracer.inputs import surfaces
+from tracer.lessons.notes import cards as CARDS
+from tracer.lessons.notes.claims import attention, contrasts, pictures, stream
 from tracer.models.shared.anomaly import anomaly_map
-from tracer.notes import cards as CARDS
-from tracer.notes.claims import attention, contrasts, pictures, stream
 
 BOOK = {"circle": 1.0, "square": 2.0, "triangle": 3.0, "diamond": 4.0}
 

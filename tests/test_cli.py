@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from handmade import sample
 
-from tracer import cli, storage
+from tracer import cli
 from tracer.figures import views
+from tracer.record import storage
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ["--set", "H=12", "W=8", "P=4", "D=6", "h=2", "d_ff=10", "L=1", "K=3"]

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from test_cli import SMALL, refused, run
 
-from tracer import cli, storage
+from tracer import cli
 from tracer.figures import views
 from tracer.figures.views import to_html
+from tracer.record import storage
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import torch
 from handmade import sample
 from test_storage import refused, rewritten
 
-from tracer import storage
+from tracer.record import storage
 
 
 @pytest.fixture(scope="module")

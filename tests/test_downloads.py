@@ -9,8 +9,8 @@ from streamlit.runtime.media_file_manager import MediaFileManager
 from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 
 from pages.shared import downloads, sidebar
-from tracer import storage
 from tracer.common.quoting import quoted
+from tracer.record import storage
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 from handmade import sample
 from test_storage import refused, rewritten
 
-from tracer import storage
 from tracer.figures import views
 from tracer.models.shared import weights
+from tracer.record import storage
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from test_tokens_page import visited
 
 from tracer.inputs.series import SERIES
 from tracer.inputs.sounds import MADE, lesson
-from tracer.tokens import points, series, sound
+from tracer.lessons.tokens import points, series, sound
 
 
 def own(at: AppTest, data: bytes) -> AppTest:

@@ -12,11 +12,11 @@ from test_app import visited
 import tracer
 from pages.shared.lessons.noted import Card, Read
 from tracer.common.cache import Cache
-from tracer.notes import block as counted
-from tracer.notes import slips
-from tracer.notes.block import CALLS, NEVER, block, dispatched, parameters, primitives
-from tracer.notes.runs import STANDARD
-from tracer.notes.slips import lowlevel
+from tracer.lessons.notes import block as counted
+from tracer.lessons.notes import slips
+from tracer.lessons.notes.block import CALLS, NEVER, block, dispatched, parameters, primitives
+from tracer.lessons.notes.runs import STANDARD
+from tracer.lessons.notes.slips import lowlevel
 from tracer.symbols.categories import COMPUTING, category, is_layout
 from tracer.tracing import paths
 

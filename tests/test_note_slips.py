@@ -6,7 +6,7 @@ import pytest
 import torch
 from note_runs import run
 
-from tracer.notes import slips
+from tracer.lessons.notes import slips
 
 
 def test_slip_ids():

@@ -6,9 +6,9 @@ from test_app import text, visited
 from test_stepping import sent
 
 from tracer.figures import operations_table
-from tracer.notes.rows import sections
-from tracer.notes.runs import RUNS, STANDARD
-from tracer.notes.steps import model_of, numbered
+from tracer.lessons.notes.rows import sections
+from tracer.lessons.notes.runs import RUNS, STANDARD
+from tracer.lessons.notes.steps import model_of, numbered
 
 
 def test_the_model_of_a_run_is_known_by_its_name():

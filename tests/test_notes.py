@@ -12,10 +12,10 @@ from sweeping import cases
 from pages.shared import contents
 from tracer import models
 from tracer.common.notes import TITLES
-from tracer.notes import claims, places, reading, slips
-from tracer.notes.reading import Result
-from tracer.notes.rows import rows, sections
-from tracer.notes.runs import RUNS, STANDARD, at_hand, provider
+from tracer.lessons.notes import claims, places, reading, slips
+from tracer.lessons.notes.reading import Result
+from tracer.lessons.notes.rows import rows, sections
+from tracer.lessons.notes.runs import RUNS, STANDARD, at_hand, provider
 from tracer.symbols import notation
 
 ROWS = [row for note in TITLES for row in rows(note)]

@@ -7,9 +7,9 @@ from note_runs import run
 from test_app import text, visited
 
 from pages.shared.lessons import noted
-from tracer.notes import cards
-from tracer.notes.found import Found
-from tracer.notes.runs import at_hand
+from tracer.lessons.notes import cards
+from tracer.lessons.notes.found import Found
+from tracer.lessons.notes.runs import at_hand
 
 
 def test_claims_are_cards_on_any_model():

@@ -10,8 +10,8 @@ from test_app import text, visited
 import tracer
 from pages.shared import session
 from tracer.figures.losses import coloured
-from tracer.objective.gradients import highway
-from tracer.objective.loss import loss
+from tracer.lessons.objective.gradients import highway
+from tracer.lessons.objective.loss import loss
 
 
 @pytest.fixture(scope="module")

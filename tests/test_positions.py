@@ -5,10 +5,10 @@ import pytest
 import torch
 
 import tracer
-from tracer import positions
-from tracer.positions import measured
-from tracer.positions.grid import grid
-from tracer.positions.model import load
+from tracer.lessons import positions
+from tracer.lessons.positions import measured
+from tracer.lessons.positions.grid import grid
+from tracer.lessons.positions.model import load
 from tracer.record import tolerance
 
 KINDS = [kind.name for kind in positions.every()]

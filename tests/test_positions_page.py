@@ -12,7 +12,7 @@ from test_positions import KINDS
 
 from pages.shared.lessons import placing
 from tracer.figures.panels import Panel, pack
-from tracer.notes.rows import rows
+from tracer.lessons.notes.rows import rows
 
 
 def panels(at: AppTest) -> list[list[dict]]:

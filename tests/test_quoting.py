@@ -6,10 +6,11 @@ import re
 import pytest
 
 import tracer
-from tracer import cli, models, sources, storage
+from tracer import cli, models, sources
 from tracer.common.quoting import MOST, quoted, shortened
 from tracer.figures import views
 from tracer.inputs.images import open_photo
+from tracer.record import storage
 from tracer.sources import own
 from tracer.symbols.notation import parse
 

@@ -10,10 +10,9 @@ import safetensors.torch
 import torch
 from handmade import sample
 
-from tracer import storage
 from tracer.attention import places, unseen
-from tracer.record import Segment, Symbol, Trace
-from tracer.storage import formulas
+from tracer.record import Segment, Symbol, Trace, storage
+from tracer.record.storage import formulas
 from tracer.symbols import notation
 
 

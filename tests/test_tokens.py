@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from tracer import tokens
 from tracer.inputs.samples import samples
-from tracer.tokens import pictures, spelling, text
+from tracer.lessons import tokens
+from tracer.lessons.tokens import pictures, spelling, text
 
 SENTENCES = ("My lord, the naïve tokenizer unhappily ate 🍕.", "שלום 你好 e\u0301")
 NASTY = (

@@ -13,7 +13,7 @@ from tracer.inputs.given import Inputs
 from tracer.inputs.samples import samples
 from tracer.inputs.series import SERIES
 from tracer.inputs.sounds import MADE, lesson
-from tracer.tokens import (
+from tracer.lessons.tokens import (
     PROBES,
     SHARED,
     Fed,

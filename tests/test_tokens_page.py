@@ -15,11 +15,12 @@ from test_models_in_app import chosen
 from pages.shared import address
 from pages.shared.lessons import tokenizing
 from pages.shared.lessons.tokenizing.text import SENTENCE
-from tracer import models, storage
+from tracer import models
 from tracer.figures import pieces
-from tracer.notes.rows import rows
-from tracer.tokens import spelling
-from tracer.tokens import text as texts
+from tracer.lessons.notes.rows import rows
+from tracer.lessons.tokens import spelling
+from tracer.lessons.tokens import text as texts
+from tracer.record import storage
 
 
 def visited(**address: str) -> AppTest:

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-_HOME = {"load": "tracer.models", "trace": "tracer.tracing", "open": "tracer.storage", "Trace": "tracer.record"}
+_HOME = {"load": "tracer.models", "trace": "tracer.tracing", "open": "tracer.record.storage", "Trace": "tracer.record"}
 __all__ = [*_HOME, "inputs"]
 
 

@@ -15,7 +15,7 @@ from tracer.figures import operations as bars
 from tracer.figures import operations_table
 from tracer.figures.budget import PAGE, ROWS
 from tracer.figures.labels import amount
-from tracer.notes.steps import numbered
+from tracer.lessons.notes.steps import numbered
 from tracer.record import Decomposition, Op, Trace
 from tracer.symbols import notation
 from tracer.symbols.categories import COMPUTING, category, is_layout

@@ -231,7 +231,7 @@ def _named(given: Given) -> str:
 
 
 def _file(trace: Trace) -> bytes:
-    from tracer import storage
+    from tracer.record import storage
 
     return storage.to_bytes(trace)
 

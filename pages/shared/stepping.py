@@ -19,7 +19,7 @@ from tracer.figures.colours import DIVERGING, MASK, SEQUENTIAL, stage_colour, ta
 from tracer.figures.labels import shape_numbers, symbol_text
 from tracer.figures.views.repeats import repeat_of
 from tracer.figures.views.rows import flops
-from tracer.notes.steps import numbered
+from tracer.lessons.notes.steps import numbered
 from tracer.record import Op, Step, Trace
 from tracer.symbols import notation
 

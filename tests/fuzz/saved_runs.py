@@ -14,10 +14,9 @@ from fuzz import mutate
 from fuzz.pages import drawn
 
 import tracer
-from tracer import storage
 from tracer.figures import views
-from tracer.record import AttentionRecord, Op, Picture, Segment, Symbol, TensorRecord, Trace
-from tracer.storage.encoding import encode
+from tracer.record import AttentionRecord, Op, Picture, Segment, Symbol, TensorRecord, Trace, storage
+from tracer.record.storage.encoding import encode
 
 SAID = (
     "model",

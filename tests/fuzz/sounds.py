@@ -10,7 +10,7 @@ from fuzz import mutate
 
 from tracer.figures.media import sound as pictures
 from tracer.inputs import sounds
-from tracer.tokens import sound
+from tracer.lessons.tokens import sound
 
 NUMBERS = (0, 1, 2, 3, 7, 8, 16, 24, 32, 4000, 8000, 96_000, 0xFFFE, 0xFFFF, 2**31 - 1, 2**32 - 1)
 HEADER = 44

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _opened(options: argparse.Namespace) -> Trace:
-    from tracer import storage
+    from tracer.record import storage
 
     given = next((kind for kind in ("image", "text") if getattr(options, kind) is not None), None)
     if given:

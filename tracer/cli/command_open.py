@@ -16,7 +16,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Opens the file and shows the trace."""
     shared.checked(options)
-    from tracer import storage
+    from tracer.record import storage
 
     shared.show(storage.open(options.file), options)
     return 0

@@ -147,7 +147,7 @@ class Trace:
 
         Proofs that are still to come are made before.
         """
-        from tracer.storage import save  # stands above the record: looked up
+        from tracer.record.storage import save  # stands above the record: looked up
 
         save(self, path)
 

@@ -20,7 +20,7 @@ from tracer.inputs.samples import samples
 from tracer.record import Trace
 
 if TYPE_CHECKING:
-    from tracer.notes.cards import Card
+    from tracer.lessons.notes.cards import Card
 
 MEASURING = "Measuring the claims"
 LONGEST = 40
@@ -35,7 +35,7 @@ NONE = ":gray-badge[:material/remove: not about this model]"
 def show() -> None:
     """The model that is asked, and the cards."""
     trace, made, _ = run()
-    from tracer.notes import cards  # loads torch
+    from tracer.lessons.notes import cards  # loads torch
 
     found = of(trace, "cards", lambda: _measured(made, trace))
     with st.container(key="cards"):
@@ -71,7 +71,7 @@ def run() -> tuple[Trace, Any, dict[str, Any]]:
 
 
 def _measured(made, trace: Trace) -> dict:
-    from tracer.notes import cards  # loads torch
+    from tracer.lessons.notes import cards  # loads torch
 
     found = turns.in_turn(partial(cards.measured, made, trace), MEASURING)
     return {"claims": dict(found.claims), "drawn": dict(found.drawn)}
@@ -106,7 +106,7 @@ def _draw(trace: Trace, name: str, numbers: Sequence) -> None:
 def _lookup() -> None:
     """A dictionary in which a misspelt word finds what was meant."""
     from tracer.attention.claims import lookup  # loads torch
-    from tracer.notes.claims.attention import BOOK  # loads torch
+    from tracer.lessons.notes.claims.attention import BOOK  # loads torch
 
     word = st.text_input(f"Look up a word, misspelt if you like, in `{BOOK}`", "sqare", max_chars=LONGEST)
     shares, value = lookup(BOOK, word)

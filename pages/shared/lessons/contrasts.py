@@ -41,7 +41,7 @@ def show() -> None:
 
 
 def _measured(made, trace) -> dict:
-    from tracer.notes.claims import CLAIMS, contrasts  # loads torch
+    from tracer.lessons.notes.claims import CLAIMS, contrasts  # loads torch
 
     fields, beside = contrasts.fields(trace), contrasts.beside(made, trace)
     layer, batch = ((b - a).abs() for a, b in zip(beside.alone, beside.together, strict=True))

@@ -18,7 +18,7 @@ COUNTING = "Opening the operations of the block"
 
 def show(kinds: Mapping[str, Counter[str]]) -> None:
     """The table for the block of the note, whose `kinds` these are, and for one that is chosen."""
-    from tracer.notes import block  # loads torch
+    from tracer.lessons.notes import block  # loads torch
 
     st.header("Operations of one block, by kind", anchor="kinds")
     left, right = st.columns(2)

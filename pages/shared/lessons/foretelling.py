@@ -19,8 +19,8 @@ from tracer.figures.labels import scientific
 from tracer.record import Trace
 
 if TYPE_CHECKING:
-    from tracer.objective.gradients import Highway
-    from tracer.objective.loss import Loss
+    from tracer.lessons.objective.gradients import Highway
+    from tracer.lessons.objective.loss import Loss
 
 FORETELLS = ("next", "caption")
 """What models say that are trained to say the next token."""
@@ -86,8 +86,8 @@ def _choose() -> None:
 
 def _found(name: str, options: runs.Options, chosen: Given, trace: Trace) -> Foretold:
     """The loss of a run and its gradient; asks nothing of the session."""
-    from tracer.objective.gradients import highway  # both load torch
-    from tracer.objective.loss import loss
+    from tracer.lessons.objective.gradients import highway  # both load torch
+    from tracer.lessons.objective.loss import loss
 
     made, logits = runs.load(name, options), cast("Any", trace.output)
     inputs = tuple(one[:1] for one in made.inputs(**session.inputs(made, chosen, options)))  # the first of a batch

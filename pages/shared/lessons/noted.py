@@ -16,12 +16,12 @@ from pages.shared.visitor import visitor
 from tracer import models
 from tracer.common import notes
 from tracer.common.limits import limits
-from tracer.notes.found import Found
-from tracer.notes.rows import rows, sections
+from tracer.lessons.notes.found import Found
+from tracer.lessons.notes.rows import rows, sections
 
 if TYPE_CHECKING:
-    from tracer.notes.reading import Result
-    from tracer.notes.runs import Provider
+    from tracer.lessons.notes.reading import Result
+    from tracer.lessons.notes.runs import Provider
 
 READING = "Reading the note off its runs"
 INSTEAD = "runs of its own"
@@ -86,8 +86,8 @@ def show(note: str) -> Mapping[str, Counter[str]]:
 
 def _read(note: str) -> Read:
     """Reads a note, in the line before the cores."""
-    from tracer.notes import block, reading  # loads torch
-    from tracer.notes import runs as made  # loads torch
+    from tracer.lessons.notes import block, reading  # loads torch
+    from tracer.lessons.notes import runs as made  # loads torch
 
     def make(name: str) -> made.Made:
         run = made.RUNS[name]
@@ -122,7 +122,7 @@ def _text(result: Result, beside: str) -> str:
 
 def _about(name: str, made: Provider) -> str:
     """What run statements were looked up in, where no trained weights are of its sizes and options."""
-    from tracer.notes.runs import RUNS, STANDARD  # loads torch
+    from tracer.lessons.notes.runs import RUNS, STANDARD  # loads torch
 
     name = "torchvision" if name == STANDARD else name
     run = RUNS[name]

@@ -17,12 +17,12 @@ from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.figures.panels import Panel, edge
 from tracer.inputs.samples import samples
-from tracer.positions import NONE, Kind, used
+from tracer.lessons.positions import NONE, Kind, used
 from tracer.record import tolerance
 
 if TYPE_CHECKING:
-    from tracer.positions.grid import Grid
-    from tracer.positions.measured import Curve, Placement, Shuffled
+    from tracer.lessons.positions.grid import Grid
+    from tracer.lessons.positions.measured import Curve, Placement, Shuffled
 
 LENGTHS, WIDTHS, HEADS = (6, 8, 12, 16, 24, 32), (16, 32, 64), (1, 2, 4, 8)
 DOING = "Running the model with these positions"
@@ -104,7 +104,7 @@ def _measured(kind: str, sizes: Sizes) -> Placement:
     """What is measured of a kind, made once for all visitors."""
 
     def make() -> Placement:
-        from tracer.positions.measured import placement  # loads torch
+        from tracer.lessons.positions.measured import placement  # loads torch
 
         return placement(kind, causal=sizes.causal, T=sizes.length, D=sizes.width, h=sizes.heads)
 
@@ -245,7 +245,7 @@ def _grid(name: str) -> Grid | None:
     """The positions of a model's patches, made once for all visitors; None where it has no such table."""
 
     def make() -> tuple[Grid | None]:
-        from tracer.positions.grid import grid  # loads torch
+        from tracer.lessons.positions.grid import grid  # loads torch
 
         return (grid(trace, runs.load(name).net),)
 

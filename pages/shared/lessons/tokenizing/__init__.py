@@ -141,7 +141,7 @@ def _names(formula: str) -> set[str]:
 
 def steps(trace: Trace) -> None:
     """What is alike for every kind: the steps to the tokens, their shape, and the block that all share."""
-    from tracer.tokens import after, before  # loads torch, which a page is on screen before
+    from tracer.lessons.tokens import after, before  # loads torch, which a page is on screen before
 
     made = before(trace)
     st.header("The steps")

@@ -21,7 +21,7 @@ WAYS = {"patches": "Patches", "codes": "Codes"}
 
 def show() -> None:
     """The photo on hand, a sample where there is none."""
-    from tracer.tokens import pictures  # loads torch, which a page is on screen before
+    from tracer.lessons.tokens import pictures  # loads torch, which a page is on screen before
 
     given = session.given()
     photo = given.photo or next(iter(samples("photos").values()))()
@@ -39,7 +39,7 @@ def show() -> None:
 
 def _patches(photo: Image.Image, owner: object, side: int) -> None:
     """The grid of patches over the photo."""
-    from tracer.tokens import pictures  # loads torch, which a page is on screen before
+    from tracer.lessons.tokens import pictures  # loads torch, which a page is on screen before
 
     _, crop = centre_crop(photo, pictures.SIDE, pictures.SIDE)
     count = pictures.SIDE // side
@@ -53,7 +53,7 @@ def _patches(photo: Image.Image, owner: object, side: int) -> None:
 
 def _codes(photo: Image.Image, owner: object, entries: int) -> None:
     """The photo, its ids, and what they spell."""
-    from tracer.tokens import pictures  # loads torch, which a page is on screen before
+    from tracer.lessons.tokens import pictures  # loads torch, which a page is on screen before
 
     found = of(owner, ("codes", entries), lambda: _drawn(photo, entries))
     with st.container(key="coded"):
@@ -69,7 +69,7 @@ def _codes(photo: Image.Image, owner: object, entries: int) -> None:
 
 def _drawn(photo: Image.Image, entries: int) -> dict[str, str]:
     """Drawings and captions of a photo in that many codes."""
-    from tracer.tokens import pictures  # loads torch, which a page is on screen before
+    from tracer.lessons.tokens import pictures  # loads torch, which a page is on screen before
 
     tokenizing.once(pictures.codebook, entries)
     made, side = pictures.rebuilt(photo, entries), pictures.SIDE

@@ -16,7 +16,7 @@ WAYS = {"groups": "Groups of neighbours", "codes": "Codes"}
 
 def show() -> None:
     """The cloud with one group marked, beside the codes of all groups, and the steps of the way that is chosen."""
-    from tracer.tokens import points  # loads torch, which a page is on screen before
+    from tracer.lessons.tokens import points  # loads torch, which a page is on screen before
 
     with st.container(horizontal=True):
         name = tokenizing.choice("Cloud", "cloud", clouds.CLOUDS, format_func=str.capitalize)

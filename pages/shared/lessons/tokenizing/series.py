@@ -16,7 +16,7 @@ WAYS = {"patches": "Patches of values", "bins": "Bins"}
 
 def show() -> None:
     """The series cut to patches, beside what its bins leave of it, and the steps of the way that is chosen."""
-    from tracer.tokens import series  # loads torch, which a page is on screen before
+    from tracer.lessons.tokens import series  # loads torch, which a page is on screen before
 
     with st.container(horizontal=True):
         name = tokenizing.choice("Series", "series", inputs.SERIES, format_func=str.capitalize)

@@ -28,7 +28,7 @@ GIVEN = "sound of one’s own"
 
 def show() -> None:
     """The sound, its spectrogram beside what the codes leave of it, and the steps of the way that is chosen."""
-    from tracer.tokens import sound  # loads torch, which a page is on screen before
+    from tracer.lessons.tokens import sound  # loads torch, which a page is on screen before
 
     with st.container(horizontal=True, vertical_alignment="bottom"):
         name = tokenizing.choice("Sound", "sound", MADE, format_func=str.capitalize)

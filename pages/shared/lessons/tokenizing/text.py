@@ -50,7 +50,7 @@ class Learned:
 
 def show() -> None:
     """The sentence, its pieces in every way, and what the ids of one way pick."""
-    from tracer.tokens import spelling
+    from tracer.lessons.tokens import spelling
 
     components.style(Path(tokenizing.__file__).parents[2] / "pieces.css")
     held = st.session_state.setdefault(HELD, {})
@@ -102,7 +102,7 @@ def _sentence() -> str:
 
 def _spellers(held: dict) -> dict:
     """The six ways, learned on the visitor's text where there is one."""
-    from tracer.tokens import spelling
+    from tracer.lessons.tokens import spelling
 
     if "corpus" not in held:
         return tokenizing.once(spelling.shipped)
@@ -112,7 +112,7 @@ def _spellers(held: dict) -> dict:
 
 def _learn(held: dict) -> None:
     """A box for a text of the visitor's to learn on."""
-    from tracer.tokens import spelling
+    from tracer.lessons.tokens import spelling
 
     most = min(spelling.MOST, limits().text)
     with st.expander("Learn the vocabularies on a text of your own", icon=":material/school:"):
@@ -153,7 +153,7 @@ def _merged(whole):
 
 
 def _shown(piece, text: str) -> pieces.Shown:
-    from tracer.tokens.spelling import UNKNOWN
+    from tracer.lessons.tokens.spelling import UNKNOWN
 
     stands = f"stands for {text[piece.start : piece.end]!r}"
     if piece.entry == UNKNOWN:
@@ -204,7 +204,7 @@ def _length(speller, sentence: str) -> tuple[int, int]:
 
 def _back(sentence: str, spelled: str) -> str:
     """Whether decoding gives the sentence again, and what is lost where it does not."""
-    from tracer.tokens.spelling import lost
+    from tracer.lessons.tokens.spelling import lost
 
     if spelled == sentence:
         return "✓ decode(encode(x)) = x"
@@ -220,7 +220,7 @@ def _back(sentence: str, spelled: str) -> str:
 
 def _go_on(owner, name: str, speller, sentence: str) -> None:
     """The rows that the ids of one way pick, and the steps from there on."""
-    from tracer.tokens import before, text
+    from tracer.lessons.tokens import before, text
 
     found = speller.encode(sentence)
     says = dict(text.SAYS)[name][1]
@@ -259,7 +259,7 @@ def _go_on(owner, name: str, speller, sentence: str) -> None:
 
 def _slips(sentence: str, plain_bytes, cut) -> list[str]:
     """Where texts differ from what runs here, with the numbers of this sentence."""
-    from tracer.tokens import text
+    from tracer.lessons.tokens import text
 
     count, joined = len(plain_bytes.encode(sentence)), len(cut.encode(sentence))
     facts = {"bytes": count, "joined": joined, "merges": len(cut.merges), "V": len(cut.vocabulary)}

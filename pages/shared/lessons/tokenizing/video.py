@@ -16,7 +16,7 @@ WAYS = {"frames": "Patches of each frame", "tubelets": "Tubelets"}
 
 def show() -> None:
     """The video, played; both ways to cut it, with one token framed; and the steps of the way that is chosen."""
-    from tracer.tokens import video  # loads torch, which a page is on screen before
+    from tracer.lessons.tokens import video  # loads torch, which a page is on screen before
 
     frames = clips.clip()
     grid = (frames.shape[1] // video.SIDE) * (frames.shape[2] // video.SIDE)

@@ -1,0 +1,1 @@
+"""What the lessons compute: each of its own runs, with the proofs that the page shows."""

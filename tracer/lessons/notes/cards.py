@@ -1,0 +1,129 @@
+"""The claims that are measured on any model: in what order they are shown, and what the notes say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tracer.lessons.notes.claims import CLAIMS, reach, stream
+from tracer.models.shared.model import Model
+from tracer.record import Trace
+
+
+class Card(NamedTuple):
+    """A claim, what a note says of it, and the names of what is measured."""
+
+    title: str
+    says: str
+    claims: tuple[str, ...]
+
+
+CARDS = (
+    Card(
+        "Attention is a soft lookup",
+        "Note 002: “a *soft* key–value database lookup”. A plain one finds the key that equals the query; a soft one "
+        "compares the query with every key and returns a mixture of all values.",
+        ("soft_lookup", "mixture"),
+    ),
+    Card(
+        "Without positions, attention does not see the order of its tokens",
+        "Note 001: attention “is permutation-invariant: shuffling the rows of $Z$ produces the same result.”",
+        ("order",),
+    ),
+    Card(
+        "With one matrix for queries and keys, attention is symmetric",
+        "Note 001: with one matrix, “token $i$ attends to $j$ exactly as much as $j$ attends to $i$”; with two it need "
+        "not be so.",
+        ("symmetric", "asymmetric"),
+    ),
+    Card(
+        "The spread of products grows as $\\sqrt{d_k}$",
+        "Note 001: “without scaling the variance grows as $d_k$”; dividing by $\\sqrt{d_k}$ brings "
+        "it “back to $O(1)$”.",
+        ("spread",),
+    ),
+    Card(
+        "Large scores have small gradients",
+        "Note 002, from the 2017 paper: “pushing the softmax function into regions where it has extremely small "
+        "gradients.”",
+        ("gradients",),
+    ),
+    Card(
+        "Who may attend to whom",
+        "Note 002: a mask is optional, and matters for autoregressive models, where no token may see "
+        "what comes after it.",
+        ("whom",),
+    ),
+    Card(
+        "How far attention looks",
+        "Note 001: “the relevance of a patch often depends on context far away”.",
+        ("far",),
+    ),
+    Card(
+        "Comparing and passing on are apart",
+        "Note 001: raw tokens could attend too; with $W_V$ apart from $W_Q$ and $W_K$ attention is routed by one "
+        "criterion while something else is passed forward.",
+        ("routing", "raw", "comparison"),
+    ),
+    Card(
+        "Heads look at different things",
+        "Note 002: each head has a subspace of its own, and different heads “look at” different representations.",
+        ("heads_are_columns", "heads_differ", "merged"),
+    ),
+    Card(
+        "What a norm bounds",
+        "Note 001: without it, dot products “grow in an uncontrolled way”.",
+        ("bound",),
+    ),
+    Card(
+        "What γ and β undo",
+        "Note 001: “the network can undo the normalization if needed”.",
+        ("undo",),
+    ),
+    Card(
+        "The MLP mixes no tokens",
+        "Notes 001 and 004: it is applied “independently” to each; attention mixes, the MLP refines.",
+        ("mlp_alone", "complementary"),
+    ),
+    Card(
+        "A block is a correction to the identity",
+        "Note 001: “the attention block only needs to learn a correction to the identity”.",
+        ("correction",),
+    ),
+    Card(
+        "The residual is a gradient highway",
+        "Note 001: “gradients flow directly through the addition”.",
+        ("highway",),
+    ),
+)
+"""The cards in order."""
+
+DRAWN: Mapping[str, Callable[[Model, Trace], Sequence]] = {
+    "far": lambda model, trace: reach.distances(trace),
+    "correction": lambda model, trace: stream.corrections(trace),
+    "highway": stream.highways,
+}
+"""What is drawn of a claim, block by block."""
+
+
+class Measurements(NamedTuple):
+    """Of each claim its verdict and what was measured; "none" and the reason where it is not about the model. And the
+    numbers of those that are drawn."""
+
+    claims: Mapping[str, tuple[str, str]]
+    drawn: Mapping[str, Sequence[Any]]
+
+
+def measured(model: Model, trace: Trace) -> Measurements:
+    """All claims of the cards on one run."""
+    found: dict[str, tuple[str, str]] = {}
+    drawn: dict[str, Sequence[Any]] = {}
+    for name in (name for card in CARDS for name in card.claims):
+        try:
+            made = CLAIMS[name](model, trace)
+            found[name] = made.verdict, made.said
+            if name in DRAWN:
+                drawn[name] = list(DRAWN[name](model, trace))
+        except ValueError as error:
+            found[name] = "none", str(error)
+    return Measurements(found, drawn)

@@ -1,0 +1,125 @@
+"""What the notes set attention and layer norm against: a convolution's growing field, and batch norm."""
+
+from __future__ import annotations
+
+import copy
+from math import ceil
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tracer.attention import parts, places, weights
+from tracer.common.seeding import seeded_draws
+from tracer.figures.classes import percent
+from tracer.inputs.samples import samples
+from tracer.lessons.notes.claims.measured import Measured, off
+from tracer.models.shared.model import Model
+from tracer.record import Trace
+
+KERNEL = 3
+"""Side of the convolution's kernel."""
+CHANNELS = 8
+"""Channels of its layers."""
+
+
+class Fields(NamedTuple):
+    """Which places the middle of a grid depends on after each layer of a convolution, `[layers, rows, columns]`, 0 or
+    1; and what one row of attention, of the token in the middle, gives each place after its first layer."""
+
+    convolution: torch.Tensor
+    attention: torch.Tensor
+
+
+def fields(trace: Trace) -> Fields:
+    """Both, on the grid of a run's picture, as many layers of the convolution as one needs to see all of it.
+
+    A place is seen where the gradient of the middle with respect to it is not 0: the layers have random weights and no
+    activation, so that only the way there counts. ValueError for a run without a picture.
+    """
+    picture = trace.picture
+    whole = None if picture is None else picture.rows * picture.columns
+    part = next((one for one in parts(trace) if len(places(trace, one)) == whole), None)
+    if picture is None or part is None:
+        raise ValueError(f"{trace.model} attends to no whole grid of patches")
+    rows, columns, middle = picture.rows, picture.columns, (picture.rows // 2, picture.columns // 2)
+    depth = ceil(max(middle) / (KERNEL // 2))
+    with seeded_draws(0):
+        layers = [nn.Conv2d(CHANNELS, CHANNELS, KERNEL, padding=KERNEL // 2) for _ in range(depth)]
+        x = torch.randn(1, CHANNELS, rows, columns, requires_grad=True)
+    seen, y = [], x
+    for layer in layers:
+        y = layer(y)
+        (gradient,) = torch.autograd.grad(y[0, :, middle[0], middle[1]].sum(), x, retain_graph=True)
+        seen.append((gradient[0].abs().sum(0) > 0).int())
+    lie = {patch: token for token, patch in places(trace, part).items()}
+    row = weights(trace, 0, query=lie[middle[0] * columns + middle[1]], part=part)[0].mean(0)
+    return Fields(torch.stack(seen), row[[lie[patch] for patch in range(rows * columns)]].view(rows, columns))
+
+
+def receptive(model: Model, trace: Trace) -> Measured:
+    """After how many layers a convolution sees the whole grid, and how much one layer of attention sees."""
+    found = fields(trace)
+    counts = [int(one.sum()) for one in found.convolution]
+    cells, corner = found.attention.numel(), ceil((max(found.attention.shape) - 1) / (KERNEL // 2))
+    seen = int((found.attention > 0).sum())
+    said = (
+        f"after 1, 2, … {len(counts)} layers of {KERNEL} × {KERNEL} the middle depends on "
+        f"{', '.join(map(str, counts))} of {cells} "
+        f"places, and a corner on the opposite one after {corner}; one layer of attention gives "
+        f"weight to {seen} of {cells}"
+    )
+    return Measured(
+        said, "holds" if seen == cells and counts[0] == KERNEL**2 else "not", "notes", (("note", "contrasts"),)
+    )
+
+
+class Beside(NamedTuple):
+    """One picture's tokens, `[S, D]`, through layer norm and through batch norm: alone, and with a second picture in
+    the batch; and by how much each changes by that, as a share of the largest value."""
+
+    alone: tuple[torch.Tensor, torch.Tensor]
+    together: tuple[torch.Tensor, torch.Tensor]
+    layer: float
+    batch: float
+
+
+@torch.no_grad()
+def beside(model: Model, trace: Trace) -> Beside:
+    """Layer norm and batch norm in training, without γ and β, on the tokens of the first block's input. ValueError for
+    a model that has no second sample."""
+    pictures = list(samples(model.spec.samples).values())[:2]
+    if len(pictures) < 2 or not trace.attentions:
+        raise ValueError(f"{model.name} takes no second picture beside its first")
+    one, other = (_entering(model, trace, picture()) for picture in pictures)
+    both = torch.cat([one, other])
+
+    def batch(x: torch.Tensor) -> torch.Tensor:
+        return F.batch_norm(x.mT, None, None, training=True).mT
+
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(x, x.shape[-1:])
+
+    alone, together = (layer(one)[0], batch(one)[0]), (layer(both)[0], batch(both)[0])
+    return Beside(alone, together, off(together[0], alone[0]), off(together[1], alone[1]))
+
+
+def _entering(model: Model, trace: Trace, picture) -> torch.Tensor:
+    """What enters the first block for a picture, `[1, S, D]`."""
+    net = copy.deepcopy(model.net)  # others run the model meanwhile
+    block = net.get_submodule(trace.attentions[0].module.rpartition(".")[0])
+    found: list[torch.Tensor] = []
+    block.register_forward_pre_hook(lambda module, args: found.append(args[0]))
+    net(*model.inputs(image=picture))
+    return found[0]
+
+
+def batch_norm(model: Model, trace: Trace) -> Measured:
+    """What a second picture in the batch does to the first one's normalised tokens."""
+    found = beside(model, trace)
+    said = (
+        f"with a second picture in the batch, the first one's tokens change by {found.layer:g} in layer norm and by "
+        f"{percent(found.batch)} of the largest value in batch norm"
+    )
+    return Measured(said, "holds" if found.layer == 0 < found.batch else "not", "notes", (("note", "contrasts"),))

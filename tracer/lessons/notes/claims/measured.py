@@ -1,0 +1,39 @@
+"""What a claim was found to be on a run."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from tracer.lessons.notes.found import Verdict
+from tracer.record import Trace, tolerance
+
+
+class Measured(NamedTuple):
+    """What was measured, in markdown with its numbers; what that says of the claim; and the page that shows it."""
+
+    said: str
+    verdict: Verdict = "holds"
+    page: str = ""
+    place: tuple[tuple[str, str], ...] = ()
+
+
+def kept(trace: Trace, id: str) -> torch.Tensor:
+    """The tensor of a step. ValueError, in a sentence, for a run that has no such step, or did not keep its tensor."""
+    found = next((trace.value(step) for step in trace.steps if step.id == id), None)
+    if found is None:
+        raise ValueError(f"the run of {trace.model} kept no {id}")
+    return found
+
+
+def off(a: torch.Tensor, b: torch.Tensor) -> float:
+    """max|a - b| / max|b|; 0 for two that are 0."""
+    largest = float(b.abs().max())
+    apart = float((a - b).abs().max())
+    return apart / largest if largest else apart
+
+
+def close(error: float) -> bool:
+    """Whether a difference is no more than rounding: at most what an equation may be off to count as proven."""
+    return error <= tolerance("float32")

@@ -1,0 +1,241 @@
+"""How each kind of place in `rows` is looked up in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tracer import models
+from tracer.common.quoting import quoted
+from tracer.figures.labels import scientific
+from tracer.lessons.notes import block, claims, slips
+from tracer.lessons.notes.found import Found, Verdict, proven, shaped
+from tracer.lessons.notes.rows import Row, sections
+from tracer.lessons.notes.runs import RUNS, STANDARD, Provider
+from tracer.lessons.tokens import spelling
+from tracer.probe import value_of
+from tracer.record import Op, Primitive, TensorRecord, verdict
+
+SENTENCE = "reverse this one"
+"""What is spelled."""
+NOWHERE = "nothing of that name and shape ran"
+LEGEND, BOTH = "Symbols of this run", "Run both paths"
+"""Where the sizes of a run stand on every page of it, and what runs an attention on the standard path."""
+
+
+def look(row: Row, place: str, run: Provider) -> Found:
+    """What one place of a statement is in its run. ValueError for a kind that there is not."""
+    kind, *words = place.split()
+    if kind not in KINDS:
+        raise ValueError(f"{quoted(place)} is no place of a statement, expected one of {', '.join(KINDS)}")
+    return KINDS[kind](row, run, *words)
+
+
+def address(row: Row, **place: object) -> tuple[tuple[str, str], ...]:
+    """What the address of a page says of a row's run, and of a place in it."""
+    run = RUNS["torchvision" if row.run == STANDARD else row.run]
+    return (("model", run.model), *((name, str(value)) for name, value in (*run.options, *place.items())))
+
+
+def at(row: Row, op: Op, zoom: str = "ops") -> dict[str, Any]:
+    """The page and the place where an op is seen: by its number, or by its step, where the app runs the model at other
+    sizes and so counts other ops."""
+    if RUNS[row.run].shipped:
+        return {"page": "operations", "place": address(row, zoom=zoom, op=op.index)}
+    if op.step is None:
+        return {"page": "operations", "place": address(row, zoom=zoom)}
+    return {"page": "trace", "place": address(row, step=op.step)}
+
+
+def sizes(row: Row, run: Provider, text: str) -> list[float]:
+    """The sizes of a shape in a row, axes of size 1 left out."""
+    values = {symbol.name: symbol.value for symbol in run(row.run)[1].symbols}
+    return [size for size in (value_of(size, values) for size in text.split()) if size != 1]
+
+
+def fits(row: Row, run: Provider, shape: Sequence[int], said: str | None = None) -> bool:
+    """Whether a shape is the row's, axes of size 1 left out; any is where the row has none."""
+    said = row.shape.rpartition(">")[2] if said is None else said
+    return not said or [size for size in shape if size != 1] == sizes(row, run, said)
+
+
+def both_fit(row: Row, run: Provider, op: Op | Primitive) -> bool:
+    """Whether an op or a primitive goes from and to the row's shapes."""
+    taken, arrow, _ = row.shape.rpartition(">")
+    return fits(row, run, op.outputs[0].shape) and (not arrow or fits(row, run, op.inputs[0].shape, taken))
+
+
+def is_so(holds: bool) -> Verdict:
+    """What a measurement says of the statement as it stands."""
+    return "holds" if holds else "not"
+
+
+def _record(tensor: TensorRecord) -> str:
+    return shaped(tensor.symbolic, tensor.shape)
+
+
+def _step(row: Row, run: Provider, name: str) -> Found:
+    trace = run(row.run)[1]
+    found = next((step for step in trace.steps if step.id == name), None)
+    if found is None:
+        return Found(f"step `{name}`", NOWHERE, "not")
+    so = found.verdict == "proven" and "?" not in found.symbolic and fits(row, run, found.shape)
+    said = f"${found.symbol}$ ∈ {shaped(found.symbolic, found.shape)}; {proven(found)}"
+    return Found(f"step **{found.title}**", said, is_so(so), found.latex, "", "trace", address(row, step=name))
+
+
+def _param(row: Row, run: Provider, path: str) -> Found:
+    model, trace = run(row.run)
+    shape = tuple(dict(model.net.named_parameters())[path].shape)
+    reads = [(op, one) for op in trace.ops for one in op.inputs if one.maker == path]
+    so = fits(row, run, shape) or fits(row, run, shape[::-1])
+    turned = fits(row, run, shape[::-1]) and not fits(row, run, shape)
+    said = _record(reads[0][1]) if reads else shaped(None, shape)
+    said += ", as PyTorch keeps it: out × in" if turned else ""
+    where = at(row, reads[0][0]) if reads else {"page": "operations", "place": address(row, zoom="modules")}
+    return Found(f"parameter `{path}`", said, is_so(so), **where)
+
+
+def _input(row: Row, run: Provider, name: str) -> Found:
+    trace = run(row.run)[1]
+    op = next((op for op in trace.ops for one in op.inputs if one.maker == f"input {name}"), None)
+    if op is None:
+        return Found(f"input `{name}`", NOWHERE, "not")
+    tensor = next(one for one in op.inputs if one.maker == f"input {name}")
+    return Found(f"input `{name}`", _record(tensor), is_so(fits(row, run, tensor.shape)), **at(row, op))
+
+
+def _size(row: Row, run: Provider, name: str) -> Found:
+    symbol = next((symbol for symbol in run(row.run)[1].symbols if symbol.name == name), None)
+    if symbol is None:
+        return Found(f"size {name}", NOWHERE, "not")
+    equals = f" = ${_formula(symbol.equals)}$" if symbol.equals else ""
+    so = not row.shape or symbol.value == int(row.shape)
+    said = f"${_formula(name)}${equals} = {symbol.value:,}"
+    return Found("size", said, is_so(so), page="trace", place=address(row), control=LEGEND)
+
+
+def _formula(text: str) -> str:
+    from tracer.symbols.notation import latex  # beside the one use of it
+
+    return latex(text)
+
+
+def _op(row: Row, run: Provider, function: str, module: str) -> Found:
+    found = [op for op in run(row.run)[1].ops if op.module == module and op.function == function]
+    return _ran_as(row, f"`{function}` in `{module}`", [op for op in found if fits(row, run, op.outputs[0].shape)])
+
+
+def _ran(row: Row, run: Provider, name: str, place: str) -> Found:
+    found = [op for op in run(row.run)[1].ops if op.op == name and place in (op.module, op.step)]
+    return _ran_as(row, f"op `{name}` in `{place}`", [op for op in found if both_fit(row, run, op)])
+
+
+def _ran_as(row: Row, what: str, fitting: Sequence[Op]) -> Found:
+    if not fitting:
+        return Found(what, NOWHERE, "not")
+    op = fitting[0]
+    said = " → ".join(map(_record, (*op.inputs[:1], op.outputs[0])))
+    if row.run == STANDARD:
+        return Found(f"{what}, on the standard path", said, page="operations", place=address(row), control=BOTH)
+    number = f", number {op.index}" if RUNS[row.run].shipped else ""
+    return Found(f"{what}{number}", said, **at(row, op))
+
+
+def _prim(row: Row, run: Provider, name: str, wanted: str) -> Found:
+    """In every op of that name."""
+    trace = run(row.run)[1]
+    ops = [op for op in trace.ops if op.op == name]
+    opened = [trace.decompositions[op.index] for op in ops]
+    made = [[part for part in one.primitives if part.name == wanted and both_fit(row, run, part)] for one in opened]
+    if not made or not all(made):
+        return Found(f"primitive `{wanted}` of `{name}`", NOWHERE, "not")
+    so = all(verdict(one.error, "float32") == "proven" for one in opened)
+    part, worst = made[0][0], max(one.error or 0.0 for one in opened)
+    said = (
+        f"{_record(part.inputs[0])} → {_record(part.outputs[0])}, in each of {len(opened)}; opened again, they differ "
+    )
+    said += f"from what ran by up to {scientific(worst)}"
+    return Found(f"primitive `{wanted}` of `{name}`", said, is_so(so), **at(row, ops[0], "primitives"))
+
+
+def _names(row: Row, run: Provider, *calls: str) -> Found:
+    runs = {call: sorted(block.dispatched(call)) for call in calls}
+    ran = block.ran_at_all(run)
+    said = "; ".join(f"`{call}` runs {', '.join(f'`{name}`' for name in names)}" for call, names in runs.items())
+    so = all(names and set(names) <= ran for names in runs.values())
+    return Found(
+        "calls, by the ops that they run",
+        f"{said}: all ran",
+        is_so(so),
+        page="operations",
+        place=address(row, zoom="ops"),
+    )
+
+
+def _count(row: Row, run: Provider, name: str) -> Found:
+    found = block.COUNTED[name](run)
+    place = address(row, zoom="modules")
+    return Found("counted", found.said, is_so(found.holds), page="operations", place=place)
+
+
+def _option(row: Row, run: Provider, name: str) -> Found:
+    model = run(row.run)[0]
+    choices = model.spec.options[name]
+    said = f"`{name}` is one of {', '.join(f'`{choice}`' for choice in choices)}; here it is `{model.options[name]}`"
+    return Found(f"option `{name}`", said, is_so(len(choices) > 1), page="sizes", place=address(row))
+
+
+def _open(row: Row, run: Provider, name: str) -> Found:
+    known = name in models.names()
+    return Found(f"model `{name}`", models.in_and_out(name), is_so(known), page="overview", place=(("model", name),))
+
+
+def _spell(row: Row, run: Provider, *ways: str) -> Found:
+    spellers = {way: spelling.shipped()[way] for way in ways}
+    pieces = {way: speller.encode(SENTENCE) for way, speller in spellers.items()}
+    whole = all(spellers[way].decode([one.id for one in made]) == SENTENCE for way, made in pieces.items())
+    counts = (f"{way} {len(made)} pieces of {len(spellers[way].vocabulary):,}" for way, made in pieces.items())
+    said = f"“{SENTENCE}”, {len(SENTENCE.encode())} bytes, is {', '.join(counts)}; spelled again it is the same text"
+    place = (("kind", "text"), ("way", ways[0]), ("sentence", SENTENCE))
+    return Found("cut and looked up", said, is_so(whole and all(pieces.values())), page="tokens", place=place)
+
+
+def _page(row: Row, run: Provider, name: str, *place: str) -> Found:
+    """A page that runs it, and where on it: `kind=text` and the like, as its address has them."""
+    at = tuple((key, value) for key, _, value in (one.partition("=") for one in place))
+    return Found(f"page {name.title()}", "run there, step by step", "elsewhere", page=name, place=at)
+
+
+def _claim(row: Row, run: Provider, name: str) -> Found:
+    found = claims.measure(name, row.run, run)
+    own = {"notes": {"of": RUNS[row.run].model}, "tokens": {}}
+    place = own.get(found.page, dict(address(row))) | dict(found.place)
+    return Found("measured", found.said, found.verdict, page=found.page, place=tuple(place.items()))
+
+
+def _slip(row: Row, run: Provider, name: str) -> Found:
+    slip = slips.SLIPS[name]
+    found = slip.measure(run)
+    place = (("note", row.note), ("section", str(sections(row.note).index(row.section) + 1)))
+    said = slip.verdict if found.so else "holds"
+    return Found(found.how, found.said, said, slip=slip.sentence, page="notes", place=place)
+
+
+KINDS: dict[str, Callable[..., Found]] = {
+    "step": _step,
+    "param": _param,
+    "input": _input,
+    "size": _size,
+    "op": _op,
+    "ran": _ran,
+    "prim": _prim,
+    "names": _names,
+    "count": _count,
+    "option": _option,
+    "open": _open,
+    "page": _page,
+    "spell": _spell,
+    "claim": _claim,
+    "slip": _slip,
+}

@@ -1,0 +1,50 @@
+"""A note read off its runs: of each statement what ran, what was measured, and a verdict."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tracer.common.telling import tell
+from tracer.lessons.notes.found import Found, Verdict
+from tracer.lessons.notes.places import look
+from tracer.lessons.notes.rows import Row, rows
+from tracer.lessons.notes.runs import STANDARD, Provider
+
+WORST: tuple[Verdict, ...] = ("not", "sense", "holds", "elsewhere")
+
+
+class Result(NamedTuple):
+    """A statement, and all that it was found to be."""
+
+    row: Row
+    found: tuple[Found, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of what was found."""
+        return min((one.verdict for one in self.found), key=WORST.index)
+
+    @property
+    def slips(self) -> tuple[str, ...]:
+        """How the note and the run differ, a sentence each."""
+        return tuple(one.slip for one in self.found if one.slip and one.verdict != "holds")
+
+
+def read(note: str, run: Provider) -> tuple[Result, ...]:
+    """All statements of a note, looked up in the runs that `run` gives."""
+    found, all_rows = [], rows(note)
+    for at, row in enumerate(all_rows):
+        tell(at, len(all_rows), "statement")
+        found.append(result(row, run))
+    return tuple(found)
+
+
+def result(row: Row, run: Provider) -> Result:
+    """One statement, looked up."""
+    return Result(row, tuple(look(row, place, run) for place in row.where))
+
+
+def needed(note: str) -> tuple[str, ...]:
+    """The runs that a note's rows name, in order."""
+    named = dict.fromkeys(row.run for row in rows(note))
+    return tuple("torchvision" if name == STANDARD else name for name in named)

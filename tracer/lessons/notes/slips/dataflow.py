@@ -1,0 +1,161 @@
+"""What the runs have instead of notes 000 and 004."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from tracer.figures.labels import scientific, shape_numbers
+from tracer.lessons.notes.claims import heads
+from tracer.lessons.notes.claims.measured import close, kept
+from tracer.lessons.notes.runs import Provider
+from tracer.lessons.notes.slips.shown import Shown
+from tracer.lessons.tokens import spelling
+
+TEXT = "reverse this one"
+"""What is spelled."""
+
+
+def ids(run: Provider) -> Shown:
+    model, _ = run("nanogpt")
+    V = model.net.tokens.num_embeddings
+    with torch.no_grad():
+        model.net(torch.tensor([[V - 1]]))
+        try:
+            model.net(torch.tensor([[V]]))
+        except IndexError:
+            return Shown(f"the E of nanogpt has rows 0 to {V - 1}: the id {V - 1} runs, the id {V} is refused", True)
+    return Shown(f"on nanogpt, the ids {V - 1} and {V} both run", False)
+
+
+def positions(run: Provider) -> Shown:
+    model, trace = run("nanogpt")
+    rows, T = len(model.net.positions), trace.step("position").shape[1]
+    added = kept(trace, "position") - kept(trace, "embedding")
+    off = float((added - model.net.positions[:T]).detach().abs().max())
+    return Shown(
+        f"the table of nanogpt has {rows} rows; the first {T} were added, to within {scientific(off)}",
+        rows > T and off < 1e-5,
+    )
+
+
+def letters(run: Provider) -> Shown:
+    symbols = {step.id: step.symbol for step in run("nanogpt")[1].steps}
+    mask, mlp = symbols["mask"], symbols["block1.mlp.output"]
+    said = (
+        f"on nanogpt the mask is ${mask}$ and the MLP's output ${mlp}$; {len(set(symbols.values()))} "
+        f"symbols for {len(symbols)} steps"
+    )
+    return Shown(said, mask != mlp and len(set(symbols.values())) == len(symbols))
+
+
+def b_vocab(run: Provider) -> Shown:
+    model, trace = run("nanogpt-separate")
+    head, latex = model.net.head, trace.step("logits").latex
+    return Shown(f"the bias that ran has {shape_numbers(tuple(head.bias.shape))} numbers", r"{\mathrm{vocab}}" in latex)
+
+
+def patches_causal(run: Provider) -> Shown:
+    trace = run("vit-text")[1]
+    N = next(segment.stop for segment in trace.segments if segment.name == "image")
+    weights = trace.attention(0)
+    later, first = float(weights[..., :N, :N].triu(1).max()), float(weights[..., 0, 0].min())
+    said = f"the largest weight of a patch on a later patch is {later:g}; the first patch gives itself {first:g}"
+    return Shown(said, later == 0 and first == 1)
+
+
+def first_word(run: Provider) -> Shown:
+    trace = run("vit-text")[1]
+    before, read = trace.step("sequence").shape[1], trace.step("text").shape[1]
+    same = torch.equal(kept(trace, "text"), kept(trace, "norm")[:, before - read :])
+    said = (
+        f"{before} tokens went in, the last {read} are read; the word after the picture is predicted at the begin token"
+    )
+    return Shown(said, same and before > read)
+
+
+def add_and_norm(run: Provider) -> Shown:
+    trace = run("vit-text")[1]
+    ran = [trace.ops[i].op for i in trace.step("block1.attention.residual").ops]
+    return Shown(f"the ops of this step: {', '.join(ran)}", ran == ["add"])
+
+
+def two_dimensions(run: Provider) -> Shown:
+    model, trace = run("vit-text")
+    sizes = {one.name: one.value for one in trace.symbols}
+    rows, grid = len(model.net.image_positions), (sizes["H"] // sizes["P"], sizes["W"] // sizes["P"])
+    said = (
+        f"the table has {rows} rows for a grid of {grid[0]} × {grid[1]}; of a row and a column each it "
+        f"would have {sum(grid)}"
+    )
+    return Shown(said, rows == math.prod(grid))
+
+
+def heads_undefined(run: Provider) -> Shown:
+    h = run("transformer")[1].step("block1.attention.query").shape[1]
+    return Shown(f"h = {h} heads ran", h == run("transformer")[0].sizes["h"])
+
+
+def single_multi(run: Provider) -> Shown:
+    found = heads.heads_are_columns(*run("transformer"))
+    return Shown(f"the single head's formula, for each of the heads: {found.said}", found.verdict == "holds")
+
+
+def no_root(run: Provider) -> Shown:
+    model, trace = run("transformer")
+    found, E = kept(trace, "embedding")[0], model.net.tokens.weight
+    same = int((found[:, None] == E).all(-1).any(-1).sum())
+    said = (
+        f"{same} of {len(found)} embedded tokens are rows of E bit for bit; √d_model would be "
+        f"{math.sqrt(E.shape[1]):.3g}"
+    )
+    return Shown(said, same == len(found))
+
+
+def relative(run: Provider) -> Shown:
+    steps = [step.id for step in run("transformer-relative")[1].steps]
+    said = "no step adds positions to the tokens; `block1.attention.relative` adds to the scores"
+    return Shown(said, "position" not in steps and "block1.attention.relative" in steps)
+
+
+def log_mask(run: Provider) -> Shown:
+    mask = torch.full((3, 3), -math.inf).triu(1)
+    finite = int(mask.log().isfinite().sum())
+    weights = run("transformer-causal")[1].attention(0)
+    off = float((weights.sum(-1) - 1).abs().max())
+    said = (
+        f"log of a mask of 0 and -∞ has {finite} finite cells of 9; with the mask itself rows sum to 1 "
+        f"within {scientific(off)}"
+    )
+    return Shown(said, finite == 0 and float(weights.triu(1).max()) == 0 and close(off))
+
+
+def key_rows(run: Provider) -> Shown:
+    trace = run("transformer")[1]
+    k, s = trace.step("block1.attention.key"), trace.step("block1.attention.scores")
+    said = (
+        f"K is {shape_numbers(k.shape)}, a row for each of {k.shape[-2]} tokens; in S, "
+        f"{shape_numbers(s.shape)}, they are columns"
+    )
+    return Shown(said, k.symbolic[-2] == s.symbolic[-1] == "T")
+
+
+def byte_pairs(run: Provider) -> Shown:
+    speller = spelling.shipped()["bpe"]
+    made = speller.encode(TEXT)
+    longer = sum(len(one.raw or b"") > 1 for one in made)
+    said = (
+        f"byte-level BPE, as GPT-2 has it, cuts the {len(TEXT.encode())} bytes of “{TEXT}” to "
+        f"{len(made)} pieces, {longer} "
+        f"of them of more than one byte; of its {len(speller.vocabulary):,} ids 256 are bytes. GPT-2 "
+        "has 50,257: 256 bytes, "
+        "50,000 merges and the end of a text (Radford et al. 2019, section 2.2)"
+    )
+    return Shown(said, longer > 0 and len(speller.vocabulary) > 256)
+
+
+def told(said: str) -> Callable[[Provider], Shown]:
+    """What papers say, which no run measures."""
+    return lambda run: Shown(said, True, "the papers")

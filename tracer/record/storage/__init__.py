@@ -1,0 +1,118 @@
+"""A trace as one safetensors file: its tensors, and everything else as JSON in the header.
+
+Opening needs neither the model nor its code, and executes nothing: no pickle, no import by name, formulas
+only in the grammar of `tracer.symbols.notation`. Format of the file: https://github.com/huggingface/safetensors.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+
+from tracer.common import files
+from tracer.common.quoting import quoted, shortened
+from tracer.record import Trace
+from tracer.record.storage import checks
+from tracer.record.storage.bounds import HEADER, ITEMS
+from tracer.record.storage.decoding import decode
+from tracer.record.storage.encoding import encode
+
+VERSION = 1
+MAX_BYTES = 2 << 30
+REFUSED = ValueError, SafetensorError, RecursionError, MemoryError
+
+
+def save(trace: Trace, path: str | Path) -> None:
+    """Writes the trace to `path`, whole or not at all. OSError with one sentence where that can't be done, ValueError
+    for a trace that `open` would refuse."""
+    files.write(path, to_bytes(trace))
+
+
+def to_bytes(trace: Trace) -> bytes:
+    """The trace as the bytes of a file. ValueError with one sentence for a trace that `open` would refuse.
+
+    Of an output, tensors and the tuples, lists and dicts around them are saved; anything else is left out
+    and named in `Trace.notes`.
+    """
+    try:
+        checks.counted(trace)  # before anything large is made of it
+        fields, tensors = encode(trace)
+        # one key, so that the same trace gives the same bytes
+        text = json.dumps({"version": VERSION, **fields}, allow_nan=False)
+        data = safetensors.torch.save(tensors, {"trace": text})
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"it would take {len(data):,} bytes, expected at most {MAX_BYTES:,}")
+        checks.check(decode(_fields(data), tensors))
+    except (*REFUSED, KeyError, TypeError, RuntimeError) as error:  # of the file format too: a dtype that it lacks
+        raise ValueError(f"this run of {quoted(trace.model)} can't be saved: {_problem(error)}") from error
+    return data
+
+
+def open(source: str | Path | bytes, *, name: str = "the file") -> Trace:
+    """The trace in a file, or in the bytes of one (`name` is then what errors call it).
+
+    ValueError with one sentence for anything that is not a whole, consistent trace file; OSError where the
+    path can't be read.
+    """
+    if not isinstance(source, bytes):
+        name, source = str(source), _read(str(source))
+    try:
+        fields = _fields(source)
+        trace = decode(fields, _tensors(source))
+        checks.check(trace)
+    except REFUSED as error:
+        problem = _problem(error)
+        if "not fully covered" in problem:
+            problem = "it is cut off, or goes on after its end"
+        raise ValueError(
+            f"{quoted(name)} is not a trace saved by this program (a safetensors file): {problem}"
+        ) from error
+    return trace
+
+
+def _problem(error: Exception) -> str:
+    return shortened(" ".join(str(error).split()).rstrip(".") or type(error).__name__, 240)
+
+
+def _read(path: str) -> bytes:
+    try:
+        with builtins.open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MAX_BYTES:
+                raise ValueError(f"{quoted(path)} has {size:,} bytes, expected a trace of at most {MAX_BYTES:,}")
+            return file.read(MAX_BYTES)
+    except OSError as error:
+        raise type(error)(f"can't read {quoted(path)}: {error.strerror or error}") from error
+
+
+def _tensors(data: bytes) -> dict[str, torch.Tensor]:
+    try:
+        return safetensors.torch.load(data)
+    except RuntimeError as error:  # an empty tensor may state sizes whose product no 64 bits hold
+        raise ValueError(f"PyTorch refuses the shape of one of its tensors: {error}") from error
+
+
+def _fields(data: bytes) -> dict:
+    """The JSON in the header's metadata, read before any tensor is."""
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > len(data) - 8:
+        raise ValueError(f"expected 8 bytes of length and a header that long, got {len(data):,} bytes in all")
+    if length > HEADER:
+        raise ValueError(f"its header has {length:,} bytes, expected at most {HEADER:,}")
+    header = data[8 : 8 + length]
+    if (items := sum(map(header.count, (b",", b"[", b"{")))) > ITEMS:  # each value follows one of these
+        raise ValueError(f"its header has {items:,} values, expected at most {ITEMS:,}")
+    try:
+        fields = json.loads(json.loads(header)["__metadata__"]["trace"])
+        version = fields.pop("version")
+    except (UnicodeDecodeError, json.JSONDecodeError, LookupError, TypeError, AttributeError):
+        raise ValueError("its header holds no trace") from None
+    if version != VERSION:
+        raise ValueError(f"its format is version {quoted(version, 40)}, expected {VERSION}")
+    return fields
