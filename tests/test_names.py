@@ -8,6 +8,7 @@ from sweeping import cases
 from test_cli import refused, run
 
 import tracer
+from tracer.models.shared.building import on_meta
 from tracer.probe import UNKNOWN
 from tracer.sources import missing_ops, small, torchvision, trials
 from tracer.verify import names
@@ -141,6 +142,22 @@ def test_what_does_not_open_is_refused_in_one_line(capsys, name, given, parts):
 def test_a_photo_that_is_too_small_is_refused_in_a_sentence():
     with pytest.raises(ValueError, match=r"'torchvision:squeezenet1_1' does not run at B=1, H=7, W=224: .*too small"):
         tracer.load("torchvision:squeezenet1_1").trace(H=7)
+
+
+def test_a_net_that_reads_its_widths_off_a_sequence_opens():
+    model = tracer.load("torchvision:regnet_y_400mf")
+    assert sum(parameter.numel() for parameter in model.net.parameters()) == 4_344_144
+
+
+def test_a_net_that_reads_numbers_as_it_is_built_has_its_shapes_on_meta():
+    def made():
+        widths = torch.linspace(4, 8, 2).int().tolist()
+        return torch.nn.Linear(*widths)
+
+    net = on_meta(made)
+    assert net.weight.is_meta and net.weight.shape == (8, 4)
+    with pytest.raises(RuntimeError, match="meta"):
+        on_meta(lambda: torch.nn.Linear(int(torch.empty(()).item()), 2))
 
 
 @pytest.mark.sweep

@@ -84,7 +84,7 @@ def _ready(name: str):
     from torch.utils._pytree import tree_map_only  # loads torch
 
     import tracer  # loads torch
-    from tracer.models.shared.building import shapes  # loads torch
+    from tracer.models.shared.building import on_meta, shapes  # loads torch
     from tracer.models.shared.model import Model  # loads torch
 
     spec = sources.spec_of(name)
@@ -92,8 +92,7 @@ def _ready(name: str):
     if sum(map(prod, shapes(spec, full).values())) <= HEAVY:
         model = tracer.load(name)
         return model.net, model.inputs()
-    with torch.device("meta"):
-        net = spec.net(**full).eval()
+    net = on_meta(lambda: spec.net(**full)).eval()
     made = Model.of(name, spec, net, full, weights="none: on meta").inputs()
     on_meta = partial(tree_map_only, torch.Tensor, lambda tensor: tensor.to("meta"))
     return net, replace(made, tensors=on_meta(made.tensors), named=on_meta(made.named))

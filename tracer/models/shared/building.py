@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from numbers import Number
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from tracer.common.limits import limits
@@ -77,12 +79,26 @@ def shapes(spec: Spec, config: dict) -> dict[str, tuple[int, ...]]:
     """The shapes of the net's parameters at these sizes and options, built on `meta`, where they cost no memory.
     `TooLarge` in one sentence for more parameters than can be counted."""
     try:
-        with seeded_draws(0), torch.device("meta"), _Undrawn():
-            return {name: tuple(parameter.shape) for name, parameter in spec.net(**config).named_parameters()}
+        with seeded_draws(0):
+            net = on_meta(lambda: spec.net(**config))
+        return {name: tuple(parameter.shape) for name, parameter in net.named_parameters()}
     except (RuntimeError, TypeError) as error:
         if "overflow" not in str(error).lower():
             raise
         raise TooLarge("a model of these sizes has more parameters than can be counted") from None
+
+
+def on_meta(make: Callable[[], nn.Module]) -> nn.Module:
+    """What `make()` builds, on `meta`, where it costs no memory; also where it reads numbers of the sequences that it
+    counts its sizes from."""
+    try:
+        with torch.device("meta"), _Undrawn():
+            return make()
+    except (RuntimeError, NotImplementedError) as error:
+        if "meta" not in str(error):
+            raise
+    with torch.device("meta"), _Undrawn(), _Counted():
+        return make().to("meta")
 
 
 def stated(symbol: str, value: object) -> str:
@@ -92,6 +108,15 @@ def stated(symbol: str, value: object) -> str:
 
 def _names(text: str) -> set[str]:
     return {str(found) for found in parse(text).free_symbols}
+
+
+class _Counted(TorchFunctionMode):
+    """Gives sequences of numbers their values, where the device is chosen by nobody."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in (torch.arange, torch.linspace, torch.logspace, torch.tensor, torch.as_tensor):
+            kwargs = {"device": "cpu", **(kwargs or {})}
+        return func(*args, **(kwargs or {}))
 
 
 class _Undrawn(TorchFunctionMode):
