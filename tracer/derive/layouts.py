@@ -5,6 +5,7 @@ The map is that of the chain itself, run on the numbers 0, 1, 2 …; what is fou
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import NamedTuple
 
@@ -26,6 +27,59 @@ class Pattern(NamedTuple):
     left: tuple[tuple[int, ...], ...]
     right: tuple[tuple[int, ...], ...]
     repeated: tuple[int, ...]
+
+
+class Maps:
+    """Index maps and what they factor into, made once for chains that are alike, such as those of repeated blocks.
+    Nobody may write into a map; `inverse` and `rows` take those that were made here."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple, np.ndarray] = {}
+        self._patterns: dict[tuple, tuple[Pattern | None, np.ndarray]] = {}  # and the map, whose id is in the key
+
+    def of(self, shape: tuple[int, ...], chain: list[tuple[Call, int]]) -> np.ndarray:
+        """Where each number of the chain's result stands in what it starts from, `shape`."""
+        outline = tuple((call.func, call.name, position, *_outline(call, position)) for call, position in chain)
+        return self._once((shape, outline), lambda: index_map(shape, chain))
+
+    def inverse(self, there: np.ndarray, shape: tuple[int, ...], then: np.ndarray | None) -> np.ndarray:
+        """Where the numbers of a tensor of `shape`, laid out further by `then`, stand in what `there` leads to."""
+
+        def made() -> np.ndarray:
+            back = np.empty(there.size, there.dtype)
+            back[there.reshape(-1)] = np.arange(there.size)
+            return back.reshape(shape) if then is None else back[then]
+
+        return self._once(("inverse", id(there), shape, id(then)), made)
+
+    def rows(self, places: np.ndarray, width: int, laid: np.ndarray) -> np.ndarray:
+        """The places of rows of this width, where `laid` lays out what has a row for each of them."""
+        count = laid.shape[-1]
+        return self._once(
+            ("rows", id(places), width, id(laid)), lambda: places.reshape(-1, width)[laid[..., 0] // count]
+        )
+
+    def pattern(self, places: np.ndarray, shape: tuple[int, ...]) -> Pattern | None:
+        """What a map into a tensor of `shape` factors into, where that rebuilds it."""
+        key = id(places), shape
+        if key not in self._patterns:
+            found = factor(places, shape)
+            right = found is not None and not (rebuilt(found, shape, places.shape) != places).any()
+            self._patterns[key] = found if right else None, places
+        return self._patterns[key][0]
+
+    def _once(self, key: tuple, make: Callable[[], np.ndarray]) -> np.ndarray:
+        if key not in self._made:
+            self._made[key] = made = make()
+            made.setflags(write=False)
+        return self._made[key]
+
+
+def _outline(call: Call, position: int) -> Iterator[object]:
+    """All of a layout's call that its index map depends on."""
+    yield call.outputs[position].shape
+    for name, value in call.arguments.items():
+        yield name, value.shape if isinstance(value, Ref) else repr(value)
 
 
 def index_map(shape: tuple[int, ...], chain: list[tuple[Call, int]]) -> np.ndarray:

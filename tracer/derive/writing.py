@@ -10,7 +10,7 @@ import numpy as np
 from tracer.derive.given import Given
 from tracer.derive.graph import Graph
 from tracer.derive.kinds import base
-from tracer.derive.layouts import factor, index_map, rebuilt
+from tracer.derive.layouts import Maps
 from tracer.derive.names import Names
 from tracer.derive.plan import Plan
 from tracer.derive.rearranging import Layouts
@@ -58,13 +58,13 @@ class Writer:
         """What the code asked of the places of tokens before it took a causal mask."""
         self._constants: dict[str, str] = {}
         self._layouts = Layouts(shapes)
-        self._maps: dict[tuple[str, str], np.ndarray] = {}
+        self._maps = Maps()
         self._parts: dict[str, Tensor] = {}
 
     def within(self, graph: Graph, plan, parts: dict[str, Tensor]) -> Writer:
         """The writer of calls inside of one, which are given these tensors."""
         one = Writer(graph, plan, self.names, self.shapes.within(graph), self.fits)
-        one._parts = parts
+        one._parts, one._maps = parts, self._maps
         return one
 
     def tensor(self, key: str) -> Tensor:
@@ -111,7 +111,7 @@ class Writer:
         if from_line is None or not self.shapes.same(self.shapes.of(key)[-1], self.shapes.of(raw)[-1]):
             return None
         start, places = from_line
-        places = places.reshape(-1, graph.shape(given)[-1])[laid[..., 0] // count]
+        places = self._maps.rows(places, graph.shape(given)[-1], laid)
         shape = (*self.shapes.of(key)[:-1], self.shapes.of(given)[-1])
         chain = [*graph.chain(key, raw), raw, given, start]
         operand = self._rearranged(self.tensor(start), places, chain, start, shape, False)
@@ -216,8 +216,7 @@ class Writer:
             raise Unwritten(f"a write into {into} through {part}")
         if places.shape == into.shape and (places.flatten() == np.arange(places.size)).all():
             return self.value(new.key)
-        pattern = factor(places, into.shape)
-        if pattern is None or (rebuilt(pattern, into.shape, places.shape) != places).any():
+        if (pattern := self._maps.pattern(places, into.shape)) is None:
             raise Unwritten(f"a write into {into} through {part}")
         ranges: list[Any] = []
         shape = self.shapes.of(old.key)
@@ -233,13 +232,11 @@ class Writer:
         return Replaced(self.value(old.key), self.value(new.key), entries=tuple(ranges))
 
     def _map(self, start: str, end: str) -> np.ndarray:
-        if (start, end) not in self._maps:
-            chain = []
-            for key in self.graph.chain(end, start):
-                call = self.graph.call_of(key)
-                chain.append((call, next(i for i, ref in enumerate(call.outputs) if ref.key == key)))
-            self._maps[start, end] = index_map(self.graph.shape(start), chain)
-        return self._maps[start, end]
+        chain = []
+        for key in self.graph.chain(end, start):
+            call = self.graph.call_of(key)
+            chain.append((call, next(i for i, ref in enumerate(call.outputs) if ref.key == key)))
+        return self._maps.of(self.graph.shape(start), chain)
 
     def _laid(self, made: Node, start: str, end: str, *, loose: bool = False) -> Node:
         """`made`, the value `start`, laid out as the value `end` of the same chain."""
@@ -279,15 +276,12 @@ class Writer:
 
     def _inverse(self, root: str, key: str) -> np.ndarray:
         """Where the numbers of `key` stand in the line of a computed value, both rearranged from it."""
-        there = self._map(root, self.plan.ends[root]).reshape(-1)
-        inverse = np.empty_like(there)
-        inverse[there] = np.arange(len(there))
-        return inverse[self._map(root, key)] if key != root else inverse.reshape(self.graph.shape(root))
+        there = self._map(root, self.plan.ends[root])
+        return self._maps.inverse(there, self.graph.shape(root), self._map(root, key) if key != root else None)
 
     def _rearranged(self, made: Node, places, chain, start: str, after: tuple, loose: bool) -> Node | None:
         """`made`, the value `start`, with its numbers at these places, to the shape `after`; None for no pattern."""
-        shape = self.graph.shape(start)
-        pattern = factor(places, shape)
-        if pattern is None or (rebuilt(pattern, shape, places.shape) != places).any():
+        pattern = self._maps.pattern(places, self.graph.shape(start))
+        if pattern is None:
             return None
         return self._layouts.node(made, pattern, chain, self.shapes.of(start), after, loose)
