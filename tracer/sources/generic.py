@@ -24,7 +24,7 @@ from tracer.sources.attributes import attributes, changed
 from tracer.sources.configured import example, said
 from tracer.sources.heads import each_place, following, labels
 from tracer.sources.opening import Found
-from tracer.sources.trials import Group, group, same_shapes, tried, valueless
+from tracer.sources.trials import Group, OnMeta, group, same_shapes, tried, valueless
 from tracer.symbols.notation import parse
 
 LIGHT = 20_000_000
@@ -138,7 +138,7 @@ def spec(found: Found, files) -> Spec:
         derived = {name: text for name, text in known.items() if name in model.spec.derived}
         names = tuple(name for name in ORDER if name in {**base, **derived} or "/" in name or "+" in name)
         names = tuple(name for name in names if {*map(str, parse(name).free_symbols)} <= {*base, *derived})
-        plain = Vocabulary(names, derived, on_meta)  # the cheaper one, but some ops are others there
+        plain = Vocabulary(names, derived, on_meta, OnMeta)  # the cheaper one, but some ops are others there
         if same_shapes(recording, plain, base):
             yield from tried(recording, plain, base, groups)
         vocabulary = Vocabulary(names, derived, build, (lambda: mode) if mode else None, device=model.device)

@@ -15,7 +15,7 @@ from tracer.models.shared.results import class_probabilities, tensors_by_name
 from tracer.probe import Vocabulary
 from tracer.probe.axes import named_axes
 from tracer.probe.twin import valueless_mode
-from tracer.sources.trials import Group, group, same_shapes, tried, valueless
+from tracer.sources.trials import Group, OnMeta, group, same_shapes, tried, valueless
 
 MOVES = 3
 """Pixels by which a photo is moved from one frame of a video to the next."""
@@ -91,7 +91,7 @@ def spec(
             return valueless(on_meta(at)[0], mode, model.device), example(at)
 
         groups = [*symbols, sides(*side)]
-        plain = Vocabulary(names, {}, on_meta)  # the cheaper one, but some ops are others there
+        plain = Vocabulary(names, {}, on_meta, OnMeta)  # the cheaper one, but some ops are others there
         if same_shapes(recording, plain, base):
             yield from tried(recording, plain, base, groups)
         yield from tried(recording, Vocabulary(names, {}, on_no_cpu, lambda: mode, device=model.device), base, groups)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from tracer.common.quoting import reason
 from tracer.probe import Vocabulary
@@ -146,6 +146,20 @@ def same_shapes(run: Recording, vocabulary: Vocabulary, base: dict[str, int]) ->
         [shape for shape, *_ in one.outputs] == [shape for shape, *_ in two.outputs]
         for one, two in zip(run.ops, other, strict=True)
     )
+
+
+class OnMeta(TorchDispatchMode):
+    """For nets on `meta`, where a batch norm that learns nothing gives statistics that it leaves empty elsewhere."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # the guard against being compiled would load PyTorch's compiler, a good second at the start
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.native_batch_norm.default and not args[5]:
+            return made[0], made[1].new_empty(0), made[2].new_empty(0)
+        return made
 
 
 def _probes(base: dict[str, int], groups: list[Group], chosen: dict[int, int]) -> list[dict[str, int]]:
