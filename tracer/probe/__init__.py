@@ -33,8 +33,8 @@ ASKED = "prim.device"
 
 AT_THIS_BATCH = "this op runs only at some batch sizes: solved with B held at"
 """How the note of such an op begins."""
-REMEMBERED = 6
-"""Probes that a vocabulary holds, to solve the next run of the same model."""
+REMEMBERED = 24
+"""Probes that a vocabulary holds while sizes are tried."""
 
 
 class Unlike(RuntimeError):
@@ -83,9 +83,15 @@ class Vocabulary:
             found = Recording(ops=[found.ops[i] for i in kept], opened=opened, numbers=kept)  # no tensor of the run
             if not primitives:
                 if len(self.ran) >= REMEMBERED:
-                    self.ran.clear()
+                    self.ran.pop(next(iter(tuple(self.ran))), None)  # other threads add to it
                 self.ran[key] = found
         return found
+
+    def keep(self, probes: list[dict[str, int]]) -> None:
+        """Forgets all runs but those at these sizes, to solve the next run of the same model."""
+        wanted = {tuple(sizes.items()) for sizes in probes}
+        for key in {*self.ran} - wanted:
+            self.ran.pop(key, None)
 
 
 def _moved(value, device: torch.device):
@@ -159,6 +165,7 @@ def solve(
         raise Unlike(f"without values it does not run {run[found.missing()[0]].name}")
     for i in found.missing():
         held[i] = "this op does not run at all sizes, so its dimensions have no symbols"
+    vocabulary.keep(probes)
     return found.solution(held, (vocabulary, probes))
 
 

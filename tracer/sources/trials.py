@@ -6,7 +6,7 @@ telling first. What runs at none of them stays a number, and a sentence says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -85,12 +85,14 @@ def _together(groups: list[Group]) -> Iterator[dict[int, int]]:
 
 
 def _chosen(run: Recording, vocabulary: Vocabulary, base: dict[str, int], groups: list[Group], rows: tuple[int, ...]):
-    """The way in which each group has the first choice that runs, looked at in these rows."""
-    found, partly, reasons = {}, False, {}
+    """The way in which each group has the first choice that runs, looked at in these rows. What is another op even at
+    `base` is one at any choice."""
+    others = _others(run, vocabulary, base)
+    found, partly, reasons = {}, bool(others), {}
     for number, one in enumerate(groups):
         runs = None
         for choice in range(len(one.choices)):
-            tries = [same_ops(run, vocabulary, {**base, **one.row(choice, row)}) for row in rows]
+            tries = [same_ops(run, vocabulary, {**base, **one.row(choice, row)}, others) for row in rows]
             if (failed := next((said for said in tries if isinstance(said, str)), None)) is not None:
                 reasons[number] = failed
                 continue
@@ -121,14 +123,27 @@ def _over(vocabulary: Vocabulary, groups: list[Group], chosen: dict[int, int]) -
     return replace(vocabulary, names=names, derived=vocabulary.derived | equal)
 
 
-def same_ops(run: Recording, vocabulary: Vocabulary, at: dict[str, int]) -> bool | str:
-    """Whether the model runs the ops of `run` at these sizes; why not, where it does not run at all."""
+def same_ops(run: Recording, vocabulary: Vocabulary, at: dict[str, int], but: Collection[int] = ()) -> bool | str:
+    """Whether the model runs the ops of `run`, `but` these, at these sizes; why not, where it does not run at all."""
     try:
         other = vocabulary.probe(at, primitives=False)
     except Exception as error:  # whatever a library makes of a size that it was not written for
         return reason(error)
-    found = align(run.ops, other.ops)
-    return all(place is not None or op.name in COPIES for op, place in zip(run.ops, found, strict=True))
+    return all(number in but for number in _missing(run, other))
+
+
+def _others(run: Recording, vocabulary: Vocabulary, base: dict[str, int]) -> list[int]:
+    """The ops of `run` that the model does not run at `base` either; none where it does not run there."""
+    try:
+        return _missing(run, vocabulary.probe(base, primitives=False))
+    except Exception:  # whatever a library makes of a tensor without values
+        return []
+
+
+def _missing(run: Recording, other: Recording) -> list[int]:
+    """The ops of a run that another one lacks."""
+    found = zip(run.ops, align(run.ops, other.ops), strict=True)
+    return [number for number, (op, place) in enumerate(found) if place is None and op.name not in COPIES]
 
 
 def _letters(name: str, derived: dict[str, str]) -> set[str]:
