@@ -10,10 +10,10 @@ from test_libraries_in_app import typed
 
 import tracer
 from pages.shared import crowd, runs, turns
-from pages.shared.line import Line
 from pages.shared.visitor import FIRST_MODEL
 from tracer import models, sources
 from tracer.common.limits import BOUNDS, limits
+from tracer.common.line import Line
 
 
 def test_at_home_bounds_are_wide_and_hosted_they_are_narrow(monkeypatch):

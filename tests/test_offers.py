@@ -139,7 +139,7 @@ def test_a_download_that_is_not_wanted_any_more_ends(monkeypatch, tmp_path):
     import subprocess
     import sys
 
-    from pages.shared.line import Ended, Task
+    from tracer.common.line import Ended, Task
 
     begun: list[subprocess.Popen] = []
     plainly = subprocess.Popen

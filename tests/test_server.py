@@ -14,9 +14,9 @@ from PIL import Image
 from test_app import picture
 
 from pages.shared import busy, pictures, runs, session, turns, waiting, warm
-from pages.shared.line import BACKGROUND, Ended, Left, Line, said
 from tracer import models
 from tracer.common.cache import Cache
+from tracer.common.line import BACKGROUND, Ended, Left, Line, said
 from tracer.common.telling import Told, doing, heard, tell
 
 
@@ -58,7 +58,7 @@ def test_a_class_that_runs_the_model_at_once_runs_it_in_turns():
     with ThreadPoolExecutor(30) as visitors:
         found = list(visitors.map(lambda number: runs.proven(model, image=number), range(30)))
     assert found == list(range(30))
-    assert model.most == 2
+    assert model.most == 1
 
 
 def test_memory_levels_off_over_many_photos(monkeypatch):
@@ -116,6 +116,24 @@ def test_visitors_go_before_what_nobody_waits_for_and_see_their_place():
     begun.set()
     assert ahead.wait(10) and order == [0, 2, "ahead"]
     assert isinstance(visitors[1].error, Left)
+
+
+def test_short_work_goes_one_after_the_other_and_long_work_holds_nobody_up():
+    line, going, most, go = Line(2, patience=0.3), [], [], threading.Event()
+
+    def short():
+        going.append(1)
+        most.append(len(going))
+        time.sleep(0.01)
+        going.pop()
+
+    for task in [line.join(short) for _ in range(8)]:
+        assert task.wait(10)
+    assert max(most) == 1 and len(most) == 8
+    long, began = line.join(go.wait), time.monotonic()
+    assert line.join(short).wait(10) and not long.over and time.monotonic() - began >= 0.2
+    go.set()
+    assert long.wait(10) and not line._begun
 
 
 def test_a_run_that_fails_is_told_to_all_who_wait_for_it_and_tried_again():

@@ -9,8 +9,8 @@ import numpy as np
 import streamlit as st
 
 from pages.shared import address, runs, session, texts, turns
-from pages.shared.line import BACKGROUND, VISITOR
 from pages.shared.visitor import Given, Key, model_name, visitor
+from tracer.common.line import BACKGROUND, VISITOR
 from tracer.figures import answers, classes
 from tracer.figures.labels import scientific
 from tracer.record import Segment, Trace

@@ -11,10 +11,10 @@ from threading import Lock
 from weakref import WeakValueDictionary, finalize, ref
 
 from pages.shared import turns
-from pages.shared.line import VISITOR, Line
 from tracer import models, sources
 from tracer.common.cache import Cache
 from tracer.common.devices import wanted
+from tracer.common.line import VISITOR, Line
 from tracer.common.telling import doing as telling
 from tracer.inputs.samples import samples
 from tracer.record import Decomposition, Trace

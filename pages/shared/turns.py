@@ -13,7 +13,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.shared import crowd, waiting
-from pages.shared.line import VISITOR, Line, Task
+from tracer.common.line import PATIENCE, VISITOR, Line, Task
 
 CANCELLED = "cancelled"
 """Where a visitor's session keeps that what was waited for is not wanted any more, until the next run of the script."""
@@ -26,7 +26,7 @@ _bars = count()
 _tasks: dict[Hashable, Task] = {}
 SERVERS = int(os.environ.get("TRACER_SERVERS", "1"))
 """How many servers share this machine, and what is kept of visitors' own runs."""
-line = Line(max(1, min(2, os.cpu_count() or 1) // SERVERS))
+line = Line(max(1, min(2, os.cpu_count() or 1) // SERVERS), PATIENCE)
 """Where all work on models waits for a core, of those that are this server's share."""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from pages.shared.line import said
+from tracer.common.line import said
 from tracer.common.telling import Told
 from tracer.figures.labels import amount
 

@@ -21,6 +21,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import tracer
 from tracer import sources
+from tracer.common.line import PATIENCE, Line
 from tracer.figures.views import to_table
 from tracer.models.shared.model import seeded
 from tracer.probe import solve
@@ -204,16 +205,17 @@ def deriving_library() -> float:
 
 
 def _threads() -> Iterator[dict]:
-    """All at once, and two at a time as the app lets them. With one thread inside each op, so that the traces and not
-    the ops share the cores."""
-    model = tracer.load("vit")
+    """All at once, and through the app's line before the cores. With one thread inside each op, as in the app."""
+    model, line = tracer.load("vit"), Line(2, PATIENCE)
 
-    def at_once(threads: int) -> Callable[[], object]:
-        def together():
-            with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(lambda _: model.trace(), range(THREADS)))
+    def at_once():
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(lambda _: model.trace(), range(THREADS)))
 
-        return together
+    def in_line():
+        for task in [line.join(model.trace) for _ in range(THREADS)]:
+            while not task.wait(60):
+                pass
 
     def in_a_row():
         for _ in range(THREADS):
@@ -222,12 +224,12 @@ def _threads() -> Iterator[dict]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        all_at_once, in_turns = _ratios(at_once(THREADS), in_a_row), _ratios(at_once(2), in_a_row)
+        all_at_once, in_turns = _ratios(at_once, in_a_row), _ratios(in_line, in_a_row)
     finally:
         torch.set_num_threads(before)
     over = f"over {THREADS} in a row"
     yield _row(f"{THREADS} traces of vit in {THREADS} threads {over}", all_at_once, "× time")
-    yield _row(f"{THREADS} traces of vit, two at a time as in the app, {over}", in_turns, "× time", 1.0)
+    yield _row(f"{THREADS} traces of vit in the app's line {over}", in_turns, "× time", 1.0)
 
 
 def _torchlens() -> Iterator[dict]:

@@ -1,17 +1,20 @@
 """One line before the cores: work of all visitors, done by a few threads that stay, first come, first served.
 
-Thirty threads that each run a model hand Python's lock to and fro at every op, and each brings a team of threads of its
-own. So a visitor's thread only waits here, knows its place in the line, and leaves it when its visitor has left.
+Threads that each run a model hand Python's lock to and fro at every op, which costs more than two cores gain. So a
+visitor's thread only waits here, knows its place in the line, and leaves it when its visitor has left.
 """
 
 import heapq
 from collections.abc import Callable
 from itertools import count
 from threading import Condition, Event, Thread
+from time import monotonic
 
 from tracer.common.telling import Told, heard
 
 VISITOR, BACKGROUND = 0, 1
+PATIENCE = 1.0
+"""Seconds after which a run is a long one, which others need not wait for."""
 
 
 class Task:
@@ -49,10 +52,13 @@ class Task:
 
 
 class Line:
-    """`places` pieces of work go on at once; visitors' go before those that nobody waits for yet."""
+    """At most `places` pieces of work go on at once; visitors' go before those that nobody waits for yet. With
+    `patience`, one begins only when those that go on have been at it for that many seconds: short ones then go one
+    after the other, and a long one holds nobody up."""
 
-    def __init__(self, places: int):
-        self._places, self._threads = places, 0
+    def __init__(self, places: int, patience: float = 0.0):
+        self._places, self._threads, self._patience = places, 0, patience
+        self._begun: dict[Task, float] = {}
         self._changed = Condition()
         self._tasks: list[tuple[int, int, Task]] = []
         self._numbers = count()
@@ -103,16 +109,31 @@ class Line:
 
     def _work(self) -> None:
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._tasks)
-                task = heapq.heappop(self._tasks)[2]
-                task.begun = True
+            task = self._next()
+            result, failed = None, None
             try:
                 with heard(task.hear):
-                    task.close(task.make())
+                    result = task.make()
             except BaseException as error:  # whatever it is, it is of those who wait for it
-                task.close(error=error)
-            del task  # and with it what it made
+                failed = error
+            with self._changed:
+                del self._begun[task]
+            task.close(result, failed)
+            del task, result, failed  # and with it what it made
+
+    def _next(self) -> Task:
+        """Begins the first in the line, once there is one and it may."""
+        with self._changed:
+            while not self._tasks or self._left():
+                self._changed.wait(self._left() if self._tasks else None)
+            task = heapq.heappop(self._tasks)[2]
+            task.begun = True
+            self._begun[task] = monotonic()
+            return task
+
+    def _left(self) -> float:
+        """Seconds until the next may begin beside those that go on."""
+        return max([0.0, *(since + self._patience - monotonic() for since in self._begun.values())])
 
 
 class Ended(BaseException):
