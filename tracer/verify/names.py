@@ -6,6 +6,7 @@ Nothing is downloaded: weights are seeded random ones, and above `HEAVY` paramet
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -34,7 +35,7 @@ WAIT = 1200
 """Seconds that are waited for it altogether."""
 MEMORY = 10 * 2**30
 """Bytes that a worker may hold."""
-TURNS = 50
+TURNS = 20
 """Names that one worker takes, so that what libraries keep does not pile up."""
 
 
@@ -177,6 +178,7 @@ def _work(seconds: float) -> None:
         with _ended_after(seconds):
             said = opened(line.strip())
         print(json.dumps(said), file=out, flush=True)
+        gc.collect()  # a net may refer to itself, and then stays until there are many small objects
 
 
 @contextmanager
