@@ -56,8 +56,13 @@ def fed(net: torch.nn.Module, config, resize: bool = False) -> Feed:
             continue
         seen.add(feed)
         try:
+            given = feed.make(config, sizes)
+        except Exception as error:  # whatever becomes of a way that is not for this configuration
+            first, said = first or error, said or reason(error)
+            continue
+        try:
             with torch.no_grad(), seeded_draws(0):
-                net(**feed.make(config, sizes))
+                net(**given)
             return feed
         except Exception as error:  # whatever a library makes of inputs that it was not written for
             better, lacks = mends(feed, made, config, error)
