@@ -135,6 +135,7 @@ def _layouts():
     for mode in (None, "reflect", "replicate", "circular"):
         yield _example(e.Pad(X, pads=(2, 1, 1, -1), mode=mode, value=None), real(2, 4, 5))
     yield _example(e.Full(X, shape=(2, 3, 4)), real(3, 1))
+    yield _example(e.Plus(X, e.Full(e.Scalar(1), shape=(3, 4))), real(3, 4))
     yield _example(e.Lower(X, diagonal=1), real(2, 4, 5))
     yield _example(e.Upper(X, diagonal=-1), real(2, 4, 5))
     yield _example(e.Flipped(X, axes=(0, 2), labels=None), real(2, 4, 5))

@@ -48,8 +48,8 @@ LETTERS = {
 
 
 def text(words: str) -> str:
-    r"""Words of a program below a letter: `\text{down\_proj}`."""
-    return rf"\text{{{words.replace('_', chr(92) + '_')}}}"
+    r"""Words of a program below a letter: `\text{down\_proj}`; nothing where there are none."""
+    return rf"\text{{{words.replace('_', chr(92) + '_')}}}" if words else ""
 
 
 TOKEN = {"cls": "cls", "class": "cls", "mask": "mask"}

@@ -138,11 +138,18 @@ class Plan:
         """Queries, keys and values that are parts of a larger value have lines of their own."""
         graph = self.graph
         for site in self.sites:
-            for key in (site.q, site.k, site.v):
+            for key in map(self._unscaled, (site.q, site.k, site.v)):
                 root = self.named_root(key)
                 if root != key and root in self.named and graph.count(key) < graph.count(root):
                     before = graph.laid_from(key)
                     self.named[before if before != root and self._turned(before, key) else key] = "layout"
+
+    def _unscaled(self, key: str) -> str:
+        """What a value was before a number was multiplied to it within a line, as to queries before their product."""
+        root = self.graph.root(key)
+        scaled = root in self.cost and base(self.graph.call_of(root).name) in ("mul", "div")
+        given = self.graph.inputs[self.graph.maker[root]] if scaled else ()
+        return given[0].key if len(given) == 1 and root not in self.named and root not in self.ends else key
 
     def _layouts_apart(self) -> None:
         """Layouts that people want lines of their own for."""

@@ -300,5 +300,9 @@ class Roles:
             if block:
                 count[block] += 1
                 self.nth[key] = count[block]
-            elif key not in self.first and all(self.places.numbers(self.module(one)) for one in self.operands[key]):
+            elif key not in self.first and self._behind_blocks(self.operands[key]):
                 self.nth[key] = 0
+
+    def _behind_blocks(self, before: tuple[str, ...]) -> bool:
+        """Whether what is made of these lines, if of any, stands behind blocks."""
+        return bool(before) and all(self.places.numbers(self.module(one)) for one in before)

@@ -8,7 +8,7 @@ import sympy
 import torch
 
 from tracer.equations.axes import along
-from tracer.equations.call import _Call, _Held, decimal, written
+from tracer.equations.call import Scalar, _Call, _Held, decimal, written
 from tracer.equations.cells import Cells, changed, shape_of, spread, within
 from tracer.equations.node import ShapeError
 from tracer.equations.ways import Copied
@@ -240,13 +240,20 @@ class Rolled(Flipped):
 
 
 class Full(Copied, _Call):
-    """A number, or a tensor, for all cells of a shape that it broadcasts to: `Full(x, shape=(B, N))`."""
+    r"""A number, or a tensor, for all cells of a shape that it broadcasts to: `Full(x, shape=(B, N))`; zeros and ones
+    are `\mathbf{0}_{B \times N}` and `\mathbf{1}_{B \times N}`."""
 
     word = r"\operatorname{full}"
     fields = ("shape",)
 
     def below(self, printer):
         return [r" \times ".join(written(one, printer) for one in self.get("shape"))]
+
+    def _latex(self, printer):
+        (number,) = self.operands
+        if self.get("shape") and isinstance(number, Scalar) and number.value in (0, 1):
+            return rf"\mathbf{{{int(number.value)}}}_{{{self.below(printer)[0]}}}"
+        return super()._latex(printer)
 
     def infer(self, same, x):
         return tuple(map(sympy.sympify, self.get("shape")))

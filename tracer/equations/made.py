@@ -8,6 +8,11 @@ import torch
 from tracer.equations.node import Node
 
 
+def counted(length: sympy.Expr, printer) -> str:
+    """The numbers from 0 up to one less than a size, as they are printed."""
+    return rf"\left(0, 1, \ldots, {printer._print(sympy.expand(length - 1))}\right)"
+
+
 class Counted(Node):
     """The numbers `[T]` from 0 up to T - 1."""
 
@@ -15,7 +20,7 @@ class Counted(Node):
         return super().__new__(cls, sympy.sympify(length))
 
     def _latex(self, printer):
-        return rf"\left(0, 1, \ldots, {printer._print(self.args[0])} - 1\right)"
+        return counted(self.args[0], printer)
 
     def infer(self, same):
         return (self.args[0],)

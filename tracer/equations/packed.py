@@ -5,6 +5,7 @@ from __future__ import annotations
 import sympy
 import torch
 
+from tracer.equations.made import counted
 from tracer.equations.node import Node, ShapeError, below
 from tracer.equations.ways import Layout, Leading, Picking
 
@@ -120,7 +121,7 @@ class Counting(Node):
         return super().__new__(cls, sympy.sympify(length))
 
     def _latex(self, printer):
-        return rf"\left(0, 1, \ldots, {printer._print(self.args[0])} - 1\right)"
+        return counted(self.args[0], printer)
 
     def infer(self, same):
         return (sympy.Integer(1), self.args[0])

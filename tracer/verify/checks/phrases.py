@@ -73,6 +73,13 @@ class Phrases(Rules):
             return (name, self.round())
         return ("word", name, self.below(), self.rounds())
 
+    def filled(self) -> Tree:
+        r"""`("word", "full", shape, (number,))` of `\mathbf{0}_{B \times N}`."""
+        self.expect("{")
+        number = self.primary()
+        self.expect("}")
+        return ("word", "full", self.below(), (number,))
+
     def below(self) -> tuple[Tree, ...]:
         """Settings, each `(sign, values, stays)`."""
         found = []

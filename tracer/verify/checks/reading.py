@@ -31,7 +31,7 @@ class Line(NamedTuple):
     turns: tuple[str, Tree, tuple[Tree, ...], bool] | None = None
 
 
-BEGIN = ("{", r"\frac", r"\sqrt", r"\infty", r"\sum", r"\begin", r"\mathcal", r"\mu", r"\sigma", r"\lnot")
+BEGIN = ("{", r"\frac", r"\sqrt", r"\infty", r"\sum", r"\begin", r"\mathbf", r"\mathcal", r"\mu", r"\sigma", r"\lnot")
 """Signs that a factor begins with, besides names, numbers, letters, words and brackets."""
 OPENED = ("(", "[", r"\lVert", r"\langle", *PAIRS)
 """What an opening bracket may be."""
@@ -202,6 +202,7 @@ class _Reader(Phrases, Brackets):
             r"\lnot": lambda: ("not", self.factor()),
             r"\mu": self.average,
             r"\sigma": self.deviation,
+            r"\mathbf": self.filled,
             r"\mathcal": self.unfold,
             r"\begin": self.cases,
             r"\sum": self.sum_over,
