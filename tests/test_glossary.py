@@ -1,10 +1,13 @@
 """Signs of equations in plain words: those that stand in a run's own equations, and no others."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from node_examples import examples
 
+from tracer.equations.node import latex
 from tracer.figures import glossary
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -26,3 +29,17 @@ def shown(name: str) -> set[str]:
 def test_the_signs_of_a_run_are_told_and_no_others(name, here, not_here):
     found = shown(name)
     assert here <= found and not not_here & found
+
+
+@pytest.mark.parametrize("name", sorted(set(examples()) - {"Kernel"}))  # which has the name of PyTorch's own op
+def test_every_function_of_an_equation_is_told(name):
+    written = latex(examples()[name].node)
+    told = {said.partition("_")[0] for said in glossary.FUNCTIONS}
+    assert set(re.findall(r"\\operatorname\{(\w+)\}", written)) <= told
+
+
+def test_functions_are_told_once():
+    assert len({said.partition("_")[0] for said in glossary.FUNCTIONS}) == len(glossary.FUNCTIONS)
+    assert glossary.signs([r"\operatorname{argtop}_{2}(x)"]) == [
+        (r"\operatorname{argtop}_k", "where the k largest are")
+    ]
