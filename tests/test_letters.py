@@ -289,3 +289,41 @@ def test_norms_that_are_counted_are_no_blocks_and_axes_of_size_1_stay_apart():
     assert said["1.norm1"].symbol == r"\tilde{\mathbf{X}}^{(1)}" and said["2.norm1"].title == "Normalise each channel"
     assert not [step.note for step in found.steps if step.note and not step.recomputed]
     assert said["2.mlp.residual"].symbolic == ("B", "m", "T", "8")
+
+
+class AskedForWeights(nn.Module):
+    """PyTorch's own attention as it is called by default, which scales queries before the product; one block alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.attend = nn.LayerNorm(8), nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x):
+        x = self.norm(x)
+        return x + self.attend(x, x, x)[0]
+
+
+def test_scaled_queries_have_a_line_and_a_norm_before_attention_is_not_the_last():
+    found = run(AskedForWeights(), torch.randn(2, 5, 8))
+    said = {step.title: step.latex for step in found.steps}
+    assert {"Queries", "Keys", "Values", "Normalise"} <= said.keys() and "Last norm" not in said
+    assert said["Scores"] == r"\mathbf{S} = 0.5\,\mathbf{Q}\,{\mathbf{K}}^{\top}"
+
+
+class Skipping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down, self.up = nn.Conv2d(3, 4, 3, 2, 1), nn.ConvTranspose2d(4, 3, 4, 2, 1)
+
+    def forward(self, x):
+        bent = torch.relu(self.down(x))
+        return torch.sigmoid(self.up(nn.functional.silu(bent) + torch.ones_like(bent)))
+
+
+def test_what_has_no_module_has_no_letter_below_and_ones_are_a_figure():
+    found = run(Skipping(), torch.randn(1, 3, 8, 12), B=0)
+    assert [step.latex.partition(" = ")[0] for step in found.steps][:2] == [
+        r"\mathbf{Z}_{\text{down}}",
+        r"\mathbf{X}",
+    ]
+    assert any(r"\mathbf{1}_{" in step.latex for step in found.steps)

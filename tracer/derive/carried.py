@@ -50,7 +50,8 @@ def loops(roles: Roles) -> None:
         turn = call.arguments["turn"]
         wholes = {at: roles.graph.root(of) for at, what, _, of, _ in turn.places if what in PARTS}
         before = {at for at, what, _, of, _ in turn.places if what == BEFORE and of == turn.own}
-        roles.of.setdefault(key, "state" if before else "read")
+        cell = any(one.name == "lstm_cell" and one.outputs[1].key == turn.key for one in turn.calls)
+        roles.of.setdefault(key, ("cell" if cell else "state") if before else "read")
         if not before:
             continue
         carried = set()

@@ -107,7 +107,8 @@ class Given:
         for symbolic, value in self._sizes(of):
             for found, worth in ((sqrt(symbolic), value**0.5), (1 / sqrt(symbolic), value**-0.5)):
                 if abs(worth - number) <= NEAR * worth:
-                    return found
+                    plain = found.is_rational and symbolic not in _summed(of)
+                    return None if plain else found  # the width of what is scaled: printed as the number that it is
         return None
 
     def _sizes(self, of: Node | None):
@@ -119,22 +120,19 @@ class Given:
             if isinstance(shape, tuple):
                 worth.update(zip(shape, self._numerics[name], strict=True))
         summed = _summed(of)
-        for symbolic in (summed, *self._all_shapes()):
-            for size in reversed(symbolic):
-                if symbolic is summed or not size.is_number:
-                    found[size] = None
-        for symbolic in self._shapes.values():  # the width of what is scaled, if it is a number: that of a head
-            if (
-                isinstance(symbolic, tuple)
-                and symbolic
-                and symbolic[-1].is_Integer
-                and sqrt(symbolic[-1]).is_irrational
-            ):
-                found.setdefault(symbolic[-1])
+        found.update(dict.fromkeys(summed))
+        found.update(dict.fromkeys(map(sympy.Integer, self._widths())))  # a number: that of a head, which is a width
+        for symbolic in self._all_shapes():
+            found.update(dict.fromkeys(size for size in reversed(symbolic) if not size.is_number))
         for size in found:
             value = worth.get(size, self.worth(size))
             if value is not None and value > 1:
                 yield size, value
+
+    def _widths(self) -> list[int]:
+        """The last axes of tensors, where they are numbers."""
+        lasts = (shape[-1] for shape in self._shapes.values() if isinstance(shape, tuple) and shape)
+        return [int(last) for last in lasts if last.is_Integer]
 
     def worth(self, size: sympy.Expr) -> int | None:
         """What a size is in the run by the sizes that are known; None where one of them is not."""

@@ -32,6 +32,7 @@ LETTERS = {
     "P": (r"\mathbf{X}", "P"),
     "E": (r"\mathbf{X}", "E"),
     "state": (r"\mathbf{h}", ""),
+    "cell": (r"\mathbf{c}", ""),
     "read": (r"\mathbf{y}", ""),
     "decay": (r"\bar{\mathbf{A}}", ""),
     "enter": (r"\bar{\mathbf{B}}", ""),

@@ -245,7 +245,7 @@ class CallRecorder:
         arguments = {"old": old, "new": new, "into": into, "part": part}
         index = int(new.key.partition(".")[0])
         made = Call(None, "overwrite", arguments, (current,), path, call, index, index)
-        self.calls.made.append(made)
+        (self.calls.made if self._inner is None else self._inner).append(made)
 
     def _arguments(self, facts: OpKind, args: tuple, kwargs: dict) -> dict[str, Any]:
         """All arguments by the names of the schema, tensors as references."""
