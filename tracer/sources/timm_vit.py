@@ -27,7 +27,7 @@ def is_one(made: torch.nn.Module) -> bool:
     sides = (getattr(patches, "img_size", None), getattr(patches, "patch_size", None))
     return (
         all(isinstance(side, tuple) and len(side) == 2 and side[0] == side[1] for side in sides)
-        and hasattr(patches, "proj")
+        and hasattr(getattr(patches, "proj", None), "in_channels")
         and hasattr(getattr(block, "attn", None), "num_heads")
         and hasattr(getattr(getattr(block, "mlp", None), "fc2", None), "in_features")
     )
