@@ -22,7 +22,7 @@ def shown(name: str) -> set[str]:
     ("name", "here", "not_here"),
     [
         ("vit", {r"\mathcal{U}_P", r"\operatorname{heads}_h", r"\operatorname{concat}_h"}, {r"\operatorname{ReLU}"}),
-        ("nanogpt-tied", {r"\operatorname{heads}_h", r"{}^{\top}"}, {r"\mathcal{U}_P"}),
+        ("nanogpt-tied", {r"\operatorname{heads}_h", r"\mathbf{X}^{\top}"}, {r"\mathcal{U}_P"}),
         ("transformer-learned", {r"\operatorname{ReLU}"}, {r"\operatorname{GELU}"}),
     ],
 )
@@ -43,3 +43,8 @@ def test_functions_are_told_once():
     assert glossary.signs([r"\operatorname{argtop}_{2}(x)"]) == [
         (r"\operatorname{argtop}_k", "where the k largest are")
     ]
+
+
+def test_words_are_those_of_the_stages_of_a_run():
+    assert [word for word, _ in glossary.words(["convolution", "head"])] == ["feature map", "channel", "logits"]
+    assert "query, key, value" in dict(glossary.words(["attention", "norm"]))

@@ -105,7 +105,7 @@ def asking() -> None:
     if (cost := visitor().asked) is None:
         return
     with st.container(border=True, key="asking"):
-        st.markdown(plain(f"**{cost.name}** — {cost.summary}"))
+        st.markdown(plain(f"**{cost.name}** — {cost.summary}" if cost.summary else f"**{cost.name}**"))
         st.markdown(f"{_count(cost.parameters)} parameters, {amount(cost.memory, 'B')} of memory. {_downloads(cost)}")
         with st.container(horizontal=True):
             st.button("Load it", type="primary", on_click=visitor().agree, args=(cost.name, cost.download))

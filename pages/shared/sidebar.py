@@ -245,7 +245,7 @@ def _handout(trace: Trace) -> bytes:
 def _glossary(trace: Trace) -> None:
     """The signs of this run's equations and the words of the field."""
     signs = [f"${sign}$ — {meaning}" for sign, meaning in glossary.signs(step.latex for step in trace.steps)]
-    words = [f"**{word}** — {meaning}" for word, meaning in glossary.WORDS]
+    words = [f"**{word}** — {meaning}" for word, meaning in glossary.words(step.stage for step in trace.steps)]
     with st.sidebar.expander("Signs and words"), st.container(key="glossary"):
         st.markdown("\n\n".join(signs + words))
 

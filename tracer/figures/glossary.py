@@ -9,10 +9,10 @@ SIGNS = (
     (r"\mathcal{U}", r"\mathcal{U}_P", "unfold: cuts a picture into squares with $P$ pixels a side, each a row"),
     (r"\ ;\ ", r"[\,a\ ;\ b\,]", "a above b: the rows of both, one after the other"),
     (r"\odot", r"\odot", "multiplies cell by cell"),
-    (r"\top", r"{}^{\top}", "transposed: rows become columns"),
-    (r"\leftrightarrow", r"{}^{a \leftrightarrow b}", "the axes of the sizes a and b change places"),
-    (r" \to ", r"{}_{[a\,b \to b\,a]}", "laid out anew: the axes before and after; brackets make one of several"),
-    (r"[\ldots,\,", r"{}_{[\ldots,\,a:b]}", "a part: of the last axis, the entries from a up to b"),
+    (r"\top", r"\mathbf{X}^{\top}", "transposed: rows become columns"),
+    (r"\leftrightarrow", r"\mathbf{X}^{a \leftrightarrow b}", "the axes of the sizes a and b change places"),
+    (r" \to ", r"\mathbf{X}_{[a\,b \to b\,a]}", "laid out anew: its axes before and after; brackets join axes"),
+    (r"[\ldots,\,", r"\mathbf{X}_{[\ldots,\,a:b]}", "a part: of the last axis, the entries from a up to b"),
     (r"\begin{cases}", r"\{", "the value of the first line whose condition holds"),
     (r"\lnot", r"\lnot", "not: 1 where there was 0, and 0 elsewhere"),
     (r"\mathbf{0}_", r"\mathbf{0}_{a \times b}", "zeros: a rows of b"),
@@ -26,7 +26,7 @@ SIGNS = (
     (r"\text{pad }", r"\star_{\text{pad }n}", "with a border of n zeros around the picture"),
     (r"\mu(", r"\mu,\ \sigma^2", "mean and variance of the numbers of each token"),
     (r"\sigma\left(", r"\sigma", "sigmoid: brings any number between 0 and 1"),
-    (r"^{(1)}", r"{}^{(\ell)}", "of block $\\ell$, counted from 1"),
+    (r"^{(1)}", r"\mathbf{X}^{(\ell)}", "of block $\\ell$, counted from 1"),
 )  # fmt: skip
 """(what it looks like in LaTeX, how it is shown, what it says)."""
 FUNCTIONS = {
@@ -106,15 +106,30 @@ FUNCTIONS = {
 }
 """Functions by the words that they are printed as, with what stands below them, and what they do."""
 WORDS = (
-    ("token", "one row of what flows through the model: a patch, a word, a character, or one that the model adds"),
+    (
+        "token",
+        ("attention", "embedding"),
+        "one row of what flows through the model: a patch, a word, a character, or one that the model adds",
+    ),
     (
         "residual stream",
+        ("attention",),
         "the tokens on their way from block to block; a residual sum adds to them what was made of them",
     ),
-    ("query, key, value", "what a token looks for, what it can be found by, and what it passes on"),
-    ("head", "one attention of its own, on a part of the numbers of each token"),
-    ("logits", "the scores before the softmax that makes probabilities of them"),
+    ("query, key, value", ("attention",), "what a token looks for, what it can be found by, and what it passes on"),
+    ("head", ("attention",), "one attention of its own, on a part of the numbers of each token"),
+    ("feature map", ("convolution",), "one number for each place of a picture: what one kernel found there"),
+    ("channel", ("convolution",), "one of the feature maps that lie on one another"),
+    ("state", ("recurrence",), "what a model remembers of all that it has read so far"),
+    ("logits", ("head",), "the scores before the softmax that makes probabilities of them"),
 )
+"""Words of the field, the stages that they belong to, and what they mean."""
+
+
+def words(stages: Iterable[str]) -> list[tuple[str, str]]:
+    """(word, meaning) of those that belong to any of these stages."""
+    there = set(stages)
+    return [(word, meaning) for word, of, meaning in WORDS if there & set(of)]
 
 
 def signs(equations: Iterable[str]) -> list[tuple[str, str]]:
