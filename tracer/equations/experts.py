@@ -17,11 +17,45 @@ TOKEN = "expert token"
 """The key of the token in an expert's equation; its weights are `expert 0`, `expert 1` … in order."""
 
 
-class Experts(Node):
-    """`Experts(body, x, gates, chosen, *weights)`: x `[…, D]`, a row for each token; gates and chosen `[N, k]`, a row
-    for each of these tokens, in order; weights `[E, …]`, one part for each expert."""
+class _Mixture(Node):
+    """A sum over experts, each what `body` makes of a token, times a gate; the gates are operand number 1."""
 
     loose = True
+
+    @property
+    def body(self) -> Node:
+        """What one expert makes of one token."""
+        return self.args[0]
+
+    def _made(self, x, expert: int, weights, size):
+        """What an expert makes of tokens, `[…, D]`."""
+        given = {TOKEN: x} | {f"expert {n}": one[expert] for n, one in enumerate(weights)}
+        return execute(self.body, lambda tensor: given[tensor.key], size)
+
+    def _weights(self, rest):
+        """The weights among the operands behind the gates."""
+        return rest
+
+    def _expert(self, term, rest) -> int:
+        """Which expert a gate is of."""
+        return term.index[-1]
+
+    def terms(self, size, cell, x, gates, *rest):
+        """Each gate has what its expert makes of the token as its factor."""
+        found, weights = [], self._weights(rest)
+        for term in super().terms(size, cell, x, gates, *rest):
+            if term.operand == 1:
+                made = self._made(x[cell[:-1]][None], self._expert(term, rest), weights, size)
+                factor = plain(made[0, cell[-1]].item())
+                found.append(term._replace(share=factor * term.value, factor=factor))
+            else:
+                found.append(term._replace(counted=False))
+        return found
+
+
+class Experts(_Mixture):
+    """`Experts(body, x, gates, chosen, *weights)`: x `[…, D]`, a row for each token; gates and chosen `[N, k]`, a row
+    for each of these tokens, in order; weights `[E, …]`, one part for each expert."""
 
     def __new__(cls, body: Node, x: Node, gates: Node, chosen: Node, *weights: Node):
         return super().__new__(cls, body, x, gates, chosen, *weights)
@@ -29,11 +63,6 @@ class Experts(Node):
     @property
     def operands(self):
         return self.args[1:]
-
-    @property
-    def body(self) -> Node:
-        """What one expert makes of one token."""
-        return self.args[0]
 
     def _latex(self, printer):
         gates, chosen = (printer._print(one) for one in self.args[2:4])
@@ -49,8 +78,7 @@ class Experts(Node):
         rows, made = x.reshape(-1, x.shape[-1]), None
         for expert in chosen.unique().tolist():
             tokens, places = (chosen == expert).nonzero(as_tuple=True)
-            given = {TOKEN: rows[tokens]} | {f"expert {n}": one[expert] for n, one in enumerate(weights)}
-            found = execute(self.body, lambda tensor, given=given: given[tensor.key], size)
+            found = self._made(rows[tokens], expert, weights, size)
             if made is None:
                 made = torch.zeros(len(rows), found.shape[-1], dtype=found.dtype)
             made.index_add_(0, tokens, found * gates[tokens, places, None])
@@ -70,26 +98,16 @@ class Experts(Node):
         parts = (Cells.of(shape, (experts, *(None,) * (len(shape) - 1))) for shape in shapes[3:])
         return Cells.of(shapes[0], (*cells.axes[:-1], None)), *routes, *parts
 
-    def terms(self, size, cell, x, gates, chosen, *weights):
-        """Each gate has what its expert makes of the token as its factor."""
-        found = []
-        for term in super().terms(size, cell, x, gates, chosen, *weights):
-            if term.operand == 1:
-                expert = chosen[term.index].item()
-                given = {TOKEN: x[cell[:-1]][None]} | {f"expert {n}": one[expert] for n, one in enumerate(weights)}
-                made = execute(self.body, lambda tensor, given=given: given[tensor.key], size)
-                factor = plain(made[0, cell[-1]].item())
-                found.append(term._replace(share=factor * term.value, factor=factor))
-            else:
-                found.append(term._replace(counted=False))
-        return found
+    def _weights(self, rest):
+        return rest[1:]
+
+    def _expert(self, term, rest):
+        return rest[0][term.index].item()
 
 
-class AllExperts(Node):
+class AllExperts(_Mixture):
     """`AllExperts(body, E, x, gates, *weights)`: x `[…, D]`; gates `[…, E]`, a share of each token for every expert;
     weights `[E, …]`, one part for each expert."""
-
-    loose = True
 
     def __new__(cls, body: Node, count, x: Node, gates: Node, *weights: Node):
         return super().__new__(cls, body, sympify(count), x, gates, *weights)
@@ -97,11 +115,6 @@ class AllExperts(Node):
     @property
     def operands(self):
         return self.args[2:]
-
-    @property
-    def body(self) -> Node:
-        """What one expert makes of one token."""
-        return self.args[0]
 
     def _latex(self, printer):
         body, count, _, gates, *_ = (printer._print(one) for one in self.args)
@@ -117,10 +130,6 @@ class AllExperts(Node):
     def run(self, size, x, gates, *weights):
         return sum(gates[..., e, None] * self._made(x, e, weights, size) for e in range(gates.shape[-1]))
 
-    def _made(self, x, expert: int, weights, size):
-        given = {TOKEN: x} | {f"expert {n}": one[expert] for n, one in enumerate(weights)}
-        return execute(self.body, lambda tensor: given[tensor.key], size)
-
     def reads(self, size, cells, x, gates, *weights):
         """A token and its shares as a whole, the others not at all; all weights."""
         shapes = [shape_of(one) for one in (x, gates, *weights)]
@@ -128,18 +137,6 @@ class AllExperts(Node):
             return tuple(map(Cells.none, shapes))
         tokens = (Cells.of(shape, (*cells.axes[:-1], None)) for shape in shapes[:2])
         return *tokens, *map(Cells.all, shapes[2:])
-
-    def terms(self, size, cell, x, gates, *weights):
-        """Each share has what its expert makes of the token as its factor."""
-        found = []
-        for term in super().terms(size, cell, x, gates, *weights):
-            if term.operand == 1:
-                made = self._made(x[cell[:-1]][None], term.index[-1], weights, size)
-                factor = plain(made[0, cell[-1]].item())
-                found.append(term._replace(share=factor * term.value, factor=factor))
-            else:
-                found.append(term._replace(counted=False))
-        return found
 
 
 def part(weight: Tensor, number: int) -> Tensor:
