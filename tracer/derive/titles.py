@@ -34,7 +34,8 @@ TITLES = {
     "Leaky ReLU": "leaky_relu",
     "Max pooling": "max_pool1d max_pool2d max_pool3d",
     "Average pooling": "avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d",
-    "Resize": "upsample_nearest2d upsample_bilinear2d upsample_bicubic2d interpolate",
+    "Resize": "upsample_nearest2d upsample_bilinear2d upsample_bicubic2d upsample_linear1d "
+    "upsample_trilinear3d interpolate",
     "Transposed convolution": "conv_transpose1d conv_transpose2d conv_transpose3d",
     "Power": "pow",
     "Square root": "sqrt",
@@ -57,7 +58,7 @@ TITLES = {
     "Choose entries": "index gather index_select take_along_dim _unsafe_index",
     "Element-wise choice": "where",
     "Equal": "eq",
-    "All": "all is_all_true",
+    "All": "all _is_all_true",
     "Sort order": "argsort",
     "Count": "arange",
     "And": "bitwise_and logical_and",
@@ -128,6 +129,8 @@ TITLES = {
     "Maximum": "amax max",
     "Minimum": "amin min",
     "Count non-zeros": "count_nonzero",
+    "Random numbers": "randn randn_like rand rand_like randint uniform normal bernoulli",
+    "Overlapping windows": "as_strided unfold",
     "Log-sum-exp": "logsumexp logaddexp",
 }
 """Titles, with the calls that they are of."""

@@ -30,15 +30,19 @@ def sinusoids(given: Given) -> Node:
 @of("zeros", *EMPTY)
 def zeros(given: Given) -> Node:
     """Also memory that is taken whatever it holds, since all of it is written into."""
-    return Full(Scalar(0), shape=given.result)
+    return _filled(Scalar(0), given)
 
 
 @of("ones")
 def ones(given: Given) -> Node:
-    return Full(Scalar(1), shape=given.result)
+    return _filled(Scalar(1), given)
 
 
 @of("full")
 def full(given: Given) -> Node:
-    number = Scalar(given["fill_value"])
+    return _filled(Scalar(given["fill_value"]), given)
+
+
+def _filled(number: Scalar, given: Given) -> Node:
+    """A number for all cells of the result; the number itself where that has no axes."""
     return Full(number, shape=given.result) if given.result else number

@@ -221,7 +221,7 @@ def full(given: Given) -> Node:
     if source and isinstance(given[source], Node) and given.numeric(source) == given.result_numeric:
         return given[source]
     value = operand(given, source) if source else Scalar(1 if "ones" in name else 0)
-    return Full(value, shape=given.result)
+    return Full(value, shape=given.result) if given.result else value
 
 
 @of("diff")
