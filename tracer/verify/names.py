@@ -149,7 +149,7 @@ def summary(library: str, found: list[Opened], most: int = 12) -> list[str]:
     ok, models = sum(not one.reason for one in found), sum(one.model for one in found)
     lines = [f"{library}: {ok} of {models} opened ({100 * ok / max(1, models):.1f} %)"]
     lines += [f"  {len(found) - models} more are no models by themselves"] if models < len(found) else []
-    rest = [one for one in found if one.reason]
+    rest = [one for one in found if one.reason and one.model]
     for why, count in Counter(_kind(one) for one in rest).most_common(most):
         names = [one.name for one in rest if _kind(one) == why]
         more = f" and {len(names) - 4} others" if len(names) > 4 else ""
