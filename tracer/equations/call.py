@@ -56,6 +56,13 @@ def decimal(value: float) -> str:
     return power if digits in ("1", "1.0") else rf"{digits} \cdot {power}"
 
 
+LARGEST = {
+    torch.finfo(dtype).max: rf"\text{{max}}_{{\text{{{str(dtype).removeprefix('torch.')}}}}}"
+    for dtype in (torch.float32, torch.bfloat16, torch.float64)
+}
+"""The largest numbers of their kinds, as they are printed: masks have them with a minus, in place of infinite ones."""
+
+
 def written(value, printer) -> str:
     """A setting as LaTeX; several numbers with a sign between them, or one if they are the same."""
     if isinstance(value, tuple):
@@ -127,7 +134,11 @@ class Scalar(Node):
         return self.args[0]
 
     def _latex(self, printer):
-        return decimal(float(self.value)) if self.value.is_number else printer._print(self.value)
+        if not self.value.is_number:
+            return printer._print(self.value)
+        number = float(self.value)
+        largest = LARGEST.get(abs(number))
+        return decimal(number) if largest is None else f"-{largest}" if number < 0 else largest
 
     def infer(self, same):
         return ()

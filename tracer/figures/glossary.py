@@ -15,6 +15,7 @@ SIGNS = (
     (r"[\ldots,\,", r"\mathbf{X}_{[\ldots,\,a:b]}", "a part: of the last axis, the entries from a up to b"),
     (r"\begin{cases}", r"\{", "the value of the first line whose condition holds"),
     (r"\lnot", r"\lnot", "not: 1 where there was 0, and 0 elsewhere"),
+    (r"\text{max}_{\text{float", r"\text{max}_{\text{float32}}", "the largest number that float32 has"),
     (r"\mathbf{0}_", r"\mathbf{0}_{a \times b}", "zeros: a rows of b"),
     (r"\mathbf{1}_", r"\mathbf{1}_{a \times b}", "ones: a rows of b"),
     (r"\sum_{e", r"\sum_{e}", "a sum over the experts e"),

@@ -23,6 +23,12 @@ FUNCTIONS = {
     r"\arctan": "arctan",
     r"\log": "log",
 }
+LARGEST = {
+    r"\text{float32}": (2 - 2.0**-23) * 2.0**127,
+    r"\text{bfloat16}": (2 - 2.0**-7) * 2.0**127,
+    r"\text{float64}": (2 - 2.0**-52) * 2.0**1023,
+}
+"""The largest numbers of their kinds (IEEE 754; bfloat16 has float32's exponents and 7 digits behind the point)."""
 SIZED = ("heads", "concat", "repeat", "fold", "windows")
 """Words that a size stands below."""
 PLAIN = ("softmax", "GELU", "ReLU", "SiLU", "mean", "unroll", "turn")
@@ -79,6 +85,13 @@ class Phrases(Rules):
         number = self.primary()
         self.expect("}")
         return ("word", "full", self.below(), (number,))
+
+    def largest(self) -> Tree:
+        r"""`("number", 3.4…e38)` of `\text{max}_{\text{float32}}`."""
+        self.expect("_", "{")
+        kind = self.take(*LARGEST)
+        self.expect("}")
+        return ("number", LARGEST[kind]) if kind else self.fail("a kind of number")
 
     def below(self) -> tuple[Tree, ...]:
         """Settings, each `(sign, values, stays)`."""

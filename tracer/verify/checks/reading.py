@@ -31,7 +31,7 @@ class Line(NamedTuple):
     turns: tuple[str, Tree, tuple[Tree, ...], bool] | None = None
 
 
-BEGIN = ("{", r"\frac", r"\sqrt", r"\infty", r"\sum", r"\begin", r"\mathbf", r"\mathcal", r"\mu", r"\sigma", r"\lnot")
+BEGIN = tuple(r"{ \frac \sqrt \infty \sum \begin \mathbf \text{max} \mathcal \mu \sigma \lnot".split())
 """Signs that a factor begins with, besides names, numbers, letters, words and brackets."""
 OPENED = ("(", "[", r"\lVert", r"\langle", *PAIRS)
 """What an opening bracket may be."""
@@ -203,6 +203,7 @@ class _Reader(Phrases, Brackets):
             r"\mu": self.average,
             r"\sigma": self.deviation,
             r"\mathbf": self.filled,
+            r"\text{max}": self.largest,
             r"\mathcal": self.unfold,
             r"\begin": self.cases,
             r"\sum": self.sum_over,
