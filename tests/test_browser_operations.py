@@ -59,6 +59,7 @@ def test_the_table_filters_folds_and_sorts_by_keyboard(page):
     zoom(page, "ops")
     status = page.locator(".operations [role=status]")
     assert status.inner_text() == "333 ops"
+    page.locator(".operations tr.chosen").wait_for()  # the row that is opened below, with its module unfolded
     block = page.get_by_role("button", name="block2", exact=True)
     assert block.get_attribute("aria-expanded") == "false"
     before = rows(page)
