@@ -140,7 +140,7 @@ SPEC = Spec(
     | {"mask": ("causal", "bidirectional")},
     convert=from_gpt2,
     presets={
-        "One head, as in note 000": {"h": 1},
+        "One head, as in the notes": {"h": 1},
         "GPT-2 small (Radford et al. 2019)": {"V": 50257, "T_max": 1024, "T": 1024, "D": 768, "h": 12, "d_ff": 3072}
         | {"L": 12, "gelu": "tanh"},
         "GPT-3 (Brown et al. 2020)": {"V": 50257, "T_max": 2048, "T": 2048, "D": 12288, "h": 96, "d_ff": 49152}

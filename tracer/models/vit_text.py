@@ -252,7 +252,7 @@ SPEC = Spec(
         "bias": (True, False),
     },
     presets={
-        "One head, as in note 000": {"h": 1},
+        "One head, as in the notes": {"h": 1},
         "A photo of 224 × 224 beside 64 words": {"H": 224, "W": 224, "P": 16, "T_max": 64, "T": 64, "D": 768, "h": 12}
         | {"d_ff": 3072, "L": 12},
     },

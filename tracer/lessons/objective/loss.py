@@ -49,7 +49,7 @@ HINTS = (
         letter=r"\mathbf{y}",
         why="What should come after a token is the next token of the same text, so the text is its own answer: its "
         "tokens from the second on. The first is no target, since nothing stands before it.",
-        note="Note 000 counts token numbers from 1 to V; the code counts them from 0 to V − 1.",
+        note="Note 000 counts token numbers from 1 to V; the code counts them from 0 to V\u00a0−\u00a01.",
     ),
     Hint(
         "sum",

@@ -8,7 +8,9 @@ from tracer.lessons.notes.slips.shown import Shown, Slip
 __all__ = ["SLIPS", "Shown", "Slip"]
 
 SLIPS: dict[str, Slip] = {
-    "ids": Slip("Note 000 counts token ids from 1 to V; in the run they go from 0 to V-1.", "not", dataflow.ids),
+    "ids": Slip(
+        "Note 000 counts token ids from 1 to V; in the run they go from 0 to V\u00a0−\u00a01.", "not", dataflow.ids
+    ),
     "positions": Slip(
         "Note 000 has a position table of T rows; the run keeps T_max and takes the first T.",
         "sense",
