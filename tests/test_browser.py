@@ -66,7 +66,8 @@ def test_a_photo_goes_in_and_a_class_comes_out(page):
     first = answer.inner_text()
     assert first.removeprefix("The answer: ") in CLASSES
     page.get_by_role("tab", name="What the model sees").click()
-    page.locator("svg.patches").wait_for()
+    page.locator("svg.patches text").nth(63).wait_for()
+    settled(page)
     assert page.locator(".photo-grid").count() == 1
     assert page.locator("svg.patches text").count() == 64
     give(page, jpeg(), "noise.jpg")

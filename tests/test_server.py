@@ -136,6 +136,16 @@ def test_short_work_goes_one_after_the_other_and_long_work_holds_nobody_up():
     assert long.wait(10) and not line._begun
 
 
+def test_no_visitor_waits_for_work_in_the_background():
+    line, go = Line(2, patience=60), threading.Event()
+    ahead = line.join(go.wait, BACKGROUND)
+    while line.place(ahead):
+        time.sleep(0.001)
+    assert line.join(lambda: 7).wait(10) and not ahead.over
+    go.set()
+    assert ahead.wait(10)
+
+
 def test_a_run_that_fails_is_told_to_all_who_wait_for_it_and_tried_again():
     kept, asked = Cache(10), []
 

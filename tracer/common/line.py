@@ -132,8 +132,10 @@ class Line:
             return task
 
     def _left(self) -> float:
-        """Seconds until the next may begin beside those that go on."""
-        return max([0.0, *(since + self._patience - monotonic() for since in self._begun.values())])
+        """Seconds until the next may begin beside those that go on; no visitor waits for work in the background."""
+        rank = self._tasks[0][0]
+        before = (since for task, since in self._begun.items() if task.rank <= rank)
+        return max([0.0, *(since + self._patience - monotonic() for since in before)])
 
 
 class Ended(BaseException):
