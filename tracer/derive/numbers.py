@@ -5,7 +5,7 @@ from __future__ import annotations
 import sympy
 
 from tracer.derive.given import Given
-from tracer.equations import Minus, Negative, Node, Over, Plus, Ratio, Scalar, Scaled, Times
+from tracer.equations import Full, Minus, Negative, Node, Over, Plus, Ratio, Scalar, Scaled, Times
 
 
 def operand(given: Given, name: str) -> Node:
@@ -20,6 +20,11 @@ def node_of(value) -> Node:
     if isinstance(value, sympy.Expr):
         return Scalar(value)
     return Scalar(value if isinstance(value, float) and value != int_or(value) else int_or(value))
+
+
+def filled(given: Given, value: Node) -> Node:
+    """A number, or a tensor, for all cells of the result; itself where that has no axes."""
+    return Full(value, shape=given.result) if given.result else value
 
 
 def int_or(value):

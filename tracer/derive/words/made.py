@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tracer.derive.given import Given
 from tracer.derive.kinds import EMPTY
+from tracer.derive.numbers import filled
 from tracer.derive.words import of
 from tracer.equations import Node
 from tracer.equations.call import Scalar
-from tracer.equations.joining import Full
 from tracer.equations.made import Counted, CountedFrom
 from tracer.equations.positions import Sinusoids
 
@@ -30,19 +30,14 @@ def sinusoids(given: Given) -> Node:
 @of("zeros", *EMPTY)
 def zeros(given: Given) -> Node:
     """Also memory that is taken whatever it holds, since all of it is written into."""
-    return _filled(Scalar(0), given)
+    return filled(given, Scalar(0))
 
 
 @of("ones")
 def ones(given: Given) -> Node:
-    return _filled(Scalar(1), given)
+    return filled(given, Scalar(1))
 
 
 @of("full")
 def full(given: Given) -> Node:
-    return _filled(Scalar(given["fill_value"]), given)
-
-
-def _filled(number: Scalar, given: Given) -> Node:
-    """A number for all cells of the result; the number itself where that has no axes."""
-    return Full(number, shape=given.result) if given.result else number
+    return filled(given, Scalar(given["fill_value"]))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import torch
 
 from tracer.derive.given import Given
-from tracer.derive.numbers import operand
+from tracer.derive.numbers import filled, operand
 from tracer.derive.words import of
 from tracer.equations import (
     At,
     Concat,
     Filled,
     Flipped,
-    Full,
     Gathered,
     Joint,
     Length,
@@ -221,7 +220,7 @@ def full(given: Given) -> Node:
     if source and isinstance(given[source], Node) and given.numeric(source) == given.result_numeric:
         return given[source]
     value = operand(given, source) if source else Scalar(1 if "ones" in name else 0)
-    return Full(value, shape=given.result) if given.result else value
+    return filled(given, value)
 
 
 @of("diff")

@@ -94,7 +94,7 @@ def on_meta(make: Callable[[], nn.Module]) -> nn.Module:
     try:
         with torch.device("meta"), _Undrawn():
             return make()
-    except (RuntimeError, NotImplementedError) as error:
+    except RuntimeError as error:
         if "meta" not in str(error):
             raise
     with torch.device("meta"), _Undrawn(), _Counted():
