@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.shared import components, contents, frame, influence, server, sidebar, waiting
+from pages.shared import components, contents, frame, influence, libraries, server, sidebar, waiting
 from pages.shared.lessons import sizing
 
 ICON = contents.PAGES / "shared" / "components" / "icon.svg"
@@ -22,6 +22,9 @@ def main() -> None:
     slots = sidebar.choices(pages, page.url_path)
     with st.sidebar:
         components.phone()
+    if libraries.pending():
+        waiting.over()
+        return
     with frame.around():
         influence.notice()
         sizing.notice(page.url_path)

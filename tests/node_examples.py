@@ -69,6 +69,8 @@ def _elementwise():
         yield _example(getattr(e, name)(X), positive(2, 3))
     for name in "ReLU ReLU6 HardSigmoid HardSwish Floor Ceiling Round Truncated Sign Bool Not".split():
         yield _example(getattr(e, name)(X), real(2, 3), exact=False)
+    for dtype in ("bfloat16", "float16"):
+        yield _example(e.Cast(X, to=dtype), real(2, 3), exact=False)
     yield _example(e.Softplus(X, beta=2, threshold=20), real(2, 3))
     yield _example(e.LeakyReLU(X, slope=0.1), real(2, 3))
     yield _example(e.ELU(X, alpha=1.5, scale=1, input_scale=1), real(2, 3))
@@ -259,7 +261,14 @@ def _places():
 
 
 def _made():
-    for node in (e.CausalMask(4), e.PrefixMask(4, 2), e.Sinusoids(4, 6), e.Distances(4, 2), e.Counting(4)):
+    for node in (
+        e.CausalMask(4),
+        e.CausalMaskBetween(3, 5),
+        e.PrefixMask(4, 2),
+        e.Sinusoids(4, 6),
+        e.Distances(4, 2),
+        e.Counting(4),
+    ):
         yield _example(node)
     for node in (e.Counted(4), e.CountedFrom(4, 1, 1), e.CountedFrom(3, 5, -2), e.Scalar(0.5)):
         yield _example(node)

@@ -26,7 +26,7 @@ def test_every_statement_of_a_note_is_on_the_page_with_a_verdict_and_a_link(page
     link = cards.get_by_role("link").first.get_attribute("href")
     assert re.fullmatch(r"(trace|operations|\./)\?model=\w+.*", link)
     page.get_by_test_id("stMain").evaluate("main => main.scrollTo(0, main.scrollHeight)")
-    last = cards.get_by_role("link").last
+    last = cards.locator("a:not([href*='note='])").last
     tabs, top = len(page.context.pages), last.bounding_box()["y"]
     address = last.get_attribute("href")
     page.evaluate("window.own = true")  # a page that is loaded anew has lost it

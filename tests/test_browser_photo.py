@@ -65,7 +65,7 @@ def test_a_click_pins_the_patch_until_it_is_freed(page):
     assert not follows() and "row 0, column 1" in lead.inner_text()
     assert pin.get_attribute("aria-pressed") == "true" and page.locator(".query.pinned").count() == 1
     assert page.locator(".live").inner_text().endswith(". Pinned")
-    assert page.get_by_text("Pinned – click it again, or press Escape, to free it.").is_visible()
+    assert page.get_by_text("Pinned: click it again, or press Escape, to go back to CLS.").is_visible()
     page.mouse.click(*at(2, 3))  # another patch: that one is pinned
     assert not follows() and "row 2, column 3" in lead.inner_text()
     page.mouse.click(*at(2, 3))

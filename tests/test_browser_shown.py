@@ -34,6 +34,15 @@ SMALL = """() => {
     return width && (width < 31.5 || height < 31.5) ? `${one.outerHTML.slice(0, 90)} ${width} x ${height}` : "";
   }).filter(Boolean);
 }"""
+FORCED = [
+    ("", ".bars i"),
+    ("attention?query=20", ".top li"),
+    ("mask?model=nanogpt", ""),
+    ("loss?model=nanogpt", ".loss-text span"),
+    ("positions", ".bar .stripe"),
+    ("notes", ".verdicts i"),
+    ("?model=nanogpt", ".sentence span"),
+]
 CONTROLS = ("stSidebar", "stHeader", "stButton", "stSlider", "stSelectbox", "stButtonGroup", "stTextInput")
 SERIOUS = ("serious", "critical")
 OURS = ("heading-order", "label-content-name-mismatch", "target-size")
@@ -157,6 +166,51 @@ def test_paper_has_the_first_rows_of_a_long_table_and_nothing_that_is_folded(pag
         one.wait_for(state="hidden")
     assert page.get_by_role("heading", name="Where the arithmetic is").is_visible()
     quiet(page)
+
+
+MARKS = """() => {
+  const inside = (one) => [one, ...(one.shadowRoot ? all(one.shadowRoot) : [])];
+  const all = (root) => [...root.querySelectorAll("*")].flatMap(inside);
+  const paint = (style) => (style.backgroundImage === "none" ? style.backgroundColor : style.backgroundImage);
+  const clear = /rgba\\(.*, 0\\)|transparent/;
+  const nothing = (style) => style.backgroundImage === "none" && clear.test(style.backgroundColor);
+  const theirs = "input, [class*=st-emotion], [class*=react-aria], .stMarkdownBadge";
+  window.marks ??= all(document.querySelector("[data-testid=stMain]")).flatMap((one) => {
+    const ours = one.checkVisibility() && !one.matches(theirs) && !one.closest("svg, .equations, .frame");
+    const drawn = ["", "::before"].filter((part) => {
+      const style = getComputedStyle(one, part || null);
+      const data = one.matches("[style*=background], [style*=share]") || !one.textContent.trim();
+      const size = part ? parseFloat(style.width) && style.content !== "none" : data && one.offsetWidth;
+      return ours && size && !nothing(style);
+    });
+    return drawn.map((part) => [one, part]);
+  });
+  const named = (one, part) => `${one.localName}.${one.className}${part}`;
+  return window.marks.map(([one, part]) => [named(one, part), paint(getComputedStyle(one, part || null))]);
+}"""
+CHOSEN = """() => {
+  const inside = (one) => [one, ...(one.shadowRoot ? all(one.shadowRoot) : [])];
+  const all = (root) => [...root.querySelectorAll("*")].flatMap(inside);
+  const chosen =
+    "[data-selected=true], [role=tab][aria-selected=true], [aria-pressed=true], input:checked + span, [data-chosen]";
+  return all(document).filter((one) => one.matches(chosen) && one.checkVisibility())
+    .map((one) => [one.outerHTML.slice(0, 120), getComputedStyle(one).outlineStyle]);
+}"""
+
+
+@pytest.mark.parametrize(("address", "marks"), cases(FORCED, FORCED[:2]))
+def test_forced_colours_leave_bars_swatches_and_what_is_chosen(page, address, marks):
+    page.goto(f"/{address}")
+    page.locator("[data-testid=stMain] h1").wait_for()
+    settled(page)
+    if marks:
+        page.locator(marks).first.wait_for()
+    before = page.evaluate(MARKS)
+    page.emulate_media(forced_colors="active")
+    after = page.evaluate(MARKS)
+    assert after == before and (before or not marks)
+    chosen = page.evaluate(CHOSEN)
+    assert all(outline == "solid" for _, outline in chosen), chosen
 
 
 def axe(page) -> list[str]:

@@ -123,6 +123,33 @@ def test_equation_shape_and_picture_fit_without_scrolling(page, width, height):
     assert page.locator(".modebar-btn").count() == 0
 
 
+@pytest.mark.parametrize("width", [1400, 1024, 390])
+def test_a_long_equation_fits_its_line_or_shows_that_it_goes_on(page, width):
+    page.set_viewport_size({"width": width, "height": 800})
+    opened(page, "/trace?model=llama")
+    line = page.locator(".stepper .equation > div")
+    until(page, "document.fonts.status === 'loaded'")
+    page.wait_for_timeout(200)
+    assert line.evaluate("line => line.scrollWidth <= line.clientWidth && !line.matches('.cut')")
+    box, inside = line.bounding_box(), line.locator(".katex-html").bounding_box()
+    assert inside["x"] + inside["width"] <= box["x"] + box["width"] + 1 and inside["width"] > 0.6 * box["width"]
+    line.evaluate("line => line.querySelector('.katex-html').append('and so on '.repeat(40))")
+    page.set_viewport_size({"width": width - 20, "height": 800})
+    page.locator(".stepper .equation .cut").wait_for()
+    assert line.get_attribute("tabindex") == "0"
+    line.evaluate("line => (line.scrollLeft = line.scrollWidth)")
+    page.locator(".stepper .equation .cut").wait_for(state="detached")
+
+
+def test_the_list_of_steps_ends_above_the_operations(page):
+    page.set_viewport_size({"width": 1280, "height": 800})
+    opened(page, "/trace?step=block1.attention.weights")
+    page.get_by_test_id("stMain").evaluate("main => main.scrollTo(0, main.scrollHeight)")
+    page.wait_for_timeout(100)
+    heading, side = page.locator(".stepper .covered").bounding_box(), page.locator(".stepper .listing").bounding_box()
+    assert side["y"] + side["height"] <= heading["y"] and heading["y"] < 800
+
+
 def test_what_does_not_fit_is_fetched_when_it_is_looked_at(page):
     """A saved run of more than a message takes: steps that did not come are asked for, and heads one by one."""
     from playwright.sync_api import expect  # not there where no browser is
@@ -164,3 +191,32 @@ def test_formulas_and_drawings_of_a_strangers_run_are_no_markup(page):
     assert page.locator(":is(.stepper, svg.product) :is(a, b, u, img, image, script, foreignObject)").count() == 0
     assert "<u>x</u>" in page.locator(".stepper .why").inner_text()
     quiet(page)
+
+
+def test_a_cell_that_is_the_mean_of_a_box_says_so(page):
+    opened(page, "/trace?model=vit-note&step=embedding")
+    trace = tracer.load("vit-note").trace()
+    patches = trace.value(trace.step("embedding"))[0].double()  # 196 × 768, of which 2 features are a cell
+    box = page.locator("canvas.cells").first.bounding_box()
+    for down, across in ((0.3, 0.4), (0.61, 0.2), (0.75, 0.77), (0.1, 0.95)):
+        page.mouse.move(box["x"] + across * box["width"], box["y"] + down * box["height"])
+        page.wait_for_timeout(100)
+        said = page.locator(".stepper .read").inner_text()
+        found = re.fullmatch(r"mean of patch (\d+), feature (\d+) to (\d+): about (−?[\d.]+)", said)
+        assert found, said
+        row, first, last = (int(found[group]) for group in (1, 2, 3))
+        assert (row, first // 2, last) == (int(down * 196), int(across * 384), first + 1)
+        mean = patches[row, first : last + 1].mean().item()
+        assert float(found[4].replace("−", "-")) == pytest.approx(mean, rel=0.006, abs=1e-4)
+    quiet(page)
+
+
+def test_an_open_page_shows_on_how_many_other_runs_a_line_holds(page):
+    """The check goes on in the background: it comes to the page by itself, without a message of the visitor's."""
+    opened(page, "/trace?step=block1.attention.scores")
+    verdict = page.locator(".stepper .verdict")
+    until(page, "document.querySelector('.stepper .verdict').textContent.includes('it also holds on 3 other runs')")
+    assert verdict.get_attribute("data-verdict") == "proven"
+    page.keyboard.press("ArrowRight")
+    until(page, "location.search.endsWith('block1.attention.weights')")
+    assert "it also holds on 3 other runs" in verdict.inner_text()

@@ -21,10 +21,20 @@ NODES = {
     for kind in _below(Node)
     if kind.__module__.startswith("tracer.equations.")
     and not kind.__name__.startswith("_")
-    and kind not in (Node, equations.Tensor)
+    and kind not in (Node, equations.Tensor, equations.Opaque)  # which refuses to run
 }
 WITHOUT_OPERANDS = {
-    *("CausalMask", "Counted", "CountedFrom", "Counting", "Distances", "PrefixMask", "Scalar", "Sinusoids"),
+    *(
+        "CausalMask",
+        "CausalMaskBetween",
+        "Counted",
+        "CountedFrom",
+        "Counting",
+        "Distances",
+        "PrefixMask",
+        "Scalar",
+        "Sinusoids",
+    ),
 }
 BY_DEFAULT = {"Filled", "Finite", "Kernel", "OneRun", "Replaced", "Scattered", "Turns"}
 """Nodes that say of a cell that all cells of all operands have a part in it: more than is true."""

@@ -1,6 +1,7 @@
 """Each independent check finds what it is there for: an honest run, and copies of it with one thing wrong each."""
 
 import math
+import re
 from dataclasses import replace
 from importlib import import_module
 
@@ -9,6 +10,7 @@ import torch
 
 import tracer
 from tracer.inputs.images import Crop
+from tracer.tracing import prove
 from tracer.verify import checks
 from tracer.verify.checks import moves, weights
 
@@ -57,7 +59,9 @@ def test_equations_that_any_proof_lets_pass(monkeypatch):
     model = tracer.load("vit", **SIZES)
     trace = model.trace()
     later = type(model.trace(prove="later").later)
-    monkeypatch.setattr(later, "_proven", lambda self, step, *given: replace(step, error=0.0, pending=False))
+    monkeypatch.setattr(
+        later, "_proven", lambda self, step, *given: replace(step, error=0.0, margin=0.0, pending=False)
+    )
     problems = said(model, trace)
     assert only("proofs", problems) and "twice the equation of step 'patches' is called proven" in problems[0]
 
@@ -71,8 +75,40 @@ def test_the_attention_of_another_layer(model, trace):
     first, second = trace.attentions
     swapped = (replace(first, q=second.q, k=second.k), replace(second, q=first.q, k=first.k))
     problems = said(model, replace(trace, attentions=swapped))
-    assert only("weights", problems)
+    assert all(problem.startswith(("weights: ", "sentences: ")) for problem in problems)  # whose queries are they?
     assert any("head 1 is not the one that ran" in problem for problem in problems)
+
+
+@pytest.mark.parametrize("letters", ["QK", "VK"])
+def test_letters_of_attention_that_are_exchanged(model, trace, letters):
+    exchanged = {f"{{{a}}}": f"{{{b}}}" for a, b in (letters, letters[::-1])}
+    steps = tuple(
+        replace(step, symbol=re.sub("|".join(exchanged), lambda found: exchanged[found[0]], step.symbol))
+        for step in trace.steps
+    )
+    problems = said(model, replace(trace, steps=steps))
+    key = f"letters: step 'block1.attention.key', called \\mathbf{{{letters[0]}}}^{{(1)}}, holds the numbers"
+    assert any(problem.startswith(key) for problem in problems)
+
+
+def test_the_number_of_another_block(model, trace):
+    steps = tuple(replace(step, layer=None if step.layer is None else step.layer + 1) for step in trace.steps)
+    problems = said(model, replace(trace, steps=steps))
+    assert "letters: step 'block1.norm1' is in layer 1, its path says 0" in problems
+
+
+def test_a_product_whose_sides_do_not_meet(model, trace):
+    step = next(step for step in trace.steps if step.id == "block1.mlp.hidden")
+    left, right, result = step.product
+    turned = replace(right, symbolic=right.symbolic[::-1], shape=right.shape[::-1])
+    wrong = replace(step, product=(left, turned, result))
+    steps = tuple(wrong if one is step else one for one in trace.steps)
+    problems = said(model, replace(trace, steps=steps))
+    assert only("products", problems) and "[7 × 6] times [10 × 6], which gives no [7 × 10]" in problems[0]
+    turned = replace(result, symbolic=result.symbolic[::-1])
+    wrong = replace(step, product=(left, right, turned))
+    problems = said(model, replace(trace, steps=tuple(wrong if one is step else one for one in trace.steps)))
+    assert only("products", problems) and "with d_ff = 7" in problems[0]
 
 
 @pytest.mark.parametrize("wrong", ["reversed", "without the residual"])
@@ -140,7 +176,7 @@ def test_meanings_that_are_exchanged(model, trace):
 
 
 @pytest.mark.parametrize(
-    ("true", "false"), [("between -0.17", "between -0.10"), ("hold twice as many", "hold half as many")]
+    ("true", "false"), [("between -0.17", "between -0.10"), ("has two matrices", "has three matrices")]
 )
 def test_a_wrong_number_in_a_sentence(model, trace, true, false):
     steps = tuple(replace(step, why=step.why.replace(true, false)) for step in trace.steps)
@@ -149,7 +185,7 @@ def test_a_wrong_number_in_a_sentence(model, trace, true, false):
 
 
 def test_a_tolerance_that_lets_everything_pass(model, trace, monkeypatch):
-    monkeypatch.setitem(tracer.record.TOLERANCES, "float32", 0.1)
+    monkeypatch.setattr(prove, "FACTOR", 1e9)
     assert only("proofs", said(model, trace))
 
 

@@ -9,6 +9,7 @@ import tracer
 from tracer.derive.layouts import factor, rebuilt
 from tracer.derive.writing import Writer
 from tracer.inputs.given import Inputs
+from tracer.record.reader.operands import names
 from tracer.recorder import record
 from tracer.symbols.categories import is_layout
 from tracer.verify import zoo
@@ -104,7 +105,7 @@ def test_what_is_printed_is_what_ran(derived):
 
 def test_no_two_letters_are_alike(derived):
     _, _, run = derived
-    for name, things in printed.names(run).items():
+    for name, things in names(run.steps).items():
         assert len(things) == 1, (name, things)
     assert len({step.id for step in run.steps}) == len(run.steps)
 
@@ -268,8 +269,11 @@ def test_a_line_of_a_form_that_nobody_foresaw_is_left_open_and_said(monkeypatch)
     known = Writer.equation
     monkeypatch.setattr(Writer, "equation", unforeseen)
     run = tracer.trace(nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)), torch.randn(2, 5))
-    assert [step.verdict for step in run.steps] == ["proven", "not executed"]  # what it made is not at hand
-    assert any("no equation could be written" in note for note in run.notes)
+    assert [step.verdict for step in run.steps] == ["proven", "not executed", "proven"]
+    left = run.steps[1]
+    assert r"= \operatorname{relu}(" in left.latex.replace(r"\left", "") and left.shape == (2, 4)
+    assert "no equation could be written for it (IndexError" in left.note
+    assert run.coverage == 1 and not run.notes
 
 
 def test_sizes_of_which_nothing_is_known_are_counted():
@@ -277,3 +281,21 @@ def test_sizes_of_which_nothing_is_known_are_counted():
     unknown = zoo.changing_sizes(tracer.trace(net, x, prove=False))
     assert len(unknown) > 2 and set(unknown) == {"?"}
     assert zoo.changing_sizes(tracer.trace(net, x, symbols={"B": 0}, prove=False)) == ["B", "B"]
+
+
+class Signs(torch.nn.Module):
+    """A sum and a difference that no role has a name for."""
+
+    def __init__(self):
+        super().__init__()
+        self.f, self.g = torch.nn.Linear(5, 5), torch.nn.Linear(5, 5)
+
+    def forward(self, a, b):
+        return self.f((self.g(a) + b).view(-1)), a - b
+
+
+def test_a_line_without_a_role_is_called_by_its_operation():
+    steps = tracer.trace(Signs(), torch.randn(5), torch.randn(5)).steps
+    titles = {step.title: step.latex for step in steps}
+    assert " + " in titles["Sum"] and " - " in titles["Output: [1]"]
+    assert all(("W" in step.latex) == (step.title in ("Linear map", "Output")) for step in steps)

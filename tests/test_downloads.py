@@ -37,7 +37,7 @@ def test_a_file_is_made(pressed):
 def test_a_run_that_can_not_be_saved_says_why(pressed, monkeypatch):
     monkeypatch.setattr(storage, "MAX_BYTES", 1000)
     trace = sample()
-    said = pressed(lambda: sidebar._file(trace)).error_msg
+    said = pressed(lambda: sidebar._file(None, trace)).error_msg
     assert said.startswith(f"This run of {quoted(trace.model)} can't be saved: it would take ") and said.endswith(
         "1,000."
     )

@@ -13,6 +13,7 @@ from PIL import Image
 from tracer.figures import answers, classes, colours, labels, photos, products, tensors
 from tracer.inputs.images import Crop, centre_crop
 from tracer.record import Operand
+from tracer.symbols.notation import AXES, MEANINGS
 
 SYMBOLS = [
     (r"\mathbf{X}_p", "<b>X</b><sub>p</sub>", "X_p"),
@@ -21,6 +22,12 @@ SYMBOLS = [
     (r"\tilde{\mathbf{X}}", "<b>X̃</b>", "X̃"),
     (r"{\mathbf{K}}^{\top}", "<b>K</b><sup>⊤</sup>", "K^⊤"),
     (r"\mathbf{X}_{\mathrm{img}}", "<b>X</b><sub>img</sub>", "X_img"),
+    (
+        r"\mathcal{U}^{\mathrm{chw}}_{P}\left(\mathbf{X}_p\right)",
+        "<i>U</i><sup>chw</sup><sub>P</sub>(<b>X</b><sub>p</sub>)",
+        "U^chw_P(X_p)",
+    ),
+    (r"{\mathbf{X}}^{B \leftrightarrow N}", "<b>X</b><sup>B↔N</sup>", "X^B↔N"),
     (r"\mathbf{<script>}", "<b>&lt;script&gt;</b>", "<script>"),
     (r"\mathbf{X", "<b>X</b>", "X"),
 ]
@@ -293,3 +300,20 @@ def test_products_name_their_sides():
     assert 'aria-label="Q [5 × 3] times K^⊤ [3 × 5] gives S [5 × 5], drawn to scale"' in svg
     assert svg.count(" = 3</text>") == 2
     assert svg.count(" = 5</text>") == 4
+
+
+def test_the_text_alternative_of_a_heatmap_has_its_numbers():
+    matrix = np.array([[-2.0, 1.0, 7.0], [0.0, 0.0, np.inf]], np.float32)
+    assert tensors.describe(matrix) == "2 rows × 3 columns: smallest -2, mean 1.2, largest 7."
+
+
+NOUNS = ("patch", "token", "class", "query", "mel bin")
+
+
+def test_an_axis_is_called_what_its_size_counts():
+    """ "number of patches" is said of a size whose axis has patches."""
+    counted = {name: meaning.partition(":")[0].partition(",")[0] for name, meaning in MEANINGS.items() if name in AXES}
+    for name, meaning in counted.items():
+        nouns = [noun for noun in NOUNS if noun in meaning and meaning.startswith("number of")]
+        assert nouns in ([], [AXES[name]]), (name, meaning, AXES[name])
+    assert AXES["N"] == "patch" and AXES["T"] == "token" and AXES["D"] == "feature" and AXES["K"] == "class"

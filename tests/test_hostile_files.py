@@ -69,6 +69,7 @@ HOSTILE = {
     "two steps of one id": put("head.logits", "steps", 0, "id"),
     "a negative layer": put(-2, "steps", 0, "layer"),
     "a negative error": put(-1.0, "steps", 0, "error"),
+    "a negative margin": put(-1.0, "steps", 0, "margin"),
     "unbalanced LaTeX": put(r"\frac{a}{b", "steps", 0, "latex"),
     "LaTeX that reads files": put(r"\input{/etc/passwd}", "steps", 0, "latex"),
     "LaTeX that runs programs": put(r"\immediate\write18{true}", "steps", 1, "symbol"),

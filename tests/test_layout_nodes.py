@@ -50,11 +50,11 @@ from tracer.equations import (
     infer,
     latex,
 )
+from tracer.record.reader.evaluating import evaluate
+from tracer.record.reader.reading import read
+from tracer.record.reader.signs import Unread
 from tracer.symbols import notation
 from tracer.symbols.notation import symbol
-from tracer.verify.checks.evaluating import evaluate
-from tracer.verify.checks.reading import read
-from tracer.verify.checks.signs import Unread
 
 B, S, h, d_k, N, C, H, W = map(symbol, ("B", "S", "h", "d_k", "N", "C", "H", "W"))
 SIZES = {"B": 2, "S": 5, "h": 3, "d_k": 4, "N": 6, "C": 7, "H": 8, "W": 9}

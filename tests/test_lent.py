@@ -41,7 +41,9 @@ def test_lent_is_what_would_be_derived(name, monkeypatch):
     derive._lenders.clear()
     alone = steps(name, CASES[name][1][1:])
     assert len(derived) == 2
-    assert [replace(step, error=None) for step in lent] == [replace(step, error=None) for step in alone]
+    assert [replace(step, error=None, margin=None) for step in lent] == [
+        replace(step, error=None, margin=None) for step in alone
+    ]
 
 
 def test_lent_and_wrong_is_derived_anew():

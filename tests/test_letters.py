@@ -5,6 +5,7 @@ from torch import nn
 
 import tracer
 from tracer.inputs.given import Inputs
+from tracer.record.reader.operands import names
 from tracer.verify import zoo
 from tracer.verify.checks import printed
 
@@ -18,7 +19,7 @@ def run(net, *given, **symbols):
         found = tracer.trace(net, *given, symbols=symbols or {"B": 0, "T": 1})
     assert {step.verdict for step in found.steps if not step.recomputed} == {"proven"} and found.coverage == 1
     assert dict(printed.differences(found, net, Inputs(given))) == {}
-    assert all(len(things) == 1 for things in printed.names(found).values())
+    assert all(len(things) == 1 for things in names(found.steps).values())
     return found
 
 

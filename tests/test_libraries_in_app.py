@@ -8,7 +8,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import pytest
 import torch
 from streamlit.testing.v1 import AppTest
-from test_app import PAGES, opened, text, upload
+from test_app import PAGES, opened, text, upload, visited
 
 import tracer
 from pages.shared import libraries, runs
@@ -272,3 +272,19 @@ def test_a_model_that_nobody_described_opens_on_every_page(name, monkeypatch):
         at.switch_page(page).run()
         assert not at.exception and not at.error, (page, [one.value for one in at.error])
         assert "seeded random weights" in text(at), page
+
+
+def test_an_address_keeps_its_place_while_its_model_waits_for_a_yes():
+    """No run of another model is shown below the question, which would take the place for one of its own."""
+    place = {"model": "torchvision:squeezenet1_1", "zoom": "ops", "op": "7"}
+    at = visited("operations", **place)
+    assert "Load it" in labels(at) and not at.title and not at.warning and at.query_params == place
+    press(at, "Load it")
+    assert not at.warning and [title.value for title in at.title] == ["Every operation that ran"]
+    assert at.query_params == place and any(header.value.startswith("7: ") for header in at.header)
+
+
+def test_a_no_to_the_model_of_an_address_shows_what_there_was():
+    at = press(visited("trace", model="torchvision:squeezenet1_1", step="nothing"), "Not now")
+    assert [title.value for title in at.title] == ["Step by step"] and not at.warning
+    assert at.query_params == {"model": "vit"}

@@ -147,3 +147,12 @@ def test_tokens_that_are_no_patch_have_a_name_of_their_own():
     picture = Picture("photo", (0, 0, 1, 1), 2, 2, 0)
     trace = Trace("hand", (), picture=picture, segments=segments, words=("<begin>", "red", "red"))
     assert maps.others(trace) == [("4: '<begin>'", 4), ("5: 'red'", 5), ("6: 'red'", 6)]
+
+
+def test_the_photo_under_the_map_is_the_one_that_was_given():
+    down, across = np.mgrid[0:40, 0:60]
+    photo = np.stack([4 * across, 6 * down, 0 * down], axis=-1).astype(np.uint8)  # no side is like another
+    _, crop = centre_crop(Image.fromarray(photo), 8, 12)
+    *_, rest = unpacked(maps.pack(one_hot(2, 3, photo, crop), [0]))
+    decoded = np.asarray(Image.open(BytesIO(rest[768:])), dtype=float)
+    assert np.abs(decoded - photo).mean() < 4

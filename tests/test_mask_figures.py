@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 import tracer
-from tracer.attention.masks import row, visible
+from tracer.attention.masks import Rows, row, visible
 from tracer.figures import answers, masks
 from tracer.figures.colours import MASK
 from tracer.record import Segment, Trace
@@ -63,9 +63,9 @@ def test_the_mask_is_sent_cell_by_cell_with_the_rows_of_every_head(name, part):
     for head in (0, heads - 1):
         theirs = row(trace, 5, head=head, part=part)
         for name in ("before", "weights"):
-            assert np.allclose(
-                found[name][head, 5], getattr(theirs, name).numpy(), atol=2e-3 * np.abs(found[name]).max()
-            )
+            expected = getattr(theirs, name).numpy()
+            assert np.isfinite(expected).all()  # scores before the mask have none of its −∞
+            assert np.allclose(found[name][head, 5], expected, atol=2e-3 * np.abs(expected).max())
     assert header["names"][5] == masks.labels(trace, part, cells.shape[0], numbered=True)[5]
     assert "differs from 1 by at most" in header["kept"]["0"]
 
@@ -135,3 +135,61 @@ def test_a_panel_is_as_large_as_its_matrix():
     assert (tuple(figure.layout.xaxis.range), tuple(figure.layout.yaxis.range)) == ((-0.5, 2.5), (1.5, -0.5))
     assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == ("patch column", "patch row")
     assert figure.data[0].colorbar.title.text == "error" and not answers.panel(np.ones((1, 1))).data[0].showscale
+
+
+class Masked(torch.nn.Module):
+    """Causal attention of one head whose mask has a number in the place of -∞, added or written over the scores."""
+
+    def __init__(self, number: float, over: bool = False):
+        super().__init__()
+        self.packed = torch.nn.Linear(6, 18)
+        self.number, self.over = number, over
+
+    def forward(self, x):
+        q, k, v = self.packed(x).chunk(3, dim=-1)
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        scores = q @ k.mT / 6**0.5
+        if self.over:
+            scores = scores.masked_fill(later, self.number)
+        else:
+            scores = scores + torch.zeros_like(scores).masked_fill(later, self.number)
+        return scores.softmax(-1) @ v
+
+
+@pytest.mark.parametrize("over", [False, True])
+@pytest.mark.parametrize(
+    ("number", "written", "acts"),
+    [(float("-inf"), "−∞", False), (-1e9, "−10⁹", True), (-3e38, "−3.0 × 10³⁸", True), (-40.0, "−40", False)],
+)
+def test_the_number_of_a_mask_is_the_one_that_the_code_has(number, written, acts, over):
+    torch.manual_seed(0)
+    trace = tracer.trace(Masked(number, over), torch.randn(1, 5, 6), symbols={"B": 0, "T": 1})
+    header, _ = unpacked(masks.pack(trace, visible(trace)))
+    said = header["mask"]
+    assert (said["open"], said["closed"]) == ("0", written)
+    assert said["title"].startswith(f"the mask: 0 where open, {written} where closed")
+    closed = trace.attention(0)[0, 0].triu(1)
+    assert ("acts as −∞" in said["title"]) == (acts and not closed.any()) == acts
+
+
+def test_a_mask_of_many_numbers_names_none():
+    class Biased(Masked):
+        def forward(self, x):
+            q, k, v = self.packed(x).chunk(3, dim=-1)
+            rows, columns = torch.arange(x.shape[1])[:, None], torch.arange(x.shape[1])
+            bias = (columns - rows).float() * 0.1
+            return (q @ k.mT + bias.masked_fill(columns > rows, float("-inf"))).softmax(-1) @ v
+
+    trace = tracer.trace(Biased(0), torch.randn(1, 5, 6), symbols={"B": 0, "T": 1})
+    header, _ = unpacked(masks.pack(trace, visible(trace)))
+    assert header["mask"] == {"open": "open", "closed": "closed", "title": "the mask: open or closed"}
+    assert row(trace, 2).mask.tolist()[:3] == pytest.approx([-0.2, -0.1, 0])
+
+
+def test_what_the_rows_keep_to_is_said_of_each_head(monkeypatch):
+    monkeypatch.setattr("tracer.attention.masks.rows", lambda *a, head, **k: Rows(float(head), None))
+    trace = tracer.load("nanogpt", D=9, h=3, d_ff=8, L=1).trace(text="abcde", prove=False)
+    header, _ = unpacked(masks.pack(trace, visible(trace)))
+    assert list(header["kept"]) == ["0", "1", "2"]
+    for head, said in header["kept"].items():
+        assert f"differs from 1 by at most {head}" in said

@@ -22,6 +22,7 @@ from tracer.attention.masks import (
     streams,
     traced_streams,
     visible,
+    whole,
 )
 from tracer.record import Segment
 from tracer.recorder.softmaxes import hides
@@ -64,6 +65,9 @@ def test_one_row_before_and_after_the_mask(make, mask):
     assert torch.allclose(found.before, (q @ k.transpose(-2, -1) / 2)[0, 2, 3], atol=1e-6)
     assert torch.equal(found.mask == 0, visible(trace, 0, head=2)[3])
     assert torch.allclose((found.before + found.mask).softmax(-1), found.weights, atol=1e-6)
+    every = whole(trace, [1, 3])
+    assert torch.allclose(every.before, (q @ k.transpose(-2, -1) / 2)[0, :, [1, 3]], atol=1e-6)
+    assert torch.equal(every.weights[2, 1], found.weights) and every.before.isfinite().all()
 
 
 @pytest.mark.parametrize("mask", ["none", "causal"])

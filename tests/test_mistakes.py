@@ -3,15 +3,17 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tracer.verify.mistakes import ROOT, Mistake
+from tracer.verify import mistakes
+from tracer.verify.mistakes import ROOT, Mistake, harness, rules
 from tracer.verify.mistakes import report as reports
 from tracer.verify.mistakes.drawn import drawn, every
 from tracer.verify.mistakes.harness import Model, Trial, _copied
 from tracer.verify.mistakes.listed import LISTED
+from tracer.verify.mistakes.nearest import guards, verified
+from tracer.verify.mistakes.rules import Rule, code, inside, qualified, raw, text
 
 SAMPLE = """
 import json, sys
@@ -19,11 +21,12 @@ from tracer.verify.mistakes import Mistake, harness
 from tracer.verify.mistakes.listed import LISTED
 
 names = json.loads(sys.argv[1])
-mistakes = [mistake for mistake in LISTED if mistake.name in names]
-mistakes.append(Mistake("no mistake", "models/shared/results.py", "result", "result", 40))
-mistakes.append(Mistake("no end", "models/shared/results.py", "def class_", "import os\\nos._exit(7)\\ndef class_"))
+mistakes = [rule.mistake() for rule in LISTED if rule.name in names]
+results = "tracer/models/shared/results.py"
+mistakes.append(Mistake("no mistake", results, "result", "result", 40))
+mistakes.append(Mistake("no end", results, "def class_", "import os\\nos._exit(7)\\ndef class_"))
 mistakes.append(Mistake("no such line", "vit.py", "", ""))
-models = harness.prepared(models=[("vit", {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 2, "K": 3})])
+models = [harness.Model("vit", {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 2, "K": 3})]
 found = {trial.mistake.name: trial.caught for trial in harness.tried(mistakes[:-1], models)}
 try:
     list(harness.tried(mistakes[-1:], models))
@@ -32,13 +35,20 @@ except (ValueError, OSError) as error:
 print(json.dumps(found))
 """
 
+ALL = [rule.mistake() for rule in LISTED]
+
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, str]:
     """What caught each of a sample, tried on one small model, in a process whose imports the harness can undo."""
-    names = ["rollout in reverse", "a softmax of half the logits", "a tolerance of a tenth", "the crop one pixel off"]
+    names = [
+        "rollout in reverse",
+        "a softmax of half the logits",
+        "ten thousand times the rounding",
+        "the crop one pixel off",
+    ]
     command = [sys.executable, "-c", SAMPLE, json.dumps(names)]
-    done = subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 
@@ -48,7 +58,7 @@ def found() -> dict[str, str]:
     [
         ("rollout in reverse", "vit: weights: rollout of '' after layer 1 is off by"),
         ("a softmax of half the logits", "vit: answers: probabilities"),
-        ("a tolerance of a tenth", "vit: proofs: in float32 an error of 0.0001 is called proven"),
+        ("ten thousand times the rounding", "vit: proofs: 1.001 times the equation of step 'patches' is called proven"),
         ("the crop one pixel off", "is not in the middle of a photo"),
         ("no end", "the process ended with status 7"),
     ],
@@ -63,7 +73,7 @@ def test_no_mistake_is_not_caught(found):
 
 def test_there_are_enough_and_each_can_be_applied():
     assert len(LISTED) >= 60 and len({mistake.name for mistake in LISTED}) == len(LISTED)
-    for mistake in (*LISTED, *drawn()):
+    for mistake in (*ALL, *drawn()):
         changed = mistake.applied()
         assert changed != mistake.text()
         if mistake.file.endswith(".py"):
@@ -81,32 +91,31 @@ def test_what_does_not_stand_there_is_an_error():
     for old, count in (("softmax(scores / 3)", "0 times"), ("import", r"\d+ times")):
         with pytest.raises(
             ValueError,
-            match=f"'x': {old!r} stands {count} in models/shared/results.py, expected once".replace("(", r"\(").replace(
-                ")", r"\)"
-            ),
+            match=f"'x': {old!r} stands {count} in tracer/models/shared/results.py, expected once".replace(
+                "(", r"\("
+            ).replace(")", r"\)"),
         ):
-            Mistake("x", "models/shared/results.py", old, "y").applied()
+            Mistake("x", "tracer/models/shared/results.py", old, "y").applied()
 
 
 def test_the_copy_differs_in_one_file(tmp_path):
-    mistake = next(mistake for mistake in LISTED if mistake.file == "recorder/softmaxes.py")
+    mistake = next(mistake for mistake in ALL if mistake.file == "tracer/recorder/softmaxes.py")
     _copied(tmp_path, mistake)
-    other = [
-        p for p in Path(ROOT).rglob("*.py") if (tmp_path / "tracer" / p.relative_to(ROOT)).read_text() != p.read_text()
-    ]
-    assert [path.relative_to(ROOT).as_posix() for path in other] == ["recorder/softmaxes.py"]
+    paths = [path.relative_to(ROOT) for folder in ("tracer", "pages") for path in (ROOT / folder).rglob("*.py")]
+    changed = [path.as_posix() for path in paths if (tmp_path / path).read_text() != (ROOT / path).read_text()]
+    assert changed == [mistake.file]
 
 
 def test_only_models_that_run_its_line_are_asked():
-    mistake = next(mistake for mistake in LISTED if mistake.file == "models/shared/anomaly.py")
-    assert Model("mae", {}, lines={"models/shared/anomaly.py": {mistake.line}}).runs(mistake)
-    assert not Model("vit", {}, lines={"models/shared/anomaly.py": {1}}).runs(mistake)
-    card = next(mistake for mistake in LISTED if mistake.file == "models/weights/vit.json")
+    mistake = next(mistake for mistake in ALL if mistake.name == "the anomaly without its root")
+    assert Model("mae", {}, lines={mistake.file: {mistake.line}}).runs(mistake)
+    assert not Model("vit", {}, lines={mistake.file: {1}}).runs(mistake)
+    card = next(mistake for mistake in ALL if mistake.file == "tracer/models/weights/vit.json")
     assert [Model("vit", {}).runs(card), Model("vit", {"D": 6}).runs(card), Model("mae", {}).runs(card)] == [1, 0, 0]
 
 
 def test_the_report_names_survivors_and_the_bar():
-    caught, survived = Trial(LISTED[0], "vit: step 'x' is off", "vit", 1), Trial(LISTED[1], tried=3)
+    caught, survived = Trial(ALL[0], "vit: step 'x' is off", "vit", 1), Trial(ALL[1], tried=3)
     assert reports.line(caught).endswith("\n    vit: step 'x' is off")
     assert reports.line(survived).endswith("SURVIVED 3 models and files of tests")
     assert reports.summary([("listed", caught), *[("drawn", caught)] * 9, ("drawn", survived)])[1]
@@ -127,24 +136,147 @@ def test_a_place_has_all_that_can_be_drawn_there():
         reports.chosen([f"{mistake.file}:100000"], 0)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("nowhere/*.py", "'nowhere/\\*.py', which matches no file"),
+        ("probe/sizes.py:Nobody", "Nobody of tracer/probe/sizes.py, which has no such name"),
+    ],
+)
+def test_what_mistakes_are_drawn_from_has_to_be_there(monkeypatch, pattern, message):
+    monkeypatch.setattr("tracer.verify.mistakes.drawn.FILES", (pattern,))
+    with pytest.raises(ValueError, match=message):
+        every()
+
+
 def test_every_mistake_that_can_be_drawn_changes_something():
     assert all(mistake.new != f"({mistake.old})" for mistake in every())
 
 
 def test_a_survivor_that_is_harmless_says_why(monkeypatch):
     mistake = drawn()[0]
-    monkeypatch.setitem(reports.HARMLESS, (mistake.file, mistake.name, ""), "it is never read")
+    monkeypatch.setitem(reports.HARMLESS, (qualified(mistake.file, mistake.line), mistake.name, ""), "it is never read")
     assert reports.line(Trial(mistake, tried=2)).endswith(
         "SURVIVED 2 models and files of tests; harmless: it is never read"
     )
-    assert "harmless" not in reports.line(Trial(LISTED[0]))
+    assert "harmless" not in reports.line(Trial(ALL[0]))
 
 
 @pytest.mark.sweep
 def test_what_is_called_harmless_can_be_drawn():
-    for file, name, part in reports.HARMLESS:
-        assert any((one.file, one.name) == (file, name) and part in _line(one) for one in every()), (file, name, part)
+    for within, name, part in reports.HARMLESS:
+        same = [one for one in every() if one.name == name and part in _line(one)]
+        assert any(_within(one, within) for one in same), (within, name, part)
+
+
+def _within(mistake: Mistake, name: str) -> bool:
+    return inside(tuple(qualified(mistake.file, mistake.line).split(".")), name)
 
 
 def _line(mistake: Mistake) -> str:
     return mistake.text().splitlines()[mistake.line - 1]
+
+
+RULES = (
+    (code("x", {"Plus($a, $a)": "$a"}), "'x': 'Plus($a, $a)' matches nothing; expected one place"),
+    (code("x", {"torch.cat($x)": "$x"}, within="Nobody"), "'x': 'torch.cat($x)' within Nobody matches nothing"),
+    (code("x", {"return $x": "$x"}), "'return $x' matches tracer/"),
+    (text("x", {"the": "a"}), "'x': 'the' matches tracer/"),
+    (text("x", {"Cosines lie": "a", "model width: how": "b"}), "'x' matches in several files: tracer/"),
+    (raw("x", "vit.json", {"gibt es nicht": "y"}), "'x': 'gibt es nicht' matches nothing; expected one place"),
+)
+
+
+@pytest.mark.parametrize(("rule", "message"), RULES, ids=[message for _, message in RULES])
+def test_a_rule_that_matches_nothing_or_several_places_is_an_error(rule: Rule, message: str):
+    with pytest.raises(ValueError, match="rule 'x'") as error:
+        rule.mistake()
+    assert message in str(error.value)
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project of one file, which a test writes."""
+    for folder in ("tracer", "pages"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.setattr(rules, "ROOT", tmp_path)
+    monkeypatch.setattr("tracer.verify.mistakes.ROOT", tmp_path)
+    for cache in (rules._source, rules._files, rules._places, mistakes._read):
+        cache.cache_clear()
+    yield tmp_path
+    for cache in (rules._source, rules._files, rules._places, mistakes._read):
+        cache.cache_clear()
+
+
+CODE = """
+class Norm:
+    def run(self, x):
+        \"\"\"Never x / x.sum(dim=-1), as in "one two".\"\"\"
+        y = x.exp()
+        return y / y.sum(dim=-1, keepdim=True)
+
+    def says(self, x):
+        return f"{x}: one " f"{{two}}"
+
+    def other(self, x):
+        return self.run(x, mode="a", scale=x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("rule", "new"),
+    [
+        (code("x", {"$y / $y.sum(*$a, dim=-1, **$b)": "$y"}), "return (y)"),
+        (code("x", {"$y.sum(dim=-1, **$b)": "$y.sum(dim=-2, **$b)"}, "Norm.run"), "y / (y.sum(dim=-2, keepdim=True))"),
+        (code("x", {"return $x / $y": "return $y"}), "return y.sum(dim=-1, keepdim=True)"),
+        (code("x", {"$f($x, scale=$s, **$rest)": "$f($x, **$rest)"}), "(self.run(x, mode='a'))"),
+        (text("x", {"one {two": "one {three"}), "(f'{x}: one {{three}}')"),
+        (text("x", {"one": "1", "two": "2"}), "(f'{x}: 1 {{2}}')"),
+    ],
+)
+def test_a_rule_finds_its_place_by_structure(project, rule, new):
+    for path in ("tracer/a.py", "pages/deep/b.py"):  # wherever it is
+        (project / path).parent.mkdir(exist_ok=True)
+        (project / path).write_text(CODE)
+        changed = rule.mistake()
+        assert changed.file == path and new in changed.applied()
+        compile(changed.applied(), path, "exec")
+        (project / path).unlink()
+        for cache in (rules._source, rules._files, rules._places, mistakes._read):
+            cache.cache_clear()
+
+
+def test_a_rule_for_a_file_that_is_not_python_minds_no_white_space(project):
+    (project / "pages" / "x.js").write_text("if (a) {\n    show(map.open[row *\n keys]);\n}")
+    changed = raw("x", "x.js", {"map.open[row * keys]": "map.open[keys * row]"}, ["test_browser_x.py"]).mistake()
+    assert changed.applied() == "if (a) {\n    show(map.open[keys * row]);\n}" and changed.line == 2
+    assert changed.tests == ("test_browser_x.py",)
+
+
+def test_a_mistake_in_a_script_is_tried_by_the_tests_that_it_names(project, monkeypatch):
+    (project / "pages" / "x.js").write_text("draw(row)")
+    (project / "tests").mkdir()
+    (project / "tests" / "test_x.py").write_text(
+        "from pathlib import Path\nimport pytest\n"
+        "text = (Path(__file__).resolve().parents[1] / 'pages' / 'x.js').read_text()\n"
+        "def test_rows():\n    assert 'row' in text\n"
+        "def test_nothing():\n    pytest.skip('no browser')\n"
+    )
+    monkeypatch.setattr(harness, "ROOT", project)
+    monkeypatch.setattr(harness, "TESTS", project / "tests")
+    changes = {"draw(row)": "draw(column)"}
+    (trial,) = harness.tried([raw("x", "x.js", changes, ["test_x.py::test_rows"]).mistake()], [])
+    assert "test_rows" in trial.caught and trial.model == "test_x.py::test_rows"
+    harmless = {"draw(row)": "draw(row );"}
+    (trial,) = harness.tried([raw("x", "x.js", harmless, ["test_x.py::test_rows"]).mistake()], [])
+    assert trial.caught == ""
+    with pytest.raises(ValueError, match=r"test_x.py::test_nothing did not run: "):
+        list(harness.tried([raw("x", "x.js", changes, ["test_x.py::test_nothing"]).mistake()], []))
+
+
+def test_the_nearest_tests_are_those_that_import_a_file():
+    assert "test_figures.py" in guards("tracer/figures/tensors.py")
+    assert "test_sizes.py" in guards("tracer/figures/scaling.py")  # by way of its page
+    assert "test_positions.py" in guards("tracer/lessons/positions/kinds/alibi.py")  # which the folder finds by itself
+    assert guards("tracer/models/weights/vit.json") == () and not any("browser" in one for one in guards("app.py"))
+    assert verified("tracer/equations/norms.py") and not verified("pages/shared/qr.py")

@@ -112,7 +112,7 @@ def test_slip_dropout():
     trace = run("torchvision")[1]
     assert not [op for op in trace.ops if "dropout" in op.op or "dropout" in op.module] and not dispatched("dropout")
     slip = slips.SLIPS["dropout"]
-    found = slip.measure(run)
+    found = slip.measure(run, "torchvision")
     assert slip.verdict == "sense" and found.so
     assert "leave 0 of the 54 ops" in found.said and "the very same output" in found.said
     assert "draws random numbers 4 times: in `self_attention`, `dropout`, `mlp.2`, `mlp.4`" in found.said

@@ -87,17 +87,17 @@ def test_slip_byte_pairs():
     from tracer.sources.families import gpt2
 
     assert 256 + 50_000 + 1 == 50_257
-    assert "16 bytes of “reverse this one” to 5 pieces" in slips.SLIPS["byte_pairs"].measure(run).said
+    assert "16 bytes of “reverse this one” to 5 pieces" in slips.SLIPS["byte_pairs"].measure(run, "transformer").said
     assert gpt2.config().vocab_size == 50_257
 
 
 def test_slip_tubelets():
     """What the papers say; no run shows it."""
-    assert "Arnab et al. 2021" in slips.SLIPS["tubelets"].measure(run).said
+    assert "Arnab et al. 2021" in slips.SLIPS["tubelets"].measure(run, "transformer").said
 
 
 def test_slip_ts2vec():
-    assert "Yue et al. 2022" in slips.SLIPS["ts2vec"].measure(run).said
+    assert "Yue et al. 2022" in slips.SLIPS["ts2vec"].measure(run, "transformer").said
 
 
 def test_slip_epsilon():

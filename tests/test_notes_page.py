@@ -51,7 +51,7 @@ def test_an_unknown_model_of_the_claims_is_quoted():
     ("nowhere", {}, ""),
 ])  # fmt: skip
 def test_a_link_leads_to_pages_that_are_there(page, place, link):
-    assert noted._link(Found("", "", page=page, place=tuple(place.items())), "000").strip() == link
+    assert noted.link(Found("", "", page=page, place=tuple(place.items())), "000").strip() == link
 
 
 def test_what_runs_have_random_weights_is_said_and_once_for_a_note_of_one_model():
@@ -64,12 +64,21 @@ def test_what_runs_have_random_weights_is_said_and_once_for_a_note_of_one_model(
 
 def test_what_stands_on_the_page_itself_has_no_link_and_a_control_is_named():
     here = Found("", "", page="notes", place=(("note", "003"), ("section", "2")))
-    assert noted._link(here, "003") == "" and "note=003" in noted._link(here, "004")
+    assert noted.link(here, "003") == "" and "note=003" in noted.link(here, "004")
     size = Found("", "", page="trace", place=(("model", "vit"),), control="Symbols of this run")
-    assert "Trace of vit, “Symbols of this run”](trace?model=vit)" in noted._link(size, "002")
+    assert "Trace of vit, “Symbols of this run”](trace?model=vit)" in noted.link(size, "002")
 
 
 def test_a_model_that_is_not_offered_has_no_link(monkeypatch):
     monkeypatch.setenv("TRACER_HOSTED", "1")
     place = (("model", "torchvision:vit_b_16"),)
-    assert noted._link(Found("", "", page="operations", place=place), "003") == ""
+    assert noted.link(Found("", "", page="operations", place=place), "003") == ""
+
+
+def test_another_note_leaves_the_claim_and_the_way_back_keeps_the_note():
+    at = visited("notes", note="claims", of="vit", claim="misspelt")
+    assert at.query_params == {"note": "claims", "of": "vit", "claim": "misspelt"}
+    at.main.selectbox[0].set_value("contrasts").run()
+    assert not at.exception and "claim" not in at.query_params and at.query_params["note"] == "contrasts"
+    at.sidebar.selectbox[0].set_value("nanogpt").run()
+    assert not at.exception and at.query_params["note"] == "contrasts"

@@ -1,5 +1,6 @@
 """The loss of the next token, as steps and as PyTorch has it; the gradient that flows back; and the page of both."""
 
+import re
 from math import exp, log
 
 import pytest
@@ -83,6 +84,12 @@ def test_colours_say_the_loss_and_no_text_becomes_markup():
     drawn = coloured(["<", "b", "\n"], [log(4), 0.0], [0.25, 1.0], log(4), joined=True)
     assert "&lt;</span>" in drawn and "rgba(201, 116, 29, 0.650)" in drawn and "rgba(201, 116, 29, 0.000)" in drawn
     assert "&#x27;b&#x27;: p = 0.25, −log p = 1.39" in drawn and "no loss: nothing" in drawn and "1.39 = ln V" in drawn
+
+
+def test_the_largest_loss_has_the_deepest_colour():
+    drawn = coloured(["a", "b", "c"], [0.1, 1.0], [0.9, 0.4], 2.0, joined=True)
+    shades = [float(share) for share in re.findall(r'background:rgba\([\d, ]+, ([\d.]+)\)" title', drawn)]
+    assert shades == pytest.approx([0.65 * 0.05, 0.65 * 0.5], abs=1e-3)
 
 
 def test_the_page_shows_the_text_on_screen_or_says_whose_it_is():

@@ -144,3 +144,11 @@ def test_an_attention_that_does_not_run_is_named():
     net.forward = lambda x: net.first(x, x, x)[0]
     with pytest.raises(ValueError, match="'second' did not run"):
         paths.compare(net, torch.randn(2, 5, 12), module="second")
+
+
+def test_only_an_attention_of_pytorch_in_evaluation_can_be_compared():
+    net = Blocks()
+    assert not paths.comparable(net, "first")
+    net.eval()
+    assert paths.comparable(net, "first")
+    assert not paths.comparable(net, "") and not paths.comparable(net, "nowhere")

@@ -105,7 +105,7 @@ def test_the_input_of_the_run_is_held(model, monkeypatch):
 def test_verify_proves_all_and_never_counts_a_pending_one(model):
     report = verify.report(model)
     assert report["proven"] == report["equations"] == len(model.trace(prove=False).steps) == 21
-    waiting = replace(model.trace().steps[0], error=None, pending=True)
+    waiting = replace(model.trace().steps[0], error=None, margin=None, pending=True)
     assert [*verify._unproven([waiting])] == ["step 'patches' is not proven: pending"]
 
 

@@ -154,3 +154,9 @@ def test_two_dimensional_positions_are_a_list_of_rows():
 def test_a_run_without_a_grid_has_no_such_table():
     model = tracer.load("nanogpt", L=1)
     assert grid(model.trace(prove=False), model.net) is None
+
+
+def test_a_distance_is_how_far_the_query_stands_after_the_key():
+    i, j = np.mgrid[0:5, 0:5]
+    curve = measured.by_distance((i - j)[None].astype(float))
+    assert curve.mean[0].tolist() == list(curve.distances) == list(range(-4, 5))

@@ -64,7 +64,7 @@ def test_values_equal_a_plain_recomputation(model, trace):
 
 def test_the_decoder_belongs_to_steps_of_its_own_and_the_rest_is_the_vit(trace):
     assert [step.id for step in trace.steps if step.stage == "decoder"] == ["tokens", "grid", "cells", "logits"]
-    vit = tracer.load("vit", H=24, W=16, P=8, D=12, h=2, d_ff=20, L=3, K=6).trace(prove=False)
+    vit = tracer.load("vit", H=64, W=64, P=8, D=96, h=4, d_ff=384, L=3, K=6).trace(prove=False)
     shared = [(step.id, step.latex, step.why) for step in vit.steps if step.id not in ("cls", "logits")]
     assert [(step.id, step.latex, step.why) for step in trace.steps[:-4]] == shared
 

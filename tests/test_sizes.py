@@ -4,12 +4,15 @@ import re
 from functools import cache
 
 import pytest
+import torch
 from sweeping import cases
 from test_app import opened, text
 
 import tracer
 from pages.shared import variants
 from tracer import models
+from tracer.figures import scaling as figure
+from tracer.figures.labels import amount
 from tracer.symbols import scaling
 
 PUBLISHED = {
@@ -141,3 +144,29 @@ def test_what_is_too_large_to_run_is_counted_all_the_same():
     assert "It would take 632 M parameters" in text(at)
     at.switch_page("pages/trace.py").run()
     assert not at.exception and "vit does not run here at the sizes that you chose" in at.main.error[0].value
+
+
+class Mixing(torch.nn.Module):
+    """Attention whose values are five times as wide as its queries."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = torch.nn.Linear(8, 3), torch.nn.Linear(8, 3), torch.nn.Linear(8, 15)
+        self.out = torch.nn.Linear(15, 8)
+
+    def forward(self, x):
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        return x + self.out((q @ k.mT / 3**0.5).softmax(-1) @ v)
+
+
+def test_products_of_queries_and_keys_are_told_from_those_of_weights_and_values():
+    net = torch.nn.Sequential(Mixing(), Mixing())
+    parts = scaling.scaling(tracer.trace(net, torch.randn(1, 7, 8), symbols={"B": 0, "T": 1})).parts
+    assert (parts[scaling.SCORES], parts[scaling.MIXED]) == ("12*B*T**2", "60*B*T**2")
+
+
+def test_a_curve_has_the_name_and_the_numbers_of_its_part():
+    flops = {scaling.SCORES: [1_000, 4_000], scaling.MLP: [9_000, 6_000]}
+    drawn = {curve.name: curve for curve in figure.divided("T", [10, 20], flops, 10, None).data}
+    assert list(drawn[scaling.SCORES].y) == [10, 40] and list(drawn[scaling.MLP].y) == [90, 60]
+    assert [list(drawn[part].customdata)[1] for part in flops] == [amount(4_000, "FLOP"), amount(6_000, "FLOP")]

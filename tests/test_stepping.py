@@ -140,3 +140,13 @@ def test_headers_of_an_enormous_run_are_cut_and_those_of_its_part_last():
 )
 def test_sentences_come_in_pieces(markdown, found):
     assert pieces(markdown) == found
+
+
+def test_a_step_changes_the_shape_where_nothing_that_it_takes_has_it():
+    vit, llama = tracer.load("vit").trace(prove=False), tracer.load("llama").trace(prove=False)
+    changed = stepping.changed(vit)
+    block = {step.title for step in vit.steps if step.layer == 0 and step.id in changed}
+    assert block == {"Queries", "Keys", "Values", "Scores", "Context", "Output projection", "Expand", "Contract"}
+    assert {"patches", "embedding", "sequence", "cls", "logits"} == {step for step in changed if "block" not in step}
+    turned = {step.id for step in llama.steps if step.title.startswith("Turn ")}
+    assert turned and not turned & stepping.changed(llama)

@@ -11,7 +11,7 @@ import torch
 from handmade import sample
 
 from tracer.attention import places, unseen
-from tracer.record import Segment, Symbol, Trace, storage
+from tracer.record import Segment, Step, Symbol, Trace, storage
 from tracer.record.storage import formulas
 from tracer.symbols import notation
 
@@ -34,6 +34,18 @@ def same(a, b) -> bool:
     if isinstance(a, (tuple, list)):
         return len(a) == len(b) and all(map(same, a, b))
     return a == b or (a != a and b != b)
+
+
+PROOFS = ("error", "margin", "wrong", "checked", "refuted", "replayed", "unseen", "recorded", "pending", "dtype")
+"""What of a step is not taken from a file: the reader proves it again."""
+
+
+def saved(trace: Trace) -> Trace:
+    """A trace as its file has it: without proofs, and without what holds the model."""
+    plain = {name: field.default for field in dataclasses.fields(Step) if (name := field.name) in PROOFS}
+    plain |= {"error": None}
+    steps = tuple(dataclasses.replace(step, **plain) for step in trace.steps)
+    return dataclasses.replace(trace, steps=steps, later=None, replay=None, reread=None)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +76,7 @@ def test_round_trip_is_exact(tmp_path):
     trace.save(tmp_path / "a.safetensors")
     opened = storage.open(tmp_path / "a.safetensors")
     for field in dataclasses.fields(Trace):
-        assert same(getattr(trace, field.name), getattr(opened, field.name)), field.name
+        assert same(getattr(saved(trace), field.name), getattr(saved(opened), field.name)), field.name
 
 
 def test_round_trip_of_the_smallest_trace(tmp_path):
@@ -73,8 +85,9 @@ def test_round_trip_of_the_smallest_trace(tmp_path):
 
 
 def test_a_second_save_gives_the_same_file(tmp_path, data):
-    storage.save(storage.open(data), tmp_path / "again.safetensors")
-    assert (tmp_path / "again.safetensors").read_bytes() == data
+    once = storage.to_bytes(storage.open(data))  # its proofs are those of the reader
+    storage.save(storage.open(once), tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == once
 
 
 def test_files_of_before_there_were_primitives_open(data):
@@ -90,7 +103,7 @@ def test_a_run_that_was_saved_without_modules_and_calls_opens(data):
             del step["inside"]
 
     opened = storage.open(rewritten(data, older))
-    assert opened.modules == opened.calls == () and opened.steps == sample().steps
+    assert opened.modules == opened.calls == () and saved(opened).steps == saved(sample()).steps
 
 
 def test_files_of_before_segments_had_places_open(data):

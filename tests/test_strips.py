@@ -1,12 +1,15 @@
 """The line of equations that stands by a picture."""
 
+import json
 import re
 
+import numpy as np
 import pytest
 
 import tracer
+from tracer import sources
 from tracer.attention import layers, parts
-from tracer.figures import strips
+from tracer.figures import maps, strips
 
 
 @pytest.fixture(scope="module")
@@ -39,5 +42,26 @@ def test_a_line_has_the_equation_the_shape_twice_and_the_verdict(clip):
     assert "Attention weights: ✓ proven</button>" in line
 
 
-def test_the_first_look_is_of_the_last_weights_and_the_answer(clip):
-    assert [step.id for step in strips.answering(clip)] == ["text.block2.attention.weights", clip.steps[-1].id]
+def test_the_first_look_has_the_equation_of_the_map_that_it_draws(clip):
+    assert [step.id for step in strips.answering(clip)] == ["image.block2.attention.weights", clip.steps[-1].id]
+
+
+@pytest.mark.parametrize("name", ["vit", "clip", "mae", "vit-text", "nanogpt", "segmenter", "transformer"])
+def test_the_equation_of_the_first_look_gives_the_weights_of_its_map(name):
+    """The mean over the heads that the map packs is that of the tensor of the step whose equation is printed."""
+    trace = tracer.load(name).trace()
+    packed = maps.glance(trace)
+    (length,) = np.frombuffer(packed[:4], "<u4")
+    head = json.loads(packed[4 : 4 + length])
+    size = head["queries"] * head["keys"]
+    drawn = np.frombuffer(packed[4 + length :], "<f4", size).reshape(head["queries"], head["keys"])
+    step, answer = strips.answering(trace)
+    assert answer is trace.steps[-1]
+    np.testing.assert_allclose(drawn, trace.value(step)[0].mean(0), atol=1e-6)
+
+
+def test_an_attention_of_many_towers_in_one_has_its_own_weights():
+    """The records of T5 count the decoder's blocks on, its steps begin anew: the op says which step it is."""
+    trace = tracer.load("hf:t5", **sources.tiny("hf:t5")).trace()
+    lines = [steps(strips.of_attention(trace, record)) for record in trace.attentions]
+    assert len(lines) > 2 and len({line for (line,) in lines}) == len(lines)

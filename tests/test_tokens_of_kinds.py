@@ -28,6 +28,7 @@ from tracer.lessons.tokens import (
     trace,
     video,
 )
+from tracer.record.reader.operands import names
 from tracer.verify.checks import printed
 
 KINDS = {"text": text, "pictures": pictures, "video": video, "sound": sound, "series": series, "points": points}
@@ -77,7 +78,7 @@ def test_every_step_is_proven_at_two_inputs_and_ends_in_tokens(name):
         sizes = {size.name: size.value for size in made.symbols}
         assert before(made)[-1].symbolic == ("B", "n", "D") == made.steps[-1].symbolic
         assert tuple(made.output.shape) == (sizes["B"], sizes["n"], SHARED["D"])
-        assert all(len(things) == 1 for things in printed.names(made).values())
+        assert all(len(things) == 1 for things in names(made.steps).values())
 
 
 @both

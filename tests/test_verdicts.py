@@ -12,7 +12,7 @@ from test_stepping import sent
 import tracer
 from pages.shared import contents
 from tracer import tracing, verify
-from tracer.common.difference import first_beyond, relative_difference
+from tracer.common.difference import first_beyond, margins, relative_difference
 from tracer.derive import derive
 from tracer.derive.steps import Found, Line, Place
 from tracer.equations import ArgTopK, Tensor
@@ -58,7 +58,7 @@ def trace():
 def test_a_wrong_equation_is_disproven_and_says_where(trace):
     step = trace.step(SCORES)
     assert r"\sqrt" not in step.latex
-    assert step.verdict == "disproven" and step.error > 0.1 and step.tolerance == 1e-5
+    assert step.verdict == "disproven" and step.error > 0.1 and step.margin > 1e4
     assert step.wrong == (0, 0, 0, 0)
     assert {other.verdict for other in trace.steps if other is not step} == {"proven"}
 
@@ -101,6 +101,14 @@ def test_pages_show_it_in_red(trace, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("margin", "verdict"),
+    [(0.0, "proven"), (1.0, "proven"), (1.01, "disproven"), (float("nan"), "disproven"), (None, "not executed")],
+)
+def test_the_margin_decides_alone(margin, verdict):
+    assert tracer.record.verdict(margin) == verdict
+
+
+@pytest.mark.parametrize(
     ("error", "dtype", "verdict"),
     [
         (9e-6, "float32", "proven"),
@@ -114,7 +122,7 @@ def test_pages_show_it_in_red(trace, tmp_path):
     ],
 )
 def test_the_tolerance_comes_from_the_dtype(error, dtype, verdict):
-    assert tracer.record.verdict(error, dtype) == verdict
+    assert tracer.record.verdict_within(error, dtype) == verdict
 
 
 def proof(computed: list[float], traced: list[float]):
@@ -131,9 +139,16 @@ def proof(computed: list[float], traced: list[float]):
 def test_nan_on_both_sides_is_equal_and_told():
     nan = float("nan")
     found = proof([1.0, nan, 3.0], [1.0, nan, 3.0])
-    assert found.error == 0 and found.wrong is None and found.note.startswith("1 of 3 cells are NaN")
+    assert found.error == found.margin == 0 and found.wrong is None and found.note.startswith("1 of 3 cells are NaN")
     assert proof([1.0, nan, 3.0], [1.0, 2.0, 3.0]).wrong == (1,)
     assert proof([1.0, 2.0, 3.0], [1.0, nan, 3.0]).wrong == (1,)
+
+
+def test_nothing_but_nan_proves_nothing():
+    nan = float("nan")
+    found = proof([nan, nan], [nan, nan])
+    assert found.error is None and found.margin is None
+    assert found.note.startswith("not executed: 2 of 2 cells are NaN, in the equation and in the run alike")
 
 
 class Best(torch.nn.Module):
@@ -168,9 +183,10 @@ def test_places_that_are_named_twice_or_of_other_numbers_are_wrong(given):
 
 def test_the_first_wrong_cell_in_reading_order():
     reference = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    assert first_beyond(reference, reference, 0.0) is None
-    assert first_beyond(reference + torch.tensor([[0, 1e-9], [0.5, 1.0]]), reference, 1e-5) == (1, 0)
-    assert first_beyond(torch.full((2,), float("inf")), torch.tensor([float("inf"), 1.0]), 1e-5) == (1,)
+    allowed, infinite = torch.full((2, 2), 4e-5), torch.full((2,), float("inf"))
+    assert first_beyond(margins(reference, reference, None)) is None
+    assert first_beyond(margins(reference + torch.tensor([[0, 1e-9], [0.5, 1.0]]), reference, allowed)) == (1, 0)
+    assert first_beyond(margins(infinite, torch.tensor([float("inf"), 1.0]), infinite)) == (1,)
 
 
 def test_the_lowest_number_of_a_mask_hides_no_other():
@@ -178,7 +194,6 @@ def test_the_lowest_number_of_a_mask_hides_no_other():
     lowest = torch.finfo(torch.float32).min
     ran = torch.tensor([2.0, 4.0, lowest]).double()
     assert relative_difference(torch.tensor([2.0, 3.0, lowest]).double(), ran) == 0.25
-    assert first_beyond(torch.tensor([2.0, 3.0, lowest]).double(), ran, 1e-5) == (1,)
     assert relative_difference(torch.tensor([2.0, 4.0, lowest / 2]).double(), ran) == 0.5
     assert relative_difference(ran, ran) == 0.0
     mask = torch.tensor([0.0, lowest]).double()

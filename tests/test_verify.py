@@ -74,16 +74,18 @@ def test_a_size_that_is_solved_wrongly(model, trace):
 
 def test_an_equation_that_is_wrong(model, trace):
     for error, shown in ((0.5, "0.5"), (float("nan"), "nan"), (float("inf"), "inf")):
-        report, failed = told(model, replace(trace, steps=first(trace.steps, lambda step: True, error=error)))
+        report, failed = told(
+            model, replace(trace, steps=first(trace.steps, lambda step: True, error=error, margin=2e4))
+        )
         assert report["proven"] == report["equations"] - 1
         assert failed == [
             f"liar: 1 of {report['equations']} equations are not proven",
-            f"liar: step 'patches' is off by {shown}, expected at most 1e-05",
+            f"liar: step 'patches' is off by {shown}, 2e+04 times what rounding explains",
         ]
 
 
 def test_an_equation_that_was_not_executed(model, trace):
-    steps = first(trace.steps, lambda step: True, error=None, note="not executed: 'x' was not kept")
+    steps = first(trace.steps, lambda step: True, error=None, margin=None, note="not executed: 'x' was not kept")
     report, failed = told(model, replace(trace, steps=steps))
     assert report["proven"] == report["equations"] - 1
     assert failed[1:] == ["liar: step 'patches' is not proven: not executed: 'x' was not kept"]
@@ -91,7 +93,10 @@ def test_an_equation_that_was_not_executed(model, trace):
 
 def test_a_recomputed_step_is_no_equation(model, trace):
     report, failed = told(
-        model, replace(trace, steps=first(trace.steps, lambda step: True, error=None, recomputed=True, note="inside"))
+        model,
+        replace(
+            trace, steps=first(trace.steps, lambda step: True, error=None, margin=None, recomputed=True, note="inside")
+        ),
     )
     assert failed == [] and report["equations"] == len(trace.steps) - 1
 
@@ -106,7 +111,10 @@ def test_an_output_that_differs_in_one_bit(model, trace):
     changed[0, 0] = torch.nextafter(changed[0, 0], changed[0, 0] + 1)
     report, failed = told(model, replace(trace, output=changed))
     assert report["identical"] is False
-    assert failed == ["liar: the traced output is not bit-equal to the untraced one"]
+    assert failed == [
+        "liar: the traced output is not bit-equal to the untraced one",
+        "liar: outputs: no step has what forward returns, float32 [1, 3]",
+    ]
 
 
 def test_parameters_and_flops_that_are_wrong(model, trace):
@@ -129,9 +137,9 @@ def test_attention_that_does_not_sum_to_one(model, trace):
 
 def test_attention_that_can_not_be_recovered(model, trace):
     records = first(trace.attentions, lambda record: True, problem="the scores were not found")
-    assert told(model, replace(trace, attentions=records))[1] == [
-        "liar: attention of layer 0: the scores were not found"
-    ]
+    lost, *claims = told(model, replace(trace, attentions=records))[1]
+    assert lost == "liar: attention of layer 0: the scores were not found"
+    assert claims and all(claim.startswith("liar: sentences: ") for claim in claims)  # nothing is left to measure
 
 
 def test_primitives_that_do_not_give_what_their_op_gave(model, trace):

@@ -170,7 +170,7 @@ def test_csv_reads_back():
 
 def test_json_keeps_the_contract():
     tree = json.loads(views.render(sample(), "steps", "json"), parse_constant=lambda text: pytest.fail(text))
-    known = {"model", "symbols", "totals", "steps", "ops", "result", "notes", "opened_error"}
+    known = {"model", "symbols", "totals", "steps", "ops", "returned", "result", "notes", "opened_error"}
     assert set(tree) == {*known, "modules", "calls", "decompositions"}
     bare = json.loads(views.render(sample(modules=(), calls=(), decompositions=()), "steps", "json"))
     assert set(bare) == known
@@ -190,8 +190,10 @@ def test_json_keeps_the_contract():
         "symbolic": ["B", "h", "N + 1", "N + 1"],
         "shape": [1, 2, 5, 5],
         "error": 1.5e-07,
-        "tolerance": 1e-05,
+        "margin": 0.125,
         "verdict": "proven",
+        "checked": 0,
+        "replayed": "",
         "wrong": None,
         "recomputed": False,
         "source": {

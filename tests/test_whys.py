@@ -1,26 +1,38 @@
 """What the explanations of steps state as a fact, measured."""
 
+import pkgutil
 import re
+from dataclasses import replace
+from importlib import import_module
 
 import pytest
 import torch
 
 import tracer
+from tracer import sources
+from tracer.derive import hints, reasons
 from tracer.derive import whys as why
+from tracer.derive.claims import Claim, Explanation, Why, claims, explain
+from tracer.derive.claims import facts as so
+from tracer.derive.claims.context import Context
+from tracer.derive.hints import Hint
+from tracer.equations import RMSNorm
 from tracer.models import clip, llama, mae, nanogpt, segmenter, transformer, vit, vit_text
+from tracer.verify.checks.plain import plain
+from tracer.verify.checks.sentences import MEASURES, problems
 
 HINTED = (clip, llama, mae, nanogpt, segmenter, transformer, vit, vit_text)
 """Models whose reasons stand in their hints."""
 
 
-def reasons(model) -> list[str]:
+def whys(model) -> list[Why]:
     """What a model's hints give as reasons."""
-    return [hint.why for hint in model.HINTS]
+    return [hint.why for hint in model.HINTS if hint.why]
 
 
 def said(model, at: str) -> str:
-    """The reason that a model's hints give for a line."""
-    return next(hint.why for hint in model.HINTS if hint.at == at)
+    """All claims that a model's hints make of a line."""
+    return " ".join(claim.text for hint in model.HINTS if hint.at == at for claim in claims(hint.why))
 
 
 BENT = {"GELU": torch.nn.GELU(), "GELUTanh": torch.nn.GELU(approximate="tanh"), "SiLU": torch.nn.SiLU()}
@@ -28,24 +40,40 @@ BENT = {"GELU": torch.nn.GELU(), "GELUTanh": torch.nn.GELU(approximate="tanh"), 
 
 @pytest.mark.parametrize("name", BENT)
 def test_negative_numbers_stay_within_the_stated_bound(name):
-    low = float(re.search(r"between (-[\d.]+) and 0", why.WHY[name])[1])
+    low = float(re.search(r"between (-[\d.]+) and 0", claims(why.WHY[name])[0].text)[1])
     bent = BENT[name](torch.linspace(-40, -1e-6, 1_000_001, dtype=torch.float64))
     assert low <= bent.min() < low + 0.011 and bent.max() <= 0
     assert BENT[name](torch.tensor(8.0, dtype=torch.float64)) == pytest.approx(8, rel=0.001)
 
 
-def test_the_products_of_the_mlp_hold_twice_the_weights_of_attention():
-    assert "twice as many weights as the four of attention" in why.WHY["contract"]
-    block = tracer.load("vit", D=12, h=2, d_ff=48).net.block1
-    weights = {
-        part: sum(p.numel() for name, p in block.get_submodule(part).named_parameters() if name.endswith("weight"))
-        for part in ("attention", "mlp")
-    }
-    assert weights["mlp"] == 2 * weights["attention"]
+@pytest.mark.parametrize(
+    ("name", "sizes", "text"),
+    [
+        (
+            "vit",
+            {"D": 12, "h": 2, "d_ff": 48},
+            "two matrices of 1,152 weights in all, its attention four",
+        ),
+        (
+            "llama",
+            {"D": 12, "h": 2, "d_ff": 48, "h_kv": 1},
+            "three matrices of 1,728 weights in all, its attention",
+        ),
+    ],
+)
+def test_the_weights_of_an_mlp_are_counted_on_the_run(name, sizes, text):
+    model = tracer.load(name, **sizes, L=1)
+    step = next(step for step in model.trace().steps if step.title == "Contract")
+    assert text in step.why and "twice" not in step.why
+    paths = {"mlp": 0, "attention": 0}
+    for path, parameter in model.net.block1.named_parameters():
+        if parameter.dim() == 2:
+            paths[path.split(".")[0]] += parameter.numel()
+    assert [f"{count:,}" in step.why for count in paths.values()] == [True, True]
 
 
 def test_without_positions_shuffled_patches_give_the_same_class():
-    assert "shuffled patches would give the same class" in said(vit, "position")
+    assert "Attention by itself does not know in which order its tokens stand" in said(vit, "position")
     model = tracer.load("vit", H=12, W=8, P=4, D=12, h=2, d_ff=10, L=2)
     (image,) = model.inputs()
     cut = image.unfold(2, 4, 4).unfold(3, 4, 4).flatten(2, 3)  # [B, C, N, P, P]
@@ -58,7 +86,7 @@ def test_without_positions_shuffled_patches_give_the_same_class():
 
 
 def test_what_stands_after_the_end_of_a_sentence_changes_nothing():
-    assert "What stands after it changes nothing" in said(clip, "text.index")
+    assert "what stands after it changes nothing" in said(clip, "text.index")
     model = tracer.load("clip")
     image, tokens = model.inputs()
     tokens = torch.cat([tokens, torch.full((len(tokens), 2), clip.END)], dim=1)[:, : model.sizes["T_max"]]
@@ -107,5 +135,213 @@ FALSE = ("alone has seen", "drift as training", "deep stacks then learn", "most 
 
 
 def test_no_explanation_says_what_a_run_contradicts():
-    said = " ".join(" ".join(found) for found in (why.WHY.values(), *map(reasons, HINTED)))
+    said = " ".join(claim.text for claim in every_claim())
     assert [phrase for phrase in FALSE if phrase in said] == []
+
+
+def lesson_hints() -> list[Hint]:
+    """The hints of lessons and of families of libraries, wherever they stand in their modules."""
+    found = []
+    for package in (
+        "tracer.lessons.tokens",
+        "tracer.lessons.positions.kinds",
+        "tracer.lessons.objective",
+        "tracer.sources.families",
+        "tracer.sources",
+    ):
+        folder = import_module(package)
+        for file in pkgutil.iter_modules(folder.__path__):
+            module = import_module(f"{package}.{file.name}")
+            found += [hint for value in vars(module).values() for hint in hints_in(value)]
+    return found
+
+
+def hints_in(value) -> list[Hint]:
+    if isinstance(value, Hint):
+        return [value]
+    if isinstance(value, (tuple, list)):
+        return [hint for one in value for hint in hints_in(one)]
+    own = getattr(value, "hints", ())
+    return list(own) if isinstance(own, tuple) else []
+
+
+def every_claim() -> list[Claim]:
+    """All claims that derived textbooks, our models, lessons and families of libraries make."""
+    told = [*why.WHY.values(), *(one for model in HINTED for one in whys(model))]
+    told += [hint.why for hint in lesson_hints() if hint.why]
+    return list(dict.fromkeys(claim for one in told for claim in claims(one)))
+
+
+FACT = re.compile(
+    r"\d|√|∞|\b(twice|half|double|learned|trained|trainable|fixed|sums? to|exactly|equal|between|smaller|larger|"
+    r"mean|variance|parameters?)\b"
+)
+"""What no sentence may say that explains in general: numbers, and what a run may contradict."""
+
+
+def test_a_claim_states_a_fact_with_a_predicate_or_explains_in_general():
+    found = every_claim()
+    assert len(found) > 150 and all(isinstance(claim, Claim) for claim in found)
+    assert [claim.text for claim in found if claim.general and FACT.search(claim.text)] == []
+    assert not any(isinstance(hint.why, str) for model in HINTED for hint in model.HINTS)
+
+
+def contexts(name: str, **sizes) -> list[Context]:
+    """What the claims of a run's lines are evaluated on."""
+    found: list[Context] = []
+
+    def keep(why_: Why, context: Context, strict: bool = False) -> Explanation:
+        found.append(context)
+        return explain(why_, context, strict)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hints, "explain", keep)
+        tracer.load(name, **sizes).trace(prove=False)
+    return found
+
+
+SMALL = {"D": 12, "h": 2, "d_ff": 16, "L": 2}
+IMAGE = {"H": 12, "W": 8, "P": 4}
+RUNS = (
+    ("vit", {**IMAGE, **SMALL, "K": 3}),
+    ("vit-note", {**IMAGE, "D": 12, "d_k": 5, "d_ff": 10, "L": 2}),
+    ("nanogpt", {**SMALL, "V": 30, "T_max": 60, "tied": False, "gelu": "tanh"}),
+    ("nanogpt", {**SMALL, "V": 31, "T_max": 60}),
+    ("nanogpt", {**SMALL, "V": 31, "T_max": 60, "bias": False}),
+    ("hf:llama", {**sources.tiny("hf:llama"), "attention": "eager"}),
+    ("vit-text", {**IMAGE, **SMALL, "V": 19, "mask": "prefix", "types": True}),
+    ("segmenter", {**IMAGE, **SMALL, "K": 3}),
+    ("mae", {**IMAGE, **SMALL, "L_dec": 1}),
+    ("clip", {**IMAGE, **SMALL, "D_e": 6}),
+    ("transformer", {**SMALL, "R": 3, "positions": "relative", "mask": "causal"}),
+    ("transformer", {**SMALL, "positions": "sinusoidal"}),
+    ("llama", {**SMALL, "h_kv": 1, "tied": False}),
+    *((name, sources.tiny(name)) for name in ("hf:bert", "hf:gpt2", "hf:llama", "hf:vit_mae", "hf:clip", "hf:paligemma",
+                                              "torchvision:vit_b_16", "timm:vit_base_patch16_reg4_gap_256")),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[Context]:
+    return [context for name, sizes in RUNS for context in contexts(name, **sizes)]
+
+
+UNSEEN = {
+    "What each channel is looking for.",
+    "What each channel offers to be found by.",
+    "What each channel hands over if it is attended to.",
+    "Every query meets every key: one number for each pair of channels.",
+    "Each channel's mixture of the values, weighted by its row of shares.",
+    "Each row of scores becomes shares.",
+    "Two of queries, keys and values in one matrix product instead of two: the two matrices lie side by side in one.",
+    "What is looked for here is made of parameters alone, by no token of the input: the same is asked of every input.",
+}
+"""Of models that are not among these runs; tested alone."""
+
+
+def test_every_predicate_holds_of_some_line_and_is_false_of_another(lines):
+    """Falsifiable: a predicate that is always true, or never, says nothing of the run that it is evaluated on."""
+    own = [*why.WHY.values(), *(one for model in HINTED for one in whys(model))]
+    facts = {claim for one in own for claim in claims(one) if not claim.general}
+    never = [claim.text for claim in facts if not any(claim.holds(line) for line in lines)]
+    always = [claim.text for claim in facts if all(claim.holds(line) for line in lines)]
+    assert (set(never) - UNSEEN, always) == (set(), [])
+
+
+def test_every_fact_is_measured_by_verify():
+    own = [*why.WHY.values(), *(one for model in HINTED for one in whys(model))]
+    facts = {claim for one in own for claim in claims(one) if not claim.general}
+    counts = {"mlp": "1", "attention": "1", "mlp_matrices": "two matrices", "attention_matrices": "four matrices"}
+    sentences = [claim.text.format(**counts) if claim.fill else claim.text for claim in facts]
+    assert [text for text in sentences if not any(re.match(pattern, text) for pattern in MEASURES)] == []
+
+
+def test_a_claim_of_a_hint_that_is_false_is_not_shown_and_fails_verify():
+    model = tracer.load("vit", **IMAGE, **SMALL, K=3)
+    wrong = Hint("position", why=(Claim("It adds."), Claim("A fixed vector is added.", so.adds_fixed)))
+    model.spec = replace(model.spec, hints=(*model.spec.hints, wrong))
+    trace = model.trace()
+    assert trace.step("position").why == "It adds."
+    run = plain(model, model.inputs(), trace)
+    assert list(problems(run)) == ["step 'position' is said to be what it is not: “A fixed vector is added.”"]
+
+
+class Added(torch.nn.Module):
+    """A block over tokens to which a vector for each place is added: a parameter, a buffer, or frozen."""
+
+    def __init__(self, kind: str):
+        super().__init__()
+        table = torch.randn(7, 8)
+        if kind == "buffer":
+            self.register_buffer("P", table)
+        else:
+            self.P = torch.nn.Parameter(table, requires_grad=kind == "parameter")
+        self.E = torch.nn.Embedding(11, 8)
+        self.block1 = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+    def forward(self, ids):
+        return self.block1(self.E(ids) + self.P[: ids.shape[1]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("parameter", "A trainable vector"), ("buffer", "A fixed vector"), ("frozen", "A fixed vector")]
+)
+def test_a_vector_for_each_place_is_trainable_only_where_it_is(kind, text):
+    trace = tracer.trace(Added(kind).eval(), torch.tensor([[3, 1, 4, 1, 5]]), symbols={"B": 0, "T": 1})
+    told = [step.why for step in trace.steps if "vector for each place" in step.why]
+    assert len(told) == 1 and text in told[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("shifted to mean 0 and scaled to variance 1", "shifted to mean 1 and scaled to variance 0"),
+        ("shares that sum to 1", "shares that sum to 2"),
+        ("the MLP works on each token with what it has", "the MLP lets the tokens go on talking"),
+        ("grows as √d_k", "grows as d_k"),
+        ("ReLU keeps what is positive", "ReLU keeps what is negative"),
+        ("0 where a token may look, -∞ where it may not", "-∞ where a token may look, 0 where it may not"),
+    ],
+)
+def test_verify_finds_a_sentence_that_is_wrong(old, new):
+    """Each of these was once said by a mistake that nothing saw."""
+    found = 0
+    for name, sizes in (RUNS[3], ("transformer", {**SMALL, "positions": "sinusoidal"})):
+        model = tracer.load(name, **sizes)
+        trace = model.trace()
+        steps = []
+        for step in trace.later.found:
+            line = step.line
+            facts = tuple(text.replace(old, new) for text in line.facts)
+            steps.append(step._replace(line=replace(line, facts=facts, why=line.why.replace(old, new))))
+        if not any(old in step.why for step in trace.steps):
+            continue
+        trace.later._run = (*trace.later._run[:2], steps, *trace.later._run[3:])
+        changed = replace(trace, steps=tuple(replace(step, why=step.why.replace(old, new)) for step in trace.steps))
+        found += 1
+        assert list(problems(plain(model, model.inputs(), replace(changed, later=trace.later))))
+    assert found
+
+
+@pytest.mark.parametrize(
+    ("part", "other"),
+    [("Q", "key"), ("K", "query"), ("V", "key"), ("A", "gated"), ("QKV", "value"), ("E", "norm"), ("classes", "head")],
+)
+def test_a_reason_that_is_another_line_s_is_refuted(part, other, monkeypatch):
+    """The reason of keys for queries, and others that were once exchanged unseen."""
+    monkeypatch.setitem(reasons.OF_PARTS, part, other)
+    name, sizes = ("torchvision:vit_b_16", sources.tiny("torchvision:vit_b_16")) if part == "QKV" else RUNS[0]
+    name, sizes = RUNS[2] if part == "E" else (name, sizes)
+    model = tracer.load(name, **sizes)
+    model.spec = replace(model.spec, hints=())
+    refuted = [one.line.refuted for one in model.trace().later.found]
+    assert any(refuted)
+
+
+def test_a_norm_is_told_as_what_it_is(lines):
+    rms = [line for line in lines if isinstance(line.equation, RMSNorm)]
+    several = [line for line in lines if line.record and line.record.heads == 1 and line.part == "Q"]
+    layer, root = (claims(why.WHY[name])[0] for name in ("norm1", "rms"))
+    assert rms and several
+    assert not any(layer.holds(line) for line in rms) and all(root.holds(line) for line in rms)
+    assert not any("once per head" in explain(why.WHY["query"], line).text for line in several)

@@ -14,10 +14,10 @@ from tracer.derive import words
 from tracer.derive.given import Given
 from tracer.derive.kinds import EMPTY, base
 from tracer.equations import Kernel, Tensor, execute, infer, latex
+from tracer.record.reader.evaluating import evaluate
+from tracer.record.reader.reading import read
 from tracer.symbols import notation
 from tracer.symbols.notation import symbol
-from tracer.verify.checks.evaluating import evaluate
-from tracer.verify.checks.reading import read
 
 EXACT, READ = 1e-10, 1e-9
 NAMES = [rf"\mathbf{{{letter}}}" for letter in "XYUVGFQRPMOTSEIJLAHKWBCDN"]
@@ -85,7 +85,13 @@ class Written:
             )
         shapes_made = [tuple(result.shape) for result in self.results]
         result = symbolic(shapes_made, self.sizes)
-        self.given = Given(case.op, nodes, shapes, numerics, dtypes, case.position, result, shapes_made[0])
+        numbers = {
+            (name, place): str(sympy.nsimplify(sympy.sympify(str(one), {known: symbol(known) for known in SIZES[0]})))
+            for name, several in case.arguments.items()
+            for place, one in enumerate(several if isinstance(several, list) else [several])
+            if isinstance(one, Size)
+        }
+        self.given = Given(case.op, nodes, shapes, numerics, dtypes, case.position, result, shapes_made[0], numbers)
         self.node = words.node(self.given)
 
     def operand(self, name: str, place: int | None, one):
@@ -216,23 +222,40 @@ def test_what_has_no_word_runs_as_a_kernel():
     assert execute(node, lambda tensor: x, float).equal(x.cummax(1).indices)
 
 
-SAME = {"d_k": 64, "N": 64}
+def test_roots_of_widths_are_found():
+    """√n is written for a number that never moves where n, which does not move either, is what a product sums over, or
+    where no fraction says it the width of what is scaled."""
+    sixteen, T = sympy.Integer(16), symbol("T")
+    q, k = (Tensor(rf"\mathbf{{{name}}}", (T, sixteen), f"step {name}") for name in "QK")
+    given = Given(torch.ops.aten.mul.Scalar, {"self": q}, {"self": q.shape}, {"self": (5, 16)}, {"self": torch.float32})
+    assert given.root(0.25, q @ k.T) == sympy.Rational(1, 4) and given.root(4.0, q @ k.T) == 4
+    assert given.root(0.25, q) is None and given.root(4.0, q) is None
+    assert given.root((16 + 1e-5) ** 0.5, q @ k.T) is None, "near the root, and not it"
+    wide = Tensor(r"\mathbf{W}", (T, sympy.Integer(32)), "step w")
+    assert given.root(32**-0.5, wide) == 1 / sympy.sqrt(32)
+    square = Tensor(r"\mathbf{S}", (T, T), "step s")
+    assert given.root(5**0.5, square) is None and given.root(5**-0.5, square @ square) is None, "a size that moves"
+    assert given.root(8, q) is None and given.root(0.3, q) is None and given.root(math.inf, q) is None
 
 
-def test_roots_of_sizes_are_found():
-    d_k = symbol("d_k")
-    tensor = Tensor(r"\mathbf{Q}", (symbol("N"), d_k), "step q")
-    func = torch.ops.aten.mul.Scalar
-    given = Given(func, {"self": tensor}, {"self": tensor.shape}, {"self": (5, 64)}, {"self": torch.float32})
-    assert given.root(0.125) == 1 / sympy.sqrt(d_k) and given.root(8.0) == sympy.sqrt(d_k)
-    scores = tensor @ Tensor(r"\mathbf{K}", (symbol("N"), d_k), "step k").T
-    square = (symbol("N"), symbol("N"))
-    given = Given(
-        func, {"self": scores}, {"self": square}, {"self": (5, 5)}, {"self": torch.float32}, sizes={"d_k": 64}
-    )
-    assert given.root(0.125) == 1 / sympy.sqrt(d_k), "a size that only the operands of the operand have"
-    both = given.root(5**0.5), given.root(64**-0.5, scores)
-    assert both == (sympy.sqrt(symbol("N")), 1 / sympy.sqrt(d_k))
-    given = Given(func, {"self": scores}, {"self": square}, {"self": (64, 64)}, {"self": torch.float32}, sizes=SAME)
-    assert given.root(8.0, scores) == sympy.sqrt(d_k), "of two sizes that are worth as much, that which is summed over"
-    assert given.root(8) is None and given.root(0.3) is None and given.root(math.inf) is None
+def test_numbers_are_those_of_all_runs():
+    """A number is a formula where one fits all runs, itself where it never moves, and has a remark otherwise."""
+    x = Tensor(r"\mathbf{X}", (symbol("B"), symbol("T")), "step x")
+    said: list[str] = []
+
+    def given(func, numbers, **arguments):
+        shapes, numerics = {"self": x.shape}, {"self": (2, 16)}
+        found = {"self": x, **arguments}
+        return Given(func, found, shapes, numerics, {}, 0, x.shape, (2, 16), numbers, said.append)
+
+    times, over, roll = torch.ops.aten.mul.Scalar, torch.ops.aten.div.Scalar, torch.ops.aten.roll.default
+    assert latex(words.node(given(times, {}, other=0.25))) == r"0.25\,\mathbf{X}"
+    other = ("other", 0)
+    assert latex(words.node(given(times, {other: "1/sqrt(T)"}, other=0.25))) == r"\frac{\mathbf{X}}{\sqrt{T}}"
+    assert latex(words.node(given(times, {other: "log(T)"}, other=2.77))) == r"\log\left(T\right)\,\mathbf{X}"
+    assert latex(words.node(given(over, {other: "T - 1"}, other=15))) == r"\frac{\mathbf{X}}{T - 1}"
+    moved = words.node(given(roll, {("shifts", 0): "floor(T/2)"}, shifts=[8], dims=[1]))
+    assert r"\left\lfloor \frac{T}{2} \right\rfloor" in latex(moved) and not said
+    words.node(given(times, {other: "?"}, other=0.3))
+    words.node(given(times, {other: "data"}, other=0.7))
+    assert [text.partition(" ")[0] for text in said] == ["It", "0.7"] and "0.3 moves" in said[0]

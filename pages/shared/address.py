@@ -6,6 +6,7 @@ entry in the browser's history of every change, so an address is written once an
 links to pages have it whole; back and forward then lead to what was on screen.
 """
 
+import weakref
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.shared import contents, runs, session, texts, variants
-from pages.shared.visitor import FIRST_MODEL, Key, model_name, new, visitor
+from pages.shared.visitor import FIRST_MODEL, OF_INPUT, Given, Key, model_name, new, visitor
 from tracer import models
 from tracer.common.quoting import quoted
 from tracer.record import Trace
@@ -26,6 +27,8 @@ SHORT = 2
 """Names that a sentence lists; of more, it says the first and the last."""
 EVERYWHERE = ("zoom", "scale")
 """Places that another model has too."""
+LESSONS = {page.path.stem for page in contents.found() if page.heading}
+"""Pages that need not show the run."""
 
 Choice = TypeVar("Choice")
 
@@ -37,7 +40,7 @@ def read(page: str) -> None:
     now.page = page
     _catch_up(asked)
     if get_script_run_ctx().is_history_navigation:
-        now.places[page, now.shown] = _placed(page, asked)
+        now.places[page, asked.get("model", now.shown)] = _placed(page, asked)
         for name in PLACES.get(page, ()):
             if name not in asked:
                 now.leave(name)
@@ -158,6 +161,7 @@ def _take_sizes(wanted: dict[str, str]) -> str:
 def write(page: str) -> None:
     """Writes into the address what the page `page` shows."""
     visitor().written = named = of(page)
+    visitor().written_for = weakref.ref(session.given())
     if st.query_params.to_dict() != named:
         st.query_params.from_dict(named)
 
@@ -178,10 +182,18 @@ def of(page: str) -> dict[str, str]:
     if chosen.text and len(chosen.text) <= LONGEST:
         named["text"] = chosen.text
     here, same = page == visitor().page, there.get("model", FIRST_MODEL) == model  # else it is a place in another model
+    left = () if _is_of(chosen) else OF_INPUT
     for name in PLACES.get(page, ()):
-        if place := (here and (same or name in EVERYWHERE) and there.get(name)) or _place(page, model, name):
+        stays = here and (same or _anywhere(page, name)) and name not in left
+        if place := (stays and there.get(name)) or _place(page, model, name):
             named[name] = place
     return named
+
+
+def _is_of(chosen: Given) -> bool:
+    """Whether the address of now is that of the input chosen now, and not of the one before."""
+    before = visitor().written_for
+    return before is None or before() is chosen or get_script_run_ctx().is_history_navigation
 
 
 def lacks() -> str:
@@ -195,13 +207,17 @@ def lacks() -> str:
     return " ".join(said)
 
 
+def _anywhere(page: str, name: str) -> bool:
+    """Whether a place on a page is one in another model too, as all places of a lesson are."""
+    return name in EVERYWHERE or page in LESSONS
+
+
 def _place(page: str, model: str, name: str) -> str | None:
     """The place on a page that was chosen last, where the run on screen is known to have it."""
     now = visitor()
     if name not in ("step", "op"):
-        kept = (
-            reversed(now.places.items()) if name in EVERYWHERE else [((page, model), now.places.get((page, model), {}))]
-        )
+        own = [((page, model), now.places.get((page, model), {}))]
+        kept = reversed(now.places.items()) if _anywhere(page, name) else own
         return next((places[name] for (where, _), places in kept if where == page and name in places), None)
     last = now.place(name)
     if name == "step" and (page != "trace" or (trace := session.held()) is None or last != last_step(trace)):
@@ -252,11 +268,12 @@ def check(**known: Sequence[Choice]) -> None:
         chosen(name, choices, choices[0])
 
 
-def widget(name: str, known: Sequence[Choice], first: Choice) -> dict:
-    """The key and the callback of a widget that chooses one of `known`, and that the address says the choice of."""
+def widget(name: str, known: Sequence[Choice], first: Choice, **others: None) -> dict:
+    """The key and the callback of a widget that chooses one of `known`, and that the address says the choice of; places
+    of the names in `others` go with another choice."""
     key = f"place {name}"
     st.session_state[key] = chosen(name, known, first)
-    return {"key": key, "on_change": lambda: keep(**{name: st.session_state[key]})}
+    return {"key": key, "on_change": lambda: keep(**{name: st.session_state[key]}, **others)}
 
 
 def last_step(trace: Trace) -> str | None:

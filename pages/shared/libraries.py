@@ -112,6 +112,13 @@ def asking() -> None:
             st.button("Not now", on_click=visitor().ask, args=(None,))
 
 
+def pending() -> bool:
+    """Whether the address names a model that waits for a yes. The page is not drawn meanwhile: it would show the run of
+    another model, and take the place in that address for one of its own."""
+    now = visitor()
+    return now.asked is not None and now.wanted is not None
+
+
 def _count(number: int) -> str:
     return amount(number).replace(" G", " billion").replace(" M", " million")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from pages.shared import address, called, components, primitives, tables, texts
+from pages.shared import address, called, checks, components, primitives, tables, texts
 from pages.shared.pictures import of
 from pages.shared.visitor import Key, visitor
 from tracer.common import notes
@@ -144,11 +144,11 @@ def step(trace: Trace) -> None:
     """The chosen step, and the way to its own page and to its operations."""
     if (last := address.last_step(trace)) is None:
         return
-    found = trace.step(last)
+    found = checks.apply(trace).step(last)
     st.header(texts.plain(found.title))
     with st.container(key="equation"):
         st.latex(found.latex)
-    st.markdown(texts.proof(found))
+    st.markdown(texts.proof(found) + texts.unseen(found))
     with st.container(horizontal=True):
         if st.button("Open it on the page Trace", icon=":material/function:"):
             address.open_step(found.id)

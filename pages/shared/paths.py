@@ -38,16 +38,28 @@ def show(trace: Trace) -> None:
         return
     found = visitor().remembered("paths", trace)
     if found is None:
+        module = next((attention.module for attention in fused if _comparable(attention.module)), None)
+        if module is None:
+            st.caption("Here no attention is an nn.MultiheadAttention of PyTorch’s, the module that has both paths.")
+            return
         if not st.button("Run both paths", icon=":material/compare_arrows:"):
             return
         with st.spinner("Running the attention on both paths"):
             try:
-                found = _run(trace, fused[0].module)
+                found = _run(trace, module)
             except ValueError as error:
                 st.info(texts.plain(f"The other path can’t be run here: {error}."))
                 return
         visitor().remember("paths", trace, found)
     _beside(found)
+
+
+def _comparable(module: str) -> bool:
+    """Whether the attention of that path has more than one way to run."""
+    from tracer.tracing.paths import comparable
+
+    made = session.model()
+    return "attention" in made.spec.options or comparable(made.net, module)
 
 
 def _run(trace: Trace, module: str) -> Paths:

@@ -7,7 +7,7 @@ from pages.shared.visitor import visitor
 from tracer.figures import operations_table
 from tracer.figures.budget import ROWS
 from tracer.figures.labels import scientific
-from tracer.record import Decomposition, Op, Trace, verdict
+from tracer.record import Decomposition, Op, Trace, verdict_within
 from tracer.symbols.categories import category, is_layout
 
 OPENED = "opened operations"
@@ -46,7 +46,7 @@ def show(trace: Trace, op: Op, level: str) -> None:
     if one.error is not None:
         apart = f"values that differ from its own by at most **{scientific(one.error)}** of the largest"
         verdicts.box(
-            verdict(one.error, op.outputs[0].dtype),
+            verdict_within(one.error, op.outputs[0].dtype),
             "PyTorch’s own decomposition, run on the arguments of this operation, gives "
             f"{apart if one.error else 'the very values that it gave'}.",
         )

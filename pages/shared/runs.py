@@ -105,6 +105,11 @@ def _library_model(name: str, options: Options):
     return turns.once(_foreign.get, _foreign.put, (name, options), make, LOADING, where=loading, instead=True)
 
 
+def loaded(name: str, options: Options):
+    """The model of a library, where it is in memory; our runs hold their own."""
+    return _foreign.get((name, options))
+
+
 def fetch(name: str, download) -> None:
     """Downloads the weights of a library's model, as `tracer.sources.download` says they are."""
     from tracer.sources.fetching import fetched  # needs libraries that load torch
@@ -140,6 +145,12 @@ def in_line(name: str, options: Options) -> tuple:
     if (run := store.get(key)) is None:
         store.put(key, run := _proven(made, image))
     return made, run
+
+
+def of_first_sample(name: str, options: Options, **how) -> Trace:
+    """Run a model on its first sample, for work in the background; nobody keeps the run."""
+    made, image = _with_sample(name, options, next(iter(samples(models.samples(name))), "its own"))
+    return made.trace(**({} if image is None else {"image": image}), **parted(name, options)[1], **how)
 
 
 def large(name: str, sample: str) -> bool:

@@ -16,7 +16,7 @@ from streamlit.proto.NewSession_pb2 import CustomThemeConfig
 from streamlit.runtime import app_session
 from streamlit.runtime.pages_manager import PagesManager
 
-from pages.shared import compressed, crowd, document, downloads, gate, logs, qr, told, warm
+from pages.shared import checks, compressed, crowd, document, downloads, gate, logs, qr, told, warm
 from tracer import sources
 from tracer.common.limits import limits, memory
 
@@ -45,6 +45,7 @@ def around(pages: list[str]) -> dict:
             *document.routes(pages, sent, first),
             Route("/healthz", health),
             Route(told.PATH, told.hear, methods=["POST"]),
+            Route(checks.PATH, checks.hear, methods=["POST"]),
             Route(qr.PATH, qr.give, methods=["POST"]),
         ],
         "middleware": [Middleware(gate.Gate, pages=addresses, document=first), Middleware(compressed.Compressed)],

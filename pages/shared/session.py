@@ -10,7 +10,7 @@ import numpy as np
 import streamlit as st
 from PIL import Image
 
-from pages.shared import frame, runs, variants
+from pages.shared import frame, runs, turns, variants
 from pages.shared.visitor import FIRST_MODEL, Given, Key, model_name, visitor
 from tracer import models, sources
 from tracer.common.limits import limits
@@ -118,7 +118,8 @@ def take_file(data: bytes, name: str) -> None:
         if saved_run:
             import tracer
 
-            chosen = Given("trace", name, trace=tracer.open(data, name=name))
+            recorded = tracer.open(data, name=name, prove="later")
+            chosen = Given("trace", name, trace=turns.in_turn(recorded.prove, "Proving its lines again"))
         else:
             if "image" not in models.takes(model_name()):
                 raise ValueError(f"{model_name()} takes no photo, expected text or a saved run (.safetensors)")

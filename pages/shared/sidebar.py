@@ -10,7 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from pages.shared import address, components, contents, libraries, session
+from pages.shared import address, components, contents, libraries, runs, session
 from pages.shared.texts import plain, quoted
 from pages.shared.visitor import Given, Key, model_name, visitor
 from tracer import models
@@ -209,7 +209,8 @@ def run(slots: Slots, page: str) -> None:
     with slots.origin:
         libraries.said(trace)
     said = "All steps, shapes and tensors in one file. It opens here again, on a machine without the model too."
-    _kept("Save this run", "download", trace, _file, "safetensors", said)
+    key = None if session.given().kind == "trace" else (model_name(), session.options())
+    _kept("Save this run", "download", trace, partial(_file, key), "safetensors", said)
     said = "One HTML file that prints well: photo, answer, attention maps, equations, shapes and verdicts."
     _kept("Download a handout", "print", trace, _handout, "html", said)
     _legend(trace)
@@ -230,10 +231,12 @@ def _named(given: Given) -> str:
     return "text" if given.name == session.OWN else Path(given.name).stem
 
 
-def _file(trace: Trace) -> bytes:
+def _file(key: tuple[str, runs.Options] | None, trace: Trace) -> bytes:
+    """The run as a file, with the parameters of the model of that key, where it is in memory."""
     from tracer.record import storage
 
-    return storage.to_bytes(trace)
+    made = key and runs.loaded(*key)
+    return storage.to_bytes(trace, made and made.net)
 
 
 def _handout(trace: Trace) -> bytes:

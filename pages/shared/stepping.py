@@ -11,7 +11,7 @@ from typing import Any
 from pages.shared import session, texts
 from pages.shared.rich import pieces
 from tracer.common import notes
-from tracer.figures import products, tensors
+from tracer.figures import flow, products, tensors
 from tracer.figures import terms as pictures
 from tracer.figures.budget import PAGE, ROWS
 from tracer.figures.classes import answer
@@ -111,8 +111,8 @@ def _headers(trace: Trace, where: dict[str, list[Step]], start: str) -> list[dic
     very long ones their beginnings."""
     part = next(name for name, steps in where.items() if any(step.id == start for step in steps))
     place = {step.id: number for number, steps in enumerate(where.values()) for step in steps}
-    heads = []
-    for last, step in zip((None, *trace.steps), trace.steps, strict=False):
+    heads, changing = [], changed(trace)
+    for step in trace.steps:
         heads.append(
             {
                 "id": step.id,
@@ -124,7 +124,7 @@ def _headers(trace: Trace, where: dict[str, list[Step]], start: str) -> list[dic
                 "plain": symbol_text(step.symbol),
                 "sizes": notation.shape_latex(step.symbolic) if step.shape else "",
                 "shape": shape_numbers(step.shape),
-                "changes": last is None or last.symbolic != step.symbolic,
+                "changes": step.id in changing,
             }
         )
     for near in (True, False):
@@ -132,6 +132,20 @@ def _headers(trace: Trace, where: dict[str, list[Step]], start: str) -> list[dic
             mine = list(where).index(part)
             heads = [head if near and head["part"] == mine else _short(head) for head in heads]
     return heads
+
+
+def changed(trace: Trace) -> set[str]:
+    """The ids of steps whose tensor has a shape, in symbols, that none of what they take has."""
+    taken, known = flow.sources(trace), {step.id: step for step in trace.steps}
+    ops = {op.index: op for op in trace.ops}
+    found = set()
+    for step in trace.steps:
+        shapes = {tuple(known[id].symbolic) for id in taken[step.id] if id in known}
+        inside = (tensor for index in step.ops if index in ops for tensor in ops[index].inputs)
+        shapes |= {tuple(one.symbolic or ()) for one in inside if str(one.maker).startswith(flow.INPUT)}
+        if tuple(step.symbolic) not in shapes:
+            found.add(step.id)
+    return found
 
 
 def _short(head: dict[str, Any]) -> dict[str, Any]:
@@ -152,7 +166,7 @@ def detail(trace: Trace, step: Step, index: Sequence[int] = ()) -> tuple[dict[st
         "noted": _noted(trace, step),
         "why": pieces(texts.prose(step.why)),
         "verdict": step.verdict,
-        "proof": pieces(texts.proof(step)),
+        "proof": pieces(texts.proof(step) + texts.unseen(step)),
         "note": pieces(texts.prose(step.note)) if step.note and (step.error is not None or step.pending) else [],
         "code": _code(trace, step),
         "product": _product(trace, step),

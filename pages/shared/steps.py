@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from pages.shared import address, components, stepping, tables, texts, told, turns
+from pages.shared import address, checks, components, stepping, tables, texts, told, turns
 from pages.shared.pictures import of
 from pages.shared.visitor import Key, visitor
 from tracer.common.quoting import quoted
@@ -34,22 +34,25 @@ def choose(trace: Trace) -> Step:
 
 @st.fragment
 def browse(trace: Trace, step: Step) -> None:
-    """All steps, through which the browser goes by itself. What did not fit into one message, and proofs that are
-    still to come, it asks for here."""
+    """All steps, through which the browser goes by itself. What did not fit into one message, proofs that are still
+    to come, and checks that were made meanwhile it asks for here."""
     now, known = visitor(), {one.id for one in trace.steps}
     run = of(trace, "name", lambda: secrets.token_hex(8))
     wanted = _wanted(run, known)
     shown = now.remembered("proofs", trace) or trace
-    waiting = any(one.pending for one in shown.steps) and shown.later is not None
+    waiting = any(one.pending for one in shown.steps) and shown.prover is not None
     if waiting and wanted.get("prove"):
         part = next(steps for steps in stepping.parts(shown).values() if wanted["step"] in {one.id for one in steps})
         shown = turns.in_turn(partial(shown.prove, [one.id for one in part]), "Proving the steps of this part")
         now.remember("proofs", trace, shown)
+    now.checking = checks.pending(shown)
+    shown = checks.apply(shown)
     start = wanted.get("step") or (trace.steps[0] if stepping.fits(trace) else step).id
     index = wanted.get("index", ())
     packed = of(shown, ("steps", start, *index), lambda: stepping.packed(shown, start, index))
     facts = {"run": run, "step": now.at, "turn": now.turn} | told.facts(now)
-    components.stepper(facts | {"prove": waiting}, packed)
+    facts |= {"prove": waiting, "checking": checks.PATH if now.checking else ""}
+    components.stepper(facts, packed)
 
 
 def _wanted(run: str, known: set[str]) -> dict[str, Any]:

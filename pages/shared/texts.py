@@ -61,11 +61,14 @@ def prose(text: str) -> str:
     return "".join(part if at % 2 else re.sub(r"(√?)\b(d_k|d_ff)\b", size, part) for at, part in enumerate(parts))
 
 
+OUTSIDE = "computed outside of PyTorch, where nothing is seen"
+
+
 def in_the_code(names: Sequence[Name]) -> str:
     """What the code calls the letters of an equation that no step makes; `.T` is a matrix read transposed."""
     known = [name for name in names if not name.of.startswith("constant ")]
     said = [f"${name.symbol}$ is `{name.of.partition(' ')[2]}{'.T' * name.transposed}`" for name in known]
-    said += [f"${name.symbol}$ is a constant" for name in names if name not in known]
+    said += [f"${name.symbol}$ is {OUTSIDE if name.outside else 'a constant'}" for name in names if name not in known]
     return f"In the code, {', '.join(said)}."
 
 
@@ -196,23 +199,42 @@ def _figure(value: float) -> str:
     return percent(value) if value <= 1 else f"{value:g}"
 
 
+def unseen(step: Step) -> str:
+    """Which operands a proof says nothing about, with a space in front; nothing where it sees all of them."""
+    if step.verdict != "proven" or not step.unseen:
+        return ""
+    names = " or ".join(f"${name}$" for name in step.unseen)
+    return f" This check does not see {names}: without it, or with its numbers in another order, nothing would differ."
+
+
 def proof(step: Step) -> str:
     """What was compared for a step, how well it agreed, and how far apart the two may be."""
     if step.verdict == "pending":
         return "Not proven yet: the equation of this step has not been executed on the traced tensors."
+    if step.recorded:
+        return f"{prose(step.replayed)}"
+    if step.refuted:
+        return f"**Disproven.** {prose(step.replayed)}"
     if step.error is None:
         reason = f" {prose(step.note)}" if step.note else ""
         return f"Not executed for this step.{reason}"
-    allowed = f"at most {scientific(step.tolerance)} is allowed in {step.dtype}"
     if step.verdict == "disproven":
         where = f" The first wrong cell is {list(step.wrong)}." if step.wrong is not None else ""
         return (
             "**Disproven.** The equation was executed on the traced tensors and does not give what the model computed: "
-            f"largest difference {scientific(step.error)} of the largest value; {allowed}.{where}"
+            f"the largest difference is {scientific(step.error)} of the largest value, more than rounding in "
+            f"{step.dtype} explains.{where}"
         )
+    other = f" {counted(step)}" if step.checked else f" {prose(step.replayed)}" if step.replayed else ""
     if step.error == 0:
-        return "The equation was executed on the traced tensors and gives exactly the model’s values."
+        return f"The equation was executed on the traced tensors and gives exactly the model’s values.{other}"
     return (
-        "The equation was executed on the traced tensors and compared with what the model computed: "
-        f"largest difference {scientific(step.error)} of the largest value; {allowed}."
+        "The equation was executed on the traced tensors: it differs from the model’s values by at most "
+        f"{scientific(step.error)} of the largest one, in each cell by no more than rounding in {step.dtype}.{other}"
     )
+
+
+def counted(step: Step) -> str:
+    """On how many other runs the printed equation holds."""
+    runs = "1 other run" if step.checked == 1 else f"{step.checked} other runs"
+    return f"As printed, it also holds on {runs}."

@@ -32,13 +32,18 @@ def token(visitor: Visitor) -> str:
     return visitor.token
 
 
+def visitor_of(word: str) -> Visitor | None:
+    """Return the visitor whose browser has that token, None where no visitor of this server has it."""
+    return _visitors.get(word)
+
+
 async def hear(request: Request) -> Response:
     """Takes `TOKEN PAGE?PLACE` from a browser, such as `… trace?step=position`, or `… attention?block=2&query=` where
     no query is chosen any more: 204, or 404 where no visitor of this server has that token."""
     if (body := await bodies.read(request, LONGEST)) is None:
         return Response(status_code=413)
     word, _, said = body.decode(errors="replace").partition(" ")
-    visitor = _visitors.get(word)
+    visitor = visitor_of(word)
     if visitor is None:
         return Response(status_code=404)
     page, _, place = said.partition("?")

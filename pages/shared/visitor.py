@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tracer.sources.download import Cost, Download
 
 FIRST_MODEL = "vit"
+OF_INPUT = ("query",)
+"""Places, as addresses name them, that another input does not have."""
 KEY = "visitor"
 
 
@@ -86,11 +88,13 @@ class Visitor:
 
     `shown` is the model on screen, `asked` what another one takes that waits for a yes, `agreed` what those take that
     got it. `aside` is what the model on screen can't take, `own` the last photo of the visitor's, `readable` the last
-    input that the model could read. `wanted` is what an address asks for, `written` what the address says now.
-    `page` is the one on screen, and `places` what was chosen last on a page, of a model, as addresses say it. `told` is
-    the page and the place on it that the browser went to by itself since the last run of a script, `at` the last step
-    that it told or was sent to, and `turn` counts the times that it was sent to one. `back` is the model, its options
-    and the input, with its name and its text, whose run was on screen last, where one who cancels goes back to.
+    input that the model could read. `wanted` is what an address asks for, `written` what the address says now,
+    `written_for` of which input. `page` is the one on screen, and `places` what was chosen last on a page, of a model,
+    as addresses say it. `told` is the page and the place on it that the browser went to by itself since the last run of
+    a script, `at` the last step that it told or was sent to, and `turn` counts the times that it was sent to one.
+    `checking` is the model, with its options, whose check in the background the page on screen waits for.
+    `back` is the model, its options and the input, with its name and its text, whose run was on screen last, where one
+    who cancels goes back to.
     """
 
     shown: str = FIRST_MODEL
@@ -105,6 +109,7 @@ class Visitor:
     refused_on: str | None = None
     wanted: dict[str, str] | None = None
     written: dict[str, str] | None = None
+    written_for: weakref.ref[Given] | None = None
     held: Held | None = None
     instead: str = ""
     back: tuple[str, runs.Options, str, str | None, weakref.ref[Given]] | None = None
@@ -115,6 +120,7 @@ class Visitor:
     at: str | None = None
     turn: int = 0
     token: str | None = None
+    checking: tuple[str, runs.Options] | None = None
     op: int | None = None
     writing: Written | None = None
     uploads: int = 0
@@ -122,7 +128,12 @@ class Visitor:
     _found: dict[str, tuple[weakref.ref[Given], dict]] = field(default_factory=dict)
 
     def choose(self, given: Given) -> Given:
-        """Takes an input in the place of the one before; a refusal has been read by now."""
+        """Takes an input in the place of the one before; a refusal has been read by now. A token that was chosen in the
+        one before is none of the new one's."""
+        if given is not self.given:
+            for places in (*self.places.values(), *(self.told or ())[1:]):
+                for name in OF_INPUT:
+                    places.pop(name, None)
         self.given, self.aside, self.refusal = given, None, ""
         if given.own:
             self.own = given

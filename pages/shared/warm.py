@@ -1,4 +1,5 @@
-"""What the server does while nobody waits: the runs of all samples before anybody asks, and collecting garbage.
+"""What the server does while nobody waits: the runs of all samples before anybody asks, the checks of their lines on
+other runs, and collecting garbage.
 
 Streamlit would collect all garbage after every run of a script, and so go through the whole heap each time, most of
 which stays for long. Here what is there once all samples were run is set aside, and what came since is collected on a
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from pages.shared import busy, influence, memory, runs
+from pages.shared import busy, checks, influence, memory, runs
 from pages.shared.session import OWN
 from tracer import models
 from tracer.inputs.samples import samples
@@ -38,6 +39,7 @@ ready = Event()
 def keeping() -> Iterator[None]:
     """Does all that in a thread of its own, from the server's start to its end."""
     over = Event()
+    checks.stopped.clear()
     memory.few_arenas()
     sys.setswitchinterval(TURN)
     beside = Thread(target=_keep, args=(over,), name="warm", daemon=True)
@@ -46,6 +48,7 @@ def keeping() -> Iterator[None]:
         yield
     finally:
         over.set()
+        checks.stopped.set()
         beside.join(ENOUGH)  # a thread that Python ends in the midst of a run takes the process down with it
 
 
@@ -59,6 +62,8 @@ def _keep(over: Event) -> None:
             influence.ahead(name, sample, photo and photo())
         ready.set()
         busy.wait(PATIENCE)
+    for name in models.names():
+        checks.wait((name, ()))
     gc.collect()
     gc.freeze()
     while not over.wait(EVERY):

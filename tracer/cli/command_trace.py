@@ -81,8 +81,20 @@ def run(options: argparse.Namespace) -> int:
             raise
         given = " ".join(f"{name}={value}" for name, value in options.set) or options.name or options.module
         raise ValueError(f"{quoted(given)} needs more memory than there is, expected smaller sizes") from error
-    shared.show(trace, options)
+    shared.show(_checked(trace, options), options)
     return 0
+
+
+def _checked(trace: Trace, options: argparse.Namespace) -> Trace:
+    """The trace with its lines checked on other runs, where lines are shown; says in one line why they were not."""
+    from tracer.tracing import checks
+
+    saved = (options.out or "").endswith(shared.SAVED)  # nobody believes the checks in a file
+    if saved or not (options.level == "steps" or options.format == "json" or (options.out or "").endswith(".json")):
+        return trace
+    if trace.steps and (problem := checks.too_large(trace)):
+        print(f"{shortened(trace.model)}: {problem}", file=sys.stderr)
+    return checks.check(trace)
 
 
 def _traced(options: argparse.Namespace, photo) -> Trace:

@@ -2,7 +2,8 @@
 
 Exit status 1 if any proof fails. With --mutate: puts small mistakes into copies of the program, one at a time, and says
 which check caught each; exit status 1 if one that is listed survived, or more than a tenth of those that are drawn.
-With --zoo: derives and proves the textbooks of many small models with random weights.
+With --zoo: derives and proves the textbooks of many small models with random weights; with --zoo --sizes: derives them
+at several sizes of the input, and says which lines do not read the same at all of them.
 With --names: builds and traces every name of the libraries, and says how many opened and why the rest did not; exit
 status 1 if fewer than 95 % of a library's did.
 """
@@ -29,6 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--names", dest="libraries", metavar="LIBRARY", nargs="*", help="open all names of hf, timm, torchvision"
     )
     parser.add_argument("--zoo", action="store_true", help="derive the textbooks of many models (or of NAMEs)")
+    parser.add_argument("--sizes", action="store_true", help="with --zoo: compare the textbooks at several sizes")
     parser.add_argument("--sample", type=shared.whole(1), metavar="N", help="with --names: N names of each, drawn")
     parser.add_argument(
         "--seed", type=int, default=0, help="which mistakes are drawn besides the listed ones (default: 0)"
@@ -73,14 +75,15 @@ def _named(options: argparse.Namespace) -> int:
 
 def _zoo(options: argparse.Namespace) -> int:
     """Derives textbooks and prints what came of each, as they end."""
-    from tracer.verify import zoo
+    from tracer.verify import textbooks, zoo
 
-    found = []
-    for one in zoo.books(options.names or zoo.NAMES):
+    found: list = []
+    kind, reports = (textbooks, textbooks.compared) if options.sizes else (zoo, zoo.books)
+    for one in reports(options.names or zoo.NAMES):
         found.append(one)
         if not options.json:
-            print(zoo.line(one), flush=True)
-    said, enough = zoo.summary(found)
+            print(kind.line(one), flush=True)
+    said, enough = kind.summary(found)
     print(json.dumps([one._asdict() for one in found], indent=1) if options.json else "\n".join(["", *said]))
     return 0 if enough else 1
 

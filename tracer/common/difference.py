@@ -1,4 +1,4 @@
-"""How far two tensors are apart, as a share of the largest value.
+"""How far two tensors are apart: as a share of the largest value, and cell by cell as a share of what is allowed.
 
 Some masks have the lowest number of float32 where others have -∞. Beside it every other number would be nothing, so
 a number that far out is compared with itself, and counts for no other.
@@ -39,11 +39,26 @@ def relative_difference(computed: torch.Tensor, reference: torch.Tensor) -> floa
     return float((difference / scale).masked_fill(difference == 0, 0).max() if scale.dim() else largest / scale)
 
 
-def first_beyond(computed: torch.Tensor, reference: torch.Tensor, tolerance: float) -> tuple[int, ...] | None:
-    """The index of the first cell, row by row, whose difference is no share of the largest value within `tolerance`."""
+def margins(computed: torch.Tensor, reference: torch.Tensor, allowed: torch.Tensor | None) -> torch.Tensor:
+    """|computed - reference| of each cell as a share of what is allowed there, infinite where nothing is.
+
+    Equal numbers count 0, infinities too, and so do cells that are NaN in both. What is no number in one of them, or
+    infinite in one of them, is infinitely far off. All have one shape.
+    """
     reference = reference.to(computed.dtype)
-    off = (computed != reference) & ~((computed - reference).abs() <= tolerance * _scale(reference))
-    found = off.nonzero()
+    difference = (computed - reference).abs()
+    if allowed is None:
+        allowed = torch.zeros((), dtype=difference.dtype)
+    shares = difference / allowed
+    if shares.numel() and not shares.amax() < inf:  # an infinity less itself, 0 over 0, or beyond
+        shares = shares.masked_fill(difference.isinf() | shares.isnan(), inf)
+        shares = shares.masked_fill((computed == reference) | (computed.isnan() & reference.isnan()), 0)
+    return shares
+
+
+def first_beyond(shares: torch.Tensor) -> tuple[int, ...] | None:
+    """The index of the first cell, row by row, whose difference is more than is allowed."""
+    found = (shares > 1).nonzero()
     return tuple(found[0].tolist()) if len(found) else None
 
 

@@ -71,8 +71,16 @@ class Line:
             if self._threads < self._places:
                 self._threads += 1
                 Thread(target=self._work, name="runs", daemon=True).start()
-            self._changed.notify()
+            self._changed.notify_all()
         return task
+
+    def wait_for_visitors(self, seconds: float) -> bool:
+        """Wait until no visitor's work waits or goes on, so many seconds at most; whether that is so."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._visitors(), seconds)
+
+    def _visitors(self) -> bool:
+        return any(task.rank == VISITOR for task in (*self._begun, *(task for *_, task in self._tasks)))
 
     def hurry(self, task: Task) -> None:
         """A visitor waits for what was in the background: it goes to the end of the visitors' line."""
@@ -87,6 +95,7 @@ class Line:
         with self._changed:
             if not task.begun and not task.over:
                 self._drop(task)
+                self._changed.notify_all()
                 task.close(error=Left())
 
     def end(self, task: Task) -> None:
@@ -118,6 +127,7 @@ class Line:
                 failed = error
             with self._changed:
                 del self._begun[task]
+                self._changed.notify_all()
             task.close(result, failed)
             del task, result, failed  # and with it what it made
 

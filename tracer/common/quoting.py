@@ -35,3 +35,8 @@ def reason(error: BaseException) -> str:
         return f"no connection to the network: {error.reason}"
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return shortened(" ".join(str(error).split()) if first.endswith((":", "(")) else first, 200)
+
+
+def explained(error: Exception) -> str:
+    """The reason, with the kind of error before it unless it is a ValueError, whose text is a sentence."""
+    return reason(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {reason(error)}"

@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tracer.common.cache import Cache
+from tracer.common.quoting import explained
 from tracer.derive import texts
 from tracer.derive.attention import fused_lines
+from tracer.derive.claims import Context
+from tracer.derive.claims.context import Subject
 from tracer.derive.experts import mixed
 from tracer.derive.graph import Graph
 from tracer.derive.hints import Hint, Hints
@@ -23,25 +26,32 @@ from tracer.derive.places import Places
 from tracer.derive.plan import Plan
 from tracer.derive.reasons import why
 from tracer.derive.roles import Roles
-from tracer.derive.shapes import Shapes
-from tracer.derive.steps import Found, Line, Place
+from tracer.derive.shapes import HERE, OF_INPUT, Shapes
+from tracer.derive.steps import Found, Line, Place, opaque
 from tracer.derive.waves import waves
 from tracer.derive.words import kernels, known
-from tracer.derive.writing import Unwritten, Writer
+from tracer.derive.writing import Writer
 from tracer.derive.written import written
-from tracer.equations import Node, ShapeError, Tensor, infer
+from tracer.equations import Node, ShapeError, Tensor, infer, statement, tensors
 from tracer.equations.algebra import Plus
 from tracer.equations.call import Scalar
 from tracer.equations.masks import CausalMask, PrefixMask
+from tracer.equations.packed import OneRun
 from tracer.equations.relations import Compared
 from tracer.probe import Solution
 from tracer.recorder import Recording
 from tracer.recorder.calls import Call, Calls
 
+BROUGHT = (
+    "{} came from outside of PyTorch and is another for other values of the input: how it depends on it was not seen."
+)
+SIZED = "A size of it follows from the values of the input."
+
 KERNEL = "PyTorch's own kernel is run again here, for lack of a formula: a weaker proof."
 
 
-HERE = "It holds at the sizes of this run"
+GIVEN = ("input ", "parameter ", "constant ")
+"""How the keys of values begin that no op of the run made."""
 
 HELD = 64
 """How many books are held: texts of a class are of many lengths, and each length has its own."""
@@ -53,6 +63,8 @@ class Book:
 
     found: list[Found] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    returned: tuple[str, ...] = ()
+    """For each tensor that forward returned, the key of its line or of what the run was given; "" where it has none."""
     fitted: set[Hint] = field(default_factory=set)
     """The hints that fitted a line."""
     lent: bool = False
@@ -65,7 +77,7 @@ class Book:
         if not all(step.key in shapes for step in self.found if step.key):
             return None
         found = [step._replace(shape=shapes[step.key]) if step.key else step for step in self.found]
-        return Book(found, fitted=self.fitted, lent=True)
+        return Book(found, returned=self.returned, fitted=self.fitted, lent=True)
 
 
 class Lender(NamedTuple):
@@ -127,7 +139,7 @@ def _borrowed(outline, calls: Calls, solution: Solution | None, sizes: dict[str,
 
 def _anywhere(book: Book) -> bool:
     """Whether nothing in a book holds at the sizes of its run alone."""
-    return not book.problems and not any(HERE in step.line.note for step in book.found)
+    return not book.problems and not any(HERE in step.line.note or opaque(step.line) for step in book.found)
 
 
 def _derived(
@@ -144,25 +156,29 @@ def _derived(
     ids = texts.renamed(roles, first, hinted)
     writer = Writer(graph, plan, Names(roles, shapes, hinted, hints), shapes, fits)
     writer.ids = ids
+    records = recording.attentions.records if recording.attentions else ()
+    subject = Subject(roles, shapes, recording.parameters, records, parts)
     book, owned, masks = Book(fitted=hints.fitted), set(), {}
     for key in plan.lines:
         module, part, hint = roles.module(key), parts[key], hinted[key]
         ops = _ops(graph, plan, key, owned)
         owned.update(ops)
-        call = roles.call(key)
-        shapes.plain = False
-        fused = call is not None and call.name == ATTENTION
+        made, layer, call = graph.ref[key], places.layer(module), roles.call(key)
+        shapes.remarks.clear()
         try:
-            before, equation = (
-                fused_lines(writer, key, places.part(module), masks, hints) if fused else ((), writer.equation(key))
-            )
+            shapes.plain = False
+            before = ()
+            if call is not None and call.name == ATTENTION:
+                before, equation = fused_lines(writer, key, places.part(module), masks, hints, subject)
+            else:
+                equation = writer.equation(key)
+            for line in before:
+                _printed(line["tensor"], line["equation"])
+                _fit(line["equation"], line["tensor"].shape, fits, here)
             note = _fit(equation, shapes.of(key), fits, here) or _bound(graph, plan, shapes, key, equation)
-        except (Unwritten, ShapeError) as error:
-            book.problems.append(f"{ids[key]}: {error}")
-            continue
+            _printed(writer.tensor(key), equation)
         except Exception as error:  # a form that no rule foresaw: this line stays open, all others are there
-            book.problems.append(f"{ids[key]}: no equation could be written for it ({type(error).__name__}: {error})")
-            continue
+            before, equation, note = (), writer.opaque(key, explained(error)), ""
         if part == "one":
             writer.condition = writer.tensor(key)
         if part in ("X", "Y"):
@@ -173,29 +189,45 @@ def _derived(
             kind = "causal M" if equation.has(CausalMask) else "prefix M"
             part, equation = kind, writer.provided(equation)
             hint = hints.of(first[key], kind, module)
-            masks[ids[key]] = writer.tensor(key)
-        layer = places.layer(module)
+            subject.masks[writer.tensor(key).key] = equation
         for line in before:
-            made = Line(**{"stage": "attention", "layer": layer, "place": None} | line)
-            at = len(book.found) if made.layer == layer else _block(book, places, module, layer)
-            book.found.insert(at, Found(made, _kernel(recording, graph, plan, key), ()))
-        note = " ".join(filter(None, (KERNEL if kernels(equation) else "", note, hint.note)))
+            told = Line(**{"stage": "attention", "layer": layer, "place": None} | line)
+            at = len(book.found) if told.layer == layer else _block(book, places, module, layer)
+            book.found.insert(at, Found(told, _kernel(recording, graph, plan, key), ()))
+        outside = tuple(tensor for tensor in tensors(equation) if tensor.key in shapes.brought)
+        remarks = [*shapes.remarks, *(BROUGHT.format(f"${one.name}$") for one in outside)]
+        remarks += [SIZED] if shapes.of_data(key) else []
+        if any(remark.startswith(HERE) for remark in remarks) and note.startswith(HERE):
+            note = ""
+        note = " ".join(filter(None, (KERNEL if kernels(equation) else "", note, *remarks, hint.note)))
+        subject.equations[key] = equation
+        context = Context(subject, key, part, equation)
+        said = hint.reason(why(context), context)
         line = Line(
             ids[key],
             hint.stage or texts.stage(roles, key, part),
-            hint.title or texts.title(part, call.name if call else "", equation),
+            hint.title or texts.title(part, call.name if call else "", equation, roles.result(key)),
             writer.tensor(key),
             equation,
             Place(module, output=_output(key)),
-            hint.reason(
-                why(roles, key, part, equation, shapes, {mask.key for mask in masks.values()}, set(parts.values()))
-            ),
+            said.text,
             layer=layer,
             note=note,
+            facts=said.facts,
+            refuted=said.refuted,
+            outside=frozenset(one.key for one in outside),
+            of_input=any(remark.endswith(OF_INPUT) for remark in remarks),
         )
-        made = graph.ref[key]
         book.found.append(Found(line, _op(key), ops, key, made.shape, made.dtype, shapes.solved.get(key)))
+    lines = {step.key for step in book.found}
+    held = (plan.held(ref.key) for ref in graph.outputs)
+    book.returned = tuple(key if key in lines or key.startswith(GIVEN) else "" for key in held)
     return book
+
+
+def _printed(made: Tensor, equation: Node) -> None:
+    """Prints a line once, so that one that can't be printed is known before it is needed."""
+    statement(made, equation)
 
 
 def _block(book: Book, places: Places, module: str, layer: int | None) -> int:
@@ -254,8 +286,9 @@ def _fit(equation: Node, stated: tuple, fits, here) -> str:
 def _bound(graph: Graph, plan: Plan, shapes: Shapes, key: str, equation: Node) -> str:
     """A note where a line may be another one at other sizes."""
     raw = plan.raw(key)
-    taken = {ref.key for index in (plan.inside.get(raw, ()) if raw else ()) for ref in graph.inputs[index]}
-    if taken & shapes.differ:
+    taken = [(ref.key, index) for index in (plan.inside.get(raw, ()) if raw else ()) for ref in graph.inputs[index]]
+    otherwise = any(shapes.taken_otherwise(key, graph.calls[index]) for key, index in taken)
+    if otherwise and not isinstance(equation, OneRun):  # which is the same however often the places are repeated
         return f"{HERE}: at others, the code takes another way to it."
     if shapes.plain:
         return f"{HERE}: its layout is not known in symbols."

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sympy
 from sympy import sqrt
 
-from tracer.equations import Node, Plus, ShapeError, Tensor, infer, tensors
+from tracer.derive.kinds import base
+from tracer.derive.shapes import IS, MOVES, OF_INPUT
+from tracer.equations import Node, Plus, ShapeError, Tensor, infer
 from tracer.equations.algebra import Product
 from tracer.equations.turns import TURNED
-from tracer.symbols.notation import symbol
+from tracer.probe import UNKNOWN
+from tracer.probe.numbers import DATA, NEAR, Where
+from tracer.symbols.notation import parse, symbol
 
-NEAR = 1e-6
-"""How far a number may be from the root that it is taken for, as a share of it: some are rounded to float32."""
+IN_SIZES = {
+    **dict.fromkeys("add sub subtract rsub addcmul addcdiv".split(), ("other", "alpha", "value")),
+    **dict.fromkeys("mul multiply div divide true_divide floor_divide remainder fmod".split(), ("other",)),
+    **dict.fromkeys("eq ne lt gt le ge not_equal less less_equal greater greater_equal".split(), ("other",)),
+    **dict.fromkeys("clamp clip clamp_min clamp_max".split(), ("min", "max")),
+    **dict.fromkeys("addmm addmv baddbmm".split(), ("alpha", "beta")),
+    **dict.fromkeys("tril triu".split(), ("diagonal",)),
+    **dict.fromkeys("pad constant_pad_nd".split(), ("pad",)),
+    **dict.fromkeys("masked_fill index_fill".split(), ("value",)),
+    **dict.fromkeys("full fill full_like new_full".split(), ("fill_value", "value")),
+    "pow": ("self", "exponent"),
+    "where": ("self", "other"),
+    "lerp": ("weight",),
+    "hardtanh": ("min_val", "max_val"),
+    "threshold": ("threshold", "value"),
+    "roll": ("shifts",),
+    **dict.fromkeys("conv1d conv2d conv3d conv_transpose1d conv_transpose2d convolution".split(), ("groups",)),
+    "scaled_dot_product_attention": ("scale",),
+}
+"""Numbers that may be formulas of sizes in an equation, by the names of calls and of their arguments."""
+SHOWN_BY_SHAPES = frozenset("end num_classes k normalized_shape size sizes split_size dim N C HxW".split())
+"""Numbers of which nothing need be said: the shapes of what calls are given, and give, say them."""
 
 
 class Given:
@@ -23,7 +47,9 @@ class Given:
     `arguments` holds, by name, the Node of a tensor, a list of Nodes (or None) for a list of tensors, and the plain
     value of anything else; what is not there has its default from the schema. `shapes`, `numerics` and `dtypes` are
     those of the tensors by name, lists for lists of tensors. `position` says which output is wanted, `result` its
-    symbolic shape, and `result_numeric` the shape that it had in the run. `sizes` are what symbols are worth in it.
+    symbolic shape, and `result_numeric` the shape that it had in the run. `numbers` are those of its numbers that were
+    not the same in all runs, as in `Solution.scalars`; what is to be said of those without a formula goes to `remark`.
+    `sizes` are what symbols are worth in the run.
     """
 
     def __init__(
@@ -36,6 +62,8 @@ class Given:
         position: int = 0,
         result: tuple = (),
         result_numeric: tuple[int, ...] = (),
+        numbers: Mapping[Where, str] | None = None,
+        remark: Callable[[str], None] = lambda text: None,
         sizes: Mapping[str, int] | None = None,
     ):
         self.func, self.position = func, position
@@ -43,17 +71,51 @@ class Given:
         """Parameters that are read as they are elsewhere, and so have their name for that."""
         self.result, self.result_numeric = tuple(map(sympy.sympify, result)), tuple(result_numeric)
         self.arguments = dict(arguments)
+        self._numbers, self._remark = numbers or {}, remark
         self._worth = {symbol(name): value for name, value in (sizes or {}).items()}
         self._shapes, self._numerics, self._dtypes = shapes, numerics, dtypes
         self._defaults = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
 
     def __getitem__(self, name: str):
-        """An argument. KeyError if the op has none of that name."""
-        return self.arguments[name] if name in self.arguments else self._defaults[name]
+        """An argument, its numbers as formulas where they are. KeyError if the op has none of that name."""
+        return self._solved(name, self.arguments[name] if name in self.arguments else self._defaults[name])
 
     def get(self, name: str, default=None):
         """An argument, or `default` where the op has none of that name."""
-        return self.arguments.get(name, self._defaults.get(name, default))
+        return self._solved(name, self.arguments.get(name, self._defaults.get(name, default)))
+
+    def _solved(self, name: str, value):
+        """An argument with formulas in the place of numbers; a remark on each that has none."""
+        mine = {place: text for (given, place), text in self._numbers.items() if given == name}
+        if not mine:
+            return value
+        call = base(self.func._schema.name)
+        several = isinstance(value, (list, tuple))
+        numbers = list(value) if several else [value]
+        for place, text in mine.items():
+            number = numbers[place]
+            if text == DATA:
+                self._remark(f"{number} {OF_INPUT}")
+            elif text != UNKNOWN and name in IN_SIZES.get(call, ()):
+                numbers[place] = parse(text)
+            elif name not in SHOWN_BY_SHAPES:
+                self._remark(MOVES.format(number) if text == UNKNOWN else IS.format(number, text))
+        return numbers if several else numbers[0]
+
+    def number(self, name: str):
+        """An argument as it was in the run, of which nothing is said: what is made of it holds at any sizes."""
+        return self.arguments[name] if name in self.arguments else self._defaults[name]
+
+    def kernel(self) -> dict[str, Any]:
+        """All arguments with the numbers that they had in the run, for PyTorch's own op."""
+        for (name, place), text in self._numbers.items():
+            value = self.number(name)
+            number = value[place] if isinstance(value, (list, tuple)) else value
+            if text == DATA:
+                self._remark(f"{number} {OF_INPUT}")
+            else:
+                self._remark(MOVES.format(number) if text == UNKNOWN else IS.format(number, text))
+        return self.arguments
 
     def has(self, name: str) -> bool:
         """Whether an argument is there and is not None."""
@@ -99,51 +161,24 @@ class Given:
         known = not any(str(symbolic[axis]) == "?" for axis in axes)
         return {"axes": tuple(axes), "labels": tuple(symbolic[axis] for axis in axes) if said and known else None}
 
-    def root(self, number: object, of: Node | None = None) -> sympy.Expr | None:
-        """`√n` or `1/√n` for a float that is that of a symbolic size n, else None: the size that `of`, a matrix
-        product, sums over, which makes its spread, before those of operands, last axes first."""
+    def root(self, number: object, of: Node) -> sympy.Expr | None:
+        """`√n` or `1/√n` for a float that is the same in all runs, of a width n that is, too: the width that `of`, a
+        matrix product, sums over, or where the root is no fraction the last axis of what is scaled; else None."""
         if not isinstance(number, float) or number <= 0 or number == 1:
             return None
-        for symbolic, value in self._sizes(of):
-            for found, worth in ((sqrt(symbolic), value**0.5), (1 / sqrt(symbolic), value**-0.5)):
-                if abs(worth - number) <= NEAR * worth:
-                    plain = found.is_rational and symbolic not in _summed(of)
-                    return None if plain else found  # the width of what is scaled: printed as the number that it is
+        summed, own = _summed(of), _width(of)
+        for width in (*summed, *own):
+            if not width.is_Integer or width < 2:
+                continue
+            for found in (sqrt(width), 1 / sqrt(width)):
+                if abs(float(found) - number) <= NEAR * number and (width in summed or not found.is_rational):
+                    return found
         return None
-
-    def _sizes(self, of: Node | None):
-        """Symbolic sizes with what they are worth, of the call's tensors and of those in their expressions; first the
-        one that a product sums over."""
-        worth: dict[sympy.Expr, int] = {}
-        found: dict[sympy.Expr, None] = {}
-        for name, shape in self._shapes.items():
-            if isinstance(shape, tuple):
-                worth.update(zip(shape, self._numerics[name], strict=True))
-        summed = _summed(of)
-        found.update(dict.fromkeys(summed))
-        found.update(dict.fromkeys(map(sympy.Integer, self._widths())))  # a number: that of a head, which is a width
-        for symbolic in self._all_shapes():
-            found.update(dict.fromkeys(size for size in reversed(symbolic) if not size.is_number))
-        for size in found:
-            value = worth.get(size, self.worth(size))
-            if value is not None and value > 1:
-                yield size, value
-
-    def _widths(self) -> list[int]:
-        """The last axes of tensors, where they are numbers."""
-        lasts = (shape[-1] for shape in self._shapes.values() if isinstance(shape, tuple) and shape)
-        return [int(last) for last in lasts if last.is_Integer]
 
     def worth(self, size: sympy.Expr) -> int | None:
         """What a size is in the run by the sizes that are known; None where one of them is not."""
         value = size.subs(self._worth)
         return int(value) if value.is_Integer else None
-
-    def _all_shapes(self):
-        for name, value in self.arguments.items():
-            if isinstance(value, Node):
-                yield tuple(map(sympy.sympify, self._shapes.get(name, ())))
-                yield from (tensor.shape for tensor in tensors(value))
 
     def weight(self, name: str) -> Node:
         """The matrix `[in, out]` of a weight that PyTorch keeps as `[out, in]`: a parameter by its own name, anything
@@ -167,7 +202,15 @@ def _summed(node: Node | None) -> tuple:
     if not isinstance(node, Product):
         return ()
     try:
-        return infer(node.args[0])[-1:]
+        return tuple(map(sympy.sympify, infer(node.args[0])[-1:]))
+    except ShapeError:
+        return ()
+
+
+def _width(node: Node) -> tuple:
+    """The size of the last axis, as a shape; () where there is none that is known."""
+    try:
+        return tuple(map(sympy.sympify, infer(node)[-1:]))
     except ShapeError:
         return ()
 

@@ -6,7 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from math import prod
 
-from tracer.derive.kinds import ATTENTION, JOINS, LAYOUT, PADS, SAME, base, takes_shape
+import torch
+
+from tracer.derive.kinds import ATTENTION, JOINS, LAYOUT, PADS, SAME, base, loses, takes_shape
 from tracer.recorder.calls import Call, Calls, Ref, refs
 
 
@@ -19,8 +21,9 @@ class Graph:
     """
 
     def __init__(self, calls: Calls, known: Callable[[str], bool], compose: Callable[[list[Call], Calls], list[Call]]):
-        self.calls = tuple(compose(list(self._opened(calls.made, known)), calls))
-        self.given, self.outputs = calls.inputs, calls.outputs
+        taken = {ref.key for call in calls.made for ref in refs(call.arguments)}
+        self.calls = tuple(compose(list(self._opened(calls.made, known, taken)), calls))
+        self.given, self.outputs, self.places = calls.inputs, calls.outputs, calls.places
         self.ref: dict[str, Ref] = {ref.key: ref for ref in calls.inputs}
         self.maker: dict[str, int] = {}
         self.inputs: list[tuple[Ref, ...]] = []
@@ -47,16 +50,26 @@ class Graph:
         self.modules = calls.modules
 
     @staticmethod
-    def _opened(made, known) -> Iterator[Call]:
+    def _opened(made, known, taken: set[str]) -> Iterator[Call]:
         for call in made:
             returned = {ref.key for ref in call.outputs} & {ref.key for ref in refs(call.arguments)}
             if returned and (call.name.endswith("_") or not call.inner):
                 continue  # it gave what it was given
             name = base(call.name)
-            if call.inner and not (known(name) or name in LAYOUT or name in SAME or name == ATTENTION):
-                yield from Graph._opened(call.inner, known)
+            saved = [one for one in call.inner if Graph._saved(one, call, taken)]
+            if saved:  # a gradient that is computed in forward takes what was computed inside of this call
+                inside = {ref.key for one in call.inner for ref in one.outputs} - {ref.key for ref in call.outputs}
+                apart = not any(ref.key in inside for one in saved for ref in refs(one.arguments))
+                yield from (call, *saved) if apart else Graph._opened(call.inner, known, taken)
+            elif call.inner and not (known(name) or name in LAYOUT or name in SAME or name == ATTENTION):
+                yield from Graph._opened(call.inner, known, taken)
             else:
                 yield call
+
+    @staticmethod
+    def _saved(inner: Call, call: Call, taken: set[str]) -> bool:
+        """Whether a later call takes what only the inside of an earlier one made."""
+        return not taken.isdisjoint(ref.key for ref in inner.outputs if ref not in call.outputs)
 
     def _kind(self, call: Call, inputs) -> str:
         if call.name == "overwrite" or not inputs or not call.outputs:
@@ -125,6 +138,13 @@ class Graph:
         if before is None:
             raise LookupError(f"{key} is no rearrangement of another value")
         return before
+
+    def rounds(self, key: str) -> torch.dtype | None:
+        """The dtype that a value was cast to where that rounds its numbers; None where it does not, or where the value
+        was computed or given."""
+        before = self.source(key)
+        dtype = self.ref[key].dtype
+        return dtype if before is not None and loses(self.ref[before].dtype, dtype) else None
 
     def root(self, key: str) -> str:
         """The value at the start of the chain of layouts that this one ends."""

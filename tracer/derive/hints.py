@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 
+from tracer.derive.claims import Claim, Context, Explanation, Why, explain
+
 GIVEN = "parameter ", "input "
 
 
@@ -19,7 +21,8 @@ class Hint:
     `at` is the line's id without hints (`"*.attention.scores"`), `role` what it is (`"S masked"`, see
     `Roles.detail`), `module` the path of the module that runs it. `letter` is the symbol without the block's number
     (`r"\mathbf{X}_t"`), `below` stands below the line's matrix and bias, `id` replaces the id behind the block's
-    path, and `source` names a paper with its section or equation. Of several hints that fit, the later ones count.
+    path, and `source` names a paper with its section or equation. `why` are claims: one that does not hold of the run
+    is not shown, and `verify` fails; a plain text explains in general. Of several hints that fit, the later ones count.
 
     `apart` names calls directly in `module`, such as `"add"` or `"slice"`: what they make has a line of its own, even
     where it would be read inside another. At `"parameter PATH"` or `"input NAME"` a hint gives the letter of what the
@@ -30,7 +33,7 @@ class Hint:
     role: str = "*"
     module: str = "*"
     title: str = ""
-    why: str = ""
+    why: Why | str = ()
     note: str = ""
     source: str = ""
     letter: str = ""
@@ -48,9 +51,12 @@ class Hint:
         """Whether it says anything of lines."""
         return not self.at.startswith(GIVEN) and any(getattr(self, name) for name in SAID)
 
-    def reason(self, derived: str) -> str:
+    def reason(self, derived: Why, context: Context) -> Explanation:
         """Why the line is there, in its own words or as derived, and which paper says so."""
-        return " ".join(filter(None, (self.why or derived, f"Source: {self.source}." if self.source else "")))
+        own = (Claim(self.why),) if isinstance(self.why, str) else self.why
+        found = explain(own or derived, context, strict=bool(own))
+        source = f"Source: {self.source}." if self.source else ""
+        return found._replace(text=" ".join(filter(None, (found.text, source))))
 
 
 SAID = tuple(field.name for field in fields(Hint) if field.name not in ("at", "role", "module", "apart"))

@@ -46,11 +46,12 @@ def joins(plan: Plan, index: int) -> bool:
     consumers = graph.consumers[key]
     if _starts(graph, name, consumers):
         return True
-    if name in EMPTY or (name == "overwrite" and _written_over(graph, key, consumers)):
+    returned = key in {graph.root(ref.key) for ref in graph.outputs}
+    if name in EMPTY or (name == "overwrite" and not returned and _written_over(graph, key, consumers)):
         return True
     if any(_turned_over(graph, key, graph.calls[other]) or _gates(graph, key, other) for other in consumers):
         return False
-    if not consumers or key in {graph.root(ref.key) for ref in graph.outputs}:
+    if not consumers or returned:
         return False
     if plan.apart(name, call.module) or (name in FINDS | TOTALS and graph.depends[key] == "x"):
         return False

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+import torch
+
 
 @cache
 def base(name: str) -> str:
@@ -55,6 +57,15 @@ EMPTY = _set("empty empty_like new_empty empty_strided new_empty_strided")
 
 MADE = EMPTY | _set("zeros ones full")
 """Calls that make numbers of nothing."""
+
+
+def loses(before: torch.dtype, after: torch.dtype) -> bool:
+    """Whether a cast to 16 bits rounds some numbers, or has no room for them. One from float64 to float32 does no more
+    than the operations around it."""
+    if not before.is_floating_point or after not in (torch.float16, torch.bfloat16):
+        return False
+    held, room = torch.finfo(before), torch.finfo(after)
+    return room.eps > held.eps or room.max < held.max
 
 
 def takes_shape(name: str) -> bool:

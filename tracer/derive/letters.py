@@ -112,6 +112,8 @@ class Letters:
             return r"\mathbf{X}", text(roles.mixed[key].rpartition(".")[2]), above
         if role == "every token":
             return r"\mathbf{X}", token(self._graph.root(key).rpartition(".")[2]) or r"\mathrm{same}", above
+        if role == "result":
+            return r"\mathbf{Z}", text(roles.result_name(key)) or r"\mathrm{out}", above
         if role in LETTERS:
             return *LETTERS[role], above
         if role in ("QKV", "QK", "KV"):

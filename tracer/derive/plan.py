@@ -40,6 +40,7 @@ class Plan:
         self._layouts_apart()
         for index in graph.computing():
             self.named.update(dict.fromkeys(laid(self, shapes, places, index), "layout"))
+        self.results = self._results()
         order = {key: (graph.maker[key], key) for key in self.named}
         self.lines = tuple(sorted(self.named, key=order.__getitem__))
 
@@ -83,6 +84,8 @@ class Plan:
             following = [ref.key for ref in graph.calls[taker].outputs if ref.key in graph.live]
             if graph.kind[taker] == "compute" or len(following) != 1 or graph.source(following[0]) != end:
                 break
+            if graph.rounds(following[0]):
+                break
             if graph.count(following[0]) != graph.count(end) or self._turned(end, following[0]):
                 break
             end = following[0]
@@ -117,13 +120,17 @@ class Plan:
         return self.graph.shape(key) == self.graph.shape(after) and base(call.name) in STILL | SAME
 
     def _widened(self, key: str, after: str) -> bool:
-        """Whether a layout only puts in an axis of size 1, along which the value is then repeated."""
-        more = [ref.key for index in self.graph.takers[after] for ref in self.graph.calls[index].outputs]
+        """Whether a layout only puts in an axis of size 1, along which all that take it repeat the value, here or at
+        other sizes."""
         plain = tuple(n for n in self.graph.shape(key) if n != 1) == tuple(n for n in self.graph.shape(after) if n != 1)
-        repeated = any(
-            self.graph.source(one) == after and self.graph.count(one) > self.graph.count(after) for one in more
-        )
+        repeated = all(self._repeats(after, index) for index in self.graph.takers[after])
         return plain and repeated and len(self.graph.shape(after)) > len(self.graph.shape(key))
+
+    def _repeats(self, key: str, taker: int) -> bool:
+        """Whether a call repeats what it takes, or takes more of it at other sizes."""
+        made = [ref.key for ref in self.graph.calls[taker].outputs]
+        more = any(self.graph.source(one) == key and self.graph.count(one) > self.graph.count(key) for one in made)
+        return more or self._shapes.taken_otherwise(key, self.graph.calls[taker])
 
     def _turned(self, key: str, after: str) -> bool:
         """Whether a layout exchanges the last two axes for a product, which is a transpose of its equation."""
@@ -143,6 +150,22 @@ class Plan:
                 if root != key and root in self.named and graph.count(key) < graph.count(root):
                     before = graph.laid_from(key)
                     self.named[before if before != root and self._turned(before, key) else key] = "layout"
+
+    def _results(self) -> frozenset[str]:
+        """The layouts that have a line of their own since forward returns them."""
+        held = {self.held(ref.key) for ref in self.graph.outputs}
+        found = frozenset(key for key in held if key not in self.named and self.graph.source(key) is not None)
+        self.named.update(dict.fromkeys(found, "layout"))
+        return found
+
+    def held(self, key: str) -> str:
+        """The first value above this one, as far as the nearest line, that is the same bits in the same shape."""
+        graph = self.graph
+        while key not in self.named and (before := graph.source(key)) is not None:
+            if not self._unmoved(before, key) or graph.ref[before].dtype != graph.ref[key].dtype:
+                break
+            key = before
+        return key
 
     def _unscaled(self, key: str) -> str:
         """What a value was before a number was multiplied to it within a line, as to queries before their product."""

@@ -32,7 +32,7 @@ class Layouts:
         """`made`, of the shape `before`, laid out by the pattern, to the shape `after`; `chain` are the values between.
         With `loose`, axes of size 1 in front are left out."""
         made, before = self._whole(made, pattern, chain, before, after)
-        made, pattern, before = self._picked(made, pattern, before, after)
+        made, pattern, before = self._picked(made, pattern, chain, before, after)
         return self._split(made, pattern, chain, before, after, loose)
 
     def _whole(self, made: Node, pattern: Pattern, chain, before: tuple, after: tuple) -> tuple[Node, tuple]:
@@ -44,7 +44,7 @@ class Layouts:
             return made, before
         return Rows(made, after[-2]), (*before[:-2], *after[-2:])
 
-    def _picked(self, made: Node, pattern: Pattern, before: tuple, result: tuple) -> tuple[Node, Pattern, tuple]:
+    def _picked(self, made: Node, pattern: Pattern, chain, before: tuple, result: tuple) -> tuple[Node, Pattern, tuple]:
         """What the pattern takes of each axis; an axis of which it takes one place is gone where no other of size 1 is
         in the result."""
         if not any(pattern.picked):
@@ -52,11 +52,14 @@ class Layouts:
         ones = sum(not side and size == 1 for side, size in zip(pattern.right, result, strict=True))
         ranges: list[Any] = []
         after, left = [], []
-        for size, taken, side in zip(before, pattern.picked, pattern.left, strict=True):
+        used: set[str] = set()
+        for axis, (size, taken, side) in enumerate(zip(before, pattern.picked, pattern.left, strict=True)):
             if taken is None:
                 ranges.append((None, None, None))
             elif not side and not ones:
-                ranges.append(taken[0])
+                known = self._part(chain, *taken, axis, used)
+                place = known[0] if known else sympy.Integer(taken[0])
+                ranges.append(int(place) if place.is_Integer else place)
                 continue
             else:
                 start, stop, step = taken
@@ -64,10 +67,11 @@ class Layouts:
                 if step != 1 and stop + step > self._shapes.value(size):  # every so many of all from the first on
                     ranges.append((start or None, None, step))
                     count = len(range(start, stop, step))
-                    known = (one for one in lengths if self._shapes.value(one) == count)
-                    size = next(known, sympy.Integer(count))
+                    fitting = (one for one in lengths if self._shapes.value(one) == count)
+                    size = next(fitting, sympy.Integer(count))
                 else:
-                    first, last = self.edges(start, stop, size, lengths, step)
+                    known = self._part(chain, start, stop, step, axis, used)
+                    first, last = known or self.edges(start, stop, size, lengths, step)
                     ranges.append((first, last, step))
                     size = sympy.ceiling((last - first) / step) if step != 1 else last - first
             after.append(size)
@@ -75,7 +79,7 @@ class Layouts:
         said = [k for k, one in enumerate(pattern.picked) if one]
         if said == [len(before) - 1] and len(before) > 1 and isinstance(ranges[-1], tuple) and ranges[-1][2] == 1:
             made = Columns(made, ranges[-1][0], ranges[-1][1])
-        elif said == [len(before) - 2] and isinstance(ranges[-2], int):
+        elif said == [len(before) - 2] and not isinstance(ranges[-2], tuple):
             made = Row(made, ranges[-2])
         elif said == [len(before) - 2] and ranges[-2][0] in (None, 0) and ranges[-2][2] == 1:
             made = Rows(made, ranges[-2][1])
@@ -91,10 +95,31 @@ class Layouts:
         own = [size for size, parts in zip(result, pattern.right, strict=True) if parts and set(parts) <= set(side)]
         return [*own, *([sympy.prod(own)] if len(own) > 1 else [])]
 
+    def _part(
+        self, chain, start: int, stop: int, step: int, axis: int, taken: set[str]
+    ) -> tuple[sympy.Expr, sympy.Expr] | None:
+        """Where a part of an axis begins and ends by the call of a chain that takes just this part; of several, by that
+        which names the axis. What was `taken` is so no more."""
+        found = {}
+        for key in chain if step == 1 else ():
+            call = self._shapes.maker(key)
+            if call is None or key in taken or "dim" not in call.arguments:
+                continue
+            output = next((i for i, ref in enumerate(call.outputs) if ref.key == key), 0)
+            if (edges := self._shapes.part(call, output, (start, stop))) is not None:
+                rank = len(call.arguments["self"].shape) if "self" in call.arguments else 0
+                found[key] = edges, rank and call.arguments["dim"] % rank == axis
+        if not found:
+            return None
+        key = next((key for key, (_, same) in found.items() if same), next(iter(found)))
+        taken.add(key)
+        return found[key][0]
+
     def edges(
         self, start: int, stop: int, size: sympy.Expr, lengths: list[sympy.Expr], step: int
     ) -> tuple[sympy.Expr, sympy.Expr]:
-        """Where a part of an axis begins and ends, in sizes where the part is one of them."""
+        """Where a part of an axis begins and ends of which no one call says it, in sizes where the part is one of
+        them."""
         whole = self._shapes.value(size)
         length = stop - start
         if step == 1 and not size.is_Integer and 0 < length < whole and not whole % length and not start % length:

@@ -133,12 +133,19 @@ def _one_run(node: Node) -> Node | None:
     sums = [one for one in node.atoms(RunningSum) if isinstance(one.operands[0], Compared)]
     if len(sums) != 1 or not _is(sums[0].operands[0].args[1], 1) or node.operands[0].get("sign") != "=":
         return None
-    places = set(node.atoms(Tensor))
-    joined = [one for one in node.atoms(Joint) if one.operands[-1] in places]
+    joined = [one for one in node.atoms(Joint) if _row(one.operands[-1]) is not None]
     picked = [one for one in node.atoms(Picked) if one.args[0] in joined]
-    if len(places) != 1 or len(joined) != 1 or len(picked) != 2:
+    if len(joined) != 1 or len(picked) != 2 or {_row(joined[0].operands[-1])} != node.atoms(Tensor):
         return None
-    return OneRun(places.pop())
+    return OneRun(_row(joined[0].operands[-1]))
+
+
+def _row(node: Node) -> Tensor | None:
+    """The tensor that a node is, or each row of which is one of its own."""
+    if not (isinstance(node, Rearranged) and isinstance(node.args[0], Tensor)):
+        return node if isinstance(node, Tensor) else None
+    left, right = ([side for side in node.get(name) if side] for name in ("left", "right"))
+    return node.args[0] if right[-1:] == left[-1:] else None
 
 
 def _patches(node: Node) -> Node | None:
@@ -202,9 +209,15 @@ def _causal(node: Node, shape: tuple) -> Node | None:
         value, square = node.operands[0].operands[0], node.operands[0].get("shape")
         hidden = isinstance(value, Scalar) and value.value == -oo and len(square) == 2 and square[0] == square[1]
         return CausalMask(square[0]) if hidden else None
-    if not (isinstance(node, Where) and isinstance(node.args[0], Compared) and len(shape) > 1):
+    if not (isinstance(node, Where) and len(shape) > 1):
         return None
     condition, zero, lowest = node.args
+    if isinstance(condition, Rearranged):
+        before, after = (condition.get(side)[-2:] for side in ("left", "right"))
+        if before == after and all(len(axis) == 1 for axis in after):  # the same for each of a batch
+            condition = condition.args[0]
+    if not isinstance(condition, Compared):
+        return None
     key, query = condition.args[:2]
     if not all(isinstance(one, Rearranged) and isinstance(one.args[0], Counted) for one in (key, query)):
         return None

@@ -36,6 +36,10 @@ class Roles:
         self.alone: set[str] = set()
         self.first: dict[str, str] = {}
         self.mixed: dict[str, str] = {}
+        self.returned: dict[str, str] = {}
+        """Where the values that forward returns stand in what it returns."""
+        for ref, place in zip(self.graph.outputs, self.graph.places, strict=True):
+            self.returned.setdefault(plan.held(ref.key), place)
         self.operands = {key: plan.operands(key) for key in plan.lines}
         self.users: dict[str, list[str]] = defaultdict(list)
         for key in plan.lines:
@@ -243,7 +247,7 @@ class Roles:
     def _ends(self) -> None:
         """The logits, what goes into the first block, and the token that a head reads."""
         if self.graph.outputs:
-            first = self.plan.upstream(self.graph.outputs[0].key)
+            first = self._computed(self.graph.outputs[0].key)
             if first is not None and self.of.get(first) in (None, "F", "O"):
                 before = self.operands[first]
                 shares = self.name(first) in SOFTMAXES and len(before) == 1 and before[0] not in self.of
@@ -251,7 +255,9 @@ class Roles:
                 if shares:
                     self.of[first] = "shares"
         for key in self.plan.lines:
-            if self.call(key) is None and key not in self.of and (role := self._layout(key)):
+            if key in self.plan.results:
+                self.of.setdefault(key, "result")
+            elif self.call(key) is None and key not in self.of and (role := self._layout(key)):
                 self.of[key] = role
         inner = [key for key in self.plan.lines if self.places.numbers(self.module(key))]
         while inner:
@@ -264,6 +270,26 @@ class Roles:
                 if outside and self.of.get(operand) in (None, "R", "norm", *TOKENS):
                     self.first.setdefault(operand, tower)
             inner = [one for one in inner if self.places.tower(self.module(one)) != tower]
+
+    def result(self, key: str) -> str | None:
+        """What a line is of all that forward returns: "Output", "Output: pooler_output"; None for one that it keeps."""
+        if key not in self.returned:
+            return None
+        main = next(iter(self.returned)) == key
+        return "Output" if main else f"Output: {self.returned[key]}"
+
+    def result_name(self, key: str) -> str:
+        """The field of what forward returns that a line is, `pooler_output`; "" for the main one and for those that
+        have a number alone."""
+        main = next(iter(self.returned)) == key
+        return "" if main else self.returned[key].rpartition(".")[2].partition("[")[0]
+
+    def _computed(self, key: str) -> str | None:
+        """The line that forward returns a value of: before what is only laid out to be returned."""
+        found = self.plan.upstream(key)
+        while found in self.plan.results:
+            found = self.plan.upstream(self.graph.laid_from(found))
+        return found
 
     def _layout(self, key: str) -> str:
         """The role of a layout: the first token or some of a sequence, a sequence as a grid."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from functools import lru_cache
 from itertools import product
@@ -11,12 +11,23 @@ from math import prod
 import sympy
 
 from tracer.derive.graph import Graph
+from tracer.derive.kinds import base
 from tracer.derive.layouts import Pattern
 from tracer.derive.turn import JOIN
 from tracer.equations.turns import PARTS
-from tracer.probe import UNKNOWN, Solution, value_of
+from tracer.probe import OF_DATA, UNKNOWN, Solution, value_of
+from tracer.probe.numbers import Where
 from tracer.recorder.calls import Call, Calls, refs
 from tracer.symbols.notation import parse
+
+DEALS = frozenset("split split_with_sizes chunk tensor_split unsafe_split unsafe_chunk".split())
+"""Calls that deal out an axis to several tensors."""
+
+HERE = "It holds at the sizes of this run"
+MOVES = HERE + ": {} moves with the sizes, and no formula was found for it."
+IS = HERE + ": {} is {} in the code."
+OF_INPUT = "was computed from the values of this input: for others it is another number."
+REACH = "The code takes {} at most: it was not run at larger sizes."
 
 TRIES = 400
 """Readings of the parts of one pattern that are compared with the shapes."""
@@ -24,13 +35,13 @@ TRIES = 400
 
 def solved_shapes(
     calls: Calls, solution: Solution | None, apart: frozenset[int] = frozenset()
-) -> tuple[dict[str, tuple[str, ...]], set[str]]:
+) -> tuple[dict[str, tuple[str, ...]], dict[str, set[int]]]:
     """The solved shape of every value that an op made or took, by its key; and the values that have another one where
-    they are taken: at other sizes the code does something between. What the ops `apart` took
-    may have any.
+    ops take them, with these ops: at other sizes the code does something between. What the ops `apart` took may have
+    any.
     """
     found: dict[str, tuple[str, ...]] = {}
-    differ: set[str] = set()
+    differ: dict[str, set[int]] = {}
     if solution is None:
         return found, differ
     for index, shapes in enumerate(solution.outputs):
@@ -44,10 +55,24 @@ def solved_shapes(
                 if len(shape) != len(ref.shape):
                     continue
                 if found.setdefault(ref.key, shape) != shape and op.first not in apart:
-                    differ.add(ref.key)
+                    differ.setdefault(ref.key, set()).add(op.first)
         if call.name == "overwrite" and call.arguments["old"].key in found:
             found[call.outputs[0].key] = found[call.arguments["old"].key]
     return found, differ
+
+
+def _brought(calls: Calls, solution: Solution | None) -> frozenset[str]:
+    """The keys of tensors that nothing of the run made and that are others for other values of the input."""
+    if solution is None or not solution.brought:
+        return frozenset()
+    given = {(op.first, place): ref.key for op in _ops(calls.made) for place, ref in enumerate(refs(op.arguments))}
+    return frozenset(key for at in solution.brought if (key := given.get(at, "")).startswith("constant "))
+
+
+def _ops(calls: Iterable[Call]) -> Iterator[Call]:
+    """The ops of calls, those inside of others too."""
+    for call in calls:
+        yield from _ops(call.inner) if call.inner else (call,)
 
 
 @lru_cache(maxsize=4096)
@@ -74,11 +99,15 @@ class Shapes:
         self._graph, self.sizes, self.same = graph, sizes, same
         self._values: dict[sympy.Expr, int] = {}
         self.solved, self.differ = solved_shapes(calls, solution, self._mixed())
-        self._numbers = solution.numbers if solution is not None else ()
+        self._solution = solution
+        self.brought = _brought(calls, solution)
+        """The values that came from outside of PyTorch and are others for other values of the input."""
         self._sequences()
         self._lists()
         self.plain = False
         """Whether a layout had to be said in numbers since this was set."""
+        self.remarks: dict[str, None] = {}
+        """What is to be said of the numbers that were printed since this was emptied."""
         self._made: dict[str, tuple[sympy.Expr, ...]] = {}
 
     def within(self, graph: Graph) -> Shapes:
@@ -125,12 +154,60 @@ class Shapes:
                 )
         return self._made[key]
 
-    def numbers(self, call: Call) -> dict[str, sympy.Expr]:
-        """The whole numbers among a call's arguments that are sizes, by their names."""
-        if call.inner or call.func is None or not call.first + 1 == call.last <= len(self._numbers):
+    def numbers(self, call: Call) -> dict[Where, str]:
+        """The numbers among a call's arguments that were not the same in all runs, by their names and places: a
+        formula, "?" where none fits, `DATA` where they move with the values of the input."""
+        if self._solution is None or call.func is None:
             return {}
-        names = [argument.name for argument in call.func._schema.arguments]
-        return {names[position]: parse(size) for position, size in self._numbers[call.first].items()}
+        return self._solution.scalars.get((call.name, call.first, call.last), {})
+
+    def maker(self, key: str) -> Call | None:
+        """The call that made a value."""
+        return self._graph.made(key)
+
+    def of_data(self, key: str) -> bool:
+        """Whether a size of a value follows from the values of the input."""
+        op = key.partition(".")[0]
+        return self._solution is not None and op.isdecimal() and self._solution.held[int(op)] == OF_DATA
+
+    def part(self, call: Call, output: int, taken: tuple[int, int]) -> tuple[sympy.Expr, sympy.Expr] | None:
+        """Where a part of an axis begins and ends, which a call took from `taken[0]` to before `taken[1]`, in sizes;
+        None where it took no such part."""
+        if self._solution is None:
+            return None
+        edge = self._solution.edges.get(call.first) if call.last == call.first + 1 else None
+        if edge is not None:
+            ends = [self._end(text, number) for text, number in zip(edge[:2], taken, strict=True)]
+            if [self.value(one) for one in ends] == list(taken):
+                return ends[0], ends[1]
+        return self._dealt(call, output, taken)
+
+    def reach(self, chain: Sequence[str]) -> None:
+        """Remarks on the slices of a chain that take so many at most, and all that there are at the sizes tried."""
+        if self._solution is None:
+            return
+        for call in map(self._graph.call_of, chain):
+            edge = self._solution.edges.get(call.first) if call.last == call.first + 1 else None
+            if edge is not None and edge.reach:
+                self.remarks[REACH.format(edge.reach)] = None
+
+    def _end(self, text: str, number: int) -> sympy.Expr:
+        if text == UNKNOWN:
+            self.remarks[MOVES.format(number)] = None
+            return sympy.Integer(number)
+        return parse(text)
+
+    def _dealt(self, call: Call, output: int, taken: tuple[int, int]) -> tuple[sympy.Expr, sympy.Expr] | None:
+        """The same of a call that deals out an axis to several tensors, one after the other."""
+        if base(call.name) not in DEALS or len(call.outputs) <= output:
+            return None
+        dim = call.arguments.get("dim", 0)
+        sizes = [(self.of(ref.key)[dim], ref.shape[dim]) for ref in call.outputs[: output + 1]]
+        start, stop = (sum(number for _, number in some) for some in (sizes[:-1], sizes))
+        if (start, stop) != taken:
+            return None
+        first = sympy.Add(*(size for size, _ in sizes[:-1]))
+        return first, first + sizes[-1][0]
 
     def named_as(self, key: str, shape: tuple) -> None:
         """Says a value's sizes as its equation does, where they are the same: `h·d_k` for `D`."""
@@ -171,6 +248,10 @@ class Shapes:
         self.plain = self.plain or any(size.free_symbols for size in (*before, *after))
         left, right = (tuple(map(tuple, sides)) for sides in (pattern.left, pattern.right))
         return tuple(map(sympy.Integer, pattern.sizes)), left, right, pattern.repeated
+
+    def taken_otherwise(self, key: str, call: Call) -> bool:
+        """Whether at other sizes a call takes something else that is made of this value."""
+        return any(call.first <= op < call.last for op in self.differ.get(key, ()))
 
     def value(self, size: sympy.Expr) -> int:
         """A size at this run."""

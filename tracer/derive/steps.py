@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tracer.equations import Node, Tensor
+from tracer.equations.call import Opaque
 
 
 class Place(NamedTuple):
@@ -22,10 +23,12 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a model's textbook: `tensor = equation`, made at `place`; `why` is for a student.
+    """One line of a model's textbook: `tensor = equation`, made at `place`; `why` is for a student, `facts` are the
+    sentences of it that state something of the run, and `refuted` claims that were made of the line and do not hold.
 
     Without a place the tensor never was in memory: a fused op, that of the next line with a place, went through it on
-    the way. Such a step is recomputed from its equation.
+    the way. Such a step is recomputed from its equation. `outside` are the keys of tensors in it that came from outside
+    of PyTorch; a line `of_input` holds a number that the code computed from the values of this input.
     """
 
     id: str
@@ -37,6 +40,15 @@ class Line:
     why: str
     layer: int | None = None
     note: str = ""
+    facts: tuple[str, ...] = ()
+    refuted: tuple[str, ...] = ()
+    outside: frozenset[str] = frozenset()
+    of_input: bool = False
+
+
+def opaque(line: Line) -> bool:
+    """Whether no equation could be written for a line."""
+    return isinstance(line.equation, Opaque)
 
 
 class Found(NamedTuple):

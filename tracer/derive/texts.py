@@ -88,6 +88,7 @@ SAID = {
     "grid": Said("head", "Tokens to a grid", "grid"),
     "pixels": Said("head", "Cells to pixels", "logits"),
     "Z": Said("head", "Output", "logits"),
+    "result": Said("head", "Output", "output"),
     "shares": Said("head", "Probabilities", "probabilities"),
     "classes": Said("head", "Classify", "logits"),
     "vocabulary": Said("head", "Score every token", "logits"),
@@ -156,13 +157,16 @@ OF_MAPS = {BatchNorm: "Normalise each channel", GroupNorm: "Normalise groups of 
 """What norms are called that are of no token."""
 
 
-def title(part: str, call: str, equation: Node) -> str:
-    """What a line is called: `Scores`; by its call, `Convolution`, where it has no role."""
+def title(part: str, call: str, equation: Node, result: str | None) -> str:
+    """What a line is called: `Scores`; where it has no role, by what it is of all that forward returns, `result`, or by
+    its call, `Convolution`."""
     of_maps = next((said for kind, said in OF_MAPS.items() if equation.has(kind)), "")
     if of_maps and part.rstrip("12").endswith("norm"):
         return of_maps
-    if part in SAID:
+    if part in SAID and part not in ("Z", "result"):
         return SAID[part].title
+    if result is not None:
+        return result
     return CALLS.get(base(call)) or call.strip("_").replace("_", " ").capitalize() or "Rearrange"
 
 

@@ -19,9 +19,11 @@ from tracer.derive.shapes import Shapes
 from tracer.derive.turning import turned
 from tracer.derive.words import node
 from tracer.equations import Node, ShapeError, Tensor, infer
-from tracer.equations.call import Kernel
+from tracer.equations.call import Kernel, Opaque
+from tracer.equations.elementwise import Cast
 from tracer.equations.masks import Provided
 from tracer.equations.picking import Replaced
+from tracer.record import dtype_name
 from tracer.recorder.calls import Call, Layout, Ref
 
 BROADCASTING = frozenset(
@@ -36,7 +38,7 @@ MAPPED = {"linear": "input", "addmm": "mat1", "mm": "self"}
 _WEIGHTS = {"input": "weight", "mat1": "mat2", "self": "mat2"}
 
 
-class Unwritten(Exception):
+class Unwritten(ValueError):
     """A layout that no pattern says."""
 
 
@@ -97,6 +99,18 @@ class Writer:
         made = self._body(raw)
         return recognised(made if raw == key else self._laid(made, raw, key), self.shapes.of(key))
 
+    def opaque(self, key: str, reason: str) -> Node:
+        """The right side of a line for which no equation could be written: its call, and the lines and givens that
+        went into it."""
+        raw = self.plan.raw(key)
+        index = self.graph.maker[raw or key]
+        calls = (index,) if raw is None else self.plan.inside[raw]
+        roots = (self.graph.root(ref.key) for one in calls for ref in self.graph.inputs[one])
+        outside = (root for root in roots if root not in self.graph.maker)
+        operands = dict.fromkeys((*self.plan.operands(key), *outside))
+        name = base(self.graph.calls[index].name)
+        return Opaque(*map(self.tensor, operands), name=name, reason=reason, result=self.shapes.of(key))
+
     def _mapped(self, raw: str, key: str) -> Node | None:
         """A linear map of the last axis, with what the code does to the other axes before and after it done once."""
         graph, call = self.graph, self.graph.call_of(raw)
@@ -110,25 +124,27 @@ class Writer:
         from_line = self._from_line(given)
         if from_line is None or not self.shapes.same(self.shapes.of(key)[-1], self.shapes.of(raw)[-1]):
             return None
-        start, places = from_line
+        start, places, since = from_line
         places = self._maps.rows(places, graph.shape(given)[-1], laid)
         shape = (*self.shapes.of(key)[:-1], self.shapes.of(given)[-1])
         chain = [*graph.chain(key, raw), raw, given, start]
         operand = self._rearranged(self.tensor(start), places, chain, start, shape, False)
         if operand is None:
             return None
+        operand = self._cast(operand, graph.chain(given, since))
         made = self._given(call, 0, False)
         made.arguments[name] = recognised(operand)
         made.relaid(name, shape, places.shape)
-        return recognised(node(made))
+        return recognised(self._cast(node(made), graph.chain(key, raw)))
 
-    def _from_line(self, key: str) -> tuple[str, np.ndarray] | None:
-        """The line that a value is a rearrangement of, and where each number stands in it."""
+    def _from_line(self, key: str) -> tuple[str, np.ndarray, str] | None:
+        """The line that a value is a rearrangement of, where each number stands in it, and the value of the run from
+        which both were laid out."""
         near = self.plan.named_root(key)
         if near in self.plan.named:
-            return near, self._map(near, key)
+            return near, self._map(near, key), near
         root = self.graph.root(near)
-        return (self.plan.ends[root], self._inverse(root, key)) if root in self.plan.ends else None
+        return (self.plan.ends[root], self._inverse(root, key), root) if root in self.plan.ends else None
 
     def attention(self, key: str) -> tuple[Given, Callable[[Node], Node]]:
         """What the call of fused attention that a line is was given, and what is done to its result."""
@@ -183,7 +199,6 @@ class Writer:
         shapes: dict[str, Any] = {}
         numerics: dict[str, Any] = {}
         dtypes: dict[str, Any] = {}
-        sizes = self.shapes.numbers(call)
         for name, value in call.arguments.items():
             if isinstance(value, Ref):
                 arguments[name] = self.value(value.key, loose)
@@ -195,10 +210,22 @@ class Writer:
                 numerics[name] = [one and one.shape for one in several]
                 dtypes[name] = [one and one.dtype for one in several]
             else:
-                arguments[name] = list(value) if isinstance(value, tuple) else sizes.get(name, value)
+                arguments[name] = list(value) if isinstance(value, tuple) else value
         made = call.outputs[position]
-        shape, known = self.shapes.of(made.key), self.shapes.sizes
-        given = Given(call.func, arguments, shapes, numerics, dtypes, position, shape, made.shape, known)
+        shape, numbers, remarks = self.shapes.of(made.key), self.shapes.numbers(call), self.shapes.remarks
+        given = Given(
+            call.func,
+            arguments,
+            shapes,
+            numerics,
+            dtypes,
+            position,
+            shape,
+            made.shape,
+            numbers,
+            lambda text: remarks.setdefault(text),
+            self.shapes.sizes,
+        )
         weight = arguments.get("weight")
         if isinstance(weight, Tensor) and self.names.tied(weight.key):
             given.tied = frozenset((weight,))
@@ -239,10 +266,22 @@ class Writer:
         return self._maps.of(self.graph.shape(start), chain)
 
     def _laid(self, made: Node, start: str, end: str, *, loose: bool = False) -> Node:
+        """`made`, the value `start`, laid out as the value `end` of the same chain, and cast as there."""
+        return self._cast(self._moved(made, start, end, loose), self.graph.chain(end, start))
+
+    def _cast(self, made: Node, chain: list[str]) -> Node:
+        """`made` with the casts of a chain of layouts that round."""
+        for key in chain:
+            if dtype := self.graph.rounds(key):
+                made = Cast(made, to=dtype_name(dtype))
+        return made
+
+    def _moved(self, made: Node, start: str, end: str, loose: bool) -> Node:
         """`made`, the value `start`, laid out as the value `end` of the same chain."""
         if start == end:
             return made
         chain = self.graph.chain(end, start)
+        self.shapes.reach(chain)
         if all(self.graph.kind[self.graph.maker[key]] == "same" for key in chain) and (
             self.graph.shape(start) == self.graph.shape(end)
         ):
@@ -253,7 +292,7 @@ class Writer:
         if len(chain) == 1:
             return self._kernel(made, end)
         middle = chain[-2]
-        return self._laid(self._laid(made, start, middle), middle, end, loose=loose)
+        return self._moved(self._moved(made, start, middle, False), middle, end, loose)
 
     def _kernel(self, made: Node, end: str) -> Node:
         """A layout that is no pattern, by PyTorch's own op."""
@@ -272,7 +311,7 @@ class Writer:
         found = self._rearranged(self.tensor(end), places, chain, end, after, loose)
         if found is None:
             raise Unwritten(f"the layout between {end} and {key}")
-        return recognised(found)
+        return self._cast(recognised(found), self.graph.chain(key, root))
 
     def _inverse(self, root: str, key: str) -> np.ndarray:
         """Where the numbers of `key` stand in the line of a computed value, both rearranged from it."""

@@ -40,6 +40,7 @@ class Product(Node):
     """Matrix product of the last two axes; axes in front ride along."""
 
     open = True
+    multilinear = 2
 
     def _latex(self, printer):
         return beside(self.args, printer)

@@ -41,8 +41,14 @@ def decoded(value: sympy.Basic):
     return float(value) if value.is_number and not value.is_Rational else value
 
 
-def decimal(value: float) -> str:
-    r"""A number as LaTeX, with all its digits: `0.5`, `10^{-5}`, `3 \cdot 10^{-6}`, `-\infty`."""
+def decimal(value: complex) -> str:
+    r"""A number as LaTeX, with all its digits: `0.5`, `10^{-5}`, `3 \cdot 10^{-6}`, `-\infty`, `2\,\mathrm{i}`."""
+    if isinstance(value, complex):
+        imaginary = rf"{decimal(abs(value.imag))}\,\mathrm{{i}}" if abs(value.imag) != 1 else r"\mathrm{i}"
+        sign = "-" if value.imag < 0 else "+" if value.real else ""
+        return " ".join(filter(None, (decimal(value.real) if value.real else "", sign, imaginary)))
+    if math.isnan(value):
+        return r"\text{NaN}"
     if value < 0:
         return f"-{decimal(-value)}"
     if math.isinf(value):
@@ -69,6 +75,11 @@ def written(value, printer) -> str:
         same = len(set(value)) == 1
         return written(value[0], printer) if same else r" \times ".join(written(one, printer) for one in value)
     return decimal(value) if isinstance(value, (int, float)) else printer._print(value)
+
+
+def whole(value, size) -> int:
+    """A setting that is a whole number, or a size."""
+    return value if isinstance(value, int) else round(float(size(value)))
 
 
 def worded(word: str, settings, operands) -> str:
@@ -119,6 +130,11 @@ class _Call(_Held):
         return broadcast(same, *shapes)
 
 
+def _number(value: sympy.Expr) -> complex:
+    """A number of sympy's as one of Python's."""
+    return complex(value) if value.is_extended_real is False else float(value)
+
+
 class Scalar(Node):
     r"""A number, or a size: `Scalar(0.5)`, `Scalar(sqrt(D))`; no axes."""
 
@@ -127,7 +143,7 @@ class Scalar(Node):
 
     @property
     def loose(self):
-        return self.value.is_Add or bool(self.value.is_number and self.value < 0)
+        return self.value.is_Add or bool(self.value.is_extended_negative)
 
     @property
     def value(self) -> sympy.Expr:
@@ -136,7 +152,9 @@ class Scalar(Node):
     def _latex(self, printer):
         if not self.value.is_number:
             return printer._print(self.value)
-        number = float(self.value)
+        number = _number(self.value)
+        if isinstance(number, complex):
+            return decimal(number)
         largest = LARGEST.get(abs(number))
         return decimal(number) if largest is None else f"-{largest}" if number < 0 else largest
 
@@ -144,9 +162,36 @@ class Scalar(Node):
         return ()
 
     def run(self, size):
-        value = float(self.value if self.value.is_number else size(self.value))
+        value = _number(self.value) if self.value.is_number else float(size(self.value))
+        if isinstance(value, complex):
+            return torch.tensor(value, dtype=torch.complex128)
         whole = self.value.is_integer and abs(value) < 2**53
         return torch.tensor(int(value)) if whole else torch.tensor(value, dtype=torch.float64)
+
+
+class Opaque(_Held):
+    r"""A call that could not be written, by its name and the tensors that went into it: `\operatorname{op}(x)`.
+
+    It claims no more than that, and refuses to run. `Opaque(*operands, name=…, reason=…, result=…)`: `reason` says why
+    in a few words, `result` is the shape that the call gave.
+    """
+
+    fields = ("name", "reason", "result")
+
+    def _latex(self, printer):
+        name = (self.get("name") or "op").strip("_").replace("_", r"\_")
+        return worded(rf"\operatorname{{{name}}}", [], [printer._print(operand) for operand in self.operands])
+
+    def infer(self, same, *shapes):
+        return tuple(map(sympy.sympify, self.get("result")))
+
+    @property
+    def note(self) -> str:
+        """Why there is nothing to execute."""
+        return f"not executed: no equation could be written for it ({self.get('reason')})"
+
+    def run(self, size, *tensors):
+        raise ValueError(self.note)
 
 
 def _single(tensor: torch.Tensor) -> torch.Tensor:
@@ -180,7 +225,15 @@ class Kernel(_Held):
 
     def _latex(self, printer):
         name = self.get("name").split(".")[1].strip("_").replace("_", r"\_")
-        return worded(rf"\operatorname{{{name}}}", [], [printer._print(operand) for operand in self.operands])
+        operands = [printer._print(operand) for operand in self.operands] or self._numbers()
+        return worded(rf"\operatorname{{{name}}}", [], operands)
+
+    def _numbers(self) -> list[str]:
+        """The numbers that a call without tensors was given, in their order."""
+        given = json.loads(self.get("arguments"))
+        values = (value for name, value in given.items() if name != "dtype")
+        flat = (one for value in values for one in (value if isinstance(value, list) else [value]))
+        return [decimal(one) for one in flat if isinstance(one, (int, float)) and not isinstance(one, bool)]
 
     def infer(self, same, *shapes):
         return tuple(map(sympy.sympify, self.get("result")))

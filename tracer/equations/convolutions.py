@@ -17,6 +17,7 @@ class _Convolved(_Held):
 
     loose = True
     by_channel = True
+    multilinear = 2
     star = r"\star"
 
     def _latex(self, printer):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from math import log
 
-from tracer.equations.call import _Call
+import torch
+
+from tracer.equations.call import _Call, worded
 from tracer.equations.ways import ByCell
 
 
@@ -202,6 +204,23 @@ class HyperbolicCosine(_Of):
 
     def run(self, size, x):
         return (x.exp() + (-x).exp()) / 2
+
+
+class Cast(_Of):
+    r"""The nearest number that a dtype holds: `Cast(x, to="float16")`, printed as `\operatorname{float16}(x)`."""
+
+    fields = ("to",)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype that the numbers are cast to."""
+        return getattr(torch, self.get("to"))
+
+    def _latex(self, printer):
+        return worded(rf"\operatorname{{{self.get('to')}}}", [], [printer._print(self.args[0])])
+
+    def run(self, size, x):
+        return x.to(self.dtype).double()
 
 
 class Bool(_Of):

@@ -8,7 +8,7 @@ import sympy
 import torch
 
 from tracer.equations.axes import along
-from tracer.equations.call import Scalar, _Call, _Held, decimal, written
+from tracer.equations.call import Scalar, _Call, _Held, decimal, whole, written
 from tracer.equations.cells import Cells, changed, shape_of, spread, within
 from tracer.equations.node import ShapeError
 from tracer.equations.ways import Copied
@@ -43,7 +43,7 @@ class Joint(Copied, _Held):
         start = 0
         for tensor in tensors:
             stop = start + tensor.shape[axis]
-            made.movedim(axis, 0)[start:stop] = tensor.movedim(axis, 0)
+            made[(slice(None),) * axis + (slice(start, stop),)] = tensor
             start = stop
         return made
 
@@ -105,7 +105,7 @@ class Pad(Copied, _Call):
     def below(self, printer):
         mode, value = self.get("mode"), self.get("value")
         said = [rf"\text{{{mode}}}"] if mode else [rf"\text{{with }}{decimal(value)}"] if value else []
-        return [*(decimal(n) for n in self.get("pads")), *said]
+        return [*(written(n, printer) for n in self.get("pads")), *said]
 
     def infer(self, same, shape):
         pads, made = self.get("pads"), list(shape)
@@ -114,7 +114,7 @@ class Pad(Copied, _Call):
         return tuple(made)
 
     def run(self, size, x):
-        pads, mode = self.get("pads"), self.get("mode")
+        pads, mode = [whole(n, size) for n in self.get("pads")], self.get("mode")
         for i in range(len(pads) // 2):
             n = x.shape[-1 - i]
             places = torch.arange(-pads[2 * i], n + pads[2 * i + 1])
@@ -131,7 +131,7 @@ class Pad(Copied, _Call):
         shape = shape_of(x)
         if cells.axes is None:
             return (Cells.none(shape),)
-        pads, mode, axes = self.get("pads"), self.get("mode"), {}
+        pads, mode, axes = [whole(n, size) for n in self.get("pads")], self.get("mode"), {}
         for i in range(len(pads) // 2):
             axis, before = len(shape) - 1 - i, pads[2 * i]
             n, places = shape[axis], [place - before for place in cells.axes[axis]]
@@ -149,17 +149,17 @@ class _Triangle(Copied, _Call):
     fields = ("diagonal",)
 
     def below(self, printer):
-        return [decimal(self.get("diagonal"))] if self.get("diagonal") else []
+        return [written(self.get("diagonal"), printer)] if self.get("diagonal") else []
 
     def infer(self, same, shape):
         return shape
 
     def run(self, size, x):
         i, j = torch.arange(x.shape[-2])[:, None], torch.arange(x.shape[-1])
-        return torch.where(self.stays(j - i - (self.get("diagonal") or 0)), x, 0)
+        return torch.where(self.stays(j - i - whole(self.get("diagonal") or 0, size)), x, 0)
 
     def reads(self, size, cells, x):
-        shape, diagonal = shape_of(x), self.get("diagonal") or 0
+        shape, diagonal = shape_of(x), whole(self.get("diagonal") or 0, size)
         if cells.axes is None:
             return (Cells.none(shape),)
         *_, rows, columns = cells.axes
@@ -226,7 +226,7 @@ class Rolled(Flipped):
     def run(self, size, x):
         for axis, shift in zip(self.get("axes"), self.get("shifts"), strict=True):
             n = x.shape[axis]
-            x = x.index_select(axis, (torch.arange(n) - shift) % n)
+            x = x.index_select(axis, (torch.arange(n) - whole(shift, size)) % n)
         return x
 
     def reads(self, size, cells, x):
@@ -235,7 +235,7 @@ class Rolled(Flipped):
             return (Cells.none(shape),)
         axes = dict.fromkeys(self.get("axes"), 0)
         for axis, shift in zip(self.get("axes"), self.get("shifts"), strict=True):
-            axes[axis] += shift
+            axes[axis] += whole(shift, size)
         return (changed(cells, shape, {a: [(i - s) % shape[a] for i in cells.axes[a]] for a, s in axes.items()}),)
 
 

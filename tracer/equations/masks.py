@@ -36,6 +36,27 @@ class CausalMask(Node):
         return torch.zeros(length, length, dtype=torch.float64).masked_fill(j > i, lowest)
 
 
+class CausalMaskBetween(CausalMask):
+    """`M_ij = 0` for `j ≤ i`, else `-∞`, where there are not as many keys as queries; `[S_q, S_k]`.
+
+    Both are counted from the first, as `scaled_dot_product_attention(is_causal=True)` does.
+    """
+
+    def __new__(cls, queries, keys):
+        return Node.__new__(cls, sympy.sympify(queries), sympy.sympify(keys))
+
+    def _latex(self, printer):
+        return r"\begin{cases} 0 & j \le i \\ -\infty & j > i \end{cases}"
+
+    def infer(self, same):
+        return (self.args[0], self.args[1])
+
+    def run(self, size):
+        queries, keys = (int(size(argument)) for argument in self.args)
+        i, j = torch.arange(queries)[:, None], torch.arange(keys)
+        return torch.zeros(queries, keys, dtype=torch.float64).masked_fill(j > i, float("-inf"))
+
+
 class Provided(Copied, Node):
     """A mask that the code takes only where a number it looked at is 1; without that nothing is known of it."""
 

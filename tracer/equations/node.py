@@ -10,7 +10,7 @@ Batch and head axes ride along in front of the last two.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import sympy
 from sympy.core.symbol import Str
@@ -38,6 +38,9 @@ class Node(sympy.Expr):
     """Whether it is written as a sum in which vectors lie along channels, not along the last axis."""
     operators: ClassVar[dict[str, type[Node]]] = {}
     """The nodes that `+`, `@`, `/` and `.T` make, by their names; `algebra`, which has them, puts them here."""
+    multilinear = 0
+    """How many of the first operands each term is a product of, where the result is a sum of such terms; what is behind
+    them is added. 0 where it is none."""
     cells = ""
     """What stands below the name of what the equation makes where it says one cell or one row: "ij", or "[j]"."""
 
@@ -47,6 +50,11 @@ class Node(sympy.Expr):
 
     def _sympystr(self, printer) -> str:
         return f"{type(self).__name__}({', '.join(map(printer._print, self.args))})"
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype that the node casts to; None where it has that of its operands."""
+        return None
 
     def infer(self, same, *shapes) -> tuple:
         raise NotImplementedError

@@ -24,6 +24,10 @@ class Einsum(_Held):
     fields = ("axes",)
 
     @property
+    def multilinear(self):
+        return len(self.operands)
+
+    @property
     def parts(self) -> tuple[list[str], str]:
         given, made = self.get("axes").split("->")
         return given.split(","), made

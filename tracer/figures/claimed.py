@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from tracer.figures.colours import STAGES
 from tracer.figures.layout import CLEAR, PLAIN, bands, heading, title
 
-COLOURS = (STAGES["attention"], STAGES["mlp"])
+COLOURS = (STAGES["attention"], STAGES["mlp"], STAGES["norm"])
 SCALE = [[0, "rgba(122, 132, 148, 0.2)"], [1, "#2589c7"]]
 """From nothing to the largest, on a light page and on a dark one."""
 MANY = 32
@@ -25,7 +25,7 @@ def by_block(lines: Mapping[str, Sequence[float]], what: str, one: bool = False)
             "type": "bar", "name": name, "x": [f"block {at}" for at in range(1, len(values) + 1)], "y": list(values),
             "marker": {"color": colour}, "hovertemplate": "%{x}: %{y:.3g}<extra>" + name + "</extra>",
         }
-        for (name, values), colour in zip(lines.items(), COLOURS, strict=False)
+        for (name, values), colour in zip(lines.items(), COLOURS[: len(lines)], strict=True)
     ]  # fmt: skip
     layout = {**CLEAR, "height": 240, "margin": MARGIN, "yaxis": {"title": title(what, 14)}, "legend": LEGEND}
     layout |= {"showlegend": len(data) > 1, "barmode": "group"}
@@ -51,7 +51,7 @@ def spreads(widths: Sequence[int], plain: Sequence[float], scaled: Sequence[floa
             "line": {"color": colour}, "hovertemplate": "d_k = %{x}: %{y:.3g}<extra>" + name + "</extra>",
             "marker": {"size": [14 if width == chosen else 6 for width in widths]},
         }
-        for name, values, colour in zip(("q · k", "q · k / √d_k"), (plain, scaled), COLOURS, strict=True)
+        for name, values, colour in zip(("q · k", "q · k / √d_k"), (plain, scaled), COLOURS[:2], strict=True)
     ]  # fmt: skip
     axis = {"type": "log", "dtick": 0.30103, "tickvals": list(widths)}
     layout = {

@@ -97,6 +97,8 @@ FUNCTIONS = {
     "conj": "a complex number with the other sign of its imaginary part",
     "Re": "the real part of a complex number",
     "Im": "the imaginary part of a complex number",
+    "float16": "the nearest number of 16 bits, with about 3 digits",
+    "bfloat16": "the nearest number of 16 bits that has the range of 32, with about 2 digits",
     "turn": "the second half of the numbers with the other sign, then the first half",
     "grid_{a \\times b}": "lays tokens out as a rows of b",
     "windows_w": "cuts a grid into windows, w cells a side",

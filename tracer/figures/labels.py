@@ -5,11 +5,13 @@ The HTML is the subset that plotly, SVG in a page and `st.html` share: b, i, sub
 
 import html
 import re
+from math import isinf
 
 from tracer.symbols import notation
 
 _TOKEN = re.compile(r"\\([a-zA-Z]+|.)|([{}^_'])|\s+|([^\\{}^_'\s])")
 _FONTS = {"mathbf": "b", "boldsymbol": "b", "mathit": "i", "mathrm": "", "text": "", "operatorname": "", "mathbb": "b"}
+_FONTS |= {"mathcal": "i", "mathsf": ""}
 ACCENTS = {"tilde": "\u0303", "hat": "\u0302", "bar": "\u0304"}
 _SMALL = """alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma tau upsilon
 phi chi psi omega""".split()
@@ -18,6 +20,8 @@ GLYPHS = {
     **dict(zip(map(str.title, _SMALL), "ΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡΣΤΥΦΧΨΩ", strict=True)),
     "ell": "ℓ", "top": "⊤", "cdot": "·", "times": "×", "in": "∈", "infty": "∞", "sum": "∑", "prime": "′",
     "odot": "⊙", "quad": " ", "to": "→", "le": "≤", "ge": "≥", "ldots": "…",
+    "leftrightarrow": "↔", "leftarrow": "←", "rightarrow": "→", "mapsto": "↦", "circ": "∘", "ast": "∗", "dots": "…",
+    "left": "", "right": "", "big": "", "Big": "", "bigl": "", "bigr": "",
 }  # fmt: skip
 """What stands for a command of LaTeX where there is none: one table for pictures and texts."""
 _SUPERSCRIPT = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
@@ -70,6 +74,14 @@ def scientific(value: float) -> str:
         return "0"
     digits, exponent = f"{value:.1e}".split("e")
     return f"{digits} × 10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+
+
+def numeral(value: float) -> str:
+    """A number as it is written: `0`, `−∞`, `−10⁹`, `−3.4 × 10³⁸`, `−100`."""
+    if isinf(value):
+        return "∞" if value > 0 else "−∞"
+    size = f"{abs(value):g}" if abs(value) < 1e5 else scientific(abs(value)).removeprefix("1.0 × ")
+    return f"−{size}" if value < 0 else size
 
 
 def amount(value: float, unit: str = "") -> str:

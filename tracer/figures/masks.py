@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from tracer.attention import layers
 from tracer.attention import segments as of_part
 from tracer.figures.answers import shown
-from tracer.figures.labels import scientific
+from tracer.figures.labels import numeral, scientific
 from tracer.figures.tensors import as_array, stacked
 from tracer.record import Segment, Trace
 
@@ -81,6 +82,7 @@ def pack(
     rows = range(first, first + count)
     found = masks.whole(trace, list(rows), layer, part=part, batch=batch)
     own = [found.open[one] for one in heads]
+    kept = {one: masks.rows(trace, layer, head=one, part=part, batch=batch) for one in heads}
     same = all(bool((one == cells[first : first + count]).all()) for one in own)
     pictures: dict[str, Any] = {
         "before": stacked({}, as_array(found.before)[list(heads)]),
@@ -100,7 +102,8 @@ def pack(
         "always": always,
         "names": labels(trace, part, max(queries, keys), numbered=True),
         "segments": [[one.start, one.stop, *_span(one)] for one in of_part(trace, part)],
-        "kept": {one: _kept(masks.rows(trace, layer, head=one, part=part, batch=batch)) for one in heads},
+        "kept": {one: _kept(kept[one]) for one in heads},
+        "mask": _mask(masks.numbers(trace, list(rows), layer, part=part, batch=batch), kept.values()),
     }
     for name, (facts, blob) in pictures.items():
         blobs += bytes(-at % 4), blob
@@ -132,6 +135,19 @@ def _kept(rows) -> str:
     if rows.closed is None:
         return f"{said}."
     return f"{said}, and the largest weight of a closed key is {scientific(rows.closed)}."
+
+
+def _mask(numbers, kept) -> dict[str, str]:
+    """The mask in words: its number where a key is open and where it is closed (`masks.Numbers`), and a title that
+    says so; of a finite one, whether the softmax made its weights exactly 0, by what was measured of all rows."""
+    known = [number for number in numbers if number is not None]
+    if len(known) < len(numbers):
+        return {"open": "open", "closed": "closed", "title": "the mask: open or closed"}
+    open_, closed = map(numeral, known)
+    title = f"the mask: {open_} where open, {closed} where closed"
+    if isfinite(numbers.closed) and all(one.closed == 0 for one in kept):
+        title += ", which acts as −∞: the weights there are exactly 0"
+    return {"open": open_, "closed": closed, "title": title}
 
 
 def describe(cells, kind: str) -> str:

@@ -46,6 +46,7 @@ def pack(panels: Sequence[Panel]) -> bytes:
             "first": panel.first,
             "box": box,
             "shape": cells.shape,
+            "full": as_array(panel.cells).shape,
             "ends": [low, high],
             "scale": scale,
             "square": panel.square,

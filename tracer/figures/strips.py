@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tracer.figures.maps import first
 from tracer.figures.views import rows
 from tracer.figures.views.to_html import equation, text
 from tracer.record import AttentionRecord, Step, Trace
@@ -18,9 +19,11 @@ def lines(steps: Iterable[Step]) -> str:
 
 
 def answering(trace: Trace) -> list[Step]:
-    """What the first look is of: the attention weights of the last block and the step that gives the answer."""
+    """The steps of the first look: the attention weights that its map draws, else the last ones, and the answer."""
+    record = first(trace)
     weights = [step for step in trace.steps if step.symbol.startswith(_bold("A"))]
-    return [*weights[-1:], *trace.steps[-1:]]
+    shown = [_weights(trace, record)] if record else weights[-1:]
+    return [*filter(None, shown), *trace.steps[-1:]]
 
 
 def _line(step: Step) -> str:
@@ -36,15 +39,25 @@ def _line(step: Step) -> str:
 def of_attention(trace: Trace, record: AttentionRecord, letters: str = "A") -> str:
     """The lines of an attention's mask "M", scores "S" and weights "A", as far as the run has them; the mask where its
     scores name it."""
-    own = [step for step in trace.steps if step.id.startswith(record.part)]
-    found = {letter: _of(own, letter, record.layer) for letter in "SA"}
-    if (scores := found["S"]) is not None and _bold("M") in scores.latex:
-        found["M"] = _of(own, "M", None) or _of(own, "M", record.layer)
+    found = {"A": _weights(trace, record)}
+    if found["A"] is not None:
+        found["S"] = _before(trace, found["A"], "S")
+    if (scores := found.get("S")) is not None:
+        mask = _before(trace, scores, "M")
+        found["M"] = mask if mask is not None and mask.symbol in scores.latex else None
     return lines(step for letter in letters if (step := found.get(letter)) is not None)
 
 
-def _of(steps: Iterable[Step], letter: str, layer: int | None) -> Step | None:
-    return next((step for step in steps if step.layer == layer and step.symbol.startswith(_bold(letter))), None)
+def _weights(trace: Trace, record: AttentionRecord) -> Step | None:
+    """The step of an attention's weights: the softmax that the record names, or what the fused op holds inside."""
+    steps = (step for step in trace.steps if record.op in step.ops or step.inside == record.op)
+    return next((step for step in steps if step.symbol.startswith(_bold("A"))), None)
+
+
+def _before(trace: Trace, step: Step, letter: str) -> Step | None:
+    """The nearest step in front of this one whose symbol has that letter."""
+    earlier = trace.steps[: trace.steps.index(step)]
+    return next((one for one in reversed(earlier) if one.symbol.startswith(_bold(letter))), None)
 
 
 def _bold(letter: str) -> str:

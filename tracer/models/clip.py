@@ -6,7 +6,12 @@ import torch
 from torch import nn
 
 from tracer.attention.masks import causal
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
+from tracer.derive.whys import WHY, positions
+from tracer.equations.embeddings import FirstOf
+from tracer.equations.masks import CausalMask
 from tracer.inputs.scenes import VOCABULARY
 from tracer.inputs.sentences import SAMPLE, sentences_input
 from tracer.models.shared.blocks import Block
@@ -113,38 +118,44 @@ HINTS = (
     Hint(
         "image.patches",
         title="Cut to patches",
-        why="A transformer takes a sequence, so the photo becomes one: squares of P × P pixels, read row by row, each "
-        "flattened pixel by pixel (hwc: row, column, channel). Pixels were normalised before, so that 0 is about "
-        "average brightness. This step only rearranges them.",
+        why=WHY["cut"],
     ),
     Hint(
         "image.embedding",
         title="Embed",
-        why="A learned matrix, the same for every patch, turns each patch into a token of D numbers. Similar content "
-        "can lie close together there.",
+        why=WHY["embed"],
     ),
     Hint(
         "*.position",
         letter=r"\mathbf{X}_0",
-        why="The dot products of attention compare what tokens hold. A learned vector for each place is added to the "
-        "token, so that they can depend on places too. The same photo or sentence in another order then differs.",
+        why=(
+            WHY["position"][0],
+            positions(
+                "so that they can depend on places, too. The same photo or sentence in another order then differs."
+            ),
+        ),
     ),
     Hint(
         "text.mask",
-        why="CLIP's text tower reads as a language model does: no word sees the words after it. The matrix of 0 and "
-        "-∞ is added to the scores of every block.",
+        why=(
+            Claim("The text tower reads as a language model does: no word sees the words after it."),
+            Claim(
+                "The matrix of 0 and -∞ is added to the scores of every block of this tower.",
+                so.both(so.has(CausalMask), so.by_infinity),
+            ),
+        ),
     ),
     Hint(
         "text.embedding",
         title="Look up",
         letter=r"\mathbf{X}_t",
-        why="A word is only a number here, and its size means nothing. The number picks a learned row of E.",
+        why=WHY["row of a table"],
     ),
     Hint(
         "image.cls",
         id="token",
         title="Take one token",
-        why="Of all tokens only the first, CLS, is read. The patches have spoken to it through attention.",
+        why=WHY["take"],
     ),
     Hint(
         "text.argmax",
@@ -152,8 +163,10 @@ HINTS = (
         stage="head",
         title="Where it ends",
         letter=r"\mathbf{e}",
-        why="Sentences differ in length and are filled up with end tokens. The first of these says where the sentence "
-        "is over.",
+        why=(
+            Claim("Sentences differ in length and are filled up with end tokens."),
+            Claim("This says where the first end token of each stands.", so.top(FirstOf)),
+        ),
     ),
     Hint(
         "text.index",
@@ -161,8 +174,12 @@ HINTS = (
         stage="head",
         title="Take one token",
         letter=r"\mathbf{x}_f",
-        why="Only the end token is read. It stands after the last word, so the causal mask lets it see every word. "
-        "What stands after it changes nothing.",
+        why=(
+            Claim("Of each sentence, one token is read: the one where it ends.", so.without(so.trainable)),
+            Claim(
+                "The causal mask lets it see every word before it, and what stands after it changes nothing.", so.causal
+            ),
+        ),
     ),
     Hint(
         "*.projection.linear",
@@ -171,8 +188,13 @@ HINTS = (
         title="Into one space",
         letter=r"\mathbf{y}",
         below=r"\mathrm{proj}",
-        why="Photos and sentences meet in one space of D_e numbers. Each tower has a matrix of its own that leads "
-        "there.",
+        why=(
+            Claim(
+                "A trainable matrix leads into the space of D_e numbers in which photos and sentences meet.",
+                so.both(so.linear, so.ends_in("D_e")),
+            ),
+            Claim("The other tower has a matrix of its own.", so.own_to_it),
+        ),
     ),
     Hint(
         "*.div",
@@ -180,8 +202,13 @@ HINTS = (
         stage="head",
         title="Unit length",
         letter=r"\hat{\mathbf{y}}",
-        why="Only the direction is to count, not the length. After this, the product of two vectors is the cosine of "
-        "the angle between them.",
+        why=(
+            Claim(
+                "Only the direction is to count, not the length, so each vector is divided by its own length.",
+                so.divided_by_length,
+            ),
+            Claim("The product of two such vectors is the cosine of the angle between them.", so.divided_by_length),
+        ),
     ),
     Hint(
         "matmul",
@@ -189,15 +216,22 @@ HINTS = (
         stage="head",
         title="Compare",
         letter=r"\mathbf{C}",
-        why="Every photo against every sentence: 1 where they point the same way. No list of classes was fixed in "
-        "training, so any sentences may stand here.",
+        why=(
+            Claim("Every photo against every sentence: 1 where they point the same way.", so.of_unit_vectors),
+            Claim("No list of classes is built in, so any sentences may stand here."),
+        ),
     ),
     Hint("parameter log_scale", letter=r"\tau"),
     Hint(
         "logits",
         title="Temperature",
-        why="Cosines lie between -1 and 1, too close together for a softmax. A learned factor spreads them; the "
-        "softmax of a row then says which sentence fits the photo.",
+        why=(
+            Claim("Cosines lie between -1 and 1, too close together for a softmax.", so.of_cosines),
+            Claim(
+                "A trainable factor spreads them; the softmax of a row then says which sentence fits the photo.",
+                so.trainable,
+            ),
+        ),
     ),
 )
 

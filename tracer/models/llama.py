@@ -7,7 +7,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from tracer.attention.masks.kinds import causal
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
+from tracer.derive.whys import WHY
 from tracer.inputs.tensors import text_input
 from tracer.inputs.text import Characters
 from tracer.models.nanogpt import SHAKESPEARE
@@ -135,28 +138,27 @@ HINTS = (
     Hint("*.context", source="Ainslie et al. 2023, section 2.2"),
     Hint(
         "mask",
-        why="When the model learns to predict the next token, no position may see what comes after it. This matrix of "
-        "0 and -∞ is made once and added to the scores of every block.",
+        why=WHY["no look ahead"],
     ),
     Hint(
         "embedding",
-        why="A token is only a number, and its size means nothing. The number picks a learned row of E. No position is "
-        "added: places come in when queries and keys are turned.",
+        why=(
+            *WHY["row of a table"],
+            Claim("No position is added: places come in when queries and keys are turned.", so.has_part("turned Q")),
+        ),
     ),
     Hint(
         "logits",
         module="",
         title="Logits, tied",
-        why="At every place, each entry of the vocabulary gets a score: the dot product of the token with that entry's "
-        "row of E. Using E twice saves a matrix of V × D numbers.",
+        why=WHY["tied logits"],
     ),
     Hint(
         "logits",
         module="head",
         title="Logits",
         below=r"\mathrm{vocab}",
-        why="A matrix of its own turns each token into a score for every entry of the vocabulary. The softmax of a row "
-        "is the probability of each next token.",
+        why=(*WHY["own logits"], *WHY["probable next"]),
     ),
 )
 """What a person adds to the derived textbook."""

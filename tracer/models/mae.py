@@ -5,7 +5,11 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
+from tracer.derive.whys import WHY, positions
+from tracer.equations.masking import Put
 from tracer.inputs.masking import placed, surface_input
 from tracer.models.shared.anomaly import reconstruction
 from tracer.models.shared.blocks import Block
@@ -81,27 +85,34 @@ HINTS = (
     Hint(
         "patches",
         title="Cut to patches",
-        why="The surface is cut to squares of P × P pixels, read row by row, each flattened pixel by pixel (hwc: row, "
-        "column, channel). These pixels are also what is to be predicted in the end.",
+        why=(*WHY["cut"], Claim("These pixels are also what is to be predicted in the end.")),
     ),
     Hint(
         "embedding",
         title="Embed",
-        why="A learned matrix, the same for every patch, turns its pixels into a token of D numbers. Every patch is "
-        "embedded here, also those that will be hidden.",
+        why=(
+            *WHY["embed"][1:],
+            Claim("Every patch is embedded here, also those that will be hidden.", so.ends_in_axis("N")),
+        ),
     ),
     Hint(
         "position",
         letter=r"\mathbf{I}^{(0)}",
-        why="A learned vector for each place is added. It must come before patches are taken away: afterwards only "
-        "this vector tells where a token was.",
+        why=(
+            WHY["position"][0],
+            positions("before patches are taken away: afterwards only this vector tells where a token was."),
+        ),
     ),
     Hint(
         "chosen",
         id="visible",
         title="Take the visible",
-        why="Only the patches on the list π go on; the others are hidden from the encoder. What a model can't see it "
-        "has to work out from the rest, and so it learns what is normal.",
+        why=(
+            Claim("Only the patches on the list π go on; the others are hidden from the encoder.", so.fewer_tokens),
+            Claim(
+                "What a model can't see it has to work out from the rest, and so it may come to know what is normal."
+            ),
+        ),
     ),
     Hint("encoder.norm", title="Last norm of the encoder"),
     Hint(
@@ -111,16 +122,22 @@ HINTS = (
         title="Hand over",
         letter=r"\mathbf{Y}",
         below=r"\mathrm{dec}",
-        why="The encoder's tokens are made ready for the decoder by one matrix. What serves to understand visible "
-        "patches need not be what serves to paint hidden ones.",
+        why=(
+            Claim("One trainable matrix makes the encoder's tokens ready for the decoder.", so.linear),
+            Claim("What serves to understand visible patches need not be what serves to paint hidden ones."),
+        ),
     ),
     Hint(
         "every",
         id="masked",
         stage="decoder",
         title="Mask tokens",
-        why="One learned vector stands for every patch that is hidden. It says only: something is missing here. The "
-        "encoder never saw these, which makes it fast.",
+        why=(
+            Claim(
+                "One trainable vector stands for every patch that is hidden.", so.both(so.depends("p"), so.trainable)
+            ),
+            Claim("It says only: something is missing here. The encoder has less to do, since it never sees these."),
+        ),
     ),
     Hint(
         "put",
@@ -128,8 +145,14 @@ HINTS = (
         stage="decoder",
         title="Put back",
         letter=r"\mathbf{Y}_{\mathrm{all}}",
-        why="Each visible token goes back to its own place, and mask tokens stay at all others. The sequence has its N "
-        "places again, in raster order.",
+        why=(
+            Claim(
+                "Each visible token goes back to its own place, and mask tokens stay at all others. The sequence has "
+                "its N "
+                "places again, in raster order.",
+                so.both(so.has(Put), so.ends_in_axis("N")),
+            ),
+        ),
         note="He et al. append mask tokens and sort the list; the code writes the visible tokens among mask tokens, "
         "which gives the same.",
     ),
@@ -137,8 +160,10 @@ HINTS = (
         "position2",
         id="decoder_position.sum",
         title="Add positions again",
-        why="All mask tokens are alike. The position added here tells each of them which patch it is to become. "
-        "Without it all hidden patches would be predicted the same.",
+        why=(
+            Claim("All mask tokens are alike. The position tells each of them which patch it is to become."),
+            positions("without which all hidden patches would be predicted the same."),
+        ),
     ),
     Hint("decoder.norm", title="Last norm of the decoder"),
     Hint(
@@ -147,8 +172,14 @@ HINTS = (
         title="Predict pixels",
         letter=r"\hat{\mathbf{X}}_p",
         below=r"\mathrm{pix}",
-        why="Each token becomes the pixels of its patch. A hidden patch that differs much from its prediction does not "
-        "follow from the others: that difference is the anomaly.",
+        why=(
+            Claim("Each token becomes the pixels of its patch.", so.both(so.linear, so.ends_in("C*P**2"))),
+            Claim(
+                "A hidden patch that differs much from its prediction does not follow from the others: that "
+                "difference is the "
+                "anomaly."
+            ),
+        ),
         note="Note 001 seeks the anomaly where representations deviate; here predicted and true pixels are compared.",
     ),
 )

@@ -5,7 +5,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from tracer.attention.masks.kinds import causal
+from tracer.derive.claims import Claim
 from tracer.derive.hints import Hint
+from tracer.derive.whys import WHY, positions
 from tracer.inputs.tensors import text_input
 from tracer.inputs.text import Characters
 from tracer.models.shared.blocks import Block
@@ -66,21 +68,21 @@ class NanoGPT(nn.Module):
 HINTS = (
     Hint(
         "mask",
-        why="When the model learns to predict the next token, no position may see what comes after it. This matrix of "
-        "0 and -∞ is made once and added to the scores of every block.",
+        why=WHY["no look ahead"],
     ),
     Hint(
         "embedding",
         title="Look up",
         letter=r"\mathbf{X}_t",
-        why="A token is only a number, and its size means nothing. The number picks a learned row of E, so that "
-        "each token becomes D numbers that training can arrange.",
+        why=(*WHY["row of a table"], Claim("Training can arrange these as it needs them.")),
         note="Note 000 counts tokens from 1 to V, the code from 0 to V − 1.",
     ),
     Hint(
         "position",
-        why="The dot products of attention compare what tokens hold. A learned vector for each place is added "
-        "to the token, so that they can depend on places too. Only the first T rows of the table are used.",
+        why=(
+            WHY["position"][0],
+            positions("so that they can depend on places, too. Only the first T rows of the table are used."),
+        ),
         note="Note 000 has P with T rows; the code keeps a longer table and takes its first T.",
     ),
     Hint(
@@ -100,17 +102,14 @@ HINTS = (
         "logits",
         module="",
         title="Logits, tied",
-        why="The score of each entry of the vocabulary is the dot product of the token with that entry's row of the "
-        "embedding matrix: its direction counts, and so does its length. Using E twice saves a matrix of V × D "
-        "numbers.",
+        why=WHY["tied logits"],
     ),
     Hint(
         "logits",
         module="head",
         title="Logits",
         below=r"\mathrm{vocab}",
-        why="A matrix of its own turns each token into a score for every entry of the vocabulary. The softmax of a row "
-        "is the probability of each next token.",
+        why=(*WHY["own logits"], *WHY["probable next"]),
         note="Note 000's summary leaves out the bias of the separate head; its section 2 has it.",
     ),
 )

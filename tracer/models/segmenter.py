@@ -5,7 +5,10 @@ from functools import partial
 import torch
 from torch import nn
 
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
+from tracer.equations.grids import Grid
 from tracer.inputs.scenes import sample_scene
 from tracer.inputs.tensors import photo_input
 from tracer.models.shared.blocks import Block
@@ -62,14 +65,26 @@ HINTS = (
         stage="decoder",
         title="Drop the CLS token",
         letter=r"\mathbf{X}_{\mathrm{patches}}",
-        why="A class for every pixel needs to know where things are, and CLS lies nowhere. It is left out here, but it "
-        "was not idle: in every block the patches could read from it.",
+        why=(
+            Claim("A class for every pixel needs to know where things are, and CLS lies nowhere."),
+            Claim(
+                "It is left out here, but it was not idle: in every block the patches could read from it.",
+                so.open_to_first,
+            ),
+        ),
     ),
     Hint(
         "grid",
         stage="decoder",
-        why="The tokens stand in the order in which the patches were cut, row by row. Laid out again they are a small "
-        "picture with D numbers at each place, each made with knowledge of the whole photo.",
+        why=(
+            Claim(
+                "The tokens stand in the order in which the patches were cut, row by row. Laid out again they are a "
+                "small picture "
+                "with D numbers at each place.",
+                so.top(Grid),
+            ),
+            Claim("Each was made with knowledge of the whole photo.", so.open_to_first),
+        ),
     ),
     Hint(
         "decoder.linear",
@@ -78,16 +93,27 @@ HINTS = (
         title="Decode each token",
         letter=r"\mathbf{Y}",
         below=r"\mathrm{dec}",
-        why="One learned matrix, the same for every place, turns a token into scores for each pixel of its patch: "
-        "P × P pixels times K classes. This is the whole decoder.",
+        why=(
+            Claim(
+                "One trainable matrix, the same for every place, turns a token into scores for each pixel of its "
+                "patch: P × P "
+                "pixels times K classes.",
+                so.both(so.linear, so.ends_in("K*P**2")),
+            ),
+            Claim("This is the whole decoder."),
+        ),
         note="Note 001 leaves its lightweight decoder open; here it is one matrix that writes all pixels of a patch.",
     ),
     Hint(
         "logits",
         stage="decoder",
         title="Cells to pixels",
-        why="The scores of each patch are laid where the patch was cut from. Nothing is computed: it is the first step "
-        "backwards, with K scores in the place of C colours.",
+        why=(
+            Claim(
+                "The scores of each patch are laid where the patch was cut from. Nothing is computed.", so.rearranges
+            ),
+            Claim("It is the first step backwards, with K scores in the place of C colours."),
+        ),
         note="Note 001 speaks of upsampling; here no value is interpolated, each pixel has scores of its own.",
     ),
 )

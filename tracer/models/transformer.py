@@ -6,7 +6,13 @@ import torch
 from torch import nn
 
 from tracer.attention.masks import causal
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
+from tracer.derive.whys import WHY, positions
+from tracer.equations import Plus
+from tracer.equations.activations import Softmax
+from tracer.equations.positions import AtDistance, Distances, Sinusoids, SumsByDistance
 from tracer.inputs.tensors import text_input
 from tracer.inputs.text import Characters
 from tracer.models.shared.blocks import Attention
@@ -131,8 +137,15 @@ DISTANCES = (
         stage="position",
         title="Distances",
         letter=r"\mathbf{C}",
-        why="The distance from the query to each key, cut to -R to R and shifted by R, so that it runs from 0 to 2R. "
-        "All that is further away counts as R. These numbers pick the learned vectors of every block.",
+        why=(
+            Claim(
+                "The distance from the query to each key, cut to -R to R and shifted by R, so that it runs from 0 to "
+                "2R. All that "
+                "is further away counts as R.",
+                so.top(Distances),
+            ),
+            Claim("These numbers pick a vector of every block."),
+        ),
         note="Note 004 adds all kinds of positions to X; relative ones are not added there, they act inside the "
         "scores.",
     ),
@@ -141,16 +154,23 @@ DISTANCES = (
         id="attention.relative",
         title="Scores by distance",
         letter=r"\mathbf{B}",
-        why="Each query also meets a learned vector for each distance, as if it were part of the key. The score then "
-        "depends on how far apart two tokens are, and not on where they are.",
+        why=(
+            Claim(
+                "Each query also meets a trainable vector for each distance, as if it were part of the key.",
+                so.both(so.has(AtDistance), so.trainable),
+            ),
+            Claim("The score then depends on how far apart two tokens are, and not on where they are."),
+        ),
     ),
     Hint(
         "*.scatter_add",
         id="attention.shares",
         title="Weights by distance",
         letter=r"\bar{\mathbf{A}}",
-        why="The weights of each row, added up by distance. They say how much of each distance's learned vector goes "
-        "into the context.",
+        why=(
+            Claim("The weights of each row, added up by distance.", so.top(SumsByDistance)),
+            Claim("They say how much of each distance's vector goes into the context."),
+        ),
     ),
     Hint("parameter *.key_distances", letter=r"\mathbf{A}_K"),
     Hint("parameter *.value_distances", letter=r"\mathbf{A}_V"),
@@ -160,27 +180,40 @@ DISTANCES = (
 HINTS = (
     Hint(
         "mask",
-        why="Here no position may see what comes after it. This matrix of 0 and -∞ is made once and added to the "
-        "scores of every block.",
+        why=WHY["no look ahead"][1:],
     ),
     Hint(
         "embedding",
         title="Look up",
         letter=r"\mathbf{X}_t",
-        why="A token is only a number, and its size means nothing. The number picks a learned row of E, so that each "
-        "token becomes D numbers that training can arrange.",
+        why=(*WHY["row of a table"], Claim("Training can arrange these as it needs them.")),
     ),
     Hint(
         "positions",
         title="Sines and cosines",
         letter=r"\mathbf{P}",
-        why="Every place gets a pattern of its own: waves from fast to slow, like the hands of many clocks. Nothing "
-        "here is learned, and a place's pattern turns into that of k places on by one fixed rotation.",
+        why=(
+            Claim(
+                "Every place gets a pattern of its own: waves from fast to slow, like the hands of many clocks.",
+                so.has(Sinusoids),
+            ),
+            Claim(
+                "Nothing here is trained, and a place's pattern turns into that of k places on by one fixed rotation.",
+                so.depends("c"),
+            ),
+        ),
     ),
     Hint(
         "position",
-        why="The dot products of attention compare what tokens hold. The vector of each place is added. Since it is a "
-        "sum, every score falls into four terms: content or position against content or position.",
+        why=(
+            WHY["position"][0],
+            positions("so that they can depend on places, too."),
+            Claim(
+                "Since it is a sum, every score falls into four terms: content or position against content or "
+                "position.",
+                so.top(Plus),
+            ),
+        ),
         note="The 2017 paper multiplies embeddings by √D before this sum; note 004 does not, and neither does this "
         "model.",
     ),
@@ -206,37 +239,47 @@ HINTS = (
     Hint(
         "*.attention.residual",
         letter=r"\mathbf{R}",
-        why="Attention adds to the token what it found instead of replacing it. The sum is normalised in the next "
-        "step, so no number passes through a block untouched.",
+        why=(
+            Claim("Attention adds to the token what it found instead of replacing it.", so.adds("O")),
+            Claim(
+                "The sum is normalised in the next step, so no number passes through a block untouched.",
+                so.taken_only_by("X"),
+            ),
+        ),
     ),
     Hint(
         "*.norm1",
         title="Normalise the sum",
-        why="Each token's sum is shifted to mean 0 and scaled to variance 1, then rescaled by learned γ and β. The "
-        "2017 paper normalises after the sum; many later models do it before attention (Xiong et al. 2020).",
+        why=(
+            *WHY["norm after"],
+            Claim("Many later models normalise before attention (Xiong et al.)."),
+        ),
         note="Note 004 writes LayerNorm without its γ and β; both run.",
     ),
     Hint(
         "*.mlp.residual",
         letter=r"\mathbf{R}'",
-        why="The MLP's result is added to what it was made from. One more norm follows.",
+        why=(
+            Claim("The MLP's result is added to what it was made from.", so.adds("F")),
+            Claim("One more norm follows.", so.taken_only_by("X")),
+        ),
     ),
     Hint(
         "*.norm2",
-        why="The second sum is normalised like the first, with a γ and β of its own. This is the block's output and "
-        "the next block's input.",
+        why=WHY["norm after 2"],
     ),
     Hint(
         "logits",
         title="Logits",
         below=r"\mathrm{out}",
-        why="A matrix of its own turns each token into a score for every entry of the vocabulary. The row of place i "
-        "says what belongs at place i of the answer.",
+        why=(*WHY["own logits"], Claim("The row of place i says what belongs at place i of the answer.")),
     ),
     Hint(
         "probabilities",
-        why="The softmax makes each row of scores probabilities that sum to 1. The largest is the model's answer for "
-        "this place.",
+        why=(
+            Claim("The softmax makes each row of scores probabilities that sum to 1.", so.top(Softmax)),
+            Claim("The largest is the model's answer for this place."),
+        ),
     ),
 )
 

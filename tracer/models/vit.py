@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from tracer.derive.hints import Hint
+from tracer.derive.whys import WHY
 from tracer.inputs.tensors import photo_input
 from tracer.models.shared.blocks import Block
 from tracer.models.shared.model import Spec
@@ -49,20 +50,16 @@ SEQUENCE = (
     Hint(
         "patches",
         title="Cut to patches",
-        why="A transformer takes a sequence, so the photo becomes one: squares of P × P pixels, read row by row, each "
-        "flattened pixel by pixel (hwc: row, column, channel). Pixels were normalised before, so that 0 is about "
-        "average brightness. This step only rearranges them.",
+        why=WHY["cut"],
     ),
     Hint(
         "embedding",
         title="Embed",
-        why="Pixel values side by side say little. A learned matrix, the same for every patch, turns each patch into a "
-        "token of D numbers in a space where similar content can lie close together.",
+        why=WHY["embed"],
     ),
     Hint(
         "position",
-        why="Without this, shuffled patches would give the same class. A learned vector for each place is added, so "
-        "that every token carries what it shows and where it lies.",
+        why=WHY["order"],
     ),
 )
 """What is said of the lines from the photo to the first block."""

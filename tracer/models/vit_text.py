@@ -5,7 +5,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from tracer.attention import masks
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
+from tracer.derive.whys import WHY, positions
+from tracer.equations.masks import PrefixMask
 from tracer.inputs.captions import captioned_input
 from tracer.inputs.scenes import LONGEST, VOCABULARY
 from tracer.models.shared.blocks import Block
@@ -94,24 +98,29 @@ HINTS = (
         "patches",
         title="Unfold to patches",
         letter=r"\mathbf{X}_{\mathrm{patch}}",
-        why="The unfold operator 𝒰 cuts the picture to squares of P × P pixels and flattens each one, channel after "
-        "channel (chw: channel, row, column). Pixels were normalised before, so that 0 is a usual brightness; here "
-        "they only move.",
+        why=WHY["cut"],
     ),
     Hint(
         "embedding",
         title="Project patches",
         below=r"\mathrm{patch}",
-        why="One learned matrix turns each patch into a token of D numbers, as wide as a word's. A convolution with "
-        "kernel and stride P does the very same sums, with the same weights in another shape.",
+        why=(
+            *WHY["embed"][1:2],
+            Claim(
+                "A convolution with kernel and stride P does the very same sums, with the same weights in another "
+                "shape."
+            ),
+        ),
         note="Note 000's convolution needs no reordering of weights here, since both flatten channels first.",
     ),
     Hint(
         "position",
         title="Add image positions",
         letter=r"\mathbf{I}^{(0)}",
-        why="Attention does not know which patch lies where. A learned vector is added for each place of the grid, so "
-        "that the model can tell left from right and top from bottom.",
+        why=(
+            WHY["order"][0],
+            positions("so that the model can tell left from right and top from bottom."),
+        ),
         note="Note 000 calls these positions 2D; the table is a list of N rows in scan order, one for each place of "
         "the grid, and the sum knows nothing of rows and columns.",
     ),
@@ -120,8 +129,7 @@ HINTS = (
         id="words",
         title="Look up words",
         letter=r"\mathbf{X}_{\mathrm{txt}}",
-        why="Each word is a number that picks a learned row of E. From here on a word and a patch are alike: a token "
-        "of D numbers.",
+        why=(*WHY["row of a table"], Claim("From here on a word and a patch are alike: a token of D numbers.")),
         note="Note 000 counts tokens from 1 to V, the code from 0 to V − 1.",
     ),
     Hint(
@@ -129,8 +137,10 @@ HINTS = (
         id="text_position",
         title="Add text positions",
         letter=r"\mathbf{X}_{\mathrm{txt}}^{(0)}",
-        why="Words stand in one line, so one number says where each is. They have a table of their own: the first "
-        "word is not the first patch.",
+        why=(
+            Claim("Words stand in one line, so one number says where each is."),
+            positions("of a table of their own: the first word is not the first patch."),
+        ),
         note="Note 000 has P_txt with T rows; the code keeps a longer table and takes its first T.",
     ),
     *(
@@ -140,8 +150,13 @@ HINTS = (
             stage="embedding",
             title=f"Mark as {kind}",
             letter=letter,
-            why="One more learned vector, the same for all tokens of a kind, tells patches from words. It is "
-            "optional, since their positions differ already.",
+            why=(
+                Claim(
+                    "One more trainable vector, the same for all tokens of a kind, tells patches from words.",
+                    so.adds_trainable,
+                ),
+                Claim("It is optional, since their positions differ already."),
+            ),
         )
         for at, kind, letter in (
             ("add", "image", r"\mathbf{I}^{\mathrm{type}}"),
@@ -153,22 +168,33 @@ HINTS = (
     Hint(
         "sequence",
         title="One sequence",
-        why="Patches first, then words, in one sequence that the same blocks read. Each word can look back at all of "
-        "the picture, because the picture comes before it.",
+        why=(
+            Claim("Patches first, then words, in one sequence that the same blocks read.", so.part("sequence")),
+            Claim("Each word can look back at the picture, because the picture comes before it."),
+        ),
     ),
     Hint(
         "mask",
         role="causal M",
-        why="No token may see what comes after it. This matrix of 0 and -∞ is made once and added to the scores of "
-        "every block. Words see the whole picture and the words before them, since the picture stands in front.",
+        why=(
+            *WHY["no look ahead"][1:],
+            Claim(
+                "Words see the whole picture and the words before them, since the picture stands in front.", so.causal
+            ),
+        ),
         note="Note 000 does not say it, but under this mask patches can't see later patches either: the first sees "
         "only itself.",
     ),
     Hint(
         "mask",
         role="prefix M",
-        why="Words see the picture and the words before them, and the patches see each other fully. Only the words "
-        "have to be hidden from what comes before them: they are what is predicted.",
+        why=(
+            Claim(
+                "Words see the picture and the words before them, and the patches see each other fully.",
+                so.has(PrefixMask),
+            ),
+            Claim("The words have to be hidden from what comes before them: they are what is predicted."),
+        ),
         note="Note 000 has the causal mask only; under this one the patches also see later patches.",
     ),
     Hint(
@@ -196,8 +222,10 @@ HINTS = (
         stage="head",
         title="Text only",
         letter=r"\mathbf{X}_{f,\mathrm{txt}}",
-        why="Only words are to be predicted, so only the tokens of words are read. What the picture showed has "
-        "reached them through attention.",
+        why=(
+            Claim("Only words are to be predicted, so only the tokens of words are read.", so.ends_in_axis("T")),
+            Claim("What the picture showed has reached them through attention."),
+        ),
         note="Note 000 drops the last image position here, so the first word is predicted only because the text "
         "starts with a begin token.",
     ),
@@ -205,16 +233,14 @@ HINTS = (
         "logits",
         module="",
         title="Logits, tied",
-        why="The score of each word is the dot product of the token with that word's row of the embedding matrix: its "
-        "direction counts, and so does its length. Using E twice saves a matrix of V × D numbers.",
+        why=WHY["tied logits"],
     ),
     Hint(
         "logits",
         module="head",
         title="Logits",
         below=r"\mathrm{vocab}",
-        why="A matrix of its own turns each token into a score for every word. The softmax of a row is the "
-        "probability of each next word.",
+        why=(*WHY["own logits"], *WHY["probable next"]),
         note="Note 000's summary leaves out the bias of the separate head; its section 2 has it.",
     ),
 )

@@ -9,19 +9,23 @@ symbol.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from math import nan
 
 import torch
 from torch.utils._pytree import tree_map_only
 
 from tracer.common.seeding import seeded_draws
 from tracer.probe.align import COPIES, align, spelled
+from tracer.probe.numbers import DATA, NEAR, SLICES, Edge, Key, Owners, Where, flat, moving, slice_edge, solve_number
 from tracer.probe.solve import UNKNOWN, Solver, base_form, value_of
+from tracer.probe.twin import revalued
 from tracer.probe.windows import own_sizes
 from tracer.recorder import Recording, Seen, record
-from tracer.recorder.ops import NUMBERED
+from tracer.recorder.calls import Calls
+from tracer.recorder.scalars import Scalars, scalars_of
 
 __all__ = ["UNKNOWN", "Solution", "Unlike", "Vocabulary", "base_form", "solve", "value_of"]
 
@@ -31,8 +35,10 @@ LEAST = 3
 ASKED = "prim.device"
 """What tensors without values run where others are asked for their device."""
 
-AT_THIS_BATCH = "this op runs only at some batch sizes: solved with B held at"
-"""How the note of such an op begins."""
+AT_SOME = "this op runs only at some sizes: solved with"
+"""How the note of such an op begins, before the size that was held."""
+OF_DATA = "its size follows from the values of the input, so it has no symbol"
+"""The note of an op that makes a tensor of another size for other values."""
 REMEMBERED = 24
 """Probes that a vocabulary holds while sizes are tried."""
 
@@ -67,9 +73,10 @@ class Vocabulary:
             full[name] = int(value_of(text, full))
         return full
 
-    def probe(self, sizes: dict[str, int], *, primitives: bool | Collection[int]) -> Recording:
-        """A run at these sizes, with the primitives of all ops or of those that stand at these places in it."""
-        key = tuple(sizes.items())
+    def probe(self, sizes: dict[str, int], *, primitives: bool | Collection[int], values: int = 0) -> Recording:
+        """A run at these sizes, with the primitives of all ops or of those that stand at these places in it; with
+        `values` 1, on other values of the input, and with 2, on such with the same whole numbers in another order."""
+        key = (*sizes.items(), values)
         found = None if primitives else self.ran.get(key)
         if found is None:
             with (self.inside or nullcontext)():
@@ -77,10 +84,19 @@ class Vocabulary:
                     module, args, *kwargs = self.build(sizes)
                 if self.device is not None and self.device.type != "cpu":
                     module, (args, *kwargs) = module.to(self.device), _moved((args, *kwargs), self.device)
-                found = record(module, args, *kwargs, cap=0, attention=False, primitives=primitives)
+                if values:
+                    args, *kwargs = revalued((args, *kwargs), moved=values == 2)
+                alike = {"primitives": primitives} if primitives else {"scalars": True, "digests": self.inside is None}
+                found = record(module, args, *kwargs, cap=0, attention=False, **alike)
             kept = [i for i, op in enumerate(found.ops) if op.name != ASKED]
             opened = [found.opened[i] for i in kept] if primitives else []
-            found = Recording(ops=[found.ops[i] for i in kept], opened=opened, numbers=kept)  # no tensor of the run
+            found = Recording(  # no tensor of the run
+                ops=[found.ops[i] for i in kept],
+                opened=opened,
+                numbers=kept,
+                scalars=found.scalars,
+                constants=found.constants,
+            )
             if not primitives:
                 if len(self.ran) >= REMEMBERED:
                     self.ran.pop(next(iter(tuple(self.ran))), None)  # other threads add to it
@@ -89,7 +105,7 @@ class Vocabulary:
 
     def keep(self, probes: list[dict[str, int]]) -> None:
         """Forgets all runs but those at these sizes, to solve the next run of the same model."""
-        wanted = {tuple(sizes.items()) for sizes in probes}
+        wanted = {(*sizes.items(), values) for sizes in probes for values in (0, 1, 2)}
         for key in {*self.ran} - wanted:
             self.ran.pop(key, None)
 
@@ -103,20 +119,25 @@ class Solution:
     """Symbolic shapes by op: `inputs[i]` and `outputs[i]` are tuples of shapes, `held[i]` a note or "".
 
     One is made once for each op list and sizes, and is equal to itself alone. `parts[i]` has the shapes of the
-    primitives of op i, a pair (inputs, outputs) for each, where the run was opened into them. `numbers[i]` has the
-    whole numbers among its arguments that are sizes, by their positions in its schema. `way` is the vocabulary and the
-    probes that it was solved with.
+    primitives of op i, a pair (inputs, outputs) for each, where the run was opened into them. `scalars` has, by call,
+    the Python numbers that are not the same in all runs: a formula, "?" where none fits, `DATA` where they move with
+    the values of the input; `edges` are those of slices by their ops, and `brought` the tensors that an op took, by its
+    number and theirs, which came from outside of PyTorch and are others for other values. `way` is the vocabulary and
+    the probes that it was solved with.
     """
 
     inputs: tuple[tuple[tuple[str, ...], ...], ...]
     outputs: tuple[tuple[tuple[str, ...], ...], ...]
     held: tuple[str, ...]
     parts: tuple[tuple, ...] = ()
-    numbers: tuple[dict[int, str], ...] = ()
+    scalars: dict[Key, dict[Where, str]] = field(default_factory=dict)
+    edges: dict[int, Edge] = field(default_factory=dict)
+    brought: frozenset[tuple[int, int]] = frozenset()
     way: tuple[Vocabulary, list[dict[str, int]]] | None = field(default=None, repr=False)
 
-    def predicts(self, run: list[Seen], sizes: dict[str, int]) -> bool:
-        """Whether a run of the same op list has, at these sizes, every shape that is solved."""
+    def predicts(self, recording: Recording, sizes: dict[str, int]) -> bool:
+        """Whether a run of the same op list has, at these sizes, every shape and every number that is solved."""
+        run = recording.ops
         if any(self.held) or len(run) != len(self.inputs):
             return False
 
@@ -131,52 +152,84 @@ class Solution:
                 for stated, (shape, *_) in zip(solved, tensors, strict=True)
             )
 
-        return all(
-            alike(inputs, op.inputs)
-            and alike(outputs, op.outputs)
-            and all(op.settings and value(size) == op.settings[place] for place, size in numbers.items())
-            for op, inputs, outputs, numbers in zip(run, self.inputs, self.outputs, self.numbers, strict=True)
-        )
+        if not all(
+            alike(inputs, op.inputs) and alike(outputs, op.outputs)
+            for op, inputs, outputs in zip(run, self.inputs, self.outputs, strict=True)
+        ):
+            return False
+        for entry in scalars_of(recording.calls.made if recording.calls else ()):
+            solved, numbers = self.scalars.get((entry.name, entry.first, entry.last), {}), flat(entry)
+            for where, text in solved.items():
+                if text not in (UNKNOWN, DATA) and not near(value(text), numbers.get(where, nan)):
+                    return False
+        return True
 
 
 def solve(
-    run: list[Seen], sizes: dict[str, int], vocabulary: Vocabulary, probes: list[dict[str, int]], opened=()
+    run: list[Seen],
+    sizes: dict[str, int],
+    vocabulary: Vocabulary,
+    probes: list[dict[str, int]],
+    opened=(),
+    calls: Calls | None = None,
 ) -> Solution:
-    """Solves every dimension of `run`, made at `sizes`, with runs at `probes`; both name the underived sizes.
+    """Solves every dimension of `run`, made at `sizes`, and the numbers of its `calls`, with runs at `probes`; both
+    name the underived sizes.
 
-    All probes but the last solve, the last is predicted. `opened` has the primitives of each op, or None, where their
-    dimensions are to be solved too. ValueError for too few probes; `Unlike` where tensors without values take other
-    ops than the run.
+    All probes but the last solve, the last is predicted. What moves in a run at the first of these sizes on other
+    values is data. `opened` has the primitives of each op, or None, where their dimensions are to be solved too.
+    ValueError for too few probes; `Unlike` where tensors without values take other ops than the run.
     """
     if len(probes) < LEAST:
         raise ValueError(f"{len(probes)} runs at other sizes are too few to solve and to predict one: {LEAST} are")
-    found = Unsolved(run, opened)
+    found = Unsolved(run, opened, list(scalars_of(calls.made)) if calls else [])
     found.fill(sizes, vocabulary, probes, vocabulary.names)
     found.carry()
     held = [""] * len(run)
     missing, open_ = found.missing(), found.open()
     if (missing or open_ or None in found.parts) and any(probe.get("B") != sizes.get("B") for probe in probes):
         fixed = [{**probe, "B": sizes["B"]} for probe in probes]
-        found.fill(sizes, vocabulary, fixed, tuple(name for name in vocabulary.names if name != "B"), open_)
+        again = {i for i in open_ if found.by_batch(i, vocabulary, sizes, probes)}
+        found.fill(sizes, vocabulary, fixed, tuple(name for name in vocabulary.names if name != "B"), again)
         found.carry()
-        for i in (*missing, *(open_ - found.open())):
-            held[i] = f"{AT_THIS_BATCH} {sizes['B']}"
+        for i in {*missing} - {*found.missing()}:
+            if not found.by_batch(i, vocabulary, sizes, probes):  # another size is why it does not run in each probe
+                found.inputs[i] = found.outputs[i] = None
+        for i in {*missing, *again} - {*found.missing(), *found.open()}:
+            held[i] = f"{AT_SOME} B held at {sizes['B']}"
     if found.missing() and vocabulary.inside and not vocabulary.partly:
         raise Unlike(f"without values it does not run {run[found.missing()[0]].name}")
     for i in found.missing():
         held[i] = "this op does not run at all sizes, so its dimensions have no symbols"
+    if vocabulary.inside is None:
+        for i in found.compare(vocabulary, probes[0]):
+            held[i] = OF_DATA
     vocabulary.keep(probes)
     return found.solution(held, (vocabulary, probes))
+
+
+def held_size(note: str) -> str:
+    """The size that an op was solved with held, by the note of it; "" where none was."""
+    return note.removeprefix(AT_SOME).split()[0] if note.startswith(AT_SOME) else ""
+
+
+def near(value: float, number: float) -> bool:
+    """Whether a number is what a formula gives, as floats have it."""
+    return abs(value - number) <= NEAR * abs(number)
 
 
 class Unsolved:
     """The ops of a run, and what is solved of them so far."""
 
-    def __init__(self, run: list[Seen], opened):
+    def __init__(self, run: list[Seen], opened, scalars: list[Scalars]):
         self.run, self.opened = run, opened
+        self.entries = {(entry.name, entry.first, entry.last): entry for entry in scalars}
+        self.alone: list[list[int | None]] | None = None
+        self.scalars: dict[Key, dict[Where, str]] = {}
+        self.edges: dict[int, Edge] = {}
+        self.brought: set[tuple[int, int]] = set()
         self.inputs: list = [None] * len(run)
         self.outputs: list = [None] * len(run)
-        self.numbers: list[dict[int, str]] = [{} for _ in run]
         self.parts: list = [() if one is None else None for one in opened]
         self.wanted = [i for i, one in enumerate(opened) if one is not None]
 
@@ -190,21 +243,32 @@ class Unsolved:
         both = enumerate(zip(self.inputs, self.outputs, strict=True))
         return {i for i, (one, two) in both if one is not None and any(UNKNOWN in shape for shape in (*one, *two))}
 
+    def by_batch(self, op: int, vocabulary: Vocabulary, sizes: dict[str, int], probes) -> bool:
+        """Whether the batch is why an op differs: it is another one, or elsewhere, where nothing but B changes. A batch
+        of one is: sizes of one are taken for any."""
+        if sizes["B"] == 1:
+            return True
+        if self.alone is None:
+            self.alone = []
+            for batch in {probes[0]["B"], probes[1]["B"]}:
+                with suppress(Exception):  # a batch that the model does not take
+                    self.alone.append(align(self.run, vocabulary.probe({**sizes, "B": batch}, primitives=False).ops))
+        return not self.alone or any(match[op] is None for match in self.alone)
+
     def fill(self, sizes, vocabulary: Vocabulary, probes, names: tuple[str, ...], again: Collection[int] = ()) -> None:
         """Solves what all probes have over `names`, and `again` these ops, of which those stay as they were that are
         open here, too."""
-        every = bool(self.opened) and len(self.wanted) == len(self.opened)
-        others = [vocabulary.probe(probe, primitives=every) for probe in probes]
-        matches = [align(self.run, other.ops) for other in others]
-        if self.wanted and not every:
+        plain = others = [vocabulary.probe(probe, primitives=False) for probe in probes]
+        matches = [align(self.run, other.ops) for other in plain]
+        if self.wanted:
             places = [
                 {other.numbers[same] for i in self.wanted if (same := match[i]) is not None}
-                for other, match in zip(others, matches, strict=True)
+                for other, match in zip(plain, matches, strict=True)
             ]
             others = [vocabulary.probe(at, primitives=these) for at, these in zip(probes, places, strict=True)]
         *configurations, fresh = (vocabulary.complete(s) for s in (sizes, *probes))
         solver = Solver(names, vocabulary.derived, configurations, fresh)
-        before = {i: (self.inputs[i], self.outputs[i], self.numbers[i]) for i in again}
+        before = {i: (self.inputs[i], self.outputs[i]) for i in again}
         for i in again:
             self.inputs[i] = self.outputs[i] = None
         new = [i for i, found in enumerate(self.inputs) if found is None]
@@ -215,7 +279,8 @@ class Unsolved:
             solver.again()
             self._each(solver, others, matches)
         for i in before.keys() & {*self.missing(), *self.open()}:
-            self.inputs[i], self.outputs[i], self.numbers[i] = before[i]
+            self.inputs[i], self.outputs[i] = before[i]
+        self._solve_scalars(solver, plain, matches)
 
     def _each(self, solver: Solver, others: list[Recording], matches) -> None:
         """Solves the ops, in order, that are not solved yet."""
@@ -226,11 +291,58 @@ class Unsolved:
             if self.inputs[i] is None:
                 same = [op, *(other.ops[j] for other, j in zip(others, places, strict=True))]
                 self.inputs[i], self.outputs[i] = _both(solver, same)
-                self.numbers[i] = _numbers(solver, same)
             if self.opened and self.parts[i] is None:
                 lists = [self.opened[i].parts, *(o.opened[j].parts for o, j in zip(others, places, strict=True))]
                 if len({tuple(map(_outline, parts)) for parts in lists}) == 1:
                     self.parts[i] = tuple(_both(solver, same) for same in zip(*lists, strict=True))
+
+    def _solve_scalars(self, solver: Solver, others: list[Recording], matches) -> None:
+        """Solves the numbers of calls, and the ends of slices, that are not solved yet."""
+        owners = [Owners(other.scalars, other.numbers) for other in others]
+        for key, entry in self.entries.items():
+            if key in self.scalars:
+                continue
+            same = [entry, *filter(None, (o.of(entry, match) for o, match in zip(owners, matches, strict=True)))]
+            if len(same) <= len(others):
+                continue
+            self.scalars[key] = {where: solve_number(solver, vector) for where, vector in moving(same)}
+            if entry.name in SLICES and entry.last == entry.first + 1:
+                ops = [self.run[entry.first], *(o.ops[m[entry.first]] for o, m in zip(others, matches, strict=True))]
+                if (edge := slice_edge(solver, same, ops, self.inputs[entry.first])) is not None:
+                    self.edges[entry.first] = edge
+
+    def compare(self, vocabulary: Vocabulary, at: dict[str, int]) -> list[int]:
+        """The ops that make tensors of other sizes where the input has other values, which then have no symbol there;
+        also notes the numbers and the constants that are others."""
+        one, two = vocabulary.probe(at, primitives=False), None
+        for values in (1, 2):
+            with suppress(Exception):  # values that the model does not take
+                two = vocabulary.probe(at, primitives=False, values=values)
+                break
+        if two is None:
+            return []
+        there, across = align(self.run, one.ops), align(one.ops, two.ops)
+        match = [None if j is None else across[j] for j in there]
+        found = []
+        for i, (j, k) in enumerate(zip(there, match, strict=True)):
+            if j is None or k is None:
+                continue
+            first, second = one.ops[j], two.ops[k]
+            self.inputs[i] = _unless_other(self.inputs[i], first.inputs, second.inputs)
+            outputs = _unless_other(self.outputs[i], first.outputs, second.outputs)
+            if outputs_differ(first, second):
+                found.append(i)
+            self.outputs[i] = outputs
+            for place in range(len(first.inputs)):
+                digests = one.constants.get((one.numbers[j], place)), two.constants.get((two.numbers[k], place))
+                if all(digests) and digests[0] != digests[1]:
+                    self.brought.add((i, place))
+        owners = [Owners(other.scalars, other.numbers) for other in (one, two)]
+        for key, entry in self.entries.items():
+            here, there_ = owners[0].of(entry, there), owners[1].of(entry, match)
+            for where, _ in moving([here, there_]):
+                self.scalars.setdefault(key, {})[where] = DATA
+        return found
 
     def carry(self) -> None:
         """Solves copies that no probe made: they have the shape of what they copy, which another op made, or takes."""
@@ -260,8 +372,8 @@ class Unsolved:
         for i, found in enumerate(self.parts):
             if found is None:
                 self.parts[i] = tuple(map(_unknown, self.opened[i].parts))
-        solved = tuple(self.inputs), tuple(self.outputs), tuple(held), tuple(self.parts), tuple(self.numbers)
-        return Solution(*solved, way)
+        solved = tuple(self.inputs), tuple(self.outputs), tuple(held), tuple(self.parts)
+        return Solution(*solved, self.scalars, self.edges, frozenset(self.brought), way)
 
 
 def _outline(part) -> tuple:
@@ -277,16 +389,21 @@ def _both(solver: Solver, same) -> tuple[tuple, tuple]:
     return inputs, _solved(solver, [op.outputs for op in same], own)
 
 
-def _numbers(solver: Solver, same: list[Seen]) -> dict[int, str]:
-    """The whole numbers among an op's arguments that are sizes: they change with them."""
-    if not all(op.settings for op in same) or same[0].name.rstrip("_") not in NUMBERED:
-        return {}
-    found = {}
-    for position, values in enumerate(zip(*(op.settings for op in same), strict=True)):
-        whole = all(type(value) is int for value in values) and len(set(values)) > 1
-        if whole and (size := solver.number(values)) != UNKNOWN:
-            found[position] = size
-    return found
+def _unless_other(solved, first, second):
+    """Solved shapes without the sizes that two runs at the same sizes have not in common."""
+    if solved is None or len(first) != len(second):
+        return solved
+    return tuple(
+        tuple(UNKNOWN if a != b else size for size, a, b in zip(sizes, one, two, strict=True))
+        if len(sizes) == len(one) == len(two)
+        else sizes
+        for sizes, (one, *_), (two, *_) in zip(solved, first, second, strict=False)
+    ) + tuple(solved[len(first) :])
+
+
+def outputs_differ(first: Seen, second: Seen) -> bool:
+    """Whether an op made tensors of other sizes in two runs."""
+    return [shape for shape, *_ in first.outputs] != [shape for shape, *_ in second.outputs]
 
 
 def _unknown(op) -> tuple[tuple, tuple]:

@@ -12,6 +12,9 @@ JOINS = frozenset(("cat", "stack"))
 LONGEST = 2000
 """Ops in one turn of a loop at most."""
 
+GENERATED = "<"
+"""How the name of a file begins that there is not: code that was written by code, another file in each copy."""
+
 COPIES = frozenset(("clone", "contiguous"))
 
 
@@ -72,7 +75,8 @@ def _period(keys: list[tuple], stretch: list[int], step: int, known) -> int | No
 
 def _key(op) -> tuple:
     axis = op.settings[1] % len(op.inputs[0][0]) if op.name == "slice" else None  # one of `[:H, :W]` may be left out
-    return op.module, op.line, spelled(op.name), axis
+    line = (GENERATED, op.line[1]) if op.line and op.line[0].startswith(GENERATED) else op.line
+    return op.module, line, spelled(op.name), axis
 
 
 def spelled(name: str) -> str:

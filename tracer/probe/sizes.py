@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from tracer.probe import Vocabulary
 
@@ -38,27 +39,37 @@ def tried(
 
     After those of `SIZES`, each symbol has the first of these kinds at which the module runs while all other sizes are
     those of the run: any, near its size (what is halved five times can't be short, a table of positions has an end), or
-    multiples (patches have to fit). A heavy module is run at few sizes only, those of `FEW`.
+    multiples of its largest power of two, of 3 or of 5 (patches have to fit). A size at which it runs at none of these
+    stays that of the run, and is no symbol. A heavy module is run at few sizes only, those of `FEW`.
     """
     if heavy:
         yield vocabulary, chosen(sizes, dict.fromkeys(sizes, _few))
         return
     yield vocabulary, chosen(sizes)
     ways = {name: _first_that_runs(vocabulary, sizes, name, i) for i, name in enumerate(sizes)}
-    if set(ways.values()) != {_any}:
-        yield vocabulary, chosen(sizes, ways)
+    if set(ways.values()) == {_any}:
+        return
+    left = [name for name, choose in ways.items() if choose is _same]
+    if len(left) < len(ways):
+        names = tuple(name for name in vocabulary.names if name not in left)
+        held = f"no symbols for {', '.join(left)}: the model did not run at the other sizes tried" if left else ""
+        yield replace(vocabulary, names=names, held=held), chosen(sizes, ways)
 
 
 def _first_that_runs(vocabulary: Vocabulary, sizes: dict[str, int], name: str, position: int) -> Choice:
-    for choose in (_any, _near, _multiples, _larger_multiples):
+    for choose in (_any, _near, _multiples, _larger_multiples, _threes, _fives):
         column = choose(sizes[name], position)
         try:
-            for size in sorted({min(column), max(column)}):
+            for size in sorted({*column}, key=lambda size: (size not in (min(column), max(column)), size)):
                 vocabulary.probe({**sizes, name: size}, primitives=False)
         except Exception:  # a size that the module does not take: others it may
             continue
         return choose
-    return _any
+    return _same
+
+
+def _same(size: int, position: int) -> tuple[int, ...]:
+    return (size,) * 5
 
 
 def _any(size: int, position: int) -> tuple[int, ...]:
@@ -79,8 +90,20 @@ def _near(size: int, position: int) -> tuple[int, ...]:
 
 
 def _multiples(size: int, position: int, most: int = 16) -> tuple[int, ...]:
-    unit = min(size & -size, most)
-    times = [k for k in (2, 3, 1, 5, 4, 7, 6, 9) if unit * k != size]
+    return _times(min(size & -size, most), size, position)
+
+
+def _threes(size: int, position: int) -> tuple[int, ...]:
+    return _times(3, size, position)
+
+
+def _fives(size: int, position: int) -> tuple[int, ...]:
+    return _times(5, size, position)
+
+
+def _times(unit: int, size: int, position: int) -> tuple[int, ...]:
+    """Multiples of a unit, never one alone: what is cut into units has one part there, and takes other ops."""
+    times = [k for k in (2, 3, 5, 4, 7, 6, 9, 8) if unit * k != size]
     turn = position % 3
     return tuple(unit * k for k in times[turn : turn + 5])
 

@@ -122,6 +122,15 @@ class Solver:
         listed = self._listed(vector)
         return _text(listed[0]) if listed and self._one(listed) and self._fits(listed[0], vector) else UNKNOWN
 
+    @property
+    def runs(self) -> list[dict[str, int]]:
+        """The sizes of all runs, the one to be predicted last."""
+        return self._runs
+
+    def atoms(self) -> list[tuple[str, tuple[float, ...]]]:
+        """The vocabulary's sizes with their values at all runs."""
+        return [(atom, tuple(value_of(atom, sizes) for sizes in self._runs)) for atom in self._atoms]
+
     def again(self) -> None:
         """Forgets all answers, but not what can't be told apart."""
         self._answers.clear()
@@ -203,6 +212,7 @@ def _compiled(text: str):
     names = sorted(str(s) for s in expression.free_symbols)
     terms = [term.as_coeff_Mul()[0] for term in sympy.Add.make_args(expression)]
     roots = any(not power.exp.is_Integer for power in expression.atoms(sympy.Pow))
+    roots = roots or expression.has(sympy.log)
     if (not roots and not all(number.is_Integer for number in terms)) or expression.has(
         sympy.floor, sympy.ceiling
     ):  # in floating point it may be rounded to its neighbour

@@ -6,8 +6,18 @@ proven), read back with `tracer.symbols.notation.parse`.
 """
 
 from tracer.record.attention import AttentionRecord, Picture, Segment
-from tracer.record.ops import Argument, CallRecord, Decomposition, ModuleRecord, Op, Primitive, Source, TensorRecord
-from tracer.record.steps import TOLERANCES, Name, Operand, Step, Symbol, dtype_name, tolerance, verdict
+from tracer.record.ops import (
+    Argument,
+    CallRecord,
+    Decomposition,
+    ModuleRecord,
+    Op,
+    Primitive,
+    Returned,
+    Source,
+    TensorRecord,
+)
+from tracer.record.steps import TOLERANCES, Name, Operand, Step, Symbol, dtype_name, tolerance, verdict, verdict_within
 from tracer.record.trace import Trace
 
 __all__ = [
@@ -22,6 +32,7 @@ __all__ = [
     "Operand",
     "Picture",
     "Primitive",
+    "Returned",
     "Segment",
     "Source",
     "Step",
@@ -31,4 +42,5 @@ __all__ = [
     "dtype_name",
     "tolerance",
     "verdict",
+    "verdict_within",
 ]

@@ -138,3 +138,19 @@ class CallRecord:
         """As one writes it: `scaled_dot_product_attention(query, key, value, is_causal=True)`, without defaults."""
         said = (one.name if one.tensors else f"{one.name}={one.value}" for one in self.arguments if not one.default)
         return f"{self.name}({', '.join(said)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A tensor that forward returned. `name` is its place in what was returned: `logits`, `[1]`,
+    `past_key_values.layers[0].keys`, "" for a tensor alone.
+
+    `step` is the id of the step whose tensor it is, bit by bit. `of` is what the run was given and gives back as it is:
+    "input x", "parameter weight", "constant 0". Both are empty for a tensor that no step has.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    step: str = ""
+    of: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from typing import TYPE_CHECKING
 
 from tracer.record.ops import Source
@@ -24,16 +25,18 @@ class Operand:
 @dataclass(frozen=True, slots=True)
 class Name:
     """A letter of an equation that no step makes: `of` is "input image" or "parameter block1.norm1.weight", which the
-    equation takes as it is, or with its last two axes exchanged if `transposed`."""
+    equation takes as it is, or with its last two axes exchanged if `transposed`. A "constant 0" from `outside` of
+    PyTorch is another for other values of the input."""
 
     symbol: str
     of: str
     transposed: bool = False
+    outside: bool = False
 
 
 TOLERANCES = {"float64": 1e-11, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
-"""Largest error of what is called proven, by the dtype in which the model computed, as a share of the largest value;
-other numbers have to be the same."""
+"""By the dtype in which the model computed, the largest difference of two tensors that are called the same where
+nothing is known of how each cell came about, as a share of the largest value. Proofs have a bound for each cell."""
 
 
 @lru_cache(maxsize=64)
@@ -43,16 +46,21 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def tolerance(dtype: str) -> float:
-    """Largest error of a proven equation between tensors of that dtype, as a share of the largest value."""
+    """Largest difference of two tensors of that dtype that are called the same, as a share of the largest value."""
     return TOLERANCES.get(dtype, 0.0)
 
 
-def verdict(error: float | None, dtype: str) -> str:
-    """What an error says of numbers of a dtype: "proven" within the tolerance, "disproven" beyond it or where it is
+def verdict(margin: float | None) -> str:
+    """What the largest share of the allowed error says: "proven" up to 1, "disproven" beyond it or where it is
     undefined, "not executed" where there was nothing to compare with."""
-    if error is None:
+    if margin is None:
         return "not executed"
-    return "proven" if error <= tolerance(dtype) else "disproven"
+    return "proven" if margin <= 1 else "disproven"
+
+
+def verdict_within(error: float | None, dtype: str) -> str:
+    """The same of an error of tensors of a dtype, as a share of the largest value, by `tolerance`."""
+    return verdict(error if error is None or error == 0 else error / tolerance(dtype) if tolerance(dtype) else inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +68,16 @@ class Step:
     """One line of the textbook: a symbol, an equation, a shape, and the proof.
 
     `error` is max|equation - traced| / max|traced|, or None where the equation was not executed (`note` says
-    why). `wrong` is the first cell, by its index, that is further off than `tolerance`, of a tensor of this `dtype`.
+    why). `margin` is the largest share of the error allowed in a cell that the cell is off by: the allowed error
+    follows from the rounding of the cell's own terms in the dtype of the run, and up to 1 the equation is proven.
+    `wrong` is the first cell, by its index, that is further off.
     `value` is the key of the traced tensor in `Trace.values`; `product` holds (left, right, result). `names` says what
     the letters of the equation are that no step makes: inputs and parameters. `pending` says that the proof is still to
     come (`Trace.prove`). `inside` is the fused op that went through a recomputed tensor, None for any other.
+    `checked` is on how many other runs the printed line gave what ran, `refuted` says that one contradicts it, and
+    `replayed` which and how, or why there was none (`Trace.check`). `unseen` are the operands, as they are printed,
+    that could be left out or put in another order without the proof or one of those runs noticing. `recorded` says that
+    the line stands in a file that was opened, and that the tensors in the file do not suffice to prove it again.
     """
 
     id: str
@@ -87,22 +101,27 @@ class Step:
     names: tuple[Name, ...] = ()
     pending: bool = False
     inside: int | None = None
-
-    @property
-    def tolerance(self) -> float:
-        """Largest error of a proven equation, from the dtype in which the model computed."""
-        return tolerance(self.dtype)
+    margin: float | None = None
+    checked: int = 0
+    refuted: bool = False
+    replayed: str = ""
+    unseen: tuple[str, ...] = ()
+    recorded: bool = False
 
     @property
     def verdict(self) -> str:
         """What the run says of the equation; it alone decides what is shown as proven.
 
-        "recomputed" for a tensor that a fused op never held, "pending" for a proof that is still to come, else as in
-        `verdict`.
+        "recomputed" for a tensor that a fused op never held, "recorded" for what a file says and nobody proved,
+        "pending" for a proof that is still to come, else as in `verdict`.
         """
         if self.recomputed:
             return "recomputed"
-        return "pending" if self.pending else verdict(self.error, self.dtype)
+        if self.refuted:
+            return "disproven"
+        if self.recorded:
+            return "recorded"
+        return "pending" if self.pending else verdict(self.margin)
 
 
 @dataclass(frozen=True, slots=True)

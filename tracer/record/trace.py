@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.common.quoting import quoted
 from tracer.record.attention import AttentionRecord, Picture, Segment
-from tracer.record.ops import CallRecord, Decomposition, ModuleRecord, Op
+from tracer.record.ops import CallRecord, Decomposition, ModuleRecord, Op, Returned
 from tracer.record.steps import Step, Symbol
 from tracer.symbols.categories import is_layout
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     import torch
 
     from tracer.figures.views.repeats import Repeat
+    from tracer.record.storage.proofs import Reread
     from tracer.tracing.cell import Cell
     from tracer.tracing.prove import Later
+    from tracer.tracing.replay import Replay
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,10 +32,12 @@ class Trace:
 
     `decompositions` has one entry for each op that was opened, in order: all of them with `primitives=True`.
     `modules` are the calls of modules and `calls` the composite ops, each in the order in which they began.
+    `returned` says of each tensor in `output` which step has it.
     `opened_error` is the relative difference of the output to that of PyTorch's fast path, where a plain forward takes
     one; a note says more.
     `later` proves the steps that are pending, and has the equations that cells are followed by; it holds the model, and
-    is no part of the data: nothing saves, copies or compares it.
+    is no part of the data: nothing saves, copies or compares it. So it is with `replay`, which runs the model again,
+    and with `reread`, which proves the lines of an opened file from its tensors.
     """
 
     model: str
@@ -43,6 +47,7 @@ class Trace:
     attentions: tuple[AttentionRecord, ...] = ()
     values: Mapping[str, torch.Tensor] = field(default_factory=dict)
     output: object = None
+    returned: tuple[Returned, ...] = ()
     picture: Picture | None = None
     words: tuple[str, ...] = ()
     segments: tuple[Segment, ...] = ()
@@ -58,6 +63,8 @@ class Trace:
     calls: tuple[CallRecord, ...] = ()
     opened_error: float | None = None
     later: Later | None = field(default=None, compare=False)
+    replay: Replay | None = field(default=None, compare=False)
+    reread: Reread | None = field(default=None, compare=False)
 
     @cached_property
     def coverage(self) -> float:
@@ -86,6 +93,11 @@ class Trace:
             f"no step {quoted(id)} in this trace; the first is {quoted(self.steps[0].id)}" if self.steps else id
         )
 
+    @property
+    def prover(self) -> Later | Reread | None:
+        """What can prove the pending steps: the model that ran, or the tensors of the file that was opened."""
+        return self.later or self.reread
+
     def prove(self, ids: str | Iterable[str] | None = None) -> Trace:
         """This trace with the proofs of these steps, of all without `ids`, where they are still to come.
 
@@ -95,15 +107,27 @@ class Trace:
         waiting = [step for step in self.steps if step.pending and (chosen is None or step.id in chosen)]
         if not waiting:
             return self
-        if self.later is None:
+        if (prover := self.prover) is None:
             raise ValueError(f"step {quoted(waiting[0].id)} can't be proven: the model that ran is no longer there")
-        proven = self.later(waiting)
+        proven = prover(waiting)
         steps = tuple(proven.get(step.id, step) for step in self.steps)
         return replace(self, steps=steps)
 
+    def check(self) -> Trace:
+        """This trace with its printed lines checked on other runs: other inputs, other weights, other sizes.
+
+        `Step.checked` says on how many each holds. ValueError where the model that ran is no longer there.
+        """
+        if not self.steps:
+            return self
+        if self.replay is None:
+            raise ValueError("the lines of this trace can't be checked on other runs: its model is no longer there")
+        steps = self.replay.check(self.steps, self.later)
+        return replace(self, steps=steps, notes=tuple(dict.fromkeys((*self.notes, *self.replay.notes))))
+
     def __getstate__(self) -> dict:
         """What is pickled and copied: plain data, all of it proven."""
-        return {**vars(self.prove()), "later": None}
+        return {**vars(self.prove()), "later": None, "replay": None, "reread": None}
 
     def value(self, step: str | Step) -> torch.Tensor | None:
         """The traced tensor of a step, or None where it was not kept."""

@@ -28,6 +28,7 @@ from tracer.recorder.nested import copied, named
 from tracer.recorder.ops import kind, settings, tensors
 from tracer.recorder.ops import written as written_to
 from tracer.recorder.primitives import opening
+from tracer.recorder.scalars import ScalarRecorder, Scalars, digesting
 from tracer.recorder.sources import locate
 from tracer.recorder.state import unchanged
 
@@ -53,7 +54,9 @@ class Recording:
     """What one run left: ops as seen, attentions, kept tensors, named inputs, output; where primitives were asked for,
     `opened` has those of each op, None for one that was not asked for, and where calls were, `calls` has those.
     `notes` are sentences on what of the run is not in it; `opened_error` is the relative difference to a fast path that
-    was opened. Of a probe, `numbers` says where each op stood in the run."""
+    was opened. Of a probe, `numbers` says where each op stood in the run, `scalars` are the numbers that its calls were
+    given, and `constants` has a digest of each tensor that nothing of the run made, by the op that took it and its
+    place. `given` is what forward was called with."""
 
     ops: list[Seen] = field(default_factory=list)
     kept: Kept = field(default_factory=lambda: Kept(0))
@@ -66,6 +69,9 @@ class Recording:
     opened_error: float | None = None
     calls: Calls | None = None
     numbers: list[int] = field(default_factory=list)
+    given: tuple[tuple, dict[str, Any]] = ((), {})
+    scalars: list[Scalars] = field(default_factory=list)
+    constants: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
     def own(self) -> None:
         """Makes the tensors of the output its own."""
@@ -81,13 +87,15 @@ def record(
     attention: bool = True,
     primitives: bool | Collection[int] = False,
     calls: bool = False,
+    scalars: bool = False,
+    digests: bool = False,
 ) -> Recording:
     """Runs `module(*args, **kwargs)` in the caller's grad mode and records every op.
 
     `cap` bounds the bytes kept of ordinary values; queries, keys and masks are kept besides. `primitives` also opens
     every op, or those of these numbers, into what PyTorch makes of it; `calls` records the composite ops above them,
-    and the calls of modules. The
-    module, what it is given, the RNG and the process are as before
+    and the calls of modules; `scalars` only the Python numbers that those were given, and `digests` what tensors hold
+    that nothing of the run made. The module, what it is given, the RNG and the process are as before
     afterwards. An error of the forward is raised as it is, with the recording so far as its attribute `recording` and a
     note that says how far the run got. ValueError for parameters that have no shape yet.
     """
@@ -97,6 +105,7 @@ def record(
             f"the parameter {quoted(lazy)} has no shape before the first forward: run it once, then trace it"
         )
     recording = Recording(kept=Kept(cap), parameters=parameters, inputs=_named(module, args, kwargs))
+    recording.given = tuple(args), dict(kwargs)
     inputs = {f"input {name}": tensor for name, tensor in recording.inputs.items()}
     weights = parameters | dict(module.named_buffers())
     makers = Makers(weights | inputs)
@@ -121,15 +130,22 @@ def record(
         stack.callback(recording.own)  # before anything that the output may share memory with is put back
         given = {f"parameter {name}": tensor for name, tensor in weights.items()} | inputs  # by keys of equations
         asked = CallRecorder(recording, given, modules) if calls else None
-        run = asked.run if asked else lambda func, args, kwargs: func(*args, **kwargs) if kwargs else func(*args)
+        above_ops = ScalarRecorder(recording) if scalars else asked
+        run = (
+            above_ops.run if above_ops else lambda func, args, kwargs: func(*args, **kwargs) if kwargs else func(*args)
+        )
         observer = _observer(recording, makers, modules, names, untouched, cap > 0, run)
+        if digests:
+            observer = digesting(observer, recording)
         if primitives:
             observer = opening(observer, recording, primitives)
+        if above_ops:
+            observer = above_ops.observer(observer)
+            stack.enter_context(above())
         if asked:
-            recording.calls, observer = asked.calls, asked.observer(observer)
+            recording.calls = asked.calls
             modules.told = asked
             stack.callback(asked.over)
-            stack.enter_context(above())
         stack.enter_context(observed(observer))
         try:
             recording.output = module(*args, **kwargs)

@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tracer.recorder.kept import address
 from tracer.recorder.nested import named
+from tracer.recorder.nested import returned as returned_tensors
 from tracer.recorder.ops import OpKind, kind, tensors, written
 from tracer.recorder.values import Layout, Ref, Values
 
@@ -87,6 +89,8 @@ class Calls:
     modules: list[ModuleCall] = field(default_factory=list)
     inputs: tuple[Ref, ...] = ()
     outputs: tuple[Ref, ...] = ()
+    places: tuple[str, ...] = ()
+    """Where each of the outputs stands in what was returned: `logits`, `[1]`, "" for the value itself."""
     weights: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The shapes of all parameters and buffers by their keys, also of those that the run did not take."""
 
@@ -95,7 +99,7 @@ class Calls:
         """One number for runs that were asked for the same, whatever the values; asked for once all is recorded."""
         made = tuple([_outline(call) for call in self.made])
         modules = tuple([tuple(vars(module).values()) for module in self.modules])
-        return hash((made, modules, self.inputs, self.outputs))
+        return hash((made, modules, self.inputs, self.outputs, self.places))
 
     def plan(self) -> int:
         """One number for runs that were asked for the same but for sizes: shapes and whole numbers are left out."""
@@ -104,7 +108,7 @@ class Calls:
             given = map(_keys, call.arguments.values())
             made.append((call.name, call.module, call.call, call.first, call.last, *call.arguments, *given))
             made.append(_keys(call.outputs))
-        return hash((tuple(made), _keys(self.inputs), _keys(self.outputs)))
+        return hash((tuple(made), _keys(self.inputs), _keys(self.outputs), self.places))
 
 
 def _outline(call: Call) -> tuple:
@@ -169,14 +173,14 @@ class CallRecorder:
         """Runs an op; one that is a call by itself has not been with autograd yet."""
         if not self._alone:
             return func(*args, **kwargs) if kwargs else func(*args)
-        with _with_autograd():
+        with with_autograd():
             return func(*args, **kwargs) if kwargs else func(*args)
 
     def _call(self, facts: OpKind, mode, func, args, kwargs):
         first = len(self._ops)
         arguments, self._inner = self._arguments(facts, args, kwargs), []
         try:
-            with _with_autograd():
+            with with_autograd():
                 _C._push_on_torch_dispatch_stack(mode)
                 try:
                     result = func(*args, **kwargs)
@@ -273,7 +277,7 @@ class CallRecorder:
         around = self._open[-1] if self._open else -1
         self._open.append(len(self.calls.modules))
         with _C.DisableTorchFunction():
-            inputs = tuple(map(self._values.of, tensors(given)))
+            inputs = self._known(tensors(given))
         self.calls.modules.append(ModuleCall(path, kind, call, around, len(self._ops), inputs=inputs))
 
     def left(self, named: dict, output) -> None:
@@ -281,8 +285,13 @@ class CallRecorder:
         if self._open:
             made = self.calls.modules[self._open.pop()]
             with _C.DisableTorchFunction():
-                made.last, made.outputs = len(self._ops), tuple(map(self._values.of, _within(output)))
-                made.named = tuple(map(self._values.of, tensors(named.values())))
+                made.last, made.outputs = len(self._ops), self._known(_within(output))
+                made.named = self._known(tensors(named.values()))
+
+    def _known(self, given: list[Tensor]) -> tuple[Ref, ...]:
+        """References to what a module takes or gives; inside of `torch.func`, it is not what the ops take and give."""
+        own = (one for one in given if one.layout is not torch.strided or address(one) is not None)
+        return tuple(map(self._values.of, own))
 
     def over(self) -> None:
         """Lets go of the run's tensors."""
@@ -292,10 +301,12 @@ class CallRecorder:
     def returned(self, output) -> None:
         """The run has returned this."""
         with _C.DisableTorchFunction():
-            self.calls.outputs = tuple(map(self._values.of, _within(output)))
+            found = returned_tensors(output)
+            self.calls.outputs = tuple(self._values.of(tensor) for _, tensor in found)
+            self.calls.places = tuple(name for name, _ in found)
 
 
-def _with_autograd():
+def with_autograd():
     """Has PyTorch take composite ops apart again, and see to what is differentiated and what is a view."""
     excluded = _C._dispatch_tls_local_exclude_set() - AUTOGRAD
     return _C._ForceDispatchKeyGuard(_C._dispatch_tls_local_include_set(), excluded)

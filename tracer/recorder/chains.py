@@ -17,10 +17,13 @@ class Chains:
         self._hidden: list[torch.Tensor] = []
         self._patterns: dict[tuple[str, str], str] = {}
         self._hiding: dict[str, bool] = {}
+        self._fills: dict[str, float] = {}
 
     def closed(self, scores: torch.Tensor, queries: int, keys: int) -> tuple[str, tuple]:
         """What was closed by writing into scores `[…, heads, queries, keys]`, as a link."""
         closed = scores <= HIDDEN
+        least, most = scores[closed].aminmax() if bool(closed.any()) else (float("-inf"),) * 2
+        number = float(least) if least == most else float("-inf")
         for axis in range(closed.dim() - 2):
             if bool((closed == closed.narrow(axis, 0, 1)).all()):
                 closed = closed.narrow(axis, 0, 1)
@@ -28,19 +31,19 @@ class Chains:
         if known is None:
             known = closed.contiguous()
             self._hidden.append(known)
-        return self.link("masked_fill", (SCORES, known, float("-inf")), queries, keys)
+        return self.link("masked_fill", (SCORES, known, number), queries, keys)
 
     def link(self, name: str, arguments: tuple, queries: int, keys: int) -> tuple[str, tuple]:
-        """One link of the chain as plain data: tensors become keys of kept tensors, a causal mask becomes its name."""
+        """One link of the chain as plain data: tensors become keys of kept tensors, a causal mask becomes its name with
+        the number of its closed cells."""
         plain = []
         for value in arguments:
             if isinstance(value, torch.Tensor) and value.numel() == 1 and name not in ("heads", "cat"):
                 value = value.item()
             if isinstance(value, torch.Tensor):
                 key = self.keep(value, "mask")
-                fill = arguments[2] if name == "masked_fill" else float("-inf")
                 if name in ("add", "masked_fill") and self._pattern(key, value, name, queries, keys) == "causal":
-                    return "causal", (float(fill),)
+                    return "causal", (float(arguments[2] if name == "masked_fill" else self._fills[key]),)
                 value = key
             plain.append(value)
         return name, tuple(plain)
@@ -53,8 +56,10 @@ class Chains:
                 later = torch.ones(queries, keys, dtype=torch.bool, device=mask.device).triu(1)
                 hidden = mask if name == "masked_fill" else closes(mask)
                 rest = torch.zeros((), device=mask.device) if name == "masked_fill" else mask.masked_fill(hidden, 0)
-                if bool((hidden == later).all()) and not bool(rest.any()):
-                    found = "causal"
+                lowest = mask.amin()
+                same = name == "masked_fill" or bool((mask == lowest).eq(later).all())
+                if same and bool((hidden == later).all()) and not bool(rest.any()):
+                    found, self._fills[key] = "causal", lowest.item()
                 elif windowed(hidden):
                     found = "windows"
             self._patterns[key, name] = found

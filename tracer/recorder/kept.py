@@ -18,6 +18,14 @@ def expect_large_tensors() -> None:
     torch.empty(2**25 - 2**16, dtype=torch.uint8, device="cpu")
 
 
+def address(tensor: torch.Tensor) -> int | None:
+    """The address of a tensor's storage, None for one that has none: a sparse tensor, or one inside of `torch.func`."""
+    try:
+        return tensor.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
 class Kept:
     """Holds tensors by key, up to `cap` bytes of storage; what is `needed` is held regardless of the cap."""
 
@@ -29,6 +37,10 @@ class Kept:
 
     def offer(self, key: str, tensor: torch.Tensor, *, needed: bool = False) -> None:
         if key in self._tensors:
+            return
+        if address(tensor) is None:
+            if tensor.layout is not torch.strided:  # of one inside of `torch.func`, the ops have the tensor itself
+                self._tensors[key] = tensor.detach().clone()
             return
         storage = tensor.untyped_storage()
         keys = self._storages.get(storage._cdata)
@@ -44,7 +56,7 @@ class Kept:
 
     def protect(self, tensor: torch.Tensor) -> None:
         """Call before an op writes into `tensor`: what is kept of that storage becomes a copy."""
-        for key in self._storages.pop(tensor.untyped_storage()._cdata, ()):
+        for key in self._storages.pop(address(tensor) or 0, ()):
             self._tensors[key] = self._tensors[key].clone()
             self._storages.setdefault(self._tensors[key].untyped_storage()._cdata, []).append(key)
 
@@ -68,9 +80,12 @@ class Kept:
         """
         places: dict[int, dict[tuple, torch.Tensor]] = {}
         where = {}
+        loose = {}
         for key in keys:
             tensor = self._tensors.get(key)
-            if tensor is not None:
+            if tensor is not None and address(tensor) is None:
+                loose[key] = tensor
+            elif tensor is not None:
                 storage, place = (
                     tensor.untyped_storage()._cdata,
                     (tensor.storage_offset(), tensor.shape, tensor.stride()),
@@ -82,7 +97,7 @@ class Kept:
                 for place, tensor in tensors.items():
                     tensors[place] = devices.brought(tensor).clone(memory_format=torch.contiguous_format)
         loops = {key: made for key in keys if "|" in key and (made := self.get(key)) is not None}
-        return {key: places[storage][place] for key, (storage, place) in where.items()} | loops
+        return {key: places[storage][place] for key, (storage, place) in where.items()} | loops | loose
 
     def _alone(self, storage: int, tensors) -> bool:
         whole = next(iter(tensors)).untyped_storage()
@@ -105,11 +120,12 @@ class Untouched:
 
     @cached_property
     def _owned(self) -> dict[int, torch.Tensor]:
-        return {tensor.untyped_storage()._cdata: tensor for tensor in self._tensors if not tensor.is_meta}
+        found = {address(tensor): tensor for tensor in self._tensors if not tensor.is_meta}
+        return {place: tensor for place, tensor in found.items() if place is not None}
 
     def protect(self, tensor: torch.Tensor) -> None:
-        key = tensor.untyped_storage()._cdata
-        if key in self._owned and key not in self._before:
+        key = address(tensor)
+        if key is not None and key in self._owned and key not in self._before:
             self._before[key] = self._owned[key].untyped_storage().clone()
 
     def restore(self) -> None:

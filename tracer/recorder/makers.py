@@ -6,6 +6,8 @@ from weakref import ref
 
 from torch import Tensor
 
+from tracer.recorder.kept import address
+
 CONSTANT = "constant"
 NESTED = "a nested tensor can't be traced: its rows differ in length, so it has no shape; pad them and mask the padding"
 
@@ -33,7 +35,8 @@ class Makers:
 
     def wrote(self, tensor: Tensor, op: int) -> None:
         """Op `op` wrote into this tensor's storage: all views of it come from that op now."""
-        self._written[tensor.untyped_storage()._cdata] = op
+        if (storage := address(tensor)) is not None:
+            self._written[storage] = op
 
     def of(self, tensor: Tensor) -> tuple:
         """The tensor's (shape, dtype, maker)."""
@@ -43,7 +46,7 @@ class Makers:
         else:
             described = self.made(tensor, self._names.get(id(tensor), CONSTANT))
         if self._written:
-            writer, maker = self._written.get(tensor.untyped_storage()._cdata), described[2]
+            writer, maker = self._written.get(address(tensor) or 0), described[2]
             if writer is not None and (not isinstance(maker, int) or writer > maker):
                 return self.made(tensor, writer)
         return described

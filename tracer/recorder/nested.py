@@ -4,10 +4,12 @@ PyTorch's own walk ends."""
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 
 from torch import Tensor
+from torch.nn import Module
 
 from tracer.common import devices
 
@@ -26,6 +28,34 @@ def named(name: str, value) -> Iterator[tuple[str, Tensor]]:
     elif holds_fields(value):
         for field in fields(value):
             yield from named(f"{name}.{field.name}", getattr(value, field.name, None))
+
+
+def returned(value) -> list[tuple[str, Tensor]]:
+    """All tensors in what a forward returned, with the place of each as Python spells it: `logits`, `[1]`,
+    `past_key_values.layers[0].keys`, "" for the value itself; also those in the attributes of plain objects, such as
+    caches."""
+    found = _leaves("", value, set())
+    return [(re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name).lstrip("."), tensor) for name, tensor in found]
+
+
+def _leaves(name: str, value, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors below a value; an object that refers to itself is walked once."""
+    if isinstance(value, Tensor):
+        yield name, value
+        return
+    if isinstance(value, (type, Module)) or id(value) in seen:
+        return
+    if isinstance(value, Mapping):
+        items = [(str(key), item) for key, item in value.items()]
+    elif isinstance(value, (list, tuple)):
+        items = [(str(position), item) for position, item in enumerate(value)]
+    elif holds_fields(value):
+        items = [(field.name, getattr(value, field.name, None)) for field in fields(value)]
+    else:
+        items = [(key, item) for key, item in getattr(value, "__dict__", {}).items() if not key.startswith("_")]
+    seen.add(id(value))
+    for key, item in items:
+        yield from _leaves(f"{name}.{key}", item, seen)
 
 
 def copied(value):

@@ -48,9 +48,6 @@ SIZED = frozenset(
 )
 """Ops whose other arguments are recorded, since the sizes of their outputs follow from them."""
 
-NUMBERED = frozenset("add sub rsub mul div clamp clamp_min clamp_max lt le gt ge eq ne".split())
-"""Ops whose whole numbers may be sizes of the model; all their arguments are recorded, too."""
-
 UNDECLARED_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"), (3, 4))
 """Argument positions that an op writes to although its schema does not say so: running mean and variance."""
 
@@ -98,7 +95,7 @@ def _read(func) -> OpKind:
     written = tuple(i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
     written += UNDECLARED_WRITES.get(name, ())
     plain = name.rstrip("_")
-    sized = space == "aten" and plain in SIZED | NUMBERED
+    sized = space == "aten" and plain in SIZED
     layout = space == "aten" and is_layout(name)
     fused = name.startswith("_scaled_dot_product_") and "backward" not in name
     part = "fused" if fused else ATTENTION.get(plain, "")

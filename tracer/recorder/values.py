@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from tracer.recorder.kept import Kept
+from tracer.recorder.kept import Kept, address
 from tracer.recorder.makers import NESTED
 
 
@@ -55,12 +55,14 @@ class Values:
         made = Ref(key, tuple(tensor.shape), tensor.dtype)
         self._refs[id(tensor)] = ref(tensor), made
         if self._writes:  # else there was none to be seen
-            self._seen[id(tensor)] = len(self._writes.get(tensor.untyped_storage()._cdata, ()))
+            self._seen[id(tensor)] = len(self._writes.get(address(tensor) or 0, ()))
         return made
 
     def wrote(self, tensor: Tensor, key: str) -> Ref:
         """Says that an op wrote into this tensor, whose value that key has from now on."""
         new = self.made(tensor, key)
+        if address(tensor) is None:
+            return new
         storage = tensor.untyped_storage()
         if (writes := self._writes.get(storage._cdata)) is None:
             writes = self._writes[storage._cdata] = []
@@ -75,7 +77,7 @@ class Values:
         current = found[1] if found is not None and found[0]() is tensor else self._first(tensor)
         if not self._writes:
             return current
-        writes = self._writes.get(tensor.untyped_storage()._cdata, ())
+        writes = self._writes.get(address(tensor) or 0, ())
         for new, part, writer in writes[self._seen.get(id(tensor), 0) :]:
             if writer != id(tensor) and _meet(part, into := _layout(tensor)):
                 self._versions += 1
@@ -100,7 +102,9 @@ class Values:
 def _place(tensor: Tensor) -> tuple:
     if tensor.is_nested:
         raise ValueError(NESTED)
-    return tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+    if (storage := address(tensor)) is None:
+        return (id(tensor),)
+    return storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
 
 
 def _layout(tensor: Tensor) -> Layout:

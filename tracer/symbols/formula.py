@@ -1,5 +1,5 @@
-"""The grammar of formulas over sizes, and their exact values: names, whole numbers, `+ - * / **`, `sqrt`, `floor`,
-`ceiling`, brackets.
+"""The grammar of formulas over sizes, and their exact values: names, whole numbers, `+ - * / **`, `sqrt`, `log`,
+`floor`, `ceiling`, brackets.
 
 A formula may come out of a stranger's file, so its cost is bounded before anything is computed. Reading takes time in
 proportion to its letters. No number in it, in its value or in any form that sympy brings it to has more than `BITS`
@@ -28,12 +28,13 @@ BITS = 1024
 SIZE = 63
 """Bits of a number that is written down, and of the size that a name stands for."""
 
-CALLS = ("sqrt", "floor", "ceiling")
+CALLS = ("sqrt", "log", "floor", "ceiling")
 """What may stand before a bracket."""
 
 Tree = int | str | tuple
 """A number, a name, or an operator before its operands: `("+", a, b, …)`, `("*", …)`, `("**", a, 2)`,
-`("-", a)`, `("sqrt", a)`, `("floor", a)`, `("ceiling", a)`; a quotient is a product with `("**", b, -1)`."""
+`("-", a)`, `("sqrt", a)`, `("log", a)`, `("floor", a)`, `("ceiling", a)`; a quotient is a product with
+`("**", b, -1)`, and the exponent of a root is a fraction."""
 
 _TOKEN = re.compile(r"\s*(?:([0-9]+)|([A-Za-z_][A-Za-z0-9_]*)|(\*\*|[-+*/()]))")
 
@@ -105,13 +106,21 @@ class _Reader:
             return base
         bracket = self.take("(")
         sign = -1 if self.take("-") else 1
-        exponent = self.tokens[self.at]
-        self.at += 1
+        exponent: Fraction | int = self.exponent()
         if bracket:
+            if self.take("/"):
+                exponent = Fraction(exponent, self.exponent() or 1)
             self.expect(")")
-        if not exponent.isdecimal() or len(exponent) > 2 or self.tokens[self.at] == "**":
+        if self.tokens[self.at] == "**":
             raise ValueError
-        return ("**", base, sign * int(exponent))
+        return ("**", base, sign * (int(exponent) if exponent == int(exponent) else exponent))
+
+    def exponent(self) -> int:
+        token = self.tokens[self.at]
+        self.at += 1
+        if not token.isdecimal() or len(token) > 2:
+            raise ValueError
+        return int(token)
 
     def atom(self) -> Tree:
         token = self.tokens[self.at]
@@ -122,7 +131,7 @@ class _Reader:
             return tree
         if token in CALLS and self.take("("):
             tree = (token, self.sum())
-            if token != "sqrt" and _has_root(tree):
+            if token in ("floor", "ceiling") and _has_root(tree):
                 raise ValueError
             self.expect(")")
             return tree
@@ -141,7 +150,7 @@ def read(text: str) -> Tree:
     try:
         tree = _Reader(text).whole()
     except ValueError:
-        what = "names, whole numbers of 63 bits, + - * /, ** and a whole number, sqrt, floor, ceiling, brackets"
+        what = "names, whole numbers of 63 bits, + - * /, ** and a short number, sqrt, log, floor, ceiling, brackets"
         raise ValueError(f"{quoted(text)} is not a formula over sizes: {what}") from None
     if _power(tree) > POWER:
         raise ValueError(f"{quoted(text)} has a power above {POWER}")
@@ -151,8 +160,12 @@ def read(text: str) -> Tree:
 
 
 def _has_root(tree: Tree) -> bool:
-    """Whether a root is in a formula: what it is rounded to would take any number of its digits."""
-    return isinstance(tree, tuple) and (tree[0] == "sqrt" or any(map(_has_root, tree[1:])))
+    """Whether a root or a logarithm is in a formula: what it is rounded to would take any number of its digits."""
+    if not isinstance(tree, tuple):
+        return False
+    if tree[0] in ("sqrt", "log") or (tree[0] == "**" and not isinstance(tree[2], int)):
+        return True
+    return any(map(_has_root, tree[1:]))
 
 
 def _power(tree: Tree) -> int:
@@ -171,7 +184,7 @@ def bits(tree: Tree, size: int = SIZE) -> int:
     if isinstance(tree, str):
         return size
     if tree[0] == "**":
-        return max(1, abs(tree[2])) * bits(tree[1], size)
+        return ceil(max(1, abs(tree[2]))) * bits(tree[1], size)
     carried = len(tree) - 2 if tree[0] == "+" else tree[0] in ("floor", "ceiling")
     return sum(bits(operand, size) for operand in tree[1:]) + carried
 
@@ -209,6 +222,8 @@ def value(text: str, sizes: Mapping[str, int]) -> Fraction:
             return Fraction(sizes[tree])
         if tree[0] == "**":
             base = at(tree[1])
+            if not isinstance(tree[2], int):
+                raise ValueError(f"{quoted(text)} has a root that is no whole number")
             if max(base.numerator.bit_length(), base.denominator.bit_length()) * abs(tree[2]) > BITS:
                 raise ValueError(f"{quoted(text)} leads to numbers of more than {BITS:,} bits")
             return base ** tree[2]
@@ -218,6 +233,8 @@ def value(text: str, sizes: Mapping[str, int]) -> Fraction:
                 return -first
             case "sqrt":
                 return Fraction(root(first.numerator), root(first.denominator))
+            case "log":
+                raise ValueError(f"{quoted(text)} has a logarithm, which is no fraction")
             case "floor":
                 return Fraction(floor(first))
             case "ceiling":

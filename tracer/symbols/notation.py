@@ -157,12 +157,12 @@ def parse(text: str) -> sympy.Expr:
         if isinstance(tree, str):
             return symbol(tree)
         if tree[0] == "**":
-            return build(tree[1]) ** tree[2]
+            return build(tree[1]) ** sympy.Rational(tree[2])
         operands = [build(operand) for operand in tree[1:]]
         match tree[0]:
             case "-":
                 return -operands[0]
-            case "sqrt" | "floor" | "ceiling":
+            case "sqrt" | "log" | "floor" | "ceiling":
                 return getattr(sympy, tree[0])(operands[0])
             case "+":
                 return sympy.Add(*operands)
@@ -245,6 +245,10 @@ class SizePrinter(LatexPrinter):
 
     def _print_Add(self, expr, order=None):
         return " + ".join(self._print(term) for term in _terms(expr)).replace("+ -", "- ")
+
+    def _print_log(self, expr, exp=None):
+        text = rf"\log\left({self._print(expr.args[0])}\right)"
+        return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
 
     def _print_floor(self, expr, exp=None):
         return self._rounded(expr, "floor", exp)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from tracer.common.devices import copied
-from tracer.common.quoting import quoted
+from tracer.common.quoting import explained, quoted
 from tracer.common.telling import doing
-from tracer.derive import derive
+from tracer.derive import Book, derive
 from tracer.derive.hints import Hint
-from tracer.derive.steps import owners
+from tracer.derive.steps import Found, owners
 from tracer.equations import tensors
 from tracer.probe import Solution, Vocabulary, solve
 from tracer.probe.axes import named_axes
 from tracer.record import AttentionRecord, Decomposition, Symbol, Trace
 from tracer.recorder import Recording, record
+from tracer.recorder.calls import Calls
 from tracer.recorder.fast import opened
 from tracer.recorder.function import as_module, name_of
 from tracer.symbols.notation import MEANINGS
@@ -28,6 +29,8 @@ from tracer.tracing.account import account as account_of
 from tracer.tracing.levels import levels
 from tracer.tracing.primitives import decompositions
 from tracer.tracing.prove import Later, Values, alike, alike_here, same_size
+from tracer.tracing.replay import Replay
+from tracer.tracing.returned import given_back, returned_of, unaccounted
 from tracer.tracing.steps import steps_of
 
 WHOLE = {"": "L"}
@@ -127,7 +130,7 @@ def solved(
     reason = ""
     for vocabulary, probes in ways:
         try:
-            return solve(recording.ops, sizes, vocabulary, probes, recording.opened), tuple(
+            return solve(recording.ops, sizes, vocabulary, probes, recording.opened, recording.calls), tuple(
                 filter(None, [vocabulary.held])
             )
         except Exception as error:  # the model's own error at another size: its shapes stay numbers, with the reason
@@ -156,12 +159,13 @@ def assemble(
     """Makes the plain record of a recording; `sizes` holds the values of all symbols, `more` other fields.
 
     `parts` names the towers by their modules' paths, each with the symbol of its number of blocks. With `lend`, the
-    equations may be those that were derived at other sizes: they hold here if their proofs say so.
+    equations may be those that were derived at other sizes: they are derived anew unless all are proven here.
     """
     seen = recording.ops
     with doing("Deriving its equations"):
-        found, same, problems = laid(recording, sizes, derived, solution, hints, lend)
-    lines, notes = [step.line for step in found], (*notes, *problems)
+        book, same = laid(recording, sizes, derived, solution, hints, lend)
+    found = book.found
+    lines, notes = [step.line for step in found], (*notes, *book.problems)
     layers = {line.id: line.layer for line in lines}
     depths = tuple((part, name, sizes[name]) for part, name in parts.items() if name in sizes)
     account = account_of(
@@ -173,7 +177,11 @@ def assemble(
         depths,
     )
     value = Values(module, recording.kept, found, lines, sizes) if prove and prove != LATER and found else None
-    steps = steps_of(found, account.ops, solution, sizes, same, value, prove == LATER)
+    steps, found = steps_of(found, account.ops, solution, sizes, same, value, prove == LATER)
+    if book.lent and any(step.verdict in ("disproven", "not executed") for step in steps):
+        facts = {"sizes": sizes, "derived": derived, "solution": solution, "parts": parts, "hints": hints, **more}
+        return assemble(module, recording, model=model, prove=prove, notes=notes, **facts)
+    lines = [step.line for step in found]
     keys = [step.value for step in steps if step.value] + recording.attentions.keys() if recording.attentions else []
     follow = prove and found
     outside = (tensor.key for line in lines for tensor in tensors(line.equation)) if follow else ()
@@ -184,7 +192,8 @@ def assemble(
         if key not in kept and (one := recording.inputs.get(key.removeprefix("input "))) is not None:
             kept[key] = copied(one)
     modules, calls = levels(recording.calls, account.ops) if recording.calls else ((), ())
-    notes = (*notes, *filter(None, [limited(account.ops, sizes)]))
+    returned = returned_of(recording.calls, book, found) if recording.calls else ()
+    notes = (*notes, *filter(None, [limited(account.ops, sizes), unaccounted(returned), given_back(returned)]))
     return Trace(
         model=model,
         ops=account.ops,
@@ -193,6 +202,7 @@ def assemble(
         attentions=_of_parts(recording.attentions.records, parts) if recording.attentions else (),
         values={key: kept[key] for key in keys if key in kept} | more.pop("values", {}),
         output=recording.output,
+        returned=returned,
         params=account.params,
         params_symbolic=account.params_symbolic,
         flops=account.flops,
@@ -203,7 +213,35 @@ def assemble(
         modules=modules,
         calls=calls,
         later=Later(module, kept, found, lines, sizes) if follow else None,
+        replay=_replay(module, recording, found, sizes, derived, solution, hints, parts) if follow else None,
         **more,
+    )
+
+
+def _replay(
+    module: torch.nn.Module,
+    recording: Recording,
+    found: Sequence[Found],
+    sizes: dict[str, int],
+    derived: dict[str, str],
+    solution: Solution | None,
+    hints: tuple[Hint, ...],
+    parts: dict[str, str],
+) -> Replay:
+    """What it takes to run the module again, and to lay the same textbook over a run at other sizes."""
+
+    def derive_there(other: Recording, at: dict[str, int]) -> Sequence[Found]:
+        return laid(other, at, derived, solution, hints, lend=True)[0].found
+
+    return Replay(
+        module,
+        *recording.given,
+        recording.calls or Calls(),
+        found,
+        sizes,
+        solution,
+        derive_there,
+        tuple(parts.values()),
     )
 
 
@@ -220,15 +258,18 @@ def laid(
     solution: Solution | None,
     hints: tuple[Hint, ...],
     lend: bool = False,
-) -> tuple[Any, Any, Any]:
-    """The textbook laid over a run: its steps, what says whether two sizes of theirs are one, and what could not be
-    written, in sentences. A run whose calls were not recorded has none."""
+) -> tuple[Book, Any]:
+    """The textbook laid over a run, and what says whether two sizes of its lines are one. A run whose calls were not
+    recorded has no lines; one that can't be derived has none either, and says why."""
     same = same_size(tuple(derived.items()))
     if recording.calls is None:
-        return [], same, []
+        return Book(), same
     at = tuple(sizes.items())
-    book = derive(recording, solution, sizes, same, alike(same, at), alike_here(at), hints, lend)
-    return book.found, alike_here(at), book.problems
+    try:
+        book = derive(recording, solution, sizes, same, alike(same, at), alike_here(at), hints, lend)
+    except Exception as error:  # the run is there all the same: its operations, shapes and attention
+        book = Book(problems=[f"its equations could not be derived ({explained(error)})"])
+    return book, alike_here(at)
 
 
 def _decompositions(recording: Recording, solution: Solution | None) -> tuple[Decomposition, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple
 
-from tracer.probe import AT_THIS_BATCH, Solution
+from tracer.probe import Solution, held_size
 from tracer.record import Op, TensorRecord, dtype_name
 from tracer.recorder import Seen
 from tracer.recorder.sources import source
@@ -115,9 +115,13 @@ def part_of(module: str, parts: Collection[str]) -> str:
 
 
 def limited(ops: tuple[Op, ...], sizes: dict[str, int]) -> str:
-    """What to say of the FLOP formula where it holds at this batch size alone; empty where it holds at others."""
-    count = sum(bool(op.flops) and op.note.startswith(AT_THIS_BATCH) for op in ops)
-    if not count:
+    """What to say of the FLOP formula where it holds at the run's own size of a symbol alone; empty where it holds at
+    others."""
+    held = [name for op in ops if op.flops and (name := held_size(op.note))]
+    if not held:
         return ""
-    said = "one of the operations runs" if count == 1 else f"{count} of the operations run"
-    return f"the FLOP formula holds at B = {sizes['B']} only: {said} at this batch size alone"
+    said = "one of the operations runs" if len(held) == 1 else f"{len(held)} of the operations run"
+    names = list(dict.fromkeys(held))
+    at = " and ".join(f"{name} = {sizes[name]}" for name in names)
+    which = "this batch size" if names == ["B"] else "this size" if len(names) == 1 else "these sizes"
+    return f"the FLOP formula holds at {at} only: {said} at {which} alone"

@@ -8,9 +8,11 @@ from tracer.record import Trace
 
 
 def lightened(trace: Trace, cap: int) -> Trace:
-    """The same run with at most `cap` bytes of the tensors of its steps, the first ones; all else is as it was.
+    """The same run with at most `cap` bytes of the tensors of its steps, the first ones; all else is as it was, but
+    what holds the model.
 
-    Queries, keys and masks of attention, and the photo, stay: what is shown of them is computed when it is asked for.
+    Queries, keys and masks of attention, the photo and the inputs that lines name stay: what is shown of them is
+    computed when it is asked for, and a saved run is proven from them.
     """
     trace = trace.prove()
     kept, total = dict(trace.values), 0
@@ -24,4 +26,8 @@ def lightened(trace: Trace, cap: int) -> Trace:
         total += value.nbytes
         if total > cap:
             del kept[step.value]
-    return replace(trace, values=kept, later=None)
+    if trace.later is not None:
+        value = trace.later.values()
+        inputs = {name.of for step in trace.steps for name in step.names if name.of.startswith("input ")}
+        kept |= {key: tensor for key in inputs if (tensor := value(key)) is not None}
+    return replace(trace, values=kept, later=None, replay=None)

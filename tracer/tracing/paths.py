@@ -64,6 +64,12 @@ class Comparison:
     weights: tuple[tuple[float | None, ...], ...]
 
 
+def comparable(net: nn.Module, module: str) -> bool:
+    """Return whether `compare` can run the attention `module` of a net on every path."""
+    attention = dict(net.named_modules()).get(module)
+    return isinstance(attention, nn.MultiheadAttention) and not attention.training
+
+
 def compare(net: nn.Module, *args, module: str | None = None, **kwargs) -> Comparison:
     """Runs `net(*args, **kwargs)` once, and what entered one of its attentions again on every path.
 

@@ -5,30 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from math import isnan
+from math import inf, isnan
 from typing import Any, NamedTuple
 
 import sympy
 import torch
 
 from tracer.common.devices import brought
-from tracer.common.difference import first_beyond, relative_difference
+from tracer.common.difference import first_beyond, margins, relative_difference
+from tracer.common.quoting import explained
 from tracer.derive.steps import Found, Line
 from tracer.equations import Node, ShapeError, Tensor, execute, infer, tensors
+from tracer.equations.bounds import FACTOR, HALVES, Bounded, Rounding, count, evaluate, exact_dtype, limits
 from tracer.equations.node import vanishes
 from tracer.probe import UNKNOWN, base_form, value_of
-from tracer.record import Step, dtype_name, tolerance
+from tracer.record import Step
 from tracer.recorder.kept import Kept
 from tracer.symbols.notation import parse, symbol
 
 
 class Proof(NamedTuple):
-    """What executing an equation gave: the error and the first cell that is wrong, or None and a note on why it was not
-    executed."""
+    """What executing an equation gave: the error, the largest share of what rounding may do to a cell, and the first
+    cell that is wrong; or None and a note on why it was not executed."""
 
     error: float | None
     note: str = ""
     wrong: tuple[int, ...] | None = None
+    margin: float | None = None
 
 
 def relative_error(computed: torch.Tensor, traced: torch.Tensor) -> float:
@@ -38,38 +41,129 @@ def relative_error(computed: torch.Tensor, traced: torch.Tensor) -> float:
     return relative_difference(computed, traced)
 
 
+VALUELESS = "not executed: on the device 'meta' tensors have no values; trace with prove=False to ask for none"
+
+
 def prove(step: Found, value: Values, sizes: dict[str, int]) -> Proof:
-    """Executes the step's equation in float64 on traced operands; `value(key)` gives those, or None if not kept."""
+    """Execute the step's equation in float64 on traced operands, and compare it cell by cell with the traced tensor."""
     line = step.line
-    for tensor in (line.tensor, *tensors(line.equation)):
-        if value(tensor.key) is None:
-            return Proof(None, f"not executed: {value.why(tensor.key)}")
+    if line.of_input:
+        return Proof(None, "not executed: it would hold for this input alone")
     try:
-        computed, traced = _executed(line.equation, value, sizes), value.tensor(line.tensor.key)
-    except ShapeError:
-        raise
-    except (RuntimeError, IndexError, TypeError, ValueError) as error:  # a derived equation that the kernel refuses
-        return Proof(None, f"not executed: {(str(error).splitlines() or [type(error).__name__])[0]}")
+        for tensor in (line.tensor, *tensors(line.equation)):
+            if value(tensor.key) is None:
+                return Proof(None, f"not executed: {value.why(tensor.key)}")
+        if value.tensor(line.tensor.key).is_meta:
+            return Proof(None, VALUELESS)
+        return compare(step, value, sizes)[0]
+    except Exception as error:  # whatever is wrong with one line, all others are proven
+        return Proof(None, f"not executed: {explained(error)}")
+
+
+WAYS = {"fast": (False, False), "careful": (False, True), "coarse": (True, True)}
+"""How bounds are computed, from the cheapest on: each is asked where the one before calls a cell wrong."""
+
+
+def compare(step: Found, value: Any, sizes: dict[str, int]) -> tuple[Proof, torch.Tensor | None]:
+    """The proof of a step whose tensors are at hand, and what each cell may be off by, None where nothing.
+
+    Cells that are NaN in the equation and in the run alike are not compared, nor are those whose number is beyond the
+    range of the dtype on the way.
+    """
+    equation, traced = step.line.equation, value.tensor(step.line.tensor.key)
+    for coarse, careful in WAYS.values():
+        if coarse and (traced.dtype not in HALVES or len(step.ops) < count(equation) + 2):
+            break
+        computed, allowed = bounded(equation, value, sizes, traced.dtype, coarse, careful)
+        if not careful and hides(computed, allowed):
+            continue
+        proof = _compared(equation, computed, allowed, traced, lambda one: executed(one, value, sizes), careful)
+        if proof.margin is None or proof.margin <= 1:
+            break
+    return proof, allowed
+
+
+def hides(computed: torch.Tensor, bound: torch.Tensor | None) -> bool:
+    """Whether a number has a bound that is none: it was beyond float32, in which bounds are computed at first."""
+    if bound is None or not bound.numel() or bound.amax() < inf:
+        return False
+    return bool((~bound.isfinite() & computed.isfinite()).any())
+
+
+CAST = torch.float64, torch.float32
+"""Where an operand and the result have these dtypes, all is rounded as in the second: the cast is not printed."""
+
+
+def bounded(
+    equation: Node, value: Values, sizes: dict[str, int], dtype: torch.dtype, coarse: bool, careful: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return the value of an equation in float64, and what rounding may do to each cell of a tensor of `dtype`."""
+
+    def size(expression: sympy.Expr) -> float:
+        return value_of(str(expression), sizes)
+
+    with torch.no_grad():
+        leaf = _Leaf(value, size, dtype, coarse, careful)
+        made = evaluate(equation, leaf, size, coarse, careful).rounded_to(dtype, careful)
+    return made.value, None if made.bound is None else made.bound * FACTOR
+
+
+class _Leaf:
+    """The tensors of an equation, those that a fused op never held from their own equations. No closure: one that
+    refers to itself would hold the tensors of the run until they are collected."""
+
+    def __init__(self, values: Values, size: Callable, dtype: torch.dtype, coarse: bool, careful: bool):
+        self.values, self.size, self.dtype, self.coarse, self.careful = values, size, dtype, coarse, careful
+
+    def __call__(self, tensor: Tensor) -> torch.Tensor | Bounded:
+        inside = self.values.inside(tensor.key)
+        if inside:
+            return evaluate(inside, self, self.size, self.coarse, self.careful)
+        held = self.values.tensor(tensor.key)
+        if (held.dtype, self.dtype) != CAST:
+            return held
+        return Bounded(held, Rounding(self.dtype, self.coarse, self.careful).rounded(held), self.dtype)
+
+
+def _compared(equation: Node, computed, allowed, traced, executed, careful: bool) -> Proof:
     computed, traced = (made.double() if made.dtype == torch.bool else made for made in (computed, traced))
-    error, note = relative_error(computed, traced), ""
-    settled = line.equation.settled(computed, traced, lambda one: _executed(one, value, sizes)) if error else None
+    error, notes = relative_error(computed, traced), []
+    settled = equation.settled(computed, traced, executed) if error else None
     if settled is not None and (ties := int((settled != computed).sum())):
-        note = f"{ties:,} of {computed.numel():,} places are of equal numbers, of which any may come first."
+        notes.append(f"{ties:,} of {computed.numel():,} places are of equal numbers, of which any may come first.")
         computed, error = settled, relative_error(settled, traced)
+    if careful and allowed is not None:
+        allowed = allowed.masked_fill(_out_of_range(computed, traced), 0)
+    shares, apart = margins(computed, traced, allowed), None
     if isnan(error) and (undefined := computed.isnan() & traced.isnan()).any():
-        cells = int(undefined.sum())
-        nan = f"{cells:,} of {undefined.numel():,} cells are NaN, in the equation and in the run alike."
-        note = " ".join(filter(None, (note, nan)))
-        computed, traced = computed.masked_fill(undefined, 0), traced.masked_fill(undefined, 0)
-        error = relative_error(computed, traced)
-    allowed = tolerance(dtype_name(traced.dtype))
-    return Proof(error, note, None if error <= allowed else first_beyond(computed, traced, allowed))
+        notes.append(f"{int(undefined.sum()):,} of {undefined.numel():,} cells {NAN}.")
+        apart = undefined
+    if careful and allowed is not None and (beyond := ~allowed.isfinite() & (shares != 0)).any():
+        notes.append(f"{int(beyond.sum()):,} of {beyond.numel():,} cells {BEYOND}.")
+        apart = beyond if apart is None else apart | beyond
+    if apart is not None:
+        if apart.all():
+            return Proof(None, " ".join(["not executed:", *notes]))
+        shares = shares.masked_fill(apart, 0)
+        error = relative_error(computed.masked_fill(apart, 0), traced.masked_fill(apart, 0))
+    margin = float(shares.max()) if shares.numel() else 0.0
+    return Proof(error, " ".join(notes), first_beyond(shares) if margin > 1 else None, margin)
+
+
+def _out_of_range(computed: torch.Tensor, traced: torch.Tensor) -> torch.Tensor:
+    """Where an equation ends beyond the range of the dtype, and the run does not."""
+    of = limits(traced.dtype)
+    return traced.isfinite() & computed.isfinite() & (computed.abs() > of.max * (1 + of.eps))
+
+
+NAN = "are NaN, in the equation and in the run alike, and not compared"
+BEYOND = "go beyond the range of the dtype on the way, and are not compared"
 
 
 def proven(step: Step, proof: Proof) -> Step:
     """A step with what executing its equation gave."""
     note = " ".join(filter(None, (step.note, proof.note)))
-    return replace(step, error=proof.error, wrong=proof.wrong, note=note, pending=False)
+    return replace(step, error=proof.error, margin=proof.margin, wrong=proof.wrong, note=note, pending=False)
 
 
 class Later:
@@ -79,13 +173,13 @@ class Later:
     tensors, the inputs as `input NAME` and what nothing of the run made as `constant N`; nothing rewrites these.
     """
 
-    def __init__(self, module: torch.nn.Module, kept: Mapping[str, torch.Tensor], found: list[Found], lines, sizes):
+    def __init__(self, module: torch.nn.Module, kept: Mapping[str, torch.Tensor], found: Sequence[Found], lines, sizes):
         self._run = module, kept, found, lines, sizes
         self._found = {step.line.id: step for step in found}
         self._ran = {name: _state(tensor) for name, tensor in weights(module).items()}
 
     @property
-    def found(self) -> list[Found]:
+    def found(self) -> Sequence[Found]:
         """The steps of the run with their equations."""
         return self._run[2]
 
@@ -99,6 +193,11 @@ class Later:
         """These steps with their proofs, by id."""
         value, sizes, changed = self.values(), self._run[-1], self.rewritten()
         return {step.id: self._proven(step, value, sizes, changed) for step in steps}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the run by their names."""
+        return self._run[-1]
 
     def values(self, kind: Callable[..., Any] | None = None) -> Any:
         """The tensors of the run by their keys, as `Values` or another `kind` has them."""
@@ -124,7 +223,9 @@ class Later:
 
 def _state(tensor: torch.Tensor) -> tuple[int, int]:
     """What differs once somebody has written into a tensor, or has put another in its place."""
-    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+    return tensor.data_ptr() if tensor.layout is torch.strided else id(
+        tensor
+    ), 0 if tensor.is_inference() else tensor._version
 
 
 def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -154,7 +255,9 @@ class Values:
     scores and weights are asked for more than once, and are large.
     """
 
-    def __init__(self, module: torch.nn.Module, kept: Kept | Mapping, found: list[Found], lines: Sequence[Line], sizes):
+    def __init__(
+        self, module: torch.nn.Module, kept: Kept | Mapping, found: Sequence[Found], lines: Sequence[Line], sizes
+    ):
         self._kept, self._sizes = kept, sizes
         self._places = {step.line.id: step.value for step in found if step.line.place}
         self._fused = {line.id: line.equation for line in lines if line.place is None}
@@ -196,17 +299,17 @@ class Values:
         if key not in self._recomputed:
             equation = self._fused[key]
             missing = any(self(tensor.key) is None for tensor in tensors(equation))
-            made = None if missing else _executed(equation, self, self._sizes)
+            made = None if missing else executed(equation, self, self._sizes)
             while len(self._recomputed) > 1:
                 del self._recomputed[next(iter(self._recomputed))]
             self._recomputed[key] = made
         return self._recomputed[key]
 
 
-def _executed(equation: Node, value: Values, sizes: dict[str, int]) -> torch.Tensor:
+def executed(equation: Node, value: Any, sizes: dict[str, int]) -> torch.Tensor:
     def exact(tensor: Tensor) -> torch.Tensor:
         found = value.tensor(tensor.key)
-        return found.double() if found.is_floating_point() else found
+        return found.to(exact_dtype(found.dtype))
 
     def size(expression: sympy.Expr) -> float:
         return value_of(str(expression), sizes)

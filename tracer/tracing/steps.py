@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from tracer.common.cache import Itself
+from tracer.common.quoting import explained
 from tracer.common.telling import doing, tell
-from tracer.derive.steps import Found, Line
-from tracer.equations import latex, statement, tensors
+from tracer.derive.steps import Found, Line, opaque
+from tracer.equations import Tensor, latex, statement, tensors
 from tracer.equations.algebra import Product
+from tracer.equations.call import Opaque
 from tracer.equations.node import Node, infer
 from tracer.probe import Solution, value_of
 from tracer.record import Name, Op, Operand, Step, dtype_name
@@ -31,30 +34,48 @@ def steps_of(
     same: Same,
     value: Values | None,
     later: bool,
-) -> tuple[Step, ...]:
+) -> tuple[tuple[Step, ...], tuple[Found, ...]]:
     """The records of all steps, proven where `value` has the tensors of the run; with `later` their proofs are pending,
-    else they were not executed."""
+    else they were not executed. And the lines as they stand there: one that can't be said is only its call."""
     said, at = Proof(None, "" if value or later else UNPROVEN), tuple(sizes.items())
     with doing("Writing its equations"):
-        steps = _written(Itself(found), Itself(ops), solution, at, same, said, later)
+        steps, lines = _written(Itself(found), Itself(ops), solution, at, same, said, later)
     if not value:
-        return steps
+        return steps, lines
     made = []
     with doing("Proving its equations"):
-        for number, (step, one) in enumerate(zip(steps, found, strict=True), 1):
+        for number, (step, one) in enumerate(zip(steps, lines, strict=True), 1):
             tell(number, len(steps), "step")
-            made.append(step if step.recomputed else proven(step, prove(one, value, sizes)))
-    return tuple(made)
+            said = step.recomputed or opaque(one.line)
+            made.append(step if said else proven(step, prove(one, value, sizes)))
+    return tuple(made), lines
 
 
 @lru_cache(maxsize=32)
-def _written(found: Itself, ops: Itself, solution, at, same: Same, said: Proof, later: bool) -> tuple[Step, ...]:
-    """All steps before they are proven; a run of the same textbook on other values has the same ones."""
-    steps = []
+def _written(
+    found: Itself, ops: Itself, solution, at, same: Same, said: Proof, later: bool
+) -> tuple[tuple[Step, ...], tuple[Found, ...]]:
+    """All steps before they are proven, and their lines; a run of the same textbook on other values has the same."""
+    steps, lines = [], []
     for number, one in enumerate(found.it, 1):
         tell(number, len(found.it), "step")
-        steps.append(_step(one, ops.it, solution, dict(at), same, said, later))
-    return tuple(steps)
+        try:
+            step = _step(one, ops.it, solution, dict(at), same, said, later)
+        except Exception as error:  # whatever is wrong with one line, all others are there
+            one = _opaque(one, ops.it[one.op], explained(error))
+            step = _step(one, ops.it, None, dict(at), same, said, later)
+        steps.append(step)
+        lines.append(one)
+    return tuple(steps), tuple(lines)
+
+
+def _opaque(found: Found, op: Op, reason: str) -> Found:
+    """A line with no more on its right side than the op that made its tensor."""
+    line = found.line
+    shape = line.tensor.shape if line.place is None else found.shape or op.outputs[found.output].shape
+    made = Tensor(line.tensor.name, shape, line.tensor.key)
+    equation = Opaque(*tensors(line.equation), name=op.op, reason=reason, result=shape)
+    return found._replace(line=replace(line, tensor=made, equation=equation))
 
 
 def _step(
@@ -73,6 +94,8 @@ def _step(
         solved = found.solved or solution.outputs[found.op][found.output]
     symbolic, note = proven_shape(line, solved, same)
     notes = ("", FUSED.format(op=op.op)) if fused else (note, said.note)
+    if isinstance(line.equation, Opaque):
+        notes = (*notes[:1], line.equation.note)
     return Step(
         id=line.id,
         stage=line.stage,
@@ -94,7 +117,7 @@ def _step(
         product=_product(line, sizes, same),
         dtype=dtype_name(found.dtype) if found.dtype else op.outputs[found.output].dtype,
         names=_names(line),
-        pending=later and not fused,
+        pending=later and not fused and not opaque(line),
         inside=op.index if fused else None,
     )
 
@@ -103,7 +126,7 @@ def _step(
 def _names(line: Line) -> tuple[Name, ...]:
     """The inputs and parameters that the equation names."""
     outside = (one for one in tensors(line.equation) if one.key.startswith(("input ", "parameter ", "constant ")))
-    return tuple(Name(one.name, one.key, one.transposed) for one in outside)
+    return tuple(Name(one.name, one.key, one.transposed, one.key in line.outside) for one in outside)
 
 
 def _product(line: Line, sizes: dict[str, int], same: Same) -> tuple[Operand, Operand, Operand] | None:

@@ -1,7 +1,8 @@
 """The promise, put to the test: everything that a trace shows of a model is compared with something independent.
 
 A report has the figures that the command line promises. Checks without a figure of their own (formulas of cost,
-attention rows) add a key `"problems"`, a list of sentences, only where they fail.
+attention rows) add a key `"problems"`, a list of sentences, only where they fail, and operands that no check of a line
+sees a key `"unseen"`, their number, only where there are any.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tracer.figures.views import to_json, to_table
 from tracer.inputs.given import Inputs
 from tracer.models.shared.model import Model
 from tracer.probe import UNKNOWN, value_of
-from tracer.record import Op, Step, Trace, verdict
+from tracer.record import Op, Step, Trace, verdict_within
 from tracer.recorder.softmaxes import sinks
 from tracer.symbols import cost
 from tracer.tracing import AT_HAND
@@ -79,10 +80,13 @@ def report(model: Model) -> dict[str, Any]:
     }
     problems = [*_open(traced), *_sizes(traced), *_unproven(steps)]
     problems += [*_cost(traced, model, inputs), *_attention(traced), *_primitives(traced)]
-    problems += checks.problems(model, inputs, traced)
+    checked = traced if traced.replay is None else traced.check()
+    problems += checks.problems(model, inputs, checked)
     if model.spec.whole and traced.coverage < 1:
         problems.append(f"the steps cover {traced.coverage:.1%} of the computing ops, expected all")
-    return to_json.plain(result | ({"problems": problems} if problems else {}))
+    unseen = sum(len(step.unseen) for step in checked.steps)
+    more = {"unseen": unseen, "problems": problems}
+    return to_json.plain(result | {name: value for name, value in more.items() if value})
 
 
 def failures(report: dict[str, Any]) -> list[str]:
@@ -102,11 +106,13 @@ def failures(report: dict[str, Any]) -> list[str]:
 
 def text(reports: list[dict[str, Any]]) -> str:
     """The reports as an aligned table, then one line per failure."""
-    lines = [{name: _cell(value) for name, value in report.items() if name != "problems"} for report in reports]
+    extra = "problems", "unseen"
+    lines = [{name: _cell(value) for name, value in report.items() if name not in extra} for report in reports]
     failed = [sentence for report in reports for sentence in failures(report)]
     partly = [report["model"] for report in reports if report["coverage"] < 1]
     proven = "Everything is proven" + (f"; steps cover a part of {', '.join(partly)}." if partly else ".")
-    return "\n".join([to_table.align(lines), "", *(failed or [proven])])
+    unseen = [f"{one['model']}: no check sees {one['unseen']} operands." for one in reports if "unseen" in one]
+    return "\n".join([to_table.align(lines), "", *unseen, *(failed or [proven])])
 
 
 def _cell(value) -> str:
@@ -167,7 +173,7 @@ def _unproven(steps: list[Step]) -> Iterator[str]:
             yield f"step {step.id!r} has the shape [{', '.join(step.symbolic)}], expected a symbol for each size"
         if step.verdict == "disproven":
             where = f"; the first wrong cell is {list(step.wrong)}" if step.wrong is not None else ""
-            yield f"step {step.id!r} is off by {step.error:.2g}, expected at most {step.tolerance:g}{where}"
+            yield f"step {step.id!r} is off by {step.error:.2g}, {step.margin:.3g} times what rounding explains{where}"
         elif step.verdict != "proven":
             yield f"step {step.id!r} is not proven: {step.note or step.verdict}"
 
@@ -254,7 +260,7 @@ def _primitives(trace: Trace) -> Iterator[str]:
     """What the decompositions of the ops show to be wrong."""
     for opened in trace.decompositions:
         where = f"op {opened.op} ({trace.ops[opened.op].op})"
-        if opened.error is not None and verdict(opened.error, trace.ops[opened.op].outputs[0].dtype) != "proven":
+        if opened.error is not None and verdict_within(opened.error, trace.ops[opened.op].outputs[0].dtype) != "proven":
             yield f"{where}: its primitives differ from it by {opened.error:.1e}"
         sizes = [size for one in opened.primitives for x in (*one.inputs, *one.outputs) for size in x.symbolic or ()]
         if UNKNOWN in sizes:

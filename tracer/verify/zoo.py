@@ -18,6 +18,7 @@ from tracer.probe import UNKNOWN
 from tracer.record import Trace
 from tracer.symbols.categories import is_layout
 from tracer.verify import identical, seeded_run, small
+from tracer.verify.checks.outputs import unaccounted
 from tracer.verify.checks.plain import Transparent
 
 FIELDS = {
@@ -51,7 +52,8 @@ MOVED = 0.05
 
 
 class Book(NamedTuple):
-    """What came of one model: computing ops and those of them in a step, steps and those proven, those that run
+    """What came of one model: computing ops and those of them in a step, steps, among them what forward returns and no
+    step has, and those proven, those that run
     PyTorch's own kernel, sizes that are not the same at all probes and those of them with a symbol, the largest error,
     lines that can be set, whether the output was that of the untraced run and nothing of the model was changed, the
     seconds, and why it failed, or ""."""
@@ -70,6 +72,7 @@ class Book(NamedTuple):
     unchanged: bool = True
     seconds: float = 0.0
     reason: str = ""
+    unseen: int = 0
 
 
 def moved(net: torch.nn.Module) -> None:
@@ -94,28 +97,31 @@ def book(name: str) -> Book:
         with torch.no_grad(), Transparent():
             inputs = model.inputs()
             plain = seeded_run(model.net, *inputs, **inputs.named)
-        trace = seeded_run(model.trace, keep=KEPT)
+        trace = seeded_run(model.trace, keep=KEPT).check()
     except Exception as error:  # whatever a library says of its own model
         return Book(name, reason=reason(error))
     after = model.net.state_dict()
     computing = [op for op in trace.ops if not is_layout(op.op)]
     shown = [step for step in trace.steps if not step.recomputed]
-    unproven = [f"{step.id}: {step.note or step.error}" for step in shown if step.verdict != "proven"]
+    unproven = [f"{step.id}: {step.replayed or step.note or step.error}" for step in shown if step.verdict != "proven"]
+    missing = list(unaccounted(trace, [*inputs, *inputs.named.values(), *after.values()]))
+    missing += [note for note in trace.notes if not trace.steps]
     changing = changing_sizes(trace)
     return Book(
         name,
         len(computing),
         sum(op.step is not None for op in computing),
-        len(shown),
+        len(shown) + len(missing),
         len(shown) - len(unproven),
         sum(KERNEL in step.note for step in shown),
         len(changing),
         sum(size != UNKNOWN for size in changing),
         max((step.error for step in shown if step.error is not None), default=0.0),
-        tuple(unproven),
+        (*unproven, *missing),
         sum(equation(step.latex).startswith("<math") for step in shown),
         identical(trace.output, plain) and all(torch.equal(after[key], value) for key, value in before.items()),
         time.perf_counter() - began,
+        unseen=sum(len(step.unseen) for step in shown),
     )
 
 
@@ -138,6 +144,7 @@ def line(found: Book) -> str:
     said = (
         f"{found.name}: {found.proven} of {found.steps} steps proven, {found.covered} of {found.computing} ops in"
         f" steps, {found.kernels} by kernel, {found.solved} of {found.sizes} sizes in symbols, error {found.error:.1e},"
+        f" {found.unseen} operands unseen,"
         f" {found.seconds:.0f} s" + ("" if found.unchanged else ", output or model CHANGED")
     )
     return "\n".join([said, *(f"    {one}" for one in found.unproven)])
@@ -174,5 +181,6 @@ def summary(found: list[Book]) -> tuple[list[str], bool]:
         if own:
             shares = (f"{name} {_share(own, *bar[:2]):.1%}" for name, bar in BARS.items())
             said.append(f"{field}, {len(own)} models: {', '.join(shares)}")
+    said.append(f"{sum(one.unseen for one in ran):,} operands that no check sees")
     said.append(f"{sum(one.seconds for one in ran) / 60:.1f} minutes")
     return said, held

@@ -7,7 +7,9 @@ const item = (kind, icon, label, press) => {
   const made = document.createElement(kind);
   const sign = Object.assign(document.createElement("i"), { textContent: icon, ariaHidden: "true" });
   made.append(sign, label);
-  made.onclick = press;
+  made.onclick = (event) => {
+    press(event);
+  };
   return made;
 };
 

@@ -3,5 +3,7 @@
 export default function ({ data, parentElement }) {
   const button = parentElement.querySelector("button");
   button.textContent = data.label;
-  button.onclick = () => copied(button, data.text);
+  button.onclick = () => {
+    copied(button, data.text);
+  };
 }

@@ -8,8 +8,9 @@ export default function ({ data, parentElement }) {
   const slot = parentElement.querySelector(".slot");
   if (slot.markup !== data) slot.innerHTML = slot.markup = data;
   const listen = (event) => mark(slot, event.detail);
-  const tell = (event) => dispatchEvent(new CustomEvent("patch", { detail: event.target.dataset?.patch }));
   addEventListener("patch", listen);
-  slot.onpointerover = slot.onpointerleave = tell;
+  slot.onpointerover = slot.onpointerleave = (event) => {
+    dispatchEvent(new CustomEvent("patch", { detail: event.target.dataset?.patch }));
+  };
   return () => removeEventListener("patch", listen);
 }

@@ -15,7 +15,9 @@ export default function ({ data, parentElement, setTriggerValue }) {
   find("button.camera").hidden = !photo || phone || !navigator.mediaDevices;
   find(".way").textContent = !photo || small ? "" : "or drop it on the page, or paste it";
   find(".refused").textContent = photo && small && !phone && !navigator.mediaDevices ? NONE : "";
-  find("button.pick-photo").onclick = pickPhoto;
+  find("button.pick-photo").onclick = () => {
+    pickPhoto();
+  };
 
   const writing = find(".writing");
   const area = find("textarea");
@@ -24,8 +26,12 @@ export default function ({ data, parentElement, setTriggerValue }) {
     find("button.pick-text").setAttribute("aria-expanded", String(open));
     if (open) area.focus();
   };
-  find("button.pick-text").onclick = () => write(writing.hidden);
-  find(".leave").onclick = () => write(false);
+  find("button.pick-text").onclick = () => {
+    write(writing.hidden);
+  };
+  find(".leave").onclick = () => {
+    write(false);
+  };
   if (area.known !== data.typed) area.value = area.known = data.typed ?? "";
   writing.onsubmit = (event) => {
     event.preventDefault();
@@ -57,7 +63,9 @@ export default function ({ data, parentElement, setTriggerValue }) {
     video.srcObject = stream;
     await video.play();
   };
-  find(".close").onclick = close;
+  find(".close").onclick = () => {
+    close();
+  };
   find(".take").onclick = () => {
     const picture = Object.assign(document.createElement("canvas"), { width: video.videoWidth, height: video.videoHeight });
     picture.getContext("2d").drawImage(video, 0, 0);

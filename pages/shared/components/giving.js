@@ -20,7 +20,9 @@ function hand(file) {
 let asked;
 function pickPhoto() {
   asked = Object.assign(document.createElement("input"), { type: "file", accept: "image/*" });
-  asked.onchange = () => hand(asked.files[0]);
+  asked.onchange = () => {
+    hand(asked.files[0]);
+  };
   asked.click();
 }
 

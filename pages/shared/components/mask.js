@@ -91,8 +91,12 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   const [query, head] = [find("#query"), find("#head")];
   query.max = queries - 1;
   head.max = heads - 1;
-  query.oninput = () => choose({ query: Number(query.value) }, true);
-  head.oninput = () => choose({ head: Number(head.value) }, true);
+  query.oninput = () => {
+    choose({ query: Number(query.value) }, true);
+  };
+  head.oninput = () => {
+    choose({ head: Number(head.value) }, true);
+  };
 
   const cells = find(".cells");
   if (!bare) {
@@ -127,8 +131,12 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
       const [row, key] = at(event);
       find(".cell").textContent = `${names[row]} ${map.open[row * keys + key] ? "may look at" : "may not look at"} ${names[key]}`;
     };
-    cells.onclick = (event) => choose({ query: at(event)[0] });
-    cells.onkeydown = move;
+    cells.onclick = (event) => {
+      choose({ query: at(event)[0] });
+    };
+    cells.onkeydown = (event) => {
+      move(event);
+    };
   }
 
   function move(event) {
@@ -173,12 +181,14 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
         const line = made("tr");
         const name = made("th", names[key]);
         name.scope = "row";
-        line.append(name, ...[number(row.before[key]), row.open[key] ? "0" : "−∞", percent(row.weights[key])].map((text) => made("td", text)));
+        line.append(name, ...[number(row.before[key]), row.open[key] ? map.mask.open : map.mask.closed, percent(row.weights[key])].map((text) => made("td", text)));
         return line;
       }),
     );
   }
-  find("details").ontoggle = () => map.has(state) && find("details").open && list(map.row(state));
+  find("details").ontoggle = () => {
+    if (map.has(state) && find("details").open) list(map.row(state));
+  };
 
   function draw() {
     query.value = state.query;
@@ -200,7 +210,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     const count = row.open.reduce((sum, cell) => sum + cell, 0);
     const all = count === keys;
     find(".before-title").textContent = all ? "scores" : "scores before the mask";
-    find(".mask-title").textContent = all ? "every key is open to this query" : "the mask: 0 where open, −∞ where closed";
+    find(".mask-title").textContent = all ? "every key is open to this query" : map.mask.title;
     find(".weights-title").textContent = all ? "attention weights" : "attention weights after it";
     const [low, high] = [Math.min(0, ...row.before), Math.max(0, ...row.before)];
     const span = high > low ? [low, high] : [0, 1];

@@ -9,7 +9,7 @@ function openedPanels(data) {
 }
 
 function drawPanel(panel, colours) {
-  const { title, axes, first, box, shape, ends, names } = panel;
+  const { title, axes, first, box, full, shape, ends, names } = panel;
   const [rows, columns] = shape;
   const cells = cellsOf(panel, 0);
   const canvas = element("canvas", "cells");
@@ -33,8 +33,11 @@ function drawPanel(panel, colours) {
     const place = canvas.getBoundingClientRect();
     const at = (length, from, size) => Math.min(size - 1, Math.max(0, Math.floor((length - from[0]) / (from[1] / size))));
     const [i, j] = [at(event.clientY, [place.top, place.height], rows), at(event.clientX, [place.left, place.width], columns)];
-    const said = names.length ? names[i] : `${axes[0]} ${row(i)}`;
-    read.textContent = `${said}, ${axes[1]} ${column(j)}: ${numeral(cells[i * columns + j], 3)}`;
+    const [down, wide] = [covered(i, box[0], full[0]), covered(j, box[1], full[1])];
+    const mean = down[1] > down[0] || wide[1] > wide[0] ? "mean of " : "";
+    const counted = (places, from) => signed(range(places.map((at) => at + from)));
+    const said = names.length ? names[i] : `${axes[0]} ${counted(down, first[0])}`;
+    read.textContent = `${mean}${said}, ${axes[1]} ${counted(wide, first[1])}: ${numeral(cells[i * columns + j], 3)}`;
   };
   const figure = element("figure", "", element("figcaption", "", title));
   figure.dataset.figure = title;

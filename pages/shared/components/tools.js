@@ -45,13 +45,19 @@ export default function ({ data, parentElement }) {
     find(".lacks").hidden = !find(".lacks").textContent;
     drawCode(find(".code"), address, data.code);
   };
-  find(".copy").onclick = ({ currentTarget }) => copied(currentTarget, location.href);
-  find("#save").ontoggle = ({ newState }) => newState === "open" && listFound(find(".found"), find(".none"));
+  find(".copy").onclick = ({ currentTarget }) => {
+    copied(currentTarget, location.href);
+  };
+  find("#save").ontoggle = ({ newState }) => {
+    if (newState === "open") listFound(find(".found"), find(".none"));
+  };
   find(".print").onclick = () => {
     find("#save").hidePopover();
     print();
   };
-  find(".present").onclick = () => present(tools, !document.body.hasAttribute("data-present"));
+  find(".present").onclick = () => {
+    present(tools, !document.body.hasAttribute("data-present"));
+  };
   const paper = () => {
     for (const chart of document.querySelectorAll(".js-plotly-plot .main-svg")) { // they shrink to the width of the paper
       chart.setAttribute("viewBox", `0 0 ${chart.getAttribute("width")} ${chart.getAttribute("height")}`);

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -20,7 +21,8 @@ from tracer.inputs.samples import samples
 from tracer.record import Trace
 
 if TYPE_CHECKING:
-    from tracer.lessons.notes.cards import Card
+    from tracer.lessons.notes.cards import Card, Lines, Measurements
+    from tracer.lessons.notes.claims import Measured
 
 MEASURING = "Measuring the claims"
 LONGEST = 40
@@ -32,8 +34,12 @@ SLIDER = "d_k of the spread"
 NONE = ":gray-badge[:material/remove: not about this model]"
 
 
-def show() -> None:
-    """The model that is asked, and the cards."""
+def show(claims: Sequence[str]) -> None:
+    """The claim of that name that the address asks for, of those `claims`, on the note's own run; else the model that
+    is asked, and the cards."""
+    if "claim" in st.query_params and (name := address.chosen("claim", claims, "")):
+        alone(name)
+        return
     trace, made, _ = run()
     from tracer.lessons.notes import cards  # loads torch
 
@@ -41,10 +47,10 @@ def show() -> None:
     with st.container(key="cards"):
         for card in cards.CARDS:
             st.header(card.title)
-            st.markdown(_text(card, found["claims"]))
-            for name in card.claims:
-                if name in found["drawn"]:
-                    _draw(trace, name, found["drawn"][name])
+            st.markdown(_text(card, found["claims"], trace.model))
+            for name, lines in found["drawn"].items():
+                if name in card.claims:
+                    chart(trace, ("claim", name), partial(_picture, name, lines), alt=_alt(name, lines))
             if "soft_lookup" in card.claims:
                 _lookup()
             if "spread" in card.claims:
@@ -77,30 +83,61 @@ def _measured(made, trace: Trace) -> dict:
     return {"claims": dict(found.claims), "drawn": dict(found.drawn)}
 
 
-def _text(card: Card, found: dict[str, tuple[str, str]]) -> str:
+def alone(name: str) -> None:
+    """One claim on the runs of the notes that make it: its statements, the numbers, and where it happens."""
+    from tracer.lessons.notes.claims import statements  # loads torch
+    from tracer.lessons.notes.runs import RUNS  # loads torch
+
+    visitor().instead = noted.INSTEAD
+    known = list(dict.fromkeys(row.run for row in statements(name)))
+    chosen = st.selectbox("Run", known, **address.widget("of", known, known[0]))
+    found = runs.of_sample_too("noted", ("claim", name, chosen), lambda: _of_run(name, chosen), MEASURING)
+    with st.container(key="cards"):
+        st.header("One claim, measured")
+        said = [
+            f"> *Note {row.note}, statement {row.number}.* {row.text}" for row in statements(name) if row.run == chosen
+        ]
+        run = RUNS[chosen]
+        st.markdown("\n>\n".join([*said, _line(found.claims[name], run.model, run.options)]))
+        for lines in found.drawn.values():
+            picture = _picture(name, lines)
+            st.plotly_chart(picture, config=PLAIN, alt=_alt(name, lines))
+    address_of_all = urlencode({"note": "claims", "of": run.model})
+    st.markdown(f"[→\u00a0All claims on {run.model}](notes?{address_of_all})")
+
+
+def _of_run(name: str, chosen: str) -> Measurements:
+    from tracer.lessons.notes import cards  # loads torch
+
+    return cards.measured(*noted.provider()(chosen), [name])
+
+
+def _line(found: Measured | str, model: str, options: runs.Options = ()) -> str:
+    """What was measured of a claim and where it happens, or why it is not about the model."""
+    from tracer.lessons.notes.places import scene  # loads torch
+
+    if isinstance(found, str):
+        return f"> {NONE} {texts.quoted(found)}"
+    return f"> {noted.SIGNS[found.verdict]} {texts.prose(found.text)}{noted.link(scene(model, options, found))}"
+
+
+def _text(card: Card, found: Mapping[str, Measured | str], model: str) -> str:
     lines = [f"> *Claim.* {texts.plain(notes.spelled(card.says))}"]
-    for name in card.claims:
-        verdict, said = found[name]
-        lines.append(
-            f"> {noted.SIGNS.get(verdict, NONE)} {texts.quoted(said) if verdict == 'none' else texts.prose(said)}"
-        )
-    return "\n>\n".join(lines)
+    return "\n>\n".join([*lines, *(_line(found[name], model) for name in card.claims)])
 
 
-def _draw(trace: Trace, name: str, numbers: Sequence) -> None:
+AXES = {"far": "mean distance", "correction": "added over stream", "highway": "gradient that arrives"}
+"""What is drawn of a claim."""
+
+
+def _picture(name: str, lines: Lines):
     """What a claim is, block by block."""
-    if name == "far":
-        unit = "patches" if trace.picture else "tokens"
-        picture = partial(claimed.by_block, {"mean distance": numbers}, f"mean distance in {unit}")
-    elif name == "correction":
-        attention, mlp = zip(*numbers, strict=True)
-        lines = {"‖O‖/‖X‖, attention": attention, "‖F‖/‖X′‖, MLP": mlp}
-        picture = partial(claimed.by_block, lines, "added over stream", True)
-    else:
-        kept, left = zip(*numbers, strict=True)
-        lines = {"with the sums": kept, "without": left}
-        picture = partial(claimed.by_block, lines, "gradient that arrives")
-    chart(trace, ("claim", name), picture, alt=f"The claim “{name}”, by block")
+    return claimed.by_block(lines, AXES[name], name == "correction")
+
+
+def _alt(name: str, lines: Lines) -> str:
+    numbers = "; ".join(f"{line} {', '.join(f'{one:.2g}' for one in values)}" for line, values in lines.items())
+    return f"{AXES[name].capitalize()}, by block: {numbers}"
 
 
 def _lookup() -> None:

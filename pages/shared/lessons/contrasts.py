@@ -51,7 +51,7 @@ def _measured(made, trace) -> dict:
         "convolution": fields.convolution.tolist(),
         "attention": fields.attention.tolist(),
         "norms": {name: one[:64, :64].tolist() for name, one in shown.items()},
-        **{name: (one.verdict, one.said) for name, one in claims.items()},
+        **{name: (one.verdict, one.text) for name, one in claims.items()},
     }
 
 

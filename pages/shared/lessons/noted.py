@@ -84,16 +84,22 @@ def show(note: str) -> Mapping[str, Counter[str]]:
     return read.kinds
 
 
-def _read(note: str) -> Read:
-    """Reads a note, in the line before the cores."""
-    from tracer.lessons.notes import block, reading  # loads torch
+def provider() -> Provider:
+    """The runs of the notes: those of samples are everybody's."""
     from tracer.lessons.notes import runs as made  # loads torch
 
     def make(name: str) -> made.Made:
         run = made.RUNS[name]
         return runs.in_line(run.model, run.options) if run.shipped else made.small(name)
 
-    run = made.provider(make)
+    return made.provider(make)
+
+
+def _read(note: str) -> Read:
+    """Reads a note, in the line before the cores."""
+    from tracer.lessons.notes import block, reading  # loads torch
+
+    run = provider()
     results = reading.read(note, run)
     about = {name: _about(name, run) for name in {result.row.run for result in results}}
     beside = about if len(set(about.values())) > 1 else {}
@@ -114,7 +120,7 @@ def _text(result: Result, beside: str) -> str:
     for found in once.values():
         if found.latex:
             lines.append(f"$$\n{found.latex}\n$$")
-        lines.append(f"{found.what}: {texts.prose(found.measured)}{_link(found, result.row.note)}")
+        lines.append(f"{found.what}: {texts.prose(found.measured)}{link(found, result.row.note)}")
     if beside:
         lines.append(f":small[:gray[{beside}]]")
     return "\n>\n".join("\n".join(f"> {part}" for part in line.split("\n")) for line in lines)
@@ -138,7 +144,7 @@ def _here(slip: str) -> str:
     return re.sub(r"\b([Nn])ote \d{3}\b", lambda found: f"{'The' if found[1] == 'N' else 'the'} note", slip)
 
 
-def _link(found: Found, note: str) -> str:
+def link(found: Found, note: str = "") -> str:
     """A link to where it is seen, if that page and model are here; what stands on the page of the note has none."""
     page = "" if found.page == "overview" else found.page
     place = dict(found.place)
@@ -147,6 +153,8 @@ def _link(found: Found, note: str) -> str:
     if page == "notes" and place.get("note") == note:
         return ""
     asked, of = urlencode(place), f" of {place['model']}" if place.get("model") else ""
+    if "claim" in place:
+        return f" [→\u00a0This claim, measured on {place['of']}](notes?{asked})"
     control = f", “{found.control}”" if found.control else ""
     return f" [→\u00a0{LABELS[page]}{of}{control}]({page or './'}{'?' if asked else ''}{asked})"
 
@@ -176,6 +184,12 @@ def _summary(cards: Iterable[Card]) -> None:
         f'<div class="verdicts"><p><b>{len(cards)}</b> statements</p><ul>{legend}</ul><div role="group" '
         f'aria-label="A mark for each statement, in order, by its verdict">{squares}</div></div>'
     )
+
+
+def claims() -> tuple[str, ...]:
+    """The names of the claims that statements of the notes make."""
+    found = (place for note in notes.TITLES for row in rows(note) for place in row.where)
+    return tuple(dict.fromkeys(place.removeprefix("claim ") for place in found if place.startswith("claim ")))
 
 
 def titles() -> dict[str, str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """One query's scores before the mask, its mask (0 or -∞) and its attention weights, `[S_k]` each."""
+    """One query's scores before the mask, the numbers of its mask and its attention weights, `[S_k]` each."""
 
     before: torch.Tensor
     mask: torch.Tensor
@@ -30,6 +30,16 @@ class Whole(NamedTuple):
     before: torch.Tensor
     open: torch.Tensor
     weights: torch.Tensor
+
+
+class Numbers(NamedTuple):
+    """The number that a mask has in every open cell, and in every closed one: 0 and -∞, or whatever the code wrote.
+
+    None where there is no such cell, or where the cells have different numbers.
+    """
+
+    open: float | None
+    closed: float | None
 
 
 class Rows(NamedTuple):
@@ -80,6 +90,14 @@ def _unmasked(trace: Trace, record: AttentionRecord):
     return tuple(link for link in record.chain if not hides(link, trace.values.get))
 
 
+def _mask(trace: Trace, record: AttentionRecord, rows: list[int]) -> torch.Tensor:
+    """What the links that hide keys make of scores that are 0: the numbers of the mask, `[B, h, rows, S_k]`."""
+    chain = tuple(link for link in record.chain if hides(link, trace.values.get))
+    q, k = trace.values[record.q], trace.values[record.k]
+    scores = scores_rows(torch.zeros_like(q), torch.zeros_like(k), chain, rows, trace.values.get)
+    return scores.reshape(-1, record.heads, *scores.shape[-2:])
+
+
 def _own(scores: torch.Tensor, trace: Trace, record: AttentionRecord) -> torch.Tensor:
     return own_columns(scores, record.chain, record.keys, trace.values.get)
 
@@ -103,13 +121,12 @@ def _scores(trace: Trace, record: AttentionRecord, chain, rows: list[int]) -> to
 def row(trace: Trace, query: int, layer: int = 0, *, head: int = 0, part: str | None = None, batch: int = 0) -> Row:
     """What the mask did to one query of an input of the batch: scores before it, the mask, weights after it.
 
-    Each is `[S_k]`. The scores before are the recorded chain without its masking links.
+    Each is `[S_k]`. The scores before are the recorded chain without its masking links, the mask is these links alone:
+    what they add, or write in the place of a score.
     """
     record, weights = _record(trace, layer, part), trace.attention(layer, head, query, part=part)[batch]
     before = _own(_scores(trace, record, _unmasked(trace, record), [query]), trace, record)[batch, head, 0]
-    hidden = torch.full_like(before, float("-inf"))
-    open = _open(trace, record, [query])[batch, head, 0]
-    return Row(before, torch.where(open, torch.zeros_like(before), hidden), weights)
+    return Row(before, _mask(trace, record, [query])[batch, head, 0], weights)
 
 
 def whole(trace: Trace, queries: list[int], layer: int = 0, *, part: str | None = None, batch: int = 0) -> Whole:
@@ -118,6 +135,14 @@ def whole(trace: Trace, queries: list[int], layer: int = 0, *, part: str | None 
     before = _own(_scores(trace, record, _unmasked(trace, record), queries), trace, record)[batch]
     weights = trace.attention(layer, part=part)[batch][:, queries]
     return Whole(before, _open(trace, record, queries)[batch], weights)
+
+
+def numbers(trace: Trace, queries: list[int], layer: int = 0, *, part: str | None = None, batch: int = 0) -> Numbers:
+    """The numbers that the mask itself has for these queries of an input of the batch, in all heads."""
+    record = _record(trace, layer, part)
+    mask, open = _mask(trace, record, queries)[batch], _open(trace, record, queries)[batch]
+    found = (torch.unique(mask[cells]).tolist() for cells in (open, ~open))
+    return Numbers(*(values[0] if len(values) == 1 else None for values in found))
 
 
 def rows(trace: Trace, layer: int = 0, *, head: int = 0, part: str | None = None, batch: int = 0) -> Rows:

@@ -65,7 +65,7 @@ def node(given: Given) -> Node:
     """The node of a call; a `Kernel` where it has no formula."""
     found = word(given.func._schema.name)
     made = found.write(given) if found else None
-    return made if made is not None else Kernel.of(given.func, given.arguments, given.position, given.result)
+    return made if made is not None else Kernel.of(given.func, given.kernel(), given.position, given.result)
 
 
 def kernels(equation: Node) -> tuple[Kernel, ...]:

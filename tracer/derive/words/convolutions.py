@@ -16,7 +16,7 @@ def each(value, count: int) -> tuple[int, ...]:
 def _groups(given: Given, channels: int):
     """The number of groups; a size, if each channel of the input is one."""
     axis = given.rank("input") - given.rank("weight") + 1
-    alone = given["groups"] == channels > 1
+    alone = given.number("groups") == channels > 1
     return given.shape("input")[axis] if alone else given["groups"]
 
 
@@ -34,10 +34,9 @@ def convolution(given: Given) -> Node:
         after = tuple(n - n // 2 for n in total)
     else:
         before = after = each(0 if given["padding"] == "valid" else given["padding"], count)
-    channels = given.numeric("weight")[1] * given["groups"]
-    stride = each(given["stride"], count)
-    if stride == tuple(kernel) and not any(before) and set(dilation) <= {1}:
-        stride = given.shape("weight")[2:]
+    channels = given.numeric("weight")[1] * given.number("groups")
+    whole = each(given.number("stride"), count) == tuple(kernel) and not any(before) and set(dilation) <= {1}
+    stride = given.shape("weight")[2:] if whole else each(given["stride"], count)
     settings = {"stride": stride, "before": before, "after": after, "dilation": dilation}
     return Convolution(*_operands(given), groups=_groups(given, channels), **settings)
 

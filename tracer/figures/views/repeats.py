@@ -165,7 +165,7 @@ def repeat_of(trace: Trace, step: Step) -> Repeat | None:
 def _merged(steps: Sequence[Step], repeat: Repeat, place: int) -> Step:
     """One line for all its repeats."""
     several = steps[repeat.start + place : repeat.start + repeat.times * repeat.length : repeat.length]
-    order = ("disproven", "not executed", "pending", "proven", "recomputed")
+    order = ("disproven", "not executed", "recorded", "pending", "proven", "recomputed")
     worst = min(several, key=lambda step: (order.index(step.verdict), -(step.error or 0)))
     number, first = repeat.blocks[0], several[0]
     latex, symbol = at_any(first.latex, number), at_any(first.symbol, number)

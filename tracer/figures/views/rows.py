@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracer.record import CallRecord, ModuleRecord, Op, Primitive, Source, Step, TensorRecord, Trace
 
 STEP_COLUMNS = (
-    "id", "stage", "layer", "title", "symbol", "latex", "symbolic", "shape", "error", "tolerance", "verdict",
+    "id", "stage", "layer", "title", "symbol", "latex", "symbolic", "shape", "error", "margin", "verdict", "checked",
     "recomputed", "source", "ops",
     "why", "note",
 )  # fmt: skip
@@ -172,9 +172,10 @@ def place(source: Source | None) -> str:
 
 def proof(step: Step) -> str:
     """How a step's proof went: its error, followed by the verdict where that is another than "proven"."""
-    if step.verdict in ("recomputed", "pending"):
+    if step.verdict in ("recomputed", "pending", "recorded"):
         return step.verdict
-    return error(step.error) + (f" {step.verdict.upper()}" if step.verdict == "disproven" else "")
+    other = f", holds on {step.checked} other run{'s' * (step.checked > 1)}" if step.checked else ""
+    return error(step.error) + (f" {step.verdict.upper()}" if step.verdict == "disproven" else other)
 
 
 def error(value: float | None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-from tracer.record import CallRecord, Decomposition, ModuleRecord, Op, Source, Step, TensorRecord, Trace
+from tracer.record import CallRecord, Decomposition, ModuleRecord, Op, Returned, Source, Step, TensorRecord, Trace
 
 SUFFIXES = (".json",)
 
@@ -30,6 +30,7 @@ def tree(trace: Trace) -> dict[str, Any]:
         },
         "steps": [_step(step) for step in trace.steps],
         "ops": [_op(op) for op in trace.ops],
+        "returned": [_returned(one) for one in trace.returned],
         "result": plain(trace.result),
         "notes": list(trace.notes),
         "opened_error": plain(trace.opened_error),
@@ -68,8 +69,10 @@ def _step(step: Step) -> dict[str, Any]:
         "symbolic",
         "shape",
         "error",
-        "tolerance",
+        "margin",
         "verdict",
+        "checked",
+        "replayed",
         "wrong",
         "recomputed",
         "source",
@@ -78,6 +81,10 @@ def _step(step: Step) -> dict[str, Any]:
         "note",
     )
     return {name: plain(getattr(step, name)) for name in names}
+
+
+def _returned(tensor: Returned) -> dict[str, Any]:
+    return {name: plain(getattr(tensor, name)) for name in ("name", "shape", "dtype", "step", "of")}
 
 
 def _op(op: Op) -> dict[str, Any]:

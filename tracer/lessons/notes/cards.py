@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from tracer.lessons.notes.claims import CLAIMS, reach, stream
+from tracer.lessons.notes.claims import CLAIMS, Measured, reach, stream
 from tracer.models.shared.model import Model
 from tracer.record import Trace
 
@@ -98,32 +98,49 @@ CARDS = (
 )
 """The cards in order."""
 
-DRAWN: Mapping[str, Callable[[Model, Trace], Sequence]] = {
-    "far": lambda model, trace: reach.distances(trace),
-    "correction": lambda model, trace: stream.corrections(trace),
-    "highway": stream.highways,
+Lines = Mapping[str, Sequence[float]]
+"""Numbers by block, by what they are."""
+
+
+def _far(model: Model, trace: Trace) -> Lines:
+    found = reach.distances(trace)
+    return {"mean distance": found, "shared evenly": [reach.even_distance(trace)] * len(found)}
+
+
+def _correction(model: Model, trace: Trace) -> Lines:
+    attention, mlp = zip(*stream.corrections(trace), strict=True)
+    return {"‖O‖/‖X‖, attention": attention, "‖F‖/‖X′‖, MLP": mlp}
+
+
+def _highway(model: Model, trace: Trace) -> Lines:
+    whole, branches, without = zip(*stream.highways(model, trace), strict=True)
+    return {"with the sums": whole, "through the branches alone": branches, "run without the sums": without}
+
+
+DRAWN: Mapping[str, Callable[[Model, Trace], Lines]] = {
+    "far": _far,
+    "correction": _correction,
+    "highway": _highway,
 }
 """What is drawn of a claim, block by block."""
 
 
 class Measurements(NamedTuple):
-    """Of each claim its verdict and what was measured; "none" and the reason where it is not about the model. And the
-    numbers of those that are drawn."""
+    """What was measured of each claim, or why it is not about the model; and the numbers of those that are drawn."""
 
-    claims: Mapping[str, tuple[str, str]]
-    drawn: Mapping[str, Sequence[Any]]
+    claims: Mapping[str, Measured | str]
+    drawn: Mapping[str, Lines]
 
 
-def measured(model: Model, trace: Trace) -> Measurements:
-    """All claims of the cards on one run."""
-    found: dict[str, tuple[str, str]] = {}
-    drawn: dict[str, Sequence[Any]] = {}
-    for name in (name for card in CARDS for name in card.claims):
+def measured(model: Model, trace: Trace, names: Iterable[str] | None = None) -> Measurements:
+    """The claims of these names on one run; those of the cards where none are given."""
+    found: dict[str, Measured | str] = {}
+    drawn: dict[str, Lines] = {}
+    for name in names or (name for card in CARDS for name in card.claims):
         try:
-            made = CLAIMS[name](model, trace)
-            found[name] = made.verdict, made.said
+            found[name] = CLAIMS[name](model, trace)
             if name in DRAWN:
-                drawn[name] = list(DRAWN[name](model, trace))
+                drawn[name] = DRAWN[name](model, trace)
         except ValueError as error:
-            found[name] = "none", str(error)
+            found[name] = str(error)
     return Measurements(found, drawn)

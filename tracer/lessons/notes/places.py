@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tracer import models
@@ -14,7 +14,7 @@ from tracer.lessons.notes.rows import Row, sections
 from tracer.lessons.notes.runs import RUNS, STANDARD, Provider
 from tracer.lessons.tokens import spelling
 from tracer.probe import value_of
-from tracer.record import Op, Primitive, TensorRecord, verdict
+from tracer.record import Op, Primitive, TensorRecord, verdict_within
 
 SENTENCE = "reverse this one"
 """What is spelled."""
@@ -35,6 +35,14 @@ def address(row: Row, **place: object) -> tuple[tuple[str, str], ...]:
     """What the address of a page says of a row's run, and of a place in it."""
     run = RUNS["torchvision" if row.run == STANDARD else row.run]
     return (("model", run.model), *((name, str(value)) for name, value in (*run.options, *place.items())))
+
+
+def scene(model: str, options: Iterable[tuple[str, object]], found: claims.Measured) -> Found:
+    """A claim that was measured on a model with options, with the page and the place where what it measured happens."""
+    chosen = (("model", model), *((option, str(value)) for option, value in options))
+    own = {"notes": (("of", model),), "tokens": ()}
+    place = dict(own.get(found.page, chosen)) | dict(found.place)
+    return Found("measured", found.text, found.verdict, page=found.page, place=tuple(place.items()))
 
 
 def at(row: Row, op: Op, zoom: str = "ops") -> dict[str, Any]:
@@ -121,11 +129,6 @@ def _formula(text: str) -> str:
     return latex(text)
 
 
-def _op(row: Row, run: Provider, function: str, module: str) -> Found:
-    found = [op for op in run(row.run)[1].ops if op.module == module and op.function == function]
-    return _ran_as(row, f"`{function}` in `{module}`", [op for op in found if fits(row, run, op.outputs[0].shape)])
-
-
 def _ran(row: Row, run: Provider, name: str, place: str) -> Found:
     found = [op for op in run(row.run)[1].ops if op.op == name and place in (op.module, op.step)]
     return _ran_as(row, f"op `{name}` in `{place}`", [op for op in found if both_fit(row, run, op)])
@@ -150,7 +153,7 @@ def _prim(row: Row, run: Provider, name: str, wanted: str) -> Found:
     made = [[part for part in one.primitives if part.name == wanted and both_fit(row, run, part)] for one in opened]
     if not made or not all(made):
         return Found(f"primitive `{wanted}` of `{name}`", NOWHERE, "not")
-    so = all(verdict(one.error, "float32") == "proven" for one in opened)
+    so = all(verdict_within(one.error, "float32") == "proven" for one in opened)
     part, worst = made[0][0], max(one.error or 0.0 for one in opened)
     said = (
         f"{_record(part.inputs[0])} → {_record(part.outputs[0])}, in each of {len(opened)}; opened again, they differ "
@@ -179,13 +182,6 @@ def _count(row: Row, run: Provider, name: str) -> Found:
     return Found("counted", found.said, is_so(found.holds), page="operations", place=place)
 
 
-def _option(row: Row, run: Provider, name: str) -> Found:
-    model = run(row.run)[0]
-    choices = model.spec.options[name]
-    said = f"`{name}` is one of {', '.join(f'`{choice}`' for choice in choices)}; here it is `{model.options[name]}`"
-    return Found(f"option `{name}`", said, is_so(len(choices) > 1), page="sizes", place=address(row))
-
-
 def _open(row: Row, run: Provider, name: str) -> Found:
     known = name in models.names()
     return Found(f"model `{name}`", models.in_and_out(name), is_so(known), page="overview", place=(("model", name),))
@@ -209,14 +205,13 @@ def _page(row: Row, run: Provider, name: str, *place: str) -> Found:
 
 def _claim(row: Row, run: Provider, name: str) -> Found:
     found = claims.measure(name, row.run, run)
-    own = {"notes": {"of": RUNS[row.run].model}, "tokens": {}}
-    place = own.get(found.page, dict(address(row))) | dict(found.place)
-    return Found("measured", found.said, found.verdict, page=found.page, place=tuple(place.items()))
+    card = (("note", "claims"), ("of", row.run), ("claim", name))
+    return Found("measured", found.text, found.verdict, page="notes", place=card)
 
 
 def _slip(row: Row, run: Provider, name: str) -> Found:
     slip = slips.SLIPS[name]
-    found = slip.measure(run)
+    found = slip.measure(run, row.run)
     place = (("note", row.note), ("section", str(sections(row.note).index(row.section) + 1)))
     said = slip.verdict if found.so else "holds"
     return Found(found.how, found.said, said, slip=slip.sentence, page="notes", place=place)
@@ -227,12 +222,10 @@ KINDS: dict[str, Callable[..., Found]] = {
     "param": _param,
     "input": _input,
     "size": _size,
-    "op": _op,
     "ran": _ran,
     "prim": _prim,
     "names": _names,
     "count": _count,
-    "option": _option,
     "open": _open,
     "page": _page,
     "spell": _spell,

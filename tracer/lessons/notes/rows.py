@@ -6,9 +6,7 @@ which run (`tracer.lessons.notes.runs.RUNS`) the rows below it are looked up. A 
 
 - `step ID`: that step of the run, of the shape given, whose equation was executed
 - `param PATH`, `input NAME`, `size NAME`: a parameter, an input, a size of the run, of the shape or value given
-- `op NAME MODULE`: a call of that name that ran in that module, of the shape given
 - `ran OP PLACE`: an op of PyTorch's that ran in that module or belongs to that step, from and to the shapes given
-- `option NAME`: a choice that the model has
 - `open NAME`: a model of that name, which goes on from here
 - `spell WAYS`: ways of cutting a text to pieces with ids, which give it back whole
 - `page NAME PLACE`: a page of the app that runs it, and where on it: `kind=video way=frames`

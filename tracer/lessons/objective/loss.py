@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.inputs.given import Inputs
 from tracer.models.shared.model import Model, Spec
@@ -39,7 +41,13 @@ HINTS = (
         stage="head",
         title="Probabilities of what comes next",
         letter=r"\boldsymbol{\pi}",
-        why="The softmax makes each row of logits probabilities that sum to 1: one for every entry of the vocabulary.",
+        why=(
+            Claim(
+                "The softmax makes each row of logits probabilities that sum to 1: one for every entry of the "
+                "vocabulary.",
+                so.equation_is("Softmax"),
+            ),
+        ),
     ),
     Hint(
         "layout",
@@ -47,8 +55,13 @@ HINTS = (
         stage="head",
         title="The targets, shifted by one",
         letter=r"\mathbf{y}",
-        why="What should come after a token is the next token of the same text, so the text is its own answer: its "
-        "tokens from the second on. The first is no target, since nothing stands before it.",
+        why=(
+            Claim(
+                "What should come after a token is the next token of the same text, so the text is its own answer: its "
+                "tokens from the second on. The first is no target, since nothing stands before it.",
+                so.equation_is("Columns"),
+            ),
+        ),
         note="Note 000 counts token numbers from 1 to V; the code counts them from 0 to V\u00a0−\u00a01.",
     ),
     Hint(
@@ -57,8 +70,15 @@ HINTS = (
         stage="head",
         title="The probability of each target",
         letter=r"\mathbf{p}",
-        why="Row i of the probabilities is about the token after token i, so it meets target i. The last row has no "
-        "target. Of each row only one probability counts: that of the token that came, where the one-hot row is 1.",
+        why=(
+            Claim(
+                "Row i of the probabilities is about the token after token i, so it meets target i. The last row has "
+                "no "
+                "target. Of each row only one probability counts: that of the token that came, where the one-hot row "
+                "is 1.",
+                so.equation_is("Total"),
+            ),
+        ),
     ),
     Hint(
         "neg",
@@ -66,14 +86,19 @@ HINTS = (
         stage="head",
         title="The loss of each token",
         letter=r"\boldsymbol{\ell}",
-        why="0 where the token was predicted with certainty, and the larger the less it was expected.",
+        why=(
+            Claim(
+                "0 where the token was predicted with certainty, and the larger the less it was expected.",
+                so.equation_is("Negative"),
+            ),
+        ),
     ),
     Hint(
         "logits",
         id="loss",
         title="The loss",
         letter=r"\mathcal{L}",
-        why="The mean over all targets. Training changes the weights so that it falls.",
+        why=(Claim("The mean over all targets. Training is to make it fall.", so.equation_is("Mean")),),
     ),
 )
 

@@ -106,8 +106,6 @@ def trace(way: Way, net: nn.Module, *args: Tensor, **sizes: int) -> Trace:
             solution, notes = _solved(way, known, recording, full)
         facts: dict[str, Any] = {"model": f"tokens of {way.title}", "sizes": full, "derived": known.derived}
         made = assemble(module, recording, solution=solution, notes=notes, hints=way.hints, lend=True, **facts)
-        if any(step.verdict == "disproven" for step in made.steps):
-            made = assemble(module, recording, solution=solution, notes=notes, hints=way.hints, **facts)
     return lightened(made, KEEP)
 
 
@@ -115,7 +113,7 @@ def _solved(way: Way, known: Vocabulary, recording, full: dict[str, int]) -> tup
     """What was solved for this op list before and predicts this run, else its solution."""
     key = way, tuple((op.name, op.module, op.line) for op in recording.ops)
     found = _solutions.get(key)
-    if found is None or found[0] is None or not found[0].predicts(recording.ops, full):
+    if found is None or found[0] is None or not found[0].predicts(recording, full):
         probes = [{**own, **shared} for own, shared in zip(way.probes, PROBES, strict=True)]
         found = solved(recording, {name: full[name] for name in probes[0]}, [(known, probes)])
         _solutions.put(key, found)

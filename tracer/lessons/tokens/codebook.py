@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor, nn
 
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.lessons.tokens import embedding
 
@@ -37,22 +39,36 @@ NEAREST = (
         "tokens.codebook.sum",
         title="Lengths of the codebook's rows",
         letter=r"\mathbf{c}",
-        why="The square of the length of each row of the codebook C.",
+        why=(Claim("The square of the length of each row of the codebook C.", so.equation_is("Total")),),
     ),
     Hint(
         "tokens.codebook.add",
         title="Distances to the codebook",
         letter=r"\boldsymbol{\Delta}",
-        why="The square of the distance from each vector to each row, |x − c|² = |x|² − 2 x·c + |c|².",
+        why=(
+            Claim(
+                "The square of the distance from each vector to each row, |x − c|² = |x|² − 2 x·c + |c|².",
+                so.equation_is("Plus"),
+            ),
+        ),
     ),
     Hint(
         "tokens.codebook.argmin",
         title="Codes",
         letter=r"\mathbf{t}",
-        why="The number of the nearest row: all that is left of the vector is an id, as of a piece of text.",
+        why=(
+            Claim(
+                "The number of the nearest row: all that is left of the vector is an id, as of a piece of text.",
+                so.equation_is("ArgSmallest"),
+            ),
+        ),
         source="van den Oord et al. 2017, equations 1 and 2",
     ),
-    Hint("embedding", title="Look up", why="The id picks a row of a table E of its own, which a model would learn."),
+    Hint(
+        "embedding",
+        title="Look up",
+        why=(Claim("The id picks a row of a table E of its own.", so.equation_is("Lookup")),),
+    ),
 )
 
 

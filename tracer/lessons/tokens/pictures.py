@@ -11,6 +11,8 @@ from PIL.Image import Image
 from torch import Tensor, nn
 
 from tracer.common.seeding import seeded_draws
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.inputs.images import centre_crop, to_array
 from tracer.inputs.samples import samples
@@ -89,8 +91,14 @@ PROBES = (
 CUT = Hint(
     "patches",
     title="Cut to patches",
-    why="Squares of P × P pixels, row by row, each flattened pixel by pixel (hwc: row, column, channel). Nothing is "
-    "computed yet: numbers are only rearranged.",
+    why=(
+        Claim(
+            "Squares of P × P pixels, row by row, each flattened pixel by pixel (hwc: row, column, channel). Nothing "
+            "is "
+            "computed yet: numbers are only rearranged.",
+            so.equation_is("Patches"),
+        ),
+    ),
 )
 PATCH = Way(
     kind="pictures",
@@ -101,7 +109,12 @@ PATCH = Way(
     names=NAMES,
     probes=PROBES,
     derived={"n": "H*W/P**2"},
-    hints=(CUT, Hint("embedding", title="Project", why="One learned matrix, the same for every patch.")),
+    hints=(
+        CUT,
+        Hint(
+            "embedding", title="Project", why=(Claim("One matrix, the same for every patch.", so.equation_is("Plus")),)
+        ),
+    ),
 )
 CODE = Way(
     kind="pictures",

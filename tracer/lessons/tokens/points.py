@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from tracer.common.seeding import seeded_draws
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.inputs.clouds import box, farthest, sphere, torus
 from tracer.lessons.tokens import SHARED, Way, trace
@@ -95,34 +97,57 @@ STEPS = (
         f"{LINE}sum",
         title="Distances to the centres",
         letter=r"\boldsymbol{\Delta}_{c}",
-        why="The square of the distance from each centre to each point. The centres were chosen before, by a loop.",
+        why=(
+            Claim(
+                "The square of the distance from each centre to each point. The centres were chosen before, by a loop.",
+                so.equation_is("Total"),
+            ),
+        ),
     ),
     Hint(
         f"{LINE}topk",
         title="Nearest points",
         letter=r"\boldsymbol{\pi}",
-        why="The places of the k points nearest to each centre. Groups may share points.",
+        why=(
+            Claim(
+                "The places of the k points nearest to each centre. Groups may share points.", so.equation_is("ArgTopK")
+            ),
+        ),
         source="Yu et al. 2022, section 3.1",
     ),
-    Hint(f"{LINE}index", title="Groups", letter=r"\mathbf{G}", why="These points themselves, k of each group."),
+    Hint(
+        f"{LINE}index",
+        title="Groups",
+        letter=r"\mathbf{G}",
+        why=(Claim("These points themselves, k of each group.", so.equation_is("At")),),
+    ),
     Hint(
         f"{LINE}sub",
         title="Relative to the centre",
         letter=r"\mathbf{G}_{0}",
-        why="Less the centre: the same shape in another place becomes the same numbers.",
+        why=(
+            Claim(
+                "Less the centre: the same shape in another place becomes the same numbers.", so.equation_is("Minus")
+            ),
+        ),
     ),
     Hint(
         f"{LINE}point.linear",
         title="Describe each point",
         letter=r"\mathbf{Y}_{1}",
-        why="One matrix for every point of every group.",
+        why=(Claim("One matrix for every point of every group.", so.equation_is("Plus", "Product")),),
     ),
-    Hint(f"{LINE}relu", title="Activate", letter=r"\mathbf{Y}_{2}", why="Numbers below 0 become 0."),
+    Hint(
+        f"{LINE}relu",
+        title="Activate",
+        letter=r"\mathbf{Y}_{2}",
+        why=(Claim("Numbers below 0 become 0.", so.equation_is("ReLU")),),
+    ),
     Hint(
         f"{LINE}amax",
         title="The largest of each group",
         letter=r"\mathbf{Y}_{\max}",
-        why="The largest over the points: their order does not matter.",
+        why=(Claim("The largest over the points: their order does not matter.", so.equation_is("Largest")),),
         source="Qi et al. 2017, equation 1",
     ),
 )
@@ -137,7 +162,11 @@ GROUP = Way(
     derived={},
     hints=(
         *STEPS,
-        Hint("tokens.embedding.linear", title="Project", why="One matrix, the same for all groups."),
+        Hint(
+            "tokens.embedding.linear",
+            title="Project",
+            why=(Claim("One matrix, the same for all groups.", so.equation_is("Plus", "Product")),),
+        ),
     ),
 )
 CODE = Way(

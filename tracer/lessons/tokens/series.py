@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from tracer.common.seeding import seeded_draws
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.lessons.tokens import SHARED, Way, embedding, trace
 from tracer.record import Trace
@@ -142,18 +144,28 @@ PATCHES = Way(
             "tokens.normal",
             title="Normalise the series",
             letter=r"\mathbf{x}_{\mathrm{norm}}",
-            why="Minus its mean, divided by its standard deviation: series of any level and unit look alike.",
+            why=(
+                Claim(
+                    "Minus its mean, divided by its standard deviation: series of any level and unit look alike.",
+                    so.equation_is("Ratio"),
+                ),
+            ),
         ),
         Hint(
             "tokens.layout",
             title="Cut to patches",
             letter=r"\mathbf{X}_{\mathrm{cut}}",
-            why="Values that follow one another are one row. Nothing is computed: numbers are only rearranged.",
+            why=(
+                Claim(
+                    "Values that follow one another are one row. Nothing is computed: numbers are only rearranged.",
+                    so.equation_is("Rearranged"),
+                ),
+            ),
         ),
         Hint(
             "tokens.embedding.linear",
             title="Project",
-            why="One learned matrix, the same for every patch.",
+            why=(Claim("One matrix, the same for every patch.", so.equation_is("Plus")),),
             source="Nie et al. 2023, section 3.1",
         ),
     ),
@@ -173,16 +185,27 @@ BIN = Way(
             "tokens.bin.div",
             title="Scale",
             letter=r"\mathbf{x}_{\mathrm{scaled}}",
-            why="Over the mean absolute value: then one set of bins suits series of any unit.",
+            why=(
+                Claim(
+                    "Over the mean absolute value: then one set of bins suits series of any unit.",
+                    so.equation_is("Ratio"),
+                ),
+            ),
             source="Ansari et al. 2024, section 3.1",
         ),
         Hint(
             "tokens.bin.to",
             title="Number the bins",
             letter=r"\mathbf{t}",
-            why="Rounded to the nearest of V even steps; what lies beyond the ends goes to the first or the last bin.",
+            why=(
+                Claim(
+                    "Rounded to the nearest of V even steps; what lies beyond the ends goes to the first or the last "
+                    "bin.",
+                    so.equation_is("Truncated"),
+                ),
+            ),
         ),
-        Hint("embedding", title="Look up", why="The id picks a row of a table E, which a model would learn."),
+        Hint("embedding", title="Look up", why=(Claim("The id picks a row of a table E.", so.equation_is("Lookup")),)),
     ),
 )
 WAYS = (PATCHES, BIN)

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from tracer.common.seeding import seeded_draws
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.inputs.sounds import lesson
 from tracer.lessons.tokens import SHARED, Way, trace
@@ -100,32 +102,60 @@ STEPS = (
         f"{LINE}index",
         title="Cut to frames",
         letter=r"\mathbf{X}_{\mathrm{cut}}",
-        why="Frame j takes w samples from place j · s on; π holds these places. A hop s below w makes frames overlap.",
+        why=(
+            Claim(
+                "Frame j takes w samples from place j · s on; π holds these places. A hop s below w makes frames "
+                "overlap.",
+                so.equation_is("At"),
+            ),
+        ),
     ),
     Hint(
         f"{LINE}mul",
         title="Fade in and out",
         letter=r"\mathbf{X}_{w}",
-        why="Each frame is multiplied by a window that grows from 0 and fades again: a sharp edge has all frequencies.",
+        why=(
+            Claim(
+                "Each frame is multiplied by a window that grows from 0 and fades again: a sharp edge has all "
+                "frequencies.",
+                so.equation_is("Times"),
+            ),
+        ),
     ),
     Hint(
         f"{LINE}matmul",
         title="How much of each cosine",
         letter=r"\mathbf{Y}_{\cos}",
-        why="A discrete Fourier transform is a matrix product. Column k holds a cosine that turns k times in a frame.",
+        why=(
+            Claim(
+                "A discrete Fourier transform is a matrix product. Column k holds a cosine that turns k times in a "
+                "frame.",
+                so.equation_is("Product"),
+            ),
+        ),
     ),
     Hint(
         f"{LINE}matmul2",
         title="How much of each sine",
         letter=r"\mathbf{Y}_{\sin}",
-        why="The same with sines: a wave that is shifted in time is part sine, part cosine.",
+        why=(
+            Claim(
+                "The same with sines: a wave that is shifted in time is part sine, part cosine.",
+                so.equation_is("Product"),
+            ),
+        ),
     ),
     Hint(
         f"{LINE}log",
         title="Log spectrum",
         letter=r"\mathbf{L}",
-        why="Both parts together say how loud a frequency is, wherever its wave begins. The logarithm makes quiet "
-        "sounds count, as ears do.",
+        why=(
+            Claim(
+                "Both parts together say how loud a frequency is, wherever its wave begins. The logarithm makes quiet "
+                "sounds count, as ears do.",
+                so.equation_is("Log"),
+            ),
+        ),
     ),
 )
 FRAMES = Way(
@@ -139,7 +169,11 @@ FRAMES = Way(
     derived={"n": "floor((M - w)/s) + 1"},
     hints=(
         *STEPS,
-        Hint("tokens.embedding.linear", title="Project", why="One matrix, the same for all frames."),
+        Hint(
+            "tokens.embedding.linear",
+            title="Project",
+            why=(Claim("One matrix, the same for all frames.", so.equation_is("Plus", "Product")),),
+        ),
     ),
 )
 CODES = Way(

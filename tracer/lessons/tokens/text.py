@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from tracer.common.seeding import seeded_draws
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.lessons.tokens import SHARED, Way, trace
 from tracer.record import Trace
@@ -89,8 +91,13 @@ HINTS = (
         "embedding",
         title="Look up",
         letter=r"\mathbf{X}",
-        why="An id is a number of a row, and its size means nothing. It picks its row of the table E, V rows of D "
-        "numbers, which training arranges; here they are random.",
+        why=(
+            Claim(
+                "An id is a number of a row, and its size means nothing. It picks its row of the table E, V rows of D "
+                "numbers, which training arranges; here they are random.",
+                so.equation_is("Lookup"),
+            ),
+        ),
     ),
 )
 SPELLED = (
@@ -99,8 +106,14 @@ SPELLED = (
         "tokens.argmax",
         title="Find the entry",
         letter=r"\mathbf{t}",
-        why="The id of a character is the place of the entry that it equals: x are the numbers of the characters in "
-        "Unicode, v those of the entries. One that equals no entry gets the first id, [UNK].",
+        why=(
+            Claim(
+                "The id of a character is the place of the entry that it equals: x are the numbers of the characters "
+                "in "
+                "Unicode, v those of the entries. One that equals no entry gets the first id, [UNK].",
+                so.equation_is("ArgLargest"),
+            ),
+        ),
     ),
 )
 WAYS = tuple(

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from tracer.common.seeding import seeded_draws
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.inputs.clips import clip
 from tracer.lessons.tokens import SHARED, Way, trace
@@ -73,7 +75,7 @@ PROBES = (
     {"B": 5, "F": 9, "H": 28, "W": 42, "C": 2, "P": 7},
 )
 NAMES = ("F", "C", "P", "H", "W", "H/P", "W/P")
-PROJECT = "One learned matrix, the same for every block of pixels."
+PROJECT = (Claim("One matrix, the same for every block of pixels.", so.equation_is("Plus", "Product")),)
 FRAMES = Way(
     kind="video",
     name="frames",
@@ -88,7 +90,12 @@ FRAMES = Way(
             "tokens.layout",
             title="Cut each frame to patches",
             letter=r"\mathbf{X}_p",
-            why="Squares of P × P pixels, frame by frame. Nothing is computed yet: numbers are only rearranged.",
+            why=(
+                Claim(
+                    "Squares of P × P pixels, frame by frame. Nothing is computed yet: numbers are only rearranged.",
+                    so.equation_is("Rearranged"),
+                ),
+            ),
         ),
         Hint("tokens.embedding.linear", title="Project", why=PROJECT, source="Bertasius et al. 2021, section 3.1"),
     ),
@@ -107,7 +114,12 @@ TUBELETS = Way(
             "tokens.layout",
             title="Cut to tubelets",
             letter=r"\mathbf{X}_p",
-            why="Blocks of τ frames and P × P pixels. What moves within a block is in one token.",
+            why=(
+                Claim(
+                    "Blocks of τ frames and P × P pixels. What moves within a block is in one token.",
+                    so.equation_is("Rearranged"),
+                ),
+            ),
         ),
         Hint("tokens.embedding.linear", title="Project", why=PROJECT, source="Arnab et al. 2021, section 3.2"),
     ),

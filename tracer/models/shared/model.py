@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,7 +16,6 @@ from tracer.common.seeding import seeded_draws
 from tracer.common.telling import doing
 from tracer.derive.hints import Hint
 from tracer.derive.steps import Found
-from tracer.equations import ShapeError
 from tracer.inputs.given import Inputs
 from tracer.models.shared.building import stated
 from tracer.probe import Solution, Vocabulary
@@ -180,9 +178,11 @@ class Model:
             first = next(segment.start for segment in inputs.segments if segment.name == "image")
             picture = Picture("photo", inputs.crop.box, rows, columns, first)
             values["photo"] = torch.from_numpy(inputs.photo)
-        trace = self._assembled(
+        trace = assemble(
+            self.net,
             recording,
-            prove,
+            prove=prove,
+            lend=prove is True,
             model=self.name,
             sizes=full,
             derived=self.spec.derived,
@@ -201,19 +201,10 @@ class Model:
         sizes = (replace(size, meaning=known.get(size.name, size.meaning)) for size in trace.symbols)
         return replace(trace, symbols=tuple(size for size in sizes if size.name not in idle))
 
-    def _assembled(self, recording: Recording, prove: bool | str, **facts: Any) -> Trace:
-        """The record of a run. Equations that were derived at other sizes are taken where all are proven here."""
-        if prove is True:
-            with suppress(ShapeError):
-                trace = assemble(self.net, recording, lend=True, **facts)
-                if not any(step.verdict == "disproven" for step in trace.steps):
-                    return trace
-        return assemble(self.net, recording, prove=prove, **facts)
-
     def found(self, recording: Recording, sizes: dict[str, int]) -> list[Found]:
         """The textbook laid over a run of these inputs' sizes, without proofs."""
         full = self.vocabulary.complete({**sizes, **self.sizes})
-        return laid(recording, full, self.spec.derived, None, self.spec.hints)[0]
+        return laid(recording, full, self.spec.derived, None, self.spec.hints)[0].found
 
     def _recorded(
         self, inputs: Inputs, keep: int | None, prove: bool | str, primitives: bool | Collection[int]
@@ -252,7 +243,7 @@ class Model:
             return None
         full, plain = self.vocabulary.complete(sizes), hash(())
         known = [found for (of, kind, _), found in self._solutions.items() if (of, kind) == (ops, plain)]
-        return next((one for one in known if one[0] is not None and one[0].predicts(recording.ops, full)), None)
+        return next((one for one in known if one[0] is not None and one[0].predicts(recording, full)), None)
 
     def _solved_now(
         self, recording: Recording, sizes: dict[str, int], inputs: Inputs, known: Solution | None

@@ -9,6 +9,8 @@ from __future__ import annotations
 import builtins
 import json
 import os
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import safetensors.torch
@@ -22,9 +24,12 @@ from tracer.record.storage import checks
 from tracer.record.storage.bounds import HEADER, ITEMS
 from tracer.record.storage.decoding import decode
 from tracer.record.storage.encoding import encode
+from tracer.record.storage.proofs import unproven
 
 VERSION = 1
 MAX_BYTES = 2 << 30
+OPERANDS = 64 << 20
+"""Bytes of parameters and inputs that are saved with a run."""
 REFUSED = ValueError, SafetensorError, RecursionError, MemoryError
 
 
@@ -34,15 +39,16 @@ def save(trace: Trace, path: str | Path) -> None:
     files.write(path, to_bytes(trace))
 
 
-def to_bytes(trace: Trace) -> bytes:
+def to_bytes(trace: Trace, net: torch.nn.Module | None = None) -> bytes:
     """The trace as the bytes of a file. ValueError with one sentence for a trace that `open` would refuse.
 
-    Of an output, tensors and the tuples, lists and dicts around them are saved; anything else is left out
-    and named in `Trace.notes`.
+    The parameters and inputs that lines name are saved with them, up to `OPERANDS` bytes, so that the lines can be
+    proven again; of a trace that no longer holds its model, the parameters are those of `net`. Of an output, tensors
+    and the tuples, lists and dicts around them are saved; anything else is left out and named in `Trace.notes`.
     """
     try:
         checks.counted(trace)  # before anything large is made of it
-        fields, tensors = encode(trace)
+        fields, tensors = encode(replace(trace, values=_operands(trace, net)))
         # one key, so that the same trace gives the same bytes
         text = json.dumps({"version": VERSION, **fields}, allow_nan=False)
         data = safetensors.torch.save(tensors, {"trace": text})
@@ -54,9 +60,35 @@ def to_bytes(trace: Trace) -> bytes:
     return data
 
 
-def open(source: str | Path | bytes, *, name: str = "the file") -> Trace:
+def _operands(trace: Trace, net: torch.nn.Module | None) -> dict[str, torch.Tensor]:
+    """The values of a trace, with the parameters and inputs that its lines name, as far as they fit."""
+    found, left = dict(trace.values), OPERANDS
+    if trace.later is not None:
+        value, changed = trace.later.values(), trace.later.rewritten()
+    elif net is not None:
+        value, changed = partial(_parameter, net), set()
+    else:
+        return found
+    for key in dict.fromkeys(name.of for step in trace.steps for name in step.names):
+        if key not in found and key not in changed and (tensor := value(key)) is not None and tensor.nbytes <= left:
+            found[key] = tensor
+            left -= tensor.nbytes
+    return found
+
+
+def _parameter(net: torch.nn.Module, key: str) -> torch.Tensor | None:
+    """The parameter or buffer of a key; None for a key of something else."""
+    from tracer.tracing.prove import weight, weights  # stands above the record: looked up
+
+    found = weight(weights(net), key.removeprefix("parameter ")) if key.startswith("parameter ") else None
+    return None if found is None else found.detach().cpu()
+
+
+def open(source: str | Path | bytes, *, name: str = "the file", prove: bool | str = True) -> Trace:
     """The trace in a file, or in the bytes of one (`name` is then what errors call it).
 
+    No proof in it is believed: its lines are read and proven again from the tensors in the file, those that need others
+    are `recorded`. With `prove="later"` they are pending, until `Trace.prove` is asked for them.
     ValueError with one sentence for anything that is not a whole, consistent trace file; OSError where the
     path can't be read.
     """
@@ -73,7 +105,8 @@ def open(source: str | Path | bytes, *, name: str = "the file") -> Trace:
         raise ValueError(
             f"{quoted(name)} is not a trace saved by this program (a safetensors file): {problem}"
         ) from error
-    return trace
+    trace = unproven(trace)
+    return trace if prove == "later" else trace.prove()
 
 
 def _problem(error: Exception) -> str:

@@ -17,6 +17,7 @@ MOST = {
     "attentions": 1024,
     "segments": 64,
     "notes": 1024,
+    "returned": 16_384,
     "words": 65_536,
     "values": 16_384,
     "decompositions": 16_384,

@@ -27,7 +27,7 @@ def check(trace: Trace) -> None:
     """Runs every check of this file; ValueError at the first that fails."""
     counted(trace)
     formulas = Formulas(trace.symbols)
-    for rule in (_symbols, _ops, _decompositions, _modules, _calls, _steps):
+    for rule in (_symbols, _ops, _decompositions, _modules, _calls, _steps, _returned):
         rule(trace, formulas)
     for rule in (_values, _result, _attentions, _picture, _segments):
         rule(trace)
@@ -144,6 +144,7 @@ def _steps(trace: Trace, formulas: Formulas) -> None:
         _expect(not step.pending, where, "a proof that is not still to come")
         _expect(step.inside is None or 0 <= step.inside < len(trace.ops), where, f"an op among {len(trace.ops)}")
         _expect(step.error is None or not step.error < 0, where, "an error that is not negative")
+        _expect(step.margin is None or not step.margin < 0, where, "a margin that is not negative")
         mathematics(step.symbol, where)
         mathematics(step.latex, where)
         for name in step.names:
@@ -154,6 +155,16 @@ def _steps(trace: Trace, formulas: Formulas) -> None:
             _expect(min(operand.shape) > 0, where, "factors of at least 1 × 1")
             _shape(operand.shape, operand.symbolic, formulas, where)
             mathematics(operand.symbol, where)
+
+
+def _returned(trace: Trace, formulas: Formulas) -> None:
+    shapes = {step.id: step.shape for step in trace.steps}
+    for number, tensor in enumerate(trace.returned):
+        where = f"returned tensor {number}"
+        _shape(tensor.shape, None, formulas, where)
+        _expect(not tensor.step or tensor.step in shapes, where, f"a step of this trace, got {quoted(tensor.step)}")
+        _expect(not tensor.step or shapes[tensor.step] == tensor.shape, where, "the shape of its step")
+        _expect(not tensor.of or OUTSIDE.fullmatch(tensor.of), where, "the name of an input, parameter or constant")
 
 
 def _attentions(trace: Trace) -> None:

@@ -16,7 +16,8 @@ LIMIT = 1 << 63
 def hints(record: type) -> dict[str, Any]:
     """Name to type of the fields of a record that are data; names that a file of records imports for type checkers only
     are given here."""
-    found = get_type_hints(record, localns={"Mapping": Mapping, "torch": torch, "Later": object})
+    held = dict.fromkeys(("Later", "Replay", "Reread"), object)
+    found = get_type_hints(record, localns={"Mapping": Mapping, "torch": torch, **held})
     return {field.name: found[field.name] for field in fields(record) if field.compare}
 
 

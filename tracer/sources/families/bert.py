@@ -33,7 +33,7 @@ HINTS = (
     *POOLER,
     Hint(role="first", letter=r"\mathbf{x}_1", id="pooler.first", why=WHY["first"]),
     Hint(role="types", title="Number the sentences", why=WHY["types"]),
-    Hint(role="position", title="Add sentence and position", why=f"{WHY['type']} {WHY['position']}"),
+    Hint(role="position", title="Add sentence and position", why=(*WHY["type"], *WHY["position"])),
     Hint(role="first norm", why=WHY["first norm"]),
     Hint(f"{SCORED}.dense*", letter=r"\mathbf{Y}_c", below="c", id=f"{SCORED}.dense", stage="head"),
     Hint(f"{SCORED}.dense*", title="Transform", why=WHY["transform"]),

@@ -7,6 +7,8 @@ from dataclasses import replace
 import torch
 
 from tracer.common.quoting import quoted
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.inputs.given import Inputs
 from tracer.inputs.tensors import photo_input
@@ -31,19 +33,29 @@ ATTRIBUTES = {
     "L": "text_config.num_hidden_layers",
     "D_e": "projection_dim",
 }
-SPACE = "One matrix brings what the tower made into the space that photos and sentences share."
-UNIT = "Divided by its own length: the products of such vectors are cosines, and only directions count."
+SPACE = (Claim("One matrix brings what the tower made into the space that photos and sentences share.", so.linear),)
+UNIT = (
+    Claim("Divided by its own length.", so.divided_by_length),
+    Claim("The products of such vectors are cosines, and only directions count."),
+)
 HINTS = (
     Hint("*.post_layernorm", letter=r"\hat{\mathbf{x}}_f", title="Normalise it", stage="head"),
     Hint("text_model.index", letter=r"\mathbf{x}_f", id="token", title="Take one token", stage="head"),
-    Hint("text_model.index", why="The text tower is causal: only a sentence's last token has seen all of it."),
+    Hint(
+        "text_model.index",
+        why=(Claim("The text tower is causal: only a sentence's last token has seen all of it.", so.causal),),
+    ),
     Hint("*_projection.linear", title="Into one space", why=SPACE, stage="head"),
     Hint("visual_projection.linear", letter=r"\mathbf{y}_v", below="v", id="vision_model.projection"),
     Hint("text_projection.linear", letter=r"\mathbf{y}_t", below="t", id="text_model.projection"),
     Hint("div*", title="Unit length", why=UNIT, stage="head"),
     Hint("div", letter=r"\hat{\mathbf{y}}_v", id="vision_model.unit"),
     Hint("div2", letter=r"\hat{\mathbf{y}}_t", id="text_model.unit"),
-    Hint("logits", title="Compare", why="Every sentence against every photo: cosines, times a learned temperature."),
+    Hint(
+        "logits",
+        title="Compare",
+        why=(Claim("Every sentence against every photo: cosines, times a trainable temperature.", so.trainable),),
+    ),
 )
 """What the run alone does not say of where both towers meet."""
 PROBES = (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.models.shared.model import Spec
 from tracer.record import Segment
@@ -40,7 +42,12 @@ PROBES = (
 SMALL = {"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 4, "num_attention_heads": 8}
 TOWER, STREAM = "model.vision_tower", "model.language_model"
 
-MERGED = "Places of the text that stand for patches get the patches' tokens: from here on they are one stream."
+MERGED = (
+    Claim(
+        "Places of the text that stand for patches get the patches' tokens: from here on they are one stream.",
+        so.without(so.rearranges),
+    ),
+)
 HINTS = (
     Hint(module="model.multi_modal_projector*", stage="embedding", title="Into the width of the text"),
     Hint("model.eq", letter=r"\mathbf{m}", title="Which places are patches?", stage="embedding"),

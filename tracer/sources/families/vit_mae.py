@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import torch
 
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.inputs.given import Inputs
 from tracer.inputs.masking import placed
@@ -36,7 +38,12 @@ PROBES = (
 )
 
 
-ORDER = "The order of random numbers says which patches are hidden: those of the largest numbers are."
+ORDER = (
+    Claim(
+        "The order of random numbers says which patches are hidden: those of the largest numbers are.",
+        so.equation_is("SortingOrder", "Kernel"),
+    ),
+)
 HINTS = (
     Hint("vit.embeddings.argsort", letter=r"\mathbf{s}", title="Shuffle", why=ORDER),
     Hint("vit.embeddings.argsort2", letter=r"\mathbf{r}", title="Undo the shuffling"),

@@ -89,11 +89,11 @@ def _reads(trace, part: str, cells: np.ndarray) -> Iterator[str]:
             yield f"{block.queries} see {block.share:.3f} of {block.keys}, expected {share:.3f}"
     query = len(cells) // 2
     found, weights = row(trace, query, part=part), array(trace.attention(0, 0, part=part))[0]
-    if (np.isfinite(array(found.mask)) != cells[query]).any():
+    if ((array(found.mask) > -16) != cells[query]).any():
         yield f"shows a mask of row {query} that is not the one that ran"
     if (array(found.before) <= -1e4).any():
         yield f"shows scores of row {query} before the mask that are masked"
-    scores = np.where(cells[query], array(found.before), -np.inf)
+    scores = array(found.before) + array(found.mask)
     powers = np.exp(scores - scores.max())
     if (
         abs(powers / powers.sum() - weights[query]).max() > 1e-5

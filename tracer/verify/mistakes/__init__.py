@@ -1,7 +1,8 @@
 """Deliberate small mistakes: what `verify` is worth is how many of them it finds.
 
-Each is applied alone, in a copy of this package. `listed.py` has those that somebody thought of, by name; `drawn.py`
-draws others from a seed; `harness.py` applies them and says which check caught each.
+Each is applied alone, in a copy of the project. `listed/` has those that somebody thought of, by name, as rules on the
+syntax tree (`rules.py`); `drawn.py` draws others from a seed; `harness.py` applies them and says which check caught
+each.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
-"""The folder of this package."""
+ROOT = Path(__file__).resolve().parents[3]
+"""The folder of the project, with `tracer/`, `pages/` and `tests/`."""
 
 
 @lru_cache(maxsize=128)
@@ -20,13 +21,17 @@ def _read(file: str) -> str:
 
 
 class Mistake(NamedTuple):
-    """A small change of one file of the package: `old`, which stands there once, or at offset `at`, becomes `new`."""
+    """A small change of one file of the project: `old`, which stands there once, or at offset `at`, becomes `new`.
+
+    `tests` are the browser tests that have to see it; without them, `verify` and the nearest tests do.
+    """
 
     name: str
     file: str
     old: str
     new: str
     at: int = -1
+    tests: tuple[str, ...] = ()
 
     def applied(self) -> str:
         """The file with the mistake. ValueError where what is to be changed does not stand there, or several times."""

@@ -11,6 +11,7 @@ from hashlib import sha256
 
 from tracer.common.parsing import lines, parsed
 from tracer.verify.mistakes import ROOT, Mistake
+from tracer.verify.mistakes.rules import qualified
 
 FILES = (
     "tracing/account.py",
@@ -56,7 +57,8 @@ COMPARISONS |= {ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsN
 def drawn(count: int = 200, seed: int = 0) -> list[Mistake]:
     """`count` of all mistakes of these kinds, no two at one place.
 
-    Those come first whose hash of the seed, the file and the line is the lowest: a change elsewhere draws them again.
+    Those come first whose hash of the seed, the function and the line is the lowest: a change elsewhere draws them
+    again.
     """
     return sorted(every(), key=lambda mistake: _lot(mistake, seed))[:count]
 
@@ -70,13 +72,17 @@ def every() -> list[Mistake]:
 def _lot(mistake: Mistake, seed: int) -> bytes:
     text = mistake.text()
     line = text[text.rfind("\n", 0, mistake.at) + 1 : text.find("\n", mistake.at)].strip()
-    return sha256(f"{seed} {mistake.file} {line} {mistake.name}".encode()).digest()
+    return sha256(f"{seed} {qualified(mistake.file, mistake.line)} {line} {mistake.name}".encode()).digest()
 
 
 def _files() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The files that FILES says, and the only names in each that count. ValueError where a pattern matches nothing."""
     for pattern in FILES:
         pattern, _, names = pattern.partition(":")
-        for path in sorted(ROOT.glob(pattern)):
+        paths = sorted((ROOT / "tracer").glob(pattern))
+        if not paths:
+            raise ValueError(f"mistakes are drawn from {pattern!r}, which matches no file of the package")
+        for path in paths:
             yield path.relative_to(ROOT).as_posix(), tuple(filter(None, names.split(",")))
 
 
@@ -87,6 +93,8 @@ def _of(file: str, names: tuple[str, ...]) -> Iterator[Mistake]:
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     roots = [node for node in tree.body if not names or getattr(node, "name", "") in names]
+    if missing := {*names} - {getattr(node, "name", "") for node in roots}:
+        raise ValueError(f"mistakes are drawn from {', '.join(sorted(missing))} of {file}, which has no such name")
     for node in (inner for root in roots for inner in _within(root)):
         for what, new in _changed(node):
             line = text[starts[node.lineno - 1] : starts[node.lineno]]

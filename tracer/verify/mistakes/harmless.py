@@ -3,71 +3,72 @@ caught."""
 
 HARMLESS: dict[tuple[str, str, str], str] = {
     (
-        "models/shared/anomaly.py",
+        "anomaly.reconstruction",
         "constant: 0 → 1",
         ".clamp(0, 255)",
     ): "a pixel that is black would be 1 of 255, which is within rounding",
     (
-        "recorder/softmaxes.py",
+        "softmaxes.windowed",
         "constant: 1 → 2",
         "argmax(dim=-1)",
     ): "the first that sees a token, for the first that it sees: where these groups are the cells, they are symmetric",
     (
-        "inputs/captions.py",
+        "captions.MOST",
         "constant: 32 → 33",
         "MOST = 32",
     ): "a bound on captions that is longer than any of our models can write",
     (
-        "attention/masks/influence.py",
+        "influence.streams",
         "constant: False → True",
         "attention=False",
     ): "attention would be recorded too, and let go of",
     (
-        "models/nanogpt.py",
+        "nanogpt.SPEC",
         "constant: True → False",
         "options=",
     ): "another choice on offer; the shipped weights say what they are run with",
     (
-        "equations/arithmetic.py",
+        "arithmetic.Greatest",
         "comparison: left > right → left >= right",
         "",
     ): "the larger of two equal numbers is either of them",
     (
-        "equations/arithmetic.py",
+        "arithmetic.Least",
         "comparison: left < right → left <= right",
         "",
     ): "the smaller of two equal numbers is either of them",
     (
-        "equations/resizing.py",
+        "Resized.kernel",
         "comparison: away <= 1 → away < 1",
         "",
     ): "both pieces of the kernel are 0 at a distance of 1",
     (
-        "tracing/prove.py",
+        "same_size",
         "order: base_form(str(a), pairs) - base_form(str(b), pairs) → "
         "base_form(str(b), pairs) - base_form(str(a), pairs)",
         "",
     ): "a difference vanishes whichever is taken from which",
     (
-        "equations/cells.py",
+        "cells.divided",
         "sign: last - first + 1 → last - first - 1",
         "",
     ): "all places of an axis are said one by one, which are the same places",
     (
-        "probe/__init__.py",
+        "probe._numbers",
         "comparison: len(set(values)) > 1 → len(set(values)) >= 1",
         "",
     ): "a number that is the same in all runs is asked for too, and found to be no size, for sizes differ in them",
     (
-        "equations/normalised.py",
+        "BatchNorm.terms",
         "sign: i + 1 → i - 1",
         "",
     ): "any shape with so many axes: only the cell's place is read",
-    ("probe/sizes.py", "constant: 43 → 44", "(17, 47, 61, 24, 43)"): "another size that is tried",
+    ("probe.sizes.SIZES", "constant: 43 → 44", "(17, 47, 61, 24, 43)"): "another size that is tried",
     (
-        "probe/solve.py",
+        "Solver._add",
         "constant: 1 → 2",
         "FACTORS[1:]",
     ): "2 · D is not listed beforehand, and is found as any other multiple is",
 }
-"""By file, by name and by what stands on the line, which tells those of one name apart."""
+"""By the qualified name of what it stands in, by its own name and by what stands on the line, which tells those of one
+name apart."""

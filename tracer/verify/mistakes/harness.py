@@ -2,7 +2,8 @@
 
 Each is tried in a process of its own, forked from one that has imported what the package needs, but none of the package
 itself: the copy of the package with the mistake is then imported as if it were the only one. The models that run the
-changed line are verified, the fastest first, until one shows a problem; of the tests of nodes those that run it.
+changed line are verified until one shows a problem; then the tests that run it, of the nodes of equations and of what
+is nearest to the file (`nearest.py`). What names browser tests is tried by those, with an app of its own.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import ast
 import json
 import os
 import resource
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from multiprocessing import connection, get_context
 from pathlib import Path
@@ -25,10 +28,17 @@ from typing import Any
 
 from tracer.common.parsing import lines, parsed
 from tracer.verify.mistakes import ROOT, Mistake
-from tracer.verify.mistakes.noting import NODES, TESTS, Noted, Noting, failed
+from tracer.verify.mistakes.nearest import TESTS, guards, verified
+from tracer.verify.mistakes.noting import NODES, Noted, Noting, failed
 
 SECONDS, MEMORY = 90, 12 * 2**30
-"""What one trial may take at most, of a core and of address space."""
+"""What one trial may take at most, of a core beyond what it takes without a mistake, and of address space."""
+
+SLOWEST = 900
+"""Seconds that verifying a model or running a file of tests may take without a mistake, or browser tests with one."""
+
+COPIED = ("tracer", "pages", "tests", "app.py", "pyproject.toml", ".streamlit")
+"""What of the project is in the copy with a mistake."""
 
 SMALL = {"D": 12, "h": 2, "d_ff": 10, "L": 2}
 IMAGE = {"H": 12, "W": 8, "P": 4}
@@ -84,8 +94,16 @@ class Model:
         if not self.tests:
             return _failures(self.name, self.sizes)
         line = _begins(mistake.file, mistake.line)
+        if _shared(self.name) or not _in_function(mistake.file, line):  # the first test that needs it runs it for all
+            return failed(self.name)
         alone = [test for test, lines in self.tests.items() if line in lines.get(mistake.file, ())]
         return failed(self.name, alone)
+
+    def considers(self, mistake: Mistake) -> bool:
+        """Whether it may run the line of a mistake, as far as can be told before it was run."""
+        if not self.name.endswith(".py"):
+            return verified(mistake.file) if mistake.file.endswith(".py") else self.runs(mistake)
+        return self.name in guards(mistake.file) or (self.name in NODES and verified(mistake.file))
 
 
 def _begins(file: str, line: int) -> int:
@@ -93,6 +111,18 @@ def _begins(file: str, line: int) -> int:
     statements = [node for node in ast.walk(_tree(file)) if isinstance(node, ast.stmt)]
     around = [node for node in statements if line in lines(node)]
     return max((node.lineno for node in around), default=line)
+
+
+def _shared(test: str) -> bool:
+    """Whether the tests of a file share what is computed once."""
+    text = (TESTS / test).read_text(encoding="utf-8")
+    return 'scope="module"' in text or "cache" in text
+
+
+def _in_function(file: str, line: int) -> bool:
+    """Whether a line runs when a function is called, and not when the file is imported."""
+    functions = (node for node in ast.walk(_tree(file)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+    return any(line in range(node.body[0].lineno, (node.end_lineno or 0) + 1) for node in functions)
 
 
 @lru_cache(maxsize=64)
@@ -111,54 +141,103 @@ class Trial:
     seconds: float = 0.0
 
 
-def offered() -> list[tuple[str, dict]]:
-    """The models that can be verified here, and the tests of nodes where those lie beside the package."""
+def offered(mistakes: Iterable[Mistake]) -> list[Model]:
+    """The models that can be verified here and the test files that guard what is changed, in the order of trial."""
     from tracer import sources  # in the process that tries it
 
-    installed = [name for name in LIBRARIES if name in sources.examples()]
-    tests = [(name, {}) for name in NODES if (TESTS / name).is_file()]
-    return [*MODELS, *((name, sources.tiny(name)) for name in installed), *tests]
+    installed = [Model(name, sources.tiny(name)) for name in LIBRARIES if name in sources.examples()]
+    nearest = dict.fromkeys(name for mistake in mistakes for name in guards(mistake.file))
+    tests = [Model(name, {}) for name in dict.fromkeys((*nearest, *NODES)) if (TESTS / name).is_file()]
+    small, shipped = (
+        [Model(*model) for model in MODELS if model[1]],
+        [Model(*model) for model in MODELS if not model[1]],
+    )
+    return [*small, *tests, *installed, *shipped]
 
 
-def prepared(jobs: int = 2, models=None) -> list[Model]:
-    """The models without any mistake, the fastest first. ValueError names one that `verify` has something against."""
-    found, needed = [], set()
+def tried(mistakes: Iterable[Mistake], models: Iterable[Model] | None = None, jobs: int = 2) -> Iterator[Trial]:
+    """Each mistake with what caught it, those that survive last. ValueError for one that can't be applied, or for a
+    model that `verify` has something against without any mistake."""
+    mistakes = list(mistakes)
+    for mistake in mistakes:
+        mistake.applied()
+    yield from _in_browser(mistake for mistake in mistakes if mistake.tests)
     for module in ("torch", "sympy", "PIL.Image", "safetensors.torch"):
         import_module(module)
-    for (name, sizes), answer in _each(offered() if models is None else models, lambda model: _verified(*model), jobs):
+    pending = {mistake: Trial(mistake) for mistake in mistakes if not mistake.tests}
+    waiting = list(offered(pending) if models is None else models)
+    while pending and waiting:
+        ready = [model for model in waiting if any(map(model.considers, pending))][:jobs]
+        waiting = waiting[waiting.index(ready[-1]) + 1 :] if ready else []
+        prepare(ready, jobs)
+        for model in ready:
+            asked = [mistake for mistake in pending if model.considers(mistake) and model.runs(mistake)]
+            for mistake, answer in _each(asked, partial(_trial, model), jobs, SECONDS + 2 * model.seconds):
+                trial = pending[mistake]
+                trial.tried, trial.seconds = trial.tried + 1, trial.seconds + answer.get("seconds", 0.0)
+                if answer["caught"]:
+                    trial.caught, trial.model = answer["caught"], model.name
+                    yield pending.pop(mistake)
+    yield from pending.values()
+
+
+def prepare(models: list[Model], jobs: int = 2) -> None:
+    """Verifies models without any mistake and notes what they run. ValueError names one that has a problem."""
+    needed: set[str] = set()
+    for model, answer in _each(models, _verified, jobs, SLOWEST):
         if answer["caught"]:
-            raise ValueError(f"without any mistake, at {sizes}: {answer['caught']}")
-        lines = {file: set(numbers) for file, numbers in answer["lines"].items()}
-        found.append(Model(name, sizes, answer["seconds"], lines, answer["tests"]))
+            raise ValueError(f"without any mistake, at {model.sizes}: {answer['caught']}")
+        model.lines = {file: set(numbers) for file, numbers in answer["lines"].items()}
+        model.seconds, model.tests = answer["seconds"], answer["tests"]
         needed.update(answer["needed"])
     for module in sorted(needed):
         with suppress(Exception):  # what a library made up when it was imported, or what needs another before it
             import_module(module)
-    return sorted(found, key=lambda model: model.seconds / (16 if model.tests else 1))  # few tests run any one line
 
 
-def tried(mistakes: Iterable[Mistake], models: list[Model], jobs: int = 2) -> Iterator[Trial]:
-    """Each mistake with what caught it, as they end. ValueError for one that can't be applied."""
-    mistakes = list(mistakes)
-    for mistake in mistakes:
-        mistake.applied()
-    chosen = {mistake: [model for model in models if model.runs(mistake)] for mistake in mistakes}
-    for mistake, answer in _each(mistakes, lambda mistake: _trial(mistake, chosen[mistake]), jobs):
-        yield Trial(mistake, **answer)
-
-
-def _trial(mistake: Mistake, models: list[Model]) -> dict:
-    """Verifies the models with the mistake, until one shows a problem."""
+def _trial(model: Model, mistake: Mistake) -> dict:
+    """Verifies a model with the mistake."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         _copied(Path(folder), mistake)
         _forget(folder)
-        for number, model in enumerate(models, 1):
-            said = model.failures(mistake)
-            if said:
-                seconds = time.monotonic() - start
-                return {"caught": said, "model": model.name, "tried": number, "seconds": seconds}
-    return {"tried": len(models), "seconds": time.monotonic() - start}
+        return {"caught": model.failures(mistake), "seconds": time.monotonic() - start}
+
+
+def _in_browser(mistakes: Iterable[Mistake]) -> Iterator[Trial]:
+    """Mistakes that name the browser tests that have to see them, one at a time. ValueError where such a test fails
+    without a mistake, or does not run."""
+    clean: set[tuple[str, ...]] = set()
+    for mistake in mistakes:
+        if mistake.tests not in clean:
+            problem = _browser_failure(mistake._replace(new=mistake.old))
+            if problem:
+                raise ValueError(f"without any mistake: {problem}")
+            clean.add(mistake.tests)
+        start = time.monotonic()
+        caught = _browser_failure(mistake)
+        yield Trial(mistake, caught, mistake.tests[0] if caught else "", len(mistake.tests), time.monotonic() - start)
+
+
+def _browser_failure(mistake: Mistake) -> str:
+    """The first of a mistake's own tests that fails on a copy of the project; empty where all pass."""
+    with tempfile.TemporaryDirectory() as folder:
+        _copied(Path(folder), mistake)
+        tests = Path(folder) / "tests"
+        tests.unlink()
+        shutil.copytree(TESTS, tests, ignore=shutil.ignore_patterns("__pycache__"))  # they look for the app beside them
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfEs", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        named = [f"tests/{test}" for test in mistake.tests]
+        done = subprocess.run(
+            [*command, *named], cwd=folder, capture_output=True, text=True, timeout=SLOWEST, check=False
+        )
+    lines = done.stdout.splitlines()
+    if done.returncode == 1:
+        failures = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+        return f"{mistake.tests[0]}: {failures[0] if failures else lines[-1]}"
+    if done.returncode or any(line.startswith("SKIPPED") for line in lines):
+        raise ValueError(f"{', '.join(mistake.tests)} did not run: {([*lines, *done.stderr.splitlines()] or [''])[-1]}")
+    return ""
 
 
 def _failures(name: str, sizes: dict) -> str:
@@ -175,12 +254,12 @@ def _failures(name: str, sizes: dict) -> str:
 
 
 def _copied(folder: Path, mistake: Mistake) -> None:
-    """A copy of the package in a folder, with one file that has the mistake; all others are links."""
-    source, target = ROOT, folder / "tracer"
+    """A copy of the project in a folder, with one file that has the mistake; all others are links."""
+    source, target = ROOT, folder
     for part in Path(mistake.file).parts:
-        target.mkdir()
+        target.mkdir(exist_ok=True)
         for entry in source.iterdir():
-            if entry.name != part:
+            if entry.name != part and (source != ROOT or entry.name in COPIED):
                 (target / entry.name).symlink_to(entry)
         source, target = source / part, target / part
     target.write_text(mistake.applied(), encoding="utf-8")
@@ -195,15 +274,16 @@ def _forget(folder: str) -> None:
     sys.dont_write_bytecode = True
 
 
-def _verified(name: str, sizes: dict) -> dict:
+def _verified(model: Model) -> dict:
     """Verifies a model without any mistake, and notes which lines of the package run."""
     ran: dict[str, set[int]] = {}
     before = {module for module in sys.modules if module.split(".")[0] != "tracer"}
-    _forget(str(ROOT.parent))
+    _forget(str(ROOT))
     sys.meta_path.insert(0, Noting(ran))
     start = time.monotonic()
     noted = Noted(ran)
-    said = failed(name, noted=noted) if name in NODES else _failures(name, sizes)
+    test = model.name.endswith(".py")
+    said = failed(model.name, noted=noted) if test else _failures(model.name, model.sizes)
     for own in (noted.imported, *noted.tests.values()):
         for file, numbers in own.items():
             ran[file].update(numbers)
@@ -216,8 +296,10 @@ def _verified(name: str, sizes: dict) -> dict:
     return {"caught": said, "seconds": time.monotonic() - start, "lines": lines, "tests": noted.tests, "needed": needed}
 
 
-def _each(tasks: Iterable, work: Callable[[Any], dict], jobs: int) -> Iterator[tuple]:
+def _each(tasks: Iterable, work: Callable[[Any], dict], jobs: int, seconds: float) -> Iterator[tuple]:
     """Does the work for each task in a process of its own, `jobs` at a time; (task, answer) as they end.
+
+    Each may take so many seconds of a core.
 
     A process that ends without an answer, by its bounds or a crash, has answered with that.
     """
@@ -227,7 +309,7 @@ def _each(tasks: Iterable, work: Callable[[Any], dict], jobs: int) -> Iterator[t
         while waiting and len(running) < jobs:
             task = waiting.pop(0)
             ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_alone, args=(theirs, work, task))
+            process = context.Process(target=_alone, args=(theirs, work, task, int(seconds)))
             process.start()
             theirs.close()
             running[ours] = task, process
@@ -244,11 +326,11 @@ def _each(tasks: Iterable, work: Callable[[Any], dict], jobs: int) -> Iterator[t
             yield task, answer
 
 
-def _alone(pipe, work, task) -> None:
+def _alone(pipe, work, task, seconds: int) -> None:
     """Does one task within bounds of time and memory, quietly, and sends its answer."""
     import torch  # in the process that tries it
 
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     torch.set_num_threads(1)
     quiet = os.open(os.devnull, os.O_WRONLY)

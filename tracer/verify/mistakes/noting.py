@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tracer.common.parsing import parsed
 from tracer.verify.mistakes import ROOT
+from tracer.verify.mistakes.nearest import TESTS
 
-TESTS = ROOT.parent / "tests"
 NODES = (
     *("test_words.py", "test_cells.py", "test_equations.py", "test_layout_nodes.py"),
     *("test_placed.py", "test_golden.py", "test_probe.py", "test_windows.py", "test_costs.py", "test_claims.py"),

@@ -9,8 +9,9 @@ from tracer.common.quoting import quoted
 from tracer.verify.mistakes import Mistake
 from tracer.verify.mistakes.drawn import drawn, every
 from tracer.verify.mistakes.harmless import HARMLESS
-from tracer.verify.mistakes.harness import Trial, prepared, tried
+from tracer.verify.mistakes.harness import Trial, tried
 from tracer.verify.mistakes.listed import LISTED
+from tracer.verify.mistakes.rules import inside, qualified
 
 BAR = 0.9
 """The least share of the mistakes that were drawn which has to be caught; of those that are listed all."""
@@ -22,11 +23,16 @@ def chosen(names: Sequence[str], seed: int) -> tuple[list[Mistake], list[Mistake
     At a place, such as "probe/solve.py:131", are all that can be drawn there. ValueError where there is none.
     """
 
+    named = [rule for rule in LISTED if rule.name in names]
+    if named and len(named) == len({*names}):
+        return [rule.mistake() for rule in named], []
+
     def asked(mistake: Mistake) -> bool:
         return not names or any(name in (mistake.name, mistake.file, _place(mistake)) for name in names)
 
     places = [mistake for mistake in every() if _place(mistake) in names] if any(":" in name for name in names) else []
-    both = list(filter(asked, LISTED)), list(dict.fromkeys([*filter(asked, drawn(seed=seed)), *places]))
+    listed = [mistake for mistake in (rule.mistake() for rule in LISTED) if asked(mistake)]
+    both = listed, list(dict.fromkeys([*filter(asked, drawn(seed=seed)), *places]))
     if not any(both):
         raise ValueError(f"no mistake is called {quoted(names[0])}, expected a name, a file or FILE:LINE of one")
     return both
@@ -39,10 +45,9 @@ def _place(mistake: Mistake) -> str:
 def trials(names: Sequence[str] = (), *, seed: int = 0, jobs: int = 2) -> Iterator[tuple[str, Trial]]:
     """Tries the mistakes: ("listed" or "drawn", what became of it), as they end."""
     listed, others = chosen(names, seed)
-    models = prepared(jobs)
-    for kind, mistakes in (("listed", listed), ("drawn", others)):
-        for trial in tried(mistakes, models, jobs):
-            yield kind, trial
+    kinds = {**dict.fromkeys(others, "drawn"), **dict.fromkeys(listed, "listed")}
+    for trial in tried(kinds, jobs=jobs):
+        yield kinds[trial.mistake], trial
 
 
 def line(trial: Trial) -> str:
@@ -55,8 +60,11 @@ def line(trial: Trial) -> str:
 def _reason(trial: Trial) -> str:
     mistake = trial.mistake
     line = mistake.text().splitlines()[mistake.line - 1]
+    scope = tuple(qualified(mistake.file, mistake.line).split("."))
     known = (
-        reason for (file, name, part), reason in HARMLESS.items() if (file, name) == mistake[1::-1] and part in line
+        reason
+        for (within, name, part), reason in HARMLESS.items()
+        if name == mistake.name and inside(scope, within) and part in line
     )
     reason = next(known, "")
     return f"; harmless: {reason}" if reason else ""

@@ -9,7 +9,9 @@ function choices(fieldset, options, chosen, pick) {
       input.name = fieldset.dataset.group;
       input.value = value;
       input.checked = String(value) === String(chosen);
-      input.onchange = () => pick(value);
+      input.onchange = () => {
+        pick(value);
+      };
       const name = document.createElement("span");
       name.textContent = text;
       label.append(input, name);
@@ -69,7 +71,7 @@ function numberBoxes(map, all, said, state, choose) {
 }
 
 // Tokens beside the patches: each can be the query, and says what it gets of the query's row.
-function tokenButtons(map, find, cells, state, press) {
+function tokenButtons(map, find, cells, state, choose) {
   const many = map.others.length > 2; // words of a text: a list of choices, each with what it gets
   const weights = row(map, cells, state.query);
   const closed = (token) => isClosed(map, cells, state.layer, state.query, token);
@@ -87,7 +89,9 @@ function tokenButtons(map, find, cells, state, press) {
       const weight = document.createElement("small");
       weight.textContent = many ? gets : `${name} ${closed(token) ? gets : of}`;
       button.append(weight);
-      button.onclick = () => press(token);
+      button.onclick = () => {
+        press(map, state, choose, token);
+      };
       return button;
     }),
   );

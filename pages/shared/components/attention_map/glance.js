@@ -2,12 +2,13 @@
 
 export default function ({ data, parentElement }) {
   const map = unpack(data);
+  map.start = telling(map);
   const find = (selector) => parentElement.querySelector(selector);
   const me = { facts: map.facts, path: location.pathname };
   me.place = keeper(me);
   const standing = ({ query }) => {
     const pinned = /^\d+$/.test(query ?? "") && Number(query) < map.queries;
-    return { query: pinned ? Number(query) : telling(map), pinned };
+    return { query: pinned ? Number(query) : map.start, pinned };
   };
   const state = { layer: map.layers[0], view: "mean", scale: "linear", ...standing(placeInAddress(["query"])) };
   const [photo, words] = [Boolean(map.photo), map.words.length > 0];
@@ -15,8 +16,8 @@ export default function ({ data, parentElement }) {
   find(".sentence").hidden = !words;
   if (photo) find(".map").style.setProperty("--ratio", map.photo[0] / map.photo[1]);
   const pictures = [
-    ...(photo ? [layPhoto(map, find, state, choose, press)] : []),
-    ...(words ? [laySentence(map, find, state, choose, press)] : []),
+    ...(photo ? [layPhoto(map, find, state, choose)] : []),
+    ...(words ? [laySentence(map, find, state, choose)] : []),
   ];
   const cells = matrix(map, state);
 
@@ -25,10 +26,6 @@ export default function ({ data, parentElement }) {
     if (meant) me.place.moved({ query: state.pinned ? String(state.query) : null }, held);
     draw();
   }
-  function press(query) {
-    choose({ query, pinned: !(state.pinned && query === state.query) });
-  }
-  find(".map").onkeydown = (event) => event.key === "Escape" && choose({ pinned: false });
 
   function draw() {
     const open = openKeys(map, cells, state);
@@ -43,7 +40,7 @@ export default function ({ data, parentElement }) {
     const cls = map.names[state.query] === "CLS" ? " CLS is a token that stands for no patch." : "";
     const heads = map.heads > 1 ? `, mean of its ${map.heads} heads` : "";
     find(".hint").textContent = state.pinned
-      ? "Pinned: tap it again, or press Escape, to free it."
+      ? howToFree(map, "tap")
       : `${photo ? "Brighter" : "Stronger colour"}: more attention. Point at a ${what} or tap it to see where that one looks. ` +
         `Block ${map.layers[0] + 1}${heads}.${cls}`;
   }
@@ -51,10 +48,15 @@ export default function ({ data, parentElement }) {
   const stood = () => document.getElementById("first")?.remove(); // what stood here until now
   photo ? find("img").decode().then(stood, stood) : stood();
   parentElement.deaf?.(); // what the map before this one heard
-  parentElement.deaf = hearing(me, ["query"], (place) => {
+  const still = escapes(find(".map"), map, state, choose);
+  const deaf = hearing(me, ["query"], (place) => {
     Object.assign(state, standing(place));
     draw();
   });
+  parentElement.deaf = () => {
+    still();
+    deaf();
+  };
   return () => {
     me.place.tell();
     parentElement.deaf();

@@ -14,7 +14,7 @@ function standing(map, { block, head, query, scale }) {
     layer: known(map.choices.map((layer) => layer + 1), block, map.layers.at(-1) + 1) - 1,
     view: String(known(views, head, map.heads > 1 ? "mean" : 0)),
     scale: known(["linear", "log"], scale, map.masks && !map.photo ? "log" : "linear"), // the first row of a causal mask has one cell, of weight 1
-    query: pinned ? Number(query) : telling(map),
+    query: pinned ? Number(query) : map.start,
     pinned, // whether it stays when the pointer moves
   };
   if (block === null && !has(map, state)) state.view = map.views[0];
@@ -23,13 +23,13 @@ function standing(map, { block, head, query, scale }) {
 
 export default function ({ data, parentElement, setStateValue, setTriggerValue }) {
   const map = unpack(data);
+  map.start = telling(map);
   const find = (selector) => parentElement.querySelector(selector);
   const all = (selector) => [...parentElement.querySelectorAll(selector)];
   const me = { facts: map.facts, path: location.pathname };
   me.place = keeper(me);
   const kept = (memory[[map.part, map.queries, map.keys]] ??= { each: false }); // whether each head has its own scale
   const state = { ...standing(map, placeInAddress(PLACE)), each: kept.each };
-  if (!state.pinned) state.query = kept.query ?? state.query; // the one that was pointed at last
 
   find(".over").hidden = !map.photo;
   find(".tokens").hidden = Boolean(map.photo) && !map.text;
@@ -37,14 +37,14 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   find(map.photo ? ".below" : ".left").append(find(".tokens"));
   find(".left").style.setProperty("--ratio", map.photo ? map.photo[0] / map.photo[1] : 1);
   const pictures = [];
-  if (map.photo) pictures.push(layPhoto(map, find, state, choose, press));
-  if (!find(".tokens").hidden) pictures.push(layMatrix(map, find, state, choose, press));
+  if (map.photo) pictures.push(layPhoto(map, find, state, choose));
+  if (!find(".tokens").hidden) pictures.push(layMatrix(map, find, state, choose));
   const boxes = numberBoxes(map, all, find(".said"), state, choose);
 
   // Takes another state; one that was chosen, and not passed over by the pointer, is `spoken` and goes into the address.
   function choose(change, spoken = true, held = false) {
     Object.assign(state, change);
-    Object.assign(kept, { each: state.each, query: state.query });
+    kept.each = state.each;
     if (spoken) {
       const { layer, view, query, pinned, scale } = state;
       me.place.moved({ block: String(layer + 1), head: view, query: pinned ? String(query) : null, scale }, held);
@@ -67,13 +67,8 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     if (spoken) find(".live").textContent = `${find(".lead").textContent} ${ranked.join("; ")}${pin}`;
   }
 
-  // Pins a query, or frees it when it is the one that is pinned.
-  function press(query) {
-    choose({ query, pinned: !(state.pinned && query === state.query) });
-  }
-  find(".pin button").onclick = () => press(state.query);
-  find(".map").onkeydown = (event) => {
-    if (event.key === "Escape" && state.pinned) choose({ pinned: false });
+  find(".pin button").onclick = () => {
+    press(map, state, choose, state.query);
   };
 
   const checks = () => {
@@ -83,7 +78,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     blocks.querySelector("legend").textContent = blocks.disabled ? `Block: rollout uses all ${map.choices.length}` : "Block";
     if (blocks.disabled) for (const input of blocks.querySelectorAll("input")) input.checked = false;
     find(".pin button").setAttribute("aria-pressed", String(state.pinned));
-    find(".pin span").textContent = state.pinned ? "Pinned – click it again, or press Escape, to free it." : "";
+    find(".pin span").textContent = state.pinned ? howToFree(map, "click") : "";
   };
 
   function controls() {
@@ -110,7 +105,9 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
       const name = document.createElement("span");
       name.textContent = `head ${head}`;
       button.append(picture, name);
-      button.onclick = () => choose({ view: String(head) });
+      button.onclick = () => {
+        choose({ view: String(head) });
+      };
       return button;
     }),
   );
@@ -118,7 +115,9 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   // All heads of a block, on one scale or each on its own: the query's row over the photo, or the whole matrix.
   let painted;
   const own = find(".each input");
-  own.onchange = () => choose({ each: own.checked });
+  own.onchange = () => {
+    choose({ each: own.checked });
+  };
   function drawHeads() {
     const { layer, scale, each } = state;
     const whole = state.view === "rollout" || map.views.length < map.heads; // no one block's heads belong to it
@@ -187,7 +186,9 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
       }),
     );
   }
-  find(".numbers").ontoggle = () => has(map, state) && draw();
+  find(".numbers").ontoggle = () => {
+    if (has(map, state)) draw();
+  };
 
   let cells, taken;
   function draw() {
@@ -197,7 +198,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     for (const picture of pictures) picture.draw(cells, open);
     boxes();
     drawText(row(map, cells, state.query), open);
-    tokenButtons(map, find, cells, state, press);
+    tokenButtons(map, find, cells, state, choose);
     drawHeads();
     checks();
   }
@@ -206,13 +207,16 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   show();
   parentElement.deaf?.(); // what the map before this one heard
   const picture = find(map.photo ? ".photo" : ".grid");
-  const still = presented(picture, (event) => picture.onkeydown(event));
+  const still = [
+    presented(picture, (event) => picture.onkeydown(event)),
+    escapes(find(".map"), map, state, choose),
+  ];
   const deaf = hearing(me, PLACE, (place) => {
     Object.assign(state, standing(map, place));
     show();
   });
   parentElement.deaf = () => {
-    still();
+    still.forEach((stop) => stop());
     deaf();
   };
   return () => {

@@ -2,7 +2,7 @@
 
 const LABEL = 15; // pixels that a label needs
 
-function layMatrix(map, find, state, choose, press) {
+function layMatrix(map, find, state, choose) {
   const grid = find(".grid");
   const canvas = find(".grid canvas");
   canvas.width = map.keys;
@@ -58,14 +58,17 @@ function layMatrix(map, find, state, choose, press) {
     const found = at(event);
     if (!found) return;
     const [query, key] = found;
-    if (query !== state.query && !state.pinned) choose({ query }, false);
+    preview(map, state, choose, query);
     const closed = isClosed(map, cells, state.layer, query, key);
     const gets = closed ? `closed by ${maskName(map)}` : percent(cells[query * map.keys + key]);
     find(".cell").textContent = `${map.names[query]} ${arrow()} ${map.names[key]}: ${gets}`;
   };
+  grid.onpointerleave = () => {
+    preview(map, state, choose, null);
+  };
   grid.onclick = (event) => {
     const found = at(event);
-    if (found) press(found[0]);
+    if (found) press(map, state, choose, found[0]);
   };
   grid.onkeydown = (event) => {
     const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];

@@ -1,6 +1,6 @@
 // The photo with the map of one row over it: in its own colours, the brighter the larger the weight. It lies in its own pixels; all else is placed in shares of it.
 
-function layPhoto(map, find, state, choose, press) {
+function layPhoto(map, find, state, choose) {
   const photo = find(".photo");
   const heat = find(".heat");
   const [left, top, right, bottom] = map.crop;
@@ -51,14 +51,16 @@ function layPhoto(map, find, state, choose, press) {
     else covered();
     return query;
   };
-  photo.onpointerleave = covered;
   photo.onpointermove = photo.onpointerdown = (event) => {
-    const query = at(event);
-    if (query !== null && query !== state.query && !state.pinned) choose({ query }, false);
+    preview(map, state, choose, at(event));
+  };
+  photo.onpointerleave = () => {
+    covered();
+    preview(map, state, choose, null);
   };
   photo.onclick = (event) => {
     const query = at(event);
-    if (query !== null) press(query);
+    if (query !== null) press(map, state, choose, query);
   };
   photo.onkeydown = (event) => {
     const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];

@@ -1,6 +1,6 @@
 // A text, each token coloured by what it gets of one row: the brighter its ground, the larger its weight.
 
-function laySentence(map, find, state, choose, press) {
+function laySentence(map, find, state, choose) {
   const box = find(".sentence");
   const letters = map.words.every(([, word]) => [...word].length === 1);
   box.classList.toggle("letters", letters);
@@ -21,11 +21,14 @@ function laySentence(map, find, state, choose, press) {
   };
   box.onpointerover = (event) => {
     const query = at(event);
-    if (query !== null && query !== state.query && !state.pinned) choose({ query }, false);
+    if (query !== null) preview(map, state, choose, query); // between two words nothing changes
+  };
+  box.onpointerleave = () => {
+    preview(map, state, choose, null);
   };
   box.onclick = (event) => {
     const query = at(event);
-    if (query !== null) press(query);
+    if (query !== null) press(map, state, choose, query);
   };
   box.onkeydown = (event) => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];

@@ -59,7 +59,9 @@ function listFound(list, none) {
       const buttons = Object.entries(ways).map(([ending, make]) => {
         const button = Object.assign(document.createElement("button"), { type: "button", textContent: ENDINGS[ending] });
         button.setAttribute("aria-label", `${ENDINGS[ending]}: ${name}`);
-        button.onclick = async () => keep(name, ending, await make());
+        button.onclick = async () => {
+          keep(name, ending, await make());
+        };
         return button;
       });
       item.append(Object.assign(document.createElement("span"), { textContent: name }), ...buttons);

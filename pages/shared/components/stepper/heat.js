@@ -33,6 +33,12 @@ function paint(canvas, [rows, columns], cells, low, high, table) {
   context.putImageData(image, 0, 0);
 }
 
+/** The places along an axis, of `count`, that a cell is drawn for: several where it is the mean of a box of values. */
+const covered = (at, size, count) => [at * size, Math.min((at + 1) * size, count) - 1];
+
+/** Those places in words: their name where it is one that has a name, else their numbers. */
+const range = ([from, to], names) => (to > from ? `${from} to ${to}` : (names?.[from] ?? String(from)));
+
 /** The places along an axis that have a tick, so that at most `most` of `count` do. */
 function places(count, most) {
   const rough = Math.max(1, count / most);
@@ -112,7 +118,9 @@ function drawHeat(parts, picture, place, look) {
     const value = cells[row * columns + column];
     const said = mask ? (value ? numeral(low) : "−∞") : numeral(value, picture.bits === 32 ? 4 : 3);
     const about = picture.bits === 16 && !mask && Number.isFinite(value) && value !== 0 ? "about " : "";
-    read.textContent = `${picture.roles[0]} ${row * tall}, ${picture.roles[1]} ${named(column)}: ${about}${said}`;
+    const [down, across] = [covered(row, tall, picture.full[0]), covered(column, wide, picture.full[1])];
+    const mean = down[1] > down[0] || across[1] > across[0] ? "mean of " : "";
+    read.textContent = `${mean}${picture.roles[0]} ${range(down)}, ${picture.roles[1]} ${range(across, picture.ticks)}: ${about}${said}`;
   };
 }
 

@@ -28,7 +28,9 @@ function rowOf(me, at, go) {
   button.append(name, element("small", "", sizes, head.sizes ? `  ${head.shape}` : ""));
   button.dataset.at = at;
   button.dataset.step = head.id;
-  button.onclick = () => go(at);
+  button.onclick = () => {
+    go(at);
+  };
   const row = element("li", "", button);
   row.render = () => {
     if (head.symbol) symbol.replaceChildren(maths(head.symbol));

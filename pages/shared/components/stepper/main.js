@@ -10,6 +10,8 @@ function start(root) {
   const find = (selector) => root.querySelector(selector);
   const me = { find, details: new Map(), index: [], heat: layHeat(find(".tensor")), path: location.pathname, wanted: "" };
   me.place = keeper(me);
+  me.fit = () => [...find(".equation").children].forEach(fitLine);
+  new ResizeObserver(me.fit).observe(find(".equation"));
   find(".listing").open = !matchMedia("(max-width: 40rem)").matches; // a phone shows the step first
 
   me.here = () => ({ step: me.heads[me.at].id, index: me.index.some(Boolean) ? Array.from(me.index, (at) => at ?? 0).join(".") : null });
@@ -20,8 +22,8 @@ function start(root) {
     me.place.moved(me.here(), held);
     find(".live").textContent = `Step ${at + 1} of ${me.heads.length}: ${me.heads[at].title}`;
   };
-  me.ask = (at, prove = false) => {
-    const asked = { run: me.run, step: me.heads[at].id, index: [...me.index].map((place) => place ?? 0), prove };
+  me.ask = (at, more = {}) => {
+    const asked = { run: me.run, step: me.heads[at].id, index: [...me.index].map((place) => place ?? 0), ...more };
     if (me.wanted === JSON.stringify(asked)) return;
     me.wanted = JSON.stringify(asked);
     me.set("wanted", asked);
@@ -49,11 +51,18 @@ function start(root) {
     });
   }
 
-  const button = (name, by) => (find(name).onclick = () => me.go(me.at + by));
-  button(".previous", -1);
-  button(".next", 1);
-  find(".part").onchange = ({ target }) => me.go(me.heads.findIndex((head) => head.part === Number(target.value)));
-  find(".find").oninput = find(".changes").onchange = () => drawList(me, find, me.go);
+  find(".previous").onclick = () => {
+    me.go(me.at - 1);
+  };
+  find(".next").onclick = () => {
+    me.go(me.at + 1);
+  };
+  find(".part").onchange = ({ target }) => {
+    me.go(me.heads.findIndex((head) => head.part === Number(target.value)));
+  };
+  find(".find").oninput = find(".changes").onchange = () => {
+    drawList(me, find, me.go);
+  };
   find(".list").onkeydown = (event) => {
     const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!by || taken(event)) return;
@@ -63,14 +72,16 @@ function start(root) {
     buttons[place + by]?.focus();
     buttons[place + by]?.click();
   };
-  find(".copy").onclick = ({ target }) => copied(target, me.details.get(me.heads[me.at].id).latex);
+  find(".copy").onclick = ({ target }) => {
+    copied(target, me.details.get(me.heads[me.at].id).latex);
+  };
   return me;
 }
 
 /** Takes what came: a run, its first steps, or more of the same. */
 function take(me, { facts, header, colours }) {
   const other = me.run !== facts.run;
-  if (other) me.details.clear();
+  if (other || me.facts.checking !== facts.checking) me.details.clear();
   for (const [id, detail] of Object.entries(header.details)) me.details.set(id, detail);
   const table = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
   const [closed, open] = header.mask.map(table);
@@ -90,12 +101,31 @@ function take(me, { facts, header, colours }) {
   }
 }
 
+const PAUSES = [1000, 30000]; // milliseconds between two questions, at first and at most
+
+/** Asks, ever less often, whether the check of the lines on other runs is made, and then for what it says. */
+function followCheck(me) {
+  const mine = (me.following = {});
+  let pause = PAUSES[0];
+  const ask = async () => {
+    if (me.following !== mine) return;
+    const place = new URL(`.${me.facts.checking}`, document.baseURI);
+    const answer = document.hidden ? null : await fetch(place, { method: "POST", body: me.facts.token }).catch(() => null);
+    if (me.following !== mine || answer?.status === 404) return;
+    if (answer?.status === 204) return me.ask(me.at, { checked: true });
+    pause = Math.min(2 * pause, PAUSES[1]);
+    setTimeout(ask, pause);
+  };
+  if (me.facts.checking) setTimeout(ask, pause);
+}
+
 export default function ({ data, parentElement, setStateValue }) {
   const me = (parentElement.stepper ??= start(parentElement));
   me.set = setStateValue;
   me.path = location.pathname;
   take(me, unpack(data));
   me.show();
+  followCheck(me);
   if (!plugin) loadMaths(me.facts.katex).then(() => ((me.find(".list").key = ""), me.show()));
 
   const keys = (event) => {
@@ -114,11 +144,14 @@ export default function ({ data, parentElement, setStateValue }) {
   me.free?.();
   const deaf = hearing(me, PLACE, back);
   addEventListener("keydown", keys);
+  document.fonts.addEventListener("loadingdone", me.fit); // letters of KaTeX come when they are first needed
   me.free = () => {
+    document.fonts.removeEventListener("loadingdone", me.fit);
     deaf();
     removeEventListener("keydown", keys);
   };
   return () => {
+    me.following = null;
     me.place.tell();
     me.free();
   };

@@ -83,6 +83,21 @@ function drawOps(find, columns, ops) {
   find(".covered tbody").replaceChildren(...ops.rows.map((row) => element("tr", "", ...row.map((value, i) => cell("td", value, i)))));
 }
 
+const SMALLEST = 0.6; // of the size of an equation that has the room
+
+/** Sets a long equation smaller, so that it fits its line. One that is still too long scrolls, and shows that it goes on. */
+function fitLine(line) {
+  line.style.setProperty("--share", 1);
+  const share = (line.clientWidth - 2) / line.scrollWidth;
+  if (line.scrollWidth > line.clientWidth) line.style.setProperty("--share", Math.max(SMALLEST, share));
+  const more = () => line.scrollWidth - line.clientWidth - line.scrollLeft > 1;
+  line.tabIndex = line.scrollWidth > line.clientWidth ? 0 : -1; // it scrolls by keyboard too
+  line.classList.toggle("cut", more());
+  line.onscroll = () => {
+    line.classList.toggle("cut", more());
+  };
+}
+
 /** Draws all of the step that is chosen; `ask` asks the server for what did not come yet. */
 function drawStep(me, find, ask) {
   const head = me.heads[me.at];
@@ -103,7 +118,7 @@ function drawStep(me, find, ask) {
   }
   const line = element("div", "", maths(detail.latex, true));
   find(".equation").replaceChildren(line);
-  if (line.scrollWidth > line.clientWidth) line.tabIndex = 0; // it scrolls by keyboard too
+  fitLine(line);
   find(".sizes").replaceChildren(maths(detail.inside));
   for (const part of ["repeat", "names", "noted", "why", "note"]) say(find(`.${part}`), detail[part] || []);
   const verdict = find(".verdict");
@@ -119,5 +134,5 @@ function drawStep(me, find, ask) {
     say(find(".product .said"), detail.product.said);
   }
   drawOps(find, me.columns, detail.ops);
-  if (detail.verdict === "pending" && me.prove) ask(me.at, true);
+  if (detail.verdict === "pending" && me.prove) ask(me.at, { prove: true });
 }

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 
+from tracer.common.notes import TITLES
 from tracer.lessons.notes.claims import attention, contrasts, heads, pictures, reach, stream, structure, words
 from tracer.lessons.notes.claims.measured import Measured
+from tracer.lessons.notes.found import Verdict
+from tracer.lessons.notes.rows import Row, rows
 from tracer.lessons.notes.runs import Provider
 from tracer.models.shared.model import Model
 from tracer.record import Trace
@@ -23,6 +27,29 @@ def _claims() -> Iterator[tuple[str, Claim]]:
 
 CLAIMS: dict[str, Claim] = dict(_claims())
 """What is measured, by name: every public function of these files that gives a `Measured`."""
+
+
+DIFFERS: dict[str, Verdict] = {
+    "order": "not",
+    "undo": "sense",
+    "symmetric": "sense",
+    "correction": "sense",
+    "embedding_space": "sense",
+    "basis": "sense",
+    "cls_learned": "sense",
+    "bound": "sense",
+    "far": "sense",
+    "gradients": "sense",
+    "cross_terms": "sense",
+    "normal": "sense",
+}
+"""The claims that do not hold as they stand on the runs of the notes; all others do. `verify` measures them again."""
+
+
+@cache
+def statements(name: str) -> tuple[Row, ...]:
+    """The statements of the notes that make a claim."""
+    return tuple(row for note in TITLES for row in rows(note) if f"claim {name}" in row.where)
 
 
 def measure(name: str, of: str, run: Provider) -> Measured:

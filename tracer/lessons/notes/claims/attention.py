@@ -3,41 +3,56 @@
 from __future__ import annotations
 
 import copy
-from math import sqrt
+from math import log, sqrt
 
 import torch
 
 import tracer
 from tracer.attention import claims as numbers
-from tracer.attention import weights
 from tracer.attention.reads import reads
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.lessons.notes.claims.inside import Inside
-from tracer.lessons.notes.claims.measured import Measured, close, off
+from tracer.lessons.notes.claims.measured import Measured, close, off, verdict_of
 from tracer.lessons.notes.found import Verdict
 from tracer.models.shared.model import Model
 from tracer.record import Trace
 
 BOOK = {"circle": 1.0, "square": 2.0, "triangle": 3.0, "diamond": 4.0}
 """The dictionary that a misspelt word is looked up in."""
+MISSPELT, UNRELATED = "sqare", "boy"
+"""What is looked up in it: a word with a slip, and one that shares no pair of letters with any key."""
 SHARPER = (1, 10, 100)
 """What scores are multiplied by."""
+DRAWS = 8
+"""Random projections of a baseline."""
 
 
-def _mixed(inside: Inside) -> torch.Tensor:
+def _mixed(inside: Inside, scores: torch.Tensor) -> torch.Tensor:
     """The values mixed by the softmax of the scores, heads side by side, `[B, S, h·d_k]`."""
-    value, scores = inside.own("value"), inside.own("scores")
+    value = inside.own("value")
     value = value.repeat_interleave(scores.shape[1] // value.shape[1], dim=1)
     return (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)
+
+
+def _even(scores: torch.Tensor) -> torch.Tensor:
+    """Scores that share the weight evenly over the keys that are open."""
+    return torch.zeros_like(scores).masked_fill(scores.isinf(), -torch.inf)
 
 
 def mixture(model: Model, trace: Trace) -> Measured:
     """Whether what the heads return is the values mixed by the weights."""
     inside = Inside(model, trace)
-    error = off(_mixed(inside), inside.value(f"{inside.path}.context"))
-    said = f"values mixed by the attention weights are what the heads returned, to within {scientific(error)}"
-    return Measured(said, "holds" if close(error) else "not", "attention")
+    scores, context = inside.own("scores"), inside.value(f"{inside.path}.context")
+    error, even = off(_mixed(inside, scores), context), off(_mixed(inside, _even(scores)), context)
+    return Measured(
+        inside.scope,
+        f"values mixed by the attention weights are what the heads returned, to within {_share(error)}",
+        f"Mixed evenly they would be {_share(even)} of the largest value off",
+        verdict_of(close(error) and not close(even)),
+        "attention",
+        (("block", "1"),),
+    )
 
 
 def soft_lookup(model: Model, trace: Trace) -> Measured:
@@ -46,23 +61,29 @@ def soft_lookup(model: Model, trace: Trace) -> Measured:
     scores = inside.own("scores")
     best = [float((scores * by).nan_to_num(neginf=-torch.inf).softmax(-1).amax(-1).mean()) for by in SHARPER]
     even = float((1 / scores.isfinite().sum(-1)).mean())
-    said = (
-        f"the key that fits best gets {percent(best[0])} of the weight on average (evenly shared: "
-        f"{percent(even)}); with all "
-        f"scores × 10 {percent(best[1])}, × 100 {percent(best[2])}: the larger the scores, the closer to a plain lookup"
+    return Measured(
+        f"{inside.scope}, mean over {scores.shape[-2]} queries",
+        f"the key that fits best gets {percent(best[0])} of the weight; with all scores × 10 {percent(best[1])}, "
+        f"× 100 {percent(best[2])}: the larger the scores, the closer to a plain lookup",
+        f"Evenly shared, each key gets {percent(even)}",
+        verdict_of(even < best[0] < best[1] <= best[2]),
+        "attention",
+        (("block", "1"),),
     )
-    return Measured(said, "holds" if even < best[0] <= best[1] <= best[2] else "not", "attention")
 
 
 def misspelt(model: Model, trace: Trace) -> Measured:
     """A dictionary with a query that is misspelt; the run has no say in it."""
-    shares, value = numbers.lookup(BOOK, "sqare")
-    best = max(shares, key=lambda key: shares[key])
-    said = (
-        f"“sqare” in {', '.join(f'{key}: {number:g}' for key, number in BOOK.items())}: "
-        f"{percent(shares[best])} {best}, value {value:.2f}"
+    shares, value = numbers.lookup(BOOK, MISSPELT)
+    unrelated, _ = numbers.lookup(BOOK, UNRELATED)
+    best, chance = max(shares, key=lambda key: shares[key]), max(unrelated.values())
+    return Measured(
+        f"a dictionary of {len(BOOK)} keys, words compared by their pairs of letters",
+        f"“{MISSPELT}” in {', '.join(f'{key}: {number:g}' for key, number in BOOK.items())}: "
+        f"{percent(shares[best])} {best}, value {value:.2f}",
+        f"“{UNRELATED}”, which is like no key, gives none more than {percent(chance)}",
+        verdict_of(best == "square" and shares[best] > chance),
     )
-    return Measured(said, "holds" if best == "square" else "not", "notes", (("note", "claims"),))
 
 
 def order(model: Model, trace: Trace) -> Measured:
@@ -71,32 +92,48 @@ def order(model: Model, trace: Trace) -> Measured:
     x = inside.entering
     shuffle = torch.randperm(x.shape[1], generator=torch.Generator().manual_seed(0))
     equivariant, invariant = numbers.shuffled(inside.attend, x, shuffle)
-    said = (
-        f"tokens shuffled: the result of a token then differs by {_share(equivariant)} of the largest "
-        "value, the result at a "
-        f"place by {_share(invariant)}"
+    mean = off(inside.attend(x[:, shuffle]).mean(1), inside.attend(x).mean(1))
+    result = (
+        f"tokens shuffled: the result of a token then differs by {_share(equivariant)} of the largest value, the "
+        f"result at a place by {_share(invariant)}"
     )
     if close(equivariant):
-        said += ": the results are shuffled alike (equivariant), they are not the same (invariant)"
-        return Measured(said, "not" if not close(invariant) else "holds", "attention")
-    why = "its mask" if inside.masked else "what it knows of places"
-    return Measured(f"{said}: here attention does see the order, by {why}", "not", "attention")
+        result += ": the results are shuffled alike (equivariant), they are not the same (invariant)"
+    else:
+        result += (
+            f": here attention does see the order, by {'its mask' if inside.masked else 'what it knows of places'}"
+        )
+    return Measured(
+        inside.scope,
+        result,
+        f"The mean over all tokens differs by {_share(mean)}",
+        verdict_of(close(equivariant) and close(invariant)),
+        "attention",
+        (("block", "1"),),
+    )
 
 
 def symmetric(model: Model, trace: Trace) -> Measured:
     """One matrix for queries and keys: are scores and weights symmetric?"""
     inside = Inside(model, trace)
     tokens, width = inside.entering[0], inside.own("query").shape[-1]
+    apart = []
     with torch.no_grad():
-        scores, shared = numbers.shared_projection(tokens, inside.linear("query").weight.T[:, :width])
-    score, weight = numbers.asymmetry(scores), numbers.asymmetry(shared)
-    said = (
-        f"with $W_Q$ for both, the scores of i with j and of j with i are {_share(score)} apart, the "
-        "weights after the softmax "
-        f"{_share(weight)}: each row is divided by a sum of its own"
-    )
+        for columns in inside.linear("query").weight.T.split(width, 1):
+            apart.append([numbers.asymmetry(one) for one in numbers.shared_projection(tokens, columns)])
+    score, weight = (max(column) for column in zip(*apart, strict=True))
+    own = numbers.asymmetry(inside.own("scores").nan_to_num(neginf=0.0))
     verdict: Verdict = "holds" if close(weight) else "sense" if close(score) else "not"
-    return Measured(said, verdict, "attention")
+    return Measured(
+        f"{inside.scope}, largest |M − Mᵀ| over largest |M|",
+        f"with $W_Q$ for both, the scores of i with j and of j with i are {_share(score)} apart; the weights after the "
+        f"softmax are {', '.join(_share(one) for _, one in apart)}, head by head, since each row is divided by a sum "
+        "of its own",
+        f"With the model's own $W_Q$ and $W_K$ the scores are {_share(own)} apart",
+        verdict,
+        "attention",
+        (("block", "1"),),
+    )
 
 
 def asymmetric(model: Model, trace: Trace) -> Measured:
@@ -104,16 +141,22 @@ def asymmetric(model: Model, trace: Trace) -> Measured:
     inside = Inside(model, trace)
     if inside.masked:
         raise ValueError(f"{model.name} has a mask, so of two tokens one never sees the other")
-    maps = weights(trace, 0)[0]
+    maps, own = inside.weights[0], numbers.asymmetry(inside.own("scores"))
+    width = inside.own("query").shape[-1]
+    with torch.no_grad():
+        columns = inside.linear("query").weight.T[:, :width]
+        shared = numbers.asymmetry(numbers.shared_projection(inside.entering[0], columns)[0])
     head, i, j = _at((maps - maps.mT).flatten().argmax(), maps.shape)
-    said = (
-        f"scores differ by {_share(numbers.asymmetry(inside.own('scores')))} of the largest between i "
-        "→ j and j → i; in head "
-        f"{head + 1} token {i} gives token {j} {percent(float(maps[head, i, j]))} of its weight and gets "
-        f"{percent(float(maps[head, j, i]))}"
-    )
+    there, back = float(maps[head, i, j]), float(maps[head, j, i])
+    place = (("block", "1"), ("head", str(head + 1)))
     return Measured(
-        said, "holds" if maps[head, i, j] > maps[head, j, i] else "not", "attention", (("head", str(head + 1)),)
+        f"block 1, the scores of all heads and the two tokens that differ most, in head {head + 1}",
+        f"scores differ by {_share(own)} of the largest between i → j and j → i; token {i} gives token {j} "
+        f"{percent(there)} of its weight and gets {percent(back)}",
+        f"With $W_Q$ for both, the scores differ by {_share(shared)}",
+        verdict_of(not close(own) and close(shared) and there > 2 * back),
+        "attention",
+        place,
     )
 
 
@@ -121,41 +164,70 @@ def raw(model: Model, trace: Trace) -> Measured:
     """Attention of the tokens as they are, without projections."""
     inside = Inside(model, trace)
     tokens = inside.entering[0]
-    made, _ = numbers.soft_lookup(tokens, tokens, tokens)
-    own, even = float(made.diagonal().mean()), 1 / len(tokens)
-    error = float((made.sum(-1) - 1).abs().max())
-    said = (
-        f"rows sum to 1 within {scientific(error)}; a token gives itself {percent(own)} on average "
-        f"(evenly {percent(even)})"
+    weights, _ = numbers.soft_lookup(tokens, tokens, tokens)
+    own, even = float(weights.diagonal().mean()), 1 / len(tokens)
+    heads = float(inside.weights[0].diagonal(dim1=-2, dim2=-1).mean())
+    error = float((weights.sum(-1) - 1).abs().max())
+    return Measured(
+        f"block 1, the tokens that enter it, mean over {len(tokens)} of them",
+        f"rows sum to 1 within {scientific(error)}; a token gives itself {percent(own)}",
+        f"Evenly shared it is {percent(even)}, and in the block's own heads {percent(heads)}",
+        verdict_of(close(error) and own > 1.01 * even),
+        "attention",
+        (("block", "1"),),
     )
-    return Measured(said, "holds" if close(error) and own > even else "not", "attention")
 
 
 def routing(model: Model, trace: Trace) -> Measured:
-    """Whether W_V has a say in who attends to whom: the attention once more, W_V times -2."""
+    """What W_V has to say in who attends to whom: the attention once more, W_V times -2; and the same where one matrix
+    makes keys and values."""
     inside = Inside(model, trace)
-    changed = copy.deepcopy(inside.module)
+    inside.linear("value")
+
+    def attend(shared: bool, factor: float) -> tuple[torch.Tensor, torch.Tensor]:
+        net = copy.deepcopy(inside.module)
+        net.value.weight.mul_(factor)
+        if shared:
+            net.key.load_state_dict(net.value.state_dict())
+        run = tracer.trace(net, inside.entering, **inside.given, prove=False)
+        return run.attention(0), run.output
+
     with torch.no_grad():
-        changed.value.weight.mul_(-2)
-        runs = [tracer.trace(net, inside.entering, **inside.given, prove=False) for net in (inside.module, changed)]
-    before, after = (run.attention(0) for run in runs)
-    moved = off(runs[1].output, runs[0].output)
-    said = f"with $W_V$ times -2 the weights change by {off(after, before):g}, the output by {_share(moved)}"
-    return Measured(said, "holds" if torch.equal(before, after) and not close(moved) else "not", "attention")
+        apart, coupled = ([attend(shared, factor) for factor in (1.0, -2.0)] for shared in (False, True))
+    weights, moved = off(apart[1][0], apart[0][0]), off(apart[1][1], apart[0][1])
+    tied = off(coupled[1][0], coupled[0][0])
+    return Measured(
+        inside.scope,
+        f"with $W_V$ times −2 the weights change by {_share(weights)} of the largest, the output by {_share(moved)}",
+        f"With one matrix for keys and values, the same change moves the weights by {_share(tied)}",
+        verdict_of(weights == 0 and not close(moved) and not close(tied)),
+        "attention",
+        (("block", "1"),),
+    )
 
 
 def comparison(model: Model, trace: Trace) -> Measured:
-    """How far scores follow the dot products of the tokens themselves."""
+    """How far scores follow the dot products of the tokens themselves, beside those of random projections."""
     inside = Inside(model, trace)
     scores, tokens = inside.own("scores")[0], inside.entering[0]
-    plain = (tokens @ tokens.T).expand_as(scores)
-    seen = scores.isfinite()
-    found = float(torch.corrcoef(torch.stack([scores[seen], plain[seen]]))[0, 1])
-    said = (
-        f"scores and the dot products of the tokens themselves: correlation {found:.2f} (1 would be the "
-        "same comparison)"
+    plain, seen = (tokens @ tokens.T).expand_as(scores), scores.isfinite()
+    found = _correlation(scores[seen], plain[seen])
+    random, width = torch.Generator().manual_seed(0), inside.own("query").shape[-1]
+    drawn = [tokens @ torch.randn(tokens.shape[-1], width, generator=random) for _ in range(DRAWS)]
+    chance = sum(_correlation((one @ one.T)[seen[0]], plain[0][seen[0]]) for one in drawn) / DRAWS
+    return Measured(
+        f"{inside.scope}, all pairs together",
+        f"scores and the dot products of the tokens themselves have a correlation of {found:.2f} (1 would be the same "
+        "comparison)",
+        f"One random matrix to {width} numbers for both keeps {chance:.2f}",
+        verdict_of(found < chance),
+        "attention",
+        (("block", "1"),),
     )
-    return Measured(said, "holds" if abs(found) < 0.99 else "not", "attention")
+
+
+def _correlation(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float(torch.corrcoef(torch.stack([a, b]))[0, 1])
 
 
 def entry(model: Model, trace: Trace) -> Measured:
@@ -163,30 +235,50 @@ def entry(model: Model, trace: Trace) -> Measured:
     inside = Inside(model, trace)
     q, k, scores = inside.own("query"), inside.own("key"), inside.own("scores")
     i, j = min(5, q.shape[-2] - 1), min(2, k.shape[-2] - 1)
-    value = float(q[0, 0, i] @ k[0, 0, j]) / sqrt(q.shape[-1])
+    value, next_key = (float(q[0, 0, i] @ k[0, 0, at]) / sqrt(q.shape[-1]) for at in (j, j - 1))
     ran = float(scores[0, 0, i, j])
-    said = f"query {i} · key {j} / √{q.shape[-1]} = {value:.4f}; the score that ran is {ran:.4f}"
     largest = float(scores[scores.isfinite()].abs().max())
-    so = abs(value - ran) <= 1e-4 * largest
-    return Measured(said, "holds" if so else "not", "trace", (("step", f"{inside.path}.scores"),))
+    return Measured(
+        f"{inside.scope.partition(',')[0]}, head 1",
+        f"query {i} · key {j} / √{q.shape[-1]} = {value:.4f}; the score that ran is {ran:.4f}",
+        f"With key {j - 1} it would be {next_key:.4f}",
+        verdict_of(abs(value - ran) <= 1e-4 * largest < abs(next_key - ran)),
+        "trace",
+        (("step", f"{inside.path}.scores"),),
+    )
 
 
 def one_source(model: Model, trace: Trace) -> Measured:
-    """What queries, keys and values are made of."""
+    """What queries, keys and values are computed from."""
     inside = Inside(model, trace)
-    made = [reads(trace, f"{inside.path}.{name}")[:1] for name in ("query", "key", "value")]
-    said = f"queries, keys and values are all made of `{made[0][0]}`"
-    return Measured(said, "holds" if made[0] == made[1] == made[2] else "not", "trace", (("step", made[0][0]),))
+    sources = [reads(trace, f"{inside.path}.{name}")[0] for name in ("query", "key", "value")]
+    output = reads(trace, f"{inside.path}.output")[0]
+    names = list(dict.fromkeys(sources))
+    result = f"`{names[0]}`, all three" if len(names) == 1 else ", ".join(f"`{name}`" for name in sources)
+    return Measured(
+        f"{inside.scope.partition(',')[0]}, the line that each reads",
+        f"queries, keys and values are made of {result}",
+        f"The attention's output is made of another line, `{output}`",
+        verdict_of(len(names) == 1 and output not in names),
+        "trace",
+        (("step", sources[0]),),
+    )
 
 
 def rows(model: Model, trace: Trace) -> Measured:
     """Whether every row of weights is a distribution."""
-    maps = weights(trace, 0)
+    inside = Inside(model, trace)
+    maps, scores = inside.weights, inside.own("scores")
     error, least = float((maps.sum(-1) - 1).abs().max()), float(maps.min())
-    said = (
-        f"{maps.shape[:-1].numel():,} rows: each sums to 1 within {scientific(error)}, no weight is below {least:.2g}"
+    sums = scores.masked_fill(scores.isinf(), 0).sum(-1)
+    return Measured(
+        f"{inside.scope}, {maps.shape[:-1].numel():,} rows of weights",
+        f"each sums to 1 within {scientific(error)}, no weight is below {least:.2g}",
+        f"Before the softmax the rows sum to between {float(sums.min()):.3g} and {float(sums.max()):.3g}",
+        verdict_of(close(error) and least >= 0),
+        "attention",
+        (("block", "1"),),
     )
-    return Measured(said, "holds" if close(error) and least >= 0 else "not", "attention")
 
 
 def spread(model: Model, trace: Trace) -> Measured:
@@ -194,15 +286,23 @@ def spread(model: Model, trace: Trace) -> Measured:
     inside = Inside(model, trace)
     width = inside.own("query").shape[-1]
     plain, scaled = (numbers.spread(width, scaled=scaled) for scaled in (False, True))
-    ran = inside.own("scores")
-    ran = float(ran[ran.isfinite()].std())
-    said = (
-        f"of random vectors with d_k = {width} numbers, products have a spread of {plain:.2f} (√d_k = "
-        f"{sqrt(width):.2f}), over "
-        f"√d_k {scaled:.2f}; this run's scores have {ran:.2f}, and without the scale {ran * sqrt(width):.2f}"
-    )
+    scores = inside.own("scores")
+    ran = float(scores[scores.isfinite()].std())
     so = abs(plain / sqrt(width) - 1) < 0.1 and abs(scaled - 1) < 0.1
-    return Measured(said, "holds" if so else "not", "notes", (("note", "claims"),))
+    nearer = abs(log(ran)) < abs(log(ran * sqrt(width))) if ran else False
+    result = (
+        f"products of random vectors with d_k = {width} numbers have a spread of {plain:.2f} (√d_k = "
+        f"{sqrt(width):.2f}), over √d_k {scaled:.2f}"
+    )
+    beside = "which the scale brings nearer to 1" if nearer else "which is nearer to 1 than with the scale"
+    return Measured(
+        f"random vectors, and the scores of {inside.scope}, by standard deviation",
+        result,
+        f"This run's scores have {ran:.2f}, and without the scale {ran * sqrt(width):.2f}, {beside}",
+        "not" if not so else "holds" if nearer else "sense",
+        "trace",
+        (("step", f"{inside.path}.scores"),),
+    )
 
 
 def slopes(scores: torch.Tensor, by: float) -> float:
@@ -213,14 +313,25 @@ def slopes(scores: torch.Tensor, by: float) -> float:
 
 
 def gradients(model: Model, trace: Trace) -> Measured:
-    """How small the softmax's gradients become as scores grow."""
-    scores = Inside(model, trace).own("scores")
+    """How the softmax's gradients change as scores grow, and without the scale that this run has."""
+    inside = Inside(model, trace)
+    scores, width = inside.own("scores"), inside.own("query").shape[-1]
     several = scores[scores.isfinite().sum(-1) > 1]
-    found = {by: slopes(several, by) for by in (1, 10, 100, 1000)}
-    said = "the softmax's derivative, its norm on average: " + ", ".join(
-        f"{value:.2g} at scores × {by:,}" for by, value in found.items()
+    own, unscaled = slopes(several, 1), slopes(several, sqrt(width))
+    found = {by: slopes(several, by) for by in (10, 100, 1000)}
+    even = slopes(_even(several), 1)
+    falls = found[1000] < 0.1 * max(own, unscaled, *found.values())
+    rises = f"it rises first, up to × {max(found, key=found.__getitem__):,}, " if max(found.values()) > own else ""
+    return Measured(
+        f"{inside.scope}, the norm of the softmax's derivative, mean over the rows",
+        f"{own:.2g} at this run's scores, {unscaled:.2g} without its 1/√d_k (× {sqrt(width):.3g}); "
+        + ", ".join(f"{value:.2g} at × {by:,}" for by, value in found.items())
+        + (f": {rises}and falls for still larger ones" if falls and rises else ""),
+        f"Evenly shared weights have {even:.2g}",
+        "not" if not falls else "holds" if unscaled < own else "sense",
+        "trace",
+        (("step", f"{inside.path}.scores"),),
     )
-    return Measured(said, "holds" if found[1000] < 0.1 * max(found.values()) else "not", "attention")
 
 
 def _at(flat: torch.Tensor, shape: torch.Size) -> tuple[int, int, int]:

@@ -14,7 +14,7 @@ from tracer.attention import parts, places, weights
 from tracer.common.seeding import seeded_draws
 from tracer.figures.classes import percent
 from tracer.inputs.samples import samples
-from tracer.lessons.notes.claims.measured import Measured, off
+from tracer.lessons.notes.claims.measured import Measured, close, off, verdict_of
 from tracer.models.shared.model import Model
 from tracer.record import Trace
 
@@ -32,6 +32,7 @@ class Fields(NamedTuple):
     attention: torch.Tensor
 
 
+@torch.enable_grad()
 def fields(trace: Trace) -> Fields:
     """Both, on the grid of a run's picture, as many layers of the convolution as one needs to see all of it.
 
@@ -58,20 +59,45 @@ def fields(trace: Trace) -> Fields:
     return Fields(torch.stack(seen), row[[lie[patch] for patch in range(rows * columns)]].view(rows, columns))
 
 
+KERNELS = (3, 5, 7)
+"""Sides of kernels whose fields are grown."""
+
+
+@torch.enable_grad()
+def layers_needed(rows: int, columns: int, kernel: int) -> int:
+    """After how many layers of a convolution the middle of a grid depends on all of it: counted by gradients."""
+    middle = rows // 2, columns // 2
+    with seeded_draws(0):
+        layer = nn.Conv2d(1, 1, kernel, padding=kernel // 2).double()
+        x = torch.randn(1, 1, rows, columns, dtype=torch.float64, requires_grad=True)
+    y = x
+    for count in range(1, rows + columns + 1):
+        y = layer(y)
+        (gradient,) = torch.autograd.grad(y[0, 0, middle[0], middle[1]], x, retain_graph=True)
+        if bool(gradient.all()):
+            return count
+    raise ValueError(f"{rows + columns} layers of {kernel} × {kernel} don't reach all of {rows} × {columns}")
+
+
 def receptive(model: Model, trace: Trace) -> Measured:
     """After how many layers a convolution sees the whole grid, and how much one layer of attention sees."""
     found = fields(trace)
     counts = [int(one.sum()) for one in found.convolution]
-    cells, corner = found.attention.numel(), ceil((max(found.attention.shape) - 1) / (KERNEL // 2))
+    rows, columns = found.attention.shape
+    reach = max(rows // 2, columns // 2)
+    needed = {kernel: layers_needed(rows, columns, kernel) for kernel in KERNELS}
     seen = int((found.attention > 0).sum())
-    said = (
-        f"after 1, 2, … {len(counts)} layers of {KERNEL} × {KERNEL} the middle depends on "
-        f"{', '.join(map(str, counts))} of {cells} "
-        f"places, and a corner on the opposite one after {corner}; one layer of attention gives "
-        f"weight to {seen} of {cells}"
-    )
+    so = all(count == ceil(reach / (kernel // 2)) for kernel, count in needed.items())
     return Measured(
-        said, "holds" if seen == cells and counts[0] == KERNEL**2 else "not", "notes", (("note", "contrasts"),)
+        f"a grid of {rows} × {columns}, what its middle depends on; attention of block 1, mean over heads",
+        f"after 1, 2, … {len(counts)} layers of {KERNEL} × {KERNEL} the middle depends on "
+        f"{', '.join(map(str, counts))} of {found.attention.numel()} places; all of it takes "
+        + ", ".join(f"{count} layers of {kernel} × {kernel}" for kernel, count in needed.items()),
+        f"One layer of attention gives weight to {seen} of {found.attention.numel()}, each at least "
+        f"{percent(float(found.attention.min()))}",
+        verdict_of(so and seen == found.attention.numel() > counts[0]),
+        "notes",
+        (("note", "contrasts"),),
     )
 
 
@@ -118,8 +144,11 @@ def _entering(model: Model, trace: Trace, picture) -> torch.Tensor:
 def batch_norm(model: Model, trace: Trace) -> Measured:
     """What a second picture in the batch does to the first one's normalised tokens."""
     found = beside(model, trace)
-    said = (
-        f"with a second picture in the batch, the first one's tokens change by {found.layer:g} in layer norm and by "
-        f"{percent(found.batch)} of the largest value in batch norm"
+    return Measured(
+        "the tokens that enter block 1, without γ and β, the largest change over the largest value",
+        f"with a second picture in the batch, the first one's tokens change by {found.layer:g} in layer norm",
+        f"In batch norm they change by {percent(found.batch)}",
+        verdict_of(found.layer == 0 and not close(found.batch)),
+        "notes",
+        (("note", "contrasts"),),
     )
-    return Measured(said, "holds" if found.layer == 0 < found.batch else "not", "notes", (("note", "contrasts"),))

@@ -2,66 +2,97 @@
 
 from __future__ import annotations
 
+from math import sqrt
+
 import torch
 
-from tracer.attention import weights
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific, shape_numbers
 from tracer.lessons.notes.claims.inside import Inside
-from tracer.lessons.notes.claims.measured import Measured, close, off
+from tracer.lessons.notes.claims.measured import Measured, close, off, verdict_of
 from tracer.models.shared.model import Model
 from tracer.record import Trace
 
 
 def heads_are_columns(model: Model, trace: Trace) -> Measured:
     """Whether each head's queries, keys and values come of d_k columns of the one matrix."""
-    inside, worst = Inside(model, trace), 0.0
+    inside, worst, least = Inside(model, trace), 0.0, float("inf")
     with torch.no_grad():
         for name in ("query", "key", "value"):
-            linear, made = inside.linear(name), inside.own(name)
-            d_k = made.shape[-1]
-            for head in range(made.shape[1]):
-                columns = slice(head * d_k, (head + 1) * d_k)
-                own = inside.entering @ linear.weight.T[:, columns] + (
-                    0 if linear.bias is None else linear.bias[columns]
-                )
-                worst = max(worst, off(own, made[:, head]))
-    said = f"each head is {d_k} columns of the one matrix, to within {scientific(worst)}"
-    return Measured(said, "holds" if close(worst) else "not", "trace", (("step", f"{inside.path}.query"),))
+            linear, ran = inside.linear(name), inside.own(name)
+            d_k, W = ran.shape[-1], linear.weight.T
+            b = torch.zeros(W.shape[1]) if linear.bias is None else linear.bias
+            for head in range(ran.shape[1]):
+                columns = [at % W.shape[1] for at in range(head * d_k, (head + 1) * d_k)]
+                shifted = [(at + 1) % W.shape[1] for at in columns]
+                worst = max(worst, off(inside.entering @ W[:, columns] + b[columns], ran[:, head]))
+                least = min(least, off(inside.entering @ W[:, shifted] + b[shifted], ran[:, head]))
+    return Measured(
+        f"{inside.scope}, queries, keys and values",
+        f"each head is {d_k} columns of the one matrix, to within {scientific(worst)}",
+        f"The columns that begin one further give results that are at least {percent(least)} of the largest off",
+        verdict_of(close(worst) and not close(least)),
+        "trace",
+        (("step", f"{inside.path}.query"),),
+    )
 
 
 def side_by_side(model: Model, trace: Trace) -> Measured:
-    """The heads' own products, all at once."""
+    """The heads' own scores, each computed alone."""
     inside = Inside(model, trace)
-    q = inside.own("query")
-    said = (
-        f"{q.shape[1]} heads at once: queries {shape_numbers(tuple(q.shape))}, scores "
-        f"{shape_numbers(tuple(inside.own('scores').shape))}"
+    if inside.heads < 2:
+        raise ValueError(f"{model.name} has one head")
+    q, k, scores = inside.own("query"), inside.own("key"), inside.own("scores")
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
+    seen = scores.isfinite()
+    alone, crossed = (off((q @ keys.mT / sqrt(q.shape[-1]))[seen], scores[seen]) for keys in (k, k.roll(1, dims=1)))
+    return Measured(
+        inside.scope,
+        f"at once: queries {shape_numbers(tuple(q.shape))}, scores {shape_numbers(tuple(scores.shape))}; each head's "
+        f"own queries and keys give its scores, to within {scientific(alone)}",
+        f"With the keys of the next head they are {percent(crossed)} of the largest off",
+        verdict_of(close(alone) and not close(crossed)),
+        "attention",
+        (("block", "1"),),
     )
-    return Measured(said, "holds", "attention")
 
 
 def heads_differ(model: Model, trace: Trace) -> Measured:
     """How differently two heads share out their weight: total variation, 0 for the same, 1 for nothing in common."""
-    maps = weights(trace, 0)
+    inside = Inside(model, trace)
+    maps = inside.weights
     if maps.shape[1] < 2:
         raise ValueError(f"{model.name} has one head")
-    apart = (maps[:, :, None] - maps[:, None]).abs().sum(-1) / 2
     pairs = torch.triu_indices(maps.shape[1], maps.shape[1], 1)
-    mean = float(apart[:, pairs[0], pairs[1]].mean())
-    said = f"two heads of the first block put {percent(mean)} of their weight in different places, on average"
-    return Measured(said, "holds" if mean > 1e-3 else "not", "attention")
+    mean = float((maps[:, pairs[0]] - maps[:, pairs[1]]).abs().sum(-1).mean()) / 2
+    queries = float((maps[:, :, 1:] - maps[:, :, :-1]).abs().sum(-1).mean()) / 2
+    return Measured(
+        f"{inside.scope}, the share of the weight that lies elsewhere, mean over pairs of heads",
+        f"two heads put {percent(mean)} of their weight in different places",
+        f"Two neighbouring queries of one head differ by {percent(queries)}",
+        "holds" if mean > max(queries, 1e-3) else "sense" if mean > 1e-3 else "not",
+        "attention",
+        (("block", "1"),),
+    )
 
 
 def merged(model: Model, trace: Trace) -> Measured:
     """Whether the output is the sum of what each head sends through its rows of W_O."""
     inside = Inside(model, trace)
     context, output = inside.value(f"{inside.path}.context"), inside.value(f"{inside.path}.output")
-    linear, h = inside.linear("output"), inside.own("query").shape[1]
+    linear, h = inside.linear("output"), inside.heads
+    bias = 0 if linear.bias is None else linear.bias
     with torch.no_grad():
-        parts = [part @ rows.T for part, rows in zip(context.chunk(h, -1), linear.weight.chunk(h, 1), strict=True)]
-        error = off(sum(parts) + (0 if linear.bias is None else linear.bias), output)
-    said = (
-        f"the output is the sum of its heads ({h}), each through its own rows of $W_O$, to within {scientific(error)}"
+        rows = linear.weight.chunk(h, 1)
+        error, moved = (
+            off(sum(part @ W.T for part, W in zip(heads.chunk(h, -1), rows, strict=True)) + bias, output)
+            for heads in (context, context.roll(1, -1))
+        )
+    return Measured(
+        inside.scope,
+        f"the output is the sum of its heads ({h}), each through its own rows of $W_O$, to within {scientific(error)}",
+        f"Through rows that begin one further it is {percent(moved)} of the largest off",
+        verdict_of(close(error) and not close(moved)),
+        "trace",
+        (("step", f"{inside.path}.output"),),
     )
-    return Measured(said, "holds" if close(error) else "not", "trace", (("step", f"{inside.path}.output"),))

@@ -24,7 +24,7 @@ class Inside:
             raise ValueError(f"{model.name} has no attention {layer + 1}")
         record = trace.attentions[layer]
         self.model, self.trace, self.record, self.path = model, trace, record, record.module
-        self.block = self.path.rpartition(".")[0]
+        self.block, self.layer = self.path.rpartition(".")[0], layer
         known = {step.id for step in trace.steps}
         if not {f"{self.path}.{name}" for name in ("query", "key", "value", "scores", "context")} <= known:
             raise ValueError(f"the attention of {model.name} is not written out in steps of its own")
@@ -37,6 +37,24 @@ class Inside:
         """The tensor of a step of this attention, such as "query"; one head has an axis of its own too."""
         found = self.value(f"{self.path}.{name}")
         return found[:, None] if found.dim() == 3 and name not in ("context", "output") else found
+
+    @property
+    def heads(self) -> int:
+        """The number of heads of the queries."""
+        return self.own("query").shape[1]
+
+    @property
+    def scope(self) -> str:
+        """The block and the heads of this attention, in words."""
+        part = f" of the {self.record.part}" if self.record.part else ""
+        return f"block {self.layer + 1}{part}, {f'all {self.heads} heads' if self.heads > 1 else 'its one head'}"
+
+    @cached_property
+    def weights(self) -> torch.Tensor:
+        """The attention weights that ran, `[B, h, S, S]`; computed from queries and keys where the run kept none."""
+        id = f"{self.path}.weights"
+        known = id in {step.id for step in self.trace.steps} and self.trace.value(id) is not None
+        return self.own("weights") if known else self.trace.attention(self.layer, part=self.record.part)
 
     @cached_property
     def entering(self) -> torch.Tensor:

@@ -11,12 +11,20 @@ from tracer.record import Trace, tolerance
 
 
 class Measured(NamedTuple):
-    """What was measured, in markdown with its numbers; what that says of the claim; and the page that shows it."""
+    """A claim, measured: where and by which measure; the numbers; the baseline or the counterfactual that they are
+    compared with, a sentence; the verdict that follows; and the page where it happens. Texts are markdown."""
 
-    said: str
-    verdict: Verdict = "holds"
+    scope: str
+    result: str
+    baseline: str
+    verdict: Verdict
     page: str = ""
     place: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Scope, result and baseline in one line."""
+        return f"{self.scope}: {self.result}. {self.baseline}"
 
 
 def kept(trace: Trace, id: str) -> torch.Tensor:
@@ -37,3 +45,8 @@ def off(a: torch.Tensor, b: torch.Tensor) -> float:
 def close(error: float) -> bool:
     """Whether a difference is no more than rounding: at most what an equation may be off to count as proven."""
     return error <= tolerance("float32")
+
+
+def verdict_of(holds: bool) -> Verdict:
+    """The verdict of a claim that either holds or does not."""
+    return "holds" if holds else "not"

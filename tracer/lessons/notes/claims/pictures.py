@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from tracer.attention import rollout
+from tracer.attention import rollout, weights
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific, shape_numbers
 from tracer.inputs import surfaces
-from tracer.lessons.notes.claims.measured import Measured, close, kept, off
+from tracer.inputs.samples import samples
+from tracer.lessons.notes.claims.measured import Measured, close, kept, off, verdict_of
+from tracer.lessons.notes.claims.stream import influence
 from tracer.models.shared.anomaly import anomaly_map
 from tracer.models.shared.model import Model
-from tracer.record import Trace
+from tracer.record import Trace, tolerance
 
 
 def _sizes(trace: Trace) -> dict[str, int]:
@@ -48,37 +52,71 @@ def strided(model: Model, trace: Trace, *, last: bool) -> float:
 
 def convolution(model: Model, trace: Trace) -> Measured:
     """The patches' embedding as a convolution."""
-    error = off(_convolved(model, trace, False, False).flatten(2).mT, kept(trace, "embedding"))
-    said = (
-        f"a convolution with kernel and stride {_sizes(trace)['P']} and the same weights gives the same, "
-        f"to within {scientific(error)}"
+    ran = kept(trace, "embedding")
+    error, turned = (off(_convolved(model, trace, False, way).flatten(2).mT, ran) for way in (False, True))
+    return Measured(
+        "all patches, the largest difference over the largest value",
+        f"a convolution with kernel and stride {_sizes(trace)['P']} and the same weights gives the same, to within "
+        f"{scientific(error)}",
+        f"With weights that are read channels-last it is {percent(turned)} off",
+        verdict_of(close(error) and not close(turned)),
+        "trace",
+        (("step", "embedding"),),
     )
-    return Measured(said, "holds" if close(error) else "not", "trace", (("step", "embedding"),))
 
 
 def convolution_shapes(model: Model, trace: Trace) -> Measured:
     """The shapes of that convolution."""
-    made, at = _convolved(model, trace, False, False), _sizes(trace)
+    image, at = _convolved(model, trace, False, False), _sizes(trace)
+    tokens, ran, P = image.flatten(2).mT, kept(trace, "embedding"), at["P"]
+    kernel = torch.zeros(image.shape[1], seen(trace, last=False).shape[1], P, P)
+    denser = F.conv2d(seen(trace, last=False), kernel, stride=max(1, P // 2))
     so = (
-        tuple(made.shape[2:]) == (at["H"] // at["P"], at["W"] // at["P"])
-        and made.flatten(2).mT.shape == kept(trace, "embedding").shape
+        tuple(image.shape[2:]) == (at["H"] // P, at["W"] // P)
+        and tokens.shape == ran.shape != denser.flatten(2).mT.shape
     )
-    said = f"{shape_numbers(tuple(made.shape))}, flattened and turned {shape_numbers(tuple(made.flatten(2).mT.shape))}"
-    return Measured(said, "holds" if so else "not", "trace", (("step", "embedding"),))
+    return Measured(
+        f"a picture of {at['H']} × {at['W']}, P = {P}",
+        f"{shape_numbers(tuple(image.shape))}, flattened and transposed {shape_numbers(tuple(tokens.shape))}, which is "
+        "the shape of the embedding that ran",
+        f"With half the stride it would be {shape_numbers(tuple(denser.shape))}",
+        verdict_of(so),
+        "trace",
+        (("step", "embedding"),),
+    )
+
+
+DRAWS = 8
+"""Random matrices of a baseline."""
+
+
+def _nearest(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which row is nearest to each, by the cosine and by the distance."""
+    unit = F.normalize(rows, dim=-1)
+    far = torch.cdist(rows, rows) + torch.diag(torch.full((len(rows),), torch.inf))
+    return (unit @ unit.T).fill_diagonal_(-2).argmax(-1), far.argmin(-1)
 
 
 def embedding_space(model: Model, trace: Trace) -> Measured:
-    """Which patches lie next to which, before and after the embedding."""
-    near = []
-    for step in ("patches", "embedding"):
-        unit = F.normalize(kept(trace, step)[0], dim=-1)
-        near.append((unit @ unit.T).fill_diagonal_(-2).argmax(-1))
-    other = float((near[0] != near[1]).float().mean())
-    said = (
-        f"{percent(other)} of the patches have another nearest patch after the embedding than by their "
-        "pixels; that this is meaning, one matrix does not show"
+    """Which patches lie next to which, before and after the embedding, beside random matrices."""
+    pixels, embedded = kept(trace, "patches")[0], kept(trace, "embedding")[0]
+    before = _nearest(pixels)
+
+    def moved(rows: torch.Tensor) -> list[float]:
+        return [float((a != b).float().mean()) for a, b in zip(before, _nearest(rows), strict=True)]
+
+    cosine, distance = moved(embedded)
+    random, shape = torch.Generator().manual_seed(0), (pixels.shape[-1], embedded.shape[-1])
+    chance = sum(moved(pixels @ torch.randn(shape, generator=random))[0] for _ in range(DRAWS)) / DRAWS
+    return Measured(
+        f"{len(pixels)} patches of one photo, which patch is nearest to each",
+        f"{percent(cosine)} have another nearest patch after the embedding than by their pixels, by the cosine; "
+        f"{percent(distance)} by the distance; that this is meaning, one matrix does not show",
+        f"After a random matrix it is {percent(chance)}, by the cosine",
+        "sense" if cosine > 0 else "not",
+        "trace",
+        (("step", "embedding"),),
     )
-    return Measured(said, "sense" if other > 0 else "not", "trace", (("step", "embedding"),))
 
 
 def basis(model: Model, trace: Trace) -> Measured:
@@ -86,62 +124,130 @@ def basis(model: Model, trace: Trace) -> Measured:
     W = model.net.embedding.weight.detach()
     values = torch.linalg.svdvals(W)
     rank = int((values > 1e-6 * values[0]).sum())
-    said = (
-        f"the matrix is {W.shape[1]} × {W.shape[0]} of rank {rank}, so nothing is lost; but it "
-        f"stretches by {float(values[-1]):.2g} to "
-        f"{float(values[0]):.2g}, where a change of orthonormal basis has 1"
+    rotation = torch.linalg.qr(torch.randn(W.shape, generator=torch.Generator().manual_seed(0)).T)[0]
+    plain = torch.linalg.svdvals(rotation)
+    orthonormal = close(float((values - 1).abs().max()))
+    return Measured(
+        "the embedding's matrix, its singular values",
+        f"it is {W.shape[1]} × {W.shape[0]} of rank {rank}{', so nothing is lost' if rank == W.shape[1] else ''}; it "
+        f"stretches by {float(values[-1]):.2g} to {float(values[0]):.2g}",
+        f"A change of orthonormal basis stretches by {float(plain.min()):.3g} to {float(plain.max()):.3g}",
+        "not" if rank < min(W.shape) else "holds" if orthonormal else "sense",
+        "trace",
+        (("step", "embedding"),),
     )
-    return Measured(said, "sense" if rank == min(W.shape) else "not", "trace", (("step", "embedding"),))
+
+
+def _rows_of_cls(model: Model, trace: Trace) -> tuple[torch.Tensor, float]:
+    """Row 0 of the sequence for a second photo, `[D]`, and by how much the same row differs after the first block.
+
+    ValueError for a model that has no second sample.
+    """
+    photos = list(samples(model.spec.samples).values())[:2]
+    if len(photos) < 2:
+        raise ValueError(f"{model.name} takes no second photo beside its first")
+    net, entering, leaving = copy.deepcopy(model.net), [], []  # others run the model meanwhile
+    block = net.get_submodule(trace.attentions[0].module.rpartition(".")[0])
+    block.register_forward_pre_hook(lambda module, args: entering.append(args[0][0, 0]))
+    block.register_forward_hook(lambda module, args, output: leaving.append(output[0, 0]))
+    with torch.no_grad():
+        for photo in photos:
+            net(*model.inputs(image=photo()))
+        return entering[1] - net.position[0], off(leaving[1], leaving[0])
 
 
 def cls_learned(model: Model, trace: Trace) -> Measured:
     """The CLS vector as the code makes it, and as it is."""
     begun, now = model.spec.net(**model.sizes).cls.detach(), model.net.cls.detach()
-    said = (
-        f"the code begins with {'zeros' if not begun.any() else 'random numbers'}; trained, its length is "
-        f"{float(now.norm()):.3g}"
+    begins = "zeros" if not begun.any() else f"random numbers of length {float(begun.norm()):.3g}"
+    moved = off(now, begun) > 0
+    return Measured(
+        "the CLS vector, its length",
+        f"as it is now, it is {float(now.norm()):.3g} long",
+        f"The code begins with {begins}",
+        "not" if not moved else "holds" if begun.any() else "sense",
+        "trace",
+        (("step", "sequence"),),
     )
-    return Measured(said, "sense" if not begun.any() else "holds", "trace", (("step", "sequence"),))
 
 
 def cls_constant(model: Model, trace: Trace) -> Measured:
-    """Whether CLS enters as the parameter it is."""
+    """Whether CLS enters as the parameter it is, whatever the photo."""
     row = kept(trace, "sequence")[:, 0]
-    so = torch.equal(row, model.net.cls.expand_as(row))
-    said = f"row 0 of the sequence is the parameter, bit for bit: {'yes' if so else 'no'}; no pixel is in it"
-    return Measured(said, "holds" if so else "not", "trace", (("step", "sequence"),))
+    other, moved = _rows_of_cls(model, trace)
+    same, again = torch.equal(row, model.net.cls.expand_as(row)), close(off(other, model.net.cls.detach()))
+    return Measured(
+        "row 0 of the sequence, as it enters",
+        f"it is the parameter, {'bit for bit' if same else 'which it is not'}; for another photo it is "
+        f"{'the same' if again else 'another one'}",
+        f"After the first block the two photos' rows are {percent(moved)} of the largest value apart",
+        verdict_of(same and again and not close(moved)),
+        "trace",
+        (("step", "sequence"),),
+    )
+
+
+def cls_fixed(model: Model, trace: Trace) -> Measured:
+    """Whether CLS was trained, and stays as it is from one photo to the next."""
+    begun, now = model.spec.net(**model.sizes).cls.detach(), model.net.cls.detach()
+    other, moved = _rows_of_cls(model, trace)
+    trained, fixed = off(now, begun) > 0, close(off(other, now))
+    return Measured(
+        "the CLS vector, its length, and row 0 of the sequence for two photos",
+        f"training moved it by {float((now - begun).norm()):.3g}, from {float(begun.norm()):.3g} to "
+        f"{float(now.norm()):.3g}; for another photo it is {'the same' if fixed else 'another one'}",
+        f"After the first block the two photos' rows are {percent(moved)} of the largest value apart",
+        verdict_of(trained and fixed and not close(moved)),
+        "trace",
+        (("step", "sequence"),),
+    )
 
 
 def cls_gathers(model: Model, trace: Trace) -> Measured:
-    """How much of CLS comes from patches, rolled out over the blocks."""
-    row = rollout(trace)[0, 0]
-    said = (
-        f"rolled out over the blocks, CLS takes {percent(float(row[1:].sum()))} from patches, from each "
-        f"of {len(row) - 1} at least {percent(float(row[1:].min()))}"
+    """Whether each patch has a say in the CLS of the last block, beside how much an even rollout gives it."""
+    row, moved = rollout(trace)[0, 0], influence(model, trace)[1:, 0]
+    L, S = len(trace.attentions), len(row)
+    even = (1 - 0.5**L) * (S - 1) / S
+    count = int((moved > 0).sum())
+    return Measured(
+        f"all {L} blocks, mean over heads; each patch changed in sign on its own",
+        f"{count} of {S - 1} patches move the CLS of the last block, the least of them by "
+        f"{scientific(float(moved.min()))} of its largest value; rolled out, CLS takes {percent(float(row[1:].sum()))} "
+        f"from patches, from each at least {percent(float(row[1:].min()))}",
+        f"As it enters, CLS is moved by none; evenly shared attention rolled out would take {percent(even)} from "
+        "patches",
+        verdict_of(not bool((moved <= tolerance("float32")).any())),
+        "attention",
+        (("head", "rollout"),),
     )
-    return Measured(said, "holds" if float(row[1:].min()) > 0 else "not", "attention", (("head", "rollout"),))
 
 
 def only_cls(model: Model, trace: Trace) -> Measured:
     """The logits from row 0 alone."""
+    ran, rows = kept(trace, "logits"), kept(trace, "norm")
     with torch.no_grad():
-        error = off(model.net.head(kept(trace, "norm")[:, 0]), kept(trace, "logits"))
-    said = f"the head on row 0 alone gives the logits, to within {scientific(error)}"
-    return Measured(said, "holds" if close(error) else "not", "trace", (("step", "cls"),))
+        error, other = (off(model.net.head(rows[:, at]), ran) for at in (0, 1))
+    return Measured(
+        "the logits, the largest difference over the largest value",
+        f"the head on row 0 alone gives them, to within {scientific(error)}",
+        f"On row 1, the first patch, it gives logits that are {percent(other)} off",
+        verdict_of(close(error) and not close(other)),
+        "trace",
+        (("step", "cls"),),
+    )
 
 
 def what_and_where(model: Model, trace: Trace) -> Measured:
     """The sum of what a token shows and where it lies."""
     what, both = kept(trace, "sequence")[0], kept(trace, "position")[0]
-    place = both - what
-    error = off(place, model.net.position.detach())
-    said = (
-        f"on average a token's content is {float(what.norm(dim=-1).mean()):.3g} long, its place "
-        f"{float(place.norm(dim=-1).mean()):.3g}"
-    )
+    place = model.net.position.detach()
+    error, shifted = off(what + place, both), off(what + place.roll(1, 0), both)
     return Measured(
-        f"{said}; their sum is what ran, to within {scientific(error)}",
-        "holds" if error < 1e-4 else "not",
+        f"{len(what)} tokens, mean lengths",
+        f"a token's content is {float(what.norm(dim=-1).mean()):.3g} long, its place "
+        f"{float(place.norm(dim=-1).mean()):.3g}; their sum is what ran, to within {scientific(error)}",
+        f"With the place of the token before it, it is {percent(shifted)} of the largest value off",
+        verdict_of(close(error) and not close(shifted)),
         "trace",
         (("step", "position"),),
     )
@@ -150,32 +256,56 @@ def what_and_where(model: Model, trace: Trace) -> Measured:
 def patch_resolution(model: Model, trace: Trace) -> Measured:
     """How many numbers a picture's attention has."""
     at = _sizes(trace)
-    said = f"{at['N']} weights for {at['H'] * at['W']:,} pixels: one for each patch of {at['P']} × {at['P']}"
-    return Measured(said, "holds" if at["N"] * at["P"] ** 2 == at["H"] * at["W"] else "not", "attention")
+    keys = weights(trace, 0).shape[-1] - (trace.picture.first if trace.picture else 0)
+    pixels = at["H"] * at["W"]
+    return Measured(
+        "block 1, one query, its weights on patches",
+        f"{keys} weights for {pixels:,} pixels: one for each patch of {at['P']} × {at['P']}",
+        f"With one for each pixel there would be {pixels:,}",
+        verdict_of(keys * at["P"] ** 2 == pixels and keys < pixels),
+        "attention",
+        (("block", "1"),),
+    )
 
 
 def global_context(model: Model, trace: Trace) -> Measured:
-    """How much of every patch's token comes from every other."""
-    found = rollout(trace)[0]
-    said = (
-        f"rolled out over {len(trace.attentions)} blocks, every token takes from every other: at least "
-        f"{scientific(float(found.min()))}"
+    """Whether every patch's token depends on every other one."""
+    moved = influence(model, trace)
+    others = moved[~torch.eye(len(moved), dtype=torch.bool)]
+    count = int((others > tolerance("float32")).sum())
+    return Measured(
+        f"all {len(trace.attentions)} blocks; each token changed in sign on its own, all others looked at",
+        f"{count:,} of {len(others):,} pairs move, the least by {scientific(float(others.min()))} of the largest value",
+        "As they enter, none does",
+        verdict_of(count == len(others)),
+        "attention",
+        (("head", "rollout"),),
     )
-    return Measured(said, "holds" if float(found.min()) > 0 else "not", "attention", (("head", "rollout"),))
 
 
 def normal(model: Model, trace: Trace) -> Measured:
-    """How well hidden patches are predicted, beside the mean of the visible ones."""
-    pixels, made = kept(trace, "patches")[0], kept(trace, "prediction")[0]
+    """How well hidden patches are predicted, beside the mean of the visible ones and the context of another surface."""
+    pixels, predicted = kept(trace, "patches")[0], kept(trace, "prediction")[0]
     visible = list(next(one.places for one in trace.segments if one.places))
     hidden = [i for i in range(len(pixels)) if i not in visible]
-    error = float((made[hidden] - pixels[hidden]).square().mean().sqrt())
-    plain = float((pixels[visible].mean(0) - pixels[hidden]).square().mean().sqrt())
-    said = (
-        f"{len(hidden)} hidden patches: predicted with an error of {error:.3f}; the mean of the visible "
-        f"ones has {plain:.3f}"
+    photos = list(samples(model.spec.samples).values())[:2]
+    with torch.no_grad():
+        image = model.inputs(image=photos[-1]())[0]
+        other = model.net(image, torch.tensor([visible]))[0]
+
+    def error(values: torch.Tensor) -> float:
+        return float((values - pixels[hidden]).square().mean().sqrt())
+
+    own, foreign, plain = error(predicted[hidden]), error(other[hidden]), error(pixels[visible].mean(0))
+    return Measured(
+        f"{len(hidden)} hidden patches, in pixels, which the decoder makes of the representations of the visible ones; "
+        "root of the mean squared error",
+        f"{own:.3f} from this surface's own context",
+        f"From the context of another surface it is {foreign:.3f}, and the mean of the visible patches has {plain:.3f}",
+        "sense" if own < min(plain, foreign) else "not",
+        "overview",
+        (("model", model.name),),
     )
-    return Measured(said, "holds" if error < plain else "not", "overview", (("model", model.name),))
 
 
 def defect(model: Model, trace: Trace) -> Measured:
@@ -185,20 +315,30 @@ def defect(model: Model, trace: Trace) -> Measured:
     maps = [anomaly_map(model.net, model.inputs(Image.fromarray(pixels))[0])[0] for pixels in (clean, marred)]
     covered = torch.from_numpy(surfaces.patch_mask(mask, model.net.P))
     with_it, without, beside = maps[1][covered].mean(), maps[0][covered].mean(), maps[1][~covered].mean()
-    said = (
-        f"scratched patches are mispredicted by {with_it:.3f}, the same ones without the scratch by "
-        f"{without:.3f}, those beside it by {beside:.3f}"
-    )
     return Measured(
-        said, "holds" if with_it > 2 * max(without, beside) else "not", "overview", (("model", model.name),)
+        "a drawn surface with a scratch, the anomaly map, mean over patches",
+        f"scratched patches are mispredicted by {with_it:.3f}",
+        f"The same ones without the scratch by {without:.3f}, those beside it by {beside:.3f}",
+        verdict_of(bool(with_it > 2 * max(without, beside))),
+        "overview",
+        (("model", model.name),),
     )
 
 
 def open_vocabulary(model: Model, trace: Trace) -> Measured:
-    """Which of the sentences given fits the picture, by cosines."""
+    """Whether sentences can be exchanged without new weights: one of them left out, the others' cosines stay."""
+    image, tokens = model.inputs()
     cosines = kept(trace, "cosines")
-    said = (
-        f"{cosines.shape[-1]} sentences that the visitor chose are compared with the picture: cosines "
-        f"{', '.join(f'{float(one):.2f}' for one in cosines[0])}"
+    with torch.no_grad():
+        fewer = model.net(image, tokens[1:]) / model.net.log_scale.exp()
+    stay = off(fewer, cosines[:, 1:])
+    exchanged = off(cosines.roll(1, -1), cosines)
+    return Measured(
+        f"one photo and {cosines.shape[-1]} sentences, cosines",
+        f"{', '.join(f'{float(one):.2f}' for one in cosines[0])}; with one sentence fewer the same weights give the "
+        f"others' to within {scientific(stay)}",
+        f"The cosines of neighbouring sentences are up to {percent(exchanged)} of the largest apart",
+        verdict_of(close(stay) and not close(exchanged)),
+        "overview",
+        (("model", model.name),),
     )
-    return Measured(said, "holds", "overview", (("model", model.name),))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
 from torch import nn
 
@@ -9,7 +12,7 @@ from tracer.attention.reads import reads
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.lessons.notes.claims.inside import Inside, blocks
-from tracer.lessons.notes.claims.measured import Measured, close, kept, off
+from tracer.lessons.notes.claims.measured import Measured, close, kept, off, verdict_of
 from tracer.models.shared.model import Model
 from tracer.record import Trace
 
@@ -25,22 +28,57 @@ def norm_of(inside: Inside) -> tuple[str, nn.Module, torch.Tensor, torch.Tensor]
 
 
 def bound(model: Model, trace: Trace) -> Measured:
-    """How long tokens are before and after the norm, and what ten times longer tokens do to its result."""
+    """How large scores are block by block, and how large they would be without norms, with the same weights."""
     inside = Inside(model, trace)
     id, module, x, _ = norm_of(inside)
     with torch.no_grad():
-        plain, larger = module(x), module(10 * x)
-    lengths = x.norm(dim=-1)
-    bare = plain / module.weight if getattr(module, "bias", None) is None else (plain - module.bias) / module.weight
-    after = bare.norm(dim=-1) / x.shape[-1] ** 0.5
-    moved = off(larger, plain)
-    said = (
-        f"tokens are {lengths.min():.3g} to {lengths.max():.3g} long before the norm; after it, without γ and β, "
-        f"{after.min():.3f} to {after.max():.3f} times √D. Tokens 10 times as long come out "
-        f"{percent(moved)} different, and "
-        f"without a norm their products would be 100 times as large"
+        moved = off(module(10 * x), module(x))
+        linear = inside.linear("query"), inside.linear("key")
+        plain, larger = (linear[0](y).norm() * linear[1](y).norm() for y in (x, 10 * x))
+    with_norms, without = (score_sizes(model, trace, norms=norms) for norms in (True, False))
+    products = float(larger / plain)
+    ran = float(inside.own("scores").masked_fill(inside.own("scores").isinf(), 0).abs().max())
+    if not close(abs(with_norms[0] - ran) / max(ran, 1e-9)):
+        raise ValueError(f"the blocks of {model.name} are no pre-norm blocks, whose norms could be left out")
+    grows = without[-1] > 2 * with_norms[-1] and products > 10
+    return Measured(
+        f"all {len(with_norms)} blocks, the largest score of each; in the forward pass, training is not run",
+        f"without norms, same weights, the largest score is {_listed(without)}, block by block",
+        f"With the norms it is {_listed(with_norms)}. Tokens 10 times as long come out of block 1's first norm "
+        f"{percent(moved)} different; without it the products of their queries and keys are {products:.3g} times as "
+        "large",
+        "sense" if moved < 0.05 and grows else "not",
+        "trace",
+        (("step", id),),
     )
-    return Measured(said, "holds" if moved < 0.05 else "not", "trace", (("step", id),))
+
+
+def _listed(numbers: list[float]) -> str:
+    return ", ".join(f"{one:.3g}" for one in numbers)
+
+
+@torch.no_grad()
+def score_sizes(model: Model, trace: Trace, *, norms: bool) -> list[float]:
+    """The largest score of each block, in absolute value, with its norms or without.
+
+    ValueError for blocks that are not `x + attention(norm1(x))`, `x + mlp(norm2(x))`.
+    """
+    inside = Inside(model, trace)
+    y, sizes = inside.value(reads(trace, f"{inside.block}.norm1")[0]), []
+    for path in blocks(trace):
+        block = model.net.get_submodule(path)
+        query, key = (getattr(block.attention, name, None) for name in ("query", "key"))
+        if not (isinstance(query, nn.Linear) and isinstance(key, nn.Linear) and query.weight.shape == key.weight.shape):
+            raise ValueError(f"{model.name} has no matrices of one shape for queries and keys")
+        normed = block.norm1(y) if norms else y
+        q, k = (part(normed).unflatten(-1, (inside.heads, -1)).transpose(1, 2) for part in (query, key))
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        if inside.masked:
+            scores = scores.tril()
+        sizes.append(float(scores.abs().max()))
+        y = y + block.attention(normed, **inside.given)
+        y = y + block.mlp(block.norm2(y) if norms else y)
+    return sizes
 
 
 def undo(model: Model, trace: Trace) -> Measured:
@@ -50,15 +88,20 @@ def undo(model: Model, trace: Trace) -> Measured:
     mean = x.mean(-1, keepdim=True) if centred else torch.zeros_like(x[..., :1])
     scale = ((x - mean).square().mean(-1, keepdim=True) + (module.eps or 0)).sqrt()
     normal = (x - mean) / scale
-    one = off(normal[:, :1] * scale[:, :1] + mean[:, :1], x[:, :1])
-    every = off(normal * scale[:, :1] + mean[:, :1], x)
-    said = (
-        f"with γ = σ and β = μ of one token, that token comes back to within {scientific(one)}; the "
-        f"others are {percent(every)} "
-        "off, since γ and β are the same for all tokens and each has a σ of its own"
-    )
+    own, others = [], []
+    for at in range(x.shape[1]):
+        back = normal * scale[:, at, None] + mean[:, at, None]
+        own.append(off(back[:, at], x[:, at]))
+        others.append(off(back, x))
+    one, least, most = max(own), min(others), max(others)
     return Measured(
-        said, "sense" if close(one) and not close(every) else "holds" if close(one) else "not", "trace", (("step", id),)
+        f"block 1, its first norm, {len(own)} tokens, the largest difference over the largest value",
+        f"with γ = σ and β = μ of a token, that token comes back to within {scientific(one)}",
+        f"The other tokens are then up to {percent(least)} to {percent(most)} off, by whose γ and β it is: these are "
+        "the same for all tokens, and each token has a σ of its own",
+        "not" if not close(one) else "holds" if close(most) else "sense",
+        "trace",
+        (("step", id),),
     )
 
 
@@ -84,12 +127,14 @@ def mixing(inside: Inside) -> tuple[float, float, float]:
 def mlp_alone(model: Model, trace: Trace) -> Measured:
     """Whether the MLP mixes tokens."""
     inside = Inside(model, trace)
-    others, _, own = mixing(inside)
-    said = (
-        f"one token changed: its own result moves by {percent(own)} of the largest, those of all others by {others:.2g}"
-    )
+    others, mixed, own = mixing(inside)
     return Measured(
-        said, "holds" if close(others) and not close(own) else "not", "trace", (("step", f"{inside.block}.mlp.output"),)
+        "block 1, one token in the middle changed in sign, the largest change over the largest result",
+        f"the MLP's result of that token moves by {percent(own)}, those of all others by {others:.2g}",
+        f"The attention's results of the others move by {percent(mixed)}",
+        verdict_of(close(others) and not close(own)),
+        "trace",
+        (("step", f"{inside.block}.mlp.output"),),
     )
 
 
@@ -97,13 +142,11 @@ def complementary(model: Model, trace: Trace) -> Measured:
     """The same change, in the attention and in the MLP."""
     inside = Inside(model, trace)
     others, mixed, _ = mixing(inside)
-    said = (
-        f"one token changed: the attention moves the other tokens by {percent(mixed)} of the largest, the "
-        f"MLP by {others:.2g}"
-    )
     return Measured(
-        said,
-        "holds" if close(others) and not close(mixed) else "not",
+        "block 1, one token in the middle changed in sign, the largest change over the largest result",
+        f"the attention moves the other tokens by {percent(mixed)}",
+        f"The MLP moves them by {others:.2g}",
+        verdict_of(close(others) and not close(mixed)),
         "trace",
         (("step", f"{inside.block}.attention.output"),),
     )
@@ -127,44 +170,98 @@ def corrections(trace: Trace) -> list[tuple[float, float]]:
 def correction(model: Model, trace: Trace) -> Measured:
     """How large a correction to the identity each block is."""
     found = corrections(trace)
-    said = "‖O‖/‖X‖ and ‖F‖/‖X′‖ by block: " + ", ".join(f"{a:.2f} and {b:.2f}" for a, b in found)
     small = sum(one < 1 for both in found for one in both)
-    said += f"; {small} of {2 * len(found)} are below 1, the length of what they are added to"
-    return Measured(said, "holds" if small == 2 * len(found) else "sense" if small else "not", "trace",
-                    (("step", f"{blocks(trace)[0]}.attention.residual"),))  # fmt: skip
+    return Measured(
+        f"all {len(found)} blocks, lengths of tokens, mean over the tokens",
+        "‖O‖/‖X‖ and ‖F‖/‖X′‖ by block: " + ", ".join(f"{a:.2f} and {b:.2f}" for a, b in found),
+        f"1 is the length of what is added to: {small} of {2 * len(found)} are below it",
+        "holds" if small == 2 * len(found) else "sense" if small else "not",
+        "trace",
+        (("step", f"{blocks(trace)[0]}.attention.residual"),),
+    )
 
 
-def highways(model: Model, trace: Trace) -> list[tuple[float, float]]:
-    """How much gradient is left at the tokens that enter each block, through the residual sums and the branches and
-    through the branches alone: the length of the gradient of the last block's output, along one fixed random direction,
-    over its length at that output. The forward pass is the same on both ways.
+DIRECTIONS = 3
+"""Random directions along which a gradient is sent back."""
+
+
+class Arrives(NamedTuple):
+    """How much of a gradient at the last block arrives at the tokens that enter a block, by its length: with the
+    residual sums; through the branches alone, where the sums' skips are left out of the backward pass and activations
+    are the same; and in a network that runs without the sums, whose activations are others."""
+
+    whole: float
+    branches: float
+    without: float
+
+
+def highways(model: Model, trace: Trace) -> list[Arrives]:
+    """How much gradient arrives at each block, a mean over fixed random directions.
 
     ValueError for blocks that are not `x + attention(norm1(x))`, `x + mlp(norm2(x))`.
     """
     inside = Inside(model, trace)
     x = inside.value(reads(trace, f"{inside.block}.norm1")[0])
-    found = []
-    for skip in (True, False):
-        stream = x.detach().clone().requires_grad_()
-        entering, y = [], stream
+    ran = inside.value(f"{blocks(trace)[-1]}.mlp.residual")
+    ways = [_arriving(inside, x, skip) for skip in (lambda y: y, lambda y: y.detach(), torch.zeros_like)]
+    if not all(close(off(last, ran)) for last, _ in ways[:2]):
+        raise ValueError(f"the blocks of {model.name} are no pre-norm blocks, whose sums could be left out")
+    return [Arrives(*shares) for shares in zip(*(shares for _, shares in ways), strict=True)]
+
+
+@torch.enable_grad()
+def _arriving(
+    inside: Inside, x: torch.Tensor, skip: Callable[[torch.Tensor], torch.Tensor]
+) -> tuple[torch.Tensor, list[float]]:
+    """The last block's output, and the gradient's share at each block, where `skip(y)` stands for y in each sum."""
+    y = x.detach().clone().requires_grad_()
+    entering = []
+    for path in blocks(inside.trace):
+        block = inside.model.net.get_submodule(path)
+        entering.append(y)
+        y = skip(y) + block.attention(block.norm1(y), **inside.given)
+        y = skip(y) + block.mlp(block.norm2(y))
+    totals = [0.0] * len(entering)
+    for seed in range(DIRECTIONS):
+        towards = torch.randn(y.shape, generator=torch.Generator().manual_seed(seed))
+        for at, one in enumerate(torch.autograd.grad((y * towards).sum(), entering, retain_graph=True)):
+            totals[at] += float(one.norm() / towards.norm()) / DIRECTIONS
+    return y.detach(), totals
+
+
+@torch.no_grad()
+def influence(model: Model, trace: Trace) -> torch.Tensor:
+    """How far each token moves each at the last block's output: token i, changed in sign as it enters the first block,
+    moves token j by `[i, j]`, the largest change over the largest value. Tokens of the first tower, `[S, S]`.
+
+    ValueError for blocks that are not `x + attention(norm1(x))`, `x + mlp(norm2(x))`.
+    """
+    inside = Inside(model, trace)
+    x = inside.value(reads(trace, f"{inside.block}.norm1")[0])[:1]
+    changed = x.repeat(x.shape[1], 1, 1)
+    changed.diagonal(dim1=0, dim2=1).neg_()
+    results = []
+    for y in (x, changed):
         for path in blocks(trace):
             block = model.net.get_submodule(path)
-            entering.append(y)
-            y = (y if skip else y.detach()) + block.attention(block.norm1(y), **inside.given)
-            y = (y if skip else y.detach()) + block.mlp(block.norm2(y))
-        if not close(off(y.detach(), inside.value(f"{blocks(trace)[-1]}.mlp.residual"))):
-            raise ValueError(f"the blocks of {model.name} are no pre-norm blocks, whose sums could be left out")
-        towards = torch.randn(y.shape, generator=torch.Generator().manual_seed(0))
-        found.append([float(one.norm() / towards.norm()) for one in torch.autograd.grad((y * towards).sum(), entering)])
-    return list(zip(*found, strict=True))
+            y = y + block.attention(block.norm1(y), **inside.given)
+            y = y + block.mlp(block.norm2(y))
+        results.append(y)
+    if not close(off(results[0], inside.value(f"{blocks(trace)[-1]}.mlp.residual")[:1])):
+        raise ValueError(f"the blocks of {model.name} are no pre-norm blocks, which are run once more here")
+    plain, moved = results
+    return (moved - plain).abs().amax(-1) / plain.abs().max()
 
 
 def highway(model: Model, trace: Trace) -> Measured:
-    """What the residual sums do to gradients, by one backward pass with and one without them."""
+    """What the residual sums do to gradients, beside the branches alone and a network without the sums."""
     first = highways(model, trace)[0]
-    said = (
-        f"of a gradient at the last block, {first[0]:.3g} times its length arrives at the first with the "
-        f"sums, {first[1]:.3g} without"
+    return Measured(
+        f"from the last block to the first, length over length, mean of {DIRECTIONS} random directions",
+        f"with the sums {first.whole:.3g} of a gradient arrives, and through the branches alone, skips left out of the "
+        f"backward pass at the same activations, {first.branches:.3g}",
+        f"In a network that runs without the sums, at other activations, {first.without:.3g} arrives",
+        "not" if first.whole <= first.branches else "holds" if first.whole > first.without else "sense",
+        "trace",
+        (("step", f"{blocks(trace)[0]}.attention.residual"),),
     )
-    where = (("step", f"{blocks(trace)[0]}.attention.residual"),)
-    return Measured(said, "holds" if first[0] > first[1] else "sense", "trace", where)

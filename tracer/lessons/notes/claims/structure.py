@@ -2,62 +2,184 @@
 
 from __future__ import annotations
 
-import torch
+import copy
+from collections import Counter
 
+import torch
+from torch import nn
+
+import tracer
+from tracer.attention.reads import reads
+from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
-from tracer.lessons.notes.claims.inside import blocks
-from tracer.lessons.notes.claims.measured import Measured, close
-from tracer.models.shared.model import Model
+from tracer.lessons.notes.claims.inside import Inside, blocks
+from tracer.lessons.notes.claims.measured import Measured, close, kept, off, verdict_of
+from tracer.models.shared.model import Model, seeded
 from tracer.record import Trace
 from tracer.tracing import paths
 
+FILES = ("vision_transformer.py", "activation.py", "functional.py", "misc.py")
+"""The source files that note 003 lists."""
+
 
 def numbered(model: Model, trace: Trace) -> Measured:
-    """Whether each block has parameters of its own, and the equations its number."""
+    """Whether each block has parameters of its own."""
     found = blocks(trace)
-    parameters = {
-        name: value.data_ptr() for name, value in model.net.named_parameters() if name.startswith(tuple(found))
-    }
-    said = f"{len(found)} blocks of {len(parameters) // max(1, len(found))} parameters each, none of them shared"
-    return Measured(said, "holds" if len(set(parameters.values())) == len(parameters) else "not", "trace")
+    named = {name: value for name, value in model.net.named_parameters(remove_duplicate=False)
+             if name.startswith(tuple(f"{path}." for path in found))}  # fmt: skip
+    own = {value.data_ptr() for value in named.values()}
+    each = len(named) // max(1, len(found))
+    return Measured(
+        f"all {len(found)} blocks, their parameters by name and by memory",
+        f"{each} in each, {len(own)} in all, none of them shared" if len(own) == len(named) else
+        f"{each} in each, {len(own)} in all, {len(named) - len(own)} of them shared",
+        f"Blocks that share theirs would have {each} in all",
+        verdict_of(len(own) == len(named) == each * len(found)),
+        "trace",
+    )  # fmt: skip
 
 
 def four_times(model: Model, trace: Trace) -> Measured:
     """The hidden width over the width."""
     D, hidden = model.sizes["D"], model.sizes["d_ff"]
     return Measured(
-        f"here it is {hidden / D:g} D", "holds" if hidden == 4 * D else "sense", "overview", (("model", model.name),)
+        "the MLP of every block",
+        f"here d_ff is {hidden}, that is {hidden / D:g} D",
+        f"4 D would be {4 * D}",
+        "holds" if hidden == 4 * D else "sense",
+        "overview",
+        (("model", model.name),),
     )
 
 
 def in_order(model: Model, trace: Trace) -> Measured:
-    """All lines of the run in order, and how many of them are proven."""
+    """All lines of the run in order: how many are proven, and whether each reads only what came before it."""
     proven = sum(step.verdict == "proven" for step in trace.steps)
-    said = f"{len(trace.steps)} lines in the order in which they ran, {proven} proven"
-    return Measured(said, "holds" if proven == len(trace.steps) else "not", "operations", (("zoom", "steps"),))
+    at = {step.id: number for number, step in enumerate(trace.steps)}
+    pairs = [(at[step.id], at[source]) for step in trace.steps for source in reads(trace, step.id) if source in at]
+    early = len({line for line, source in pairs if source > line})
+    turned = len({line for line, source in pairs if source < line})
+    return Measured(
+        f"all {len(trace.steps)} lines of the run",
+        f"{proven} are proven; in this order {early} lines read what comes after them",
+        f"In the reverse order {turned} would",
+        verdict_of(proven == len(trace.steps) and early == 0 < turned),
+        "operations",
+        (("zoom", "steps"),),
+    )
 
 
 def both_paths(model: Model, trace: Trace) -> Measured:
     """One attention, on the standard and on the fused path."""
-    found = paths.compare(model.net, *model.inputs(B=2))
+    inputs = model.inputs()
+    found = paths.compare(model.net, *inputs)
     names = [way.name for way in found.ways]
     a, b = names.index("standard"), names.index("fused")
     error = found.outputs[b][a]
-    counts = f"standard {len(found.ways[a].ops)} ops, fused {len(found.ways[b].ops)}"
+    rounded = copy.deepcopy(model.net)
+    attention = next(one for one in rounded.modules() if isinstance(one, nn.MultiheadAttention))
+    with torch.no_grad():
+        attention.out_proj.weight.copy_(attention.out_proj.weight.bfloat16())
+        coarse = off(rounded(*inputs), model.net(*inputs))
     return Measured(
-        f"{counts}; the outputs differ by {scientific(error)}", "holds" if close(error) else "not", "operations"
+        "the attention of block 1, one photo",
+        f"standard {len(found.ways[a].ops)} ops, fused {len(found.ways[b].ops)}; the outputs differ by "
+        f"{scientific(error)}",
+        f"With $W_O$ rounded to bfloat16 the model's output changes by {scientific(coarse)}",
+        verdict_of(close(error) and not close(coarse)),
+        "operations",
     )
 
 
 def source_files(model: Model, trace: Trace) -> Measured:
-    """The files that the ops of the run were called from."""
-    found = {op.source.file.replace("\\", "/").rpartition("/")[2] for op in trace.ops if op.source}
-    listed = ["vision_transformer.py", "activation.py", "functional.py", "misc.py"]
-    kinds = {kind for one in model.net.modules() for kind in type(one).__mro__}
-    modules = {kind.__module__.rpartition(".")[2] + ".py" for kind in kinds}
-    said = (
-        f"{len(trace.ops)} ops were called from {', '.join(sorted(found))}; its modules are of "
-        f"{', '.join(sorted(modules & set(listed)))}"
+    """How many ops ran in each source file that the note lists, and in which others."""
+    ran: Counter[str] = Counter()
+    for op in trace.ops:
+        parts = op.module.split(".") if op.module else []
+        paths_above = [".".join(parts[:depth]) for depth in range(len(parts) + 1)]
+        kinds = [kind for path in paths_above for kind in type(model.net.get_submodule(path)).__mro__]
+        files = {_file(kind.__module__) for kind in kinds if kind.__module__.startswith("torch")}
+        function = getattr(torch.nn.functional, op.function or "", None)
+        if hasattr(function, "__code__"):
+            files.add(_file(function.__module__))
+        ran.update(files)
+    missing = [file for file in FILES if not ran[file]]
+    others = sorted(ran.keys() - set(FILES))
+    return Measured(
+        f"{len(trace.ops)} ops, by the classes of the modules that they ran in and by the functions that were called",
+        ", ".join(f"{ran[file]} ran in `{file}`" for file in FILES),
+        f"Of files that the note does not list: {', '.join(f'{ran[file]} in `{file}`' for file in others)}",
+        verdict_of(not missing),
+        "operations",
     )
-    inside = torch.nn.functional.multi_head_attention_forward.__module__.rpartition(".")[2] + ".py"
-    return Measured(said, "holds" if set(listed) <= found | modules | {inside} else "not", "operations")
+
+
+def _file(module: str) -> str:
+    return f"{module.rpartition('.')[2]}.py"
+
+
+def biases_optional(model: Model, trace: Trace) -> Measured:
+    """A run without biases: which lines add one, and how many parameters that saves."""
+    layers = [one for one in model.net.modules() if isinstance(one, nn.Linear | nn.LayerNorm)]
+    biased = sum(one.bias is not None for one in layers)
+    lines = sum(r"\mathbf{b}" in step.latex for step in trace.steps)
+    sizes = [_count(seeded(model.spec.net, {**model.sizes, **model.options, "bias": bias})) for bias in (False, True)]
+    own = _count(model.net)
+    return Measured(
+        f"{len(layers)} linear layers and norms, {len(trace.steps)} lines of the run",
+        f"{biased} of them have a bias, {lines} lines add one; the run has {own:,} parameters",
+        f"With biases it has {sizes[1]:,}, that is {sizes[1] - sizes[0]:,} more",
+        verdict_of(biased == lines == 0 and own == sizes[0] < sizes[1]),
+        "trace",
+        (("step", "block1.mlp.hidden"),),
+    )
+
+
+def _count(net: nn.Module) -> int:
+    return sum(one.numel() for one in net.parameters())
+
+
+def types_optional(model: Model, trace: Trace) -> Measured:
+    """A run with type embeddings: whether each vector was added to its own segment, and to no other."""
+    parameters = dict(model.net.named_parameters())
+    if not {"image_type", "text_type"} <= parameters.keys():
+        raise ValueError(f"this {model.name} has no type embeddings")
+    added = [kept(trace, after) - kept(trace, before)
+             for before, after in (("position", "image_type"), ("text_position", "text_type"))]  # fmt: skip
+    image, text = (parameters[name].detach() for name in ("image_type", "text_type"))
+    error = max(
+        float((difference - vector).abs().max()) for difference, vector in zip(added, (image, text), strict=True)
+    )
+    crossed = min(float((added[0] - text).abs().max()), float((added[1] - image).abs().max()))
+    without, own = (
+        _count(seeded(model.spec.net, {**model.sizes, **model.options, "types": types})) for types in (False, True)
+    )
+    return Measured(
+        f"{added[0].shape[1]} patches and {added[1].shape[1]} words, the largest difference",
+        f"each kind of token has its own vector of {len(image)} numbers added, to within {scientific(error)}",
+        f"The vector of the other kind would be {crossed:.2g} off; a run without the option has {own - without} "
+        "parameters fewer",
+        verdict_of(error < 1e-5 < crossed and own - without == 2 * len(image)),
+        "trace",
+        (("step", "sequence"),),
+    )
+
+
+def mask_optional(model: Model, trace: Trace) -> Measured:
+    """The attention with the mask of this run and without any, on the same tokens and weights."""
+    inside = Inside(model, trace)
+    with torch.no_grad():
+        runs = [
+            tracer.trace(copy.deepcopy(inside.module), inside.entering, **given, prove=False)
+            for given in (inside.given, dict.fromkeys(inside.given))
+        ]
+    with_mask, without = (float((run.attention(0) > 0).float().mean()) for run in runs)
+    moved = off(runs[1].output, runs[0].output)
+    return Measured(
+        f"{inside.scope}, the same tokens and weights",
+        f"with its mask {percent(with_mask)} of the pairs have weight; it runs without one, too, and its output "
+        f"changes by {percent(moved)} of the largest value",
+        f"Without the mask {percent(without)} of the pairs have weight",
+        verdict_of(with_mask < without == 1 and not close(moved)),
+        "mask",
+    )

@@ -18,46 +18,53 @@ TEXT = "reverse this one"
 """What is spelled."""
 
 
-def ids(run: Provider) -> Shown:
-    model, _ = run("nanogpt")
-    V = model.net.tokens.num_embeddings
+def ids(run: Provider, of: str) -> Shown:
+    model, _ = run(of)
+    V, others = model.net.tokens.num_embeddings, tuple(model.inputs())[:-1]
     with torch.no_grad():
-        model.net(torch.tensor([[V - 1]]))
+        model.net(*others, torch.tensor([[V - 1]]))
         try:
-            model.net(torch.tensor([[V]]))
+            model.net(*others, torch.tensor([[V]]))
         except IndexError:
-            return Shown(f"the E of nanogpt has rows 0 to {V - 1}: the id {V - 1} runs, the id {V} is refused", True)
-    return Shown(f"on nanogpt, the ids {V - 1} and {V} both run", False)
+            said = f"the E of {model.name} has rows 0 to {V - 1}: the id {V - 1} runs, the id {V} is refused"
+            return Shown(said, True)
+    return Shown(f"on {model.name}, the ids {V - 1} and {V} both run", False)
 
 
-def positions(run: Provider) -> Shown:
-    model, trace = run("nanogpt")
-    rows, T = len(model.net.positions), trace.step("position").shape[1]
-    added = kept(trace, "position") - kept(trace, "embedding")
-    off = float((added - model.net.positions[:T]).detach().abs().max())
+def positions(run: Provider, of: str) -> Shown:
+    model, trace = run(of)
+    text = "text_position" in {step.id for step in trace.steps}
+    table = model.net.text_positions if text else model.net.positions
+    before, after = ("words", "text_position") if text else ("embedding", "position")
+    rows, T = len(table), trace.step(after).shape[1]
+    added = kept(trace, after) - kept(trace, before)
+    off = float((added - table[:T]).detach().abs().max())
     return Shown(
-        f"the table of nanogpt has {rows} rows; the first {T} were added, to within {scientific(off)}",
+        f"the table of {model.name} has {rows} rows; the first {T} were added, to within {scientific(off)}",
         rows > T and off < 1e-5,
     )
 
 
-def letters(run: Provider) -> Shown:
-    symbols = {step.id: step.symbol for step in run("nanogpt")[1].steps}
+def letters(run: Provider, of: str) -> Shown:
+    model, trace = run(of)
+    symbols = {step.id: step.symbol for step in trace.steps}
     mask, mlp = symbols["mask"], symbols["block1.mlp.output"]
     said = (
-        f"on nanogpt the mask is ${mask}$ and the MLP's output ${mlp}$; {len(set(symbols.values()))} "
+        f"on {model.name} the mask is ${mask}$ and the MLP's output ${mlp}$; {len(set(symbols.values()))} "
         f"symbols for {len(symbols)} steps"
     )
     return Shown(said, mask != mlp and len(set(symbols.values())) == len(symbols))
 
 
-def b_vocab(run: Provider) -> Shown:
-    model, trace = run("nanogpt-separate")
-    head, latex = model.net.head, trace.step("logits").latex
-    return Shown(f"the bias that ran has {shape_numbers(tuple(head.bias.shape))} numbers", r"{\mathrm{vocab}}" in latex)
+def b_vocab(run: Provider, of: str) -> Shown:
+    model, trace = run(of)
+    bias, latex = model.net.head.bias, trace.step("logits").latex
+    read = any("head.bias" in op.parameters for op in trace.ops)
+    said = f"the bias that ran on {model.name} has {shape_numbers(tuple(bias.shape))} numbers"
+    return Shown(said, read and r"\mathbf{b}_{\mathrm{vocab}}" in latex)
 
 
-def patches_causal(run: Provider) -> Shown:
+def patches_causal(run: Provider, of: str) -> Shown:
     trace = run("vit-text")[1]
     N = next(segment.stop for segment in trace.segments if segment.name == "image")
     weights = trace.attention(0)
@@ -66,7 +73,7 @@ def patches_causal(run: Provider) -> Shown:
     return Shown(said, later == 0 and first == 1)
 
 
-def first_word(run: Provider) -> Shown:
+def first_word(run: Provider, of: str) -> Shown:
     trace = run("vit-text")[1]
     before, read = trace.step("sequence").shape[1], trace.step("text").shape[1]
     same = torch.equal(kept(trace, "text"), kept(trace, "norm")[:, before - read :])
@@ -76,13 +83,13 @@ def first_word(run: Provider) -> Shown:
     return Shown(said, same and before > read)
 
 
-def add_and_norm(run: Provider) -> Shown:
+def add_and_norm(run: Provider, of: str) -> Shown:
     trace = run("vit-text")[1]
     ran = [trace.ops[i].op for i in trace.step("block1.attention.residual").ops]
     return Shown(f"the ops of this step: {', '.join(ran)}", ran == ["add"])
 
 
-def two_dimensions(run: Provider) -> Shown:
+def two_dimensions(run: Provider, of: str) -> Shown:
     model, trace = run("vit-text")
     sizes = {one.name: one.value for one in trace.symbols}
     rows, grid = len(model.net.image_positions), (sizes["H"] // sizes["P"], sizes["W"] // sizes["P"])
@@ -93,17 +100,17 @@ def two_dimensions(run: Provider) -> Shown:
     return Shown(said, rows == math.prod(grid))
 
 
-def heads_undefined(run: Provider) -> Shown:
+def heads_undefined(run: Provider, of: str) -> Shown:
     h = run("transformer")[1].step("block1.attention.query").shape[1]
     return Shown(f"h = {h} heads ran", h == run("transformer")[0].sizes["h"])
 
 
-def single_multi(run: Provider) -> Shown:
+def single_multi(run: Provider, of: str) -> Shown:
     found = heads.heads_are_columns(*run("transformer"))
-    return Shown(f"the single head's formula, for each of the heads: {found.said}", found.verdict == "holds")
+    return Shown(f"the single head's formula, for each of the heads: {found.text}", found.verdict == "holds")
 
 
-def no_root(run: Provider) -> Shown:
+def no_root(run: Provider, of: str) -> Shown:
     model, trace = run("transformer")
     found, E = kept(trace, "embedding")[0], model.net.tokens.weight
     same = int((found[:, None] == E).all(-1).any(-1).sum())
@@ -114,13 +121,13 @@ def no_root(run: Provider) -> Shown:
     return Shown(said, same == len(found))
 
 
-def relative(run: Provider) -> Shown:
+def relative(run: Provider, of: str) -> Shown:
     steps = [step.id for step in run("transformer-relative")[1].steps]
     said = "no step adds positions to the tokens; `block1.attention.relative` adds to the scores"
     return Shown(said, "position" not in steps and "block1.attention.relative" in steps)
 
 
-def log_mask(run: Provider) -> Shown:
+def log_mask(run: Provider, of: str) -> Shown:
     mask = torch.full((3, 3), -math.inf).triu(1)
     finite = int(mask.log().isfinite().sum())
     weights = run("transformer-causal")[1].attention(0)
@@ -132,7 +139,7 @@ def log_mask(run: Provider) -> Shown:
     return Shown(said, finite == 0 and float(weights.triu(1).max()) == 0 and close(off))
 
 
-def key_rows(run: Provider) -> Shown:
+def key_rows(run: Provider, of: str) -> Shown:
     trace = run("transformer")[1]
     k, s = trace.step("block1.attention.key"), trace.step("block1.attention.scores")
     said = (
@@ -142,7 +149,7 @@ def key_rows(run: Provider) -> Shown:
     return Shown(said, k.symbolic[-2] == s.symbolic[-1] == "T")
 
 
-def byte_pairs(run: Provider) -> Shown:
+def byte_pairs(run: Provider, of: str) -> Shown:
     speller = spelling.shipped()["bpe"]
     made = speller.encode(TEXT)
     longer = sum(len(one.raw or b"") > 1 for one in made)
@@ -156,6 +163,6 @@ def byte_pairs(run: Provider) -> Shown:
     return Shown(said, longer > 0 and len(speller.vocabulary) > 256)
 
 
-def told(said: str) -> Callable[[Provider], Shown]:
+def told(said: str) -> Callable[[Provider, str], Shown]:
     """What papers say, which no run measures."""
-    return lambda run: Shown(said, True, "the papers")
+    return lambda run, of: Shown(said, True, "the papers")

@@ -28,20 +28,20 @@ DROPPING = ["self_attention", "dropout", "mlp.2", "mlp.4"]
 """Where a block drops numbers in training: of the weights, after attention, and twice in the MLP."""
 
 
-def positions_missing(run: Provider) -> Shown:
+def positions_missing(run: Provider, of: str) -> Shown:
     added = [op for op in run("torchvision")[1].ops if "encoder.pos_embedding" in op.parameters]
     said = "; ".join(f"op {op.index} `{op.op}` adds `encoder.pos_embedding`, {op.outputs[0].shape}" for op in added)
     return Shown(said, [op.op for op in added] == ["add"])
 
 
-def batch_letter(run: Provider) -> Shown:
+def batch_letter(run: Provider, of: str) -> Shown:
     sizes = {one.name: one.value for one in run("torchvision")[1].symbols}
     return Shown(
         f"in this run the batch B is {sizes['B']}, and the patches N are {sizes['N']}", sizes["B"] != sizes["N"]
     )
 
 
-def dropout(run: Provider) -> Shown:
+def dropout(run: Provider, of: str) -> Shown:
     model, trace = run("torchvision")
     with torch.no_grad():
         handed_on = torch.equal(_dropping(model)(*model.inputs(B=2)), model.net(*model.inputs(B=2)))
@@ -71,7 +71,7 @@ def _inside(trace: Trace) -> list:
     return [op for op in trace.ops if op.module == f"{BLOCK}self_attention"]
 
 
-def sequence_first(run: Provider) -> Shown:
+def sequence_first(run: Provider, of: str) -> Shown:
     inside = _inside(run("torchvision")[1])
     first, last = inside[0], inside[-1]
     said = (
@@ -81,7 +81,7 @@ def sequence_first(run: Provider) -> Shown:
     return Shown(said, so and not [op for op in inside[1:-1] if op.outputs[0].shape[:2] == (2, 197)])
 
 
-def fused_only(run: Provider) -> Shown:
+def fused_only(run: Provider, of: str) -> Shown:
     fused, standard = ({op.op for op in run(name)[1].ops} for name in ("torchvision", STANDARD))
     kernels = [op for op in run("torchvision")[1].ops if op.op == FUSED]
     asked = bool(kernels) and kernels[0].source is not None and "need_weights=False" in kernels[0].source.text
@@ -89,7 +89,7 @@ def fused_only(run: Provider) -> Shown:
     return Shown(said, asked and not {"bmm", "_softmax"} & fused and {"bmm", "_softmax"} <= standard)
 
 
-def merged(run: Provider) -> Shown:
+def merged(run: Provider, of: str) -> Shown:
     after = {}
     for name in ("torchvision", STANDARD):
         inside = [op.op for op in _inside(run(name)[1])]
@@ -107,13 +107,13 @@ def _steps_of(trace: Trace, name: str) -> list[list[str]]:
     return [[part.name for part in one.primitives if not is_layout(part.name)] for one in opened]
 
 
-def seven_steps(run: Provider) -> Shown:
+def seven_steps(run: Provider, of: str) -> Shown:
     steps = _steps_of(run("torchvision")[1], "native_layer_norm")
     said = f"each of {len(steps)} norms: {', '.join(steps[0])}"
     return Shown(said, all(one == steps[0] and len(one) == 7 for one in steps))
 
 
-def view_mixes(run: Provider) -> Shown:
+def view_mixes(run: Provider, of: str) -> Shown:
     N, S, h, d_k = 2, 197, 12, 64
     image = torch.arange(N).view(N, 1, 1).expand(N, S, h * d_k).contiguous()
     wrong = image.view(S, N * h, d_k).transpose(0, 1)[:h]
@@ -129,7 +129,7 @@ def view_mixes(run: Provider) -> Shown:
     )
 
 
-def exact_gelu(run: Provider) -> Shown:
+def exact_gelu(run: Provider, of: str) -> Shown:
     trace = run("torchvision")[1]
     hidden, active = (kept(trace, f"{BLOCK}mlp.{name}").double() for name in ("hidden", "activation"))
     exact = float((active - hidden * (1 + (hidden / math.sqrt(2)).erf()) / 2).abs().max())
@@ -148,7 +148,7 @@ def _listed(found: Counter[str]) -> str:
     return ", ".join(f"`{name}` × {count}" for name, count in found.most_common())
 
 
-def six_products(run: Provider) -> Shown:
+def six_products(run: Provider, of: str) -> Shown:
     found = {path: _of(run, ("mm", "bmm"), path) for path in ("torchvision", STANDARD)}
     same = all(one == {"mm": 4, "bmm": 2} for one in found.values())
     return Shown(
@@ -156,7 +156,7 @@ def six_products(run: Provider) -> Shown:
     )
 
 
-def more_binary(run: Provider) -> Shown:
+def more_binary(run: Provider, of: str) -> Shown:
     trace, found = run(STANDARD)[1], _of(run, ("mul", "add", "sub", "div"))
     linear = [op for op in block.block(trace.ops) if op.op == "addmm"]
     ones = sum(part.name == "mul" for op in linear for part in trace.decompositions[op.index].primitives)
@@ -164,12 +164,12 @@ def more_binary(run: Provider) -> Shown:
     return Shown(said, found.total() == 29 and ones == 6)
 
 
-def four_unary(run: Provider) -> Shown:
+def four_unary(run: Provider, of: str) -> Shown:
     found = _of(run, ("pow", "rsqrt", "tanh", "erf", "exp", "sqrt"))
     return Shown(f"{found.total()}: {_listed(found)}", found == {"rsqrt": 2, "erf": 1, "exp": 1})
 
 
-def not_unary(run: Provider) -> Shown:
+def not_unary(run: Provider, of: str) -> Shown:
     (gelu,) = _steps_of(run("torchvision")[1], "gelu")
     scores = torch.zeros(8)
     moved = int((scores.index_fill(0, torch.tensor([3]), 1.0).softmax(0) != scores.softmax(0)).sum())
@@ -181,14 +181,14 @@ def not_unary(run: Provider) -> Shown:
     return Shown(said, moved == 8 and category("_softmax") == "Fused" and category("pow") == "Elementwise Binary")
 
 
-def four_means(run: Provider) -> Shown:
+def four_means(run: Provider, of: str) -> Shown:
     trace = run("torchvision")[1]
     norms = sum(op.op == "native_layer_norm" for op in block.block(trace.ops))
     found = _of(run, ("mean", "var_mean"), "torchvision")
     return Shown(f"{norms} norms ran in a block, and in them {_listed(found)}", norms == 2 and found == {"var_mean": 2})
 
 
-def never_run(run: Provider) -> Shown:
+def never_run(run: Provider, of: str) -> Shown:
     ran, divided = block.ran_at_all(run), set()
     for name in ("torchvision", STANDARD):
         trace = run(name)[1]
@@ -201,7 +201,7 @@ def never_run(run: Provider) -> Shown:
     return Shown(said, never == block.NEVER and divided == {FUSED, "_softmax"})
 
 
-def two_norms(run: Provider) -> Shown:
+def two_norms(run: Provider, of: str) -> Shown:
     found = [
         name for name, one in block._whole().named_modules() if isinstance(one, nn.LayerNorm) and BLOCK in f"{name}."
     ]

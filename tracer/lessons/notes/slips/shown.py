@@ -18,8 +18,9 @@ class Shown(NamedTuple):
 
 
 class Slip(NamedTuple):
-    """How a note and the run differ in a sentence, what that makes of the note's words, and what measures it."""
+    """How a note and the run differ in a sentence, what that makes of the note's words, and what measures it: of the
+    runs, and of the name of the one that the statement is looked up in."""
 
     sentence: str
     verdict: Verdict
-    measure: Callable[[Provider], Shown]
+    measure: Callable[[Provider, str], Shown]

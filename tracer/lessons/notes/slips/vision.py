@@ -16,7 +16,7 @@ from tracer.record import tolerance
 SAME = tolerance("float32")
 
 
-def epsilon(run: Provider) -> Shown:
+def epsilon(run: Provider, of: str) -> Shown:
     model, trace = run("vit-note")
     x, norm = kept(trace, "position").double(), model.net.block1.norm1
     ran, gamma, beta = kept(trace, "block1.norm1").double(), norm.weight.detach(), norm.bias.detach()
@@ -40,40 +40,40 @@ def epsilon(run: Provider) -> Shown:
     return Shown(said, root < SAME < other)
 
 
-def invariant(run: Provider) -> Shown:
+def invariant(run: Provider, of: str) -> Shown:
     found = attention.order(*run("vit"))
-    return Shown(found.said, found.verdict == "not")
+    return Shown(found.text, found.verdict == "not")
 
 
-def symmetric(run: Provider) -> Shown:
+def symmetric(run: Provider, of: str) -> Shown:
     found = attention.symmetric(*run("vit"))
-    return Shown(found.said, found.verdict == "sense")
+    return Shown(found.text, found.verdict == "sense")
 
 
-def channels_last(run: Provider) -> Shown:
+def channels_last(run: Provider, of: str) -> Shown:
     plain, reordered = pictures.strided(*run("vit-note"), last=False), pictures.strided(*run("vit-note"), last=True)
     said = f"as a convolution: with weights as they lie {100 * plain:.3g} % off, reordered {scientific(reordered)}"
     return Shown(said, reordered < SAME < plain)
 
 
-def no_last_norm(run: Provider) -> Shown:
+def no_last_norm(run: Provider, of: str) -> Shown:
     ran = sorted({op.module for op in run("vit-note")[1].ops if op.op == "native_layer_norm"})
     return Shown(f"the norms that ran: {', '.join(ran)}", ran == ["block1.norm1", "block1.norm2"])
 
 
-def anomaly_in_pixels(run: Provider) -> Shown:
+def anomaly_in_pixels(run: Provider, of: str) -> Shown:
     trace = run("mae")[1]
     step, width = trace.step("prediction"), trace.step("encoder.norm").shape[-1]
     said = f"compared are {step.shape[-1]} pixel values of a patch, not the {width} numbers of its representation"
     return Shown(said, step.symbolic[-1] == "C*P**2")
 
 
-def higher(run: Provider) -> Shown:
+def higher(run: Provider, of: str) -> Shown:
     out, into = run("vit-note")[0].net.embedding.weight.shape
     return Shown(f"with the sizes of B/16 the matrix goes from {into} to {out}", into == out)
 
 
-def columns(run: Provider) -> Shown:
+def columns(run: Provider, of: str) -> Shown:
     trace = run("vit")[1]
     q, k = kept(trace, "block1.attention.query"), kept(trace, "block1.attention.key")
     at = q.shape[2] // 2
@@ -82,13 +82,13 @@ def columns(run: Provider) -> Shown:
     return Shown(f"from row {at} of Q alone comes row {at} of the weights, to within {scientific(off)}", off < SAME)
 
 
-def thirds(run: Provider) -> Shown:
+def thirds(run: Provider, of: str) -> Shown:
     model, trace = run("vit")
     D, h, d_k = model.sizes["D"], model.sizes["h"], trace.step("block1.attention.query").shape[-1]
     return Shown(f"D = {D}, h = {h}: a head is {d_k} wide, and D/3 is {D / 3:.4g}", d_k == D // h and d_k * 3 != D)
 
 
-def last_norm(run: Provider) -> Shown:
+def last_norm(run: Provider, of: str) -> Shown:
     model, trace = run("vit")
     last = max(step.layer for step in trace.steps if step.layer is not None) + 1
     with torch.no_grad():
@@ -98,7 +98,7 @@ def last_norm(run: Provider) -> Shown:
     return Shown(f"without it the logits would be {100 * off:.3g} % off", off > SAME and bool(trace.step("norm").ops))
 
 
-def linear_head(run: Provider) -> Shown:
+def linear_head(run: Provider, of: str) -> Shown:
     model, trace = run("vit")
     ops = [trace.ops[i].op for i in trace.step("logits").ops]
     return Shown(
@@ -107,8 +107,8 @@ def linear_head(run: Provider) -> Shown:
     )
 
 
-def no_upsampling(run: Provider) -> Shown:
-    trace = run("segmenter")[1]
+def no_upsampling(run: Provider, of: str) -> Shown:
+    trace = run(of)[1]
     cells, pixels = kept(trace, "cells").flatten(), kept(trace, "logits").flatten()
     same = torch.equal(cells.sort().values, pixels.sort().values)
     said = (

@@ -4,6 +4,8 @@ from math import sqrt
 
 import torch
 
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.lessons.positions.places import Places
 
@@ -27,14 +29,26 @@ class Positions(Places):
             stage="position",
             title="Penalty of the distance",
             letter=r"\mathbf{B}",
-            why="Each head has a slope m. The further apart two tokens stand, the more of it is taken off their score.",
+            why=(
+                Claim(
+                    "Each head has a slope m. The further apart two tokens stand, the more of it is taken off their "
+                    "score.",
+                    so.equation_is("Times"),
+                ),
+            ),
             note="The paper has this under a causal mask, where no key comes after its query; without one, the "
             "distance counts both ways here.",
         ),
         Hint(
             "*.scores",
-            why="Every query against every key, over √d_k as ever; the penalty is taken off after that. The further "
-            "away a token is, the less it is looked at, however well it fits.",
+            why=(
+                Claim(
+                    "Every query against every key, over √d_k as ever; the penalty is taken off after that. The "
+                    "further "
+                    "away a token is, the less it is looked at, however well it fits.",
+                    so.equation_is("Plus", "Minus"),
+                ),
+            ),
         ),
         Hint("parameter *.slopes", letter=r"\mathbf{m}"),
     )

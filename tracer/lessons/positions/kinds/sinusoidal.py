@@ -1,5 +1,7 @@
 """Sinusoidal positions: sines and cosines of each place, added to the tokens (Vaswani et al. 2017, section 3.5)."""
 
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.lessons.positions.places import Places, Table
 from tracer.models.transformer import sinusoids
@@ -22,12 +24,23 @@ class Positions(Places):
             "positions",
             title="Sines and cosines",
             letter=r"\mathbf{P}",
-            why="Every place gets a pattern of its own: waves from fast to slow, like the hands of many clocks.",
+            why=(
+                Claim(
+                    "Every place gets a pattern of its own: waves from fast to slow, like the hands of many clocks.",
+                    so.equation_is("Sinusoids"),
+                ),
+            ),
         ),
         Hint(
             "position",
-            why="The dot products of attention compare what tokens hold. The waves of each place are added, so that "
-            "they compare places too.",
+            why=(
+                Claim(
+                    "The dot products of attention compare what tokens hold. The waves of each place are added, so "
+                    "that "
+                    "they compare places too.",
+                    so.equation_is("Plus"),
+                ),
+            ),
             note="The 2017 paper multiplies embeddings by √D before this sum; note 004 does not, and neither does "
             "this run.",
         ),

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from tracer.verify.checks.signs import Unread
+from tracer.record.reader.signs import Unread
 
 
 def _ints(numbers) -> list[int]:

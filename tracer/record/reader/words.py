@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracer.verify.checks.pictures import PICTURES
-from tracer.verify.checks.placing import PLACING
-from tracer.verify.checks.recurrent import RECURRENT
-from tracer.verify.checks.signs import Unread
+from tracer.record.reader.pictures import PICTURES
+from tracer.record.reader.placing import PLACING
+from tracer.record.reader.recurrent import RECURRENT
+from tracer.record.reader.signs import Unread
 
 
 class Setting(NamedTuple):
@@ -175,6 +175,13 @@ def _log(below: Below, x: np.ndarray) -> np.ndarray:
     return np.log(x) / math.log(below.plain[0][0])
 
 
+def _bfloat16(x: np.ndarray) -> np.ndarray:
+    """The nearest number with the upper 16 bits of a float32, the even one of two that are as near (IEEE 754)."""
+    bits = x.astype(np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
+    return np.where(np.isfinite(x), rounded.astype(np.uint32).view(np.float32).astype(float), x)
+
+
 def _bare(function):
     """A word that nothing stands below."""
     return lambda below, *operands: function(*operands)
@@ -240,6 +247,8 @@ WORDS = (
         "Re": _bare(np.real),
         "Im": _bare(np.imag),
         "conj": _bare(np.conj),
+        "float16": _bare(lambda x: x.astype(np.float16).astype(float)),
+        "bfloat16": _bare(_bfloat16),
     }
 )
 """What a word computes, from what stands below it and the values of its operands."""

@@ -7,8 +7,8 @@ those in brackets as one, each name a size, with primes where two have one name.
 
 from __future__ import annotations
 
-from tracer.verify.checks.phrases import RELATIONS
-from tracer.verify.checks.signs import Rules, Tree, Unread
+from tracer.record.reader.phrases import RELATIONS
+from tracer.record.reader.signs import Rules, Tree, Unread
 
 PAIRS = {r"\lfloor": ("floor", (r"\rfloor",)), r"\lceil": ("ceil", (r"\rceil",)), "|": ("abs", ("|",))}
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tracer.verify.checks.signs import Tree, Unread
+from tracer.record.reader.signs import Tree, Unread
 
 
 def places(entries: tuple[Tree, ...], x: np.ndarray, value) -> tuple:

@@ -23,13 +23,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tracer.verify.checks.choosing import in_turns, laid_out, mixed, places, put, summed
-from tracer.verify.checks.operations import LAYOUTS, OPERATIONS, RELATIONS, matrix, unfold
-from tracer.verify.checks.phrases import known
-from tracer.verify.checks.pictures import convolve
-from tracer.verify.checks.reading import Line, Tree
-from tracer.verify.checks.signs import Unread
-from tracer.verify.checks.words import WORDS, Below, Setting
+from tracer.record.reader.choosing import in_turns, laid_out, mixed, places, put, summed
+from tracer.record.reader.operations import LAYOUTS, OPERATIONS, RELATIONS, matrix, unfold
+from tracer.record.reader.phrases import known
+from tracer.record.reader.pictures import convolve
+from tracer.record.reader.reading import Line, Tree
+from tracer.record.reader.signs import Unread
+from tracer.record.reader.words import WORDS, Below, Setting
 
 Value = Callable[[str], np.ndarray]
 

@@ -8,7 +8,7 @@ says that an axis stays, with size 1.
 from __future__ import annotations
 
 from tracer.common.quoting import quoted
-from tracer.verify.checks.signs import Rules, Tree, Unread
+from tracer.record.reader.signs import Rules, Tree, Unread
 
 RELATIONS = {"=": "=", "<": "<", ">": ">", r"\le": "≤", r"\ge": "≥", r"\ne": "≠"}
 FUNCTIONS = {

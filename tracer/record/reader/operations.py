@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tracer.verify.checks.signs import Unread
+from tracer.record.reader.signs import Unread
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from tracer.verify.checks.bracketed import PAIRS, Brackets
-from tracer.verify.checks.phrases import FUNCTIONS, Phrases
-from tracer.verify.checks.signs import Tree, Unread
+from tracer.record.reader.bracketed import PAIRS, Brackets
+from tracer.record.reader.phrases import FUNCTIONS, Phrases
+from tracer.record.reader.signs import Tree, Unread
 
 
 class Line(NamedTuple):
@@ -198,7 +198,7 @@ class _Reader(Phrases, Brackets):
             "{": self.braces,
             r"\infty": lambda: ("number", float("inf")),
             r"\frac": self.fraction,
-            r"\sqrt": lambda: ("root", self.group()),
+            r"\sqrt": self.root,
             r"\lnot": lambda: ("not", self.factor()),
             r"\mu": self.average,
             r"\sigma": self.deviation,
@@ -213,6 +213,14 @@ class _Reader(Phrases, Brackets):
             self.at -= 1
             self.fail("a tensor or a size that the page names")
         return known[sign]()
+
+    def root(self) -> Tree:
+        r"""`\sqrt{x}`, and `\sqrt[4]{x}`."""
+        if not self.take("["):
+            return ("root", self.group())
+        degree = self.sum()
+        self.expect("]")
+        return ("power", self.group(), ("over", ("number", 1.0), degree))
 
     def fraction(self) -> Tree:
         self.expect("{")

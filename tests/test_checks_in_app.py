@@ -1,0 +1,196 @@
+"""Checks on other runs in the app: made in the background, shown to all who look, and never in a visitor's way."""
+
+import copy
+import gc
+import json
+import threading
+import weakref
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+from serving import awaited
+from starlette.requests import Request
+from test_app import opened, upload
+from test_server import picture
+from test_stepping import sent
+
+import tracer
+from pages.shared import checks, runs, turns
+from tracer import cli, verify
+from tracer.common.line import Ended, Line
+from tracer.common.telling import heard
+from tracer.record import storage
+from tracer.tracing import checks as bounded
+from tracer.tracing.lightened import lightened
+
+SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
+SCORES = "block1.attention.scores"
+
+
+def said(at, step: str = SCORES) -> str:
+    return "".join(text for _, text in sent(at)[1]["details"][step]["proof"])
+
+
+def asked(word: str) -> int:
+    """The status that a browser gets that asks for the check."""
+
+    async def receive() -> dict:
+        return {"type": "http.request", "body": word.encode(), "more_body": False}
+
+    return awaited(checks.hear(Request({"type": "http", "method": "POST", "headers": []}, receive))).status_code
+
+
+@pytest.fixture
+def nothing_known(monkeypatch):
+    """Nothing was checked yet, and checks wait until `go` is set."""
+    go, made = threading.Event(), checks._found
+    monkeypatch.setattr(checks, "_found", lambda *key: (go.wait(60), made(*key))[1])
+    monkeypatch.setattr(checks, "line", Line(1))
+    for kept in (checks._results, checks._tasks, checks._shown):
+        kept.clear()
+    yield go
+    go.set()
+    for task in list(checks._tasks.values()):
+        assert task.wait(60)
+    for kept in (checks._results, checks._tasks, checks._shown):
+        kept.clear()
+
+
+def test_an_open_page_learns_of_the_check_and_shows_it(nothing_known):
+    at = opened("pages/trace.py")
+    facts = sent(at)[0]
+    assert facts["checking"] == checks.PATH and "other runs" not in said(at)
+    assert (asked(facts["token"]), asked("guessed"), asked("x" * 200)) == (202, 404, 413)
+    nothing_known.set()
+    checks.wait(("vit", ()))
+    assert asked(facts["token"]) == 204
+    at.run()
+    facts, header, _ = sent(at)
+    assert facts["checking"] == "" and asked(facts["token"]) == 404
+    proofs = ["".join(text for _, text in detail["proof"]) for detail in header["details"].values()]
+    assert len(proofs) == 91 and all("As printed, it also holds on 3 other runs" in proof for proof in proofs)
+
+
+def test_one_check_is_for_all_visitors_and_holds_none_of_their_runs(nothing_known):
+    nothing_known.set()
+    pages = [opened("pages/trace.py") for _ in range(2)]
+    checks.wait(("vit", ()))
+    for number, at in enumerate(pages):
+        upload(at, picture("PNG", (40, 30), number), f"{number}.png")
+        at.run()
+    assert all("holds on 3 other runs" in said(at) for at in pages)
+    assert len(checks._results) == 1 and len(checks._shown) == 2
+    held = [weakref.ref(at.session_state["visitor"].run()) for at in pages]
+    at = None
+    pages.clear()
+    runs._given.clear()
+    gc.collect()
+    assert [run() for run in held] == [None, None] and not checks._shown
+
+
+def test_a_line_that_other_runs_contradict_turns_red(monkeypatch):
+    run = tracer.load("vit").trace()
+    found = bounded.results(run)
+    found[SCORES] = found[SCORES]._replace(refuted=True, replayed="It does not hold on another run, with other inputs.")
+    found["cls"] = found["cls"]._replace(checked=3, unseen=(r"\mathbf{X}",))
+    found["logits"] = found["logits"]._replace(latex="another line")
+    monkeypatch.setattr(checks, "find", lambda key: found)
+    at = opened("pages/trace.py")
+    details = sent(at)[1]["details"]
+    assert Counter(detail["verdict"] for detail in details.values()) == {"proven": 90, "disproven": 1}
+    assert said(at).startswith("Disproven. It does not hold on another run")
+    assert "This check does not see" in said(at, "cls")
+    assert said(at, "logits").endswith(bounded.ELSEWHERE)
+
+
+def test_a_model_that_cannot_be_checked_says_why_and_its_page_stays(monkeypatch, nothing_known):
+    def fails(*key, **how):
+        raise RuntimeError("no such sample")
+
+    monkeypatch.setattr(runs, "of_first_sample", fails)
+    nothing_known.set()
+    at = opened("pages/trace.py")
+    checks.wait(("vit", ()))
+    at.run()
+    assert said(at).endswith("It was not checked on other runs (no such sample).")
+    assert {detail["verdict"] for detail in sent(at)[1]["details"].values()} == {"proven"}
+
+
+def test_what_is_too_large_is_not_run_again_and_says_so(monkeypatch):
+    run = tracer.load("vit", **SIZES).trace()
+    assert bounded.check(run).step("logits").checked == 3
+    for bound in ("MOST_BYTES", "MOST_FLOPS"):
+        with monkeypatch.context() as small:
+            small.setattr(bounded, bound, 1000)
+            assert "more than is done unasked" in bounded.check(run).step("logits").replayed
+            small.setattr(checks, "find", lambda key: pytest.fail("it is too large"))
+            at = opened("pages/trace.py")
+            assert sent(at)[0]["checking"] == "" and "In Python, trace.check() does it." in said(at)
+
+
+def test_a_check_lets_every_visitor_go_first_and_ends_with_the_server(monkeypatch):
+    monkeypatch.setattr(turns, "line", Line(2))
+    go, begun, done = threading.Event(), threading.Event(), []
+    visitor = turns.line.join(lambda: (begun.set(), go.wait(60)))
+    assert begun.wait(10) and not turns.line.wait_for_visitors(0.01)
+    run = tracer.load("vit", **SIZES).trace()
+
+    def works():
+        with heard(checks._give_way):
+            done.append(run.check())
+
+    working = threading.Thread(target=works)
+    working.start()
+    working.join(0.5)
+    assert working.is_alive() and not done
+    go.set()
+    assert visitor.wait(10) and turns.line.wait_for_visitors(10)
+    working.join(60)
+    assert {step.checked for step in done[0].steps} == {3}
+    monkeypatch.setattr(checks, "stopped", threading.Event())
+    checks.stopped.set()
+    with pytest.raises(Ended), heard(checks._give_way):
+        run.check()
+
+
+def test_a_lightened_run_holds_no_model():
+    run = lightened(tracer.load("vit", **SIZES).trace(), 0)
+    assert run.later is None and run.replay is None and "input image" in run.values
+
+
+def test_a_saved_run_of_a_library_is_proven_again_from_its_own_parameters():
+    model = tracer.load("vit", **SIZES)
+    run = lightened(model.trace(), 2**20)
+    without, opened = (tracer.open(storage.to_bytes(run, net)) for net in (None, model.net))
+    assert without.step("logits").verdict == "recorded"
+    assert {step.verdict for step in opened.steps} == {"proven"}
+    wrong = copy.deepcopy(model.net)
+    with torch.no_grad():
+        wrong.head.weight.mul_(2)
+    assert tracer.open(storage.to_bytes(run, wrong)).step("logits").verdict == "disproven"
+
+
+def test_the_command_line_says_on_how_many_other_runs_lines_hold(capsys, monkeypatch):
+    small = ("trace", "transformer", "--format")
+    assert cli.main([*small, "json"]) == 0
+    assert {step["checked"] for step in json.loads(capsys.readouterr().out)["steps"]} == {3}
+    monkeypatch.setattr(bounded, "MOST_FLOPS", 1000)
+    assert cli.main([*small, "table"]) == 0
+    out, err = capsys.readouterr()
+    assert "other run" not in out and err.count("\n") == 1 and "more than is done unasked" in err
+
+
+def test_verify_counts_what_no_check_sees(monkeypatch):
+    model = tracer.load("transformer")
+    assert "unseen" not in verify.report(model)
+    check = tracer.Trace.check
+
+    def blind(trace):
+        first, *others = check(trace).steps
+        return replace(trace, steps=(replace(first, unseen=("a", "b")), *others))
+
+    monkeypatch.setattr(tracer.Trace, "check", blind)
+    report = verify.report(model)
+    assert report["unseen"] == 2 and "transformer: no check sees 2 operands." in verify.text([report])

@@ -1,0 +1,157 @@
+"""The textbook of a module does not depend on the sizes of the run that it is derived from, nor on its values."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import tracer
+from tracer.record.reader.evaluating import evaluate
+from tracer.record.reader.reading import read
+
+SIZES = ((1, 4), (2, 9), (4, 16), (3, 5))
+"""Batch and length: of one input, squares, and sizes whose roots are numbers that code has in it."""
+
+
+class Of(nn.Module):
+    """A function of x `[B, T, 8]` and of a linear map."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.linear = function, nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.function(self.linear(x))
+
+
+def attention(x, scale):
+    return ((x @ x.transpose(-1, -2)) * scale).softmax(-1) @ x
+
+
+SAME = {
+    "a quarter": lambda x: x * 0.25,
+    "a half of a branch": lambda x: x + 0.5 * torch.relu(x),
+    "an exact GELU": lambda x: x * 0.5 * (1 + torch.erf(x / math.sqrt(2))),
+    "a temperature of two": lambda x: attention(x, 0.5),
+    "a scale of eight": lambda x: attention(x, 8.0),
+    "the root of a width": lambda x: attention(x, 8**-0.5),
+    "the root of a length": lambda x: x * x.shape[1] ** -0.5,
+    "the fourth root of a length": lambda x: x * x.shape[1] ** -0.25,
+    "the logarithm of a length": lambda x: x * math.log(x.shape[1] + 1),
+    "the mean by hand": lambda x: x.sum(1) / x.shape[1],
+    "an unbiased mean": lambda x: x.sum(1) / (x.shape[1] - 1),
+    "the square of a length": lambda x: x.sum(1) / x.shape[1] ** 2,
+    "an eighth of a length": lambda x: x.clamp(max=x.shape[1] / 8),
+    "the last token": lambda x: x[:, x.shape[1] - 1] * 2,
+    "the last token, from behind": lambda x: x[:, -1] * 2,
+    "the third token": lambda x: x[:, 2] * 2,
+    "all but the first": lambda x: x[:, 1:] * 2,
+    "all but the last": lambda x: x[:, : x.shape[1] - 1] * 2,
+    "the first half": lambda x: x[..., :4] * 2,
+    "a packed product": lambda x: torch.cat([part * 3 for part in x.chunk(2, -1)], -1),
+    "rolled by half a length": lambda x: x.roll(x.shape[1] // 2, 1),
+    "rolled by one": lambda x: x.roll(1, 1),
+    "padded": lambda x: F.pad(x, (0, 0, 0, 3)),
+    "a power": lambda x: x**2 + 1,
+    "a number near a root": lambda x: x / (8 + 1e-5) ** 0.5,
+    "seven": lambda x: x + 7,
+}
+"""What code does with numbers, of which each line has to read the same at all sizes."""
+
+
+def book(function, batch: int, length: int):
+    """The textbook of a module at these sizes."""
+    torch.manual_seed(0)
+    module = Of(function)
+    with torch.no_grad():
+        run = tracer.trace(module, torch.randn(batch, length, 8), symbols={"B": 0, "T": 1})
+    assert {step.verdict for step in run.steps} == {"proven"}, [(step.latex, step.note) for step in run.steps]
+    return [(step.title, step.latex, step.symbolic, step.note) for step in run.steps]
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_textbook_is_that_of_the_module(name):
+    first, *others = (book(SAME[name], *sizes) for sizes in SIZES)
+    assert others == [first] * len(others)
+
+
+@pytest.mark.parametrize("name", ("the root of a length", "the logarithm of a length", "an unbiased mean"))
+def test_numbers_of_sizes_are_formulas(name):
+    said = {
+        "the root of a length": r"\sqrt{T}",
+        "the logarithm of a length": r"\log\left(T + 1\right)",
+        "an unbiased mean": "{T - 1}",
+    }
+    assert said[name] in book(SAME[name], 2, 16)[-1][1]
+
+
+def test_roots_and_logarithms_are_read_again():
+    """What is printed of them says the numbers that ran, to a reader that knows LaTeX alone."""
+    values = {r"\mathbf{X}": np.arange(6.0).reshape(2, 3), "T": np.asarray(16)}
+    line = read(
+        r"\mathbf{Z} = \frac{\mathbf{X}}{\sqrt[4]{T}} + \log\left(T\right)\,\mathbf{X}", {r"\mathbf{Z}", *values}
+    )
+    made = evaluate(line, values.__getitem__, (2, 3))
+    assert np.allclose(made, values[r"\mathbf{X}"] * (0.5 + math.log(16)), rtol=1e-14)
+
+
+OF_INPUT = {
+    "the largest": lambda x: x / x.abs().max().item(),
+    "a mean": lambda x: x + float(x.mean()),
+    "a count": lambda x: x * int((x > 0).sum()),
+}
+
+
+@pytest.mark.parametrize("name", OF_INPUT)
+def test_a_number_of_the_input_is_no_constant(name):
+    with torch.no_grad():
+        run = tracer.trace(Of(OF_INPUT[name]), torch.randn(2, 5, 8), symbols={"B": 0, "T": 1})
+    last = run.steps[-1]
+    assert last.verdict == "not executed" and "computed from the values of this input" in last.note
+
+
+SIZED = {
+    "different values": lambda x: torch.unique(x.round()) * 2,
+    "the positive ones": lambda x: x[x > 0] * 2,
+    "the places of the positive ones": lambda x: (x > 0).nonzero() * 2,
+}
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_a_size_of_the_input_has_no_letter(name):
+    with torch.no_grad():
+        run = tracer.trace(Of(SIZED[name]), torch.randn(2, 5, 8), symbols={"B": 0, "T": 1})
+    assert run.steps[-1].symbolic[0] == "?" and "values of the input" in run.steps[-1].note
+
+
+def test_what_left_pytorch_is_no_constant():
+    with torch.no_grad():
+        square = Of(lambda x: x + torch.from_numpy(x.numpy() ** 2))
+        moved = tracer.trace(square, torch.randn(2, 5, 8), symbols={"B": 0, "T": 1}).steps[-1]
+        fixed = Of(lambda x: x + torch.arange(8.0).clone().detach().numpy().tolist()[3])
+        plain = tracer.trace(fixed, torch.randn(2, 5, 8), symbols={"B": 0, "T": 1}).steps[-1]
+    assert "came from outside of PyTorch" in moved.note and any(name.outside for name in moved.names)
+    assert "outside" not in plain.note and plain.verdict == "proven"
+
+
+def test_a_bound_in_the_code_is_said():
+    with torch.no_grad():
+        run = tracer.trace(Of(lambda x: x[:, -100:] * 2), torch.randn(2, 9, 8), symbols={"B": 0, "T": 1})
+    assert any("takes 100 at most" in step.note for step in run.steps)
+
+
+def test_a_size_that_cannot_be_changed_leaves_the_others():
+    def narrow(x):
+        assert x.shape[-1] == 8
+        return x * 2
+
+    with torch.no_grad():
+        run = tracer.trace(Of(narrow), torch.randn(2, 9, 8), symbols={"B": 0, "T": 1, "D": 2})
+        thirds = tracer.trace(
+            Of(lambda x: x.view(len(x), -1, 3, 8).sum(2)), torch.randn(2, 9, 8), symbols={"B": 0, "T": 1}
+        )
+    assert run.steps[-1].symbolic == ("B", "T", "8") and "no symbols for D" in run.notes[0]
+    assert thirds.steps[-1].symbolic == ("B", "T/3", "8")

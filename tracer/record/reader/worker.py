@@ -1,0 +1,113 @@
+"""Proves the lines of a stranger's file, in a process of its own that is bounded in time and memory.
+
+Reads from standard input one line of JSON, then the bytes of the arrays that it names, each with its dtype, shape and
+size; writes one line of JSON for each step. What a line asks for beyond its bounds ends that line, or this process, and
+nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tracer.record.reader.evaluating import evaluate
+from tracer.record.reader.operands import Operands, shares
+from tracer.record.reader.reading import read
+from tracer.record.reader.signs import Unread
+
+MEMORY = 1 << 30
+"""Bytes that evaluating may take besides the tensors of the file."""
+SECONDS = 20
+"""Seconds of a core for all lines together."""
+
+
+def bounded(size: int) -> None:
+    """Bound this process, where the system can, for arrays of so many bytes."""
+    try:
+        import resource  # only on Unix; elsewhere the process that waits ends this one
+    except ImportError:
+        return
+    with suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
+        now = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY + 4 * size,) * 2)
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS,) * 2)
+
+
+def outcomes(request: dict[str, Any], arrays: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
+    """Yield what the tensors say of each line, in order: `error`, `margin`, `wrong`, or the `reason` for none.
+
+    A line may name sizes, inputs, parameters, constants and the lines before it; itself only turn by turn.
+    """
+    table: dict[str, str] = {}
+    operands = Operands(table, request["sizes"], arrays.get)
+    for step in request["steps"]:
+        own = step["symbol"]
+        said: dict[str, Any] = {"id": step["id"]}
+        table.update({symbol: of + ".T" * transposed for symbol, of, transposed in step["names"]})
+        try:
+            line = read(step["latex"], {*table, *request["sizes"], own})
+            if line.name != own:
+                raise Unread(f"it says what {line.name} is")
+            if own not in table and _names_itself(line.right, own, line.turns[0] if line.turns else ""):
+                raise Unread("it says what it is by itself")
+            ran = arrays.get(f"step {step['id']}")
+            if ran is None and not step["recomputed"]:
+                raise Unread("its tensor is not in the file")
+            if line.turns and own not in table:
+                table[own] = f"step {step['id']}"  # of the turn before
+            computed = evaluate(line, operands, tuple(step["shape"]))
+            if step["recomputed"]:
+                operands.computed[own] = computed
+            else:
+                off = shares(computed, ran)
+                wrong = np.argwhere(~(off <= step["tolerance"]))
+                said |= {
+                    "error": float(off.max(initial=0)),
+                    "margin": _margin(float(off.max(initial=0)), step["tolerance"]),
+                    "wrong": [int(i) for i in wrong[0]] if len(wrong) else None,
+                }
+        except Unread as error:
+            said["reason"] = str(error)
+        except MemoryError:
+            said["reason"] = "it asks for more memory than it may take"
+        except Exception as error:  # whatever a stranger's line makes of the reader
+            said["reason"] = type(error).__name__
+        if not step["recomputed"]:
+            operands.computed.pop(own, None)
+        table[own] = f"step {step['id']}"
+        yield said
+
+
+def _names_itself(tree, own: str, turn: str) -> bool:
+    """Whether a printed expression names its own result; turn by turn, that of the same turn or of none."""
+    if not isinstance(tree, tuple):
+        return False
+    if turn and tree[:2] == ("cells", ("name", own)):
+        return ("index", turn) in tree[2]
+    return tree[:2] == ("name", own) or any(_names_itself(part, own, turn) for part in tree)
+
+
+def _margin(error: float, tolerance: float) -> float:
+    return 0.0 if error == 0 else error / tolerance if tolerance else float("inf")
+
+
+def main(source: BinaryIO) -> None:
+    """Prove what stands in `source`."""
+    request = json.loads(source.readline())
+    arrays = {}
+    for key, dtype, shape, size in request["arrays"]:
+        array = np.frombuffer(source.read(size), dtype).reshape(shape)
+        arrays[key] = array.astype(float) if array.dtype.kind in "fb" else array
+    bounded(sum(array.nbytes for array in arrays.values()))
+    sys.setrecursionlimit(2000)
+    for said in outcomes(request, arrays):
+        print(json.dumps(said), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.stdin.buffer)

@@ -1,0 +1,384 @@
+"""The counterfactual: each printed line has to give the tensors of runs that it was not derived from.
+
+A twin of the traced module, with its own options and buffers, is run with other weights and inputs, in float64, and at
+other sizes where the symbols allow. The very LaTeX is then read by the independent reader and evaluated on the tensors
+of that run. Nothing of the equations that were executed takes part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from tracer.common.quoting import quoted, reason
+from tracer.common.seeding import seeded_draws
+from tracer.common.telling import tell
+from tracer.derive import HERE, KERNEL
+from tracer.derive.steps import Found
+from tracer.equations import tensors
+from tracer.probe import Solution, value_of
+from tracer.probe.solve import UNKNOWN
+from tracer.probe.variation import Variation, varied
+from tracer.record import Step, dtype_name, tolerance
+from tracer.record.reader.evaluating import evaluate
+from tracer.record.reader.operands import Missing, Operands, deviation, names
+from tracer.record.reader.reading import Line, read
+from tracer.record.reader.signs import Unread
+from tracer.recorder import Recording, Seen, record
+from tracer.recorder.calls import Call, Calls
+from tracer.recorder.function import Function
+from tracer.recorder.modules import blocks
+from tracer.symbols import notation
+from tracer.tracing.prove import Later, weight, weights
+from tracer.tracing.unseen import Elsewhere, hidden, unseen
+
+RUNS = 3
+"""On how many other runs a line is checked."""
+LARGE = 500 * 2**20
+"""Bytes of weights above which one block of each kind is run."""
+MOST = 2**30
+"""Cap in bytes on the tensors that another run keeps."""
+
+HELD = "It was not run again: this model has more than 500 MB of weights, of which one block of each kind is run."
+NO_WORDS = "It is not checked on other runs: its equation names a kernel, which no reader can evaluate."
+NOT_ELSEWHERE = "its lines were not checked at other sizes: the model does not run there"
+ABSENT = "It was not checked on other runs: they do not make this step's tensor, or did not keep it."
+OF_INPUT = "of this input"
+"""What the note of a line says whose number is a result of the input's values."""
+
+
+class Outcome(NamedTuple):
+    """What one other run says of a line: it holds, it does not (`wrong` says how), or why that was not tried."""
+
+    holds: bool = False
+    wrong: str = ""
+    reason: str = ""
+
+
+class Run(NamedTuple):
+    """Another run: what differs in it, its sizes, the tensors by the keys of equations, and of each step by its id the
+    key, or none where it has no counterpart, and the lowest precision that its line computes in, "" where none of its
+    ops ran."""
+
+    label: str
+    sizes: dict[str, int]
+    tensor: Callable[[str], torch.Tensor | None]
+    places: dict[str, str | None]
+    precision: dict[str, str]
+    same_sizes: bool
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What it takes to run a traced module again: the module, what it was given, its calls, its lines, its sizes.
+    `derive` lays the lines over a run at other sizes; `depths` are the symbols of numbers of blocks.
+
+    A trace holds it while its model is there. It runs nothing until it is asked to `check` lines.
+    """
+
+    module: torch.nn.Module
+    args: tuple
+    kwargs: dict[str, Any]
+    calls: Calls
+    found: Sequence[Found]
+    sizes: dict[str, int]
+    solution: Solution | None
+    derive: Callable[[Recording, dict[str, int]], Sequence[Found]]
+    depths: tuple[str, ...] = ()
+    grad: bool = field(default_factory=torch.is_grad_enabled)
+    notes: list[str] = field(default_factory=list)
+    """What is to be said of the checks that were made, besides what is said of single lines."""
+
+    def check(self, steps: Sequence[Step], later: Later | None = None) -> tuple[Step, ...]:
+        """Return the steps with the number of other runs on which each line holds, and the first that contradicts.
+
+        Of the operands that the proof does not see in the traced run, which `later` has, those that no other run shows
+        either are `Step.unseen`.
+        """
+        open = {id: keys for id, keys in hidden(later, steps).items() if keys} if later else {}
+        found = {step.line.id: step for step in self.found}
+        fused = {step.line.id: step.line.equation for step in self.found if step.line.place is None}
+        lines = {step.id: _read(step, self._names(steps)) for step in steps}
+        outcomes: dict[str, list[Outcome]] = {step.id: [] for step in steps}
+        failed = HELD if self._left_out() else ""
+        runs = self.runs()
+        for number in range(RUNS):
+            try:
+                if (run := next(runs, None)) is None:
+                    break
+                for id, outcome in predicted(steps, lines, run):
+                    outcomes[id].append(outcome)
+                values = Elsewhere(run.tensor, run.places, fused, run.sizes)
+                open = {id: still for id, keys in open.items() if (still := unseen(found[id], values, run.sizes, keys))}
+            except Exception as error:  # the model's own, with other numbers
+                failed = f"It was not checked on other runs: the model does not run there ({reason(error)})."
+                if not number:
+                    break
+        said = {id: {tensor.key: tensor.name for tensor in tensors(found[id].line.equation)} for id in open}
+        return tuple(
+            replace(
+                _checked(step, outcomes[step.id], failed),
+                unseen=tuple(said[step.id][key] for key in open.get(step.id, ())),
+            )
+            for step in steps
+        )
+
+    def _names(self, steps: Sequence[Step]) -> frozenset[str]:
+        return frozenset(names(steps)) | {notation.latex(name) for name in self.sizes}
+
+    def runs(self) -> Iterator[Run]:
+        """Other runs: other inputs, then other weights too, then other sizes where the model can be run at others."""
+        outside = isinstance(self.module, Function) and not self.module.owned
+        if any(tensor.is_meta for tensor in weights(self.module).values()):
+            raise ValueError("its weights have no values")
+        wide = not outside
+        yield self._run("other inputs", Variation(False, True, wide, 1))
+        other = "other inputs" if outside else "other weights and inputs"
+        yield self._run(other, Variation(True, True, wide, 2))
+        if (elsewhere := self._elsewhere()) is not None:
+            yield elsewhere
+        else:
+            yield self._run(other, Variation(True, True, wide, 3))
+
+    def _run(self, label: str, how: Variation) -> Run:
+        """A run at the sizes of the traced one; with ids and in precision as they were where it fails with others."""
+        shared = self._left_out()
+        try:
+            return self._at(label, self.module, self.args, self.kwargs, how, self.sizes, shared)
+        except Exception:
+            if not how.wide:
+                raise
+            return self._at(label, self.module, self.args, self.kwargs, how._replace(wide=False), self.sizes, shared)
+
+    def _elsewhere(self) -> Run | None:
+        """A run at sizes of a probe, or None where the model has none that it can be run at."""
+        if self.solution is None or self.solution.way is None:
+            return None
+        vocabulary, probes = self.solution.way
+        if vocabulary.inside is not None:  # its tensors have no values
+            return None
+        at = probes[0] | {name: self.sizes[name] for name in self.depths if name in probes[0]}
+        try:
+            with seeded_draws(0):
+                module, args, *more = vocabulary.build(at)
+            kwargs = more[0] if more else {}
+            how = Variation(True, True, not isinstance(module, Function) or module.owned, 4)
+            return self._at("other sizes", module, args, kwargs, how, vocabulary.complete(at), ())
+        except Exception as error:  # a size that it does not take; the runs at its own sizes stand
+            self.notes[:] = [f"{NOT_ELSEWHERE} ({reason(error)})"]
+            return None
+
+    def _left_out(self) -> tuple[torch.nn.Module, ...]:
+        """The blocks that are not run again, of a model that is too large for a second set of weights."""
+        size = sum(tensor.nbytes for tensor in self.module.parameters())
+        if size <= LARGE:
+            return ()
+        kinds, left = set(), []
+        known = blocks(list(self.module.named_modules(remove_duplicate=False)))
+        for module in self.module.modules():
+            if id(module) in known:
+                kind = type(module), tuple((name, tuple(p.shape)) for name, p in module.named_parameters())
+                (left.append(module) if kind in kinds else kinds.add(kind))
+        return tuple(left)
+
+    def _at(self, label: str, module, args, kwargs, how: Variation, sizes: dict[str, int], left_out) -> Run:
+        """A run of a twin, aligned with the traced one."""
+        made, args, kwargs = varied(module, args, kwargs, how, left_out)
+        if left_out:
+            inner = dict(zip(map(id, module.modules()), made.modules(), strict=True))
+            for part in left_out:
+                inner[id(part)].forward = _passed
+        with torch.set_grad_enabled(self.grad):
+            recording = record(made, args, kwargs, cap=MOST, attention=False, calls=True)
+        recording.output = None
+        places, precision = self._aligned(recording, sizes, sizes == self.sizes)
+        held = weights(made)
+
+        def tensor(key: str) -> torch.Tensor | None:
+            if key.startswith("parameter "):
+                return weight(held, key.removeprefix("parameter "))
+            return (
+                recording.inputs.get(key.removeprefix("input "))
+                if key.startswith("input ")
+                else recording.kept.get(key)
+            )
+
+        return Run(label, sizes, tensor, places, precision, sizes == self.sizes)
+
+    def _aligned(self, recording: Recording, sizes: dict[str, int], same: bool) -> tuple[dict, dict]:
+        """Where the tensor of each step is in another run, and in which precision its line is computed there.
+
+        Runs are aligned by their calls: which ops one takes differs with the batch. At other sizes, lines of loops that
+        take other turns are laid over the run anew.
+        """
+        theirs = recording.calls or Calls()
+        pairs = _matched(self.calls.made, theirs.made)
+        keys, ops = {}, {}
+        for ran, again in sorted(pairs, key=lambda pair: pair[0].first):
+            for ref, same in zip(ran.outputs, again.outputs, strict=True):
+                keys.setdefault(ref.key, same.key)  # what gives back its operand, such as a cast, makes no new value
+            ops |= dict.fromkeys(range(ran.first, ran.last), range(again.first, again.last))
+        blocks = {(module.path, module.call): module for module in theirs.modules}
+        for module in self.calls.modules:  # those that are left out give back what they take
+            if (passed := blocks.get((module.path, module.call))) and passed.first == passed.last:
+                keys |= {ref.key: same.key for ref, same in zip(module.outputs, passed.outputs, strict=False)}
+        owned = {j for step in self.found for i in step.ops for j in ops.get(i, ())}
+        places: dict[str, str | None] = {}
+        precision: dict[str, str] = {}
+        for step in self.found:
+            places[step.line.id] = _moved(step.value, keys)
+            precision[step.line.id] = _precision(recording.ops, {j for i in step.ops for j in ops.get(i, ())}, owned)
+        loops = {step.line.id for step in self.found if "|" in step.value and places[step.line.id] is None}
+        for step in self.derive(recording, sizes) if loops and not same else ():
+            if step.line.id in loops:
+                places[step.line.id] = step.value
+                precision[step.line.id] = _precision(recording.ops, step.ops, owned)
+        return places, precision
+
+
+def _matched(ours: Sequence[Call], theirs: Sequence[Call]) -> list[tuple[Call, Call]]:
+    """The calls of one run with the same ones of another, those within them included."""
+
+    def outline(call: Call) -> tuple:
+        return call.name, call.module, call.call, len(call.outputs)
+
+    left, right = (list(map(outline, calls)) for calls in (ours, theirs))
+    stretches = [(0, 0, len(left))]
+    if left != right:
+        stretches = SequenceMatcher(a=left, b=right, autojunk=False).get_matching_blocks()
+    pairs = [(ours[a + i], theirs[b + i]) for a, b, length in stretches for i in range(length)]
+    within = (pair for one, other in pairs for pair in (_matched(one.inner, other.inner) if one.inner else ()))
+    return [*within, *pairs]
+
+
+def _passed(*args, **kwargs):
+    """What a block that is left out returns: its first tensor."""
+    return next(value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
+
+
+def _moved(key: str, keys: dict[str, str]) -> str | None:
+    """The key of the same value in another run; None where a part of it has none."""
+    turns, bar, axis = key.partition("|:")
+    moved = [keys.get(turn) for turn in turns.split("|")]
+    return None if None in moved else "|".join(filter(None, moved)) + bar + axis
+
+
+def _precision(ops: list[Seen], covered: Iterable[int], owned: set) -> str:
+    """The lowest precision of numbers that a line goes through, casts between it and the lines before included."""
+    lowest, seen = "float64", set(covered)
+    if not seen:
+        return ""
+    waiting = list(seen)
+    while waiting:
+        op = ops[waiting.pop()]
+        for _, dtype, *_ in (*op.inputs, *op.outputs):
+            name = {"complex64": "float32", "complex128": "float64"}.get(dtype_name(dtype), dtype_name(dtype))
+            if tolerance(name) > tolerance(lowest):
+                lowest = name
+        for _, _, maker in op.inputs:
+            if isinstance(maker, int) and maker not in owned and maker not in seen:
+                seen.add(maker)
+                waiting.append(maker)
+    return lowest
+
+
+def _read(step: Step, known: frozenset[str]) -> Line | str:
+    """The line of a step, or why it can't be read."""
+    if KERNEL in step.note:
+        return NO_WORDS
+    try:
+        line = read(step.latex, known)
+        if line.name != step.symbol:
+            raise Unread(f"it says what {quoted(line.name)} is")
+        return line
+    except Unread as error:
+        return f"It is not checked on other runs: its equation could not be read ({error})."
+
+
+def predicted(steps: Sequence[Step], lines: dict[str, Line | str], run: Run) -> Iterator[tuple[str, Outcome]]:
+    """Evaluate each line on the tensors of another run, and compare; (id, outcome) in order."""
+    table = {name: things[0] for name, things in names(steps).items()}
+    sizes = {notation.latex(name): value for name, value in run.sizes.items()}
+    values: dict[str, np.ndarray | None] = {}
+
+    def array(key: str) -> np.ndarray | None:
+        if key not in values:
+            values[key] = _array(run.tensor(run.places.get(key[5:]) or "" if key.startswith("step ") else key))
+        return values[key]
+
+    operands = Operands(table, sizes, array)
+    for number, step in enumerate(steps):
+        tell(number, len(steps), "step")
+        line = lines[step.id]
+        if isinstance(line, str):
+            yield step.id, Outcome(reason=line)
+        elif OF_INPUT in step.note:
+            yield step.id, Outcome(reason="It is not checked on other runs: it has a number of this input.")
+        elif HERE in step.note and not run.same_sizes:
+            yield step.id, Outcome(reason="")
+        else:
+            yield step.id, _predicted(step, line, run, operands, array)
+
+
+def _predicted(step: Step, line: Line, run: Run, operands: Operands, array) -> Outcome:
+    ran = None if step.recomputed else array(f"step {step.id}")
+    if not step.recomputed and (ran is None or not run.precision.get(step.id)):
+        return Outcome()
+    shape = _shape(step, run)
+    if ran is not None and shape is not None and ran.shape != shape:
+        return Outcome(reason=f"With {run.label}, its shape is another one: it depends on values.")
+    try:
+        shape = ran.shape if ran is not None else shape
+        if shape is None:
+            return Outcome(reason=f"With {run.label}, its shape is not known.")
+        computed = evaluate(line, operands, shape)
+    except Missing:
+        return Outcome()
+    except Unread as error:
+        return Outcome(reason=f"With {run.label}, its equation has no value: {error}.")
+    if ran is None:
+        operands.computed[step.symbol] = computed
+        return Outcome(holds=True)
+    off = deviation(computed, ran, lowest=True)
+    wrong = np.argwhere(~(off <= tolerance(run.precision[step.id])))
+    if not len(wrong):
+        return Outcome(holds=True)
+    at = tuple(int(i) for i in wrong[0])
+    said = (
+        f"cell {list(at)} is {_number(ran[at])}, and the equation gives {_number(computed[at])}" if at else "it is off"
+    )
+    return Outcome(wrong=f"It does not hold on another run, with {run.label}: {said}.")
+
+
+def _shape(step: Step, run: Run) -> tuple[int, ...] | None:
+    """The shape that a step says it has at the sizes of a run; None where it does not say."""
+    if UNKNOWN in step.symbolic or len(step.symbolic) != len(step.shape):
+        return step.shape if run.same_sizes else None
+    return tuple(int(value_of(size, run.sizes)) for size in step.symbolic)
+
+
+def _array(tensor: torch.Tensor | None) -> np.ndarray | None:
+    """A tensor as an array, in double precision where it is no whole numbers."""
+    if tensor is None:
+        return None
+    tensor = tensor.detach().cpu().resolve_conj()
+    if tensor.is_complex():
+        return tensor.to(torch.complex128).numpy()
+    return (tensor.double() if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor).numpy()
+
+
+def _number(value) -> str:
+    return f"{value:.4g}"
+
+
+def _checked(step: Step, outcomes: Sequence[Outcome], failed: str) -> Step:
+    """A step with what other runs say of it."""
+    holds = 0 if step.recomputed else sum(outcome.holds for outcome in outcomes)
+    wrong = next((outcome.wrong for outcome in outcomes if outcome.wrong), "")
+    why = next((outcome.reason for outcome in outcomes if outcome.reason), "") or failed or ABSENT
+    return replace(step, checked=holds, refuted=bool(wrong), replayed=wrong or (why if not holds else ""))

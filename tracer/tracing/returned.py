@@ -1,0 +1,45 @@
+"""Which step has each tensor that forward returned, and what to say of those that none has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tracer.common.quoting import quoted, shortened
+from tracer.derive import Book
+from tracer.derive.steps import Found
+from tracer.record import Returned, dtype_name
+from tracer.recorder.calls import Calls
+
+MOST = 4
+"""Tensors that a note names."""
+
+
+def returned_of(calls: Calls, book: Book, found: Sequence[Found]) -> tuple[Returned, ...]:
+    """A record of each tensor that forward returned."""
+    steps = {one.key: one.line.id for one in found if one.key}
+    keys = book.returned or ("",) * len(calls.outputs)
+    return tuple(
+        Returned(
+            shortened(place, 400), ref.shape, dtype_name(ref.dtype), steps.get(key, ""), "" if key in steps else key
+        )
+        for place, ref, key in zip(calls.places, calls.outputs, keys, strict=True)
+    )
+
+
+def unaccounted(returned: Iterable[Returned]) -> str:
+    """A sentence on what forward returned that no step has, "" where there is nothing."""
+    missing = [one for one in returned if not one.step and not one.of]
+    return f"no step has what forward returns{_listed(missing)}" if missing else ""
+
+
+def given_back(returned: Iterable[Returned]) -> str:
+    """A sentence on what forward returned as it was given to it, "" where there is nothing."""
+    same = [one for one in returned if one.of]
+    kinds = " and ".join(dict.fromkeys(quoted(one.of) for one in same[:MOST]))
+    return f"forward returns {kinds} as it is{_listed(same)}" if same else ""
+
+
+def _listed(some: Sequence[Returned]) -> str:
+    names = [quoted(one.name) for one in some if one.name]
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return f" as {', '.join(names[:MOST])}{more}" if names else ""

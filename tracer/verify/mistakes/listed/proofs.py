@@ -1,0 +1,37 @@
+"""Mistakes in the proofs themselves."""
+
+from __future__ import annotations
+
+from tracer.verify.mistakes.rules import code
+
+RULES = (
+    code("ten thousand times the rounding", {"16": "160000"}, within="bounds.FACTOR"),
+    code(
+        "whatever is undefined is proven",
+        {
+            '"proven" if $error <= $most else "disproven"': '"disproven" if $error > $most else "proven"',
+        },
+    ),
+    code(
+        "a tensor proven by itself",
+        {"bounded($equation, *$rest)": "(traced.double(), None)"},
+        within="prove.compare",
+    ),
+    code("the least difference for the largest", {"$x.max()": "$x.min()"}, within="relative_difference.largest"),
+    code("a step that hides its ops", {"tuple(sorted($x - $y))": "tuple(sorted($x - $y))[-1:]"}, within="derive._ops"),
+    code(
+        "an error that is always 0",
+        {"float($shares.max()) if $x else $y": "0.0"},
+        within="prove._compared",
+    ),
+    code(
+        "operands that are not in float64",
+        {"$x.to(exact_dtype($y))": "$x"},
+        within="bounds.evaluate",
+    ),
+    code(
+        "a cell that is its first term",
+        {"sum($x) if $x and $y else $z": "$x[0] if $x and $y else $z"},
+        within="following",
+    ),
+)
