@@ -187,13 +187,13 @@ class Rounding(TorchFunctionMode):
         return bound
 
     def terms(self, made: torch.Tensor, sizes: list[torch.Tensor], func) -> torch.Tensor:
-        """u·Σ|terms| of a sum of products. With care also what roundings may do that all go one way, as they do where
-        all of n terms are the same: u·n/2 of the sum."""
-        bound = func(*sizes) * (self.unit)
+        """u·Σ|terms| of a sum of products. With care twice that, and what roundings may do that all go one way, as they
+        do where many of n terms are the same: u·n/2 of the sum."""
+        bound = func(*sizes) * self.unit
         if not self.careful:
             return bound
         count = func(*(torch.ones_like(one) for one in sizes))
-        return bound + total(count * self.rounded(made) / (2 * FACTOR), count * self.least)  # type: ignore[operator]
+        return 2 * bound + total(count * self.rounded(made) / (2 * FACTOR), count * self.least)  # type: ignore[operator]
 
     @property
     def least(self) -> float:
