@@ -85,19 +85,21 @@ def prove(trace: Trace) -> None:
                 f"{waiting} of the proofs {'is' if waiting == 1 else 'are'} still to come: the equations have not been "
                 "executed on this run yet."
             )
+        if session.checking():
+            st.caption("Whether they hold on other runs, too, is being checked.")
         if wrong:
             names = ", ".join(f"*{texts.plain(step.title)}*" for step in wrong[:3])
             more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
             st.error(
                 f"{len(wrong)} of the equations {'does' if len(wrong) == 1 else 'do'} not give what the model "
-                f"computed: {names}{more}.",
+                f"computed, on this run or on another one: {names}{more}.",
                 icon=":material/dangerous:",
             )
         if proven:
             worst = scientific(max(step.error for step in proven if step.error is not None))
             st.markdown(
                 "Each of the equations that are proven was executed on the tensors of this run. The largest difference "
-                f"between equation and model is **{worst}** of the largest value."
+                f"between equation and model is **{worst}** of the largest value.{texts.elsewhere(trace.steps)}"
             )
         for note in trace.notes[:NOTES]:
             st.caption(texts.plain(note))

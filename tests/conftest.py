@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -33,6 +34,12 @@ _CHROMIUM_ARGUMENTS = [
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--overwrite", action="store_true", help="write the golden files anew instead of comparing")
+
+
+def pytest_sessionfinish() -> None:
+    """Ends what pages left running: a thread that Python ends in the midst of a run takes the process down with it."""
+    if checks := sys.modules.get("pages.shared.checks"):
+        checks.end(60)
 
 
 @pytest.fixture

@@ -21,6 +21,9 @@ from pages.shared import checks, runs, turns
 from tracer import cli, verify
 from tracer.common.line import Ended, Line
 from tracer.common.telling import heard
+from tracer.figures import handout
+from tracer.figures.views import render
+from tracer.lessons.notes import reading, rows
 from tracer.record import storage
 from tracer.tracing import checks as bounded
 from tracer.tracing.lightened import lightened
@@ -33,6 +36,12 @@ def said(at, step: str = SCORES) -> str:
     return "".join(text for _, text in sent(at)[1]["details"][step]["proof"])
 
 
+def component(at, name: str) -> str:
+    """What the component of that name was sent; empty where it is not on the page."""
+    found = (part.proto for part in at.get("bidi_component") if part.proto.component_name == name)
+    return next((proto.json or proto.bytes.decode(errors="replace") for proto in found), "")
+
+
 def asked(word: str) -> int:
     """The status that a browser gets that asks for the check."""
 
@@ -40,6 +49,14 @@ def asked(word: str) -> int:
         return {"type": "http.request", "body": word.encode(), "more_body": False}
 
     return awaited(checks.hear(Request({"type": "http", "method": "POST", "headers": []}, receive))).status_code
+
+
+@pytest.fixture(autouse=True)
+def nothing_shown():
+    """No run is shown with what a test made up."""
+    checks._shown.clear()
+    yield
+    checks._shown.clear()
 
 
 @pytest.fixture
@@ -61,14 +78,15 @@ def nothing_known(monkeypatch):
 def test_an_open_page_learns_of_the_check_and_shows_it(nothing_known):
     at = opened("pages/trace.py")
     facts = sent(at)[0]
-    assert facts["checking"] == checks.PATH and "other runs" not in said(at)
+    assert facts["checking"] and json.loads(component(at, "checked")) == {"path": checks.PATH, "token": facts["token"]}
+    assert "other runs" not in said(at)
     assert (asked(facts["token"]), asked("guessed"), asked("x" * 200)) == (202, 404, 413)
     nothing_known.set()
     checks.wait(("vit", ()))
     assert asked(facts["token"]) == 204
     at.run()
     facts, header, _ = sent(at)
-    assert facts["checking"] == "" and asked(facts["token"]) == 404
+    assert not facts["checking"] and not component(at, "checked") and asked(facts["token"]) == 404
     proofs = ["".join(text for _, text in detail["proof"]) for detail in header["details"].values()]
     assert len(proofs) == 91 and all("As printed, it also holds on 3 other runs" in proof for proof in proofs)
 
@@ -81,13 +99,13 @@ def test_one_check_is_for_all_visitors_and_holds_none_of_their_runs(nothing_know
         upload(at, picture("PNG", (40, 30), number), f"{number}.png")
         at.run()
     assert all("holds on 3 other runs" in said(at) for at in pages)
-    assert len(checks._results) == 1 and len(checks._shown) == 2
+    assert len(checks._results) == 1 and len(checks._shown) == 3, "the sample's and two photos'"
     held = [weakref.ref(at.session_state["visitor"].run()) for at in pages]
     at = None
     pages.clear()
     runs._given.clear()
     gc.collect()
-    assert [run() for run in held] == [None, None] and not checks._shown
+    assert [run() for run in held] == [None, None] and len(checks._shown) == 1
 
 
 def test_a_line_that_other_runs_contradict_turns_red(monkeypatch):
@@ -103,6 +121,49 @@ def test_a_line_that_other_runs_contradict_turns_red(monkeypatch):
     assert said(at).startswith("Disproven. It does not hold on another run")
     assert "This check does not see" in said(at, "cls")
     assert said(at, "logits").endswith(bounded.ELSEWHERE)
+
+
+@pytest.fixture
+def refuted(monkeypatch):
+    """Other runs contradict the scores, the weights and the answer of every model."""
+    found = tracer.load("vit").trace()
+    found = replace(found, steps=tuple(replace(step, checked=3) for step in found.steps))
+    wrong = {"block1.attention.scores", "block1.attention.weights", "block4.attention.weights", "logits"}
+    results = bounded.results(found)
+    for id in wrong & results.keys():
+        results[id] = results[id]._replace(checked=2, refuted=True, replayed="It does not hold on another run.")
+    monkeypatch.setattr(checks, "find", lambda key: results)
+    monkeypatch.setattr(checks._results, "get", lambda key: results)
+    return found, len(wrong & results.keys())
+
+
+def test_every_page_counts_a_line_that_other_runs_contradict_as_disproven(refuted):
+    found, count = refuted
+    at = opened("pages/overview.py")
+    (label,) = [part.label for part in at.expander if part.label.startswith("What this run proves")]
+    assert label.endswith(f"{len(found.steps) - count} of {len(found.steps)} equations")
+    assert f"{count} of the equations do not give what the model computed" in at.error[0].value
+    assert "disproven" in component(at, "equations") and "✓ proven" not in component(at, "equations")
+    for page in ("attention", "mask"):
+        name = {"attention": "attention_map", "mask": "mask"}[page]
+        assert r"\u2715 disproven" in component(opened(f"pages/{page}.py"), name), page
+    at = opened("pages/operations.py")
+    at.segmented_control[0].set_value("steps").run()
+    assert component(at, "operations").count("disproven on another run") == count
+    run = checks.apply(("vit", ()), at.session_state["visitor"].run())
+    assert handout.render(run).count('class="disproven"') == handout.render(run).count("hold on another run.") > 0
+    assert render(run, format="table").count("DISPROVEN on another run") > 0
+
+
+def test_a_note_does_not_hold_where_other_runs_contradict_its_line():
+    row, *_ = (row for row in rows.rows("001") if "step block1.attention.scores" in row.where)
+    run = tracer.load("vit-note").trace()
+    assert reading.result(row, lambda name: (None, run)).verdict == "holds"
+    wrong = {"refuted": True, "replayed": "It does not hold on another run."}
+    steps = (replace(step, **wrong) if step.id == SCORES else step for step in run.steps)
+    changed = replace(run, steps=tuple(steps))
+    found = reading.result(row, lambda name: (None, changed))
+    assert found.verdict == "not" and "disproven: It does not hold" in found.found[0].measured
 
 
 def test_a_model_that_cannot_be_checked_says_why_and_its_page_stays(monkeypatch, nothing_known):
@@ -127,7 +188,7 @@ def test_what_is_too_large_is_not_run_again_and_says_so(monkeypatch):
             assert "more than is done unasked" in bounded.check(run).step("logits").replayed
             small.setattr(checks, "find", lambda key: pytest.fail("it is too large"))
             at = opened("pages/trace.py")
-            assert sent(at)[0]["checking"] == "" and "In Python, trace.check() does it." in said(at)
+            assert not sent(at)[0]["checking"] and "In Python, trace.check() does it." in said(at)
 
 
 def test_a_check_lets_every_visitor_go_first_and_ends_with_the_server(monkeypatch):

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import tracer
+from pages.shared import texts
 from tracer.probe.variation import other_values, other_weights
 from tracer.record.reader.operands import deviation
 from tracer.tracing import replay
@@ -106,6 +107,26 @@ def test_a_model_that_does_not_run_with_other_numbers_says_so():
     }
 
 
+class Picky(nn.Linear):
+    """A layer that runs with the weights alone that it was made with."""
+
+    known = None
+
+    def forward(self, x):
+        if not torch.equal(self.weight.float(), self.known):
+            raise RuntimeError("these weights alone")
+        return super().forward(x)
+
+
+def test_a_line_that_was_checked_on_fewer_runs_says_why():
+    module = Picky(8, 8)
+    Picky.known = module.weight.detach().clone()
+    checked = traced(module, torch.randn(1, 5, 8)).check()
+    said = "With other weights, no line was checked: the model does not run there (these weights alone)."
+    assert {(step.checked, step.replayed) for step in checked.steps} == {(1, said)} and said in checked.notes
+    assert texts.proof(checked.steps[-1]).endswith(f"As printed, it also holds on 1 other run. {said}")
+
+
 def test_of_a_large_model_one_block_of_each_kind_is_run(monkeypatch):
     monkeypatch.setattr(replay, "LARGE", 100)
     steps = traced(Blocks(), torch.randn(2, 5, 6)).check().steps
@@ -169,5 +190,5 @@ def test_a_model_that_does_not_run_at_other_sizes_says_so():
 
     solution = replace(trace.replay.solution, way=(replace(vocabulary, build=broken), probes))
     checked = replace(trace, replay=replace(trace.replay, solution=solution)).check()
-    assert "not checked at other sizes" in checked.notes[-1] and "no room for that" in checked.notes[-1]
+    assert "At other sizes, no line was checked" in checked.notes[-1] and "no room for that" in checked.notes[-1]
     assert all(step.checked == 3 for step in checked.steps)

@@ -29,7 +29,7 @@ class Forgetful:
     name, takes, captions = "vit", ("image",), {}
 
     def trace(self, image):
-        run = type("Run", (), {})()
+        run = type("Run", (), {"steps": ()})()
         run.values, run.ops, run.picture = {"photo": np.asarray(image)}, (), None
         self.alive.add(run)
         return run

@@ -73,6 +73,7 @@ def test_every_step_is_proven_at_two_inputs_and_ends_in_tokens(name):
     assert {one.title for one in way.hints if one.title} <= {step.title for step in run(name).steps}
     for made in (run(name), drawn(name)[2]):
         assert {step.verdict for step in made.steps} == {"proven"} and made.notes == ()
+        assert all(step.checked >= 2 for step in made.steps)
         assert not [step for step in made.steps if "?" in step.symbolic or "kernel" in step.note]
         assert all(step.why.endswith(".") and "raw" not in step.latex for step in before(made))
         sizes = {size.name: size.value for size in made.symbols}

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pages.shared import bodies, busy, crowd, runs, session, told, turns
-from pages.shared.visitor import model_name
+from pages.shared import bodies, busy, crowd, runs, told, turns
 from tracer.common.cache import Cache
 from tracer.common.limits import limits
 from tracer.common.line import BACKGROUND, Ended, Line, Task
@@ -59,20 +58,15 @@ def find(key: Key) -> Mapping[str, Check] | str | None:
     return None
 
 
-def pending(trace: Trace) -> Key | None:
-    """Return the model and options whose check the run on screen waits for, None where it waits for none."""
-    if session.given().kind == "trace" or session.held() is not trace or not trace.steps or _too_large(trace):
-        return None
-    key = model_name(), session.options()
-    return key if find(key) is None else None
+def pending(key: Key, trace: Trace) -> bool:
+    """Whether the check of a run of a model with its options is still to come."""
+    return bool(trace.steps) and not _too_large(trace) and find(key) is None
 
 
-def apply(trace: Trace) -> Trace:
-    """Return the run on screen with what other runs say of its lines, the same object each time; any other run, or one
-    whose check is still to come, as it is."""
-    if session.given().kind == "trace" or session.held() is not trace or not trace.steps:
-        return trace
-    found = _too_large(trace) or find((model_name(), session.options()))
+def apply(key: Key, trace: Trace) -> Trace:
+    """Return a run of a model with what other runs say of its lines, the same object each time; as it is while its
+    check is still to come."""
+    found = (_too_large(trace) or find(key)) if trace.steps else None
     if found is None:
         return trace
     with _asking:
@@ -84,6 +78,15 @@ def apply(trace: Trace) -> Trace:
             made = checks.unchecked(trace, found) if isinstance(found, str) else checks.apply(found, trace)
             kept = _shown[number] = weakref.ref(trace, lambda _: forget(number, None)), made
         return kept[1]
+
+
+def checked(key: Key, trace: Trace) -> Trace:
+    """Return a run of a model of ours, whose lines are checked now, for work that has its turn already."""
+    from tracer.tracing import checks
+
+    if _results.get(key) is None and not _too_large(trace):
+        _results.put(key, checks.results(checks.check(trace)))
+    return apply(key, trace)
 
 
 def _too_large(trace: Trace) -> str:
@@ -99,9 +102,16 @@ def wait(key: Key) -> None:
             pass
 
 
+def end(seconds: float) -> None:
+    """Begin no other check, and wait until the one that goes on has ended, so many seconds at most."""
+    stopped.set()
+    for task in list(_tasks.values()):
+        task.wait(seconds)
+
+
 def _check(key: Key) -> None:
     """Check the lines of a model; a server without room for it does so when it is asked again."""
-    if limits().memory_full():
+    if stopped.is_set() or limits().memory_full():
         return
     try:
         with heard(_give_way):

@@ -31,5 +31,7 @@ def line(step: Step) -> str:
 
 
 def _said(step: Step) -> str:
-    """The verdict in words, with the error where there is one."""
+    """The verdict in words, with the error where there is one, or what other runs say against it."""
+    if step.refuted:
+        return f"{step.verdict}: {prose(step.replayed)}"
     return step.verdict if step.error is None else f"{step.verdict}, largest difference {scientific(step.error)}"

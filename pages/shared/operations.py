@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from pages.shared import address, called, checks, components, primitives, tables, texts
+from pages.shared import address, called, components, primitives, tables, texts
 from pages.shared.pictures import of
 from pages.shared.visitor import Key, visitor
 from tracer.common import notes
@@ -144,7 +144,7 @@ def step(trace: Trace) -> None:
     """The chosen step, and the way to its own page and to its operations."""
     if (last := address.last_step(trace)) is None:
         return
-    found = checks.apply(trace).step(last)
+    found = trace.step(last)
     st.header(texts.plain(found.title))
     with st.container(key="equation"):
         st.latex(found.latex)

@@ -10,7 +10,7 @@ import numpy as np
 import streamlit as st
 from PIL import Image
 
-from pages.shared import frame, runs, turns, variants
+from pages.shared import checks, frame, runs, turns, variants
 from pages.shared.visitor import FIRST_MODEL, Given, Key, model_name, visitor
 from tracer import models, sources
 from tracer.common.limits import limits
@@ -182,11 +182,10 @@ def _seen(image: Image.Image, sizes: dict[str, int]) -> Image.Image:
 
 
 def trace() -> Trace:
-    """The run that the pages show, made on first use. A refusal stops the page with one sentence."""
-    chosen, name = given(), model_name()
-    if chosen.trace is not None:
-        return chosen.trace
+    """The run that the pages show, made on first use, with what other runs say of its lines as soon as that is known.
+    A refusal stops the page with one sentence."""
     if (run := held()) is None:
+        chosen, name = given(), model_name()
         key = (name, options())
         if wrong := variants.problem(*key):
             st.error(f"{name} does not run here at the sizes that you chose. {wrong}")
@@ -204,6 +203,7 @@ def trace() -> Trace:
             st.error(unmarked(f"{name} could not be run on {what}: {said}"))
             frame.leave()
         visitor().hold(chosen, key, run)
+        run = checks.apply(key, run)
     return run
 
 
@@ -232,7 +232,19 @@ def held() -> Trace | None:
     chosen, kept = given(), visitor().held
     if chosen.trace is not None:
         return chosen.trace
-    return kept.run() if kept and kept.given() is chosen and kept.key == (model_name(), options()) else None
+    if kept is None or kept.given() is not chosen or kept.key != (model_name(), options()):
+        return None
+    run = kept.run()
+    return run and checks.apply(kept.key, run)
+
+
+def checking() -> bool:
+    """Whether what other runs say of the lines on screen is still to come; the browser asks until it is there."""
+    now = visitor()
+    key, run = (model_name(), options()), held()
+    waits = run is not None and given().trace is None and checks.pending(key, run)
+    now.checking = key if waits else None
+    return waits
 
 
 def options() -> runs.Options:

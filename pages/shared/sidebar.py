@@ -10,7 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from pages.shared import address, components, contents, libraries, runs, session
+from pages.shared import address, checks, components, contents, libraries, runs, session
 from pages.shared.texts import plain, quoted
 from pages.shared.visitor import Given, Key, model_name, visitor
 from tracer import models
@@ -216,6 +216,8 @@ def run(slots: Slots, page: str) -> None:
     _legend(trace)
     _glossary(trace)
     with st.sidebar:
+        if session.checking():
+            components.checked(checks.PATH)
         components.spoken(f"{trace.model} has run on {_named(session.given())}. {answers.said(trace)}".strip())
 
 

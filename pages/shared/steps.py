@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from pages.shared import address, checks, components, stepping, tables, texts, told, turns
+from pages.shared import address, components, session, stepping, tables, texts, told, turns
 from pages.shared.pictures import of
 from pages.shared.visitor import Key, visitor
 from tracer.common.quoting import quoted
@@ -34,10 +34,11 @@ def choose(trace: Trace) -> Step:
 
 @st.fragment
 def browse(trace: Trace, step: Step) -> None:
-    """All steps, through which the browser goes by itself. What did not fit into one message, proofs that are still
-    to come, and checks that were made meanwhile it asks for here."""
+    """All steps, through which the browser goes by itself. What did not fit into one message, and proofs that are still
+    to come, it asks for here."""
     now, known = visitor(), {one.id for one in trace.steps}
-    run = of(trace, "name", lambda: secrets.token_hex(8))
+    ran = None if session.given().kind == "trace" else now.run()
+    run = of(ran or trace, "name", lambda: secrets.token_hex(8))  # one name, also once its lines are checked
     wanted = _wanted(run, known)
     shown = now.remembered("proofs", trace) or trace
     waiting = any(one.pending for one in shown.steps) and shown.prover is not None
@@ -45,13 +46,11 @@ def browse(trace: Trace, step: Step) -> None:
         part = next(steps for steps in stepping.parts(shown).values() if wanted["step"] in {one.id for one in steps})
         shown = turns.in_turn(partial(shown.prove, [one.id for one in part]), "Proving the steps of this part")
         now.remember("proofs", trace, shown)
-    now.checking = checks.pending(shown)
-    shown = checks.apply(shown)
     start = wanted.get("step") or (trace.steps[0] if stepping.fits(trace) else step).id
     index = wanted.get("index", ())
     packed = of(shown, ("steps", start, *index), lambda: stepping.packed(shown, start, index))
     facts = {"run": run, "step": now.at, "turn": now.turn} | told.facts(now)
-    facts |= {"prove": waiting, "checking": checks.PATH if now.checking else ""}
+    facts |= {"prove": waiting, "checking": session.checking()}
     components.stepper(facts, packed)
 
 

@@ -225,7 +225,7 @@ def proof(step: Step) -> str:
             f"the largest difference is {scientific(step.error)} of the largest value, more than rounding in "
             f"{step.dtype} explains.{where}"
         )
-    other = f" {counted(step)}" if step.checked else f" {prose(step.replayed)}" if step.replayed else ""
+    other = "".join(f" {said}" for said in (counted(step), prose(step.replayed)) if said)
     if step.error == 0:
         return f"The equation was executed on the traced tensors and gives exactly the model’s values.{other}"
     return (
@@ -234,7 +234,15 @@ def proof(step: Step) -> str:
     )
 
 
+def elsewhere(steps: Sequence[Step]) -> str:
+    """How many of the printed equations hold on other runs, too, with a space in front; empty where none was tried."""
+    known = sum(step.verdict == "proven" and step.checked > 0 for step in steps)
+    return f" As printed, {known} of them hold on other runs, too." if known else ""
+
+
 def counted(step: Step) -> str:
-    """On how many other runs the printed equation holds."""
+    """On how many other runs the printed equation holds; empty where it was checked on none."""
+    if not step.checked:
+        return ""
     runs = "1 other run" if step.checked == 1 else f"{step.checked} other runs"
     return f"As printed, it also holds on {runs}."

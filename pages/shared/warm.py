@@ -48,7 +48,7 @@ def keeping() -> Iterator[None]:
         yield
     finally:
         over.set()
-        checks.stopped.set()
+        checks.end(ENOUGH)
         beside.join(ENOUGH)  # a thread that Python ends in the midst of a run takes the process down with it
 
 

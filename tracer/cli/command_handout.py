@@ -46,8 +46,9 @@ def _opened(options: argparse.Namespace) -> Trace:
 
 def _traced(options: argparse.Namespace) -> Trace:
     import tracer
+    from tracer.tracing import checks
 
     photo = shared.photo(options.image)
     model = tracer.load(options.name)
     shared.check_takes(options, model.takes)
-    return model.trace(image=photo, text=options.text)
+    return checks.check(model.trace(image=photo, text=options.text))

@@ -171,6 +171,7 @@ def _step(step: Step) -> str:
 
 def _verdict(step: Step) -> str:
     error = f": largest difference {rows.error(step.error)} of the largest value" if step.error is not None else ""
+    error = f". {text(step.replayed)}" if step.refuted else error
     sign = SIGNS.get(step.verdict, "")
     return f'<span class="{text(step.verdict).replace(" ", "-")}">{sign} {text(step.verdict)}{error}</span>'
 

@@ -172,9 +172,11 @@ def _steps(trace: Trace) -> tuple[list[dict], list[dict]]:
 
 def _proof(step: Step) -> list:
     """A number to sort by and the text that is shown."""
-    if step.verdict in ("recomputed", "pending"):
+    if step.verdict in ("recomputed", "pending", "recorded"):
         return ["", step.verdict]
     number, said = error(step.error)
+    if step.refuted:
+        return [number, "disproven on another run"]
     return [number, f"{said}: {step.verdict}" if step.verdict == "disproven" else said]
 
 

@@ -94,7 +94,9 @@ def other_values(tensor: Tensor, generator: torch.Generator, wide: bool) -> Tens
     moved = values[order] + SPREAD * (values.std(correction=0) or values.abs().mean() or 1.0) * _normal(
         values, generator
     )
-    return _like(tensor, moved.clamp(low, high) if low < high else moved, wide)
+    if low < high:  # what left the range is reflected: at its end, numbers would be equal that are not
+        moved = (high - (high - (low + (moved - low).abs())).abs()).clamp(low, high)
+    return _like(tensor, moved, wide)
 
 
 def _binary(values: Tensor) -> bool:

@@ -75,9 +75,10 @@ class Step:
     the letters of the equation are that no step makes: inputs and parameters. `pending` says that the proof is still to
     come (`Trace.prove`). `inside` is the fused op that went through a recomputed tensor, None for any other.
     `checked` is on how many other runs the printed line gave what ran, `refuted` says that one contradicts it, and
-    `replayed` which and how, or why there was none (`Trace.check`). `unseen` are the operands, as they are printed,
-    that could be left out or put in another order without the proof or one of those runs noticing. `recorded` says that
-    the line stands in a file that was opened, and that the tensors in the file do not suffice to prove it again.
+    `replayed` which and how, or why there was none or fewer than three (`Trace.check`). `unseen` are the operands, as
+    they are printed, that could be left out or put in another order without the proof or one of those runs noticing.
+    `recorded` says that the line stands in a file that was opened, and that the tensors in the file do not suffice to
+    prove it again.
     """
 
     id: str

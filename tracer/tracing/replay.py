@@ -46,7 +46,9 @@ MOST = 2**30
 
 HELD = "It was not run again: this model has more than 500 MB of weights, of which one block of each kind is run."
 NO_WORDS = "It is not checked on other runs: its equation names a kernel, which no reader can evaluate."
-NOT_ELSEWHERE = "its lines were not checked at other sizes: the model does not run there"
+OTHER, ELSEWHERE = "With other weights", "At other sizes"
+NOT_RUN = "{}, no line was checked: the model does not run there ({})."
+"""Of a line that was checked on fewer runs."""
 ABSENT = "It was not checked on other runs: they do not make this step's tensor, or did not keep it."
 OF_INPUT = "of this input"
 """What the note of a line says whose number is a result of the input's values."""
@@ -106,6 +108,7 @@ class Replay:
         lines = {step.id: _read(step, self._names(steps)) for step in steps}
         outcomes: dict[str, list[Outcome]] = {step.id: [] for step in steps}
         failed = HELD if self._left_out() else ""
+        self.notes.clear()
         runs = self.runs()
         for number in range(RUNS):
             try:
@@ -119,10 +122,11 @@ class Replay:
                 failed = f"It was not checked on other runs: the model does not run there ({reason(error)})."
                 if not number:
                     break
+                self.notes.append(NOT_RUN.format(OTHER, reason(error)))
         said = {id: {tensor.key: tensor.name for tensor in tensors(found[id].line.equation)} for id in open}
         return tuple(
             replace(
-                _checked(step, outcomes[step.id], failed),
+                _checked(step, outcomes[step.id], failed, self.notes),
                 unseen=tuple(said[step.id][key] for key in open.get(step.id, ())),
             )
             for step in steps
@@ -170,7 +174,7 @@ class Replay:
             how = Variation(True, True, not isinstance(module, Function) or module.owned, 4)
             return self._at("other sizes", module, args, kwargs, how, vocabulary.complete(at), ())
         except Exception as error:  # a size that it does not take; the runs at its own sizes stand
-            self.notes[:] = [f"{NOT_ELSEWHERE} ({reason(error)})"]
+            self.notes.append(NOT_RUN.format(ELSEWHERE, reason(error)))
             return None
 
     def _left_out(self) -> tuple[torch.nn.Module, ...]:
@@ -376,9 +380,13 @@ def _number(value) -> str:
     return f"{value:.4g}"
 
 
-def _checked(step: Step, outcomes: Sequence[Outcome], failed: str) -> Step:
+def _checked(step: Step, outcomes: Sequence[Outcome], failed: str, notes: Sequence[str]) -> Step:
     """A step with what other runs say of it."""
     holds = 0 if step.recomputed else sum(outcome.holds for outcome in outcomes)
     wrong = next((outcome.wrong for outcome in outcomes if outcome.wrong), "")
-    why = next((outcome.reason for outcome in outcomes if outcome.reason), "") or failed or ABSENT
-    return replace(step, checked=holds, refuted=bool(wrong), replayed=wrong or (why if not holds else ""))
+    why = next((outcome.reason for outcome in outcomes if outcome.reason), "")
+    if 0 < holds < RUNS:
+        why = why or " ".join(notes)
+    elif not holds:
+        why = why or failed or ABSENT
+    return replace(step, checked=holds, refuted=bool(wrong), replayed=wrong or why)

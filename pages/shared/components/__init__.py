@@ -230,6 +230,12 @@ def spoken(text: str) -> None:
     _component("spoken", '<p role="status"></p>')(key="spoken", data=text)
 
 
+def checked(path: str) -> None:
+    """Draws the page again as soon as the check of the lines that it waits for is made; asks for that at this path."""
+    data = {"path": path, "token": told.token(visitor())}
+    _component("checked", "<span></span>", styles=("phone",))(key="checked", data=data, on_made_change=lambda: None)
+
+
 def copy_button(label: str, text: str, key: str) -> None:
     """A button that puts a text on the visitor's clipboard."""
     _component("copy", '<button type="button"></button>', scripts=("copying", "copy"))(

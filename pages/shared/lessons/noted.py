@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from pages.shared import address, contents, runs, texts
+from pages.shared import address, checks, contents, runs, texts
 from pages.shared.visitor import visitor
 from tracer import models
 from tracer.common import notes
@@ -90,7 +90,10 @@ def provider() -> Provider:
 
     def make(name: str) -> made.Made:
         run = made.RUNS[name]
-        return runs.in_line(run.model, run.options) if run.shipped else made.small(name)
+        if not run.shipped:
+            return made.small(name)
+        model, trace = runs.in_line(run.model, run.options)
+        return model, checks.checked((run.model, run.options), trace)
 
     return made.provider(make)
 

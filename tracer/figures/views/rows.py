@@ -174,6 +174,8 @@ def proof(step: Step) -> str:
     """How a step's proof went: its error, followed by the verdict where that is another than "proven"."""
     if step.verdict in ("recomputed", "pending", "recorded"):
         return step.verdict
+    if step.refuted:
+        return "DISPROVEN on another run"
     other = f", holds on {step.checked} other run{'s' * (step.checked > 1)}" if step.checked else ""
     return error(step.error) + (f" {step.verdict.upper()}" if step.verdict == "disproven" else other)
 

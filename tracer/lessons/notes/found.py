@@ -39,6 +39,8 @@ def shaped(symbolic: tuple[str, ...] | None, shape: tuple[int, ...]) -> str:
 
 def proven(step: Step) -> str:
     """How well an equation agreed with what ran, in a few words."""
+    if step.refuted:
+        return f"disproven: {step.replayed}"
     if step.error is None:
         return step.verdict
     return "exactly what ran" if step.error == 0 else f"largest difference {scientific(step.error)}"

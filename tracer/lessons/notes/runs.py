@@ -14,6 +14,7 @@ from tracer import models
 from tracer.inputs.samples import samples
 from tracer.models.shared.model import Model
 from tracer.record import Trace
+from tracer.tracing import checks
 
 Made = tuple[Model, Trace]
 Provider = Callable[[str], Made]
@@ -70,7 +71,7 @@ def small(name: str) -> Made:
     """The small run of that name."""
     run = RUNS[name]
     model = tracer.load(run.model, **{**dict(run.options), **run.sizes})
-    return model, model.trace(**run.given)
+    return model, checks.check(model.trace(**run.given))
 
 
 def at_hand(name: str) -> Made:
@@ -80,7 +81,7 @@ def at_hand(name: str) -> Made:
         return small(name)
     model = tracer.load(run.model, **dict(run.options))
     opened = next(iter(samples(models.samples(run.model)).values()), None)
-    return model, model.trace(**({"image": opened()} if opened else {}))
+    return model, checks.check(model.trace(**({"image": opened()} if opened else {})))
 
 
 def standard(made: Made) -> Made:

@@ -15,6 +15,7 @@ from tracer.derive.hints import Hint
 from tracer.inputs.given import Inputs
 from tracer.models.shared.model import Model, Spec
 from tracer.record import Step, tolerance
+from tracer.tracing import checks
 
 
 class NextToken(nn.Module):
@@ -142,7 +143,7 @@ def loss(logits: torch.Tensor, tokens: torch.Tensor) -> Loss:
     if T < 2:
         raise ValueError("a single token has no next one, so there is nothing to foretell")
     given = {"inputs": Inputs((logits, tokens), {"B": B, "T": T, "V": V})}
-    trace = Model.of("next token", SPEC, NextToken(), {}, weights="", card=given).trace()
+    trace = checks.check(Model.of("next token", SPEC, NextToken(), {}, weights="", card=given).trace())
     losses, chosen = (trace.values[trace.step(id).value].flatten() for id in ("losses", "chosen"))
     mean: Any = trace.output
     rows, targets = logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()

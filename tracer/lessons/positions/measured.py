@@ -17,6 +17,7 @@ from tracer.lessons.positions.model import load
 from tracer.lessons.positions.places import Table
 from tracer.models.shared.model import Model
 from tracer.record import Step, Trace, tolerance
+from tracer.tracing import checks
 
 SEED = 0
 """Of the order in which tokens are shuffled."""
@@ -81,7 +82,7 @@ def placement(kind: str, *, causal: bool = False, T: int = 16, D: int = 32, h: i
     """All that is measured of a kind of positions, at T tokens, D wide, in h heads, with or without a causal mask."""
     mask = "causal" if causal else "bidirectional"
     model = load(kind, mask=mask, D=D, h=h)
-    trace = model.trace(T=T)
+    trace = checks.check(model.trace(T=T))
     tokens = model.inputs(T=T)[0]
     table = model.net.places.table(T)
     cells = None if table is None else table.cells.double().detach()

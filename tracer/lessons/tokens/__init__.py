@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from inspect import signature
+from inspect import Parameter, signature
+from types import MethodType
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from tracer.models.shared.blocks import Block
 from tracer.models.shared.model import seeded
 from tracer.probe import Solution, Vocabulary
 from tracer.record import Trace
-from tracer.tracing import assemble, record_or_explain, solved
+from tracer.tracing import assemble, checks, record_or_explain, solved
 from tracer.tracing.lightened import lightened
 
 SHARED = {"D": 32, "h": 4, "d_ff": 64}
@@ -64,11 +65,13 @@ class Fed(nn.Module):
         self.tokens = tokens
         self.add_module(BLOCK, block)
 
-        def forward(*raw):
-            return block(tokens(*raw))
+        def forward(own, *raw):
+            return getattr(own, BLOCK)(own.tokens(*raw))
 
-        forward.__signature__ = signature(tokens.forward)  # type: ignore[attr-defined]
-        self.forward = forward
+        taken = signature(tokens.forward)
+        own = Parameter("own", Parameter.POSITIONAL_OR_KEYWORD)
+        forward.__signature__ = taken.replace(parameters=(own, *taken.parameters.values()))  # type: ignore[attr-defined]
+        self.forward = MethodType(forward, self)  # of a copy, too, its own
 
 
 @cache
@@ -89,7 +92,7 @@ def vocabulary(way: Way) -> Vocabulary:
     return Vocabulary(names, {**way.derived, "d_k": "D/h"}, build)
 
 
-_solutions: Cache = Cache(64)
+_solutions, _checks = Cache(64), Cache(64)
 
 
 def trace(way: Way, net: nn.Module, *args: Tensor, **sizes: int) -> Trace:
@@ -106,7 +109,17 @@ def trace(way: Way, net: nn.Module, *args: Tensor, **sizes: int) -> Trace:
             solution, notes = _solved(way, known, recording, full)
         facts: dict[str, Any] = {"model": f"tokens of {way.title}", "sizes": full, "derived": known.derived}
         made = assemble(module, recording, solution=solution, notes=notes, hints=way.hints, lend=True, **facts)
+        made = _checked(way, made)
     return lightened(made, KEEP)
+
+
+def _checked(way: Way, made: Trace) -> Trace:
+    """The run with what other runs say of its lines, which are checked once for each textbook of a way."""
+    key = way, tuple(step.latex for step in made.steps)
+    if (found := _checks.get(key)) is None:
+        with doing("Checking its lines on other runs"):
+            _checks.put(key, found := checks.results(checks.check(made)))
+    return checks.apply(found, made)
 
 
 def _solved(way: Way, known: Vocabulary, recording, full: dict[str, int]) -> tuple[Solution | None, tuple[str, ...]]:

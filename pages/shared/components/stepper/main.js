@@ -101,31 +101,12 @@ function take(me, { facts, header, colours }) {
   }
 }
 
-const PAUSES = [1000, 30000]; // milliseconds between two questions, at first and at most
-
-/** Asks, ever less often, whether the check of the lines on other runs is made, and then for what it says. */
-function followCheck(me) {
-  const mine = (me.following = {});
-  let pause = PAUSES[0];
-  const ask = async () => {
-    if (me.following !== mine) return;
-    const place = new URL(`.${me.facts.checking}`, document.baseURI);
-    const answer = document.hidden ? null : await fetch(place, { method: "POST", body: me.facts.token }).catch(() => null);
-    if (me.following !== mine || answer?.status === 404) return;
-    if (answer?.status === 204) return me.ask(me.at, { checked: true });
-    pause = Math.min(2 * pause, PAUSES[1]);
-    setTimeout(ask, pause);
-  };
-  if (me.facts.checking) setTimeout(ask, pause);
-}
-
 export default function ({ data, parentElement, setStateValue }) {
   const me = (parentElement.stepper ??= start(parentElement));
   me.set = setStateValue;
   me.path = location.pathname;
   take(me, unpack(data));
   me.show();
-  followCheck(me);
   if (!plugin) loadMaths(me.facts.katex).then(() => ((me.find(".list").key = ""), me.show()));
 
   const keys = (event) => {
@@ -151,7 +132,6 @@ export default function ({ data, parentElement, setStateValue }) {
     removeEventListener("keydown", keys);
   };
   return () => {
-    me.following = null;
     me.place.tell();
     me.free();
   };
