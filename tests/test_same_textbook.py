@@ -98,19 +98,87 @@ def test_roots_and_logarithms_are_read_again():
     assert np.allclose(made, values[r"\mathbf{X}"] * (0.5 + math.log(16)), rtol=1e-14)
 
 
+def place(x) -> int:
+    """The place of the largest token of the first row: a number that the code reads."""
+    return int(x[0].sum(-1).argmax())
+
+
+def written(x):
+    y = x * 2
+    y[:, place(x)] = 0
+    return y + 1
+
+
 OF_INPUT = {
     "the largest": lambda x: x / x.abs().max().item(),
     "a mean": lambda x: x + float(x.mean()),
     "a count": lambda x: x * int((x > 0).sum()),
+    "a number of a list": lambda x: x * x[0, 0].tolist()[0],
+    "the place of the largest": lambda x: x[:, place(x)],
+    "all to the largest": lambda x: x[:, : place(x) + 1] * 2,
+    "narrowed to the largest": lambda x: x.narrow(1, 0, place(x) + 1) * 2,
+    "rolled by a place": lambda x: x.roll(place(x) + 1, 1),
+    "as many as are positive": lambda x: x.topk(int((x[0, 0] > 0).sum()) + 1, -1).values,
+    "classes of the input": lambda x: F.one_hot((x[0, :, 0] > 0).long().cumsum(0)),
+    "a way that values choose": lambda x: x * 2 if x.sum() > 0 else x * 3,
+    "a write to a place": written,
 }
+SYMBOLS = {"with symbols": {"B": 0, "T": 1}, "without": None}
 
 
-@pytest.mark.parametrize("name", OF_INPUT)
-def test_a_number_of_the_input_is_no_constant(name):
+def run_of(function, symbols: str):
+    torch.manual_seed(0)
     with torch.no_grad():
-        run = tracer.trace(Of(OF_INPUT[name]), torch.randn(2, 5, 8), symbols={"B": 0, "T": 1})
-    last = run.steps[-1]
-    assert last.verdict == "not executed" and "computed from the values of this input" in last.note
+        return tracer.trace(Of(function), torch.randn(2, 5, 8), symbols=SYMBOLS[symbols])
+
+
+@pytest.mark.parametrize("symbols", SYMBOLS)
+@pytest.mark.parametrize("name", OF_INPUT)
+def test_a_number_of_the_input_is_no_constant(name, symbols):
+    last = run_of(OF_INPUT[name], symbols).steps[-1]
+    assert last.verdict == "not executed" and "the values of" in last.note
+    assert "it would hold for this input alone" in last.note
+
+
+def test_without_symbols_plain_numbers_are_proven():
+    for name, function in SAME.items():
+        run = run_of(function, "without")
+        assert {step.verdict for step in run.steps} == {"proven"} and not run.notes, name
+
+
+def test_an_id_alone_is_an_input_and_no_constant():
+    """A whole number of one cell, from which code takes a size or an index."""
+    with torch.no_grad():
+        run = tracer.trace(lambda x, n: x[:, : int(n)] * 2, torch.randn(2, 5), torch.tensor(3))
+    assert run.steps[0].verdict == "not executed" and "3 was computed from" in run.steps[0].note
+
+
+def test_what_runs_on_no_other_values_says_so():
+    def strict(x):
+        assert x[0, 0] == 7
+        return x * 2
+
+    with torch.no_grad():
+        run = tracer.trace(strict, torch.full((2, 5), 7.0))
+    assert run.steps[-1].verdict == "proven" and "were not looked for: the model does not run" in run.notes[-1]
+
+
+def test_a_model_is_as_it_was_after_the_run_on_other_values():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(()))
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            self.seen += x.sum()
+            return x * 2
+
+    module, x = Counts(), torch.randn(2, 3)
+    before = torch.get_rng_state()
+    tracer.trace(module, x)
+    assert module.calls <= 1 and module.seen == 0 and torch.equal(before, torch.get_rng_state())
 
 
 SIZED = {
@@ -120,11 +188,11 @@ SIZED = {
 }
 
 
+@pytest.mark.parametrize("symbols", SYMBOLS)
 @pytest.mark.parametrize("name", SIZED)
-def test_a_size_of_the_input_has_no_letter(name):
-    with torch.no_grad():
-        run = tracer.trace(Of(SIZED[name]), torch.randn(2, 5, 8), symbols={"B": 0, "T": 1})
-    assert run.steps[-1].symbolic[0] == "?" and "values of the input" in run.steps[-1].note
+def test_a_size_of_the_input_has_no_letter(name, symbols):
+    step = run_of(SIZED[name], symbols).steps[-1]
+    assert "values of the input" in step.note and (symbols == "without" or step.symbolic[0] == "?")
 
 
 def test_what_left_pytorch_is_no_constant():

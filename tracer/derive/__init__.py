@@ -32,7 +32,7 @@ from tracer.derive.waves import waves
 from tracer.derive.words import kernels, known
 from tracer.derive.writing import Writer
 from tracer.derive.written import written
-from tracer.equations import Node, ShapeError, Tensor, infer, statement, tensors
+from tracer.equations import Node, OneHot, ShapeError, Tensor, infer, statement, tensors
 from tracer.equations.algebra import Plus
 from tracer.equations.call import Scalar
 from tracer.equations.masks import CausalMask, PrefixMask
@@ -125,7 +125,7 @@ def derive(
         book = _borrowed(outline, calls, solution, sizes) if lend else None
         if book is None:
             book = _derived(recording, calls, solution, sizes, same, fits, here, Hints(hints))
-            if solution is not None and _anywhere(book):
+            if solution is not None and solution.sized and _anywhere(book):
                 _lenders.put(outline, Lender(solution, dict(sizes), book))
         found = solution, book
         _books.put(key, found)
@@ -216,7 +216,8 @@ def _derived(
             facts=said.facts,
             refuted=said.refuted,
             outside=frozenset(one.key for one in outside),
-            of_input=any(remark.endswith(OF_INPUT) for remark in remarks),
+            of_input=any(remark.endswith(OF_INPUT) for remark in remarks)
+            or (SIZED in remarks and equation.has(OneHot)),
         )
         book.found.append(Found(line, _op(key), ops, key, made.shape, made.dtype, shapes.solved.get(key)))
     lines = {step.key for step in book.found}

@@ -75,6 +75,10 @@ class Given:
         self._worth = {symbol(name): value for name, value in (sizes or {}).items()}
         self._shapes, self._numerics, self._dtypes = shapes, numerics, dtypes
         self._defaults = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
+        for (name, place), text in self._numbers.items():
+            if text == DATA:
+                value = self.number(name)
+                remark(f"{value[place] if isinstance(value, (list, tuple)) else value} {OF_INPUT}")
 
     def __getitem__(self, name: str):
         """An argument, its numbers as formulas where they are. KeyError if the op has none of that name."""
@@ -95,8 +99,8 @@ class Given:
         for place, text in mine.items():
             number = numbers[place]
             if text == DATA:
-                self._remark(f"{number} {OF_INPUT}")
-            elif text != UNKNOWN and name in IN_SIZES.get(call, ()):
+                continue
+            if text != UNKNOWN and name in IN_SIZES.get(call, ()):
                 numbers[place] = parse(text)
             elif name not in SHOWN_BY_SHAPES:
                 self._remark(MOVES.format(number) if text == UNKNOWN else IS.format(number, text))
@@ -111,9 +115,7 @@ class Given:
         for (name, place), text in self._numbers.items():
             value = self.number(name)
             number = value[place] if isinstance(value, (list, tuple)) else value
-            if text == DATA:
-                self._remark(f"{number} {OF_INPUT}")
-            else:
+            if text != DATA:
                 self._remark(MOVES.format(number) if text == UNKNOWN else IS.format(number, text))
         return self.arguments
 

@@ -16,7 +16,7 @@ from tracer.derive.layouts import Pattern
 from tracer.derive.turn import JOIN
 from tracer.equations.turns import PARTS
 from tracer.probe import OF_DATA, UNKNOWN, Solution, value_of
-from tracer.probe.numbers import Where
+from tracer.probe.numbers import DATA, Where
 from tracer.recorder.calls import Call, Calls, refs
 from tracer.symbols.notation import parse
 
@@ -182,11 +182,16 @@ class Shapes:
                 return ends[0], ends[1]
         return self._dealt(call, output, taken)
 
-    def reach(self, chain: Sequence[str]) -> None:
-        """Remarks on the slices of a chain that take so many at most, and all that there are at the sizes tried."""
+    def remark(self, chain: Sequence[str]) -> None:
+        """Remarks on the numbers of a chain that follow from the values of the input, and on its slices that take so
+        many at most, and all that there are at the sizes tried."""
         if self._solution is None:
             return
         for call in map(self._graph.call_of, chain):
+            for (name, place), text in self.numbers(call).items():
+                if text == DATA:
+                    value = call.arguments[name]
+                    self.remarks[f"{value[place] if isinstance(value, tuple) else value} {OF_INPUT}"] = None
             edge = self._solution.edges.get(call.first) if call.last == call.first + 1 else None
             if edge is not None and edge.reach:
                 self.remarks[REACH.format(edge.reach)] = None
@@ -194,8 +199,7 @@ class Shapes:
     def _end(self, text: str, number: int) -> sympy.Expr:
         if text == UNKNOWN:
             self.remarks[MOVES.format(number)] = None
-            return sympy.Integer(number)
-        return parse(text)
+        return sympy.Integer(number) if text in (UNKNOWN, DATA) else parse(text)
 
     def _dealt(self, call: Call, output: int, taken: tuple[int, int]) -> tuple[sympy.Expr, sympy.Expr] | None:
         """The same of a call that deals out an axis to several tensors, one after the other."""

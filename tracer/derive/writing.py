@@ -281,7 +281,7 @@ class Writer:
         if start == end:
             return made
         chain = self.graph.chain(end, start)
-        self.shapes.reach(chain)
+        self.shapes.remark(chain)
         if all(self.graph.kind[self.graph.maker[key]] == "same" for key in chain) and (
             self.graph.shape(start) == self.graph.shape(end)
         ):

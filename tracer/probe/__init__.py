@@ -17,11 +17,12 @@ from math import nan
 import torch
 from torch.utils._pytree import tree_map_only
 
+from tracer.common.quoting import reason
 from tracer.common.seeding import seeded_draws
 from tracer.probe.align import COPIES, align, spelled
 from tracer.probe.numbers import DATA, NEAR, SLICES, Edge, Key, Owners, Where, flat, moving, slice_edge, solve_number
 from tracer.probe.solve import UNKNOWN, Solver, base_form, value_of
-from tracer.probe.twin import revalued
+from tracer.probe.variation import FREE, other_inputs
 from tracer.probe.windows import own_sizes
 from tracer.recorder import Recording, Seen, record
 from tracer.recorder.calls import Calls
@@ -35,10 +36,17 @@ LEAST = 3
 ASKED = "prim.device"
 """What tensors without values run where others are asked for their device."""
 
+READS = frozenset(
+    """_local_scalar_dense nonzero masked_select _unique2 unique_dim unique_consecutive bincount
+    repeat_interleave""".split()
+)
+"""Ops from which numbers or sizes follow from values."""
 AT_SOME = "this op runs only at some sizes: solved with"
 """How the note of such an op begins, before the size that was held."""
 OF_DATA = "its size follows from the values of the input, so it has no symbol"
 """The note of an op that makes a tensor of another size for other values."""
+UNCOMPARED = "numbers that follow from values of the input were not looked for: the model does not run on others ({})"
+"""What is said where a run could not be repeated on other values."""
 REMEMBERED = 24
 """Probes that a vocabulary holds while sizes are tried."""
 
@@ -75,7 +83,7 @@ class Vocabulary:
 
     def probe(self, sizes: dict[str, int], *, primitives: bool | Collection[int], values: int = 0) -> Recording:
         """A run at these sizes, with the primitives of all ops or of those that stand at these places in it; with
-        `values` 1, on other values of the input, and with 2, on such with the same whole numbers in another order."""
+        `values`, on other values of the input, as `other_inputs` draws them."""
         key = (*sizes.items(), values)
         found = None if primitives else self.ran.get(key)
         if found is None:
@@ -85,7 +93,7 @@ class Vocabulary:
                 if self.device is not None and self.device.type != "cpu":
                     module, (args, *kwargs) = module.to(self.device), _moved((args, *kwargs), self.device)
                 if values:
-                    args, *kwargs = revalued((args, *kwargs), moved=values == 2)
+                    args, *kwargs = other_inputs((args, *kwargs), values)
                 alike = {"primitives": primitives} if primitives else {"scalars": True, "digests": self.inside is None}
                 found = record(module, args, *kwargs, cap=0, attention=False, **alike)
             kept = [i for i, op in enumerate(found.ops) if op.name != ASKED]
@@ -103,9 +111,25 @@ class Vocabulary:
                 self.ran[key] = found
         return found
 
+    def others(self, sizes: dict[str, int], reads: bool) -> list[Recording]:
+        """Runs at these sizes on other values of the input: two where a model `reads` values, since a number may be
+        the same by chance. Raises the model's own error where it runs on no others."""
+        found: list[Recording] = []
+        failed = None
+        for draw in range(1, FREE + 2):
+            if found and (draw > FREE or not reads):
+                break
+            try:
+                found.append(self.probe(sizes, primitives=False, values=draw))
+            except Exception as error:  # values that the model does not take
+                failed = error
+        if failed and not found:
+            raise failed
+        return found
+
     def keep(self, probes: list[dict[str, int]]) -> None:
         """Forgets all runs but those at these sizes, to solve the next run of the same model."""
-        wanted = {(*sizes.items(), values) for sizes in probes for values in (0, 1, 2)}
+        wanted = {(*sizes.items(), values) for sizes in probes for values in range(FREE + 2)}
         for key in {*self.ran} - wanted:
             self.ran.pop(key, None)
 
@@ -123,7 +147,7 @@ class Solution:
     the Python numbers that are not the same in all runs: a formula, "?" where none fits, `DATA` where they move with
     the values of the input; `edges` are those of slices by their ops, and `brought` the tensors that an op took, by its
     number and theirs, which came from outside of PyTorch and are others for other values. `way` is the vocabulary and
-    the probes that it was solved with.
+    the probes that it was solved with; `problem` says why there was no run on other values.
     """
 
     inputs: tuple[tuple[tuple[str, ...], ...], ...]
@@ -134,6 +158,12 @@ class Solution:
     edges: dict[int, Edge] = field(default_factory=dict)
     brought: frozenset[tuple[int, int]] = frozenset()
     way: tuple[Vocabulary, list[dict[str, int]]] | None = field(default=None, repr=False)
+    problem: str = ""
+
+    @property
+    def sized(self) -> bool:
+        """Whether shapes are solved; where no sizes are named, only what follows from values is known."""
+        return bool(self.inputs)
 
     def predicts(self, recording: Recording, sizes: dict[str, int]) -> bool:
         """Whether a run of the same op list has, at these sizes, every shape and every number that is solved."""
@@ -201,11 +231,22 @@ def solve(
         raise Unlike(f"without values it does not run {run[found.missing()[0]].name}")
     for i in found.missing():
         held[i] = "this op does not run at all sizes, so its dimensions have no symbols"
+    problem = ""
     if vocabulary.inside is None:
-        for i in found.compare(vocabulary, probes[0]):
-            held[i] = OF_DATA
+        try:
+            others = vocabulary.others(probes[0], reads(run))
+        except Exception as error:
+            problem, others = UNCOMPARED.format(reason(error)), []
+        for other in others:
+            for i in found.compare(vocabulary.probe(probes[0], primitives=False), other):
+                held[i] = OF_DATA
     vocabulary.keep(probes)
-    return found.solution(held, (vocabulary, probes))
+    return found.solution(held, (vocabulary, probes), problem)
+
+
+def reads(run: list[Seen]) -> bool:
+    """Whether a run asked for the value of a tensor, or made one whose sizes follow from values."""
+    return any(op.name in READS for op in run)
 
 
 def held_size(note: str) -> str:
@@ -311,16 +352,9 @@ class Unsolved:
                 if (edge := slice_edge(solver, same, ops, self.inputs[entry.first])) is not None:
                     self.edges[entry.first] = edge
 
-    def compare(self, vocabulary: Vocabulary, at: dict[str, int]) -> list[int]:
-        """The ops that make tensors of other sizes where the input has other values, which then have no symbol there;
-        also notes the numbers and the constants that are others."""
-        one, two = vocabulary.probe(at, primitives=False), None
-        for values in (1, 2):
-            with suppress(Exception):  # values that the model does not take
-                two = vocabulary.probe(at, primitives=False, values=values)
-                break
-        if two is None:
-            return []
+    def compare(self, one: Recording, two: Recording) -> list[int]:
+        """The ops that make tensors of other sizes in the second of two runs at the same sizes, on other values of the
+        input, which then have no symbol there; also notes the numbers and the constants that are others."""
         there, across = align(self.run, one.ops), align(one.ops, two.ops)
         match = [None if j is None else across[j] for j in there]
         found = []
@@ -340,9 +374,17 @@ class Unsolved:
         owners = [Owners(other.scalars, other.numbers) for other in (one, two)]
         for key, entry in self.entries.items():
             here, there_ = owners[0].of(entry, there), owners[1].of(entry, match)
-            for where, _ in moving([here, there_]):
-                self.scalars.setdefault(key, {})[where] = DATA
+            moved = [where for where, _ in moving([here, there_])]
+            if moved:
+                self.scalars.setdefault(key, {}).update(dict.fromkeys(moved, DATA))
+                self._end_of_data(entry, {name for name, _ in moved})
         return found
+
+    def _end_of_data(self, entry: Scalars, moved: set[str]) -> None:
+        """Says of a slice which of its ends follow from the values of the input."""
+        if (edge := self.edges.get(entry.first)) is not None and entry.name in SLICES:
+            start = DATA if moved & {"start", "index"} else edge.start
+            self.edges[entry.first] = edge._replace(start=start, stop=DATA if moved & {"end", "index"} else edge.stop)
 
     def carry(self) -> None:
         """Solves copies that no probe made: they have the shape of what they copy, which another op made, or takes."""
@@ -365,7 +407,7 @@ class Unsolved:
                 return (solved[op.inputs.index(tensor)],)
         return None
 
-    def solution(self, held: list[str], way) -> Solution:
+    def solution(self, held: list[str], way, problem: str) -> Solution:
         """All that is solved; every dimension of the rest is unknown."""
         for i in self.missing():
             self.inputs[i], self.outputs[i] = _unknown(self.run[i])
@@ -373,7 +415,7 @@ class Unsolved:
             if found is None:
                 self.parts[i] = tuple(map(_unknown, self.opened[i].parts))
         solved = tuple(self.inputs), tuple(self.outputs), tuple(held), tuple(self.parts)
-        return Solution(*solved, self.scalars, self.edges, frozenset(self.brought), way)
+        return Solution(*solved, self.scalars, self.edges, frozenset(self.brought), way, problem)
 
 
 def _outline(part) -> tuple:

@@ -44,6 +44,24 @@ def named_axes(
     sizes = {name: _size(name, places, known) for name, places in axes.items()}
     _check_once(axes)
 
+    def attempts() -> Attempts:
+        if build:
+            yield from tried(Vocabulary(tuple(symbols), {}, build), sizes)
+            return
+        heavy = work(recording, sizes) > HEAVY
+        for vocabulary in copies(module, recording, axes, heavy):
+            yield from tried(vocabulary, sizes, heavy and vocabulary.inside is None)
+
+    return sizes, attempts()
+
+
+def copies(
+    module: torch.nn.Module, recording: Recording, axes: dict[str, list[tuple[str, int]]], heavy: bool
+) -> Iterator[Vocabulary]:
+    """Ways to run copies of a module, and of what it was given, with these axes at other sizes: a heavy one on tensors
+    without values, then any on such as it was given."""
+    args, kwargs = recording.given
+
     def probed(shared: dict[int, torch.Tensor], ready: Callable, inside=None) -> Vocabulary:
         copied = {id(module): twin(module, shared), **shared}
 
@@ -52,35 +70,37 @@ def named_axes(
             for name, places in axes.items():
                 for given, axis in places:
                     wanted.setdefault(given, {})[axis] = at[name]
-            changed = {id(tensor): ready(resized(tensor, wanted.get(name, {}))) for name, tensor in inputs.items()}
-            return twin((module, tuple(args), dict(kwargs)), copied | changed)
+            inputs = recording.inputs.items()
+            changed = {id(tensor): ready(resized(tensor, wanted.get(name, {}))) for name, tensor in inputs}
+            return twin((module, args, kwargs), copied | changed)
 
-        return Vocabulary(tuple(symbols), {}, built, inside)
+        return Vocabulary(tuple(axes), {}, built, inside)
 
-    def attempts() -> Attempts:
-        if build:
-            yield from tried(Vocabulary(tuple(symbols), {}, build), sizes)
-            return
-        outside = isinstance(module, Function) and not module.owned  # a function reads what it reads: no copy of it
-        heavy = work(recording, sizes) > HEAVY
-        if heavy and not outside:
-            shared, mode = without_values(module)
-            yield from tried(probed(shared, mode.from_tensor, lambda: mode), sizes)
-        yield from tried(
-            probed(parameters(module) | ({id(module): module} if outside else {}), copy.copy), sizes, heavy
-        )
+    outside = isinstance(module, Function) and not module.owned  # a function reads what it reads: no copy of it
+    if heavy and not outside:
+        shared, mode = without_values(module)
+        yield probed(shared, mode.from_tensor, lambda: mode)
+    yield probed(parameters(module) | ({id(module): module} if outside else {}), copy.copy)
 
-    return sizes, attempts()
+
+def unnamed(module: torch.nn.Module, recording: Recording) -> Iterator[Vocabulary]:
+    """Ways to run copies of a module at the sizes of a run whose axes have no names, in the order in which they are to
+    be tried."""
+    return copies(module, recording, {}, flops(recording) > HEAVY)
 
 
 def work(recording: Recording, sizes: dict[str, int]) -> float:
     """About how many FLOPs the largest probe takes: those of the run, in proportion to its sizes."""
-    ran = sum(
+    return flops(recording) * max(prod(probe.values()) for probe in chosen(sizes)) / prod(sizes.values())
+
+
+def flops(recording: Recording) -> int:
+    """About how many FLOPs a run took."""
+    return sum(
         cost.flops(op.name, tuple(shape for shape, *_ in op.inputs), op.outputs[0][0]) or 0
         for op in recording.ops
         if op.outputs and not op.layout
     )
-    return ran * max(prod(probe.values()) for probe in chosen(sizes)) / prod(sizes.values())
 
 
 def _axes(name, place, inputs) -> list[tuple[str, int]]:

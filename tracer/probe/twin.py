@@ -8,12 +8,6 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map_only
-
-WIDER = 1.5
-"""How much further other values of an input reach."""
-FEW = 2
-"""Different whole numbers that are flags, such as those of a mask, and no ids."""
 
 
 def twin(value, shared: dict[int, torch.Tensor]):
@@ -61,38 +55,3 @@ def valueless_mode():
 def _at_other_sizes(said: LogRecord) -> bool:
     """Whether a message of PyTorch's is for the reader: that an op refused a size is not, since others are tried."""
     return not said.getMessage().startswith("failed while attempting to run meta")
-
-
-def revalued(value, moved: bool = False):
-    """Nested inputs with other values in their tensors: floats of their signs in a wider range, more of them small, so
-    that counts and extremes change; whole numbers drawn among those that there are, but for the largest. With `moved`
-    these and truth stay the same, in another order: some models count them."""
-    draw = torch.Generator().manual_seed(1)
-    known: dict[int, torch.Tensor] = {}  # one tensor given twice stays one: a model may ask
-
-    def once(tensor: torch.Tensor) -> torch.Tensor:
-        if id(tensor) not in known:
-            known[id(tensor)] = other(tensor)
-        return known[id(tensor)]
-
-    def other(tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.numel() or tensor.is_meta or tensor.is_nested or tensor.layout != torch.strided:
-            return tensor
-        one = tensor.detach()
-        if one.is_complex():
-            return one.roll(1, -1) if one.dim() else one
-        if one.is_floating_point():
-            low, high = float(one.min()), float(one.max())
-            low, high = (WIDER * low if low < 0 else low), (WIDER * high if high > 0 else high)
-            share = 0.05 + 0.9 * torch.rand(one.shape, generator=draw, dtype=torch.float64) ** 2
-            return torch.empty_like(one).copy_(low + share * ((high - low) or 1.0))
-        numbers = one.reshape(-1)
-        if moved:
-            places = torch.randperm(one.numel(), generator=draw)
-        else:
-            if numbers.unique().numel() > FEW:
-                numbers = numbers[numbers < numbers.max()]
-            places = torch.randint(numbers.numel(), (one.numel(),), generator=draw)
-        return torch.empty_like(one).copy_(numbers[places.to(one.device)].reshape(one.shape))
-
-    return tree_map_only(torch.Tensor, once, value)

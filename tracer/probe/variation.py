@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from tracer.common.difference import FAR
 from tracer.probe.twin import twin
 from tracer.recorder.function import Function
 from tracer.recorder.nested import named
@@ -15,6 +16,12 @@ from tracer.recorder.state import State
 
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
 WIDE |= {torch.complex64: torch.complex128}
+FREE = 2
+"""How often other inputs are drawn that keep nothing but shapes and dtypes."""
+WIDER = 1.5
+"""How much further these reach."""
+FEW = 2
+"""Different whole numbers that are flags, such as those of a mask, and no ids."""
 SPREAD = 0.1
 """Standard deviation of the factors by which numbers are moved, and of what zeros become."""
 
@@ -38,7 +45,7 @@ def varied(
     """
     generator = torch.Generator().manual_seed(how.seed)
     if isinstance(module, Function) and not module.owned:
-        given = {id(tensor): other_values(tensor, generator, False) for _, tensor in named("", (args, kwargs))}
+        given = {id(tensor): other_values(tensor, generator) for _, tensor in named("", (args, kwargs))}
         return module, *twin((args, kwargs), given)
     inputs = {id(tensor): tensor for _, tensor in named("", (args, kwargs))}
     kept = {id(parameter) for part in shared for parameter in part.parameters()}
@@ -72,31 +79,70 @@ def other_weights(parameter: Tensor, generator: torch.Generator, wide: bool) -> 
     return _like(parameter, values, wide)
 
 
-def other_values(tensor: Tensor, generator: torch.Generator, wide: bool) -> Tensor:
-    """Return an input of the same dtype, shape and range with other values.
+def other_inputs(given: Any, draw: int) -> Any:
+    """Return nested inputs with other values in their tensors, drawn `FREE` times in other ways; behind these, such
+    that keep masks and positions, and the whole numbers of each row. ValueError where all values are kept."""
+    generator = torch.Generator().manual_seed(draw)
+    free = draw <= FREE
+    known = {id(tensor): tensor for _, tensor in named("", given) if tensor.numel()}
+    changed = {key: other_values(tensor, generator, free=free) for key, tensor in known.items()}
+    if known and not any(map(_differ, known.values(), changed.values())):
+        raise ValueError("its inputs have no other values")
+    return twin(given, changed)
 
-    Whole numbers get other places in their row, so that what ends or fills a row still does; others get other places
-    and are moved a little. Masks stay, of 0 and 1 or with infinities, and positions: what rises in equal steps.
+
+def _differ(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have other numbers; those whose numbers can't be read have none."""
+    return not (one.is_meta or one.is_nested or one.layout != torch.strided) and not torch.equal(one, other)
+
+
+def other_values(tensor: Tensor, generator: torch.Generator, wide: bool = False, free: bool = False) -> Tensor:
+    """Return an input of the same dtype and shape with other values in its range, more of them small.
+
+    Whole numbers get other places in their row, so that what ends or fills a row still does. Masks stay, of 0 and 1 or
+    with infinities, and positions: what rises in equal steps. With `free` floats reach further, and all others are
+    drawn among those that there are, but for the largest, so that counts and extremes change, too.
     """
-    if tensor.dtype == torch.bool or tensor.is_complex() or not tensor.numel():
-        return _cast(tensor, wide)
-    values = tensor.detach().flatten()
-    if not values.is_floating_point():
-        if _regular(tensor):
-            return tensor.detach().clone()
+    if not tensor.numel() or tensor.is_meta or tensor.is_nested or tensor.layout != torch.strided:
+        return tensor.detach()
+    if tensor.is_complex():
+        return torch.view_as_complex(other_values(torch.view_as_real(_cast(tensor, wide)), generator, wide, free))
+    if not tensor.is_floating_point() or _marks(tensor):
+        if free:
+            return _like(tensor, _redrawn(tensor.detach().flatten(), generator), wide)
+        if tensor.is_floating_point() or _regular(tensor):
+            return _cast(tensor, wide)
         keys = torch.rand(tensor.shape, generator=generator).to(tensor.device)
-        return _like(tensor, tensor.detach().gather(-1, keys.argsort(-1)), False)
-    values = values.double()
-    low, high = values.aminmax()
-    if not (low.isfinite() and high.isfinite()) or low.abs() > 1e30 or high.abs() > 1e30 or _binary(values):
-        return _cast(tensor, wide)
-    order = torch.randperm(len(values), generator=generator).to(values.device)
-    moved = values[order] + SPREAD * (values.std(correction=0) or values.abs().mean() or 1.0) * _normal(
-        values, generator
-    )
-    if low < high:  # what left the range is reflected: at its end, numbers would be equal that are not
-        moved = (high - (high - (low + (moved - low).abs())).abs()).clamp(low, high)
-    return _like(tensor, moved, wide)
+        return _like(tensor, tensor.detach().gather(-1, keys.argsort(-1)), wide)
+    low, high = (float(end) * (WIDER if free and end * sign > 0 else 1) for end, sign in _ends(tensor))
+    share = 0.05 + 0.9 * torch.rand(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.device) ** 2
+    return _like(tensor, low + share * ((high - low) or 1.0), wide)
+
+
+def _ends(tensor: Tensor) -> tuple[tuple[Tensor, int], tuple[Tensor, int]]:
+    """The least and the largest of numbers, each with the sign towards which it lies."""
+    low, high = tensor.detach().double().aminmax()
+    return (low, -1), (high, 1)
+
+
+def _redrawn(numbers: Tensor, generator: torch.Generator) -> Tensor:
+    """Numbers drawn among those that there are, but for the largest of more than `FEW`; flags among both. What is
+    alone is one less."""
+    known = numbers.unique()
+    if ((known == 0) | (known == 1)).all():
+        known = torch.tensor([0, 1]).to(known)
+    elif len(known) > FEW:
+        known = known[:-1]
+    elif len(known) == 1:
+        known = known - 1
+    drawn = known[torch.randint(len(known), (len(numbers),), generator=generator).to(numbers.device)]
+    return drawn if not torch.equal(drawn, numbers) else torch.where(drawn == known[0], known[-1], known[0])
+
+
+def _marks(tensor: Tensor) -> bool:
+    """Whether numbers with a fraction are a mask: with infinities, or what stands for them, or of 0 and 1."""
+    (low, _), (high, _) = _ends(tensor)
+    return not (max(-low, high) <= FAR) or _binary(tensor.detach())
 
 
 def _binary(values: Tensor) -> bool:

@@ -86,7 +86,7 @@ def trace(reference: str, *, primitives: bool = False, **given: int) -> Trace:
     vocabulary = Vocabulary(tuple(sizes), {}, build)
     with torch.no_grad():
         probes = list(islice(_probes(vocabulary, sizes, bool(primitives)), PROBES)) if sizes else []
-        solution, notes = solved(recording, sizes, [(vocabulary, probes)] if sizes else ())
+        solution, notes = solved(recording, sizes, [(vocabulary, probes)] if sizes else (), module)
     return assemble(module, recording, model=reference, sizes=sizes, derived={}, solution=solution, notes=notes)
 
 

@@ -18,6 +18,7 @@ from tracer.derive.steps import Found, owners
 from tracer.equations import tensors
 from tracer.probe import Solution, Vocabulary, solve
 from tracer.probe.axes import named_axes
+from tracer.probe.values import dependent
 from tracer.record import AttentionRecord, Decomposition, Symbol, Trace
 from tracer.recorder import Recording, record
 from tracer.recorder.calls import Calls
@@ -84,7 +85,7 @@ def trace(
     module = as_module(module)
     recording = record_or_explain(module, args, kwargs, keep, prove, primitives, calls=True)
     sizes, ways = named_axes(module, args, kwargs, recording, symbols or {}, build)
-    solution, notes = solved(recording, sizes, ways)
+    solution, notes = solved(recording, sizes, ways, module if prove else None)
     return assemble(
         module,
         recording,
@@ -110,7 +111,7 @@ def record_or_explain(
         raise ValueError(f"prove={quoted(prove)} was given, expected True, False or {LATER!r}")
     cap = (KEEP if prove else 0) if keep is None else keep
     try:
-        recording = record(module, args, kwargs, cap=cap, primitives=primitives, calls=calls)
+        recording = record(module, args, kwargs, cap=cap, primitives=primitives, calls=calls, digests=calls)
     except Exception as error:
         if hasattr(error, "recording"):
             recording = error.__dict__.pop("recording")
@@ -123,22 +124,27 @@ def record_or_explain(
 
 
 def solved(
-    recording: Recording, sizes: dict[str, int], ways: Iterable[tuple[Vocabulary, list[dict[str, int]]]]
+    recording: Recording,
+    sizes: dict[str, int],
+    ways: Iterable[tuple[Vocabulary, list[dict[str, int]]]],
+    module: torch.nn.Module | None = None,
 ) -> tuple[Solution | None, tuple[str, ...]]:
     """Solves the run's dimensions in the first of these ways in which the model runs, each a vocabulary and the sizes
-    of the probes; says in one sentence why that was not possible."""
+    of the probes; says in one sentence why that was not possible.
+
+    Where it was not, a copy of the `module`, if there is one, is run at the same sizes on other values.
+    """
     reason = ""
     for vocabulary, probes in ways:
         try:
-            return solve(recording.ops, sizes, vocabulary, probes, recording.opened, recording.calls), tuple(
-                filter(None, [vocabulary.held])
-            )
+            solution = solve(recording.ops, sizes, vocabulary, probes, recording.opened, recording.calls)
+            return solution, tuple(filter(None, [vocabulary.held, solution.problem]))
         except Exception as error:  # the model's own error at another size: its shapes stay numbers, with the reason
             said = str(error).splitlines()[0] if str(error) else type(error).__name__
             reason = reason if vocabulary.inside else reason or said
-    if not reason:
-        return None, ()
-    return None, (f"the shapes stay numbers: the model did not run at the probed sizes ({reason})",)
+    notes = (f"the shapes stay numbers: the model did not run at the probed sizes ({reason})",) if reason else ()
+    solution, note = dependent(module, recording) if module is not None else (None, "")
+    return solution, (*notes, *filter(None, [note]))
 
 
 def assemble(

@@ -12,8 +12,9 @@ from tracer.recorder.primitives import Opened
 
 def decompositions(opened: Sequence[Opened], solution: Solution | None) -> tuple[Decomposition, ...]:
     """One record for each op of a run that was opened."""
+    solved = solution.parts if solution else ()
     return tuple(
-        Decomposition(i, _primitives(op.parts, solution.parts[i] if solution else None), op.error, op.note)
+        Decomposition(i, _primitives(op.parts, solved[i] if solved else None), op.error, op.note)
         for i, op in enumerate(opened)
         if op is not None
     )

@@ -255,7 +255,7 @@ class Model:
             ways = self.spec.ways(self, inputs, recording)
         else:
             ways = [(self.vocabulary, [{**self.sizes, **probe} for probe in self.spec.probes])]
-        return solved(recording, sizes, ways)
+        return solved(recording, sizes, ways, self.net)
 
 
 def seeded(net: Callable[..., torch.nn.Module], config: dict, seed: int = 0) -> torch.nn.Module:
