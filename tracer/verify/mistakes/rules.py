@@ -132,10 +132,20 @@ def _files(pattern: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _places(file: str) -> tuple[_Place, ...]:
-    """Every node of a file but docstrings, annotations and what is imported."""
+def _places(file: str) -> dict[type, list[_Place]]:
+    """Every node of a file by its kind, but docstrings, annotations and what is imported."""
     module = tuple(part for part in file.removesuffix(".py").split("/") if part != "__init__")
-    return tuple(_walk(parsed(_source(file)), module, None))
+    places: dict[type, list[_Place]] = {}
+    for place in _walk(parsed(_source(file)), module, None):
+        places.setdefault(type(place.node), []).append(place)
+    return places
+
+
+def _searched(rule: Rule) -> Iterator[str]:
+    """The files in which what a rule is within may be."""
+    for file in _files(rule.files):
+        if all(name in file or name in _source(file) for name in rule.within.split(".")):
+            yield file
 
 
 def _walk(node: ast.AST, scope: tuple[str, ...], joined: ast.AST | None) -> Iterator[_Place]:
@@ -159,8 +169,10 @@ def _walk(node: ast.AST, scope: tuple[str, ...], joined: ast.AST | None) -> Iter
 
 def qualified(file: str, line: int) -> str:
     """Return the qualified name of what a line of a file stands in: a function, a class or a module-level name."""
-    around = [place for place in _places(file) if isinstance(place.node, ast.stmt) and line in _lines(place.node)]
-    return ".".join(around[-1].scope) if around else file.removesuffix(".py").replace("/", ".")
+    statements = (place for kind, places in _places(file).items() if issubclass(kind, ast.stmt) for place in places)
+    around = [place for place in statements if line in _lines(place.node)]
+    innermost = max(around, key=lambda place: (place.node.lineno, place.node.col_offset), default=None)
+    return ".".join(innermost.scope) if innermost else file.removesuffix(".py").replace("/", ".")
 
 
 def _lines(node: Any) -> range:
@@ -175,21 +187,21 @@ def inside(scope: tuple[str, ...], within: str) -> bool:
 
 def _code_edits(rule: Rule, old: str, new: str) -> Iterator[_Edit]:
     pattern, replacement, words = _pattern(old), _pattern(new), _words(old)
-    for file in _files(rule.files):
+    for file in _searched(rule):
         source = _source(file)
         if not all(word in source for word in words):
             continue
-        for node, scope, root in _places(file):
-            if type(node) is type(pattern) and inside(scope, rule.within):
+        for node, scope, root in _places(file).get(type(pattern), ()):
+            if inside(scope, rule.within):
                 bound: dict[str, Any] = {}
                 if _match(pattern, node, bound):
                     yield _Edit(file, node.lineno, root, (node, partial(_filled_for, replacement, bound)))
 
 
 def _text_edits(rule: Rule, old: str, new: str) -> Iterator[_Edit]:
-    for file in _files(rule.files):
-        for node, scope, root in _places(file):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and inside(scope, rule.within):
+    for file in _searched(rule):
+        for node, scope, root in _places(file).get(ast.Constant, ()):
+            if isinstance(node.value, str) and inside(scope, rule.within):
                 for _ in range(node.value.count(old)):
                     yield _Edit(file, root.lineno, root, (node, partial(_reworded, old, new)))
 
