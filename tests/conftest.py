@@ -57,18 +57,29 @@ def app_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator:
-    """A headless Chromium: the one on the PATH, else Playwright's own."""
+def chromium() -> Iterator:
+    """Starts a headless Chromium, by `launch` or `launch_persistent_context`: that on the PATH, or Playwright's own."""
     playwright = pytest.importorskip("playwright.sync_api") if "CI" not in os.environ else _playwright()
     with playwright.sync_playwright() as driver:
-        try:
-            chromium = driver.chromium.launch(executable_path=shutil.which("chromium"), args=_CHROMIUM_ARGUMENTS)
-        except playwright.Error as error:
-            if "CI" in os.environ:
-                raise
-            pytest.skip(f"no browser: {error.message.splitlines()[0]}")
-        yield chromium
-        chromium.close()
+
+        def start(how: str, *folder: str, **options):
+            path = shutil.which("chromium")
+            try:
+                return getattr(driver.chromium, how)(*folder, executable_path=path, args=_CHROMIUM_ARGUMENTS, **options)
+            except playwright.Error as error:
+                if "CI" in os.environ:
+                    raise
+                pytest.skip(f"no browser: {error.message.splitlines()[0]}")
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def browser(chromium) -> Iterator:
+    """A browser of contexts that know of nothing before."""
+    browser = chromium("launch")
+    yield browser
+    browser.close()
 
 
 def _playwright():
@@ -86,9 +97,12 @@ class Seen:
 
 
 @pytest.fixture(scope="session")
-def profile(browser, app_server: str) -> Iterator:
-    """What the pages of this worker share: what was fetched and compiled of the app's scripts."""
-    context = browser.new_context(base_url=app_server, viewport={"width": 1280, "height": 900})
+def profile(chromium, app_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator:
+    """What the pages of this worker share: what was fetched and compiled of the app's scripts, which only a folder
+    keeps."""
+    folder = str(tmp_path_factory.mktemp("profile"))
+    viewport = {"width": 1280, "height": 900}
+    context = chromium("launch_persistent_context", folder, base_url=app_server, viewport=viewport)
     yield context
     context.close()
 
