@@ -69,6 +69,8 @@ class Given:
         self.func, self.position = func, position
         self.tied: frozenset[Tensor] = frozenset()
         """Parameters that are read as they are elsewhere, and so have their name for that."""
+        self.of_data: frozenset[str] = frozenset()
+        """Tensors with sizes that follow from the values of the input."""
         self.result, self.result_numeric = tuple(map(sympy.sympify, result)), tuple(result_numeric)
         self.arguments = dict(arguments)
         self._numbers, self._remark = numbers or {}, remark
@@ -157,10 +159,12 @@ class Given:
 
     def named(self, name: str, axes: Sequence[int]) -> dict:
         """`axes` and `labels` of a node, by the sizes of a tensor's axes. Labels are None where the sizes would say
-        other axes: read from the last label to the first, each is the last axis of that size before the next one."""
+        other axes: read from the last label to the first, each is the last axis of that size before the next one; and
+        where a number may be a size of this input."""
         symbolic, numeric = self.shape(name), self.numeric(name)
         said = all(_found(shape, axes) == tuple(axes) for shape in (symbolic, numeric))
         known = not any(str(symbolic[axis]) == "?" for axis in axes)
+        known = known and not (name in self.of_data and any(symbolic[axis].is_Integer for axis in axes))
         return {"axes": tuple(axes), "labels": tuple(symbolic[axis] for axis in axes) if said and known else None}
 
     def root(self, number: object, of: Node) -> sympy.Expr | None:

@@ -226,6 +226,9 @@ class Writer:
             lambda text: remarks.setdefault(text),
             self.shapes.sizes,
         )
+        given.of_data = frozenset(
+            name for name, value in call.arguments.items() if isinstance(value, Ref) and self.shapes.of_data(value.key)
+        )
         weight = arguments.get("weight")
         if isinstance(weight, Tensor) and self.names.tied(weight.key):
             given.tied = frozenset((weight,))

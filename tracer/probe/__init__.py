@@ -112,8 +112,8 @@ class Vocabulary:
         return found
 
     def others(self, sizes: dict[str, int], reads: bool) -> list[Recording]:
-        """Runs at these sizes on other values of the input: two where a model `reads` values, since a number may be
-        the same by chance. Raises the model's own error where it runs on no others."""
+        """Runs at these sizes on other values of the input: `FREE` where a model `reads` values, since a number may be
+        the same by chance, else one. Raises the model's own error where it runs on no others."""
         found: list[Recording] = []
         failed = None
         for draw in range(1, FREE + 2):

@@ -144,6 +144,8 @@ def resized(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
     """The tensor with axes repeated or cut to other sizes, so that values stay in range, and laid out as it was: which
     ops run depends on it."""
     made = tensor.detach()
+    if not sizes:
+        return made
     for axis, size in sizes.items():
         made = made.index_select(axis, torch.arange(size, device=tensor.device) % tensor.shape[axis])
     return made if tensor.is_contiguous() else _laid_out(made, tensor)

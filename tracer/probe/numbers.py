@@ -81,7 +81,7 @@ def moving(entries: Sequence[Scalars | None]) -> Iterator[tuple[Where, tuple[int
     for where in values[0]:
         if all(where in one for one in values):
             vector = tuple(one[where] for one in values)
-            if any(value != vector[0] for value in vector):
+            if any(value != vector[0] and (value == value or vector[0] == vector[0]) for value in vector):
                 yield where, vector
 
 

@@ -16,10 +16,10 @@ from tracer.recorder.state import State
 
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
 WIDE |= {torch.complex64: torch.complex128}
-FREE = 2
+FREE = 3
 """How often other inputs are drawn that keep nothing but shapes and dtypes."""
 WIDER = 1.5
-"""How much further these reach."""
+"""How much further these reach, each than the one before."""
 FEW = 2
 """Different whole numbers that are flags, such as those of a mask, and no ids."""
 SPREAD = 0.1
@@ -83,7 +83,7 @@ def other_inputs(given: Any, draw: int) -> Any:
     """Return nested inputs with other values in their tensors, drawn `FREE` times in other ways; behind these, such
     that keep masks and positions, and the whole numbers of each row. ValueError where all values are kept."""
     generator = torch.Generator().manual_seed(draw)
-    free = draw <= FREE
+    free = draw if draw <= FREE else 0
     known = {id(tensor): tensor for _, tensor in named("", given) if tensor.numel()}
     changed = {key: other_values(tensor, generator, free=free) for key, tensor in known.items()}
     if known and not any(map(_differ, known.values(), changed.values())):
@@ -96,7 +96,7 @@ def _differ(one: Tensor, other: Tensor) -> bool:
     return not (one.is_meta or one.is_nested or one.layout != torch.strided) and not torch.equal(one, other)
 
 
-def other_values(tensor: Tensor, generator: torch.Generator, wide: bool = False, free: bool = False) -> Tensor:
+def other_values(tensor: Tensor, generator: torch.Generator, wide: bool = False, free: int = 0) -> Tensor:
     """Return an input of the same dtype and shape with other values in its range, more of them small.
 
     Whole numbers get other places in their row, so that what ends or fills a row still does. Masks stay, of 0 and 1 or
@@ -114,7 +114,7 @@ def other_values(tensor: Tensor, generator: torch.Generator, wide: bool = False,
             return _cast(tensor, wide)
         keys = torch.rand(tensor.shape, generator=generator).to(tensor.device)
         return _like(tensor, tensor.detach().gather(-1, keys.argsort(-1)), wide)
-    low, high = (float(end) * (WIDER if free and end * sign > 0 else 1) for end, sign in _ends(tensor))
+    low, high = (float(end) * (WIDER**free if end * sign > 0 else 1) for end, sign in _ends(tensor))
     share = 0.05 + 0.9 * torch.rand(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.device) ** 2
     return _like(tensor, low + share * ((high - low) or 1.0), wide)
 
