@@ -59,3 +59,19 @@ def test_what_no_run_shows_is_named():
     assert not any(step.unseen for step in steps[:-1])
     said = texts.unseen(last)
     assert "does not see" in said and all(f"${name}$" in said for name in last.unseen)
+
+
+def test_a_factor_that_can_be_left_out_is_not_seen():
+    """Without it all is the same: neither zeros in its place nor its cells in another order would say so."""
+
+    class Near(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.map = nn.Linear(6, 6)
+            self.register_buffer("scale", 1 + 1e-9 * torch.arange(6.0).double())
+
+        def forward(self, x):
+            return self.map(x) * self.scale.float()
+
+    last = traced(Near()).check().steps[-1]
+    assert last.verdict == "proven" and len(last.unseen) == 1

@@ -31,7 +31,12 @@ def rolled(x: torch.Tensor) -> torch.Tensor:
     return x * 1.5 if axis is None else x.roll(1, axis)
 
 
-KNOCKED = zeroed, rolled
+def dropped(x: torch.Tensor) -> torch.Tensor:
+    """The operand left out of a product."""
+    return torch.ones_like(x)
+
+
+KNOCKED = zeroed, rolled, dropped
 """What is done to an operand; a comparison that sees it notices each of these."""
 
 
@@ -76,7 +81,7 @@ def unseen(
     step: Found, value: Values | Elsewhere, sizes: dict[str, int], keys: Iterable[str] | None = None
 ) -> tuple[str, ...]:
     """Return the keys of operands, of all or of these, that the comparison of a step with a run does not see: each can
-    be zeroed, or rolled by one, and no cell is off by more than it is allowed.
+    be zeroed, rolled by one, or be ones, and no cell is off by more than it is allowed.
 
     All of them where the run does not have the tensors, or the line does not hold there.
     """
