@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tracer
 from tracer.equations import GELU, GELUTanh, Over, Product, ReLU, Scalar, Tensor
 from tracer.equations.bounds import FACTOR, evaluate
+from tracer.record import storage
 
 FLOATS = torch.float64, torch.float32, torch.float16, torch.bfloat16
 
@@ -232,3 +234,39 @@ def test_one_wrong_cell_among_large_ones_is_found():
     value[2, 3] *= 1.0001
     again = trace.later([replace(step)])[step.id]
     assert again.verdict == "disproven" and again.wrong == (2, 3) and again.error < 1e-8
+
+
+def looking_at_nothing(way, fused=True):
+    """Attention in which the third query may look at nothing; by hand, its softmax is NaN in the run, too."""
+    mask = torch.ones(5, 5, dtype=torch.bool).tril()
+    mask[2] = False
+
+    def forward(module, x):
+        if not fused:
+            return (x @ x.mT).masked_fill(~mask, -torch.inf).softmax(-1) @ x
+        with sdpa_kernel(way):
+            return nn.functional.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], mask)[:, 0]
+
+    return forward
+
+
+@pytest.mark.parametrize("way", (SDPBackend.MATH, SDPBackend.FLASH_ATTENTION))
+def test_the_zeros_of_a_query_that_may_look_at_nothing_are_no_mistake(way):
+    torch.manual_seed(0)
+    x = torch.randn(1, 5, 8)
+    trace = traced(looking_at_nothing(way), x)
+    assert not trace.output[0, 2].any()
+    step = next(step for step in trace.steps if "look at nothing" in step.note)
+    assert step.verdict == "proven" and "8 of 40 cells" in step.note
+    checked, opened = trace.check().step(step.id), tracer.open(storage.to_bytes(trace)).step(step.id)
+    assert (checked.verdict, checked.checked) == ("proven", 3) and opened.verdict == "proven"
+    value = trace.later.values().tensor(step.id)
+    value.view(-1, 8)[2, 1] = 0.5
+    assert trace.later([step])[step.id].verdict == "disproven", "a kernel that gives no 0 there"
+
+
+def test_a_softmax_of_nothing_by_hand_is_nan_and_not_compared():
+    torch.manual_seed(0)
+    trace = traced(looking_at_nothing(None, fused=False), torch.randn(1, 5, 8))
+    last = trace.steps[-1]
+    assert last.verdict == "proven" and "8 of 40 cells are NaN, in the equation and in the run alike" in last.note

@@ -107,6 +107,18 @@ def test_a_model_that_does_not_run_with_other_numbers_says_so():
     }
 
 
+def test_a_run_in_another_precision_says_so():
+    def single(y):
+        if y.dtype != torch.float32:
+            raise RuntimeError("only in single precision")
+        return y * 2
+
+    checked = traced(Scaled(single), torch.randn(1, 5, 8)).check()
+    assert {step.checked for step in checked.steps} == {3}
+    assert [note.split(",")[0] for note in checked.notes] == ["With other inputs", "With other weights and inputs"]
+    assert all("in float64 it does not run (only in single precision)" in note for note in checked.notes)
+
+
 class Picky(nn.Linear):
     """A layer that runs with the weights alone that it was made with."""
 
@@ -165,6 +177,11 @@ def test_other_numbers():
         assert torch.equal(other_values(kept, draw, True), kept)
     mask = torch.tensor([[0.0, -torch.inf], [0.0, 0.0]])
     assert torch.equal(other_values(mask, draw, True), mask.double())
+    wave = torch.randn(5, 4, dtype=torch.complex64)
+    assert other_values(wave, draw).dtype == torch.complex64 and (other_values(wave, draw) != wave).all()
+    flags, alone = other_values(torch.tensor([True]), draw, free=1), other_values(torch.tensor(3), draw, free=1)
+    assert not flags.any() and alone == 2
+    assert (other_values(ids, draw, free=1) < 9).all() and other_values(torch.ones(9), draw, free=1).sum() < 9
     image = torch.rand(3, 8, 8)
     other = other_values(image, draw, True)
     assert not torch.equal(other, image.double()) and image.min() <= other.min() and other.max() <= image.max()

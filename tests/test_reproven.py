@@ -109,7 +109,14 @@ def test_proofs_of_a_file_can_wait(data):
 def test_each_line_may_name_what_stands_before_it_alone():
     import numpy as np
 
-    step = {"symbol": "A", "shape": (2,), "recomputed": False, "tolerance": 1e-5, "names": [["x", "input x", False]]}
+    step = {
+        "symbol": "A",
+        "shape": (2,),
+        "recomputed": False,
+        "tolerance": 1e-5,
+        "dtype": "float32",
+        "names": [["x", "input x", False]],
+    }
     steps = [step | {"id": "a", "latex": "A = B"}, step | {"id": "b", "symbol": "B", "latex": "B = A + x"}]
     arrays = {"input x": np.ones(2), "step a": np.ones(2), "step b": np.full(2, 2.0)}
     first, second = outcomes({"steps": steps, "sizes": {}}, arrays)
@@ -119,3 +126,57 @@ def test_each_line_may_name_what_stands_before_it_alone():
 def test_what_was_saved_twice_stays_proven(data, trace):
     again = tracer.open(storage.to_bytes(replace(tracer.open(data))))
     assert {step.verdict for step in again.steps} == {"proven"}
+
+
+class Masked(torch.nn.Module):
+    """Attention with a mask of large numbers in the place of infinities."""
+
+    def __init__(self, low):
+        super().__init__()
+        self.low, self.q, self.k = low, torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)
+
+    def forward(self, x):
+        mask = torch.full((x.shape[1],) * 2, self.low, dtype=x.dtype).triu(1)
+        scores = self.q(x) @ self.k(x).transpose(-1, -2) / x.shape[-1] ** 0.5 + mask
+        return scores.softmax(-1) @ x
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low"),
+    [(torch.float32, -1e4), (torch.float32, -1e9), (torch.float16, -65504.0), (torch.bfloat16, -1e9)],
+    ids=str,
+)
+def test_a_large_number_of_a_mask_hides_no_forged_score(dtype, low):
+    torch.manual_seed(0)
+    with torch.no_grad():
+        run = tracer.trace(Masked(low).to(dtype), torch.randn(1, 5, 16).to(dtype), symbols={"B": 0, "T": 1})
+    saved = storage.to_bytes(run)
+    assert {step.verdict for step in tracer.open(saved).steps} == {"proven"}
+
+    def forge(latex):
+        return latex.replace(r"\frac{\mathbf{Q}\,{\mathbf{K}}^{\top}}{4}", r"\mathbf{Q}\,{\mathbf{K}}^{\top}")
+
+    opened = changed(saved, "attention.scores", latex=forge)
+    assert [step.id for step in opened.steps if step.verdict == "disproven"] == ["attention.scores"]
+
+
+def test_a_small_cell_is_judged_by_its_own_terms():
+    """Columns that are a thousand times as large hide no cell that is off by a thousandth of itself."""
+    import numpy as np
+
+    x = np.linspace(1, 2, 12).reshape(3, 4) * [1e3, 1e3, 1e3, 1]
+    ran = 2 * x
+    ran[1, 3] *= 1.001
+    step = {"id": "a", "symbol": "A", "shape": (3, 4), "recomputed": False, "tolerance": 1e-5, "dtype": "float32"}
+    step |= {"latex": "A = 2 x", "names": [["x", "input x", False]]}
+    (said,) = outcomes({"steps": [step], "sizes": {}}, {"input x": x, "step a": ran})
+    assert said["error"] < 1e-5 and said["wrong"] == [1, 3] and said["margin"] > 1
+    (said,) = outcomes({"steps": [step], "sizes": {}}, {"input x": x, "step a": (2 * x).astype(np.float32)})
+    assert said["margin"] < 1
+
+
+def test_what_holds_for_one_input_alone_is_recorded():
+    with torch.no_grad():
+        run = tracer.trace(lambda x: x / x.abs().max().item(), torch.randn(2, 5))
+    last = tracer.open(storage.to_bytes(run)).steps[-1]
+    assert last.verdict == "recorded" and "it holds for one input alone" in last.replayed

@@ -78,7 +78,8 @@ class Step:
     `replayed` which and how, or why there was none or fewer than three (`Trace.check`). `unseen` are the operands, as
     they are printed, that could be left out or put in another order without the proof or one of those runs noticing.
     `recorded` says that the line stands in a file that was opened, and that the tensors in the file do not suffice to
-    prove it again.
+    prove it again; `of_input`, that it has a number which the code computed from the values of this input, and so holds
+    for this input alone.
     """
 
     id: str
@@ -108,6 +109,7 @@ class Step:
     replayed: str = ""
     unseen: tuple[str, ...] = ()
     recorded: bool = False
+    of_input: bool = False
 
     @property
     def verdict(self) -> str:

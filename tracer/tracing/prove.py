@@ -71,13 +71,14 @@ def compare(step: Found, value: Any, sizes: dict[str, int]) -> tuple[Proof, torc
     range of the dtype on the way.
     """
     equation, traced = step.line.equation, value.tensor(step.line.tensor.key)
+    fused = any(value.inside(tensor.key) for tensor in tensors(equation))
     for coarse, careful in WAYS.values():
         if coarse and (traced.dtype not in HALVES or len(step.ops) < count(equation) + 2):
             break
         computed, allowed = bounded(equation, value, sizes, traced.dtype, coarse, careful)
         if not careful and hides(computed, allowed):
             continue
-        proof = _compared(equation, computed, allowed, traced, lambda one: executed(one, value, sizes), careful)
+        proof = _compared(equation, computed, allowed, traced, lambda one: executed(one, value, sizes), careful, fused)
         if proof.margin is None or proof.margin <= 1:
             break
     return proof, allowed
@@ -125,7 +126,7 @@ class _Leaf:
         return Bounded(held, Rounding(self.dtype, self.coarse, self.careful).rounded(held), self.dtype)
 
 
-def _compared(equation: Node, computed, allowed, traced, executed, careful: bool) -> Proof:
+def _compared(equation: Node, computed, allowed, traced, executed, careful: bool, fused: bool) -> Proof:
     computed, traced = (made.double() if made.dtype == torch.bool else made for made in (computed, traced))
     error, notes = relative_error(computed, traced), []
     settled = equation.settled(computed, traced, executed) if error else None
@@ -135,10 +136,17 @@ def _compared(equation: Node, computed, allowed, traced, executed, careful: bool
     if careful and allowed is not None:
         allowed = allowed.masked_fill(_out_of_range(computed, traced), 0)
     shares, apart = margins(computed, traced, allowed), None
+    if fused and isnan(error) and (empty := computed.isnan() & (traced == 0)).any():
+        notes.append(f"{int(empty.sum()):,} of {empty.numel():,} cells {EMPTY}.")
+        if empty.all():
+            return Proof(None, " ".join(["not executed:", *notes]))
+        computed, shares = computed.masked_fill(empty, 0), shares.masked_fill(empty, 0)
+        error = relative_error(computed, traced)
     if isnan(error) and (undefined := computed.isnan() & traced.isnan()).any():
         notes.append(f"{int(undefined.sum()):,} of {undefined.numel():,} cells {NAN}.")
         apart = undefined
-    if careful and allowed is not None and (beyond := ~allowed.isfinite() & (shares != 0)).any():
+    known = computed.isnan() <= traced.isnan()  # a bound of what is undefined says nothing
+    if careful and allowed is not None and (beyond := known & ~allowed.isfinite() & (shares != 0)).any():
         notes.append(f"{int(beyond.sum()):,} of {beyond.numel():,} cells {BEYOND}.")
         apart = beyond if apart is None else apart | beyond
     if apart is not None:
@@ -156,6 +164,10 @@ def _out_of_range(computed: torch.Tensor, traced: torch.Tensor) -> torch.Tensor:
     return traced.isfinite() & computed.isfinite() & (computed.abs() > of.max * (1 + of.eps))
 
 
+EMPTY = (
+    "are of queries that may look at nothing: the kernel gives 0 for them, where a softmax is undefined, and they are "
+    "not compared"
+)
 NAN = "are NaN, in the equation and in the run alike, and not compared"
 BEYOND = "go beyond the range of the dtype on the way, and are not compared"
 

@@ -26,7 +26,7 @@ from tracer.probe.solve import UNKNOWN
 from tracer.probe.variation import Variation, varied
 from tracer.record import Step, dtype_name, tolerance
 from tracer.record.reader.evaluating import evaluate
-from tracer.record.reader.operands import Missing, Operands, deviation, names
+from tracer.record.reader.operands import Missing, Operands, deviation, names, settled
 from tracer.record.reader.reading import Line, read
 from tracer.record.reader.signs import Unread
 from tracer.recorder import Recording, Seen, record
@@ -50,8 +50,8 @@ OTHER, ELSEWHERE = "With other weights", "At other sizes"
 NOT_RUN = "{}, no line was checked: the model does not run there ({})."
 """Of a line that was checked on fewer runs."""
 ABSENT = "It was not checked on other runs: they do not make this step's tensor, or did not keep it."
-OF_INPUT = "of this input"
-"""What the note of a line says whose number is a result of the input's values."""
+NARROW = "With {}, the model was run in its own precision: in float64 it does not run ({})."
+"""Of a run whose numbers are less precise than those of others."""
 
 
 class Outcome(NamedTuple):
@@ -93,8 +93,15 @@ class Replay:
     derive: Callable[[Recording, dict[str, int]], Sequence[Found]]
     depths: tuple[str, ...] = ()
     grad: bool = field(default_factory=torch.is_grad_enabled)
-    notes: list[str] = field(default_factory=list)
-    """What is to be said of the checks that were made, besides what is said of single lines."""
+    missing: list[str] = field(default_factory=list)
+    """Which runs were not made, and why."""
+    narrow: list[str] = field(default_factory=list)
+    """Which runs were made in another precision, and why."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said of the checks that were made, besides what is said of single lines."""
+        return [*self.missing, *self.narrow]
 
     def check(self, steps: Sequence[Step], later: Later | None = None) -> tuple[Step, ...]:
         """Return the steps with the number of other runs on which each line holds, and the first that contradicts.
@@ -108,7 +115,8 @@ class Replay:
         lines = {step.id: _read(step, self._names(steps)) for step in steps}
         outcomes: dict[str, list[Outcome]] = {step.id: [] for step in steps}
         failed = HELD if self._left_out() else ""
-        self.notes.clear()
+        self.missing.clear()
+        self.narrow.clear()
         runs = self.runs()
         for number in range(RUNS):
             try:
@@ -122,11 +130,11 @@ class Replay:
                 failed = f"It was not checked on other runs: the model does not run there ({reason(error)})."
                 if not number:
                     break
-                self.notes.append(NOT_RUN.format(OTHER, reason(error)))
+                self.missing.append(NOT_RUN.format(OTHER, reason(error)))
         said = {id: {tensor.key: tensor.name for tensor in tensors(found[id].line.equation)} for id in open}
         return tuple(
             replace(
-                _checked(step, outcomes[step.id], failed, self.notes),
+                _checked(step, outcomes[step.id], failed, self.missing),
                 unseen=tuple(said[step.id][key] for key in open.get(step.id, ())),
             )
             for step in steps
@@ -154,10 +162,13 @@ class Replay:
         shared = self._left_out()
         try:
             return self._at(label, self.module, self.args, self.kwargs, how, self.sizes, shared)
-        except Exception:
+        except Exception as error:
             if not how.wide:
                 raise
-            return self._at(label, self.module, self.args, self.kwargs, how._replace(wide=False), self.sizes, shared)
+            narrow = how._replace(wide=False)
+            run = self._at(label, self.module, self.args, self.kwargs, narrow, self.sizes, shared)
+            self.narrow.append(NARROW.format(label, reason(error)))
+            return run
 
     def _elsewhere(self) -> Run | None:
         """A run at sizes of a probe, or None where the model has none that it can be run at."""
@@ -174,7 +185,7 @@ class Replay:
             how = Variation(True, True, not isinstance(module, Function) or module.owned, 4)
             return self._at("other sizes", module, args, kwargs, how, vocabulary.complete(at), ())
         except Exception as error:  # a size that it does not take; the runs at its own sizes stand
-            self.notes.append(NOT_RUN.format(ELSEWHERE, reason(error)))
+            self.missing.append(NOT_RUN.format(ELSEWHERE, reason(error)))
             return None
 
     def _left_out(self) -> tuple[torch.nn.Module, ...]:
@@ -321,7 +332,7 @@ def predicted(steps: Sequence[Step], lines: dict[str, Line | str], run: Run) -> 
         line = lines[step.id]
         if isinstance(line, str):
             yield step.id, Outcome(reason=line)
-        elif OF_INPUT in step.note:
+        elif step.of_input:
             yield step.id, Outcome(reason="It is not checked on other runs: it has a number of this input.")
         elif HERE in step.note and not run.same_sizes:
             yield step.id, Outcome(reason="")
@@ -348,6 +359,7 @@ def _predicted(step: Step, line: Line, run: Run, operands: Operands, array) -> O
     if ran is None:
         operands.computed[step.symbol] = computed
         return Outcome(holds=True)
+    computed = settled(computed, ran, line, operands)
     off = deviation(computed, ran, lowest=True)
     wrong = np.argwhere(~(off <= tolerance(run.precision[step.id])))
     if not len(wrong):

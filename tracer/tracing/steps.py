@@ -119,6 +119,7 @@ def _step(
         names=_names(line),
         pending=later and not fused and not opaque(line),
         inside=op.index if fused else None,
+        of_input=line.of_input,
     )
 
 

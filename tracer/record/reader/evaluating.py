@@ -28,6 +28,7 @@ from tracer.record.reader.operations import LAYOUTS, OPERATIONS, RELATIONS, matr
 from tracer.record.reader.phrases import known
 from tracer.record.reader.pictures import convolve
 from tracer.record.reader.reading import Line, Tree
+from tracer.record.reader.rounding import Moves
 from tracer.record.reader.signs import Unread
 from tracer.record.reader.words import WORDS, Below, Setting
 
@@ -37,13 +38,19 @@ Value = Callable[[str], np.ndarray]
 @dataclass(frozen=True)
 class Scope:
     """What letters are worth: `value(name)` of tensors and sizes, and each index as whole numbers whose last `axes`
-    axes are those that indices run over. `vectors` says that a cell is a row."""
+    axes are those that indices run over. `vectors` says that a cell is a row; `moves` moves what parts are worth."""
 
     value: Value
     indices: Mapping[str, np.ndarray] = field(default_factory=dict)
     axes: int = 0
     vectors: bool = False
     behind: int = 0
+    moves: Moves | None = None
+
+    @property
+    def exact(self) -> Scope:
+        """The same with nothing moved, for places, sizes and conditions."""
+        return self if self.moves is None else replace(self, moves=None)
 
     def running(self, index: str, numbers: np.ndarray) -> Scope:
         """With one more index, which runs over these numbers along an axis of its own, the last."""
@@ -54,12 +61,13 @@ class Scope:
         return replace(self, indices=others | {index: numbers.reshape(*ones, -1)}, axes=self.axes + 1)
 
 
-def evaluate(line: Line, value: Value, shape: tuple[int, ...]) -> np.ndarray:
-    """What a line makes, of the shape that is printed beside it. Unread, in one sentence, where it has no value."""
+def evaluate(line: Line, value: Value, shape: tuple[int, ...], moves: Moves | None = None) -> np.ndarray:
+    """What a line makes, of the shape that is printed beside it; with its parts moved where `moves` are given. Unread,
+    in one sentence, where it has no value."""
     try:
         with np.errstate(all="ignore"):
-            scope = Scope(value)
-            if line.since and not np.all(_of(line.since[0], scope) == _of(line.since[1], scope)):
+            scope = Scope(value, moves=moves)
+            if line.since and not np.all(_of(line.since[0], scope.exact) == _of(line.since[1], scope.exact)):
                 raise Unread("what it is only true since does not hold")
             if line.turns:
                 return _shaped(in_turns(line, shape, lambda tree: _of(tree, scope)), shape)
@@ -91,6 +99,11 @@ def _shaped(made: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 def _of(tree: Tree, scope: Scope) -> np.ndarray:
     """The value of a tree; its last axes are those of the indices in scope."""
+    made = _made(tree, scope)
+    return made if scope.moves is None else scope.moves(tree, np.asarray(made), lambda part: _of(part, scope.exact))
+
+
+def _made(tree: Tree, scope: Scope) -> np.ndarray:
     kind, *rest = tree
     match kind:
         case "name":
@@ -103,7 +116,7 @@ def _of(tree: Tree, scope: Scope) -> np.ndarray:
                 raise Unread(f"{rest[0]} is no tensor, no size and no index that runs")
             return scope.indices[rest[0]]
         case "cells":
-            return _gathered(_whole(rest[0], scope), [_of(index, scope) for index in rest[1]], scope.axes)
+            return _gathered(_whole(rest[0], scope), [_of(index, scope.exact) for index in rest[1]], scope.axes)
         case "rows":
             return _rows(*rest, scope)
         case "cases":
@@ -156,10 +169,12 @@ def _of(tree: Tree, scope: Scope) -> np.ndarray:
             return _of(rest[0], replace(scope, behind=behind))
         case "pick":
             whole = _of(rest[0], scope)
-            return whole[places(rest[1], whole, lambda tree: _of(tree, scope))]
+            return whole[places(rest[1], whole, lambda tree: _of(tree, scope.exact))]
         case "put":
             whole, entries, add, values = _of(rest[0], scope), *rest[1:]
-            return put(whole, places(entries, whole, lambda tree: _of(tree, scope)), bool(add), _of(values, scope))
+            return put(
+                whole, places(entries, whole, lambda tree: _of(tree, scope.exact)), bool(add), _of(values, scope)
+            )
         case "layout":
             return laid_out(_of(rest[0], scope), *rest[1:], lambda tree: _size(tree, scope))
         case "experts":
@@ -179,7 +194,7 @@ def _whole(tree: Tree, scope: Scope) -> np.ndarray:
 def _below(settings: tuple[Tree, ...], scope: Scope) -> Below:
     """What stands below a word, in numbers."""
     return Below(
-        Setting(sign, tuple(float(_of(one, scope)) for one in values), stays) for sign, values, stays in settings
+        Setting(sign, tuple(float(_of(one, scope.exact)) for one in values), stays) for sign, values, stays in settings
     )
 
 
@@ -192,7 +207,7 @@ def _ranks(tree: Tree, scope: Scope) -> int:
 
 def _size(tree: Tree, scope: Scope) -> int:
     """A whole number."""
-    found = _of(tree, scope)
+    found = _of(tree, scope.exact)
     if found.ndim or not math.isclose(found, round(float(found))):
         raise Unread(f"expected a size, got {found.tolist() if found.size < 3 else list(found.shape)}")
     return round(float(found))
@@ -216,8 +231,8 @@ def _gathered(whole: np.ndarray, places: list[np.ndarray], axes: int, behind: in
 
 def _rows(whole: Tree, numbers: Tree, scope: Scope) -> np.ndarray:
     if scope.axes:
-        return _gathered(_whole(whole, scope), [_of(numbers, scope)], scope.axes, behind=1)
-    tensor, chosen = _of(whole, scope), _of(numbers, scope)
+        return _gathered(_whole(whole, scope), [_of(numbers, scope.exact)], scope.axes, behind=1)
+    tensor, chosen = _of(whole, scope), _of(numbers, scope.exact)
     return _gathered(tensor, [chosen], max(chosen.ndim - tensor.ndim + 2, 0), behind=1)
 
 
@@ -261,7 +276,7 @@ def _cases(rows: list[Tree], scope: Scope) -> np.ndarray:
 
 def _holds(said: Tree, scope: Scope) -> np.ndarray:
     sign, left, right = said
-    return RELATIONS[sign](_of(left, scope), _of(right, scope))
+    return RELATIONS[sign](_of(left, scope.exact), _of(right, scope.exact))
 
 
 def _indices(tree: Tree) -> Iterator[str]:

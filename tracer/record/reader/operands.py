@@ -8,6 +8,7 @@ from itertools import chain
 import numpy as np
 
 from tracer.common.quoting import quoted
+from tracer.record.reader.reading import Line
 from tracer.record.reader.signs import Unread
 
 FAR = 1e30
@@ -56,6 +57,21 @@ class Operands:
         return array.swapaxes(-2, -1) if key.endswith(".T") else array
 
 
+def settled(computed: np.ndarray, ran: np.ndarray, line: Line, operands: Operands) -> np.ndarray:
+    """What a line gives, with 0 for queries that may look at nothing: a kernel that held no softmax gives 0 for them,
+    where a softmax of no numbers is undefined."""
+    empty = np.isnan(computed) & (ran == 0)
+    return np.where(empty, 0, computed) if empty.any() and _named(line.right) & operands.computed.keys() else computed
+
+
+def _named(tree) -> set[str]:
+    """The names in a tree."""
+    if not isinstance(tree, tuple):
+        return set()
+    own = {tree[1]} if tree[:1] == ("name",) else set()
+    return own.union(*map(_named, tree))
+
+
 def deviation(computed: np.ndarray, ran: np.ndarray, lowest: bool = False) -> np.ndarray:
     """Return |computed - ran| of each cell, as a share of the largest |ran|; equal infinities count 0, and so does NaN
     in both. A number beyond `FAR` is compared with itself, and no other with it; with `lowest`, the lowest one of
@@ -84,5 +100,6 @@ def shares(computed: np.ndarray, ran: np.ndarray) -> np.ndarray:
         return deviation(computed, ran)
     near = deviation(np.where(far, 0, computed), np.where(far, 0, ran))
     with np.errstate(all="ignore"):
-        own = np.where(computed == ran, 0, np.abs(computed - ran) / size)
+        same = (computed == ran) | ((ran.dtype.kind in "iu") & ~np.isfinite(computed))
+        own = np.where(same, 0, np.abs(computed - ran) / size)
     return np.where(far, np.maximum(own, 0), near)

@@ -67,6 +67,7 @@ class Reread:
                 "shape": step.shape,
                 "recomputed": step.recomputed,
                 "tolerance": tolerance(step.dtype),
+                "dtype": step.dtype,
                 "names": [(name.symbol, name.of, name.transposed) for name in step.names],
             }
             for step in self.trace.steps
@@ -111,8 +112,8 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
 
 def _said(step: Step, said: dict) -> Step:
     """A step with what the tensors of its file say of it."""
-    if "error" not in said:
-        note = f"{NOT_CHECKED}: {said.get('reason', '')}."
+    if "error" not in said or step.of_input:
+        note = f"{NOT_CHECKED}: {'it holds for one input alone' if step.of_input else said.get('reason', '')}."
         return replace(step, pending=False, recorded=True, replayed=note)
     wrong = None if said["wrong"] is None else tuple(said["wrong"])
     return replace(step, pending=False, error=said["error"], margin=said["margin"], wrong=wrong)
