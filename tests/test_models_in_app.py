@@ -148,9 +148,9 @@ def test_a_model_of_drawings_that_is_shown_a_photo_says_what_it_learned_from(mod
 
 def test_bold_letters_that_are_sizes_too_are_told_apart_in_the_legend():
     said = "\n\n".join(element.value for element in chosen("vit").sidebar.markdown)
-    assert "Bold letters are tensors, not sizes: **H** context, **W** weights, **P** positions, **K** keys." in said
+    assert "Bold letters are tensors, not sizes: **H**, **W**, **P**, **K**." in said
     said = "\n\n".join(element.value for element in chosen("nanogpt").sidebar.markdown)
-    assert "not sizes: **V** values." in said
+    assert "not sizes: **V**." in said
 
 
 @pytest.mark.parametrize("model", models.names())

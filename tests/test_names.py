@@ -11,6 +11,7 @@ import tracer
 from tracer.models.shared.building import on_meta
 from tracer.probe import UNKNOWN
 from tracer.sources import missing_ops, small, torchvision, trials
+from tracer.symbols import notation
 from tracer.verify import names
 
 
@@ -61,7 +62,7 @@ def test_sizes_of_sounds_series_and_detectors_have_letters_that_are_told(name):
     trace = tracer.load(name).trace(prove=False)
     found = {size for op in trace.ops for one in (*op.inputs, *op.outputs) for size in one.symbolic}
     assert found >= set(LETTERS[name])
-    assert not [symbol.name for symbol in trace.symbols if symbol.meaning == "an axis that the caller named"]
+    assert not [symbol.name for symbol in trace.symbols if symbol.meaning == notation.NAMED]
 
 
 @pytest.mark.sweep

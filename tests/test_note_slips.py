@@ -22,7 +22,7 @@ def test_slip_positions():
     assert model.net.positions.shape[0] == 11 and trace.step("position").shape[1] == 7
     added = trace.value("position") - trace.value("embedding")
     assert (added - model.net.positions[:7]).abs().max() < 1e-6
-    assert "longer table" in trace.step("position").note
+    assert "longer one" in trace.step("position").note
 
 
 def test_slip_letters():

@@ -115,7 +115,7 @@ def test_embeddings_are_not_multiplied_by_the_root_of_the_width():
 
 def test_the_code_keeps_a_longer_table_than_the_note():
     model = load("learned")
-    assert len(model.net.places.rows) == 32 and "longer table" in model.trace(T=8).step("position").note
+    assert len(model.net.places.rows) == 32 and "longer one" in model.trace(T=8).step("position").note
 
 
 def test_heads_that_cannot_turn_pairs_are_refused():

@@ -265,7 +265,6 @@ def _legend(trace: Trace) -> None:
         said.append(f"${notation.latex(size.name)} {formula}= {size.value}$ — {plain(size.meaning)}")
     bold = notation.namesakes((size.name for size in trace.symbols), (step.latex for step in trace.steps))
     if bold:
-        told = ", ".join(f"**{letter}** {meaning}" for letter, meaning in bold.items())
-        said.append(f"Bold letters are tensors, not sizes: {told}.")
+        said.append(f"Bold letters are tensors, not sizes: {', '.join(f'**{letter}**' for letter in bold)}.")
     with st.sidebar.expander("Symbols of this run", expanded=True), st.container(key="legend"):
         st.markdown("\n\n".join(said))

@@ -226,7 +226,8 @@ def _tensor(trace: Trace, step: Step, index: Sequence[int]) -> tensors.Packed | 
         if step.recomputed:
             return "It is never held: a fused operation goes through it. The equation says what it would be."
         return "The tensor of this step was not kept, to hold memory down."
-    found = tensors.packed(value, step.symbolic, step.stage, index=index, ticks=class_names(trace, step))
+    named = {size.name for size in trace.symbols if size.meaning == notation.NAMED}
+    found = tensors.packed(value, step.symbolic, step.stage, index=index, ticks=class_names(trace, step), named=named)
     if found is None:
         size = 1 if value.ndim < 2 else value.shape[-2]
         return f"The tensor of this step has {size * (value.shape or (1,))[-1]:,} values in a matrix: it is not drawn."

@@ -199,9 +199,9 @@ def _derived(
         remarks += [SIZED] if shapes.of_data(key) else []
         if any(remark.startswith(HERE) for remark in remarks) and note.startswith(HERE):
             note = ""
-        note = " ".join(filter(None, (KERNEL if kernels(equation) else "", note, *remarks, hint.note)))
         subject.equations[key] = equation
         context = Context(subject, key, part, equation)
+        note = " ".join(filter(None, (KERNEL if kernels(equation) else "", note, *remarks, hint.remark(context))))
         said = hint.reason(why(context), context)
         line = Line(
             ids[key],

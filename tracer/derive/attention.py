@@ -104,9 +104,10 @@ def _hinted(line: dict, hints: Hints, subject: Subject, key: str) -> dict:
     """A line, of the fused attention with the result `key`, with what hints say of it, and the claims that hold."""
     part = PARTS[line["tensor"].key.rpartition(".")[2].rstrip("0123456789")]
     hint = hints.of(line["id"], part)
-    said = hint.reason(line.pop("why"), Context(subject, key, part, line["equation"]))
+    context = Context(subject, key, part, line["equation"])
+    said = hint.reason(line.pop("why"), context)
     told = {"why": said.text, "facts": said.facts, "refuted": said.refuted}
-    return {**line, **told, "title": hint.title or line["title"], "note": hint.note}
+    return {**line, **told, "title": hint.title or line["title"], "note": hint.remark(context)}
 
 
 def _letter(made: Tensor, letter: str) -> str:

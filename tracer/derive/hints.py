@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
+from typing import cast
 
 from tracer.derive.claims import Claim, Context, Explanation, Why, explain
 
@@ -22,7 +23,8 @@ class Hint:
     `Roles.detail`), `module` the path of the module that runs it. `letter` is the symbol without the block's number
     (`r"\mathbf{X}_t"`), `below` stands below the line's matrix and bias, `id` replaces the id behind the block's
     path, and `source` names a paper with its section or equation. `why` are claims: one that does not hold of the run
-    is not shown, and `verify` fails; a plain text explains in general. Of several hints that fit, the later ones count.
+    is not shown, and `verify` fails; a plain text explains in general. So it is with `note`, which says how texts and
+    the run differ; of its claims those that do not hold are not shown. Of several hints that fit, the later ones count.
 
     `apart` names calls directly in `module`, such as `"add"` or `"slice"`: what they make has a line of its own, even
     where it would be read inside another. At `"parameter PATH"` or `"input NAME"` a hint gives the letter of what the
@@ -34,7 +36,7 @@ class Hint:
     module: str = "*"
     title: str = ""
     why: Why | str = ()
-    note: str = ""
+    note: Why | str = ()
     source: str = ""
     letter: str = ""
     below: str = ""
@@ -57,6 +59,11 @@ class Hint:
         found = explain(own or derived, context, strict=bool(own))
         source = f"Source: {self.source}." if self.source else ""
         return found._replace(text=" ".join(filter(None, (found.text, source))))
+
+    def remark(self, context: Context) -> str:
+        """How texts differ from this line; what the run contradicts is left out."""
+        claims = () if isinstance(self.note, str) else cast(tuple[Claim, ...], self.note)
+        return self.note if isinstance(self.note, str) else " ".join(filter(None, (one.of(context) for one in claims)))
 
 
 SAID = tuple(field.name for field in fields(Hint) if field.name not in ("at", "role", "module", "apart"))

@@ -33,6 +33,10 @@ SHARPEST = Claim(
 SPREAD = Claim(
     "The spread of a sum of d_k independent products grows as √d_k, so the scores are divided by that.", so.over_root
 )
+FROM_0 = (Claim("Note 000 counts tokens from 1 to V, the code from 0 to V − 1.", so.top(Lookup)),)
+"""A note of tables of tokens."""
+LONGER = (Claim("Note 000 has a table with T rows; the code keeps a longer one and takes its first T.", so.first_rows),)
+"""A note of tables of positions."""
 COMPARED = (
     Claim("Every query meets every key: one number for each pair of tokens, in every head.",
           so.both(so.of_attention("S"), so.several_heads)),

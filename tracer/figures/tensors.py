@@ -1,6 +1,7 @@
 """The picture of a tensor: its last two axes as a heatmap, axes named after the symbols, a colour bar with numbers."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -12,6 +13,8 @@ from tracer.symbols.notation import AXES, latex
 MAX_ROWS, MAX_COLUMNS = 256, 512
 MATRICES, ALL_BYTES = 64, 400_000
 """Of a tensor with more matrices, or whose matrices take more bytes together, one is packed at a time."""
+LETTER = re.compile(r"[A-Za-z]\w*")
+"""A size in a formula of sizes."""
 EXACT = 4096
 """Cells that are packed with all their digits."""
 
@@ -54,16 +57,18 @@ def packed(
     *,
     index: Sequence[int] = (),
     ticks: Sequence[str] | None = None,
+    named: Collection[str] = (),
 ) -> Packed | None:
     """The matrices of a tensor `[…, rows, columns]` for drawing in the browser; None for one that is not drawn.
 
     All of them where they are few and small, else the one at `index` of the leading axes. The facts: `lead` are the
     leading axes as [label, size], `which` the matrices that are there, counted in order, `shape` their rows and columns
     as drawn and `full` as they are, `box` the values that a cell is the mean of, `axes` the labels of rows and columns,
-    `roles` what these are, `ticks` the names of columns. `slices` has for each matrix its scale, [lowest, highest,
-    "sequential", "diverging" or "mask"], the text alternative without the tensor's name, and a caption. A mask of one
-    value and -inf is 1 where it is open and has that value as its lowest. The cells are float16 of the values times
-    2**`power`, or float32 (`bits`) where they are few, or whole numbers that float16 would round.
+    `roles` what these are (rows and columns of sizes that the caller `named`), `ticks` the names of columns.
+    `slices` has for each matrix its scale, [lowest, highest, "sequential", "diverging" or "mask"], the text
+    alternative without the tensor's name, and a caption. A mask of one value and -inf is 1 where it is open and has
+    that value as its lowest. The cells are float16 of the values times 2**`power`, or float32 (`bits`) where they
+    are few, or whole numbers that float16 would round.
     """
     names = list(symbolic)
     while value.ndim < 2:
@@ -84,9 +89,13 @@ def packed(
         scale, cells[place] = _scale(cells[place])
         slices.append([*scale, describe(matrix), caption(matrix)])
     square = stage == "attention" and names[-1] == names[-2]
-    roles = ("query", "key") if square else (AXES.get(names[-2], "row"), AXES.get(names[-1], "column"))
+    known = {name: role for name, role in AXES.items() if not named or not set(LETTER.findall(name)) & {*named}}
+    roles = ("query", "key") if square else (known.get(names[-2], "row"), known.get(names[-1], "column"))
     facts = {
-        "lead": [[_lead(name), size] for name, size in zip(names, lead, strict=False)],
+        "lead": [
+            [f"${latex(name)}$ index" if name in named else _lead(name), size]
+            for name, size in zip(names, lead, strict=False)
+        ],
         "which": which,
         "shape": list(cells.shape[-2:]),
         "full": list(full),

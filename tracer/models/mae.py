@@ -153,8 +153,8 @@ HINTS = (
                 so.both(so.has(Put), so.ends_in_axis("N")),
             ),
         ),
-        note="He et al. append mask tokens and sort the list; the code writes the visible tokens among mask tokens, "
-        "which gives the same.",
+        note="He et al. append mask tokens and sort the list; to write the visible tokens among mask tokens gives the "
+        "same.",
     ),
     Hint(
         "position2",
@@ -180,7 +180,7 @@ HINTS = (
                 "anomaly."
             ),
         ),
-        note="Note 001 seeks the anomaly where representations deviate; here predicted and true pixels are compared.",
+        note="Note 001 seeks the anomaly where representations deviate; predicted and true pixels show it, too.",
     ),
 )
 

@@ -6,8 +6,9 @@ from torch import nn
 
 from tracer.attention.masks.kinds import causal
 from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
-from tracer.derive.whys import WHY, positions
+from tracer.derive.whys import FROM_0, LONGER, WHY, positions
 from tracer.inputs.tensors import text_input
 from tracer.inputs.text import Characters
 from tracer.models.shared.blocks import Block
@@ -75,7 +76,7 @@ HINTS = (
         title="Look up",
         letter=r"\mathbf{X}_t",
         why=(*WHY["row of a table"], Claim("Training can arrange these as it needs them.")),
-        note="Note 000 counts tokens from 1 to V, the code from 0 to V − 1.",
+        note=FROM_0,
     ),
     Hint(
         "position",
@@ -83,20 +84,29 @@ HINTS = (
             WHY["position"][0],
             positions("so that they can depend on places, too. Only the first T rows of the table are used."),
         ),
-        note="Note 000 has P with T rows; the code keeps a longer table and takes its first T.",
+        note=LONGER,
     ),
     Hint(
         "*.scores",
         role="masked S",
-        note="Note 000 has one head, as wide as D, and divides by √D; each of the h heads here is d_k wide.",
+        note=(
+            Claim(
+                "Note 000 has one head, as wide as D, and divides by √D; each of the h heads here is d_k wide.",
+                so.several_heads,
+            ),
+        ),
     ),
     Hint("*.attention.context", note="Note 000 calls this H, a letter that its part II also has for the height."),
     Hint("*.mlp.output", note="Note 000 calls this M, like the mask."),
     Hint(
         "*.scores",
         role="S",
-        note="Note 000 adds the causal mask here; with mask=bidirectional none runs, and each token also sees those "
-        "after it.",
+        note=(
+            Claim(
+                "Note 000 adds the causal mask here; none runs, and each token also sees those after it.",
+                so.open_to_first,
+            ),
+        ),
     ),
     Hint(
         "logits",

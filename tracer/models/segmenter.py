@@ -102,7 +102,13 @@ HINTS = (
             ),
             Claim("This is the whole decoder."),
         ),
-        note="Note 001 leaves its lightweight decoder open; here it is one matrix that writes all pixels of a patch.",
+        note=(
+            Claim(
+                "Note 001 leaves its lightweight decoder open; here it is one matrix that writes all pixels of a "
+                "patch.",
+                so.linear,
+            ),
+        ),
     ),
     Hint(
         "logits",
@@ -114,7 +120,12 @@ HINTS = (
             ),
             Claim("It is the first step backwards, with K scores in the place of C colours."),
         ),
-        note="Note 001 speaks of upsampling; here no value is interpolated, each pixel has scores of its own.",
+        note=(
+            Claim(
+                "Note 001 speaks of upsampling; here no value is interpolated, each pixel has scores of its own.",
+                so.rearranges,
+            ),
+        ),
     ),
 )
 

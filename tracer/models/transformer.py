@@ -10,8 +10,9 @@ from tracer.derive.claims import Claim
 from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.derive.whys import WHY, positions
-from tracer.equations import Plus
+from tracer.equations import LayerNorm, Plus, Root, Scaled
 from tracer.equations.activations import Softmax
+from tracer.equations.algebra import Times
 from tracer.equations.positions import AtDistance, Distances, Sinusoids, SumsByDistance
 from tracer.inputs.tensors import text_input
 from tracer.inputs.text import Characters
@@ -146,8 +147,13 @@ DISTANCES = (
             ),
             Claim("These numbers pick a vector of every block."),
         ),
-        note="Note 004 adds all kinds of positions to X; relative ones are not added there, they act inside the "
-        "scores.",
+        note=(
+            Claim(
+                "Note 004 adds all kinds of positions to X; relative ones are not added there, they act inside the "
+                "scores.",
+                so.top(Distances),
+            ),
+        ),
     ),
     Hint(
         "*.gather",
@@ -214,19 +220,28 @@ HINTS = (
                 so.top(Plus),
             ),
         ),
-        note="The 2017 paper multiplies embeddings by √D before this sum; note 004 does not, and neither does this "
-        "model.",
+        note=(
+            Claim(
+                "The 2017 paper multiplies embeddings by √D before this sum; note 004 does not, and neither does this "
+                "model.",
+                so.without(so.has(Root, Scaled, Times)),
+            ),
+        ),
     ),
     *DISTANCES,
     Hint(
         "*.attention.scores",
-        note="Note 004 adds log M of a mask M of zeros and -∞, which is -∞ or NaN everywhere; where a mask runs, M "
-        "itself is added.",
+        note=(
+            Claim("Note 004 adds log M of a mask M of zeros and -∞, which is -∞ or NaN everywhere."),
+            Claim("M itself is added here.", so.masked),
+        ),
     ),
     Hint(
         "*.attention.query",
-        note="Note 004's heading says single head, its contents say multi-head: each of the h heads runs "
-        "the same formula.",
+        note=(
+            Claim("Note 004's heading says single head, its contents say multi-head."),
+            Claim("Each of the h heads runs the same formula.", so.several_heads),
+        ),
     ),
     Hint(
         "*.attention.key",
@@ -234,7 +249,7 @@ HINTS = (
     ),
     Hint(
         "*.attention.context",
-        note="Note 004 counts heads up to H without saying what H is; the number of heads is h here.",
+        note="Note 004 counts heads up to H without saying what H is; on these pages it is h.",
     ),
     Hint(
         "*.attention.residual",
@@ -254,7 +269,7 @@ HINTS = (
             *WHY["norm after"],
             Claim("Many later models normalise before attention (Xiong et al.)."),
         ),
-        note="Note 004 writes LayerNorm without its γ and β; both run.",
+        note=(Claim("Note 004 writes LayerNorm without its γ and β; both run.", so.normed(LayerNorm, 1, 2)),),
     ),
     Hint(
         "*.mlp.residual",

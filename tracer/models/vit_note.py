@@ -5,7 +5,10 @@ from math import sqrt
 import torch
 from torch import nn
 
+from tracer.derive.claims import Claim, Why
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
+from tracer.equations import LayerNorm, Product
 from tracer.inputs.tensors import photo_input
 from tracer.models.shared.blocks import MLP
 from tracer.models.shared.model import Spec
@@ -83,18 +86,21 @@ class SingleHeadBlock(nn.Module):
         return x + self.mlp(self.norm2(x))  # [B, S, D]
 
 
-NOTES = {
+BY_ROOT = (
+    Claim("Note 001 divides by σ + ε; the run divides by √(σ² + ε), with the biased variance.", so.top(LayerNorm)),
+)
+NOTES: dict[str, Why | str] = {
     "patches": "Note 001 flattens a patch channels-last; a strided convolution does the same only after its weights, "
     "which are channels-first, are reordered.",
     "position": "Note 001 calls attention permutation-invariant; it is equivariant: shuffle the tokens, and the "
     "results are shuffled alike.",
-    "norm1": "Note 001 divides by σ + ε; the run divides by √(σ² + ε), with the biased variance.",
-    "norm2": "Note 001 divides by σ + ε; the run divides by √(σ² + ε), with the biased variance.",
+    "norm1": BY_ROOT,
+    "norm2": BY_ROOT,
     "attention.scores": "Note 001 calls the scores A. With one shared projection these are symmetric, as it says, but "
     "the weights after the softmax are not.",
     "attention.weights": "Note 001 writes the weights as A with a hat.",
-    "cls": "Note 001 has no norm after the last block, so none runs here; Dosovitskiy et al. 2021 have one.",
-    "logits": "Note 001 gives the classification no bias, so none runs here.",
+    "cls": "Note 001 has no norm after the last block; Dosovitskiy et al. 2021 have one.",
+    "logits": (Claim("Note 001 gives the classification no bias, so none runs here.", so.top(Product)),),
 }
 """Where note 001 and the run differ, by the end of the step's id."""
 

@@ -8,7 +8,8 @@ from tracer.attention import masks
 from tracer.derive.claims import Claim
 from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
-from tracer.derive.whys import WHY, positions
+from tracer.derive.whys import FROM_0, LONGER, WHY, positions
+from tracer.equations import Plus
 from tracer.equations.masks import PrefixMask
 from tracer.inputs.captions import captioned_input
 from tracer.inputs.scenes import LONGEST, VOCABULARY
@@ -111,7 +112,7 @@ HINTS = (
                 "shape."
             ),
         ),
-        note="Note 000's convolution needs no reordering of weights here, since both flatten channels first.",
+        note="Note 000's convolution needs no reordering of weights where a patch is flattened channels first.",
     ),
     Hint(
         "position",
@@ -130,7 +131,7 @@ HINTS = (
         title="Look up words",
         letter=r"\mathbf{X}_{\mathrm{txt}}",
         why=(*WHY["row of a table"], Claim("From here on a word and a patch are alike: a token of D numbers.")),
-        note="Note 000 counts tokens from 1 to V, the code from 0 to V − 1.",
+        note=FROM_0,
     ),
     Hint(
         "position2",
@@ -141,7 +142,7 @@ HINTS = (
             Claim("Words stand in one line, so one number says where each is."),
             positions("of a table of their own: the first word is not the first patch."),
         ),
-        note="Note 000 has P_txt with T rows; the code keeps a longer table and takes its first T.",
+        note=LONGER,
     ),
     *(
         Hint(
@@ -182,8 +183,13 @@ HINTS = (
                 "Words see the whole picture and the words before them, since the picture stands in front.", so.causal
             ),
         ),
-        note="Note 000 does not say it, but under this mask patches can't see later patches either: the first sees "
-        "only itself.",
+        note=(
+            Claim(
+                "Note 000 does not say it, but under this mask patches can't see later patches either: the first sees "
+                "only itself.",
+                so.causal,
+            ),
+        ),
     ),
     Hint(
         "mask",
@@ -195,11 +201,16 @@ HINTS = (
             ),
             Claim("The words have to be hidden from what comes before them: they are what is predicted."),
         ),
-        note="Note 000 has the causal mask only; under this one the patches also see later patches.",
+        note=(
+            Claim(
+                "Note 000 has the causal mask only; under this one the patches also see later patches.",
+                so.has(PrefixMask),
+            ),
+        ),
     ),
     Hint(
         "*.attention.query",
-        note="Note 000 has no biases in attention; here they are an option, bias.",
+        note="Note 000 has no biases in attention; whether attention has some is an option.",
     ),
     Hint(
         "*.attention.scores",
@@ -209,12 +220,19 @@ HINTS = (
     Hint(
         "*.attention.scores",
         role="S",
-        note="Note 000 adds the causal mask here; with mask=bidirectional none runs, and each word also sees the "
-        "words after it.",
+        note=(
+            Claim(
+                "Note 000 adds the causal mask here; none runs, and each word also sees the words after it.",
+                so.open_to_first,
+            ),
+        ),
     ),
     Hint("*.attention.context", note="Note 000 calls this H, like the height of the image."),
-    Hint("*.attention.residual", note="Note 000's summary calls this sum “Add & norm”; there is no norm in it."),
-    Hint("*.mlp.hidden", note="Note 000 has the biases b_1 and b_2 in the MLP; here they are an option, bias."),
+    Hint(
+        "*.attention.residual",
+        note=(Claim("Note 000's summary calls this sum “Add & norm”; there is no norm in it.", so.top(Plus)),),
+    ),
+    Hint("*.mlp.hidden", note="Note 000 has the biases b_1 and b_2 in the MLP; whether it has them is an option."),
     Hint("*.mlp.output", note="Note 000 calls this M, like the mask."),
     Hint(
         "tokens",
@@ -226,8 +244,8 @@ HINTS = (
             Claim("Only words are to be predicted, so only the tokens of words are read.", so.ends_in_axis("T")),
             Claim("What the picture showed has reached them through attention."),
         ),
-        note="Note 000 drops the last image position here, so the first word is predicted only because the text "
-        "starts with a begin token.",
+        note="Note 000 drops the last image position; without a begin token in front of the text, nothing would then "
+        "predict the first word.",
     ),
     Hint(
         "logits",

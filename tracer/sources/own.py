@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from tracer.common.quoting import quoted
 from tracer.probe import Vocabulary
 from tracer.record import Trace
-from tracer.tracing import assemble, record_or_explain, solved
+from tracer.tracing import assemble, of_caller, record_or_explain, solved
 
 PROBES = 4
 TRIES = 400
@@ -87,7 +88,8 @@ def trace(reference: str, *, primitives: bool = False, **given: int) -> Trace:
     with torch.no_grad():
         probes = list(islice(_probes(vocabulary, sizes, bool(primitives)), PROBES)) if sizes else []
         solution, notes = solved(recording, sizes, [(vocabulary, probes)] if sizes else (), module)
-    return assemble(module, recording, model=reference, sizes=sizes, derived={}, solution=solution, notes=notes)
+    facts: dict[str, Any] = {"sizes": sizes, "derived": {}, "solution": solution, "notes": notes}
+    return of_caller(assemble(module, recording, model=reference, **facts))
 
 
 def _probes(vocabulary: Vocabulary, sizes: dict[str, int], primitives: bool) -> Iterator[dict[str, int]]:

@@ -72,18 +72,8 @@ MEANINGS = {
     "m": "variates: series that were measured side by side",
 }
 """What each size is, for a reader who meets it for the first time."""
-
-TENSORS = {
-    "B": "scores by distance",
-    "C": "cosines",
-    "H": "context",
-    "K": "keys",
-    "P": "positions",
-    "R": "residual sum",
-    "V": "values",
-    "W": "weights",
-}
-"""What a bold letter is that is a size where it is italic."""
+NAMED = "a size that the caller named"
+"""What is said of the sizes of a stranger's module."""
 
 AXES = {
     "B": "input",
@@ -106,7 +96,7 @@ AXES = {
     "W/P": "patch of the row",
     "K*P**2": "class of a pixel",
 }
-"""What one place along an axis is, by the axis' size."""
+"""What one place along an axis is, by the axis' size, where that has its meaning."""
 
 LATEX = {
     "d_ff": r"d_{\mathrm{ff}}",
@@ -128,13 +118,13 @@ ORDER = ("B", "L", "L_dec", "N", "N_v", "N_h", "S", "T", "P", "H", "W", "C", "h"
 """The order in which sizes stand in a product: `P²C`, `h·d_k`, `B·N`."""
 
 
-def namesakes(sizes: Iterable[str], equations: Iterable[str]) -> dict[str, str]:
-    r"""Sizes whose letter is bold in an equation too, where it is a tensor, and what that tensor is.
+def namesakes(sizes: Iterable[str], equations: Iterable[str]) -> list[str]:
+    r"""Sizes whose letter is bold in an equation too, where it is a tensor.
 
-    `["K", "D"]` beside `[r"\mathbf{K} = \mathbf{X}\,\mathbf{W}_K"]` gives `{"K": "keys"}`.
+    `["K", "D"]` beside `[r"\mathbf{K} = \mathbf{X}\,\mathbf{W}_K"]` gives `["K"]`.
     """
     bold = set(re.findall(r"\\mathbf\{([A-Z])\}", " ".join(equations)))
-    return {size: TENSORS[size] for size in sizes if size in bold & TENSORS.keys()}
+    return [size for size in sizes if size in bold]
 
 
 @lru_cache(maxsize=256)

@@ -24,7 +24,7 @@ from tracer.recorder import Recording, record
 from tracer.recorder.calls import Calls
 from tracer.recorder.fast import opened
 from tracer.recorder.function import as_module, name_of
-from tracer.symbols.notation import MEANINGS
+from tracer.symbols.notation import MEANINGS, NAMED
 from tracer.tracing.account import Run, limited, part_of
 from tracer.tracing.account import account as account_of
 from tracer.tracing.levels import levels
@@ -86,16 +86,23 @@ def trace(
     recording = record_or_explain(module, args, kwargs, keep, prove, primitives, calls=True)
     sizes, ways = named_axes(module, args, kwargs, recording, symbols or {}, build)
     solution, notes = solved(recording, sizes, ways, module if prove else None)
-    return assemble(
-        module,
-        recording,
-        model=name_of(module),
-        sizes=sizes,
-        derived={},
-        solution=solution,
-        prove=prove,
-        notes=notes,
+    return of_caller(
+        assemble(
+            module,
+            recording,
+            model=name_of(module),
+            sizes=sizes,
+            derived={},
+            solution=solution,
+            prove=prove,
+            notes=notes,
+        )
     )
+
+
+def of_caller(trace: Trace) -> Trace:
+    """Return a trace whose sizes the caller named: what they are, only the caller knows."""
+    return replace(trace, symbols=tuple(replace(size, meaning=NAMED) for size in trace.symbols))
 
 
 def record_or_explain(
@@ -295,7 +302,4 @@ def _of_parts(records: Iterable[AttentionRecord], parts: dict[str, str]) -> tupl
 
 
 def _symbols(sizes: dict[str, int], derived: dict[str, str]) -> tuple[Symbol, ...]:
-    return tuple(
-        Symbol(name, MEANINGS.get(name, "an axis that the caller named"), value, derived.get(name, ""))
-        for name, value in sizes.items()
-    )
+    return tuple(Symbol(name, MEANINGS.get(name, NAMED), value, derived.get(name, "")) for name, value in sizes.items())

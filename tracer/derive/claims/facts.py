@@ -366,6 +366,13 @@ def tied(context: Context) -> bool:
     return context.run.roles.tied(context.key)
 
 
+def first_rows(context: Context) -> bool:
+    """It takes some of the rows of a parameter, and not all."""
+    found = (context.run.parameters.get(key.removeprefix(PARAMETER)) for key in context.parameters)
+    tables = [one for one in found if one is not None and one.ndim > 1]
+    return len(context.shape) > 1 and any(context.shape[-2] < len(table) for table in tables)
+
+
 def begins_with_parameter(context: Context) -> bool:
     """A sequence in front of which one vector of parameters stands."""
     roles = context.run.roles

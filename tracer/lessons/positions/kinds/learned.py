@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from tracer.derive.hints import Hint
+from tracer.derive.whys import LONGER
 from tracer.lessons.positions.places import Places, Table
 
 TITLE = "Learned"
@@ -22,7 +23,7 @@ class Positions(Places):
     HINTS = (
         Hint(
             "position",
-            note="Note 000 has P with T rows; the code keeps a longer table and takes its first T.",
+            note=LONGER,
         ),
     )
 
