@@ -14,46 +14,59 @@ FAR = 1e30
 """Numbers beyond it are far out: they stand for infinities."""
 
 
-def relative_difference(computed: torch.Tensor, reference: torch.Tensor) -> float:
-    """max|computed - reference| / max|reference| over finite values; equal infinities count 0, 0 against 0 is 0.
+class Difference:
+    """How far a tensor is from a reference of the same shape, of which the difference is taken once."""
 
-    Both have one shape. Element by element such a ratio would say nothing near zeros.
-    """
-    reference = reference.to(computed.dtype)
-    if computed.dtype == torch.float64 and computed.numel():  # as proofs have it: the same with fewer passes
-        difference, scale = _largest(computed - reference), _largest(reference)
-        if difference == 0:
+    def __init__(self, computed: torch.Tensor, reference: torch.Tensor):
+        self.computed, self.reference = computed, reference.to(computed.dtype)
+        difference = computed - self.reference
+        self.sizes = difference.abs() if difference.is_complex() else difference.abs_()
+        self.largest = self.sizes.amax().item() if self.sizes.numel() else 0.0
+
+    def relative(self) -> float:
+        """max|computed - reference| / max|reference| over finite values; equal infinities count 0, 0 against 0 is 0.
+
+        Element by element such a ratio would say nothing near zeros.
+        """
+        if self.largest == 0:
             return 0.0
-        if scale <= FAR and difference < inf:
-            return difference / scale if scale else inf
-    difference = (computed - reference).abs()
-    if not difference.numel():
-        return 0.0
-    largest = difference.max()
-    if largest.isnan():  # an infinity less itself is undefined too, and no difference
-        difference = difference.masked_fill(computed == reference, 0)
-        largest = difference.amax()
-    if largest == 0:
-        return 0.0
-    scale = _scale(reference)
-    return float((difference / scale).masked_fill(difference == 0, 0).max() if scale.dim() else largest / scale)
+        if self.computed.dtype == torch.float64 and self.largest < inf:  # as proofs have it: the same with fewer passes
+            scale = _largest(self.reference)
+            if scale <= FAR:
+                return self.largest / scale if scale else inf
+        difference, largest = self.sizes, self.sizes.max()
+        if largest.isnan():  # an infinity less itself is undefined too, and no difference
+            difference = difference.masked_fill(self.computed == self.reference, 0)
+            largest = difference.amax()
+        if largest == 0:
+            return 0.0
+        scale = _scale(self.reference)
+        return float((difference / scale).masked_fill(difference == 0, 0).max() if scale.dim() else largest / scale)
+
+    def shares(self, allowed: torch.Tensor | None) -> torch.Tensor:
+        """|computed - reference| of each cell as a share of what is allowed there, infinite where nothing is.
+
+        Equal numbers count 0, infinities too, and so do cells that are NaN in both. What is no number in one of them,
+        or infinite in one of them, is infinitely far off.
+        """
+        if self.largest == 0:
+            return self.sizes
+        shares = self.sizes / (torch.zeros((), dtype=self.sizes.dtype) if allowed is None else allowed)
+        if shares.numel() and not shares.amax() < inf:  # an infinity less itself, 0 over 0, or beyond
+            one, other = self.computed, self.reference
+            shares = shares.masked_fill(self.sizes.isinf() | shares.isnan(), inf)
+            shares = shares.masked_fill((one == other) | (one.isnan() & other.isnan()), 0)
+        return shares
+
+
+def relative_difference(computed: torch.Tensor, reference: torch.Tensor) -> float:
+    """`Difference.relative` of two tensors."""
+    return Difference(computed, reference).relative()
 
 
 def margins(computed: torch.Tensor, reference: torch.Tensor, allowed: torch.Tensor | None) -> torch.Tensor:
-    """|computed - reference| of each cell as a share of what is allowed there, infinite where nothing is.
-
-    Equal numbers count 0, infinities too, and so do cells that are NaN in both. What is no number in one of them, or
-    infinite in one of them, is infinitely far off. All have one shape.
-    """
-    reference = reference.to(computed.dtype)
-    difference = (computed - reference).abs()
-    if allowed is None:
-        allowed = torch.zeros((), dtype=difference.dtype)
-    shares = difference / allowed
-    if shares.numel() and not shares.amax() < inf:  # an infinity less itself, 0 over 0, or beyond
-        shares = shares.masked_fill(difference.isinf() | shares.isnan(), inf)
-        shares = shares.masked_fill((computed == reference) | (computed.isnan() & reference.isnan()), 0)
-    return shares
+    """`Difference.shares` of two tensors and what is allowed; all have one shape."""
+    return Difference(computed, reference).shares(allowed)
 
 
 def first_beyond(shares: torch.Tensor) -> tuple[int, ...] | None:

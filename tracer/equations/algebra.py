@@ -23,6 +23,7 @@ class Plus(Summed, Node):
     """`a + b`, element by element, broadcast from the last axis."""
 
     loose = True
+    additive = True
 
     def _latex(self, printer):
         return " + ".join(argument.summand(printer, place == 0) for place, argument in enumerate(self.args))

@@ -158,6 +158,12 @@ class Rounding(TorchFunctionMode):
         if node.multilinear:
             made = node.run(size, *(one.value for one in operands))
             bound = self.of_terms(node, size, made, operands)
+        elif node.additive and len(operands) == 2:
+            made = node.run(size, *(one.value for one in operands))
+            bound = total(*(one.bound for one in operands), self.rounded(made))
+        elif not self.careful and node.analysed and not any(one.bound is not None for one in operands):
+            made = node.run(size, *(one.value for one in operands))
+            bound = node.errors(made.to(self.kind), *(one.value.to(self.kind) for one in operands)).mul_(self.unit)
         else:
             bare = [one.value if one.bound is None else one.value.view_as(one.value) for one in operands]
             for tensor, one in zip(bare, operands, strict=True):
@@ -269,7 +275,10 @@ def attach(made: torch.Tensor, bound: torch.Tensor | None) -> None:
 
 def total(*bounds: torch.Tensor | None) -> torch.Tensor | None:
     """The sum of those that are not None."""
-    return reduce(lambda a, b: a if b is None else b if a is None else a + b, bounds)
+    found = None
+    for bound in bounds:
+        found = bound if found is None else found if bound is None else found + bound
+    return found
 
 
 # What the functions do

@@ -41,6 +41,10 @@ class Node(sympy.Expr):
     multilinear = 0
     """How many of the first operands each term is a product of, where the result is a sum of such terms; what is behind
     them is added. 0 where it is none."""
+    additive = False
+    """Whether the result is the sum of the operands."""
+    analysed = False
+    """Whether `errors` says what rounding may do to each cell."""
     cells = ""
     """What stands below the name of what the equation makes where it says one cell or one row: "ij", or "[j]"."""
 
@@ -57,6 +61,10 @@ class Node(sympy.Expr):
         return None
 
     def infer(self, same, *shapes) -> tuple:
+        raise NotImplementedError
+
+    def errors(self, made, *operands):
+        """What rounding may do to each cell, in units of the unit roundoff, where the operands are exact."""
         raise NotImplementedError
 
     def run(self, size, *tensors):
@@ -203,6 +211,7 @@ def execute(node: Node, value, size):
     return node.run(size, *(execute(operand, value, size) for operand in node.operands))
 
 
+@lru_cache(maxsize=8192)
 def tensors(node: Node) -> tuple[Tensor, ...]:
     """The named tensors of an expression, in reading order."""
     if isinstance(node, Tensor):

@@ -34,6 +34,17 @@ class LayerNorm(Standardised, AlongLast, Node):
         normed = centred / (variance + float(self.args[0])).sqrt() * gamma
         return normed + beta[0] if beta else normed
 
+    analysed = True
+
+    def errors(self, made, x, gamma, *beta):
+        """Of `n = c/σ`, `c = x - μ`: (mean|x| + |c|)/σ of c, |n| (mean|x|/σ + 3) of σ, |n| of the quotient; then |nγ|,
+        and |nγ + β|."""
+        centred = (x - x.mean(dim=-1, keepdim=True)).abs_()
+        sigma = ((centred * centred).mean(dim=-1, keepdim=True) + float(self.args[0])).sqrt()
+        size = x.abs().mean(dim=-1, keepdim=True)
+        off = centred.mul_(size / sigma + 6).add_(size).div_(sigma) * gamma.abs()
+        return off.add_(made.abs()) if beta else off
+
     def unit(self, x):
         return (x - x.mean()) / (x.var(correction=0) + float(self.args[0])).sqrt()
 

@@ -12,7 +12,7 @@ import sympy
 import torch
 
 from tracer.common.devices import brought
-from tracer.common.difference import first_beyond, margins, relative_difference
+from tracer.common.difference import Difference, first_beyond
 from tracer.common.quoting import explained
 from tracer.derive.steps import Found, Line
 from tracer.equations import Node, ShapeError, Tensor, execute, infer, tensors
@@ -36,9 +36,14 @@ class Proof(NamedTuple):
 
 def relative_error(computed: torch.Tensor, traced: torch.Tensor) -> float:
     """max|computed - traced| / max|traced| over finite values; equal infinities count 0, 0 against 0 is 0."""
+    return difference(computed, traced).relative()
+
+
+def difference(computed: torch.Tensor, traced: torch.Tensor) -> Difference:
+    """How far a tensor is from the traced one. ShapeError where it has another shape."""
     if computed.shape != traced.shape:
         raise ShapeError(f"the equation gives shape {tuple(computed.shape)}, the run {tuple(traced.shape)}")
-    return relative_difference(computed, traced)
+    return Difference(computed, traced)
 
 
 VALUELESS = "not executed: on the device 'meta' tensors have no values; trace with prove=False to ask for none"
@@ -128,14 +133,16 @@ class _Leaf:
 
 def _compared(equation: Node, computed, allowed, traced, executed, careful: bool, fused: bool) -> Proof:
     computed, traced = (made.double() if made.dtype == torch.bool else made for made in (computed, traced))
-    error, notes = relative_error(computed, traced), []
+    apart, notes = difference(computed, traced), []
+    error = apart.relative()
     settled = equation.settled(computed, traced, executed) if error else None
     if settled is not None and (ties := int((settled != computed).sum())):
         notes.append(f"{ties:,} of {computed.numel():,} places are of equal numbers, of which any may come first.")
-        computed, error = settled, relative_error(settled, traced)
+        computed, apart = settled, difference(settled, traced)
+        error = apart.relative()
     if careful and allowed is not None:
         allowed = allowed.masked_fill(_out_of_range(computed, traced), 0)
-    shares, apart = margins(computed, traced, allowed), None
+    shares, left = apart.shares(allowed), None
     if fused and isnan(error) and (empty := computed.isnan() & (traced == 0)).any():
         notes.append(f"{int(empty.sum()):,} of {empty.numel():,} cells {EMPTY}.")
         if empty.all():
@@ -144,16 +151,17 @@ def _compared(equation: Node, computed, allowed, traced, executed, careful: bool
         error = relative_error(computed, traced)
     if isnan(error) and (undefined := computed.isnan() & traced.isnan()).any():
         notes.append(f"{int(undefined.sum()):,} of {undefined.numel():,} cells {NAN}.")
-        apart = undefined
-    known = computed.isnan() <= traced.isnan()  # a bound of what is undefined says nothing
-    if careful and allowed is not None and (beyond := known & ~allowed.isfinite() & (shares != 0)).any():
-        notes.append(f"{int(beyond.sum()):,} of {beyond.numel():,} cells {BEYOND}.")
-        apart = beyond if apart is None else apart | beyond
-    if apart is not None:
-        if apart.all():
+        left = undefined
+    if careful and allowed is not None and (beyond := ~allowed.isfinite() & (shares != 0)).any():
+        beyond &= computed.isnan() <= traced.isnan()  # a bound of what is undefined says nothing
+        if beyond.any():
+            notes.append(f"{int(beyond.sum()):,} of {beyond.numel():,} cells {BEYOND}.")
+            left = beyond if left is None else left | beyond
+    if left is not None:
+        if left.all():
             return Proof(None, " ".join(["not executed:", *notes]))
-        shares = shares.masked_fill(apart, 0)
-        error = relative_error(computed.masked_fill(apart, 0), traced.masked_fill(apart, 0))
+        shares = shares.masked_fill(left, 0)
+        error = relative_error(computed.masked_fill(left, 0), traced.masked_fill(left, 0))
     margin = float(shares.max()) if shares.numel() else 0.0
     return Proof(error, " ".join(notes), first_beyond(shares) if margin > 1 else None, margin)
 
@@ -224,6 +232,8 @@ class Later:
 
     def _proven(self, step: Step, value: Values, sizes, changed: set[str]) -> Step:
         found = self._found[step.id]
+        if not changed:
+            return proven(step, prove(found, value, sizes))
         reads = {tensor.key for tensor in tensors(found.line.equation)}
         reads |= {tensor.key for key in reads if (equation := value.inside(key)) for tensor in tensors(equation)}
         if rewritten := sorted(reads & changed):
@@ -274,6 +284,7 @@ class Values:
         self._places = {step.line.id: step.value for step in found if step.line.place}
         self._fused = {line.id: line.equation for line in lines if line.place is None}
         self._recomputed: dict[str, torch.Tensor | None] = {}
+        self._parameters: dict[str, torch.Tensor | None] = {}
         self._weights = weights(module)
 
     def __call__(self, key: str) -> torch.Tensor | None:
@@ -281,8 +292,10 @@ class Values:
             return self._inside(key)
         if key in self._places or key.startswith(("input ", "constant ")):
             return self._kept.get(self._places.get(key, key))
-        found = weight(self._weights, key.removeprefix("parameter "))
-        return None if found is None else brought(found.detach())
+        if key not in self._parameters:
+            found = weight(self._weights, key.removeprefix("parameter "))
+            self._parameters[key] = None if found is None else brought(found.detach())
+        return self._parameters[key]
 
     def tensor(self, key: str) -> torch.Tensor:
         """The tensor of that key. LookupError, in a sentence, where there is none."""
