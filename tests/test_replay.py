@@ -11,7 +11,7 @@ import tracer
 from pages.shared import texts
 from tracer.probe.variation import other_values, other_weights
 from tracer.record.reader.operands import deviation
-from tracer.tracing import replay
+from tracer.tracing import checks, replay
 
 SYMBOLS = {"B": 0, "T": 1}
 
@@ -145,6 +145,25 @@ def test_of_a_large_model_one_block_of_each_kind_is_run(monkeypatch):
     by_layer = {layer: {(s.checked, s.replayed) for s in steps if s.layer == layer} for layer in (0, 1, 2, None)}
     assert by_layer[0] == by_layer[None] == {(3, "")}
     assert by_layer[1] == by_layer[2] == {(0, replay.HELD)}
+    assert not any(step.unseen for step in steps if step.layer in (1, 2)), "nothing has been looked for"
+
+
+def test_a_model_that_is_too_large_as_a_whole_is_checked_on_one_block_of_each_kind(monkeypatch):
+    run = traced(Blocks(6), torch.randn(2, 5, 6))
+    whole = checks.check(run)
+    assert {step.checked for step in whole.steps} == {3}
+    flops, size = run.flops, checks._cost(run, ())[0]
+    for bound, value in (("MOST_FLOPS", flops - 1), ("MOST_FLOPS", flops // 4), ("MOST_BYTES", size // 3)):
+        with monkeypatch.context() as small:
+            small.setattr(checks, bound, value)
+            checked = checks.check(run)
+        assert not checked.replay.shortened and checks.too_large(checked) == ""
+        said = {
+            layer: {(s.checked, s.replayed) for s in checked.steps if s.layer == layer} for layer in (0, 1, 5, None)
+        }
+        assert said[0] == said[None] == {(3, "")} and said[1] == said[5] == {(0, replay.HELD)}
+    monkeypatch.setattr(checks, "MOST_FLOPS", flops // 8)
+    assert "more than is done unasked" in checks.too_large(run)
 
 
 def test_a_function_is_run_on_other_inputs():

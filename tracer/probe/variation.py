@@ -71,12 +71,13 @@ def other_weights(parameter: Tensor, generator: torch.Generator, wide: bool) -> 
     statistics stay; what was 0, or 1 everywhere, is another number everywhere."""
     if not parameter.is_floating_point() or not parameter.numel():
         return _cast(parameter, wide)
-    values = parameter.detach().double().flatten()
-    order = torch.randperm(len(values), generator=generator).to(values.device)
-    factors, noise = (_normal(values, generator) for _ in range(2))
-    values = values[order]
-    values = torch.where(values == 0, SPREAD * noise, values * (SPREAD * factors).exp())
-    return _like(parameter, values, wide)
+    order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
+    values = parameter.detach().flatten()[order]
+    del order  # an embedding is large, and each of these as large as it is
+    made = _normal(values, generator).mul_(SPREAD).exp_().mul_(values)
+    if (zero := values == 0).any():
+        made[zero] = SPREAD * _normal(made[zero], generator)
+    return _like(parameter, made, wide)
 
 
 def other_inputs(given: Any, draw: int) -> Any:
@@ -159,7 +160,8 @@ def _regular(tensor: Tensor) -> bool:
 
 
 def _normal(values: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randn(len(values), generator=generator, dtype=torch.float64).to(values.device)
+    dtype = torch.float64 if values.dtype == torch.float64 else torch.float32
+    return torch.randn(len(values), generator=generator, dtype=dtype).to(values.device)
 
 
 def _cast(tensor: Tensor, wide: bool) -> Tensor:

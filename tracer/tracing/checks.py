@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
 from tracer.common.quoting import reason
-from tracer.record import Step, Trace
+from tracer.record import ModuleRecord, Step, Trace
 
 MOST_BYTES = 512 * 2**20
 """Bytes that another run may take: its weights and the tensors of its steps, in float64."""
@@ -29,23 +29,65 @@ class Check(NamedTuple):
 
 
 def too_large(trace: Trace) -> str:
-    """Return in one sentence why a model is too large to be run again unasked; empty where it is not."""
-    size = 8 * (trace.params + sum(prod(step.shape) for step in trace.steps))
-    if size <= MOST_BYTES and trace.flops <= MOST_FLOPS:
+    """Return in one sentence why a model is too large to be run again unasked; empty where it is not, or where one of
+    its blocks of each kind is not."""
+    size, flops = _cost(trace, ())
+    if _fits(size, flops) or _fits(*_cost(trace, _repeated(trace))):
         return ""
     return (
         f"It was not checked on other runs: each would take {size / 2**20:,.0f} MB of memory and "
-        f"{trace.flops / 1e9:,.1f} GFLOP, more than is done unasked. In Python, `trace.check()` does it."
+        f"{flops / 1e9:,.1f} GFLOP, more than is done unasked. In Python, `trace.check()` does it."
     )
 
 
+def _fits(size: int, flops: int) -> bool:
+    return size <= MOST_BYTES and flops <= MOST_FLOPS
+
+
+def _cost(trace: Trace, left_out: Sequence[ModuleRecord]) -> tuple[int, int]:
+    """About how many bytes and FLOPs a run takes in float64, without some calls of modules."""
+    ops = {op for module in left_out for op in range(module.first, module.last)}
+    cells = sum(prod(step.shape) for step in trace.steps if not (step.ops and step.ops[-1] in ops))
+    params = trace.params - sum(module.params for module in left_out)
+    return 8 * (params + cells), trace.flops - sum(module.flops for module in left_out)
+
+
+def _repeated(trace: Trace) -> list[ModuleRecord]:
+    """The calls of all blocks but the first of each kind: siblings of one class and as many parameters, with modules in
+    them, whose names are one but for a number, and that are in no other block."""
+    paths = {module.path for module in trace.modules}
+    parents = {path.rpartition(".")[0] for path in paths}
+    first: dict[tuple, str] = {}
+    found: list[ModuleRecord] = []
+    blocks: set[str] = set()
+    for module in trace.modules:
+        around, _, name = module.path.rpartition(".")
+        stem = name.rstrip("0123456789")
+        if stem == name or module.path not in parents or _within(module.path, blocks):
+            continue
+        blocks.add(module.path)
+        if first.setdefault((around, stem, module.kind, module.params), module.path) != module.path:
+            found.append(module)
+    return found
+
+
+def _within(path: str, blocks: set[str]) -> bool:
+    """Whether a module is inside of one of these."""
+    parts = path.split(".")
+    return any(".".join(parts[:n]) in blocks for n in range(1, len(parts)))
+
+
 def check(trace: Trace) -> Trace:
-    """Return a trace with its lines checked on other runs where that is affordable, else with the reason at each."""
+    """Return a trace with its lines checked on other runs where that is affordable, else with the reason at each.
+
+    Of a model that is too large as a whole, one block of each kind is run.
+    """
     if not trace.steps or trace.replay is None:
         return trace
     if not (problem := too_large(trace)):
+        shortened = replace(trace.replay, shortened=not _fits(*_cost(trace, ())))
         try:
-            return trace.check()
+            return replace(replace(trace, replay=shortened).check(), replay=trace.replay)
         except Exception as error:  # of a stranger's model, with other numbers: the run itself stands
             problem = f"It was not checked on other runs ({reason(error)})."
     return unchecked(trace, problem)

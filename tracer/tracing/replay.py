@@ -41,10 +41,12 @@ RUNS = 3
 """On how many other runs a line is checked."""
 LARGE = 500 * 2**20
 """Bytes of weights above which one block of each kind is run."""
+SMALL = 50 * 2**20
+"""The same of a model that is to be run in a short time."""
 MOST = 2**30
 """Cap in bytes on the tensors that another run keeps."""
 
-HELD = "It was not run again: this model has more than 500 MB of weights, of which one block of each kind is run."
+HELD = "At its own sizes, one block of each kind is run again, since the model is large."
 NO_WORDS = "It is not checked on other runs: its equation names a kernel, which no reader can evaluate."
 OTHER, ELSEWHERE = "With other weights", "At other sizes"
 NOT_RUN = "{}, no line was checked: the model does not run there ({})."
@@ -78,7 +80,8 @@ class Run(NamedTuple):
 @dataclass(frozen=True)
 class Replay:
     """What it takes to run a traced module again: the module, what it was given, its calls, its lines, its sizes.
-    `derive` lays the lines over a run at other sizes; `depths` are the symbols of numbers of blocks.
+    `derive` lays the lines over a run at other sizes; `depths` are the symbols of numbers of blocks. One that is
+    `shortened` runs one block of each kind, as for any model of more than `LARGE` bytes.
 
     A trace holds it while its model is there. It runs nothing until it is asked to `check` lines.
     """
@@ -93,6 +96,7 @@ class Replay:
     derive: Callable[[Recording, dict[str, int]], Sequence[Found]]
     depths: tuple[str, ...] = ()
     grad: bool = field(default_factory=torch.is_grad_enabled)
+    shortened: bool = False
     missing: list[str] = field(default_factory=list)
     """Which runs were not made, and why."""
     narrow: list[str] = field(default_factory=list)
@@ -109,8 +113,10 @@ class Replay:
         Of the operands that the proof does not see in the traced run, which `later` has, those that no other run shows
         either are `Step.unseen`.
         """
-        open = {id: keys for id, keys in hidden(later, steps).items() if keys} if later else {}
         found = {step.line.id: step for step in self.found}
+        run_again = self._run_again()
+        open = hidden(later, [step for step in steps if run_again(found[step.id])]) if later else {}
+        open = {id: keys for id, keys in open.items() if keys}
         fused = {step.line.id: step.line.equation for step in self.found if step.line.place is None}
         lines = {step.id: _read(step, self._names(steps)) for step in steps}
         outcomes: dict[str, list[Outcome]] = {step.id: [] for step in steps}
@@ -183,23 +189,39 @@ class Replay:
                 module, args, *more = vocabulary.build(at)
             kwargs = more[0] if more else {}
             how = Variation(True, True, not isinstance(module, Function) or module.owned, 4)
-            return self._at("other sizes", module, args, kwargs, how, vocabulary.complete(at), ())
+            left = self._left_out(module)
+            return self._at("other sizes", module, args, kwargs, how, vocabulary.complete(at), left)
         except Exception as error:  # a size that it does not take; the runs at its own sizes stand
             self.missing.append(NOT_RUN.format(ELSEWHERE, reason(error)))
             return None
 
-    def _left_out(self) -> tuple[torch.nn.Module, ...]:
-        """The blocks that are not run again, of a model that is too large for a second set of weights."""
-        size = sum(tensor.nbytes for tensor in self.module.parameters())
-        if size <= LARGE:
+    def _left_out(self, built: torch.nn.Module | None = None) -> tuple[torch.nn.Module, ...]:
+        """The blocks that are not run again, of a model that is too large for a second set of weights, or of one that
+        was `built` at other sizes."""
+        whole, most = built or self.module, LARGE
+        if self.shortened:
+            most = SMALL if built else 0
+        if sum(tensor.nbytes for tensor in whole.parameters()) <= most:
             return ()
         kinds, left = set(), []
-        known = blocks(list(self.module.named_modules(remove_duplicate=False)))
-        for module in self.module.modules():
+        known = blocks(list(whole.named_modules(remove_duplicate=False)))
+        for module in whole.modules():
             if id(module) in known:
                 kind = type(module), tuple((name, tuple(p.shape)) for name, p in module.named_parameters())
                 (left.append(module) if kind in kinds else kinds.add(kind))
         return tuple(left)
+
+    def _run_again(self) -> Callable[[Found], bool]:
+        """What says of a step whether its module is run again."""
+        left = set(map(id, self._left_out()))
+        paths = {path for path, module in self.module.named_modules(remove_duplicate=False) if id(module) in left}
+        inside = tuple(f"{path}." for path in paths)
+
+        def run_again(step: Found) -> bool:
+            place = step.line.place
+            return place is None or not f"{place.module}.".startswith(inside)
+
+        return run_again
 
     def _at(self, label: str, module, args, kwargs, how: Variation, sizes: dict[str, int], left_out) -> Run:
         """A run of a twin, aligned with the traced one."""
@@ -398,7 +420,7 @@ def _checked(step: Step, outcomes: Sequence[Outcome], failed: str, notes: Sequen
     wrong = next((outcome.wrong for outcome in outcomes if outcome.wrong), "")
     why = next((outcome.reason for outcome in outcomes if outcome.reason), "")
     if 0 < holds < RUNS:
-        why = why or " ".join(notes)
+        why = why or " ".join(notes) or failed
     elif not holds:
         why = why or failed or ABSENT
     return replace(step, checked=holds, refuted=bool(wrong), replayed=wrong or why)
