@@ -6,7 +6,6 @@ SESSIONS ?= 30
 SECONDS ?= 600
 COUNT ?= 200000
 JOBS ?= 2
-SERVERS ?= 1
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -18,7 +17,7 @@ TESTS_READY := $(VENV)/.tests-ready
 
 run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
 	@echo "(TRACER_FOLDERS=1 lets its visitors open checkpoints in folders here.)"
-	@exec $(BIN)/python -m tracer app --address "$(HOST)" --port "$(PORT)" --servers "$(SERVERS)"
+	@exec $(BIN)/python -m tracer app --address "$(HOST)" --port "$(PORT)"
 
 test: ready  ## run every test
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -26,8 +25,8 @@ test: ready  ## run every test
 sweep: ready  ## the tests that try the same on many more models
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m sweep
 
-load: $(TESTS_READY)  ## a class opens the app: LOAD=lesson, cold or photos; SESSIONS, SECONDS, SERVERS
-	@PYTHONPATH=tests $(BIN)/python -m load $(LOAD) --sessions $(SESSIONS) --seconds $(SECONDS) --servers $(SERVERS)
+load: $(TESTS_READY)  ## a class opens the app: LOAD=lesson, cold or photos; SESSIONS, SECONDS
+	@PYTHONPATH=tests $(BIN)/python -m load $(LOAD) --sessions $(SESSIONS) --seconds $(SECONDS)
 
 fuzz: $(TESTS_READY)  ## open $(COUNT) damaged and generated files and addresses, in JOBS processes
 	@$(BIN)/python tests/fuzz --count $(COUNT) --jobs $(JOBS)

@@ -52,7 +52,7 @@ def overwrite(request: pytest.FixtureRequest) -> bool:
 def app_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the app, started for this worker on a free port and ended with it."""
     log = tmp_path_factory.mktemp("app") / "log.txt"
-    with App(log, "--server.address=127.0.0.1", "--server.fileWatcherType=none") as app:
+    with App(log) as app:
         yield app.address
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,8 +15,6 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from pathlib import Path
-
-from tracer.cli.several import free_ports
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -28,15 +27,16 @@ def awaited(coroutine: Coroutine):
 
 def free_port() -> int:
     """A port of this machine that nobody listens on now."""
-    return free_ports(1)[0]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 class App:
     """The app on a port of its own, which it keeps when it is started again; what it says goes to the end of `log`.
 
-    `options` are Streamlit's own, such as `--logger.level=debug`; it is up once `health` answers. More than one of
-    `servers` share the port. A variable of the environment that is None is taken out. Used with `with`, it is ended at
-    the end.
+    `options` are Streamlit's own, such as `--logger.level=debug`; it is up once `health` answers. A variable of
+    the environment that is None is taken out. Used with `with`, it is ended at the end.
     """
 
     def __init__(
@@ -46,16 +46,12 @@ class App:
         root: Path = ROOT,
         port: int | None = None,
         health: str = "/_stcore/health",
-        servers: int = 1,
         **environment: str | None,
     ):
         self.port = port or free_port()
         self.address = f"http://127.0.0.1:{self.port}"
         self.root, self.log_file, self.health = root, log, health
-        self.command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={self.port}", *options]
-        if servers > 1:
-            several = "--port", str(self.port), "--servers", str(servers), "--", *options
-            self.command = [sys.executable, "-m", "tracer", "app", *several]
+        self.command = [sys.executable, "-m", "tracer", "app", "--port", str(self.port), "--", *options]
         named = {**os.environ, **environment}
         self.environment = {name: value for name, value in named.items() if value is not None}
         self.process: subprocess.Popen | None = None

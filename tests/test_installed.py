@@ -1,6 +1,7 @@
 """The app out of an installed package: a wheel holds its pages, and no package of theirs lies beside the library."""
 
 import asyncio
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -11,10 +12,12 @@ from pathlib import Path
 import pytest
 from load.visitor import Answer, Visitor
 from serving import ROOT, App
+from streamlit import config
 
 import tracer
 from pages.shared.document import HERE
 from tracer import cli
+from tracer.cli import command_app
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +78,29 @@ def test_the_package_says_its_version(installed):
 def test_a_port_that_is_none_is_refused(given, capsys):
     assert cli.main(["app", "--port", given]) == 2
     assert f"'{given}' is not a port, expected a number from 1 to 65535" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_refused(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert cli.main(["app", "--port", port]) == 2
+    assert f"can't listen at '127.0.0.1:{port}'" in capsys.readouterr().err
+
+
+def test_settings_reach_streamlit_by_its_environment_variables(tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text('[server]\nmaxUploadSize = 7\n[theme.light.sidebar]\nbackgroundColor = "#fff"\n')
+    assert command_app.settings(file, ["--logger.level=debug", "--server.maxUploadSize=8"]) == {
+        "STREAMLIT_SERVER_MAX_UPLOAD_SIZE": "8",
+        "STREAMLIT_THEME_LIGHT_SIDEBAR_BACKGROUND_COLOR": "#fff",
+        "STREAMLIT_LOGGER_LEVEL": "debug",
+    }
+    assert command_app.settings(tmp_path / "none.toml", []) == {}
+    options = config.get_config_options()
+    for option in ("server.maxUploadSize", "theme.light.sidebar.backgroundColor", "server.sslCertFile"):
+        assert command_app.variable(option) == options[option].env_var
+
+
+def test_an_option_that_is_none_is_refused(capsys):
+    assert cli.main(["app", "--", "--loud"]) == 2
+    assert "'--loud' is no option of Streamlit's, expected one such as --logger.level=debug" in capsys.readouterr().err

@@ -14,12 +14,11 @@ import plotly.graph_objects as go
 import streamlit as st
 from plotly.basedatatypes import BaseFigure
 
-from pages.shared import turns
 from tracer.common.cache import Cache
 
 Made = TypeVar("Made")
 MOST = 32 * 2**20
-"""Bytes that all of them take together, about, over all servers of a class."""
+"""Bytes that all of them take together, about."""
 LAYOUT = 24_576
 """Bytes that the layout of a figure takes, about."""
 PLAIN = {"displayModeBar": False}
@@ -71,7 +70,7 @@ def _weight(kept: tuple[weakref.ref, object]) -> float:
     return len(made) if isinstance(made, (bytes, str)) else OBJECTS * len(json.dumps(made, default=str))
 
 
-_kept = Cache(MOST // turns.SERVERS, _weight)
+_kept = Cache(MOST, _weight)
 _turns: weakref.WeakValueDictionary[Hashable, Lock] = weakref.WeakValueDictionary()
 _asking = Lock()
 

@@ -51,12 +51,12 @@ def _size(opened: tuple[Decomposition, ...]) -> int:
 
 
 _models, _foreign, _foreign_runs = Cache(24), Cache(LIBRARY_MODELS), Cache(LIBRARY_MODELS)
-_resized = Cache(256 * 2**20 // turns.SERVERS, lambda made: 4 * sum(one.numel() for one in made.net.parameters()))
+_resized = Cache(256 * 2**20, lambda made: 4 * sum(one.numel() for one in made.net.parameters()))
 """Our models at sizes that visitors chose: they never push out the shipped ones."""
 _samples = Cache(104 * 2**20, _tensors)
 """Samples of our models, of which those run ahead take 90 MB: a bound below would have them run again and again."""
 _opened = Cache(64 * 2**20, _size)
-_given = Cache(48 * 2**20 // turns.SERVERS, _bytes)
+_given = Cache(48 * 2**20, _bytes)
 _contents: WeakValueDictionary[Hashable, "Content"] = WeakValueDictionary()
 _TOO = {"masked": 256, "moved": 1024, "closed": 256, "placed": 64, "noted": 64}
 _too = {what: Cache(most) for what, most in _TOO.items()}

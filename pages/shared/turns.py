@@ -24,10 +24,8 @@ _asking = Lock()
 _bars = count()
 """Numbers of the bars that were shown, each of which has a button of its own."""
 _tasks: dict[Hashable, Task] = {}
-SERVERS = int(os.environ.get("TRACER_SERVERS", "1"))
-"""How many servers share this machine, and what is kept of visitors' own runs."""
-line = Line(max(1, min(2, os.cpu_count() or 1) // SERVERS), PATIENCE)
-"""Where all work on models waits for a core, of those that are this server's share."""
+line = Line(min(2, os.cpu_count() or 1), PATIENCE)
+"""Where all work on models waits for a core."""
 
 
 def in_turn(make: Callable[[], object], doing: str):

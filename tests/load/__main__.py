@@ -111,7 +111,7 @@ def main() -> int:
     print(f"calibration: {calibration():.3f} s before, {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f}")
     own = psutil.Process()
     began = time.monotonic()
-    place = nullcontext(Server(options.address, options.pid)) if options.address else started(options.servers)
+    place = nullcontext(Server(options.address, options.pid)) if options.address else started()
     with place as server:
         ready = time.monotonic() - began
         acts = asyncio.run(_played(options, server, ready))
@@ -157,7 +157,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sessions", type=int, default=30, help="students, of a lesson and of a cold start")
     parser.add_argument("--seconds", type=float, default=600, help="of the lesson")
     parser.add_argument("--photos", type=int, default=200, help="one after another, in one session")
-    parser.add_argument("--servers", type=int, default=1, help="processes that share the port")
     parser.add_argument("--address", help="of a server that runs already, else one is started")
     parser.add_argument("--pid", type=int, help="the process of that server")
     return parser.parse_args()

@@ -45,10 +45,9 @@ class Server:
 
 
 @contextmanager
-def started(count: int = 1) -> Iterator[Server]:
-    """A server of its own, or several of them, on a free port, ended afterwards. RuntimeError with its log where it
-    does not come up."""
-    with TemporaryDirectory() as folder, App(Path(folder) / "log.txt", servers=count) as app:
+def started() -> Iterator[Server]:
+    """A server of its own on a free port, ended afterwards. RuntimeError with its log where it does not come up."""
+    with TemporaryDirectory() as folder, App(Path(folder) / "log.txt") as app:
         yield Server(app.address, app.process.pid, app.log)
 
 

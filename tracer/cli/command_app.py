@@ -1,35 +1,37 @@
-"""Starts the app in a browser, from a checkout or an installed package.
+"""Start the app, from a checkout or an installed package.
 
-Options of Streamlit's own may follow `--`, such as `-- --server.headless=false`.
+Options of Streamlit's own may follow `--`, such as `-- --logger.level=debug`.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import importlib
 import os
 import re
 import socket
-import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from tracer.cli import several
 from tracer.common.quoting import quoted
 
 HERE = Path(__file__).resolve().parents[1]
 PLACES = (HERE / "website" / "app.py", HERE.parent / "app.py")
 """Where the app is: in an installed package, and in a checkout."""
+MESSAGE = 256 * 2**10
+"""Bytes of the longest message that a browser may send over its websocket. Files come by HTTP, so widgets' values are
+all that messages hold."""
+PING = 30
+"""Seconds between two pings of a websocket, and until the answer to one, as Streamlit has them."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """--address, --port, and what Streamlit is told."""
     parser.add_argument("--address", default="127.0.0.1", help="the address it listens on (default: 127.0.0.1)")
     parser.add_argument("--port", type=port, default=8501, help="its port (default: 8501)")
-    parser.add_argument(
-        "--servers", type=servers, default=1, help="processes that share the port, for a class: one per core at most"
-    )
     parser.add_argument("streamlit", nargs="*", metavar="-- OPTION", help="options of Streamlit's own")
 
 
@@ -40,41 +42,68 @@ def port(text: str) -> int:
     return int(text)
 
 
-def servers(text: str) -> int:
-    """A number of servers. ArgumentTypeError quotes another text."""
-    if not (re.fullmatch("[1-9][0-9]?", text)):
-        raise argparse.ArgumentTypeError(f"{quoted(text)} is no number of servers, expected one from 1 to 99")
-    return int(text)
-
-
 def run(options: argparse.Namespace) -> int:
-    """Becomes the server: this process is then Streamlit's, or stands before several of them."""
+    """Serve the app until this process is told to end.
+
+    The app is an ASGI application, which uvicorn serves: Streamlit's own command would take messages of browsers as
+    long as those that it sends.
+    """
     if find_spec("streamlit") is None:
         raise ValueError("the app needs streamlit, which is not installed: pip install 'tensor-tracer[app]'")
-    found = [place for place in PLACES if place.exists()]
-    if not found:
+    places = [place for place in PLACES if place.exists()]
+    if not places:
         raise ValueError(f"there is no app at {quoted(str(PLACES[0]))}, expected one in the package or beside it")
-    command = [sys.executable, "-m", "streamlit", "run", str(found[0])]
-    said = f"Tensor tracer: http://{options.address}:{options.port}"
-    if options.servers == 1:
-        print(said, flush=True)
-        at = ["--server.address", options.address, "--server.port", str(options.port)]
-        os.execv(sys.executable, [*command, *at, *options.streamlit])
-    if any(option.startswith("--server.ssl") for option in options.streamlit):
-        raise ValueError(f"--servers {options.servers} can't be had with --server.ssl…: put a proxy before them")
+    folder = places[0].parent
+    for name, value in settings(folder / ".streamlit" / "config.toml", options.streamlit).items():
+        os.environ.setdefault(name, value)
+    os.environ.update(STREAMLIT_SERVER_ADDRESS=options.address, STREAMLIT_SERVER_PORT=str(options.port))
+    sys.path.insert(0, str(folder))  # as Streamlit has it: pages are imported by their own name
     outside = listening(options.address, options.port)
-    print(said, flush=True)
-    ports = several.free_ports(options.servers)
-    quiet = ["--logger.hideWelcomeMessage", "true", *options.streamlit]  # which would say the port of each
-    environment = {**os.environ, "TRACER_SERVERS": str(options.servers)}
-    if sys.platform == "linux":
-        outside.set_inheritable(True)
-        forked = str(found[0].parent / "pages" / "shared" / "forked.py")
-        told = [several.__file__, str(found[0]), str(outside.detach()), *map(str, ports), "--", *quiet]
-        os.execve(sys.executable, [sys.executable, forked, *told], environment)
-    at = ["--server.address", several.HERE, *quiet, "--server.port"]
-    started = {port: subprocess.Popen([*command, *at, str(port)], env=environment) for port in ports}
-    return asyncio.run(several.serve(outside, started))
+    print(f"Tensor tracer: http://{options.address}:{options.port}", flush=True)
+    import uvicorn  # comes with streamlit
+
+    config = uvicorn.Config(
+        importlib.import_module(places[0].stem).app,
+        ws="websockets-sansio",
+        ws_max_size=MESSAGE,
+        ws_ping_interval=PING,
+        ws_ping_timeout=PING,
+        log_level=os.environ.get(variable("logger.level"), "warning").lower(),
+        access_log=False,  # an address holds a visitor's text
+        log_config=None,  # Streamlit's, which a hosted server writes without content
+        ssl_certfile=os.environ.get(variable("server.sslCertFile")),
+        ssl_keyfile=os.environ.get(variable("server.sslKeyFile")),
+    )
+    server = uvicorn.Server(config)
+    server.run(sockets=[outside])
+    return 0 if server.started else 1
+
+
+def settings(file: Path, options: Sequence[str]) -> dict[str, str]:
+    """Return the environment variables of the settings in Streamlit's file beside the app, which it looks for in the
+    current folder alone, and of `--section.name=value` options. ValueError quotes any other option."""
+    stated = {}
+    for name, value in _leaves(tomllib.loads(file.read_text(encoding="utf-8"))) if file.exists() else ():
+        stated[variable(name)] = str(value)
+    for option in options:
+        if not (found := re.fullmatch(r"--([a-z]\w*(?:\.\w+)+)=(.*)", option, re.DOTALL)):
+            raise ValueError(f"{quoted(option)} is no option of Streamlit's, expected one such as --logger.level=debug")
+        stated[variable(found[1])] = found[2]
+    return stated
+
+
+def variable(option: str) -> str:
+    """Return the name of the environment variable that sets an option of Streamlit's, `STREAMLIT_SERVER_PORT` for
+    `server.port`."""
+    return "STREAMLIT_" + re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", option.replace(".", "_")).upper()
+
+
+def _leaves(settings: Mapping, above: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
 
 
 def listening(address: str, port: int) -> socket.socket:
