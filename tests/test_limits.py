@@ -96,14 +96,19 @@ def test_a_model_that_is_too_large_is_refused(monkeypatch):
 @pytest.mark.parametrize(
     ("variable", "visitors", "expected"),
     [
-        ("TRACER_VISITOR_RUNS", ["a"], "3 runs of yours are still going on, as many as this server makes for one"),
-        ("TRACER_RUNS", ["a", "b", "c", "d"], "3 runs are going on or waiting, as many as this server takes"),
+        ("TRACER_VISITOR_RUNS", ["xa"], "3 runs of yours are still going on, as many as this server makes for one"),
+        ("TRACER_ADDRESS_RUNS", ["xa", "xb", "xc"], "3 runs of your address are going on or waiting"),
+        ("TRACER_RUNS", ["xa", "yb", "zc", "xd"], "3 runs are going on or waiting, as many as this server takes"),
     ],
 )
 def test_a_run_too_many_is_refused_and_those_before_go_on(monkeypatch, variable, visitors, expected):
     monkeypatch.setenv(variable, "3")
-    asks, go, begun = cycle(visitors), threading.Event(), threading.Semaphore(0)
-    monkeypatch.setattr(crowd, "visitor", lambda: next(asks))
+    asks, go, begun = (
+        cycle(tuple(visitor) for visitor in visitors for _ in range(2)),
+        threading.Event(),
+        threading.Semaphore(0),
+    )
+    monkeypatch.setattr(crowd, "owner", lambda: next(asks))
     monkeypatch.setattr(turns, "line", Line(3))
 
     def make():
@@ -158,3 +163,44 @@ def test_a_run_is_counted_while_it_goes_on(monkeypatch):
 def test_the_default_sample_still_opens(monkeypatch):
     monkeypatch.setenv("TRACER_HOSTED", "1")
     assert "10 classes" in text(opened()) and FIRST_MODEL in limits().models(models.names())
+
+
+def test_addresses_are_served_in_turn_and_in_each_its_sessions():
+    line, go, order = Line(1), threading.Event(), []
+    first = line.join(go.wait)
+    while line.place(first):
+        threading.Event().wait(0.001)
+    asked = [*(("x", f"attacker {number % 3}") for number in range(6)), ("y", "student"), ("z", "student"), ("y", "b")]
+    tasks = [line.join(lambda number=number: order.append(number), owner=owner) for number, owner in enumerate(asked)]
+    places = [line.place(task) for task in tasks]
+    go.set()
+    assert all(task.wait(10) for task in tasks)
+    assert [order.index(number) + 1 for number in range(len(tasks))] == places
+    assert [asked[number][0] for number in order[:4]] == ["x", "y", "z", "x"]
+    assert [asked[number][1][-1] for number in order if asked[number][0] == "x"] == list("012012")
+
+
+def test_work_that_several_wait_for_goes_with_the_one_who_has_less_in_the_line():
+    line, go = Line(1), threading.Event()
+    first = line.join(go.wait)
+    while line.place(first):
+        threading.Event().wait(0.001)
+    tasks = [line.join(int, owner=("x", str(number))) for number in range(5)]
+    assert line.place(tasks[-1]) == 5
+    line.share(tasks[-1], ("y", "student"))
+    assert line.place(tasks[-1]) == 2
+    go.set()
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("203.0.113.7", "203.0.113.7"),
+        ("::ffff:203.0.113.7", "203.0.113.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("", ""),
+        ("testclient", "testclient"),
+    ],
+)
+def test_an_address_of_ipv6_is_its_network(address, expected):
+    assert crowd.network(address) == expected

@@ -2,20 +2,23 @@
 
 A visitor is a browser where a proxy tells them apart (`hosting/nginx.conf` gives each a cookie), else a session. A
 session runs one thing at a time; but one that was reloaded leaves a run behind, so that a key held down made dozens.
+Visitors without a cookie can't be told from one another, so an address has a bound, too, and all who share it.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import IPv6Address, ip_address, ip_network
 from threading import Lock
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from tracer.common.limits import limits
+from tracer.common.line import NOBODY, Owner
 
 COOKIE = "visitor"
-_runs: Counter[str] = Counter()
+_runs: Counter[Owner] = Counter()
 _counting = Lock()
 
 
@@ -26,7 +29,7 @@ class Full(Exception):
 @contextmanager
 def one_more() -> Iterator[None]:
     """Counts a run from the asking for it to its end. `Full` where too many go on or wait."""
-    who = visitor()
+    who = owner()
     with _counting:
         if problem := _problem(who):
             raise Full(problem)
@@ -37,30 +40,49 @@ def one_more() -> Iterator[None]:
         _done(who)
 
 
-def _done(who: str) -> None:
+def _done(who: Owner) -> None:
     with _counting:
         _runs[who] -= 1
         if not _runs[who]:
             del _runs[who]
 
 
-def _problem(who: str) -> str:
+def _problem(who: Owner) -> str:
     """Why this visitor's next run is refused, in one sentence; empty where it is taken."""
     most = limits()
-    if who and _runs[who] >= most.visitor_runs:
+    if who != NOBODY and _runs[who] >= most.visitor_runs:
         return (
             f"{_runs[who]} runs of yours are still going on, as many as this server makes for one visitor: try again "
             "when one is done."
+        )
+    if (count := sum(runs for (address, _), runs in _runs.items() if address == who[0] != "")) >= most.address_runs:
+        return (
+            f"{count} runs of your address are going on or waiting, as many as this server makes for one: try again "
+            "in a minute."
         )
     if (count := _runs.total()) >= most.runs:
         return f"{count} runs are going on or waiting, as many as this server takes: try again in a minute."
     return most.memory_full()
 
 
-def visitor() -> str:
-    """Who asks: the browser where a proxy tells them apart, else the session; empty where nobody does."""
+def owner() -> Owner:
+    """Return the address that asks, empty for this machine's own, and the browser where a proxy tells them apart, else
+    the session; `NOBODY` where no visitor does."""
     context = get_script_run_ctx(suppress_warning=True)
-    return "" if context is None else st.context.cookies.get(COOKIE) or context.session_id
+    if context is None:
+        return NOBODY
+    return network(st.context.ip_address or ""), st.context.cookies.get(COOKIE) or context.session_id
+
+
+def network(address: str) -> str:
+    """Return what counts as one address: itself, or of IPv6 the network of 64 bits, which one household has."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, IPv6Address):
+        return str(found.ipv4_mapped or ip_network((int(found) >> 64 << 64, 64)))
+    return str(found)
 
 
 def said(error: Exception) -> bool:

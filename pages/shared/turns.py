@@ -32,7 +32,7 @@ def in_turn(make: Callable[[], object], doing: str):
     """What `make()` gives, done in the line; `doing` says on screen what goes on. It must ask nothing of the session,
     and not wait for a turn itself."""
     with crowd.one_more():
-        task = line.join(make)
+        task = line.join(make, owner=crowd.owner())
         task.waiting = 1
         return _awaited(line, task, None, doing)
 
@@ -49,7 +49,7 @@ def once(
 ):
     """What is kept under a key, else made in a line by one for all who ask for it meanwhile; `instead` where it takes
     the place of what is on screen."""
-    full, where = (doing, key), where or line
+    full, where, owner = (doing, key), where or line, crowd.owner()
 
     def makes():
         made = make()
@@ -66,9 +66,10 @@ def once(
                 return found
             task = _tasks.get(full)
             if task is None or task.over:
-                task = _tasks[full] = where.join(makes, rank)
+                task = _tasks[full] = where.join(makes, rank, owner)
             elif rank == VISITOR:
                 where.hurry(task)
+                where.share(task, owner)
             task.waiting += 1
         return _awaited(where, task, full, doing, instead)
 

@@ -28,8 +28,11 @@ class Limits:
     tokens: float  # tokens of a visitor's text, as its model counts them
     photo_mb: float  # megabytes of a photo's file; `tracer.inputs.images` bounds its pixels
     upload_mb: int  # megabytes of a saved run's file, and of all files of one visitor that wait to be read
+    uploads_mb: int  # megabytes of all files of all visitors that arrive or wait to be read; half of it for one address
     visitors: int  # open pages at once, of all visitors together
+    address_visitors: int  # open pages at once from one address, which a class may share
     visitor_runs: int  # runs of one visitor that go on or wait at once
+    address_runs: int  # runs from one address that go on or wait at once
     runs: int  # runs of all visitors that go on or wait at once
     model_gb: float  # gigabytes of float32 weights of one model
     memory_gb: float  # gigabytes of the server's process from which on no run and no file is taken
@@ -72,8 +75,11 @@ BOUNDS = {  # on one's own machine, hosted
     "tokens": (inf, 512),
     "photo_mb": (10, 10),
     "upload_mb": (200, 25),
-    "visitors": (1_000, 100),
+    "uploads_mb": (2_000, 500),
+    "visitors": (500, 100),
+    "address_visitors": (400, 60),
     "visitor_runs": (8, 3),
+    "address_runs": (200, 30),
     "runs": (200, 40),
     "model_gb": (8, 1),
     "memory_gb": (inf, 3),

@@ -1,12 +1,13 @@
-"""One line before the cores: work of all visitors, done by a few threads that stay, first come, first served.
+"""One line before the cores: work of all visitors, done by a few threads that stay, by fair queueing.
 
 Threads that each run a model hand Python's lock to and fro at every op, which costs more than two cores gain. So a
-visitor's thread only waits here, knows its place in the line, and leaves it when its visitor has left.
+visitor's thread only waits here, knows its place in the line, and leaves it when its visitor has left. Addresses are
+served in turn, and so are the sessions of each address (round robin, Nagle 1987): who asks for a hundred runs waits for
+them and holds up nobody else.
 """
 
-import heapq
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count, zip_longest
 from threading import Condition, Event, Thread
 from time import monotonic
 
@@ -15,15 +16,21 @@ from tracer.common.telling import Told, heard
 VISITOR, BACKGROUND = 0, 1
 PATIENCE = 1.0
 """Seconds after which a run is a long one, which others need not wait for."""
+REMEMBERED = 1_000
+"""Addresses and sessions of which is known when they were served last."""
+
+Owner = tuple[str, str]
+"""The address and the session that work is done for."""
+NOBODY: Owner = ("", "")
 
 
 class Task:
     """A piece of work in the line; equal work is one task, however many wait for it. `told` is how far it is, `ended`
     says that nobody wants it any more."""
 
-    def __init__(self, make: Callable[[], object], rank: int):
-        self.make, self.rank = make, rank
-        self.number, self.waiting = 0, 0
+    def __init__(self, make: Callable[[], object], rank: int, owner: Owner = NOBODY):
+        self.make, self.rank, self.owner = make, rank, owner
+        self.waiting = 0
         self.begun = self.ended = False
         self._over = Event()
         self.told = Told()
@@ -60,14 +67,15 @@ class Line:
         self._places, self._threads, self._patience = places, 0, patience
         self._begun: dict[Task, float] = {}
         self._changed = Condition()
-        self._tasks: list[tuple[int, int, Task]] = []
-        self._numbers = count()
+        self._tasks: list[Task] = []
+        self._served: dict[Owner | str, int] = {}
+        self._turns = count()
 
-    def join(self, make: Callable[[], object], rank: int = VISITOR) -> Task:
-        """Puts work at the end of the line."""
-        task = Task(make, rank)
+    def join(self, make: Callable[[], object], rank: int = VISITOR, owner: Owner = NOBODY) -> Task:
+        """Puts work of an owner at the end of what it has in the line."""
+        task = Task(make, rank, owner)
         with self._changed:
-            self._enter(task)
+            self._tasks.append(task)
             if self._threads < self._places:
                 self._threads += 1
                 Thread(target=self._work, name="runs", daemon=True).start()
@@ -80,7 +88,7 @@ class Line:
             return self._changed.wait_for(lambda: not self._visitors(), seconds)
 
     def _visitors(self) -> bool:
-        return any(task.rank == VISITOR for task in (*self._begun, *(task for *_, task in self._tasks)))
+        return any(task.rank == VISITOR for task in (*self._begun, *self._tasks))
 
     def hurry(self, task: Task) -> None:
         """A visitor waits for what was in the background: it goes to the end of the visitors' line."""
@@ -88,7 +96,16 @@ class Line:
             if task.rank != VISITOR and not task.begun:
                 task.rank = VISITOR
                 self._drop(task)
-                self._enter(task)
+                self._tasks.append(task)
+
+    def share(self, task: Task, owner: Owner) -> None:
+        """Another one waits for a task, too: it is theirs from now on where they have less in the line."""
+        with self._changed:
+            if not task.begun and self._count(owner) < self._count(task.owner):
+                task.owner = owner
+
+    def _count(self, owner: Owner) -> int:
+        return sum(task.owner[0] == owner[0] for task in self._tasks)
 
     def leave(self, task: Task) -> None:
         """Nobody waits for it any more: it is not begun."""
@@ -106,15 +123,35 @@ class Line:
     def place(self, task: Task) -> int:
         """How many are before the task and not begun, and itself: 1 is next, 0 has begun."""
         with self._changed:
-            return 0 if task.begun else 1 + sum(other[:2] < (task.rank, task.number) for other in self._tasks)
-
-    def _enter(self, task: Task) -> None:
-        task.number = next(self._numbers)
-        heapq.heappush(self._tasks, (task.rank, task.number, task))
+            return 1 + self._order().index(task) if task in self._tasks else 0
 
     def _drop(self, task: Task) -> None:
-        self._tasks = [entry for entry in self._tasks if entry[2] is not task]
-        heapq.heapify(self._tasks)
+        self._tasks = [waiting for waiting in self._tasks if waiting is not task]
+
+    def _order(self) -> list[Task]:
+        """All that wait, in the order in which they would begin: by rank, addresses in turn, in each its sessions."""
+        order = []
+        for rank in sorted({task.rank for task in self._tasks}):
+            tasks = [task for task in self._tasks if task.rank == rank]
+            addresses = self._split(tasks, lambda task: task.owner[0])
+            order += _in_turn(_in_turn(self._split(own, lambda task: task.owner)) for own in addresses)
+        return order
+
+    def _split(self, tasks: Sequence[Task], key: Callable[[Task], Owner | str]) -> list[list[Task]]:
+        """The tasks of each owner, who was served longest ago first."""
+        parts: dict[Owner | str, list[Task]] = {}
+        for task in tasks:
+            parts.setdefault(key(task), []).append(task)
+        return [parts[owner] for owner in sorted(parts, key=lambda owner: self._served.get(owner, -1))]
+
+    def _serve(self, task: Task) -> None:
+        """Note that an address and its session were served now."""
+        turn = next(self._turns)
+        for owner in (task.owner[0], task.owner):
+            self._served.pop(owner, None)
+            self._served[owner] = turn
+        for owner in list(self._served)[:-REMEMBERED]:
+            del self._served[owner]
 
     def _work(self) -> None:
         while True:
@@ -136,16 +173,23 @@ class Line:
         with self._changed:
             while not self._tasks or self._left():
                 self._changed.wait(self._left() if self._tasks else None)
-            task = heapq.heappop(self._tasks)[2]
+            task = self._order()[0]
+            self._drop(task)
+            self._serve(task)
             task.begun = True
             self._begun[task] = monotonic()
             return task
 
     def _left(self) -> float:
         """Seconds until the next may begin beside those that go on; no visitor waits for work in the background."""
-        rank = self._tasks[0][0]
+        rank = min(task.rank for task in self._tasks)
         before = (since for task, since in self._begun.items() if task.rank <= rank)
         return max([0.0, *(since + self._patience - monotonic() for since in before)])
+
+
+def _in_turn(parts: Iterable[Iterable[Task]]) -> Iterator[Task]:
+    """The first of each part, then the second of each, and so on."""
+    return (task for turn in zip_longest(*parts) for task in turn if task is not None)
 
 
 class Ended(BaseException):
