@@ -8,19 +8,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections import Counter
 from html import escape
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from streamlit import config, runtime
-from streamlit.web.server.server_util import is_allowed_origin
 
+from pages.shared import hosts, uploads
+from pages.shared.sockets import Sockets, address_of
+from pages.shared.uploads import Uploads
 from tracer.common.limits import limits
+from tracer.common.quoting import quoted
 
-UPLOAD = re.compile(r"/_stcore/upload_file/(?P<session>[^/]+)/[^/]+")
 CLOSED = ("/_stcore/metrics", "/_stcore/agent")
 """Where Streamlit tells a stranger how the server is doing, and where programs could drive it."""
 SPARE = 1.1
@@ -58,7 +57,7 @@ class Gate:
 
     def __init__(self, app: ASGIApp, *, pages: tuple[str, ...], document: str):
         self.app, self.pages = app, pages
-        self.visitors, self.uploads = 0, Counter()
+        self.sockets, self.uploads = Sockets(), Uploads()
         self.headers = {
             "Content-Security-Policy": policy(document),
             "X-Content-Type-Options": "nosniff",
@@ -86,69 +85,29 @@ class Gate:
         return send_with_headers
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        upload = scope["method"] == "PUT" and UPLOAD.fullmatch(scope["path"])
-        if upload:
-            await self._upload(upload["session"], scope, receive, send)
+        host = Headers(scope=scope).get("host")
+        upload = scope["method"] == "PUT" and uploads.ADDRESS.fullmatch(scope["path"])
+        if not hosts.allowed(host):
+            refusal = f"{quoted(host or '')} is no name of this server, expected one of {hosts.expected()}."
+            await PlainTextResponse(f"{refusal} TRACER_HOST adds names.", 421)(scope, receive, send)
+        elif upload:
+            await self.uploads.take(self.app, upload["session"], scope, receive, send)
         elif scope["path"].startswith(CLOSED):
             await PlainTextResponse("Not Found", 404)(scope, receive, send)
-        elif scope["path"] in self.pages and self.visitors >= limits().visitors:
+        elif scope["path"] in self.pages and self.sockets.count.total() >= limits().visitors:
             await full(limits().visitors)(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
-        full = self.visitors >= limits().visitors * SPARE
-        if full or _foreign(Headers(scope=scope)):
-            await receive()
-            await send({"type": "websocket.close", "code": 1013 if full else 1008})  # try again later; not allowed
-            return
-        self.visitors += 1
-        try:
-            await self.app(scope, receive, send)
-        finally:
-            self.visitors -= 1
-
-    async def _upload(self, session: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Takes a file of a session that is here; Streamlit itself bounds the size of each."""
-        if refusal := self._refusal(session):
-            await _drained(receive)
-            await refusal(scope, receive, send)
-            return
-        self.uploads[session] += 1
-        try:
-            await self.app(scope, receive, send)
-        finally:
-            self.uploads[session] -= 1
-            self.uploads += Counter()  # drops those at 0
-
-    def _refusal(self, session: str) -> Response | None:
-        """Why a file is not taken. Of a session that is elsewhere 404, so that a proxy asks the next replica."""
-        if not runtime.exists() or not (here := runtime.get_instance()).is_active_session(session):
-            return PlainTextResponse("This page’s session is not on this server: reload the page.", 404)
-        if self.uploads[session]:
-            return PlainTextResponse("A file of yours is still on its way: send one at a time.", 429)
-        waiting = sum(len(file.data) for file in here.uploaded_file_mgr.file_storage.get(session, {}).values())
-        if waiting > limits().upload_mb * 2**20:
-            said = f"Files of yours of {waiting / 2**20:.0f} MB wait to be read; {limits().upload_mb} MB may."
-            return PlainTextResponse(said, 413)
-        if said := limits().memory_full():
-            return PlainTextResponse(said, 503)
-        return None
-
-
-def _foreign(headers: Headers) -> bool:
-    """Whether a page of another host opens a websocket here. Streamlit refuses that too, but asks a host on the
-    internet for this server's own address before."""
-    origin = headers.get("origin")
-    own = origin is None or urlsplit(origin).netloc == headers.get("host")
-    return not own and config.get_option("server.enableCORS") and not is_allowed_origin(origin)
-
-
-async def _drained(receive: Receive) -> None:
-    """Reads what is sent and drops it: browsers show no answer to a request that they could not finish."""
-    left = limits().upload_mb * 2**20
-    while left > 0 and (message := await receive()).get("more_body"):
-        left -= len(message["body"])
+        headers, address = Headers(scope=scope), address_of(scope)
+        foreign = not (hosts.allowed(headers.get("host")) and hosts.same(headers.get("origin"), headers.get("host")))
+        if foreign:
+            await PlainTextResponse("A page of another host opens no websocket here.", 403)(scope, receive, send)
+        elif refusal := self.sockets.refusal(address, limits().visitors * SPARE):
+            await PlainTextResponse(refusal, 503, {"Retry-After": "20"})(scope, receive, send)
+        else:
+            await self.sockets.serve(self.app, address, scope, receive, send)
 
 
 def full(visitors: int) -> HTMLResponse:

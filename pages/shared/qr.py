@@ -1,6 +1,10 @@
-"""A link as a QR code, which a browser asks for: drawn at once, and not kept."""
+"""A link as a QR code, which a browser asks for: drawn beside the event loop, one at a time, and kept for a class that
+asks for the same one."""
 
+import asyncio
 import io
+from collections import Counter
+from functools import lru_cache
 
 import segno
 from segno.encoder import DataOverflowError
@@ -8,12 +12,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pages.shared import bodies
+from pages.shared.sockets import address_of
 
 PATH = "/qr"
 LONGEST = 2_900
 """Bytes of a link: the largest code holds a few more."""
+WAITING, FROM_ONE = 40, 12
+"""Codes that wait to be drawn at once, and those of one address."""
+_waiting: Counter[str] = Counter()
+_drawing = asyncio.Semaphore(1)
 
 
+@lru_cache(maxsize=64)
 def drawn(link: str) -> str:
     """The code as SVG, dark on light as readers expect it, with the quiet zone around it. ValueError for a longer link
     than a code holds."""
@@ -26,11 +36,19 @@ def drawn(link: str) -> str:
 
 
 async def give(request: Request) -> Response:
-    """Takes a link as the body: 200 with its code, or 413 where it is too long for one."""
+    """Take a link as the body: 200 with its code, 413 where it is too long for one, 429 where too many are asked for at
+    once."""
     if (body := await bodies.read(request, LONGEST)) is None:
         return Response(status_code=413)
+    address = address_of(request.scope) or "here"
+    if _waiting.total() >= WAITING or _waiting[address] >= FROM_ONE:
+        return Response(status_code=429, headers={"Retry-After": "1"})
+    _waiting[address] += 1
     try:
-        code = drawn(body.decode(errors="replace") or " ")
+        async with _drawing:
+            code = await asyncio.to_thread(drawn, body.decode(errors="replace") or " ")
     except ValueError:
         return Response(status_code=413)
+    finally:
+        _waiting.subtract({address: 1})
     return Response(code, media_type="image/svg+xml", headers={"Cache-Control": "no-store"})

@@ -31,6 +31,7 @@ def around(pages: list[str]) -> dict:
     MultiPartParser.spool_max_size = bounds.upload_mb << 20  # files of visitors stay in memory, off any disk
     if bounds.hosted:
         os.environ["HF_HUB_OFFLINE"] = "1"  # libraries go by it too
+        config.set_option("logger.enableRich", False)  # it would print messages past the log
         logs.contentless()
     _remember_the_theme()
     _read_options_at_once()

@@ -24,6 +24,7 @@ class Limits:
 
     hosted: bool
     more: tuple[str, ...] | None
+    hosts: tuple[str, ...]  # names under which this server is reached besides localhost
     text: int  # characters of a visitor's text
     tokens: float  # tokens of a visitor's text, as its model counts them
     photo_mb: float  # megabytes of a photo's file; `tracer.inputs.images` bounds its pixels
@@ -84,7 +85,7 @@ BOUNDS = {  # on one's own machine, hosted
     "model_gb": (8, 1),
     "memory_gb": (inf, 3),
 }
-VARIABLES = ("TRACER_HOSTED", "TRACER_MODELS", *(f"TRACER_{name.upper()}" for name in BOUNDS))
+VARIABLES = ("TRACER_HOSTED", "TRACER_MODELS", "TRACER_HOST", *(f"TRACER_{name.upper()}" for name in BOUNDS))
 
 
 def limits() -> Limits:
@@ -101,7 +102,8 @@ def _read(stated: tuple[str, ...]) -> Limits:
     hosted, more = given["TRACER_HOSTED"] == "1", given["TRACER_MODELS"].replace(",", " ").split()
     bounds: dict[str, Any]
     bounds = {name: _bound(f"TRACER_{name.upper()}", given, pair[hosted]) for name, pair in BOUNDS.items()}
-    return Limits(hosted=hosted, more=tuple(more) if hosted or more else None, **bounds)
+    hosts = tuple(given["TRACER_HOST"].lower().replace(",", " ").split())
+    return Limits(hosted=hosted, more=tuple(more) if hosted or more else None, hosts=hosts, **bounds)
 
 
 def _bound(variable: str, given: dict[str, str], default: float) -> float:
