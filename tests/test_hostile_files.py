@@ -7,6 +7,8 @@ import pytest
 from handmade import sample
 from test_storage import refused, rewritten
 
+from pages.shared import texts
+from tracer.common.latex import mathematics
 from tracer.figures import views
 from tracer.models.shared import weights
 from tracer.record import storage
@@ -205,3 +207,33 @@ def test_whatever_is_opened_can_be_shown(data):
             if not record.problem and trace.attentions[0].part == record.part:
                 trace.attention(layer)
     assert shown > 10
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("[Sign in](https://evil.example/login)", r"[Sign in\](https\://evil.example/login)"),
+        ("![x](https://evil.example/x.png)", r"!\[x\](https\://evil.example/x.png)"),
+        ("[x][1] [1]: https://evil.example", r"[x\][1] [1\]: https\://evil.example"),
+        ("www.evil.example a@evil.example", r"www\.evil.example a\@evil.example"),
+        (":red-background[expired] :material/lock:", r"\:red-background[expired] \:material/lock:"),
+        ("<img src=x>", r"\<img src=x>"),
+        ("# Large", r"\# Large"),
+        (r"$\rule{2000em}{1em}$", r"\$\\rule{2000em}{1em}\$"),
+        (r"**bold**, `[a](b)`, $\sqrt{d_k}$, [B, T, D], 3:4", r"**bold**, `[a](b)`, $\sqrt{d_k}$, [B, T, D], 3:4"),
+    ],
+)
+def test_text_of_a_file_leads_nowhere_and_its_mathematics_stays_in_its_line(text, shown):
+    assert texts.plain(text) == shown
+
+
+@pytest.mark.parametrize(
+    "latex",
+    [
+        *(r"\rule[-500em]{2000em}{9em}", r"\hspace{-200em}x", r"\kern9em", r"a\\[9999em]b", r"a\\ [9em]b", "a^^b"),
+        *(r"\futurelet\a\b", r"\color{red}x", r"\Huge x", r"\begin{document}", r"x\\" * 65, "x\\"),
+    ],
+)
+def test_an_equation_that_leaves_its_line_is_refused(latex):
+    with pytest.raises(ValueError, match="here: expected LaTeX"):
+        mathematics(latex, "here")

@@ -11,6 +11,7 @@ import torch
 from handmade import sample
 
 from tracer.attention import places, unseen
+from tracer.common.latex import mathematics
 from tracer.record import Segment, Step, Symbol, Trace, storage
 from tracer.record.storage import formulas
 from tracer.symbols import notation
@@ -214,7 +215,7 @@ def test_latex_of_equations_is_accepted():
         r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}",
         r"\begin{cases} 0 & j \le i \\ -\infty & j > i \end{cases}",
     ):
-        formulas.mathematics(text, "here")
+        mathematics(text, "here")
 
 
 @pytest.mark.parametrize(

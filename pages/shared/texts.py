@@ -8,6 +8,7 @@ from pages.shared.visitor import Given
 from tracer import models
 from tracer.attention import windows
 from tracer.common import notes
+from tracer.common.latex import mathematics
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.figures.views import rows
@@ -33,9 +34,28 @@ def uncounted(trace: Trace) -> str:
     return f"{said[0].upper()}{said[1:]}. They may multiply matrices, and there is no formula for how often."
 
 
+_LIVE = re.compile(
+    r"""(?P<link>\](?=[(\[:])) | (?P<picture>(?<=!)\[) | (?P<html><) | (?P<mail>@)
+    | (?P<directive>:(?=//|[\w/+-]+[:\[])) | (?P<site>(?<=www)\.) | (?P<heading>^\#)""",
+    re.VERBOSE | re.MULTILINE,
+)
+"""What would be a link, a picture, a colour, an icon or a heading in markdown; not bold, code and mathematics."""
+
+
 def plain(text: str) -> str:
-    """Text out of a file, for markdown: a picture in it is not fetched from wherever it points."""
-    return text.replace("![", r"!\[")
+    """Text out of a file, for markdown: it leads nowhere, fetches nothing, and its mathematics stays in its line."""
+    parts = re.split(r"(\$[^$]+\$|`[^`]+`)", text)
+    return "".join(_maths(part) if at % 2 else _LIVE.sub(r"\\\g<0>", part) for at, part in enumerate(parts))
+
+
+def _maths(part: str) -> str:
+    """Mathematics or code as it is; what is no mathematics that could be shown, with its signs as they are."""
+    if part.startswith("$"):
+        try:
+            mathematics(part[1:-1], "a text")
+        except ValueError:
+            return quoted(part)
+    return part
 
 
 def quoted(sentence: str) -> str:

@@ -13,10 +13,11 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from tracer.attention import weights
+from tracer.common.latex import mathematics
 from tracer.common.quoting import quoted
 from tracer.record import AttentionRecord, CallRecord, ModuleRecord, Trace
 from tracer.record.storage.bounds import AXES, CELLS, DEEP, IN_A_PART, LINKS, MODEL_PIXELS, MOST, PATCHES
-from tracer.record.storage.formulas import UNKNOWN, Formulas, mathematics
+from tracer.record.storage.formulas import UNKNOWN, Formulas
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OUTSIDE = re.compile(r"(input|parameter|constant) [\w.-]+")

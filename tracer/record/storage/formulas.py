@@ -1,8 +1,6 @@
-"""Formulas and equations out of a stranger's file: read only if reading them, or showing them, can do no harm."""
+"""Formulas out of a stranger's file: read only if reading them, or showing them, can do no harm."""
 
 from __future__ import annotations
-
-import re
 
 from tracer.common.quoting import quoted
 from tracer.record import Symbol
@@ -11,16 +9,6 @@ from tracer.symbols import formula
 UNKNOWN = "?"
 IN_ALL = 8000
 """Letters of all different formulas of a file together; ours have fewer than a thousand."""
-LATEX = 2000
-"""Letters of an equation; the longest of ours has 240."""
-NESTED = 16
-"""Braces within each other in an equation."""
-# commands that read, write or define, or that leave the page: no equation needs them
-FORBIDDEN = re.compile(
-    r"\\(input|include\w*|openin|openout|read|write\w*|immediate|[egx]?def|let|catcode|csname|expandafter|loop|repeat"
-    r"|special|directlua|new\w+|renew\w+|providecommand|usepackage|href|url|html\w*|verb\w*|begingroup|endgroup)"
-    r"(?![A-Za-z])|\\(begin|end)\{(?!\w?matrix|cases|aligned|array)|\^\^"
-)
 
 
 class Formulas:
@@ -46,22 +34,3 @@ class Formulas:
                 raise ValueError(f"{quoted(text)} is no whole number at these sizes")
             self.known[text] = int(found)
         return self.known[text]
-
-
-def mathematics(latex: str, where: str) -> None:
-    """ValueError unless the LaTeX is short, has matching braces and no command that could read, write or define."""
-    if len(latex) > LATEX:
-        raise ValueError(f"{where}: expected LaTeX of at most {LATEX:,} letters, got {len(latex):,}")
-    bare = re.sub(r"\\.", "", latex)
-    depth = 0
-    for letter in bare:
-        depth += (letter == "{") - (letter == "}")
-        if not 0 <= depth <= NESTED:
-            break
-    if depth:
-        raise ValueError(f"{where}: expected LaTeX with matching braces, at most {NESTED} within each other")
-    if set(bare) & set("$%#~"):
-        raise ValueError(f"{where}: expected LaTeX for mathematics, without $, %, # and ~")
-    found = FORBIDDEN.search(latex)
-    if found:
-        raise ValueError(f"{where}: expected LaTeX for mathematics, got {quoted(found.group())}")
