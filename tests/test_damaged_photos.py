@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from test_photos import MODES, encoded, two_tone
 
-from tracer.inputs import images
+from tracer.inputs import images, png
 from tracer.inputs.images import open_photo
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -247,3 +247,40 @@ def test_a_shrunk_photo_is_the_mean_of_its_pixels():
 @pytest.mark.parametrize(("size", "expected"), [((1500, 1000), (960, 640)), ((800, 960), (800, 960))])
 def test_a_photo_is_shrunk_no_further_than_a_screen_needs(size, expected):
     assert open_photo(encoded(Image.new("RGB", size), "PNG")).size == expected
+
+
+def short(width: int, height: int, rows: int, colour: int = 2, depth: int = 8, interlaced: int = 0) -> bytes:
+    """A PNG whose image data end, as a whole stream, after some of its rows."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    line = 1 + (width * depth * png.CHANNELS[colour] + 7) // 8
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, interlaced)
+    data = zlib.compress(bytes(line * rows))
+    parts = (b"IHDR", header), (b"IDAT", data[:9]), (b"IDAT", data[9:]), (b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 99, 3_999])
+def test_a_png_whose_rows_end_early_is_refused(rows):
+    assert "is cut off or damaged; expected a whole picture" in refusal(short(100, 4_000, rows))
+    assert open_photo(short(100, 4_000, 4_000)).height > 900
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
+def test_every_kind_of_png_is_whole(mode):
+    for size in ((1, 1), (3, 5), (17, 9), (640, 480)):
+        picture = Image.new(mode, size)
+        assert png.is_whole(encoded(picture, "PNG"))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 5), (17, 9), (8, 8)])
+def test_an_interlaced_png_has_the_rows_of_all_its_passes(size):
+    """Counted cell by cell from the pattern of the specification (section 8.1)."""
+    width, height = size
+    passes = "1646264677777777565656567777777736463646777777775656565677777777"
+    cells = [[passes[8 * (y % 8) + x % 8] for x in range(width)] for y in range(height)]
+    rows = [[line.count(number) for line in cells] for number in "1234567"]
+    lines = sum(1 + 3 * count for number in rows for count in number if count)
+    assert png._promised(short(width, height, 1, interlaced=1)) == lines

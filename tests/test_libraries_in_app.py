@@ -96,7 +96,11 @@ def test_a_model_that_fails_to_load_leaves_the_one_before(monkeypatch):
 @pytest.mark.parametrize("name", ["hf:/etc", "hf:./here", "hf:~/models", "hf:..", "hf:tests", r"hf:C:\models"])
 def test_folders_of_the_server_stay_closed_whatever_the_visitor_states(name, monkeypatch):
     """Neither the address that the server listens on nor the one that the browser says it asked for opens them."""
-    monkeypatch.setattr(libraries.st, "context", type("Context", (), {"url": "http://localhost:8501", "ip_address": None, "cookies": {}}))
+    monkeypatch.setattr(
+        libraries.st,
+        "context",
+        type("Context", (), {"url": "http://localhost:8501", "ip_address": None, "cookies": {}}),
+    )
     at = typed(opened(), name)
     said = at.error[0].value
     assert ("model hub" in said or "is not on this machine" in said) and "Load it" not in labels(at)

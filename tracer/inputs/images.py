@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 
 from tracer.common.quoting import quoted
+from tracer.inputs import png
 from tracer.inputs.headers import jpeg_buffer, picture_format, picture_size
 
 MAX_BYTES = 10 * 2**20
@@ -68,7 +69,7 @@ def open_photo(data: bytes) -> Image.Image:
     """
     name, size = _checked_header(data)
     try:
-        photo = _decode(data, size)
+        photo = _decode(data, size) if name != "PNG" or png.is_whole(data) else None
     except Exception:  # decoders raise all sorts of things on damaged bytes
         photo = None
     if photo is None:
