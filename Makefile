@@ -13,7 +13,7 @@ APP_READY := $(VENV)/.app-ready
 TESTS_READY := $(VENV)/.tests-ready
 
 .DELETE_ON_ERROR:
-.PHONY: run test sweep load fuzz faults mutate lint audit replicas ready browser clean
+.PHONY: run test sweep load fuzz attacks faults mutate lint audit replicas ready browser clean
 
 run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
 	@echo "(TRACER_FOLDERS=1 lets its visitors open checkpoints in folders here.)"
@@ -30,6 +30,9 @@ load: $(TESTS_READY)  ## a class opens the app: LOAD=lesson, cold or photos; SES
 
 fuzz: $(TESTS_READY)  ## open $(COUNT) damaged and generated files and addresses, in JOBS processes
 	@$(BIN)/python tests/fuzz --count $(COUNT) --jobs $(JOBS)
+
+attacks: $(TESTS_READY)  ## attack a hosted server as a stranger would, and look whether others are still served
+	@$(BIN)/python -m pytest tests/test_attacks.py -s -m "sweep or not sweep"
 
 faults: ready  ## break the app on purpose, in each way that is known, and look what is lost
 	@$(BIN)/python tests/faults

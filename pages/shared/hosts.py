@@ -42,7 +42,8 @@ def _name(host: str | None) -> str | None:
         _ = parts.port  # ValueError where that is no number
     except ValueError:
         return None
-    return parts.hostname.rstrip(".") if parts.hostname and parts.netloc == host else None
+    plain = parts.netloc == host and parts.username is None
+    return parts.hostname.rstrip(".") if parts.hostname and plain else None
 
 
 def _loopback(name: str) -> bool:

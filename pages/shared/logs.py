@@ -1,13 +1,17 @@
 """Log lines of a hosted server: when, how bad, which line of code, which error. Nothing of what a visitor gave.
 
 A message may quote a text, the name of a file or an address, whoever wrote it, so no message is written at all: the
-place in the code says what happened, and the traceback without its messages how it came to that.
+place in the code says what happened, and the lines that raised the errors how it came to that. All of it is one line:
+who makes the server refuse something a thousand times fills no disk.
 """
 
 import logging
 import sys
 import threading
 import traceback
+
+MOST = 4
+"""Errors of which one came of the other."""
 
 
 def contentless() -> None:
@@ -20,18 +24,19 @@ def contentless() -> None:
 
 
 def _record(name, level, path, line, message, args, error, *rest, **more) -> logging.LogRecord:
-    """A record whose message is the place in the code, and what error passed which lines on the way to it."""
-    said = "\n".join([f"{path}:{line}", *_passed(error[1] if error else None)])
-    return logging.LogRecord(name, level, path, line, said.replace("%", "%%"), (), None, *rest[:1])
+    """A record whose message is the place in the code, and each error that came there with the line that raised it."""
+    place = " ".join([f"{path}:{line}", *_passed(error[1] if error else None)])
+    return logging.LogRecord(name, level, path, line, place.replace("%", "%%"), (), None, *rest[:1])
 
 
 def _passed(error: BaseException | None) -> list[str]:
-    lines = []
-    while error is not None:
-        lines.append(f"  {type(error).__module__}.{type(error).__qualname__}")
-        lines += [f"    {frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
+    errors: list[str] = []
+    while error is not None and len(errors) < MOST:
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        errors.append(f"{type(error).__module__}.{type(error).__qualname__}{where}")
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return lines
+    return errors
 
 
 def _log(error: BaseException | None) -> None:

@@ -22,8 +22,8 @@ def _loop() -> asyncio.AbstractEventLoop:
 class Visitor:
     """`load.visitor.Visitor`, each of whose acts gives its result once it is done."""
 
-    def __init__(self, address: str, context: ssl.SSLContext | None = None):
-        self._visitor = visitor.Visitor(address, context)
+    def __init__(self, address: str, context: ssl.SSLContext | None = None, **headers: str):
+        self._visitor = visitor.Visitor(address, context, **headers)
 
     def __getattr__(self, name: str):
         found = getattr(self._visitor, name)

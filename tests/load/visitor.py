@@ -40,13 +40,14 @@ class Answer:
 
 
 class Visitor:
-    """A session of the app at an address such as `http://127.0.0.1:8501`; `context` is for https.
+    """A session of the app at an address such as `http://127.0.0.1:8501`; `context` is for https,
+    `headers` go with each of its requests.
 
     `elements` holds the page as it is shown: an element by its place, a tuple of numbers. `open` comes first.
     """
 
-    def __init__(self, address: str, context: ssl.SSLContext | None = None):
-        self.address, self.context, self.cookies = address, context, {}
+    def __init__(self, address: str, context: ssl.SSLContext | None = None, **headers: str):
+        self.address, self.context, self.cookies, self.headers = address, context, {}, headers
         self.elements: dict[tuple[int, ...], Element] = {}
         self.page, self.query, self.session = "", "", ""  # the page by its hash
         self._states: dict[str, WidgetState] = {}
@@ -256,7 +257,8 @@ class Visitor:
             return answer.status, str(answer.headers).lower(), answer.read()
 
     def _cookies(self) -> dict[str, str]:
-        return {"Cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())}
+        cookies = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+        return {**self.headers, "Cookie": cookies}
 
     def _keep(self, cookies) -> None:
         for cookie in cookies:
