@@ -17,7 +17,7 @@ TESTS_READY := $(VENV)/.tests-ready
 
 run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
 	@echo "(TRACER_FOLDERS=1 lets its visitors open checkpoints in folders here.)"
-	@exec $(BIN)/python -m tracer app --address "$(HOST)" --port "$(PORT)"
+	@MALLOC_ARENA_MAX=2 exec $(BIN)/python -m tracer app --address "$(HOST)" --port "$(PORT)"
 
 test: ready  ## run every test
 	@$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -2,7 +2,6 @@
 
 import html
 import re
-from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
 from string import Template
@@ -22,12 +21,6 @@ STATIC = Path(st.__file__).parent / "static"
 HERE = "<script>window.__streamlit = { BACKEND_BASE_URL: new URL('.', location).href };</script>"
 """Streamlit's script looks for its server under the page's own address first, at `/trace/_stcore/health`, and browsers
 log the answer, 404, as an error. This tells it where the server is, also behind a proxy that gives it a folder."""
-SHOWN = (
-    "Html", "PageLink", "Selectbox", "ButtonGroup", "FileUploader", "BidiComponent", "Button", "DownloadButton",
-    "Metric", "rehype-katex",
-)  # fmt: skip
-"""The parts of Streamlit's script that pages are made of. It asks for each when it meets it first, and shows nothing of
-what stands beside it for half a second then: with all of them there it has no need to wait."""
 PHOTO = "/first.jpg"
 TALLEST = 27
 """Rem: the height of the photo on the first page, as `components/glance.css` has it."""
@@ -38,28 +31,11 @@ COLOURS = {
     "sidebar": "sidebar.backgroundColor",
 }
 """Colours of the theme, and the options that hold them."""
-_IMPORTS = re.compile(r"""(?:from|import)["`']\./([\w.-]+\.js)["`']""")
 
 
 def document() -> str:
-    """Streamlit's document, which knows where its server is and what it will need."""
-    own = (STATIC / "index.html").read_text(encoding="utf-8")
-    links = "".join(
-        f'<link rel="modulepreload" crossorigin href="./static/js/{name}">'
-        for name in _needed(SHOWN)
-        if f"/{name}" not in own
-    )
-    return own.replace("<head>", f"<head>{HERE}", 1).replace("</head>", f"{links}</head>", 1)
-
-
-def _needed(parts: Iterable[str]) -> list[str]:
-    """The files of these parts, as far as this Streamlit has them, and all that they import."""
-    folder = STATIC / "static" / "js"
-    found = [file.name for part in parts for file in sorted(folder.glob(f"{part}.*.js"))]
-    for name in found:  # grows while it is gone through
-        read = (folder / name).read_text(encoding="utf-8")
-        found += [other for other in dict.fromkeys(_IMPORTS.findall(read)) if other not in found]
-    return found
+    """Streamlit's document, which knows where its server is."""
+    return (STATIC / "index.html").read_text(encoding="utf-8").replace("<head>", f"<head>{HERE}", 1)
 
 
 def first(sent: str) -> str:

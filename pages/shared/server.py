@@ -3,25 +3,26 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 
 import streamlit as st
 from starlette.formparsers import MultiPartParser
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 from streamlit import config, runtime
-from streamlit.proto.NewSession_pb2 import CustomThemeConfig
-from streamlit.runtime import app_session
 from streamlit.runtime.pages_manager import PagesManager
 
-from pages.shared import checks, compressed, crowd, document, downloads, gate, logs, qr, told, warm
+from pages.shared import checks, crowd, document, downloads, gate, logs, qr, told, warm
 from tracer import sources
 from tracer.common.limits import limits, memory
 
 SWEEP = 5
 """Seconds between two looks for sessions that ended."""
+LEVEL = 5
+"""Of gzip: higher ones take twice the time for a hundredth of the bytes."""
 
 
 def around(pages: list[str]) -> dict:
@@ -33,8 +34,6 @@ def around(pages: list[str]) -> dict:
         os.environ["HF_HUB_OFFLINE"] = "1"  # libraries go by it too
         config.set_option("logger.enableRich", False)  # it would print messages past the log
         logs.contentless()
-    _remember_the_theme()
-    _read_options_at_once()
     downloads.say_why()
     PagesManager.uses_pages_directory = False  # its pages are those of `app.py`, for the first visitors too
     sources.examples()  # read once, and not by each of those who come first
@@ -49,33 +48,13 @@ def around(pages: list[str]) -> dict:
             Route(checks.PATH, checks.hear, methods=["POST"]),
             Route(qr.PATH, qr.give, methods=["POST"]),
         ],
-        "middleware": [Middleware(gate.Gate, pages=addresses, document=first), Middleware(compressed.Compressed)],
+        "middleware": [
+            Middleware(gate.Gate, pages=addresses, document=first),
+            Middleware(GZipMiddleware, minimum_size=1_000, compresslevel=LEVEL),
+        ],
         "lifespan": lifespan,
         "on_script_error": crowd.said,
     }
-
-
-def _remember_the_theme() -> None:
-    """Has Streamlit read its theme once. It would go through all options six times for every run of a script, a tenth
-    of what a page costs; the theme is that of the configuration and stays as it is while the server runs."""
-    populate, known = app_session._populate_theme_msg, {}
-
-    def populated(theme: CustomThemeConfig, section: str = "theme") -> None:
-        if section not in known:
-            read = CustomThemeConfig()
-            populate(read, section)
-            known[section] = read
-        theme.MergeFrom(known[section])
-
-    app_session._populate_theme_msg = populated
-
-
-def _read_options_at_once() -> None:
-    """Has Streamlit read its options without a lock, once they are there. It asks for them at every message, and the
-    threads of thirty visitors stood in line for that lock, with Python's own in their hands: a quarter of what their
-    pages cost. What is read is an entry of a dictionary, which needs none."""
-    config.get_config_options()
-    config._config_lock = nullcontext()
 
 
 async def health(request: Request) -> JSONResponse:

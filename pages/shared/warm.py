@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from pages.shared import busy, checks, influence, memory, runs
+from pages.shared import busy, checks, influence, runs
 from pages.shared.session import OWN
 from tracer import models
 from tracer.inputs.samples import samples
@@ -40,7 +40,6 @@ def keeping() -> Iterator[None]:
     """Does all that in a thread of its own, from the server's start to its end."""
     over = Event()
     checks.stopped.clear()
-    memory.few_arenas()
     sys.setswitchinterval(TURN)
     beside = Thread(target=_keep, args=(over,), name="warm", daemon=True)
     beside.start()
@@ -68,7 +67,6 @@ def _keep(over: Event) -> None:
     gc.freeze()
     while not over.wait(EVERY):
         gc.collect()
-        memory.give_back()
 
 
 @contextmanager
