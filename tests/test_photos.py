@@ -18,7 +18,12 @@ MODES = {
     "WebP": ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK"],
     "GIF": ["1", "L", "LA", "P", "RGB", "RGBA"],
     "BMP": ["1", "L", "P", "RGB", "RGBA"],
+    "AVIF": ["L", "RGB", "RGBA"],
+    "HEIF": ["L", "RGB", "RGBA"],
 }
+EXACT = {"WebP": {"lossless": True}, "AVIF": {"quality": 100, "subsampling": "4:4:4"}}
+EXACT["HEIF"] = {"quality": -1, "chroma": "444", "matrix_coefficients": 0}
+"""What has a format keep every number."""
 EVERY_MODE = [(name, mode) for name, modes in MODES.items() for mode in modes]
 DARK, BRIGHT = (40, 40, 40), (200, 200, 200)
 
@@ -36,7 +41,9 @@ def two_tone(mode: str, *, dark=DARK, bright=BRIGHT, size=(16, 8)) -> Image.Imag
 
 def encoded(picture: Image.Image, name: str, **options) -> bytes:
     buffer = BytesIO()
-    picture.save(buffer, format=name, **({"lossless": True} if name == "WebP" else {}), **options)
+    if name == "HEIF":
+        pytest.importorskip("pillow_heif").register_heif_opener()
+    picture.save(buffer, format=name, **{**EXACT.get(name, {}), **options})
     return buffer.getvalue()
 
 
@@ -179,3 +186,14 @@ def test_all_samples_but_the_last_are_things_of_the_classes_of_cifar10():
 def test_an_unknown_sample_is_refused():
     with pytest.raises(ValueError, match=r"'rocket'.*expected one of horse, dog"):
         sample_photo("rocket")
+
+
+@pytest.mark.parametrize("name", ["HEIF", "AVIF"])
+def test_photos_of_phones_stand_upright(name):
+    """Cameras store the picture as the sensor had it, and how it is turned beside it."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    photo = open_photo(encoded(two_tone("RGB"), name, exif=exif.tobytes()))
+    assert photo.size == (8, 16) and photo.info == {}
+    assert np.abs(np.subtract(photo.getpixel((4, 1)), DARK)).max() <= 4
+    assert np.abs(np.subtract(photo.getpixel((4, 14)), BRIGHT)).max() <= 4

@@ -22,7 +22,7 @@ from tracer.common.limits import limits, memory
 SWEEP = 5
 """Seconds between two looks for sessions that ended."""
 LEVEL = 5
-"""Of gzip: higher ones take twice the time for a hundredth of the bytes."""
+"""Of gzip: the highest takes half as long again for a hundredth of the bytes."""
 
 
 def around(pages: list[str]) -> dict:

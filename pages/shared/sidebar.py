@@ -16,6 +16,7 @@ from pages.shared.visitor import Given, Key, model_name, visitor
 from tracer import models
 from tracer.common.limits import limits
 from tracer.figures import answers, glossary
+from tracer.inputs.images import KINDS
 from tracer.record import Trace
 from tracer.symbols import notation
 
@@ -175,7 +176,7 @@ def _text(given: Given) -> None:
 
 def _upload(takes: tuple[str, ...]) -> None:
     now, most = visitor(), limits()
-    photo = f"PNG, JPEG, WebP, GIF or BMP up to {most.photo_mb:g} MB, or a"
+    photo = f"{KINDS} up to {most.photo_mb:g} MB, or a"
     file = st.file_uploader(
         "Your photo, or a saved run" if "image" in takes else "A saved run",
         key=Key.UPLOAD.format(now.uploads),

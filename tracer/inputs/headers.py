@@ -1,7 +1,7 @@
 """Format and size of a picture, read from its first bytes: nothing is decoded and nothing is allocated.
 
 The layouts are those of the PNG specification (section 11.2.2), ITU-T T.81 (B.2.2), the WebP container
-specification, GIF89a (sections 18 and 20) and Microsoft's BITMAPINFOHEADER.
+specification, GIF89a (sections 18 and 20), Microsoft's BITMAPINFOHEADER, and ISO/IEC 14496-12 and 23008-12 (HEIF).
 """
 
 import re
@@ -12,11 +12,15 @@ _JPEG_MARKER = re.compile(rb"\xff[^\xff\x00]")
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0 to SOF15, without DHT, JPG and DAC
 _JPEG_PROGRESSIVE = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
 _JPEG_SCAN = frozenset({0xDA})
+BRANDS = 200
+"""Bytes in which the brands of a file stand; usual ones have a handful."""
 _JPEG_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # markers that no length follows
 
 
 def picture_format(data: bytes) -> str | None:
-    """Return "PNG", "JPEG", "WebP", "GIF" or "BMP" by the file's signature, or None for anything else."""
+    """Return "PNG", "JPEG", "HEIC", "AVIF", "WebP", "GIF" or "BMP" by the file's signature, None for any other."""
+    if data[4:8] == b"ftyp":
+        return _brand(data)
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "WebP"
     signatures = {b"\x89PNG\r\n\x1a\n": "PNG", b"\xff\xd8\xff": "JPEG", b"GIF8": "GIF", b"BM": "BMP"}
@@ -94,6 +98,47 @@ def jpeg_buffer(data: bytes) -> int:
         return 0  # it is cut off: a decoder says so before it asks for memory
 
 
+def _brand(data: bytes) -> str | None:
+    """The format of a file of ISO/IEC 14496-12 by the brands that it is compatible with (its section 4.3)."""
+    brands = {data[at : at + 4] for at in range(8, min(struct.unpack_from(">I", data)[0], BRANDS), 4)}
+    for name, own in (("AVIF", {b"avif", b"avis"}), ("HEIC", {b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis"})):
+        if brands & own:
+            return name
+    return None
+
+
+def _heif_size(data: bytes) -> tuple[int, int]:
+    """The largest extent that a picture of the file has (`ispe`, ISO/IEC 23008-12, 6.5.3): tiles have smaller ones.
+
+    What a rotation makes of it is not read.
+    """
+    start, stop = _box(data, 0, len(data), b"meta")
+    for kind in (b"iprp", b"ipco"):
+        start, stop = _box(data, start + 4 * (kind == b"iprp"), stop, kind)  # meta has a version and flags first
+    extents = [struct.unpack_from(">II", data, at + 4) for kind, at, _ in _boxes(data, start, stop) if kind == b"ispe"]
+    if not extents:
+        raise IndexError("no picture has an extent")
+    return max(extents, key=lambda extent: extent[0] * extent[1])
+
+
+def _box(data: bytes, start: int, stop: int, wanted: bytes) -> tuple[int, int]:
+    """The places between which the content of a box stands. IndexError where there is none."""
+    for kind, at, end in _boxes(data, start, stop):
+        if kind == wanted:
+            return at, end
+    raise IndexError(f"no box {wanted!r}")
+
+
+def _boxes(data: bytes, start: int, stop: int) -> Iterator[tuple[bytes, int, int]]:
+    """The boxes between two places: kind, and the places between which the content stands."""
+    while start + 8 <= stop:
+        size, kind = struct.unpack_from(">I4s", data, start)
+        if size < 8 or start + size > stop:  # 0 and 1 are for boxes that end with the file or are larger than 4 GB
+            return
+        yield kind, start + 8, start + size
+        start += size
+
+
 def _webp_size(data: bytes) -> tuple[int, int]:
     kind = data[12:16]
     if kind == b"VP8X":
@@ -106,3 +151,4 @@ def _webp_size(data: bytes) -> tuple[int, int]:
 
 
 _SIZE = {"PNG": _png_size, "JPEG": _jpeg_size, "WebP": _webp_size, "GIF": _gif_size, "BMP": _bmp_size}
+_SIZE |= {"HEIC": _heif_size, "AVIF": _heif_size}

@@ -6,8 +6,9 @@ a patch is. Nothing here imports torch: a photo is on the page before torch is.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib import resources
 from importlib.resources.abc import Traversable
 from io import BytesIO
@@ -25,20 +26,23 @@ MAX_SIDE = 32_768
 """Pixels: decoders hold a pointer for each row, also where it is one pixel long."""
 MAX_WEBP = 16_000_000
 """Pixels of a WebP file, whose decoder holds four copies of 4 bytes each."""
+MAX_HEIC, MAX_AVIF = 25_000_000, 20_000_000
+"""Pixels of files of phones, whose decoders hold 7 and 10 bytes for each."""
 MAX_BUFFER = 200 * 10**6
 """Bytes that the decoder of JPEG may need for a picture whose parts are not stored one after the other."""
 LARGEST = 960
 """Pixels of the longer side of a photo that was opened; a larger one is shrunk. Screens and models take less."""
+MOST = {"WebP": MAX_WEBP, "HEIC": MAX_HEIC, "AVIF": MAX_AVIF}
+"""Pixels of files whose decoders need more memory than others."""
 _STRIP = 1 << 20  # pixels that are converted at once
 
-_FORMATS = ("PNG", "JPEG", "WebP", "GIF", "BMP")
-_EXPECTED = "expected a photo as PNG, JPEG, WebP, GIF or BMP"
+_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "AVIF", "HEIF")
+KINDS = "PNG, JPEG, HEIC, AVIF, WebP, GIF or BMP"
+_EXPECTED = f"expected a photo as {KINDS}"
 _OTHERS = {  # what people try that has a name: (offset, bytes) of its signature
     "a PDF document": (0, b"%PDF"),
     "a TIFF picture": (0, b"II*\0"),
     "a big-endian TIFF picture": (0, b"MM\0*"),
-    "an AVIF picture": (4, b"ftypavif"),
-    "a HEIC picture": (4, b"ftyphei"),
     "a HEIF picture": (4, b"ftypmif1"),
     "a ZIP archive": (0, b"PK\x03\x04"),
 }
@@ -59,8 +63,8 @@ SAMPLES = ("horse", "dog", "bird", "automobile", "cat", "deer", "astronaut")
 def open_photo(data: bytes) -> Image.Image:
     """Return the photo in the bytes of a file: mode RGB, upright, without metadata, its longer side `LARGEST` at most.
 
-    PNG, JPEG, WebP, GIF and BMP in any colour mode; of an animation the first frame. EXIF rotation is applied,
-    transparency is laid over white, and 16 bit grey is scaled to 8.
+    PNG, JPEG, HEIC, AVIF, WebP, GIF and BMP in any colour mode; of an animation the first frame. EXIF rotation is
+    applied, transparency is laid over white, and 16 bit grey is scaled to 8.
 
     Raises ValueError with one sentence for anything else: another kind of file, a damaged one, more than 10 MB
     (`MAX_BYTES`), more than 50 megapixels (`MAX_PIXELS`), or one that takes more memory to decode than such a PNG. The
@@ -68,6 +72,8 @@ def open_photo(data: bytes) -> Image.Image:
     other one takes less than 300 MB while it is opened.
     """
     name, size = _checked_header(data)
+    if {"HEIC": "HEIF"}.get(name, name.upper()) not in _formats():
+        raise ValueError(f"This file is a {name} picture, which is opened by a package that is not here; {_EXPECTED}")
     try:
         photo = _decode(data, size) if name != "PNG" or png.is_whole(data) else None
     except Exception:  # decoders raise all sorts of things on damaged bytes
@@ -96,7 +102,7 @@ def _checked_header(data: bytes) -> tuple[str, tuple[int, int]]:
     width, height = size
     if width <= 0 or height <= 0:
         raise ValueError(f"This {name} file is {width} × {height} pixels; expected at least 1 × 1")
-    count, most = f"{width} × {height} = {width * height:,} pixels", MAX_WEBP if name == "WebP" else MAX_PIXELS
+    count, most = f"{width} × {height} = {width * height:,} pixels", MOST.get(name, MAX_PIXELS)
     if width * height > most:
         raise ValueError(f"This {name} file has {count}; expected at most {most:,} ({most // 10**6} megapixels)")
     if max(size) > MAX_SIDE:
@@ -122,10 +128,22 @@ def _describe(data: bytes) -> str:
     return f"no picture (it starts with the bytes {start.hex(' ')})"
 
 
+@cache
+def _formats() -> tuple[str, ...]:
+    """The formats of Pillow's that are opened; that of HEIC needs a package of its own."""
+    Image.init()
+    with suppress(ImportError):
+        import pillow_heif
+
+        pillow_heif.register_heif_opener(thumbnails=False)
+    return tuple(name for name in _FORMATS if name in Image.OPEN)  # Pillow builds without some
+
+
 def _decode(data: bytes, size: tuple[int, int]) -> Image.Image:
     """Return the first frame as RGB, upright. Raises whatever the decoder does, and if it reads another size."""
-    with Image.open(BytesIO(data), formats=_FORMATS) as image:
-        if image.size != size:
+    with Image.open(BytesIO(data), formats=_formats()) as image:
+        cut = image.format in ("AVIF", "HEIF") and image.width * image.height <= size[0] * size[1]  # and turned
+        if image.size != size and not cut:
             raise ValueError(f"the decoder reads {image.size}, the header {size}")
         turn = _UPRIGHT.get(_orientation(image))
         photo = _shrunk(image)
