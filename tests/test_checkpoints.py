@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from test_cli import refused
 
 import tracer
-from tracer import sources
+from tracer import cli, sources
 from tracer.attention import parts
 
 transformers = sources.source_of("hf:bert")[0].imported()
@@ -125,6 +125,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, capsys):
         ("config.json", '{"model_type": "bert", "num_hidden_layers": "many"}'),
         ("config.json", '{"model_type": "bert", "id2label": "no names"}'),
         ("config.json", '{"model_type": "bert", "hidden_size": 0}'),
+        ("config.json", '{"model_type": "bert", "hidden_size": -16}'),
         ("config.json", '{"model_type": "bert", "hidden_dropout_prob": NaN}'),
         ("config.json", '{"model_type": "bert", "num_hidden_layers": 1000000000}'),
         ("config.json", '{"model_type": "bert", "hidden_size": 12, "add_cross_attention": true}'),
@@ -192,3 +193,43 @@ def test_a_real_bert_embeds_sentences_and_attends_as_its_library_does():
 
 def _unit(vectors: torch.Tensor) -> torch.Tensor:
     return vectors / vectors.norm(dim=-1, keepdim=True)
+
+
+def test_a_vocabulary_that_no_machine_can_hold_is_refused(tmp_path, capsys):
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "vocab_size": 9223372036854775807}')
+    assert "more parameters than can be counted" in refused(capsys, "trace", f"hf:{tmp_path}")
+
+
+def test_code_that_a_checkpoint_brings_is_not_run(tmp_path, capsys):
+    """`auto_map` names classes in files of the checkpoint, which the library runs for who trusts them."""
+    config = {"model_type": "theirs", "auto_map": {"AutoConfig": "own.Config", "AutoModel": "own.Model"}}
+    for number, kind in enumerate(({}, {"model_type": "bert"})):
+        (folder := tmp_path / f"checkpoint{number}").mkdir()
+        (folder / "config.json").write_text(json.dumps({**config, **kind, **SMALL}))
+        (folder / "own.py").write_text(f"from pathlib import Path\nPath({str(folder / 'ran')!r}).touch()\n")
+        cli.main(["trace", f"hf:{folder}"])
+        assert "Traceback" not in capsys.readouterr().err and not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_link_to_a_file_of_the_machine_tells_nothing_of_it(tmp_path, capsys, file):
+    architecture, config = bert()
+    architecture(config).save_pretrained(tmp_path)
+    secret = tmp_path / "secret"
+    secret.write_text("zebra quagga okapi " * 9)
+    (tmp_path / file).unlink(missing_ok=True)
+    (tmp_path / file).symlink_to(secret)
+    capsys.readouterr()
+    assert not any(word in refused(capsys, "trace", f"hf:{tmp_path}") for word in ("zebra", "quagga", "okapi"))
+
+
+def test_shards_outside_of_a_checkpoint_are_refused(tmp_path, capsys):
+    architecture, config = bert()
+    (folder := tmp_path / "checkpoint").mkdir()
+    net = architecture(config)
+    net.save_pretrained(folder)
+    (folder / "model.safetensors").rename(tmp_path / "other.safetensors")
+    shards = {"metadata": {"total_size": 1}, "weight_map": dict.fromkeys(net.state_dict(), "../other.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(shards))
+    capsys.readouterr()
+    assert "names the file '../other.safetensors', expected one beside it" in refused(capsys, "trace", f"hf:{folder}")

@@ -36,6 +36,8 @@ LONGEST = 96
 """Letters of such a name, the slash among them."""
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 """The files of a checkpoint that hold its weights: one, or the list of several."""
+SHARD = re.compile(r"\w[\w.-]*")
+"""What such a list may call a file: a name, and no path."""
 
 
 @lru_cache(maxsize=1)
@@ -74,6 +76,8 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
         return None, None, said + "name of one on the hub, such as hf:openai-community/gpt2"
     options = {option: sizes[option] for option in spec.options}
     what = f"the weights of {quoted(f'hf:{id}')}"
+    with _readable(what):
+        _weights(id)
     with _readable(what, "; safetensors were expected"), seeded_draws(0):  # for what the files lack
         made, said = (family.architecture(config) if family else _opened(id).made).from_pretrained(
             id,
@@ -115,9 +119,12 @@ def here(id: str) -> bool:
 
 def _weights(id: str, local: bool = False) -> list[str]:
     """The files of a checkpoint that hold its weights: one, or several that a list names. The one where neither is
-    known."""
+    known. ValueError where the list leads out of the checkpoint: the library would follow it."""
     if Files(id).path(WEIGHTS[0], local) is None and (listed := Files(id).path(WEIGHTS[1], local)) is not None:
-        return [WEIGHTS[1], *sorted({*json.loads(listed.read_text(encoding="utf-8"))["weight_map"].values()})]
+        names = sorted({*json.loads(listed.read_text(encoding="utf-8"))["weight_map"].values()})
+        if outside := [name for name in names if not SHARD.fullmatch(name)]:
+            raise ValueError(f"{WEIGHTS[1]} names the file {quoted(outside[0])}, expected one beside it")
+        return [WEIGHTS[1], *names]
     return [WEIGHTS[0]]
 
 
