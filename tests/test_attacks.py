@@ -9,6 +9,7 @@ import asyncio
 import json
 import random
 import secrets
+import signal
 import socket
 import string
 import time
@@ -248,6 +249,70 @@ def test_a_refused_run_takes_one_line_of_the_log(app):
     assert refused
     written = app.log()[len(before) :]
     assert len(written) <= 300 * len(refused)
+
+
+TEXTS = {
+    "NUL": "to+be%00or+not",
+    "control": "to%01%02%1b%5b31mbe",
+    "zalgo": "t" + "%CC%81" * 300 + "o+be",
+    "surrogate": "to+%ED%A0%80+be",
+    "reversed": "%E2%80%AEeb+ot",
+    "long": "a" * 30_000,
+    "markup": "%5Bx%5D(https%3A%2F%2Fevil.example)%3Cscript%3E",
+    "empty": "%20%09",
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("model", ["nanogpt", "vit-text"])
+def test_a_text_is_run_or_refused_in_a_sentence(app, model, name):
+    visitor = concurrent.Visitor(app.address, **at("192.0.2.44"))
+
+    async def tried():
+        answer = await visitor.open(f"?model={model}&text={TEXTS[name]}")
+        await visitor.close()
+        return answer.problems
+
+    problems = awaited(tried())
+    assert len(problems) <= 1 and not any("Error" in problem or "Traceback" in problem for problem in problems)
+    assert visitor.elements and "evil.example)" not in app.log()
+
+
+def test_a_text_that_is_longer_than_a_message_closes_the_socket(app):
+    message = BackMsg()
+    message.rerun_script.widget_states.widgets.add(id="text", string_value="a" * 10**6)
+    assert closed(app, message.SerializeToString(), first=asked()) == 1009
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("moment", ["upload", "run"])
+def test_a_server_that_is_killed_leaves_nothing_and_starts_again(tmp_path, moment):
+    """On a machine without a folder for temporary files, under a limit of memory, with a home that can't be written."""
+    (home := tmp_path / "home").mkdir(mode=0o555)
+    bounds = {"TRACER_HOSTED": "1", "TMPDIR": str(tmp_path / "none"), "HOME": str(home), "TRACER_MEMORY_GB": "2"}
+    app = App(tmp_path / "log.txt", health="/healthz", **bounds)
+    with app:
+        visitor = Visitor(app.address, **at(STUDENT)).open()
+        if moment == "upload":
+            with socket.create_connection(("127.0.0.1", app.port)) as connection:
+                lines = (
+                    f"PUT /_stcore/upload_file/{visitor.session}/a HTTP/1.1",
+                    "Host: localhost",
+                    "Content-Length: 99",
+                )
+                connection.sendall("\r\n".join([*lines, "", "half"]).encode())
+                app.end(signal.SIGKILL)
+        else:
+            awaited(_sent(visitor, asked(f"model=nanogpt&text={words()}")))
+            app.end(signal.SIGKILL)
+        assert list(home.iterdir()) == []
+        app.start()
+        assert Visitor(app.address).open().elements
+    assert "Traceback" not in app.log()
+
+
+async def _sent(visitor: Visitor, message: bytes) -> None:
+    await asyncio.to_thread(visitor.send, message)
 
 
 @pytest.mark.sweep
