@@ -13,7 +13,7 @@ APP_READY := $(VENV)/.app-ready
 TESTS_READY := $(VENV)/.tests-ready
 
 .DELETE_ON_ERROR:
-.PHONY: run test sweep load fuzz attacks faults mutate lint audit replicas ready browser clean
+.PHONY: run test sweep load fuzz attacks faults mutate lint audit replicas space ready browser clean
 
 run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
 	@echo "(TRACER_FOLDERS=1 lets its visitors open checkpoints in folders here.)"
@@ -50,6 +50,11 @@ audit: $(TESTS_READY)  ## look up what is pinned, and what it brings, among know
 
 replicas: $(TESTS_READY)  ## two replicas of the hosted app behind nginx, on this machine
 	@PYTHONPATH=tests $(BIN)/python tests/hosted/replicas.py
+
+space: ## put what a public Space needs into an empty folder: FOLDER=…
+	@test -n "$(FOLDER)" || { echo "FOLDER= was not given, expected an empty folder: make space FOLDER=../space" >&2; exit 2; }
+	@mkdir -p "$(FOLDER)" && cp -R hosting/space/. app.py requirements.txt .streamlit pages tracer "$(FOLDER)"
+	@find "$(FOLDER)" -name __pycache__ -type d -prune -exec rm -rf {} +
 
 ready: $(TESTS_READY) browser
 

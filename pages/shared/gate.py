@@ -47,7 +47,7 @@ def policy(document: str) -> str:
         "base-uri": "'none'",
         "form-action": "'none'",
         "frame-src": "'none'",
-        "frame-ancestors": "'none'",
+        "frame-ancestors": " ".join(limits().framed_by) or "'none'",
     }
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 
@@ -61,7 +61,7 @@ class Gate:
         self.headers = {
             "Content-Security-Policy": policy(document),
             "X-Content-Type-Options": "nosniff",
-            "X-Frame-Options": "DENY",
+            **({} if limits().framed_by else {"X-Frame-Options": "DENY"}),  # which knows no list
             "Referrer-Policy": "no-referrer",  # an address may hold a visitor's text
             "Cross-Origin-Opener-Policy": "same-origin",
             "Cross-Origin-Resource-Policy": "same-origin",

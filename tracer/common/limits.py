@@ -8,6 +8,7 @@ same, only the numbers differ. `TRACER_` and the name of a bound in capitals set
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,6 +26,7 @@ class Limits:
     hosted: bool
     more: tuple[str, ...] | None
     hosts: tuple[str, ...]  # names under which this server is reached besides localhost
+    framed_by: tuple[str, ...]  # sites that may show its pages in a frame of theirs
     text: int  # characters of a visitor's text
     tokens: float  # tokens of a visitor's text, as its model counts them
     photo_mb: float  # megabytes of a photo's file; `tracer.inputs.images` bounds its pixels
@@ -85,7 +87,13 @@ BOUNDS = {  # on one's own machine, hosted
     "model_gb": (8, 1),
     "memory_gb": (inf, 3),
 }
-VARIABLES = ("TRACER_HOSTED", "TRACER_MODELS", "TRACER_HOST", *(f"TRACER_{name.upper()}" for name in BOUNDS))
+VARIABLES = (
+    "TRACER_HOSTED",
+    "TRACER_MODELS",
+    "TRACER_HOST",
+    "TRACER_FRAMED_BY",
+    *(f"TRACER_{name.upper()}" for name in BOUNDS),
+)
 
 
 def limits() -> Limits:
@@ -102,8 +110,16 @@ def _read(stated: tuple[str, ...]) -> Limits:
     hosted, more = given["TRACER_HOSTED"] == "1", given["TRACER_MODELS"].replace(",", " ").split()
     bounds: dict[str, Any]
     bounds = {name: _bound(f"TRACER_{name.upper()}", given, pair[hosted]) for name, pair in BOUNDS.items()}
-    hosts = tuple(given["TRACER_HOST"].lower().replace(",", " ").split())
-    return Limits(hosted=hosted, more=tuple(more) if hosted or more else None, hosts=hosts, **bounds)
+    hosts, sites = (
+        tuple(given[name].lower().replace(",", " ").split()) for name in ("TRACER_HOST", "TRACER_FRAMED_BY")
+    )
+    for site in sites:
+        if not re.fullmatch(r"https://[\w.-]+(:\d+)?", site):
+            raise ValueError(
+                f"TRACER_FRAMED_BY={quoted(site)} was given, expected a site such as https://school.example"
+            )
+    more_models = tuple(more) if hosted or more else None
+    return Limits(hosted=hosted, more=more_models, hosts=hosts, framed_by=sites, **bounds)
 
 
 def _bound(variable: str, given: dict[str, str], default: float) -> float:
