@@ -44,5 +44,5 @@ class Visitor:
 
     def give(self, name: str, data: bytes) -> bool:
         """Whether a file for the page's uploader arrived, whatever the page then says of it."""
-        answer = self.upload(self.find("file_uploader", "Your photo"), name, data)
+        answer = self.upload(self.find("file_uploader"), name, data)
         return not any("came back with status" in problem for problem in answer.problems)
