@@ -53,7 +53,8 @@ replicas: $(TESTS_READY)  ## two replicas of the hosted app behind nginx, on thi
 
 space: ## put what a public Space needs into an empty folder: FOLDER=…
 	@test -n "$(FOLDER)" || { echo "FOLDER= was not given, expected an empty folder: make space FOLDER=../space" >&2; exit 2; }
-	@mkdir -p "$(FOLDER)" && cp -R hosting/space/. app.py requirements.txt .streamlit pages tracer "$(FOLDER)"
+	@mkdir -p "$(FOLDER)/hosting" && cp hosting/requirements.lock "$(FOLDER)/hosting"
+	@cp -R hosting/space/. app.py .streamlit pages tracer "$(FOLDER)"
 	@find "$(FOLDER)" -name __pycache__ -type d -prune -exec rm -rf {} +
 
 ready: $(TESTS_READY) browser

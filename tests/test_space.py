@@ -25,6 +25,19 @@ def test_what_is_copied_and_stated_is_known():
     assert own == {"TRACER_HOSTED", "TRACER_HOST", "TRACER_FRAMED_BY"}
 
 
+def test_what_is_installed_by_its_hash_is_what_is_pinned():
+    """`==` in both, each with a hash; torch is installed apart, since its builds differ."""
+    pinned = dict(re.findall(r"^([\w-]+)==([\w.]+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
+    locked = (ROOT / "hosting" / "requirements.lock").read_text()
+    entries = dict(
+        re.findall(r"^([\w-]+)==([\w.]+)(?: ;[^\n]*)? \\\n    --hash=sha256:[0-9a-f]{64}", locked, re.MULTILINE)
+    )
+    assert {name: version for name, version in pinned.items() if name != "torch"}.items() <= entries.items()
+    assert len(entries) == len(re.findall("^[a-z]", locked, re.MULTILINE)) > 40
+    torch = f"torch=={pinned['torch']}"
+    assert torch in (ROOT / "compose.yaml").read_text() and any(torch in line for line in LINES)
+
+
 def test_a_page_may_be_framed_by_the_sites_that_are_named(monkeypatch):
     assert "frame-ancestors 'none'" in gate.policy("")
     monkeypatch.setenv("TRACER_FRAMED_BY", STATED["TRACER_FRAMED_BY"])
