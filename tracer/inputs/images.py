@@ -133,7 +133,7 @@ def _formats() -> tuple[str, ...]:
     """The formats of Pillow's that are opened; that of HEIC needs a package of its own."""
     Image.init()
     with suppress(ImportError):
-        import pillow_heif
+        import pillow_heif  # may not be installed
 
         pillow_heif.register_heif_opener(thumbnails=False)
     return tuple(name for name in _FORMATS if name in Image.OPEN)  # Pillow builds without some
