@@ -17,7 +17,7 @@ RULES = (
         {"bounded($equation, *$rest)": "(traced.double(), None)"},
         within="prove.compare",
     ),
-    code("the least difference for the largest", {"$x.max()": "$x.min()"}, within="relative_difference.largest"),
+    code("the least difference for the largest", {"$x.amax()": "$x.amin()"}, within="Difference.__init__"),
     code("a step that hides its ops", {"tuple(sorted($x - $y))": "tuple(sorted($x - $y))[-1:]"}, within="derive._ops"),
     code(
         "an error that is always 0",
