@@ -223,3 +223,25 @@ def test_a_size_that_cannot_be_changed_leaves_the_others():
         )
     assert run.steps[-1].symbolic == ("B", "T", "8") and "no symbols for D" in run.notes[0]
     assert thirds.steps[-1].symbolic == ("B", "T/3", "8")
+
+
+def test_a_place_of_what_does_not_run_at_all_sizes_is_of_this_run():
+    """A loop of as many turns as the values ask for: its first turns are in no probe as they are here."""
+
+    class Grows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.memory = nn.Embedding(7, 8), nn.GRU(8, 8, batch_first=True)
+
+        def forward(self, ids):
+            for _ in range(3):
+                last = self.memory(self.embed(ids))[0][:, -1]
+                ids = torch.cat([ids, last.argmax(-1, keepdim=True).clamp(max=6)], 1)
+            return ids
+
+    torch.manual_seed(0)
+    with torch.no_grad():
+        run = tracer.trace(Grows(), torch.randint(7, (2, 3)), symbols={"B": 0, "T": 1})
+    assert run.check().steps and not any(step.verdict == "disproven" for step in run.check().steps)
+    places = [step for step in run.steps if step.latex.endswith(r"_{[\,2\,]}")]
+    assert places and all("It holds at the sizes of this run" in step.note for step in places)

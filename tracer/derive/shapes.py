@@ -15,8 +15,8 @@ from tracer.derive.kinds import base
 from tracer.derive.layouts import Pattern
 from tracer.derive.turn import JOIN
 from tracer.equations.turns import PARTS
-from tracer.probe import OF_DATA, UNKNOWN, Solution, value_of
-from tracer.probe.numbers import DATA, Where
+from tracer.probe import NOT_ALL, OF_DATA, UNKNOWN, Solution, value_of
+from tracer.probe.numbers import DATA, SLICES, Where
 from tracer.recorder.calls import Call, Calls, refs
 from tracer.symbols.notation import parse
 
@@ -26,6 +26,7 @@ DEALS = frozenset("split split_with_sizes chunk tensor_split unsafe_split unsafe
 HERE = "It holds at the sizes of this run"
 MOVES = HERE + ": {} moves with the sizes, and no formula was found for it."
 IS = HERE + ": {} is {} in the code."
+UNTRIED = HERE + ": it does not run at all of those that were tried, so its places are numbers."
 OF_INPUT = "was computed from the values of this input: for others it is another number."
 REACH = "The code takes {} at most: it was not run at larger sizes."
 
@@ -193,6 +194,8 @@ class Shapes:
                     value = call.arguments[name]
                     self.remarks[f"{value[place] if isinstance(value, tuple) else value} {OF_INPUT}"] = None
             edge = self._solution.edges.get(call.first) if call.last == call.first + 1 else None
+            if edge is None and call.name in SLICES and self._solution.held[call.first] == NOT_ALL:
+                self.remarks[UNTRIED] = None
             if edge is not None and edge.reach:
                 self.remarks[REACH.format(edge.reach)] = None
 

@@ -43,6 +43,8 @@ READS = frozenset(
 """Ops from which numbers or sizes follow from values."""
 AT_SOME = "this op runs only at some sizes: solved with"
 """How the note of such an op begins, before the size that was held."""
+NOT_ALL = "this op does not run at all sizes, so its dimensions have no symbols"
+"""The note of an op that a probe did not have."""
 OF_DATA = "its size follows from the values of the input, so it has no symbol"
 """The note of an op that makes a tensor of another size for other values."""
 UNCOMPARED = "numbers that follow from values of the input were not looked for: the model does not run on others ({})"
@@ -230,7 +232,7 @@ def solve(
     if found.missing() and vocabulary.inside and not vocabulary.partly:
         raise Unlike(f"without values it does not run {run[found.missing()[0]].name}")
     for i in found.missing():
-        held[i] = "this op does not run at all sizes, so its dimensions have no symbols"
+        held[i] = NOT_ALL
     problem = ""
     if vocabulary.inside is None:
         try:
