@@ -38,7 +38,7 @@ def distance_lines(
         **CLEAR,
         "height": 340,
         "margin": {"l": 60, "r": 10, "t": 10, "b": 50},
-        "xaxis": {"title": title("i − j: how far the key lies before the query", 14), "zeroline": True},
+        "xaxis": {"title": title("i − j, from key to query", 14), "zeroline": True},
         "yaxis": {"title": title("score, the same token everywhere", 14)},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "entrywidth": 64},
     }

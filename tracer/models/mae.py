@@ -106,7 +106,7 @@ HINTS = (
     Hint(
         "chosen",
         id="visible",
-        title="Take the visible",
+        title="Take the visible patches",
         why=(
             Claim("Only the patches on the list π go on; the others are hidden from the encoder.", so.fewer_tokens),
             Claim(

@@ -486,7 +486,7 @@ def of_operands(function: Callable[..., np.ndarray]) -> Callable[..., bool]:
 def alibi_free(line: Line, *_) -> bool:
     """Whether no step of its tower adds positions to tokens, and some turns them."""
     titles = [step.title for step in line.book.trace.steps]
-    return not any(title.startswith("Add positions") for title in titles) and "Turn keys by their place" in titles
+    return not any(title.startswith("Add positions") for title in titles) and "Rotate keys by position" in titles
 
 
 def waves(line: Line, *_) -> bool:
