@@ -28,3 +28,20 @@ def test_each_line_that_differs_is_said():
 def test_more_than_one_line_in_a_hundred_is_too_much():
     few, many = (textbooks.Compared("a", 100, 4, ("it",) * count) for count in (1, 2))
     assert textbooks.summary([few])[1] and not textbooks.summary([many])[1]
+
+
+def test_a_line_that_differs_for_a_listed_reason_is_counted_apart_and_a_stale_reason_fails(monkeypatch):
+    known = textbooks.Reason("a", "sum", "It sums.")
+    monkeypatch.setattr(textbooks, "REASONS", (known, textbooks.Reason("b", "mean", "It is no model of these.")))
+    left, had = textbooks.sorted_out("a", ["B = 2 and B = 1: sum", "a mean"])
+    assert (left, had) == (("a mean",), (known,)) and textbooks.sorted_out("b", ["sum"]) == (("sum",), ())
+    said, enough = textbooks.summary([textbooks.Compared("a", 100, 4, left, reasons=had)])
+    assert enough and "a: 1 more, for a reason: It sums." in said
+    said, enough = textbooks.summary([textbooks.Compared("a", 100, 4)])
+    assert not enough and "a: stale reason, no line differs so: It sums." in said
+
+
+def test_photos_in_a_list_are_no_size(monkeypatch):
+    monkeypatch.setattr(textbooks, "_traced", lambda model, at: model)
+    monkeypatch.setattr(textbooks, "lines_of", lambda trace: [])
+    assert textbooks.compare("torchvision:ssdlite320_mobilenet_v3_large").reason == textbooks.IN_A_LIST

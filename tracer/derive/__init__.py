@@ -16,6 +16,7 @@ from tracer.derive import texts
 from tracer.derive.attention import fused_lines
 from tracer.derive.claims import Context
 from tracer.derive.claims.context import Subject
+from tracer.derive.dealt import rejoined
 from tracer.derive.experts import mixed
 from tracer.derive.graph import Graph
 from tracer.derive.hints import Hint, Hints
@@ -242,7 +243,7 @@ def _block(book: Book, places: Places, module: str, layer: int | None) -> int:
 
 def _composed(made: list[Call], calls: Calls) -> list[Call]:
     """The calls of a run, with those that are one thing in a textbook as one."""
-    for pass_over in (written, waves, mixed, rolled):
+    for pass_over in (written, rejoined, waves, mixed, rolled):
         made = pass_over(made, calls)
     return made
 

@@ -33,6 +33,7 @@ IN_SIZES = {
     "hardtanh": ("min_val", "max_val"),
     "threshold": ("threshold", "value"),
     "roll": ("shifts",),
+    "arange": ("start", "step"),
     **dict.fromkeys("conv1d conv2d conv3d conv_transpose1d conv_transpose2d convolution".split(), ("groups",)),
     "scaled_dot_product_attention": ("scale",),
 }

@@ -30,7 +30,7 @@ def laid(plan: Plan, shapes: Shapes, places: Places, index: int) -> Iterator[str
             continue
         fewer = prod(ref.shape) < graph.count(root)
         if root in given:
-            if ref.dtype.is_floating_point and graph.count(root) > 1 and _moves(graph, ref.key, root):
+            if ref.dtype.is_floating_point and graph.count(root) > 1 and _moves(graph, shapes, ref.key, root):
                 yield ref.key
         elif root in plan.named and graph.within(graph.maker[root]) != graph.within(index):
             if fewer and len(ref.shape) < len(graph.shape(root)):
@@ -39,11 +39,11 @@ def laid(plan: Plan, shapes: Shapes, places: Places, index: int) -> Iterator[str
                 yield from _tokens(graph, root, ref.key)
 
 
-def _moves(graph: Graph, key: str, root: str) -> bool:
-    """Whether a layout does more than put in or leave out axes of size 1."""
-    shapes = [tuple(n for n in graph.shape(k) if n != 1) for k in (key, root)]
+def _moves(graph: Graph, shapes: Shapes, key: str, root: str) -> bool:
+    """Whether a layout does more than put in or leave out axes of size 1, at any sizes."""
+    after, before = (tuple(n for n in shapes.of(k) if n != 1) for k in (key, root))
     names = {base(graph.calls[graph.maker[k]].name) for k in graph.chain(key, root)}
-    return shapes[0] != shapes[1] or bool(names & TURNS)
+    return after != before or bool(names & TURNS)
 
 
 def _same_tokens(plan: Plan, shapes: Shapes, key: str) -> bool:

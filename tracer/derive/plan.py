@@ -86,7 +86,9 @@ class Plan:
                 break
             if graph.rounds(following[0]):
                 break
-            if graph.count(following[0]) != graph.count(end) or self._turned(end, following[0]):
+            if graph.count(following[0]) != graph.count(end) or self._shapes.repeats(end, following[0]):
+                break
+            if self._turned(end, following[0]):
                 break
             end = following[0]
             path.append(end)
@@ -129,7 +131,7 @@ class Plan:
     def _repeats(self, key: str, taker: int) -> bool:
         """Whether a call repeats what it takes, or takes more of it at other sizes."""
         made = [ref.key for ref in self.graph.calls[taker].outputs]
-        more = any(self.graph.source(one) == key and self.graph.count(one) > self.graph.count(key) for one in made)
+        more = any(self.graph.source(one) == key and self._shapes.repeats(key, one) for one in made)
         return more or self._shapes.taken_otherwise(key, self.graph.calls[taker])
 
     def _turned(self, key: str, after: str) -> bool:

@@ -63,7 +63,7 @@ class Layouts:
                 continue
             else:
                 start, stop, step = taken
-                lengths = self._lengths(pattern, side, result)
+                lengths = self.lengths(pattern, side, result)
                 if step != 1 and stop + step > self._shapes.value(size):  # every so many of all from the first on
                     ranges.append((start or None, None, step))
                     count = len(range(start, stop, step))
@@ -89,10 +89,13 @@ class Layouts:
             made = Picked(made, tuple(ranges))
         return made, pattern._replace(left=tuple(left), picked=(None,) * len(left)), tuple(after)
 
-    @staticmethod
-    def _lengths(pattern: Pattern, side: tuple, result: tuple) -> list[sympy.Expr]:
+    def lengths(self, pattern: Pattern, side: tuple, result: tuple) -> list[sympy.Expr]:
         """Sizes of the result that the parts of one axis may have together."""
-        own = [size for size, parts in zip(result, pattern.right, strict=True) if parts and set(parts) <= set(side)]
+        own = [
+            self._shapes.more_than_one(size)
+            for size, parts in zip(result, pattern.right, strict=True)
+            if parts and set(parts) <= set(side)
+        ]
         return [*own, *([sympy.prod(own)] if len(own) > 1 else [])]
 
     def _part(

@@ -11,11 +11,11 @@ from math import prod
 import sympy
 
 from tracer.derive.graph import Graph
-from tracer.derive.kinds import base
+from tracer.derive.kinds import ONES, RESHAPES, SAME, base
 from tracer.derive.layouts import Pattern
 from tracer.derive.turn import JOIN
 from tracer.equations.turns import PARTS
-from tracer.probe import NOT_ALL, OF_DATA, UNKNOWN, Solution, value_of
+from tracer.probe import NOT_ALL, OF_DATA, UNKNOWN, Solution, same_at, value_of
 from tracer.probe.numbers import DATA, SLICES, Where
 from tracer.recorder.calls import Call, Calls, refs
 from tracer.symbols.notation import parse
@@ -29,6 +29,9 @@ IS = HERE + ": {} is {} in the code."
 UNTRIED = HERE + ": it does not run at all of those that were tried, so its places are numbers."
 OF_INPUT = "was computed from the values of this input: for others it is another number."
 REACH = "The code takes {} at most: it was not run at larger sizes."
+
+REPEATS = frozenset("expand expand_as broadcast_to repeat tile repeat_interleave".split())
+"""Layouts that may have more numbers than what they lay out."""
 
 TRIES = 400
 """Readings of the parts of one pattern that are compared with the shapes."""
@@ -81,6 +84,17 @@ def _quotient(whole: sympy.Expr, made: sympy.Expr) -> sympy.Expr:
     return sympy.cancel(whole / made)
 
 
+def _factors(size: sympy.Expr) -> list[sympy.Expr]:
+    """The sizes that one is a product of, those of a square twice; none of 1, itself where it is a part of sizes."""
+    found = []
+    if not size.as_coeff_Mul()[0].is_Integer:
+        return [size]
+    for factor in sympy.Mul.make_args(size) if size != 1 else ():
+        power, times = factor.as_base_exp()
+        found += [power] * int(times) if times.is_Integer and times > 0 else [factor]
+    return found
+
+
 def _in_order(parts: tuple[int, ...], sizes: Sequence[sympy.Expr], order: Sequence[sympy.Expr]) -> tuple[int, ...]:
     """The parts of an axis in the order of the sizes that it was merged of, as they are where those are others."""
     waiting, found = list(parts), []
@@ -97,7 +111,10 @@ class Shapes:
     """`of(key)` is the shape of a value in sizes; a size without a symbol is its number."""
 
     def __init__(self, graph: Graph, calls: Calls, solution: Solution | None, sizes: dict[str, int], same):
-        self._graph, self.sizes, self.same = graph, sizes, same
+        self._graph, self.sizes = graph, sizes
+        units = solution.units(sizes) if solution is not None else ()
+        self.same = lambda a, b: same(a, b) or same_at(sympy.sympify(a), sympy.sympify(b), units)
+        """Whether two sizes are one, at all sizes that are multiples of what those of all runs were."""
         self._values: dict[sympy.Expr, int] = {}
         self.solved, self.differ = solved_shapes(calls, solution, self._mixed())
         self._solution = solution
@@ -183,6 +200,14 @@ class Shapes:
                 return ends[0], ends[1]
         return self._dealt(call, output, taken)
 
+    def repeats(self, before: str, after: str) -> bool:
+        """Whether a layout has more numbers than what it lays out, here or at other sizes."""
+        if self._graph.count(before) != self._graph.count(after):
+            return self._graph.count(before) < self._graph.count(after)
+        call = self._graph.made(after)
+        sizes = [sympy.prod(self.of(key)) for key in (before, after)]
+        return call is not None and base(call.name) in REPEATS and not self.same(*sizes)
+
     def remark(self, chain: Sequence[str]) -> None:
         """Remarks on the numbers of a chain that follow from the values of the input, and on its slices that take so
         many at most, and all that there are at the sizes tried."""
@@ -239,6 +264,10 @@ class Shapes:
                     found = known.setdefault(self.value(size), [])
                     if size not in found:
                         found.append(size)
+        for size in [one for sizes in [*known.values()] for one in sizes if one.is_Mul]:
+            for factor in size.args:  # the heads of `B*h`, which no axis has alone
+                if factor.is_Symbol and factor not in (found := known.setdefault(self.value(factor), [])):
+                    found.append(factor)
         choices = [[*known.get(size, ()), sympy.Integer(size)] for size in pattern.sizes]
         for size, side in zip(after, pattern.right, strict=True):
             if len(side) == 2 and set(side) & set(pattern.repeated):  # heads that are repeated: h/h_kv times
@@ -246,11 +275,11 @@ class Shapes:
                 times = [_quotient(size, known_size) for known_size in choices[one]]
                 fit = [n for n in times if n.free_symbols and self.value(n) == pattern.sizes[other]]
                 choices[other] = [*fit, *choices[other]]
-        merged = self._merged(chain, after)
+        orders = self._dealt_out(chain, before), self._merged(chain, after)
         for tried, sizes in enumerate(product(*choices)):
             if tried > TRIES:
                 break
-            if (made := self._completed(pattern, sizes, before, after, known.get(1, ()), merged)) is not None:
+            if (made := self._completed(pattern, sizes, before, after, known.get(1, ()), orders)) is not None:
                 return made
         self.plain = self.plain or any(size.free_symbols for size in (*before, *after))
         left, right = (tuple(map(tuple, sides)) for sides in (pattern.left, pattern.right))
@@ -266,34 +295,59 @@ class Shapes:
             self._values[size] = int(value_of(str(size), self.sizes))
         return self._values[size]
 
-    def _merged(self, chain: list[str], after: tuple) -> list[list[sympy.Expr]] | None:
-        """The sizes that each axis of a result was merged of, outer to inner, where the chain's last value is merged
-        of the one before it; None elsewhere."""
-        if not chain or (before := self._graph.source(chain[-1])) is None:
-            return None
-        found: list[list[sympy.Expr]] = []
-        sizes = list(self.of(before))
-        for whole in after:
-            group: list[sympy.Expr] = []
-            while sizes and not (group and self.same(sympy.prod(group), whole)):
-                group.append(sizes.pop(0))
-            found.append(group)
-        return found if not sizes and len(self.of(before)) > len(after) else None
+    def more_than_one(self, size: sympy.Expr) -> sympy.Expr:
+        """A size without the factors that are 1 at this run, which is what one axis has of `2*B` at B = 1."""
+        return sympy.Mul(*(one for one in size.args if self.value(one) != 1)) if size.is_Mul else size
 
-    def _completed(self, pattern: Pattern, sizes: tuple, before: tuple, after: tuple, units, merged):
+    def _merged(self, chain: list[str], after: tuple) -> list[list[sympy.Expr]] | None:
+        """The sizes that each axis of a result was merged of, outer to inner, by what the chain's last reshapes took;
+        None where it ends with another layout."""
+        found, steps = None, reversed(chain)
+        while (key := next(steps, None)) is not None and (before := self._reshaped(key)) is not None:
+            found = self._grouped(self.of(before), after) or found
+        return found
+
+    def _dealt_out(self, chain: list[str], before: tuple) -> list[list[sympy.Expr]] | None:
+        """The same of what each axis was split into, by what the chain's first reshapes gave."""
+        found, steps, start = None, iter(chain), before
+        while (key := next(steps, None)) is not None and (source := self._reshaped(key)) is not None:
+            if self.of(source) != start:
+                break
+            start = self.of(key)
+            found = self._grouped(start, before) or found
+        return found
+
+    def _reshaped(self, key: str) -> str | None:
+        """What a call took whose result has the same numbers in the same order; None for any other."""
+        call = self._graph.made(key)
+        return self._graph.source(key) if call and base(call.name) in RESHAPES | SAME | ONES else None
+
+    def _grouped(self, sizes: tuple, whole: tuple) -> list[list[sympy.Expr]] | None:
+        """Sizes, outer to inner, by the axes that they make together; None where they do not, or are no more."""
+        left, found = list(sizes), []
+        for size in whole:
+            group: list[sympy.Expr] = []
+            while left and not (group and self.same(sympy.prod(group), size)):
+                group.append(left.pop(0))
+            found.append(group)
+        return found if not left and len(sizes) > len(whole) else None
+
+    def _completed(self, pattern: Pattern, sizes: tuple, before: tuple, after: tuple, units, orders):
         """The parts with these sizes, or None if they don't give the shapes; `units` are sizes of 1 around them,
-        `merged` is what each axis of the result was merged of."""
-        sizes = list(sizes)
+        `orders` is what each axis was split into, and what each of the result was merged of."""
+        sizes, (dealt, merged) = list(sizes), orders
         left, right, repeated = [list(side) for side in pattern.left], [], list(pattern.repeated)
         ones = []
-        for whole, side in zip(before, left, strict=True):
+        for axis, (whole, side) in enumerate(zip(before, left, strict=True)):
             missing = self._missing(whole, sizes, side, units)
             if missing is None:
                 return None
-            parts = sympy.Mul.make_args(missing) if missing != 1 else ()
+            parts = self._single(missing, dealt[axis] if dealt else ())
             ones += range(len(sizes), len(sizes) + len(parts))
             side[:0] = range(len(sizes), len(sizes) + len(parts))
             sizes += parts
+            if dealt and parts:
+                side[:] = _in_order(tuple(side), sizes, dealt[axis])
         for whole, side in zip(after, pattern.right, strict=True):
             side = list(side)
             missing = self._missing(whole, sizes, side, units)
@@ -304,7 +358,7 @@ class Shapes:
                 match = next((one for one in ones if self.same(sizes[one], missing)), None)
                 if match is None:
                     match = next((one for one in ones if missing.has(*sizes[one].free_symbols)), None)
-                    if match is not None and sympy.cancel(missing / sizes[match]).is_polynomial():
+                    if match is not None and sympy.fraction(_quotient(missing, sizes[match]))[1].is_number:
                         ones.remove(match)
                         front.append(match)
                         missing = sympy.cancel(missing / sizes[match])
@@ -322,6 +376,11 @@ class Shapes:
             return None
         return tuple(sizes), tuple(map(tuple, left)), tuple(right), tuple(repeated)
 
+    def _single(self, missing: sympy.Expr, known: Sequence[sympy.Expr]) -> list[sympy.Expr]:
+        """The sizes of 1 that one of 1 is made of: those of `known` if they are it together."""
+        ones = [size for size in known if size != 1 and self.value(size) == 1]
+        return ones if ones and self.same(sympy.prod(ones), missing) else _factors(missing)
+
     def _missing(self, whole: sympy.Expr, sizes, side, units) -> sympy.Expr | None:
         """What an axis has besides its parts: 1, or sizes that are 1 at this run; None where they don't fit."""
         made = prod((sizes[part] for part in side), start=sympy.Integer(1))
@@ -330,6 +389,6 @@ class Shapes:
         if side and (one := next((one for one in units if self.same(whole, made * one)), None)) is not None:
             return one
         rest = _quotient(whole, made)
-        if rest.is_Integer or sympy.fraction(rest)[1] != 1 or not rest.free_symbols:
+        if rest.is_Integer or not sympy.fraction(rest)[1].is_number or not rest.free_symbols:
             return None
         return rest if self.value(rest) == 1 else None

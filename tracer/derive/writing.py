@@ -192,7 +192,8 @@ class Writer:
         except ShapeError:
             return False
         stated = self.shapes.of(key)
-        return len(found) == len(stated) and all(map(self.fits, found, stated))
+        ones = any(one == 1 != size for one, size in zip(found, stated, strict=False))  # at other sizes it is not
+        return len(found) == len(stated) and not ones and all(map(self.fits, found, stated))
 
     def _given(self, call: Call, position: int, loose: bool) -> Given:
         arguments: dict[str, Any] = {}
@@ -249,15 +250,15 @@ class Writer:
         if (pattern := self._maps.pattern(places, into.shape)) is None:
             raise Unwritten(f"a write into {into} through {part}")
         ranges: list[Any] = []
-        shape = self.shapes.of(old.key)
-        gone = [not side for side in pattern.left]
-        for size, taken, single in zip(shape, pattern.picked, gone, strict=True):
+        shape, written = self.shapes.of(old.key), self.shapes.of(new.key)
+        for size, taken, side in zip(shape, pattern.picked, pattern.left, strict=True):
             if taken is None:
                 ranges.append((None, None, None))
-            elif single and len(places.shape) < len(into.shape):
+            elif not side and len(places.shape) < len(into.shape):
                 ranges.append(taken[0])
             else:
-                first, last = self._layouts.edges(*taken[:2], size, list(self.shapes.of(new.key)), taken[2])
+                lengths = self._layouts.lengths(pattern, side, written)
+                first, last = self._layouts.edges(*taken[:2], size, lengths, taken[2])
                 ranges.append((first, last, taken[2]))
         return Replaced(self.value(old.key), self.value(new.key), entries=tuple(ranges))
 

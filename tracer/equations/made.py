@@ -33,13 +33,13 @@ class CountedFrom(Node):
     """The numbers `[n]` from a first one on, each so much larger than the one before: `CountedFrom(n, 1, 1)` is
     1, 2, … n."""
 
-    def __new__(cls, length, first: int, step: int):
+    def __new__(cls, length, first, step):
         return super().__new__(cls, *map(sympy.sympify, (length, first, step)))
 
     def _latex(self, printer):
         length, first, step = self.args
-        last = sympy.expand(first + (length - 1) * step)
-        return rf"\left({first}, {first + step}, \ldots, {printer._print(last)}\right)"
+        said = (printer._print(sympy.expand(first + place * step)) for place in (0, 1, length - 1))
+        return r"\left({}, {}, \ldots, {}\right)".format(*said)
 
     def infer(self, same):
         return (self.args[0],)

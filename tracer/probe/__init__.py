@@ -21,14 +21,15 @@ from tracer.common.quoting import reason
 from tracer.common.seeding import seeded_draws
 from tracer.probe.align import COPIES, align, spelled
 from tracer.probe.numbers import DATA, NEAR, SLICES, Edge, Key, Owners, Where, flat, moving, slice_edge, solve_number
-from tracer.probe.solve import UNKNOWN, Solver, base_form, value_of
+from tracer.probe.solve import UNKNOWN, Solver, Units, base_form, common, same_at, value_of
+from tracer.probe.spelling import respell
 from tracer.probe.variation import FREE, other_inputs
 from tracer.probe.windows import own_sizes
 from tracer.recorder import Recording, Seen, record
 from tracer.recorder.calls import Calls
 from tracer.recorder.scalars import Scalars, scalars_of
 
-__all__ = ["UNKNOWN", "Solution", "Unlike", "Vocabulary", "base_form", "solve", "value_of"]
+__all__ = ["UNKNOWN", "Solution", "Unlike", "Vocabulary", "base_form", "same_at", "solve", "value_of"]
 
 LEAST = 3
 """Probes besides the run itself: those that solve, and one that is predicted."""
@@ -167,6 +168,13 @@ class Solution:
         """Whether shapes are solved; where no sizes are named, only what follows from values is known."""
         return bool(self.inputs)
 
+    def units(self, sizes: dict[str, int]) -> Units:
+        """What the sizes of all runs were multiples of, with this one, at `sizes`."""
+        if self.way is None:
+            return ()
+        vocabulary, probes = self.way
+        return common([vocabulary.complete({**sizes, **probe}) for probe in ({}, *probes)])
+
     def predicts(self, recording: Recording, sizes: dict[str, int]) -> bool:
         """Whether a run of the same op list has, at these sizes, every shape and every number that is solved."""
         run = recording.ops
@@ -233,6 +241,9 @@ def solve(
         raise Unlike(f"without values it does not run {run[found.missing()[0]].name}")
     for i in found.missing():
         held[i] = NOT_ALL
+        found.inputs[i], found.outputs[i] = _unknown(run[i])
+    if calls and any(held):
+        respell(run, calls.made, found.probes, held, found.inputs, found.outputs)
     problem = ""
     if vocabulary.inside is None:
         try:
@@ -271,6 +282,7 @@ class Unsolved:
         self.scalars: dict[Key, dict[Where, str]] = {}
         self.edges: dict[int, Edge] = {}
         self.brought: set[tuple[int, int]] = set()
+        self.probes: list[tuple[Recording, list[int | None]]] = []
         self.inputs: list = [None] * len(run)
         self.outputs: list = [None] * len(run)
         self.parts: list = [() if one is None else None for one in opened]
@@ -303,6 +315,7 @@ class Unsolved:
         open here, too."""
         plain = others = [vocabulary.probe(probe, primitives=False) for probe in probes]
         matches = [align(self.run, other.ops) for other in plain]
+        self.probes = self.probes or list(zip(plain, matches, strict=True))
         if self.wanted:
             places = [
                 {other.numbers[same] for i in self.wanted if (same := match[i]) is not None}
@@ -411,8 +424,6 @@ class Unsolved:
 
     def solution(self, held: list[str], way, problem: str) -> Solution:
         """All that is solved; every dimension of the rest is unknown."""
-        for i in self.missing():
-            self.inputs[i], self.outputs[i] = _unknown(self.run[i])
         for i, found in enumerate(self.parts):
             if found is None:
                 self.parts[i] = tuple(map(_unknown, self.opened[i].parts))
@@ -427,10 +438,14 @@ def _outline(part) -> tuple:
 
 def _both(solver: Solver, same) -> tuple[tuple, tuple]:
     """The solved shapes of the inputs and of the outputs of one op, or primitive, in all runs."""
-    count = len(same[0].inputs)
-    inputs = _solved(solver, [[op.inputs[min(n, len(op.inputs) - 1)] for n in range(count)] for op in same])
+    inputs = _solved(solver, _as_many([op.inputs for op in same]))
     own = own_sizes(same[0], inputs, same[1:]) if isinstance(same[0], Seen) else {}
-    return inputs, _solved(solver, [op.outputs for op in same], own)
+    return inputs, _solved(solver, _as_many([op.outputs for op in same]), own)
+
+
+def _as_many(tensors: list) -> list:
+    """The tensors of each run, as many as the first has: what is joined, or dealt out, is one more in another."""
+    return [[one[min(n, len(one) - 1)] for n in range(len(tensors[0]))] for one in tensors]
 
 
 def _unless_other(solved, first, second):

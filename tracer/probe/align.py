@@ -8,6 +8,8 @@ from tracer.recorder.ops import VIEWS
 
 JOINS = frozenset(("cat", "stack"))
 """Ops of as many tensors as a loop has turns."""
+DEALS = frozenset(("split", "split_with_sizes", "unbind"))
+"""Ops that make as many."""
 
 LONGEST = 2000
 """Ops in one turn of a loop at most."""
@@ -25,7 +27,7 @@ def align(run, probe) -> list[int | None]:
     `_unsafe_view`. So reshapes count as one op, and copies are only matched where both runs have them.
     """
     if [_key(op) for op in run] == [_key(op) for op in probe]:
-        return list(range(len(run)))
+        return [i if _fits(op, other) else None for i, (op, other) in enumerate(zip(run, probe, strict=True))]
     left = [i for i, op in enumerate(run) if op.name not in COPIES]
     right = [i for i, op in enumerate(probe) if op.name not in COPIES]
     result: list[int | None] = [None] * len(run)
@@ -89,4 +91,5 @@ def _fits(one, other) -> bool:
         return [len(shape) for shape, *_ in tensors]
 
     joins = one.name in JOINS and len(set(ranks(one.inputs) + ranks(other.inputs))) == 1
-    return (joins or ranks(one.inputs) == ranks(other.inputs)) and ranks(one.outputs) == ranks(other.outputs)
+    deals = one.name in DEALS and len(set(ranks(one.outputs) + ranks(other.outputs))) == 1
+    return (joins or ranks(one.inputs) == ranks(other.inputs)) and (deals or ranks(one.outputs) == ranks(other.outputs))

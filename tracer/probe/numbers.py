@@ -63,6 +63,10 @@ class Owners:
             for op in range(entry.first, entry.last):
                 self._found[entry.name, op] = entry
 
+    def at(self, name: str, op: int) -> bool:
+        """Whether a call of that name ran an op."""
+        return (name, op) in self._found
+
     def of(self, entry: Scalars, match: Sequence[int | None]) -> Scalars | None:
         """The same call as one of the run, whose ops are those of `match` here."""
         for op in range(entry.first, min(entry.last, len(match))):

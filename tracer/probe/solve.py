@@ -50,11 +50,12 @@ class Solver:
         self._atoms = tuple(vocabulary)
         self._runs = [*configurations, fresh] if fresh else list(configurations)
         self._used = len(configurations)
-        self._units = tuple((name, gcd(*(int(run[name]) for run in self._runs))) for name in self._runs[0])
+        self._units = common(self._runs)
         values = [tuple(value_of(atom, sizes) for sizes in configurations) for atom in vocabulary]
         self._found: dict[tuple, list[str]] = {}
         self._answers: dict[tuple, str] = {}
         self.ambiguous: set[tuple] = set()
+        self._whole: dict[tuple, str] = {}
         self._known = [
             (text, tuple(map(int, vector)))
             for text, vector in zip(vocabulary, values, strict=True)
@@ -98,21 +99,34 @@ class Solver:
 
         `vector` has one value for each configuration, and one for `fresh`. `own` are formulas of which the op that
         made the dimension says by its own arguments that one is it. Where two ops say so differently, the runs don't
-        tell the two apart: `ambiguous` gets these values, and where no op says it of itself they are `"?"`.
+        tell the two apart: `ambiguous` gets these values, and where no op says it of itself they are `"?"`, unless
+        they differ in what is left over alone, and nothing was.
         """
         answer = self._answers.get(vector)
         said = next((text for text in own if self._fits(text, vector)), None) if own else None
         if said is not None and self._listed(vector):
             said = None
+        if vector in self._whole:
+            if answer is None:
+                self._answers[vector] = self._learned(self._whole[vector], vector)
+            return self._whole[vector]
         if said is not None:
             if answer is None or answer == UNKNOWN:
                 self._answers[vector] = self._learned(said, vector)
             elif not self._one([answer, said]):
-                self.ambiguous.add(vector)
+                self._tell_apart(answer, said, vector)
             return _factored(said)
         if answer is None:
             answer = self._answers[vector] = self._solve(vector)
         return UNKNOWN if vector in self.ambiguous else answer
+
+    def _tell_apart(self, one: str, other: str, vector: tuple[int, ...]) -> None:
+        """Notes that two formulas of ops can't be told apart; where they round, and nothing is left over at any sizes
+        that are multiples of what those of all runs were, both are the quotient that none rounds."""
+        exact = _unrounded(other)
+        if self._one([one, other, exact], self._units) and self._fits(exact, vector):
+            self._whole[vector] = exact
+        self.ambiguous.add(vector)
 
     def number(self, vector: tuple[int, ...]) -> str:
         """The size with these values at all runs, or minus that; `"?"` if none of those listed is it, or two are."""
@@ -143,7 +157,7 @@ class Solver:
     def _learned(self, candidate: str, vector) -> str:
         """The formula as one reads it; others are made of it from now on."""
         answer = _factored(candidate)
-        if len(self._known) < self._most and vector not in self.ambiguous:
+        if len(self._known) < self._most and (vector not in self.ambiguous or vector in self._whole):
             self._known.append((answer, vector[: self._used]))
         return answer
 
@@ -151,17 +165,19 @@ class Solver:
         seen, listed = vector[: self._used], self._listed(vector)
         if len(set(seen)) == 1:  # beside a literal, a size that no configuration changes: nothing tells them apart
             return UNKNOWN if listed or len(set(vector)) > 1 else str(vector[0])
-        candidates = listed or beyond(seen, self._known)
-        if not candidates or not self._one(candidates, self._units) or not self._fits(candidates[0], vector):
+        candidates = [text for text in listed or beyond(seen, self._known) if self._fits(text, vector)]
+        if not candidates or not self._one(candidates, self._units):
             return UNKNOWN
-        return _text(candidates[0]) if listed else self._learned(candidates[0], vector)
+        wholes = {f"({text})" for text in self._whole.values()}
+        exact = (text for text in candidates if any(whole in text for whole in wholes))
+        return _text(candidates[0]) if listed else self._learned(next(exact, candidates[0]), vector)
 
     def _one(self, candidates: list[str], units: Units = ()) -> bool:
         """Whether all of these formulas mean the same, once derived sizes are opened or as they are; with `units`,
         which sizes were multiples of what in all runs, at such sizes: there ⌊H/32⌋ is H/32, and no run had others."""
         first, *others = {self.base(text): text for text in candidates}.items()
         return all(
-            _same(first[0], other, units) or (bool(units) and _same(parse(first[1]), parse(text), units))
+            same_at(first[0], other, units) or (bool(units) and same_at(parse(first[1]), parse(text), units))
             for other, text in others
         )
 
@@ -174,8 +190,13 @@ class Solver:
         return base_form(text, tuple(self._derived.items()))
 
 
+def common(runs: Sequence[dict[str, int]]) -> Units:
+    """The largest number that each size was a multiple of in all runs."""
+    return tuple((name, gcd(*(int(run[name]) for run in runs))) for name in runs[0])
+
+
 @lru_cache(maxsize=4096)
-def _same(one: sympy.Expr, other: sympy.Expr, units: Units) -> bool:
+def same_at(one: sympy.Expr, other: sympy.Expr, units: Units) -> bool:
     """Whether two forms that differ have one value at any sizes: T - ⌈T/2⌉ is ⌊T/2⌋. Only what is rounded has two."""
     if not (one.has(sympy.floor) or other.has(sympy.floor)):
         return False
@@ -192,6 +213,16 @@ def _same(one: sympy.Expr, other: sympy.Expr, units: Units) -> bool:
 def base_form(text: str, derived: tuple) -> sympy.Expr:
     """A formula with every derived size replaced by what it equals, expanded."""
     return floors(sympy.expand(parse(text).subs(derived, simultaneous=False).subs(derived)))
+
+
+@lru_cache(maxsize=65536)
+def _unrounded(text: str) -> str:
+    """A formula without what it rounds, `H/8` for `floor(H/8 + 1/2)`."""
+
+    def inside(found) -> sympy.Expr:
+        return found.args[0].as_coeff_Add()[1]
+
+    return _factored(str(floors(parse(text)).replace(lambda part: isinstance(part, sympy.floor), inside)))
 
 
 @lru_cache(maxsize=65536)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import gcd
+from math import gcd, prod
 
 from tracer.probe.rounding import divided
 from tracer.recorder import Seen
@@ -15,8 +15,11 @@ def own_sizes(op: Seen, inputs: Sequence[Shape], others: Sequence[Seen] = ()) ->
     """Formulas for axes of an op's outputs over the symbolic shapes of its inputs, from the arguments it ran with.
 
     A pooling that rounds up may leave its last window out, so it has two; an axis whose input has no symbol has none.
-    `others` are the same op in other runs: what is padded by another number in each is filled up to whole windows.
+    `others` are the same op in other runs: what is padded by another number in each is filled up to whole windows, and
+    what a reshape merges in all of them has the sizes of its parts.
     """
+    if op.name in MERGES:
+        return dict(_merged([op, *others], inputs))
     reader = READERS.get(op.name)
     if reader is None or not inputs or not all(one.settings for one in (op, *others)):
         return {}
@@ -98,6 +101,46 @@ def _filled(same: list[Seen], inputs) -> Iterator[tuple[int, list[str]]]:
             yield axis, [f"{windows[0]}*({divided(inputs[0][axis], windows[0] - 1, windows[0])})"]
 
 
+def _merged(same: list[Seen], inputs) -> Iterator[tuple[int, list[str]]]:
+    """Axes that a reshape makes of several, the same ones in all runs."""
+    groups = {_groups(op.inputs[0][0], op.outputs[0][0]) for op in same}
+    for axis, parts in enumerate(min(groups) if len(groups) == 1 else ()):
+        sizes = [inputs[0][part] for part in parts]
+        if len(parts) > 1 and "?" not in sizes:
+            yield axis, ["*".join(f"({size})" for size in sizes)]
+    if () in groups and "?" not in inputs[0]:
+        yield from _left(same, inputs[0])
+
+
+def _left(same: list[Seen], before: Shape) -> Iterator[tuple[int, list[str]]]:
+    """The one axis of a reshape behind those that it leaves as they are, if all others have one size in all runs."""
+    shapes = [(op.inputs[0][0], op.outputs[0][0]) for op in same]
+    first = next(i for i in range(len(before)) if any(i >= len(b) or a[i] != b[i] for a, b in shapes))
+    columns = [{b[axis] for _, b in shapes} for axis in range(len(shapes[0][1]))]
+    moving = [axis for axis in range(first, len(columns)) if len(columns[axis]) > 1]
+    if len(moving) == 1:
+        others = prod(min(columns[axis]) for axis in range(first, len(columns)) if axis != moving[0])
+        whole = "*".join(f"({size})" for size in before[first:])
+        yield moving[0], [f"({whole})/{others}"]
+
+
+def _groups(before: Sequence[int], after: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """The axes that each axis of a result is made of; none of them where one is split."""
+    left, found = list(range(len(before))), []
+    for size in after:
+        parts: list[int] = []
+        while (
+            left
+            and prod(before[part] for part in parts) * before[left[0]] <= size
+            and (not parts or prod(before[part] for part in parts) != size)
+        ):
+            parts.append(left.pop(0))
+        if prod(before[part] for part in parts) != size:
+            return ()
+        found.append(tuple(parts))
+    return tuple(found) if not left else ()
+
+
 def _at(given, position: int) -> int:
     """One of several numbers; one that is given alone stands for all axes."""
     if isinstance(given, int):
@@ -106,6 +149,7 @@ def _at(given, position: int) -> int:
 
 
 POOLINGS = ("max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool2d", "avg_pool3d", "avg_pool1d")
+MERGES = ("view", "_unsafe_view")
 READERS = {
     "convolution": _convolution,
     "slice": _slice,

@@ -30,8 +30,8 @@ SHAPED = frozenset(
 
 
 class Scalars(NamedTuple):
-    """The numbers that one call was given, by the names of its arguments: an int, a float, or a tuple of these. The ops
-    that it ran are `first` to `last - 1`."""
+    """The numbers that one call was given, by the names of its arguments: an int, a float, or a tuple of these; of a
+    probe also that of several ops which was given none. The ops that it ran are `first` to `last - 1`."""
 
     name: str
     first: int
@@ -120,7 +120,7 @@ class ScalarRecorder:
                 _put(values, name, value)
         for name, value in kwargs.items() if kwargs else ():
             _put(values, name, value)
-        if values:
+        if values or len(self._ops) - first > 1:
             self.found.append(Scalars(facts.name, first, len(self._ops), values))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sympy
+
 from tracer.derive.given import Given
 from tracer.derive.kinds import EMPTY
-from tracer.derive.numbers import filled
+from tracer.derive.numbers import filled, int_or
 from tracer.derive.words import of
 from tracer.equations import Node
 from tracer.equations.call import Scalar
@@ -14,11 +16,11 @@ from tracer.equations.positions import Sinusoids
 
 @of("arange")
 def counted(given: Given) -> Node | None:
-    """From 0 up in steps of 1, or from another whole number in other steps; else the kernel."""
-    start, step = given.get("start", 0), given.get("step", 1)
+    """From 0 up in steps of 1, or from another whole number, or size, in other steps; else the kernel."""
+    start, step = (int_or(given.get(name, usual)) for name, usual in (("start", 0), ("step", 1)))
     if start == 0 and step == 1 and given.result_numeric[0] == given["end"]:
         return Counted(given.result[0])
-    whole = isinstance(start, int) and isinstance(step, int)
+    whole = all(isinstance(one, (int, sympy.Expr)) for one in (start, step))
     return CountedFrom(given.result[0], start, step) if whole and given.result_numeric[0] > 2 else None
 
 
