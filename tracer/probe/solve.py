@@ -192,7 +192,8 @@ class Solver:
 
 def common(runs: Sequence[dict[str, int]]) -> Units:
     """The largest number that each size was a multiple of in all runs."""
-    return tuple((name, gcd(*(int(run[name]) for run in runs))) for name in runs[0])
+    names = (name for name in runs[0] if all(name in run for run in runs))
+    return tuple((name, gcd(*(int(run[name]) for run in runs))) for name in names)
 
 
 @lru_cache(maxsize=4096)
@@ -247,7 +248,8 @@ def _compiled(text: str):
     if (not roots and not all(number.is_Integer for number in terms)) or expression.has(
         sympy.floor, sympy.ceiling
     ):  # in floating point it may be rounded to its neighbour
-        return names, lambda *values: formula.value(text, dict(zip(names, values, strict=True)))
+        said = str(expression)  # what cancels is no size of it
+        return names, lambda *values: formula.value(said, dict(zip(names, values, strict=True)))
     return names, sympy.lambdify([parse(name) for name in names], expression, "math")
 
 
