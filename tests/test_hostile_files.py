@@ -217,7 +217,7 @@ def test_whatever_is_opened_can_be_shown(data):
         ("[x][1] [1]: https://evil.example", r"[x\][1] [1\]: https\://evil.example"),
         ("www.evil.example a@evil.example", r"www\.evil.example a\@evil.example"),
         (":red-background[expired] :material/lock:", r"\:red-background[expired] \:material/lock:"),
-        ("<img src=x>", r"\<img src=x>"),
+        ("<https://evil.example>", r"<https\://evil.example>"),
         ("# Large", r"\# Large"),
         (r"$\rule{2000em}{1em}$", r"\$\\rule{2000em}{1em}\$"),
         (r"**bold**, `[a](b)`, $\sqrt{d_k}$, [B, T, D], 3:4", r"**bold**, `[a](b)`, $\sqrt{d_k}$, [B, T, D], 3:4"),

@@ -148,5 +148,5 @@ def test_a_step_changes_the_shape_where_nothing_that_it_takes_has_it():
     block = {step.title for step in vit.steps if step.layer == 0 and step.id in changed}
     assert block == {"Queries", "Keys", "Values", "Scores", "Context", "Output projection", "Expand", "Contract"}
     assert {"patches", "embedding", "sequence", "cls", "logits"} == {step for step in changed if "block" not in step}
-    turned = {step.id for step in llama.steps if step.title.startswith("Turn ")}
+    turned = {step.id for step in llama.steps if step.title.startswith("Rotate ")}
     assert turned and not turned & stepping.changed(llama)

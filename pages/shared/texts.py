@@ -35,7 +35,7 @@ def uncounted(trace: Trace) -> str:
 
 
 _LIVE = re.compile(
-    r"""(?P<link>\](?=[(\[:])) | (?P<picture>(?<=!)\[) | (?P<html><) | (?P<mail>@)
+    r"""(?P<link>\](?=[(\[:])) | (?P<picture>(?<=!)\[) | (?P<mail>@)
     | (?P<directive>:(?=//|[\w/+-]+[:\[])) | (?P<site>(?<=www)\.) | (?P<heading>^\#)""",
     re.VERBOSE | re.MULTILINE,
 )

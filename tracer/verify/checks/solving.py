@@ -211,11 +211,17 @@ def _own() -> Iterator[str]:
     solver.again()
     if solver.solve(tuple(half**2 + 1 for half in halves)) != "?":
         yield "a size that is to be solved again is made of others that were forgotten"
-    solver = Solver(("T",), {}, [{"T": t} for t in (12, 24, 36)], {"T": 48})
-    solver.solve((3, 6, 9, 12), ["floor(T/4)"])
-    other = solver.solve((3, 6, 9, 12), ["floor((T + 1)/4)"])
-    if solver.ambiguous != {(3, 6, 9, 12)} or solver.solve((3, 6, 9, 12)) != "?":
+    quarters, fours = (3, 6, 9, 12), [{"T": t} for t in (12, 24, 36)]
+    solver = Solver(("T",), {}, fours, {"T": 48})
+    solver.solve(quarters, ["floor(T/4)"])
+    other = solver.solve(quarters, ["floor(5*T/19)"])
+    if solver.ambiguous != {quarters} or solver.solve(quarters) != "?":
         yield f"two ops say floor(T/4) and {other}, which the runs don't tell apart, and one of them is shown"
     solver.again()
-    if solver.solve((3, 6, 9, 12), ["floor(T/4)"]) != "floor(T/4)" or solver.solve((3, 6, 9, 12)) != "?":
+    if solver.solve(quarters, ["floor(T/4)"]) != "floor(T/4)" or solver.solve(quarters) != "?":
         yield "what two ops say differently is shown where neither says it"
+    solver = Solver(("T",), {}, fours, {"T": 48})
+    solver.solve(quarters, ["floor(T/4)"])
+    solver.solve(quarters, ["floor((T + 1)/4)"])
+    if solver.solve(quarters) != "T/4":
+        yield f"⌊T/4⌋ and ⌊(T + 1)/4⌋ agree where 4 divides T, and {solver.solve(quarters)} is shown, expected T/4"
