@@ -1,5 +1,6 @@
 """Fixtures that the tests share: the app on a port of its own, and a browser that reaches nothing else."""
 
+import gc
 import os
 import shutil
 import sys
@@ -40,6 +41,12 @@ def pytest_sessionfinish() -> None:
     """Ends what pages left running: a thread that Python ends in the midst of a run takes the process down with it."""
     if checks := sys.modules.get("pages.shared.checks"):
         checks.end(60)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: going through it again each time that garbage is collected took a tenth of all time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def walk(page, key: str) -> list[int]:
     raise AssertionError(f"{key} has come to {MOST} stops on {page.url}")
 
 
-@pytest.mark.parametrize("address", cases([*ADDRESSES, "?model=nanogpt"], ("", "attention", "trace", "?model=nanogpt")))
+@pytest.mark.parametrize("address", cases([*ADDRESSES, "?model=nanogpt"], ("", "trace")))
 def test_tab_goes_through_a_page_and_back(page, address):
     opened(page, address)
     forward = walk(page, "Tab")

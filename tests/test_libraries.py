@@ -35,7 +35,7 @@ def test_all_libraries_are_installed_where_tests_run():
     assert set(sources.examples()) >= REQUIRED and set(sources.libraries()) == {"torchvision", "timm", "hf"}
 
 
-ALWAYS = ("torchvision:vit_b_16", "hf:bert", "hf:llama", "hf:clip", "hf:vit_mae")
+ALWAYS = ("torchvision:vit_b_16", "hf:bert", "hf:llama", "hf:clip")
 
 
 @pytest.mark.parametrize("name", cases(sources.examples(), ALWAYS))
