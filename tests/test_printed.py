@@ -66,6 +66,7 @@ def test_the_reader_shares_nothing_with_what_it_checks(path):
         "re",
         "resource",
         "sys",
+        "time",
         "typing",
     }
 

@@ -19,11 +19,15 @@ def twin(value, shared: dict[int, torch.Tensor]):
         return copy.deepcopy(value, dict(shared))
 
 
+DEEP = torch.strided, torch.sparse_coo
+"""Layouts that `copy.deepcopy` knows."""
+
+
 class _Detaching(TorchFunctionMode):
-    """Lets tensors be copied that came of a computation: PyTorch copies no others than those one made oneself."""
+    """Lets tensors be copied that PyTorch copies no more: those that came of a computation, and compressed ones."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func is torch.Tensor.__deepcopy__ and not args[0].is_leaf:
+        if func is torch.Tensor.__deepcopy__ and not (args[0].is_leaf and args[0].layout in DEEP):
             tensor, memo = args
             memo[id(tensor)] = made = tensor.detach().clone()
             return made
