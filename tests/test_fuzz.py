@@ -5,7 +5,7 @@
 
 from fuzz import command
 
-COUNT = 200
+COUNT = 300
 
 
 def test_no_input_raises_executes_or_takes_too_much():

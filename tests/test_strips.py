@@ -49,7 +49,7 @@ def test_the_first_look_has_the_equation_of_the_map_that_it_draws(clip):
 @pytest.mark.parametrize("name", ["vit", "clip", "mae", "vit-text", "nanogpt", "segmenter", "transformer"])
 def test_the_equation_of_the_first_look_gives_the_weights_of_its_map(name):
     """The mean over the heads that the map packs is that of the tensor of the step whose equation is printed."""
-    trace = tracer.load(name).trace(prove=False)
+    trace = tracer.load(name).trace()
     packed = maps.glance(trace)
     (length,) = np.frombuffer(packed[:4], "<u4")
     head = json.loads(packed[4 : 4 + length])
@@ -62,6 +62,6 @@ def test_the_equation_of_the_first_look_gives_the_weights_of_its_map(name):
 
 def test_an_attention_of_many_towers_in_one_has_its_own_weights():
     """The records of T5 count the decoder's blocks on, its steps begin anew: the op says which step it is."""
-    trace = tracer.load("hf:t5", **sources.tiny("hf:t5")).trace(prove=False)
+    trace = tracer.load("hf:t5", **sources.tiny("hf:t5")).trace()
     lines = [steps(strips.of_attention(trace, record)) for record in trace.attentions]
     assert len(lines) > 2 and len({line for (line,) in lines}) == len(lines)

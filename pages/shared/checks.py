@@ -143,10 +143,12 @@ def _give_way(how_far: Told) -> None:
 
 
 async def hear(request: Request) -> Response:
-    """Say whether the check that a visitor's page waits for is made: 204 if it is, 202 if not, 404 for no visitor."""
+    """Say whether the check that a visitor's page waits for is made: 202 if not, 204 if it is or the visitor has gone
+    on to a page that waits for none, 404 for no visitor."""
     if (body := await bodies.read(request, LONGEST)) is None:
         return Response(status_code=413)
     visitor = told.visitor_of(body.decode(errors="replace"))
-    if visitor is None or visitor.checking is None:
+    if visitor is None:
         return Response(status_code=404)
-    return Response(status_code=202 if find(visitor.checking) is None else 204)
+    waits = visitor.checking is not None and find(visitor.checking) is None
+    return Response(status_code=202 if waits else 204)

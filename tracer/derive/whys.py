@@ -223,7 +223,11 @@ WHY: dict[str, Why] = {
     ),
     "take": (Claim("Of all tokens the head reads the first alone, CLS.", so.takes_that_token), TALKED),
     "classes": (
-        Claim("One last matrix product gives a score for each class, the logit.", so.both(so.linear, so.ends_in("K"))),
+        (
+            Claim("One last matrix product gives a score for each class, the logit.",
+                  so.both(so.linear, so.ends_in("K"))),
+            Claim("Each class has a score, the logit.", so.ends_in("K")),
+        ),
         Claim("The softmax of the logits gives probabilities."),
     ),
     "cls": (

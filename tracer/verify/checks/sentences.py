@@ -208,6 +208,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"(?:Of all tokens the head reads the first|This takes the first token|The first token stands for)": by.first_row,
     r"(?:It has read from the others through attention|Through attention it can see all others)": by.open_,
     r"(?:It is left out here, but it was not idle|Each was made with knowledge of the whole photo)": by.open_,
+    r"Each class has a score": by.size("K"),
     r"One last matrix product gives a score for each class": by.every(by.trained, by.size("K")),
     r"At every place, each token of the vocabulary gets a score: how well it would come next": by.every(
         by.causal, by.size("V")
