@@ -103,11 +103,7 @@ def test_a_model_that_is_too_large_is_refused(monkeypatch):
 )
 def test_a_run_too_many_is_refused_and_those_before_go_on(monkeypatch, variable, visitors, expected):
     monkeypatch.setenv(variable, "3")
-    asks, go, begun = (
-        cycle(tuple(visitor) for visitor in visitors for _ in range(2)),
-        threading.Event(),
-        threading.Semaphore(0),
-    )
+    asks, go, begun = cycle(map(tuple, visitors)), threading.Event(), threading.Semaphore(0)
     monkeypatch.setattr(crowd, "owner", lambda: next(asks))
     monkeypatch.setattr(turns, "line", Line(3))
 

@@ -27,15 +27,15 @@ class Full(Exception):
 
 
 @contextmanager
-def one_more() -> Iterator[None]:
-    """Counts a run from the asking for it to its end. `Full` where too many go on or wait."""
+def one_more() -> Iterator[Owner]:
+    """Count a run from the asking for it to its end; gives whose it is. `Full` where too many go on or wait."""
     who = owner()
     with _counting:
         if problem := _problem(who):
             raise Full(problem)
         _runs[who] += 1
     try:
-        yield
+        yield who
     finally:
         _done(who)
 

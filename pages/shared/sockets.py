@@ -16,6 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 from streamlit.proto.BackMsg_pb2 import BackMsg
 
 from pages.shared import crowd
+from tracer.common.cache import Cache
 from tracer.common.limits import limits
 
 FIRST = 10.0
@@ -59,7 +60,7 @@ class Sockets:
 
     def __init__(self):
         self.count: Counter[str] = Counter()
-        self._opened: dict[str, Pace] = {}
+        self._opened = Cache(REMEMBERED)
 
     def refusal(self, address: str, most: float) -> str:
         """Why an address gets no further socket, in one sentence; empty where it does. `most` are those of all."""
@@ -73,10 +74,8 @@ class Sockets:
         return ""
 
     def _pace(self, address: str, bound: int) -> Pace:
-        pace = self._opened.pop(address, None) or Pace(OPENED, bound)
-        self._opened[address] = pace
-        for oldest in list(self._opened)[:-REMEMBERED]:
-            del self._opened[oldest]
+        if (pace := self._opened.get(address)) is None:
+            self._opened.put(address, pace := Pace(OPENED, bound))
         return pace
 
     async def serve(self, app, address: str, scope: Scope, receive: Receive, send: Send) -> None:

@@ -31,8 +31,8 @@ line = Line(min(2, os.cpu_count() or 1), PATIENCE)
 def in_turn(make: Callable[[], object], doing: str):
     """What `make()` gives, done in the line; `doing` says on screen what goes on. It must ask nothing of the session,
     and not wait for a turn itself."""
-    with crowd.one_more():
-        task = line.join(make, owner=crowd.owner())
+    with crowd.one_more() as owner:
+        task = line.join(make, owner=owner)
         task.waiting = 1
         return _awaited(line, task, None, doing)
 
@@ -49,7 +49,7 @@ def once(
 ):
     """What is kept under a key, else made in a line by one for all who ask for it meanwhile; `instead` where it takes
     the place of what is on screen."""
-    full, where, owner = (doing, key), where or line, crowd.owner()
+    full, where = (doing, key), where or line
 
     def makes():
         made = make()
@@ -60,7 +60,7 @@ def once(
 
     if (found := get(key)) is not None:
         return found
-    with crowd.one_more() if rank == VISITOR else nullcontext():
+    with crowd.one_more() if rank == VISITOR else nullcontext(crowd.owner()) as owner:
         with _asking:
             if (found := get(key)) is not None:
                 return found

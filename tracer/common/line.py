@@ -11,6 +11,7 @@ from itertools import count, zip_longest
 from threading import Condition, Event, Thread
 from time import monotonic
 
+from tracer.common.cache import Cache
 from tracer.common.telling import Told, heard
 
 VISITOR, BACKGROUND = 0, 1
@@ -68,8 +69,8 @@ class Line:
         self._begun: dict[Task, float] = {}
         self._changed = Condition()
         self._tasks: list[Task] = []
-        self._served: dict[Owner | str, int] = {}
-        self._turns = count()
+        self._served = Cache(REMEMBERED)
+        self._turns = count(1)
 
     def join(self, make: Callable[[], object], rank: int = VISITOR, owner: Owner = NOBODY) -> Task:
         """Puts work of an owner at the end of what it has in the line."""
@@ -142,16 +143,13 @@ class Line:
         parts: dict[Owner | str, list[Task]] = {}
         for task in tasks:
             parts.setdefault(key(task), []).append(task)
-        return [parts[owner] for owner in sorted(parts, key=lambda owner: self._served.get(owner, -1))]
+        return [parts[owner] for owner in sorted(parts, key=lambda owner: self._served.get(owner) or 0)]
 
     def _serve(self, task: Task) -> None:
         """Note that an address and its session were served now."""
         turn = next(self._turns)
         for owner in (task.owner[0], task.owner):
-            self._served.pop(owner, None)
-            self._served[owner] = turn
-        for owner in list(self._served)[:-REMEMBERED]:
-            del self._served[owner]
+            self._served.put(owner, turn)
 
     def _work(self) -> None:
         while True:
