@@ -59,6 +59,8 @@ def line(trial: Trial) -> str:
 
 def _reason(trial: Trial) -> str:
     mistake = trial.mistake
+    if not mistake.file.endswith(".py"):
+        return ""
     line = mistake.text().splitlines()[mistake.line - 1]
     scope = tuple(qualified(mistake.file, mistake.line).split("."))
     known = (
