@@ -257,6 +257,7 @@ def test_a_mistake_in_a_script_is_tried_by_the_tests_that_it_names(project, monk
         "from pathlib import Path\nimport pytest\n"
         "text = (Path(__file__).resolve().parents[1] / 'pages' / 'x.js').read_text()\n"
         "def test_rows():\n    assert 'row' in text\n"
+        "    assert not any(one.is_symlink() for one in Path(__file__).parents[1].iterdir())\n"
         "def test_nothing():\n    pytest.skip('no browser')\n"
     )
     monkeypatch.setattr(harness, "ROOT", project)
@@ -265,6 +266,7 @@ def test_a_mistake_in_a_script_is_tried_by_the_tests_that_it_names(project, monk
     both = [raw("x", "x.js", one, ["test_x.py::test_rows"]).mistake() for one in (changes, harmless)]
     found, missed = harness.tried(both, [])
     assert "test_rows" in found.caught and found.model == "test_x.py::test_rows" and missed.caught == ""
+    assert reports.line(missed) == "pages/x.js:1  x\n    SURVIVED 1 models and files of tests"
     with pytest.raises(ValueError, match=r"test_x.py::test_nothing did not run: "):
         list(harness.tried([raw("x", "x.js", changes, ["test_x.py::test_nothing"]).mistake()], []))
 

@@ -222,14 +222,13 @@ def _in_browser(mistakes: Iterable[Mistake]) -> Iterator[Trial]:
 def _browser_failure(mistake: Mistake) -> str:
     """The first of a mistake's own tests that fails on a copy of the project; empty where all pass."""
     with tempfile.TemporaryDirectory() as folder:
-        _copied(Path(folder), mistake)
-        tests = Path(folder) / "tests"
-        tests.unlink()
-        shutil.copytree(TESTS, tests, ignore=shutil.ignore_patterns("__pycache__"))  # they look for the app beside them
+        linked, whole = Path(folder) / "linked", Path(folder) / "whole"
+        _copied(linked, mistake)
+        shutil.copytree(linked, whole, ignore=shutil.ignore_patterns("__pycache__"))  # the app follows links, if any
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfEs", "-p", "no:cacheprovider", "-p", "no:xdist"]
         named = [f"tests/{test}" for test in mistake.tests]
         done = subprocess.run(
-            [*command, *named], cwd=folder, capture_output=True, text=True, timeout=SLOWEST, check=False
+            [*command, *named], cwd=whole, capture_output=True, text=True, timeout=SLOWEST, check=False
         )
     lines = done.stdout.splitlines()
     if done.returncode == 1:
