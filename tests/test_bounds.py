@@ -9,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tracer
 from tracer.equations import GELU, GELUTanh, Over, Product, ReLU, Scalar, Tensor
-from tracer.equations.bounds import FACTOR, evaluate
+from tracer.equations.bounds import FACTOR, Rounding, attach, evaluate
 from tracer.record import storage
 
 FLOATS = torch.float64, torch.float32, torch.float16, torch.bfloat16
@@ -223,6 +223,25 @@ def test_a_product_is_off_by_no_more_than_its_terms_explain():
     made = evaluate(Product(Tensor("a", (1, 3), "a"), Tensor("b", (3, 1), "b")), lambda one: values[one.key], float)
     assert made.value.item() == 1.0 and made.dtype == torch.float32
     assert made.bound.item() * FACTOR == pytest.approx(FACTOR * 2.0**-24 * 2e8, rel=1e-3)
+
+
+@pytest.mark.parametrize("fill", [False, True])
+def test_a_choice_that_rounding_may_turn_is_off_by_what_lies_between(fill):
+    """Of 3 and 10, chosen where x > 1: only where x is 1 within its bound may it be the other number, 7 away."""
+    x, low, high = torch.tensor([0.0, 1.0, 2.0]), torch.full((3,), 3.0), torch.full((3,), 10.0)
+    attach(x, torch.full((3,), 1e-6))
+    attach(low, torch.full((3,), 0.25))
+    with Rounding(torch.float32):
+        above = x > 1
+        made = low.masked_fill(above, 10.0) if fill else torch.where(above, high, low)
+    assert made.tolist() == [3.0, 3.0, 10.0]
+    assert made.bound.tolist() == [0.25, 7.25, 0.0]
+
+
+def test_a_choice_of_exact_numbers_by_an_exact_mask_is_exact():
+    with Rounding(torch.float32):
+        made = torch.where(torch.tensor([True, False]), torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
+    assert made.tolist() == [1.0, 4.0] and not hasattr(made, "bound")
 
 
 def test_one_wrong_cell_among_large_ones_is_found():

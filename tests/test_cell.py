@@ -197,6 +197,12 @@ def test_weights_that_are_rewritten_after_the_run_are_not_shown_as_its(vit):
     assert trace.cell("norm", (0, 1, 1)).terms
 
 
+@pytest.mark.parametrize(("count", "kept"), [(2**14, True), (2**14 + 1, False)])
+def test_few_token_ids_of_an_input_are_kept(count, kept):
+    run = tracer.trace(torch.nn.Embedding(3, 2), torch.zeros(1, count, dtype=torch.long))
+    assert ("input input" in run.values) == kept
+
+
 def test_more_numbers_than_are_listed_are_said_without_shares(trace, monkeypatch):
     context = "block1.attention.context", (0, 1, 2)
     monkeypatch.setattr(following, "MOST", 50)
