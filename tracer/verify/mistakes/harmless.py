@@ -23,11 +23,6 @@ HARMLESS: dict[tuple[str, str, str], str] = {
         "attention=False",
     ): "attention would be recorded too, and let go of",
     (
-        "nanogpt.SPEC",
-        "constant: True → False",
-        "options=",
-    ): "another choice on offer; the shipped weights say what they are run with",
-    (
         "arithmetic.Greatest",
         "comparison: left > right → left >= right",
         "",
@@ -53,11 +48,6 @@ HARMLESS: dict[tuple[str, str, str], str] = {
         "sign: last - first + 1 → last - first - 1",
         "",
     ): "all places of an axis are said one by one, which are the same places",
-    (
-        "probe._numbers",
-        "comparison: len(set(values)) > 1 → len(set(values)) >= 1",
-        "",
-    ): "a number that is the same in all runs is asked for too, and found to be no size, for sizes differ in them",
     (
         "BatchNorm.terms",
         "sign: i + 1 → i - 1",
