@@ -42,7 +42,7 @@ FILES = (
 FREE = ("strict", "maxsize", "sizes", "probes", "runs", "settings", "tiny", "samples")
 """Arguments in which another value is another choice and no lie: what has to hold of it, and which sizes are tried."""
 
-UNORDERED = ("transpose", "equal", "min", "max", "same", "has")
+UNORDERED = ("transpose", "equal", "min", "max", "same", "has", "total")
 """Functions whose first two arguments have no order."""
 
 INITIAL = ("Parameter", "normal_")

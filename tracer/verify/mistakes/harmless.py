@@ -44,6 +44,11 @@ HARMLESS: dict[tuple[str, str, str], str] = {
         "",
     ): "a difference vanishes whichever is taken from which",
     (
+        "bounds.chosen",
+        "order: torch.as_tensor(a) - b → b - torch.as_tensor(a)",
+        "",
+    ): "how far two numbers are apart is the same from either",
+    (
         "cells.divided",
         "sign: last - first + 1 → last - first - 1",
         "",
