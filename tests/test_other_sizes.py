@@ -11,6 +11,7 @@ from tracer.probe.align import JOINS, align
 from tracer.recorder import record
 from tracer.sources.missing_ops import imported as vision
 from tracer.sources.transformers import imported
+from tracer.verify import small
 
 
 def resnet():
@@ -67,3 +68,13 @@ def test_no_size_that_is_solved_is_wrong_elsewhere(name):
                 assert size == "?" or value_of(size, sizes) == number, (op.index, op.op, tensor.symbolic, numbers)
     open_ones = sum(size == "?" for op in trace.ops for tensor in op.outputs for size in tensor.symbolic)
     assert compared > 10 and (unsolved is None or open_ones == unsolved)
+
+
+def test_a_kernel_that_does_not_cover_its_input_is_no_cut_into_patches():
+    """At a side of 48 the kernels of 8 and of 4 leave a rest of 12 and of 6; at the probes, multiples of 32, none."""
+    model = small("hf:segformer")
+    with torch.no_grad():
+        trace = model.trace(B=2, H=48, W=48)
+    assert {step.verdict for step in trace.steps} == {"proven", "recomputed"}
+    reduced = {step.symbolic[1] for step in trace.steps if step.id.endswith("sequence_reduction.conv2d")}
+    assert reduced == {f"floor(H/32 + {n}/32)*floor(W/32 + {n}/32)" for n in (3, 7)}

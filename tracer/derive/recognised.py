@@ -159,7 +159,7 @@ def _patches(node: Node) -> Node | None:
     side, other = kernels.shape[2:]
     batch, channels, rows, columns = node.get("left")
     tokens = node.get("right") == (batch, (*rows, *columns), channels)
-    if side != other or tuple(made.get("stride")) != (side, side) or not tokens:
+    if side != other or not tokens or any(isinstance(stride, int) for stride in made.get("stride")):
         return None
     product = Product(Unfold(image, side), Unrolled(kernels))
     return Plus(product, *bias) if bias else product

@@ -8,7 +8,7 @@ symbol.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -346,7 +346,7 @@ class Unsolved:
                 continue
             if self.inputs[i] is None:
                 same = [op, *(other.ops[j] for other, j in zip(others, places, strict=True))]
-                self.inputs[i], self.outputs[i] = _both(solver, same)
+                self.inputs[i], self.outputs[i] = _both(solver, same, [self._made(tensor) for tensor in op.inputs])
             if self.opened and self.parts[i] is None:
                 lists = [self.opened[i].parts, *(o.opened[j].parts for o, j in zip(others, places, strict=True))]
                 if len({tuple(map(_outline, parts)) for parts in lists}) == 1:
@@ -407,13 +407,16 @@ class Unsolved:
             op = self.run[i]
             if op.name == "detach":  # of a tensor that was written into
                 self.inputs[i] = self.outputs[i] = self._taken(op.inputs[0])
-            maker = op.inputs[0][2] if op.name in COPIES else None
-            if not isinstance(maker, int) or self.outputs[maker] is None or self.run[maker].name.endswith("_"):
-                continue
-            shapes = [shape for shape, *_ in self.run[maker].outputs]
-            if shapes.count(op.inputs[0][0]) == 1:
-                copied = self.outputs[maker][shapes.index(op.inputs[0][0])]
+            if op.name in COPIES and (copied := self._made(op.inputs[0])):
                 self.inputs[i] = self.outputs[i] = (copied,)
+
+    def _made(self, tensor: tuple) -> tuple[str, ...]:
+        """The solved shape of a tensor by the op that made it; empty where there is none."""
+        shape, _, maker = tensor
+        if not isinstance(maker, int) or self.outputs[maker] is None or self.run[maker].name.endswith("_"):
+            return ()
+        shapes = [one for one, *_ in self.run[maker].outputs]
+        return self.outputs[maker][shapes.index(shape)] if shapes.count(shape) == 1 else ()
 
     def _taken(self, tensor: tuple) -> tuple | None:
         """The solved shape of a tensor by an op that takes it too."""
@@ -436,16 +439,27 @@ def _outline(part) -> tuple:
     return spelled(part.name), *(tuple(len(shape) for shape, *_ in tensors) for tensors in (part.inputs, part.outputs))
 
 
-def _both(solver: Solver, same) -> tuple[tuple, tuple]:
-    """The solved shapes of the inputs and of the outputs of one op, or primitive, in all runs."""
-    inputs = _solved(solver, _as_many([op.inputs for op in same]))
+def _both(solver: Solver, same, made: Sequence[tuple[str, ...]] = ()) -> tuple[tuple, tuple]:
+    """The solved shapes of the inputs and of the outputs of one op, or primitive, in all runs. A size that the runs
+    don't tell is, of an input, that with which it was `made`, and of an output that of an input that has it."""
+    before, after = (_vectors([getattr(op, tensors) for op in same]) for tensors in ("inputs", "outputs"))
+    inputs = _solved(solver, before)
+    if any(made) and any(UNKNOWN in shape for shape in inputs):
+        inputs = _solved(solver, before, [dict(enumerate(zip(shape))) for shape in made], inputs)
     own = own_sizes(same[0], inputs, same[1:]) if isinstance(same[0], Seen) else {}
-    return inputs, _solved(solver, _as_many([op.outputs for op in same]), own)
+    outputs = _solved(solver, after, [own] * len(after))
+    if any(UNKNOWN in shape for shape in outputs):
+        sizes = {v: size for one, shape in zip(before, inputs, strict=True) for v, size in zip(one, shape, strict=True)}
+        taken = [{axis: (sizes.get(v, UNKNOWN),) for axis, v in enumerate(one)} for one in after]
+        outputs = _solved(solver, after, taken, outputs)
+    return inputs, outputs
 
 
-def _as_many(tensors: list) -> list:
-    """The tensors of each run, as many as the first has: what is joined, or dealt out, is one more in another."""
-    return [[one[min(n, len(one) - 1)] for n in range(len(tensors[0]))] for one in tensors]
+def _vectors(tensors: list) -> list[list[tuple[int, ...]]]:
+    """The sizes of each tensor's axes in all runs, as many tensors as the first run has: what is joined, or dealt out,
+    is one more in another."""
+    columns = zip(*([one[min(n, len(one) - 1)] for n in range(len(tensors[0]))] for one in tensors), strict=True)
+    return [list(zip(*(shape for shape, *_ in same), strict=True)) for same in columns]
 
 
 def _unless_other(solved, first, second):
@@ -470,12 +484,15 @@ def _unknown(op) -> tuple[tuple, tuple]:
     return inputs, outputs
 
 
-def _solved(solver: Solver, tensors: list, own: dict[int, list[str]] | None = None) -> tuple[tuple[str, ...], ...]:
-    own = own or {}
-    return tuple(
-        tuple(
-            solver.solve(vector, own.get(axis, ()))
-            for axis, vector in enumerate(zip(*(shape for shape, *_ in same), strict=True))
-        )
-        for same in zip(*tensors, strict=True)
-    )
+def _solved(
+    solver: Solver, vectors: list, own: Sequence[dict[int, Sequence[str]]] = (), known: Sequence[tuple[str, ...]] = ()
+) -> tuple[tuple[str, ...], ...]:
+    """The shapes of tensors with these sizes in all runs; those of `known` that have a symbol stay."""
+    own = own or [{}] * len(vectors)
+
+    def size(n: int, axis: int, vector: tuple[int, ...]) -> str:
+        if known and known[n][axis] != UNKNOWN:
+            return known[n][axis]
+        return solver.solve(vector, [text for text in own[n].get(axis, ()) if text != UNKNOWN])
+
+    return tuple(tuple(size(n, axis, v) for axis, v in enumerate(one)) for n, one in enumerate(vectors))

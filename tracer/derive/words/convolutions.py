@@ -36,6 +36,8 @@ def convolution(given: Given) -> Node:
         before = after = each(0 if given["padding"] == "valid" else given["padding"], count)
     channels = given.numeric("weight")[1] * given.number("groups")
     whole = each(given.number("stride"), count) == tuple(kernel) and not any(before) and set(dilation) <= {1}
+    sides = given.numeric("input")[-count:]
+    whole = whole and not any(side % k for side, k in zip(sides, kernel, strict=True))  # else the last are left out
     stride = given.shape("weight")[2:] if whole else each(given["stride"], count)
     settings = {"stride": stride, "before": before, "after": after, "dilation": dilation}
     return Convolution(*_operands(given), groups=_groups(given, channels), **settings)
