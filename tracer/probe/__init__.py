@@ -8,7 +8,7 @@ symbol.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -485,7 +485,10 @@ def _unknown(op) -> tuple[tuple, tuple]:
 
 
 def _solved(
-    solver: Solver, vectors: list, own: Sequence[dict[int, Sequence[str]]] = (), known: Sequence[tuple[str, ...]] = ()
+    solver: Solver,
+    vectors: list,
+    own: Sequence[Mapping[int, Sequence[str]]] = (),
+    known: Sequence[tuple[str, ...]] = (),
 ) -> tuple[tuple[str, ...], ...]:
     """The shapes of tensors with these sizes in all runs; those of `known` that have a symbol stay."""
     own = own or [{}] * len(vectors)
