@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from threading import Event, Lock
 from typing import TYPE_CHECKING
 
@@ -100,6 +100,22 @@ def wait(key: Key) -> None:
     if find(key) is None and (task := _tasks.get(key)) is not None:
         while not stopped.is_set() and not task.wait(PAUSE):
             pass
+
+
+def beside(make: Callable[[], object]) -> None:
+    """Do work that nobody waits for yet in the line of checks: it gives way to visitors as they do. Raise what it
+    raises."""
+
+    def work() -> None:
+        if not stopped.is_set():
+            with heard(_give_way):
+                make()
+
+    task = line.join(work, BACKGROUND)
+    while not task.wait(PAUSE):
+        pass
+    if isinstance(task.error, Exception):
+        raise task.error
 
 
 def end(seconds: float) -> None:

@@ -1,5 +1,5 @@
 """What the server does while nobody waits: the runs of all samples before anybody asks, the checks of their lines on
-other runs, and collecting garbage.
+other runs, the notes read off them, and collecting garbage.
 
 Streamlit would collect all garbage after every run of a script, and so go through the whole heap each time, most of
 which stays for long. Here what is there once all samples were run is set aside, and what came since is collected on a
@@ -9,13 +9,15 @@ timer (`runner.postScriptGC` in `.streamlit/config.toml` turns Streamlit's own o
 import gc
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
 from pages.shared import busy, checks, influence, runs
+from pages.shared.lessons import noted
 from pages.shared.session import OWN
 from tracer import models
+from tracer.common.limits import limits
 from tracer.inputs.samples import samples
 
 EVERY = 30.0
@@ -61,12 +63,22 @@ def _keep(over: Event) -> None:
             influence.ahead(name, sample, photo and photo())
         ready.set()
         busy.wait(PATIENCE)
+    first, *others = noted.titles()
+    _read((first,), over)
     for name in models.names():
         checks.wait((name, ()))
+    _read(others, over)
     gc.collect()
     gc.freeze()
     while not over.wait(EVERY):
         gc.collect()
+
+
+def _read(notes: Iterable[str], over: Event) -> None:
+    for note in notes:
+        if not over.is_set() and not limits().memory_full():
+            with told(f"note {note}"):
+                noted.ahead(note)
 
 
 @contextmanager

@@ -84,6 +84,16 @@ def show(note: str) -> Mapping[str, Counter[str]]:
     return read.kinds
 
 
+def ahead(note: str) -> None:
+    """Read a note before anybody asks for it, in the background; one that needs the model of a library is not: its run
+    takes 12 s of processor time and 300 MB."""
+    from tracer.lessons.notes import reading  # loads torch
+    from tracer.lessons.notes.runs import RUNS  # loads torch
+
+    if all(RUNS[name].shipped for name in reading.needed(note)):
+        checks.beside(lambda: runs.of_sample_too("noted", note, lambda: _read(note), READING, known=_read(note)))
+
+
 def provider() -> Provider:
     """The runs of the notes: those of samples are everybody's."""
     from tracer.lessons.notes import runs as made  # loads torch
