@@ -20,7 +20,7 @@ import tracer
 from pages.shared import checks, runs, turns
 from tracer import cli, verify
 from tracer.common.line import Ended, Line
-from tracer.common.telling import heard
+from tracer.common.telling import heard, tell
 from tracer.figures import handout
 from tracer.figures.views import render
 from tracer.lessons.notes import reading, rows
@@ -214,6 +214,24 @@ def test_a_check_lets_every_visitor_go_first_and_ends_with_the_server(monkeypatc
     checks.stopped.set()
     with pytest.raises(Ended), heard(checks._give_way):
         run.check()
+
+
+def test_other_work_beside_visitors_gives_way_and_ends_like_a_check(monkeypatch):
+    monkeypatch.setattr(turns, "line", Line(2))
+    monkeypatch.setattr(checks, "stopped", threading.Event())
+    go, begun, told = threading.Event(), threading.Event(), []
+    visitor = turns.line.join(lambda: (begun.set(), go.wait(60)))
+    assert begun.wait(10)
+    working = threading.Thread(target=checks.beside, args=(lambda: (tell(1, 2, "step"), told.append(1)),))
+    working.start()
+    working.join(0.5)
+    assert working.is_alive() and not told
+    go.set()
+    working.join(60)
+    assert told == [1] and visitor.over
+    checks.stopped.set()
+    checks.beside(lambda: told.append(2))
+    assert told == [1]
 
 
 def test_a_lightened_run_holds_no_model():

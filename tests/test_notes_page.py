@@ -82,3 +82,22 @@ def test_another_note_leaves_the_claim_and_the_way_back_keeps_the_note():
     assert not at.exception and "claim" not in at.query_params and at.query_params["note"] == "contrasts"
     at.sidebar.selectbox[0].set_value("nanogpt").run()
     assert not at.exception and at.query_params["note"] == "contrasts"
+
+
+def test_notes_are_read_before_anybody_asks_but_none_of_a_librarys_model(monkeypatch):
+    read = []
+    monkeypatch.setattr(noted, "_read", lambda note: read.append(note) or noted.Read((), "", {}))
+    monkeypatch.setattr("pages.shared.runs._too", {"noted": noted.runs.Cache(9)})
+    for note in noted.titles():
+        noted.ahead(note)
+    assert read == ["000", "001", "002", "004"]
+    assert noted.show("000") == {} and len(read) == 4
+
+
+def test_what_a_note_that_is_read_ahead_lacks_is_said(monkeypatch):
+    def lacks(note: str) -> noted.Read:
+        raise ValueError("weights are damaged")
+
+    monkeypatch.setattr(noted, "_read", lacks)
+    with pytest.raises(ValueError, match="weights are damaged"):
+        noted.ahead("000")
