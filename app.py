@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.shared import components, contents, frame, influence, libraries, server, sidebar, waiting
+from pages.shared import components, contents, frame, influence, libraries, server, sessions, sidebar, waiting
 from pages.shared.lessons import sizing
 
 ICON = contents.PAGES / "shared" / "components" / "icon.svg"
@@ -10,6 +10,7 @@ ICON = contents.PAGES / "shared" / "components" / "icon.svg"
 
 def main() -> None:
     """Draws the page that the visitor is on."""
+    sessions.register()
     waiting.begin()
     st.set_page_config(page_title="Tensor tracer", page_icon=str(ICON), layout="wide")
     pages = [

@@ -12,10 +12,10 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from streamlit import config, runtime
+from streamlit import config
 from streamlit.runtime.pages_manager import PagesManager
 
-from pages.shared import checks, crowd, document, downloads, gate, logs, qr, told, warm
+from pages.shared import checks, crowd, document, downloads, gate, logs, qr, sessions, told, warm
 from tracer import sources
 from tracer.common.limits import limits, memory
 
@@ -34,6 +34,7 @@ def around(pages: list[str]) -> dict:
         os.environ["HF_HUB_OFFLINE"] = "1"  # libraries go by it too
         config.set_option("logger.enableRich", False)  # it would print messages past the log
         logs.contentless()
+    sessions.configure()
     downloads.say_why()
     PagesManager.uses_pages_directory = False  # its pages are those of `app.py`, for the first visitors too
     sources.examples()  # read once, and not by each of those who come first
@@ -76,12 +77,6 @@ async def lifespan(app: st.App) -> AsyncIterator[None]:
 
 
 async def _sweep() -> None:
-    """Lets go of sessions whose visitors left and did not come back (`server.disconnectedSessionTTL`), with their
-    photos and runs. By itself Streamlit does that when another visitor leaves, and its loop holds the last session."""
-    left = runtime.get_instance()._session_mgr._session_storage._cache
     while True:
         await asyncio.sleep(SWEEP)
-        for session_info in [info for id, info in left._data.items() if id not in left]:
-            session_info.session.shutdown()
-            session_info.session.session_state.clear()
-        left.expire()
+        sessions.end_left()

@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from streamlit import runtime
 
+from pages.shared import sessions
 from pages.shared.sockets import address_of
 from tracer.common.limits import limits
 
@@ -38,6 +39,7 @@ class Uploads:
             await _drain(receive)
             await refusal(scope, receive, send)
             return
+        sessions.register(session)
         self.arriving[session] = size
         self._owners[session] = address
         try:

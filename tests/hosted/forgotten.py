@@ -16,10 +16,9 @@ import uvicorn
 from hosted.visitor import Visitor
 from PIL import Image
 from serving import free_port
-from streamlit import config
 
 import app
-from pages.shared import server, warm
+from pages.shared import server, sessions, warm
 from tracer.inputs import images
 from tracer.record import Trace
 
@@ -73,7 +72,7 @@ def main() -> None:
         return made
 
     images.open_photo = remembered
-    config.set_option("server.disconnectedSessionTTL", 1)
+    sessions.KEEP = 1
     server.SWEEP = 0.2
     serving = uvicorn.Server(uvicorn.Config(app.app, host="127.0.0.1", port=port, log_level="warning"))
     thread = threading.Thread(target=serving.run, daemon=True)

@@ -1,0 +1,61 @@
+"""Sessions of Streamlit's whose visitors left: each ends after a while, and its photos and runs with it.
+
+By itself Streamlit ends one only once another visitor leaves, and without dropping its state
+(https://github.com/streamlit/streamlit/issues/12506).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from streamlit import config, runtime
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+if TYPE_CHECKING:
+    from streamlit.runtime.app_session import AppSession
+
+KEEP = 120.0
+"""Seconds in which a visitor whose connection broke finds the session again."""
+SPARE = 60
+"""Seconds that Streamlit keeps it longer, so that it is still there when it is ended here."""
+
+
+@dataclass
+class Session:
+    """A session, and since when nobody is connected to it, None while somebody is."""
+
+    session: AppSession
+    left: float | None = None
+
+
+_known: dict[str, Session] = {}
+
+
+def configure() -> None:
+    """Have Streamlit keep sessions until they are ended here."""
+    config.set_option("server.disconnectedSessionTTL", int(KEEP) + SPARE)
+
+
+def register(id: str = "") -> None:
+    """Note a session that holds something of a visitor's: the one of that id, else the one whose script this is."""
+    if not id and (context := get_script_run_ctx(suppress_warning=True)):
+        id = context.session_id
+    if id not in _known and runtime.exists() and (session := runtime.get_instance().get_app_session(id)):
+        _known[id] = Session(session)
+
+
+def end_left() -> None:
+    """End the sessions that nobody came back to. Called in the event loop, as Streamlit asks for."""
+    server, now = runtime.get_instance(), monotonic()
+    for id, known in list(_known.items()):
+        if server.is_active_session(id):
+            known.left = None
+        elif known.left is None:
+            known.left = now
+        elif now - known.left >= KEEP:
+            server.close_session(id)
+            known.session.shutdown()  # also one that Streamlit forgot, as it does with the oldest of 128
+            known.session.session_state.clear()
+            del _known[id]
