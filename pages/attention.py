@@ -49,7 +49,7 @@ dealing.show(trace, part)
 st.page_link("pages/mask.py", label="Who may look at whom: the mask that ran", icon=":material/grid_on:")
 st.caption(
     f"What such a map does not show: how much a {what} changed the answer. The weights say where values are taken "
-    "from, not what these hold; the residual connection passes each token on beside them; and other weights can give "
+    "from, not what these hold; a residual connection passes each token on beside them; and other weights can give "
     "the same output. Attention is not by itself an explanation (Jain and Wallace 2019). Nor is rollout, which carries "
     "the weights alone through the blocks (Abnar and Zuidema 2020)."
 )

@@ -115,7 +115,7 @@ def say(trace: Trace) -> None:
 def way(trace: Trace) -> None:
     """Every step of the run as a box, or that there are none."""
     if not trace.steps:
-        st.info("This run was saved without steps. All else was recorded:")
+        st.info("This run was saved without steps.")
         st.page_link("pages/operations.py", label="See its operations", icon=":material/account_tree:")
         return
     ids.show(trace, link=True)
@@ -128,9 +128,9 @@ def way(trace: Trace) -> None:
 
 
 early = session.view() if session.held() is None else None
-pictured = early is not None or (saved is None and "image" in models.takes(model_name()))
+view = early or session.traced_view(session.trace())
 with st.container(key="first"):
-    if pictured or (saved is not None and session.view() is not None):
+    if view is not None:
         left, right = st.columns([3, 2], gap="large")
         below = st.container()
     else:

@@ -7,7 +7,7 @@ from note_runs import run
 from test_app import text, visited
 
 from pages.shared.lessons import noted
-from tracer.lessons.notes import cards
+from tracer.lessons.notes import cards, runs
 from tracer.lessons.notes.found import Found
 from tracer.lessons.notes.runs import at_hand
 
@@ -60,6 +60,16 @@ def test_what_runs_have_random_weights_is_said_and_once_for_a_note_of_one_model(
     assert noted._about("nanogpt-single", at_hand) == ""  # at the shipped sizes there are trained ones
     whole = {noted._about(name, run) for name in ("torchvision", "torchvision-standard")}
     assert whole == {"A run of torchvision:vit_b_16 with L = 1, whose weights are random."}
+
+
+def test_a_run_that_wrote_a_caption_of_another_length_says_why_its_sequence_is_as_long():
+    provider = runs.provider(runs.at_hand)
+    for name in ("vit-text-single", "vit-text-types"):
+        lengths = [len(provider(one)[1].words) for one in (name, "vit-text")]
+        said = noted._about(name, provider)
+        assert [f"T = {T} and S = N + T = {64 + T}" in said for T in lengths] == [True, True]
+        assert provider(name)[1].step("sequence").shape[1] == 64 + lengths[0] != 64 + lengths[1]
+    assert noted._about("vit-text", provider) == ""
 
 
 def test_what_stands_on_the_page_itself_has_no_link_and_a_control_is_named():

@@ -27,7 +27,7 @@ def show(trace: Trace, part: str) -> None:
     said = _packed(found[0]) if found[0].packed else _apart(found[0])
     if any(matrix.turned for matrix in found):
         said += " The equation multiplies by [in, out], and PyTorch keeps the same numbers as [out, in], row by row."
-    first = "The first block as an example: each has matrices of its own. " if len(blocks) > 1 else ""
+    first = "Shown is the first block. " if len(blocks) > 1 else ""
     st.caption(f"{first}{said} {_proof(found)}".strip())
 
 

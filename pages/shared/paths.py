@@ -31,7 +31,7 @@ def show(trace: Trace) -> None:
     st.header("Fused and standard attention")
     st.markdown(
         "A fused kernel computes scores, softmax and context in one operation and never holds the scores. The standard "
-        "path writes them out. Both compute the same; the order of additions differs, and so do the last digits."
+        "path writes them out. Both are the same formula; where the order of additions differs, the last digits may."
     )
     if session.given().kind == "trace":
         st.caption("To run both, the model is needed: a saved run has none.")

@@ -209,7 +209,10 @@ def run(slots: Slots, page: str) -> None:
         return
     with slots.origin:
         libraries.said(trace)
-    said = "All steps, shapes and tensors in one file. It opens here again, on a machine without the model too."
+    said = (
+        "All steps and shapes, and the tensors that were kept, in one file. It opens here again, also on a machine "
+        "without the model."
+    )
     key = None if session.given().kind == "trace" else (model_name(), session.options())
     _kept("Save this run", "download", trace, partial(_file, key), "safetensors", said)
     said = "One HTML file that prints well: photo, answer, attention maps, equations, shapes and verdicts."

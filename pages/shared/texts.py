@@ -125,7 +125,7 @@ def seen(view: View) -> str:
     side = f"{view.image.height // view.rows} × {view.image.width // view.columns}"
     return (
         f"{view.image.height} × {view.image.width} pixels, that is {view.rows} × {view.columns} patches of {side}. "
-        "Each becomes one token, in reading order, counted from 0."
+        "They are counted from 0, in reading order."
     )
 
 
@@ -165,7 +165,7 @@ def beside(trace: Trace, records: Sequence[AttentionRecord]) -> list[str]:
     if channels := [layer for layer, record in enumerate(records) if record.over == "channels"]:
         said.append(f"In {_blocks(channels)}, queries and keys are channels and not tokens.")
     if sinks := [layer for layer, record in enumerate(records) if any(name == "cat" for name, _ in record.chain)]:
-        said.append(f"In {_blocks(sinks)}, a part of each row goes to no key (a sink), so a row sums to less than 1.")
+        said.append(f"In {_blocks(sinks)}, a part of each row goes to no key (a sink) and is not shown.")
     return [plain(sentence) for sentence in said]
 
 

@@ -19,7 +19,7 @@ STAGES = {
     "recurrence": "#c9741d",
     "experts": "#2a9461",
 }
-OTHER = "#7a8494"
+OTHER = "#8f7a6a"
 
 STREAMLIT = {  # the same stages in the colour names of Streamlit's markdown and badges
     "patches": "blue",

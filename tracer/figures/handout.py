@@ -181,8 +181,8 @@ def _proof(trace: Trace) -> str:
     counts = Counter(step.verdict for step in trace.steps)
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     about = (
-        f"<p>Each equation was executed on the tensors of this run and compared with what the model computed: {said}. "
-        "“Recomputed” is what a fused operation goes through and never holds.</p>"
+        f"<p>The equations: {said}. “Proven” or “disproven” is one that was executed on the tensors of this run and "
+        "compared with what the model computed, “recomputed” what a fused operation goes through and never holds.</p>"
         if trace.steps
         else ""
     )

@@ -25,6 +25,8 @@ ONE_VIEW = 3_000_000
 """Bytes of one view of a layer; a larger one is not shown."""
 ROLLOUT = 1_400_000
 """Bytes of a rollout in one message."""
+WHOLE = 0.01
+"""How far a row of weights may be from the sum 1 that a softmax gives, in the least exact of the dtypes."""
 PRODUCTS = 2 * 10**10
 """Products of two numbers that a rollout is made of at most."""
 
@@ -149,6 +151,7 @@ def pack(
         "rollout": rollout is not None,
         "masks": len(closed),
         "kind": kind,
+        "whole": bool(np.abs(weights.sum(-1) - 1).max() < WHOLE),
         "closed": MASK[0],
         "jpeg": len(photo),
     }

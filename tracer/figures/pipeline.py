@@ -16,7 +16,7 @@ from tracer.figures.circuit import circuit
 from tracer.figures.colours import stage_colour
 from tracer.figures.flow import INPUT, Lane, lanes, sources, stretches
 from tracer.figures.labels import shape_html, shape_numbers, size_html, symbol_html
-from tracer.figures.views.repeats import at_any
+from tracer.figures.views.repeats import Repeat, at_any
 from tracer.record import Step, Trace
 
 WHY = 300
@@ -132,7 +132,7 @@ class _Drawing:
 
     def _title(self, lane: Lane, index: int, end: bool) -> str:
         if end:
-            return "From tokens to the answer" if index else "Where they meet, to the answer"
+            return "After the blocks, to the answer" if index else "Where they meet, to the answer"
         if index:
             return "After the blocks"
         if lane.parts:
@@ -150,7 +150,18 @@ class _Drawing:
             only = self.stacks == 1 and len({step.layer for step in steps}) == 1
             return f"The one block{f', {times}' if whole else ''}" if only else f"Block {layer + 1}"
         what = "One block" if repeat.period == 1 else f"{repeat.period} blocks in turn"
-        return f"{what}, run {times} times<small>, each time with weights of its own</small>"
+        own = "<small>, each time with weights of its own</small>" if self._reads_own(repeat) else ""
+        return f"{what}, run {times} times{own}"
+
+    def _reads_own(self, repeat: Repeat) -> bool:
+        """Return whether each turn of a repeat reads parameters that no other turn reads."""
+        parameters = {op.index: op.parameters for op in self.trace.ops}
+        starts = range(repeat.start, repeat.start + repeat.length * repeat.times, repeat.length)
+        turns = [
+            {name for step in self.trace.steps[at : at + repeat.length] for op in step.ops for name in parameters[op]}
+            for at in starts
+        ]
+        return all(turns) and sum(map(len, turns)) == len(set().union(*turns))
 
     def _inside(self, steps: Sequence[Step]) -> str:
         """What a folded block holds: the letters of its steps in their order."""

@@ -30,12 +30,12 @@ def show() -> None:
         st.info(texts.quoted(f"{error}."))
         return
     with st.container(key="cards"):
-        st.header("A convolution sees a little more with each layer; attention sees everything at once")
+        st.header("What a convolution sees, layer by layer, and what attention sees")
         maps = {f"{at} layer{'s' * (at > 1)}": cells for at, cells in enumerate(found["convolution"], 1)}
         maps |= {"attention": found["attention"]}
         chart(trace, "fields", lambda: claimed.grids(maps, min(COLUMNS, len(maps))))
         st.markdown(_text(found["receptive"]))
-        st.header("A second picture in the batch changes batch norm, not layer norm")
+        st.header("What a second picture in the batch changes")
         chart(trace, "norms", lambda: claimed.grids(found["norms"], 2))
         st.markdown(_text(found["batch_norm"]))
 

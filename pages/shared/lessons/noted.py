@@ -22,6 +22,7 @@ from tracer.lessons.notes.rows import rows, sections
 if TYPE_CHECKING:
     from tracer.lessons.notes.reading import Result
     from tracer.lessons.notes.runs import Provider
+    from tracer.record import Symbol
 
 READING = "Reading the note off its runs"
 INSTEAD = "runs of its own"
@@ -149,7 +150,30 @@ def _about(name: str, made: Provider) -> str:
     if not chosen or not texts.unlearned(made(name)[1]):
         return ""
     said = ", ".join(f"{size} = {value}" for size, value in chosen)
-    return f"A run of {run.model} with {said}, whose weights are random."
+    return f"A run of {run.model} with {said}, whose weights are random.{_lengths(name, made)}"
+
+
+def _lengths(name: str, made: Provider) -> str:
+    """Why a run has another length than that of the same model with its trained weights, where it has: each reads the
+    caption that it wrote itself. Empty where the lengths are the same, or are chosen."""
+    from tracer.lessons.notes.runs import RUNS  # loads torch
+
+    model = RUNS[name].model
+    if model not in RUNS:
+        return ""
+    own, trained = ({size.name: size for size in made(which)[1].symbols} for which in (name, model))
+    if "T" not in own or own["T"].value == trained["T"].value:
+        return ""
+    lengths = [f"T = {sizes['T'].value}{_sequence(sizes)}" for sizes in (own, trained)]
+    return (
+        f" Its text is the caption that it wrote for the sample, so here {lengths[0]}; with the trained weights the "
+        f"caption has {lengths[1]}."
+    )
+
+
+def _sequence(sizes: Mapping[str, Symbol]) -> str:
+    """The length of the sequence of patches and text, with a word in front; empty without patches."""
+    return f" and S = N + T = {sizes['N'].value + sizes['T'].value}" if "N" in sizes else ""
 
 
 def _here(slip: str) -> str:

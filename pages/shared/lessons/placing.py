@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -127,6 +127,7 @@ def _table(kind: Kind, found: Placement, head: int, causal: bool) -> None:
             ("curve", head),
             lambda: drawn.distance_lines(list(curve.distances), curve.mean, curve.low, curve.high, head, causal),
         )
+        st.caption(f"Each line is the mean over all pairs at that distance; the band is the range in head {head}.")
 
 
 def _vectors(found: Placement, head: int) -> list[Panel]:
@@ -184,7 +185,7 @@ def _apart(kind: Kind, found: Placement, head: int) -> None:
 
 def _order(kind: Kind, found: Placement) -> None:
     """What shuffled tokens do to the outputs."""
-    st.header("Without positions, the outputs only permute")
+    st.header("Does the order of the tokens count?")
     names = {
         (NONE, "bidirectional"): "no positions",
         (kind.name, "bidirectional"): f"{kind.title}",
@@ -210,9 +211,16 @@ def _order(kind: Kind, found: Placement) -> None:
         },
         hide_index=True,
     )
-    st.caption(
-        "Differences are shares of the largest output. Under a causal mask the first token sees one key and the last "
-        "all of them, so the order counts there even without positions (Haviv et al. 2022)."
+    st.caption(f"Differences are shares of the largest output.{_haviv(found.shuffles)}")
+
+
+def _haviv(shuffles: Sequence[Shuffled]) -> str:
+    """Return why the order counts under a causal mask without positions, where these runs show that it does."""
+    if not any((one.positions, one.mask, one.same) == (NONE, "causal", False) for one in shuffles):
+        return ""
+    return (
+        " Under a causal mask the first token sees one key and the last all of them, so here the order counts even "
+        "without positions (Haviv et al. 2022)."
     )
 
 

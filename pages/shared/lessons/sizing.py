@@ -228,16 +228,17 @@ def _curves(scaling: Scaling, now: Mapping[str, int]) -> None:
             components.drawing(figures.parts(flops), f"parts {name}")
             pictures.chart(scaling, ("curve", name, at), make, alt=alt, config={"displayModeBar": False})
             if name == scaling.length:
-                st.caption(_meeting(scaling, now, crossing))
+                if said := _meeting(scaling, now, crossing):
+                    st.caption(said)
             elif "d_ff" in now:
                 times = now["d_ff"] / now["D"]
                 st.caption(f"The hidden width of the MLP grows with it: $d_{{\\mathrm{{ff}}}} = {times:.3g}\\,D$.")
 
 
 def _meeting(scaling: Scaling, now: Mapping[str, int], crossing: float | None) -> str:
-    """Where attention overtakes the MLP, in a sentence."""
+    """Where attention overtakes the MLP, in a sentence; empty where no length is known at which it does."""
     if crossing is None:
-        return "The products of attention never cost as much as the MLP."
+        return ""
     name, length = notation.latex(scaling.length), now[scaling.length]
     there, here = (f"${name} = {value:,.0f}$".replace(",", "{,}") for value in (crossing, length))
     if length >= crossing:

@@ -20,30 +20,30 @@ class Card(NamedTuple):
 
 CARDS = (
     Card(
-        "Attention is a soft lookup",
+        "Attention as a soft lookup",
         "Note 002: “a *soft* key–value database lookup”. A plain one finds the key that equals the query; a soft one "
         "compares the query with every key and returns a mixture of all values.",
         ("soft_lookup", "mixture"),
     ),
     Card(
-        "Without positions, attention does not see the order of its tokens",
+        "Attention without positions, and the order of its tokens",
         "Note 001: attention “is permutation-invariant: shuffling the rows of $Z$ produces the same result.”",
         ("order",),
     ),
     Card(
-        "With one matrix for queries and keys, attention is symmetric",
+        "One matrix for queries and keys, or two",
         "Note 001: with one matrix, “token $i$ attends to $j$ exactly as much as $j$ attends to $i$”; with two it need "
         "not be so.",
         ("symmetric", "asymmetric"),
     ),
     Card(
-        "The spread of products grows as $\\sqrt{d_k}$",
+        "The spread of products, and $d_k$",
         "Note 001: “without scaling the variance grows as $d_k$”; dividing by $\\sqrt{d_k}$ brings "
         "it “back to $O(1)$”.",
         ("spread",),
     ),
     Card(
-        "Large scores have small gradients",
+        "Large scores and their gradients",
         "Note 002, from the 2017 paper: “pushing the softmax function into regions where it has extremely small "
         "gradients.”",
         ("gradients",),
@@ -60,13 +60,13 @@ CARDS = (
         ("far",),
     ),
     Card(
-        "Comparing and passing on are apart",
+        "Comparing, and passing on",
         "Note 001: raw tokens could attend too; with $W_V$ apart from $W_Q$ and $W_K$ attention is routed by one "
         "criterion while something else is passed forward.",
         ("routing", "raw", "comparison"),
     ),
     Card(
-        "Heads look at different things",
+        "What heads look at",
         "Note 002: each head has a subspace of its own, and different heads “look at” different representations.",
         ("heads_are_columns", "heads_differ", "merged"),
     ),
@@ -81,17 +81,17 @@ CARDS = (
         ("undo",),
     ),
     Card(
-        "The MLP mixes no tokens",
+        "What the MLP mixes",
         "Notes 001 and 004: it is applied “independently” to each; attention mixes, the MLP refines.",
         ("mlp_alone", "complementary"),
     ),
     Card(
-        "A block is a correction to the identity",
+        "A block as a correction to the identity",
         "Note 001: “the attention block only needs to learn a correction to the identity”.",
         ("correction",),
     ),
     Card(
-        "The residual is a gradient highway",
+        "The residual as a gradient highway",
         "Note 001: “gradients flow directly through the addition”.",
         ("highway",),
     ),

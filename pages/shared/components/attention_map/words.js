@@ -41,7 +41,10 @@ const allBlocks = (count) => (count === 1 ? "the one block" : `all ${count} bloc
 
 // What a share on the colour bar is a share of. A rollout is there only where it goes over all blocks to choose from.
 function shareOf(map, { view }) {
-  if (view !== "rollout") return "Attention weight, a share of its row: each row of the matrix (a query) sums to 1.";
+  if (view !== "rollout") {
+    if (!map.whole) return "Attention weight. Not every row of the matrix (a query) sums to 1 here.";
+    return "Attention weight, a share of its row: each row of the matrix (a query) sums to 1.";
+  }
   const blocks = map.choices.length;
   return (
     `Rollout (Abnar and Zuidema 2020), no attention weight of any block: attention propagated through ${allBlocks(blocks)}. ` +

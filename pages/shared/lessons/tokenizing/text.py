@@ -146,9 +146,8 @@ def _merged(whole):
         st.caption("Without a merge it is bytes. Move on: each merge joins the pair that is most frequent then.")
     else:
         left, right = (pieces.of_bytes(whole.raw(part)) for part in whole.merges[count - 1])
-        st.caption(
-            quoted(f"Merge {count} joins {left} and {right} wherever they are neighbours, as entry {255 + count}.")
-        )
+        entry = whole.vocabulary.index("".join(whole.merges[count - 1]))
+        st.caption(quoted(f"Merge {count} joins {left} and {right} wherever they are neighbours, as entry {entry}."))
     return whole.first(count)
 
 
