@@ -105,6 +105,17 @@ def says(text: str, expected: float) -> bool:
     return low <= expected <= high
 
 
+PLOTS = """() => [...document.querySelectorAll(".js-plotly-plot")].map((plot) => plot._fullData.map((one) => {
+  const list = (numbers) => (numbers ? [...numbers].map((row) => (row?.length ? [...row] : row)) : null);
+  return { kind: one.type, name: one.name, x: list(one.x), y: list(one.y), z: list(one.z) };
+}))"""
+
+
+def plots(page) -> list[list[dict]]:
+    """Return the charts of a page, each as what it draws: kind, name, and the numbers `x`, `y` and `z`."""
+    return page.evaluate(PLOTS)
+
+
 def close(shown: float, expected: float, digits: int = 3) -> bool:
     """Return whether a number that is shown with so many digits is this one."""
     if not np.isfinite(expected) or not np.isfinite(shown):

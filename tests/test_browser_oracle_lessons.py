@@ -1,12 +1,13 @@
 """What the lessons and tables draw and say, read back in a real browser and compared with what is computed anew."""
 
+import copy
 import re
 
 import numpy as np
 import oracle
 import pytest
 import torch
-from oracle import CELLS, close, draw, number, numbers, opened, read, run, says
+from oracle import CELLS, close, draw, number, numbers, opened, plots, read, run, says, value
 from test_browser import SLOW, quiet, settled
 
 import tracer
@@ -100,7 +101,26 @@ def test_panels_of_positions_hold_what_their_titles_say(page):
     largest = [number(row.split("\t")[1]) for row in rows if "×" in row][:4]
     for row, most in enumerate(largest):
         assert close(max(shown for (i, _), shown in order.items() if i == row), most, 2)
+    check_penalty(page)
     quiet(page)
+
+
+def check_penalty(page) -> None:
+    """Check the curves of ALiBi: each head takes its own slope times the distance off one score, wherever a pair is."""
+    page.get_by_test_id("stButtonGroup").get_by_text("ALiBi", exact=True).click()
+    page.get_by_text("A penalty grows with the distance").wait_for()
+    settled(page)
+    (band, *lines), *_ = plots(page)
+    assert [line["name"] for line in lines] == [f"head {head}" for head in range(4)]
+    for head, place in draw(CELLS, (4, 31), 7):
+        line = lines[head]
+        distance, slope = line["x"][place], 2.0 ** (-8 * (head + 1) / 4)
+        assert distance == place - 15
+        fall = line["y"][15] - line["y"][place]
+        assert abs(fall - slope * abs(distance)) < 1e-4, (head, distance, fall)
+    assert np.allclose(band["y"][:31], lines[0]["y"], atol=1e-5) and np.allclose(
+        band["y"][:30:-1], lines[0]["y"], atol=1e-5
+    )
 
 
 def test_the_loss_of_each_token_is_its_colour_its_title_and_in_the_mean(page):
@@ -133,7 +153,37 @@ def test_the_loss_of_each_token_is_its_colour_its_title_and_in_the_mean(page):
     sentence = page.get_by_text("was expected least").inner_text()
     assert f"Of all tokens, {trace.words[worst + 1]!r} was expected least, token {worst + 1} " in sentence
     assert says(sentence.partition("gave it ")[2].partition("%")[0] + "%", np.exp(-losses[worst]))
+    check_gradients(page, model.net, trace, ids)
     quiet(page)
+
+
+def check_gradients(page, net, trace, ids: torch.Tensor) -> None:
+    """Check the chart of gradients and the sentence below it, with a Jacobian for each branch, in float64."""
+    net, T = copy.deepcopy(net).double(), ids.shape[1]
+    streams = [value(trace, "position")] + [value(trace, f"block{number}.mlp.residual") for number in range(1, 5)]
+    last = streams[-1].requires_grad_()
+    logits = net.norm(last) @ net.tokens.weight.mT
+    loss = torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:])
+    (whole,) = torch.autograd.grad(loss, last)
+    expected, branches = [(whole.norm(), whole.norm())], whole
+    mask = torch.full((T, T), -torch.inf, dtype=torch.float64).triu(1)
+    for block, entering in reversed(list(zip(map(net.get_submodule, net.blocks), streams, strict=False))):
+        entering = entering.detach()
+        attention = lambda x, block=block: block.attention(block.norm1(x), mask)  # noqa: E731
+        mlp = lambda x, block=block: block.mlp(block.norm2(x))  # noqa: E731
+        between = (entering + attention(entering)).detach()
+        for part, at in ((mlp, between), (attention, entering)):
+            back = lambda gradient, part=part, at=at: torch.autograd.functional.vjp(part, at, gradient)[1]  # noqa: E731
+            whole, branches = whole + back(whole), back(branches)
+        expected.insert(0, (whole.norm(), branches.norm()))
+    page.locator(".js-plotly-plot .scatterlayer .trace").nth(1).wait_for()
+    (lines,) = plots(page)
+    assert [line["name"] for line in lines] == ["with the residual path", "through attention and MLPs alone"]
+    for line, numbers_of in zip(lines, zip(*expected, strict=True), strict=True):
+        assert line["x"] == list(range(5)) and np.allclose(line["y"], [float(one) for one in numbers_of], rtol=1e-3)
+    ratio = float(expected[0][0] / expected[0][1])
+    said = page.get_by_text("One backward pass from the loss").inner_text()
+    assert close(number(said.rpartition("block it is ")[2]), ratio) and "times larger with" in said
 
 
 def shapes(text: str, sizes: dict[str, int]) -> list[list[int]]:
@@ -188,7 +238,49 @@ def test_the_curves_of_sizes_go_through_the_run(page):
     shown = page.locator("[data-testid=stMetricValue]").all_inner_texts()[:2]
     counted = sum(one.numel() for one in tracer.load("vit").net.parameters()), trace.flops
     assert [close(number(text) * 1e6, count) for text, count in zip(shown, counted, strict=True)] == [True, True]
+    check_tooltips(page, sizes)
     quiet(page)
+
+
+UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+
+
+def costs(N: int, D: int, sizes: dict[str, int]) -> dict[str, float]:
+    """Return the FLOPs of vit by its parts, counted by hand: 2 for each multiply-add."""
+    n, hidden, each = N + 1, sizes["d_ff"] * D // sizes["D"], 2 * sizes["L"] * sizes["B"]
+    return {
+        "Q, K, V and output projections": each * 4 * n * D * D,
+        "QKᵀ": each * n * n * D,
+        "Weighted sum of values": each * n * n * D,
+        "MLP": each * 2 * n * D * hidden,
+        "Embedding and head": 2 * sizes["B"] * (N * sizes["P"] ** 2 * sizes["C"] * D + D * sizes["K"]),
+    }
+
+
+def check_tooltips(page, sizes: dict[str, int]) -> None:
+    """Check what is said where one points at the curves."""
+    page.set_viewport_size({"width": 1400, "height": 1600})
+    for which, name in enumerate(("N", "D")):
+        plot = page.locator(".js-plotly-plot").nth(which)
+        box = plot.locator(".nsewdrag").bounding_box()
+        seen = set()
+        for place in range(CELLS // 2):
+            page.mouse.move(box["x"] + (place + 0.5) * box["width"] / (CELLS // 2), box["y"] + 0.4 * box["height"])
+            plot.locator(".hoverlayer text").first.wait_for()
+            page.wait_for_timeout(60)  # what is read may be of the place before: it says which one it is of
+            at, *lines = plot.locator(".hoverlayer text").all_text_contents()
+            size = round(number(at.replace("k", "")) * (1000 if "k" in at else 1))
+            seen.add(at)
+            expected = costs(**{"N": sizes["N"], "D": sizes["D"], name: size}, sizes=sizes)
+            whole = sum(expected.values())
+            for line in lines:
+                part, _, said = line.partition(" : ")
+                share, flops = said.split(", ")
+                unit = UNITS[flops.removesuffix("FLOP").split()[-1] if flops.removesuffix("FLOP").split()[1:] else ""]
+                assert abs(number(share) - 100 * expected[part] / whole) < 0.06, (name, size, line, expected)
+                assert close(number(flops) * unit, expected[part]), (name, size, line, expected)
+            assert len(lines) == len(expected)
+        assert len(seen) > CELLS // 4
 
 
 def test_pieces_and_ids_of_tokens_spell_the_sentence(page):
