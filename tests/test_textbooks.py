@@ -41,7 +41,12 @@ def test_a_line_that_differs_for_a_listed_reason_is_counted_apart_and_a_stale_re
     assert not enough and "a: stale reason, no line differs so: It sums." in said
 
 
-def test_photos_in_a_list_are_no_size(monkeypatch):
-    monkeypatch.setattr(textbooks, "_traced", lambda model, at: model)
+def test_a_model_of_a_list_of_photos_is_compared_at_the_sides_that_it_is_built_for(monkeypatch):
+    sides = []
+    monkeypatch.setattr(textbooks, "_traced", lambda model, at: sides.append((model.sizes["H"], model.sizes["W"], at)))
     monkeypatch.setattr(textbooks, "lines_of", lambda trace: [])
+    monkeypatch.setattr(textbooks, "moved", lambda net: None)
+    assert textbooks.compare("torchvision:ssdlite320_mobilenet_v3_large").runs == 4
+    assert sides == [(side, side, {}) for side in (320, 480, 640, 800)]
+    monkeypatch.setattr(textbooks, "_sizes", lambda model, number: {})
     assert textbooks.compare("torchvision:ssdlite320_mobilenet_v3_large").reason == textbooks.IN_A_LIST

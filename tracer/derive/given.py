@@ -39,7 +39,7 @@ IN_SIZES = {
 }
 """Numbers that may be formulas of sizes in an equation, by the names of calls and of their arguments."""
 SHOWN_BY_SHAPES = frozenset("end num_classes k normalized_shape size sizes split_size dim N C HxW".split())
-"""Numbers of which nothing need be said: the shapes of what calls are given, and give, say them."""
+"""Numbers whose formula need not be said: the shapes of what calls are given, and give, say it."""
 
 
 class Given:
@@ -105,7 +105,7 @@ class Given:
                 continue
             if text != UNKNOWN and name in IN_SIZES.get(call, ()):
                 numbers[place] = parse(text)
-            elif name not in SHOWN_BY_SHAPES:
+            elif text == UNKNOWN or name not in SHOWN_BY_SHAPES:
                 self._remark(MOVES.format(number) if text == UNKNOWN else IS.format(number, text))
         return numbers if several else numbers[0]
 

@@ -173,6 +173,7 @@ class Layouts:
             for known in (_heads, _patches, _grid, _fold, _windows):
                 if (found := known(made, sizes, left, right)) is not None:
                     return found
+        self._shapes.remark_open(chain, sizes)
         return Rearranged(made, sizes, left, right, repeated)
 
 

@@ -25,6 +25,7 @@ DEALS = frozenset("split split_with_sizes chunk tensor_split unsafe_split unsafe
 
 HERE = "It holds at the sizes of this run"
 MOVES = HERE + ": {} moves with the sizes, and no formula was found for it."
+OPEN = HERE + ": {} is a size for which no formula was found."
 IS = HERE + ": {} is {} in the code."
 UNTRIED = HERE + ": it does not run at all of those that were tried, so its places are numbers."
 OF_INPUT = "was computed from the values of this input: for others it is another number."
@@ -223,6 +224,14 @@ class Shapes:
                 self.remarks[UNTRIED] = None
             if edge is not None and edge.reach:
                 self.remarks[REACH.format(edge.reach)] = None
+
+    def remark_open(self, chain: Sequence[str], sizes: Sequence[sympy.Expr]) -> None:
+        """Remarks on those of a layout's sizes that are numbers of this run: of axes of the chain without a symbol."""
+        for key in chain:
+            for size, number in zip(self.solved.get(key, ()), self._graph.shape(key), strict=False):
+                known = MOVES.format(number) in self.remarks or self.of_data(key)
+                if size == UNKNOWN and number > 1 and number in sizes and not known:
+                    self.remarks[OPEN.format(number)] = None
 
     def _end(self, text: str, number: int) -> sympy.Expr:
         if text == UNKNOWN:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import tree_leaves
 
+import tracer
 from tracer.common.quoting import quoted, reason
 from tracer.models.shared.model import Model
 from tracer.record import Trace
@@ -30,7 +31,7 @@ cell, in which no axis can be told from another."""
 ENOUGH = 0.01
 """Share of lines that may differ for no reason that is listed."""
 IN_A_LIST = "B is how many photos forward goes through, one by one, and no size of a tensor"
-"""Why a model that takes a list of photos is not run with more of them."""
+"""Why a model that takes a list of photos is run with one, and at other sides where it is built for them."""
 
 
 class Reason(NamedTuple):
@@ -46,6 +47,11 @@ REASONS = (
         "hf:time_series_transformer",
         r"^B = 2 and B = 1: .*scaler",
         "At B = 1 two axes have one place, so the line says by its number which of them is summed over.",
+    ),
+    Reason(
+        "torchvision:ssdlite320_mobilenet_v3_large",
+        "It holds at the sizes of this run: ",
+        "How many boxes there are is a sum over six maps that has no symbol, and the lines say so.",
     ),
 )
 
@@ -138,10 +144,13 @@ def _own_sides(model: Model) -> dict[str, int]:
 def _textbook(name: str, number: int) -> tuple[str, list[Line]]:
     """The textbook of a model at one of the sizes, as it is derived from that run alone, and the sizes in words."""
     model = small(name)
-    moved(model.net)
     at = _sizes(model, number)
+    if own := {symbol: size for symbol, size in at.items() if symbol not in model.spec.runs}:
+        model = tracer.load(name, **{**model.sizes, **own})
+    moved(model.net)
+    chosen = {symbol: size for symbol, size in at.items() if symbol not in own}
     try:
-        trace = _traced(model, at)
+        trace = _traced(model, chosen)
     except Exception:  # a length that the model does not take
         at = {"B": at.get("B", 1)}
         trace = _traced(model, at)
@@ -154,10 +163,11 @@ def _traced(model: Model, at: dict[str, int]) -> Trace:
 
 
 def _sizes(model: Model, number: int) -> dict[str, int]:
-    """Those of `SIZES` and `SIDES` that an input of the model decides; none where it takes a list of photos."""
+    """Those of `SIZES` and `SIDES` that an input of the model decides; where it takes a list of photos, the sides that
+    it is built for."""
     (batch, length), own = SIZES[number], model.inputs().sizes
     if len(tree_leaves(tuple(model.inputs(B=2)))) > len(tree_leaves(tuple(model.inputs(B=1)))):
-        return {}
+        return {side: round(model.sizes[side] * SIDES[number]) for side in ("H", "W") if side in model.sizes}
     sizes = {"B": batch, "T": length, "T_d": length}
     if not any(one.model == model.name for one in HELD):
         sizes |= {side: round(size * SIDES[number]) for side, size in _own_sides(model).items()}

@@ -130,6 +130,8 @@ def topk(given: Given) -> Node | None:
     if not given["sorted"]:
         return None
     k = given.result[given["dim"] % given.rank("self")]
+    if not k.free_symbols:
+        given.get("k")  # for the remark on one that moves
     node = ArgTopK if given.position else TopK
     return node(given["self"], k=k, down=given["largest"], **_last_unsaid(given))
 
