@@ -203,6 +203,9 @@ def _rows():
     yield _example(e.ChannelNorm(X, Y, axes=(2,), labels=None, eps=1e-5, given="weight"), real(2, 3, 4), real(3))
     yield _example(e.LayerNormOver(X, Y, Z, axes=(1, 2), labels=None, **given), real(2, 3, 4), real(3, 4), real(3, 4))
     yield _example(e.LayerNormOver(X, axes=None, labels=None, eps=1e-5, given=None), real(2, 3, 4))
+    less = {"axes": None, "labels": None, "eps": 1e-3, "given": "weight bias", "less": 1, "count": 4}
+    for outside in (False, True):
+        yield _example(e.DeviationNorm(X, Y, Z, outside=outside, **less), real(2, 3, 4), real(4), real(4))
     yield _example(e.RMSNormOver(X, Y, axes=None, labels=None, eps=1e-5, given="weight"), real(2, 3, 4), real(4))
     over = {"axes": (0, 2), "labels": None, "keep": False}
     for name in ("Mean", "Total", "ProductOf", "LogSumExp"):
@@ -249,7 +252,8 @@ def _places():
     yield _example(e.OneRun(X), whole(2, 1, 4), exact=False)
     yield _example(e.Angles(X, Y), real(1, 5), real(3))
     yield _example(e.Rotated(X, Y, Z), real(2, 3, 4, 6), real(1, 4, 6), real(1, 4, 6))
-    yield _example(e.Turned(X), real(2, 4, 6))
+    yield _example(e.RotateHalf(X), real(2, 4, 6))
+    yield _example(e.RotateEveryTwo(X), real(2, 4, 6))
     for name, gates, states in (("LSTM", 4, 2), ("GRU", 3, 1), ("RNN", 1, 1)):
         for back, last in ((False, None), (True, None), (False, 0)):
             more = {"relu": False} if name == "RNN" else {}
@@ -266,6 +270,8 @@ def _made():
         e.CausalMaskBetween(3, 5),
         e.PrefixMask(4, 2),
         e.Sinusoids(4, 6),
+        e.Sinusoids(4, 6, base=500, over=4, first=1),
+        e.Sinusoids(4, 6, halves=True),
         e.Distances(4, 2),
         e.Counting(4),
     ):

@@ -191,8 +191,8 @@ def test_it_can_be_made_again_with_other_names(written):
     assert renamed.xreplace({new: old for old, new in others.items()}) == node
 
 
-COMPOSED = ("experts", "sinusoids")
-"""Words of what no op is: `test_experts` and `test_placed` try them."""
+COMPOSED = ("experts", "sinusoids", "rope", "deviation_norm")
+"""Words of what no op is: `test_experts` and `test_spellings` try them."""
 
 
 def test_every_word_has_a_case():

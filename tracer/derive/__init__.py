@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from tracer.common.cache import Cache
@@ -20,6 +21,7 @@ from tracer.derive.dealt import rejoined
 from tracer.derive.experts import mixed
 from tracer.derive.graph import Graph
 from tracer.derive.hints import Hint, Hints
+from tracer.derive.idioms import idioms
 from tracer.derive.kinds import ATTENTION
 from tracer.derive.loops import rolled
 from tracer.derive.names import Names
@@ -29,7 +31,6 @@ from tracer.derive.reasons import why
 from tracer.derive.roles import Roles
 from tracer.derive.shapes import HERE, OF_INPUT, Shapes
 from tracer.derive.steps import Found, Line, Place, opaque
-from tracer.derive.waves import waves
 from tracer.derive.words import kernels, known
 from tracer.derive.writing import Writer
 from tracer.derive.written import written
@@ -70,6 +71,8 @@ class Book:
     """The hints that fitted a line."""
     lent: bool = False
     """Whether it was derived from a run at other sizes."""
+    idioms: frozenset[int] = frozenset()
+    """The ops of the calls that were taken for one with a name."""
 
     def at(self, calls: Calls) -> Book | None:
         """The book of a run at other sizes that was asked for the same; None where it has not the same values."""
@@ -78,7 +81,7 @@ class Book:
         if not all(step.key in shapes for step in self.found if step.key):
             return None
         found = [step._replace(shape=shapes[step.key]) if step.key else step for step in self.found]
-        return Book(found, returned=self.returned, fitted=self.fitted, lent=True)
+        return Book(found, returned=self.returned, fitted=self.fitted, lent=True, idioms=self.idioms)
 
 
 class Lender(NamedTuple):
@@ -110,22 +113,24 @@ def derive(
     here,
     hints: tuple[Hint, ...] = (),
     lend: bool = False,
+    spelled: frozenset[int] = frozenset(),
 ) -> Book:
     """The book of a run whose calls were recorded; `same(a, b)` says whether two sizes are one, `fits(a, b)` whether
     they may be, where one of them has no symbol, and `here(a, b)` whether they are at this run.
 
-    With `lend` it may be one that was derived at other sizes: whether it holds here is for its proofs to say.
+    With `lend` it may be one that was derived at other sizes: whether it holds here is for its proofs to say. What the
+    ops `spelled` compute is written as the code has it, not by a name.
     """
     calls = recording.calls
     if calls is None:
         raise ValueError("a run whose calls were not recorded has no equations to derive")
-    key = calls.signature, id(solution), tuple(sizes.items()), same, hints
+    key = calls.signature, id(solution), tuple(sizes.items()), same, hints, spelled
     found = _books.get(key)
     if found is None or found[0] is not solution or (found[1].lent and not lend):
-        outline = calls.plan(), id(solution), sizes.get("B"), same, hints
+        outline = calls.plan(), id(solution), sizes.get("B"), same, hints, spelled
         book = _borrowed(outline, calls, solution, sizes) if lend else None
         if book is None:
-            book = _derived(recording, calls, solution, sizes, same, fits, here, Hints(hints))
+            book = _derived(recording, calls, solution, sizes, same, fits, here, Hints(hints), spelled)
             if solution is not None and solution.sized and _anywhere(book):
                 _lenders.put(outline, Lender(solution, dict(sizes), book))
         found = solution, book
@@ -144,9 +149,18 @@ def _anywhere(book: Book) -> bool:
 
 
 def _derived(
-    recording: Recording, calls: Calls, solution: Solution | None, sizes: dict[str, int], same, fits, here, hints: Hints
+    recording: Recording,
+    calls: Calls,
+    solution: Solution | None,
+    sizes: dict[str, int],
+    same,
+    fits,
+    here,
+    hints: Hints,
+    spelled: frozenset[int],
 ) -> Book:
-    graph = Graph(calls, known, _composed)
+    named: set[int] = set()
+    graph = Graph(calls, known, partial(_composed, spelled=spelled, named=named))
     shapes = Shapes(graph, calls, solution, sizes, same)
     places = Places(graph)
     plan = Plan(graph, shapes, places, hints.apart)
@@ -159,7 +173,7 @@ def _derived(
     writer.ids = ids
     records = recording.attentions.records if recording.attentions else ()
     subject = Subject(roles, shapes, recording.parameters, records, parts)
-    book, owned, masks = Book(fitted=hints.fitted), set(), {}
+    book, owned, masks = Book(fitted=hints.fitted, idioms=frozenset(named)), set(), {}
     for key in plan.lines:
         module, part, hint = roles.module(key), parts[key], hinted[key]
         ops = _ops(graph, plan, key, owned)
@@ -241,9 +255,10 @@ def _block(book: Book, places: Places, module: str, layer: int | None) -> int:
     return len(book.found)
 
 
-def _composed(made: list[Call], calls: Calls) -> list[Call]:
-    """The calls of a run, with those that are one thing in a textbook as one."""
-    for pass_over in (written, rejoined, waves, mixed, rolled):
+def _composed(made: list[Call], calls: Calls, spelled: frozenset[int], named: set[int]) -> list[Call]:
+    """The calls of a run, with those that are one thing in a textbook as one; the ops of those that have a name now,
+    none of them `spelled`, go to `named`."""
+    for pass_over in (written, rejoined, partial(idioms, spelled=spelled, named=named), mixed, rolled):
         made = pass_over(made, calls)
     return made
 

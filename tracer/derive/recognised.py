@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from math import pi, sqrt
-
-from sympy import cancel, oo
+from sympy import oo
 
 from tracer.derive.placed import PLACED
 from tracer.equations import Node, Tensor
-from tracer.equations.activations import GELUTanh, Tanh
 from tracer.equations.algebra import Plus, Product, Times, Transposed
-from tracer.equations.arithmetic import Negative, Power, Ratio, Scaled
-from tracer.equations.axes import AllOf, Mean
+from tracer.equations.axes import AllOf
 from tracer.equations.call import Scalar
 from tracer.equations.convolutions import Convolution
-from tracer.equations.elementwise import Root
 from tracer.equations.grids import Unfold
 from tracer.equations.joining import Full, Joint, Upper
 from tracer.equations.layouts import Rearranged
 from tracer.equations.made import Counted
 from tracer.equations.masking import Repeat
 from tracer.equations.masks import CausalMask
-from tracer.equations.norms import RMSNorm
-from tracer.equations.packed import Columns, Counting, OneRun, Squeezed, Stacked, Unrolled
+from tracer.equations.packed import Counting, OneRun, Squeezed, Stacked, Unrolled
 from tracer.equations.picking import Picked
 from tracer.equations.relations import Compared, Where
-from tracer.equations.rotary import Angles, Grouped, Rotated, Turned
+from tracer.equations.rotary import Angles, Grouped
 from tracer.equations.scans import RunningSum
 from tracer.equations.tokens import Concat
 
@@ -41,69 +35,9 @@ def recognised(node: Node, shape: tuple = ()) -> Node:
     return _causal(node, shape) or node
 
 
-def _rms_norm(node: Node) -> Node | None:
-    """`γ ⊙ x / √(mean x² + ε)`, in either order."""
-    if not isinstance(node, Times):
-        return None
-    for gamma, ratio in (node.operands, node.operands[::-1]):
-        if not (isinstance(ratio, Ratio) and isinstance(ratio.operands[1], Root)):
-            continue
-        x, inside = ratio.operands[0], ratio.operands[1].operands[0]
-        if not (isinstance(inside, Plus) and isinstance(inside.operands[0], Mean)):
-            continue
-        mean, eps = inside.operands[:2]
-        square = mean.operands[0]
-        last = mean.get("keep") and len(mean.get("axes")) == 1
-        if isinstance(eps, Scalar) and isinstance(square, Power) and square.args[0] == x and last:
-            return RMSNorm(float(eps.value), x, gamma)
-    return None
-
-
 def _is(node: Node, value: float) -> bool:
     """Whether a node is that number."""
     return isinstance(node, Scalar) and node.value.is_number and abs(float(node.value) - value) <= NEAR * abs(value)
-
-
-def _times(node: Node, value: float) -> Node | None:
-    """What stands behind that number, or None."""
-    return node.args[1] if isinstance(node, Scaled) and _is(node.args[0], value) else None
-
-
-def _gelu(node: Node) -> Node | None:
-    """`½x ⊙ (tanh(√(2/π)(x + 0.044715x³)) + 1)`."""
-    if not isinstance(node, Times):
-        return None
-    half, bend = node.operands
-    x = _times(half, 0.5)
-    if x is None or not (isinstance(bend, Plus) and isinstance(bend.args[0], Tanh) and _is(bend.args[1], 1)):
-        return None
-    inside = _times(bend.args[0].args[0], sqrt(2 / pi))
-    if not (isinstance(inside, Plus) and inside.args[0] == x):
-        return None
-    cube = _times(inside.args[1], 0.044715)
-    return GELUTanh(x) if isinstance(cube, Power) and cube.args[0] == x and _is(cube.args[1], 3) else None
-
-
-def _rotated(node: Node) -> Node | None:
-    """`x ⊙ c + [-x₂ , x₁] ⊙ s`, where c and s are `[1, T, d_k]`."""
-    if not (isinstance(node, Plus) and len(node.args) == 2 and all(isinstance(one, Times) for one in node.args)):
-        return None
-    (x, cosine), (turned, sine) = (one.operands for one in node.args)
-    if not (isinstance(turned, Turned) and isinstance(x, Tensor) and turned.args[0] == x):
-        return None
-    flat = all(isinstance(one, Tensor) and len(one.shape) == 3 for one in (cosine, sine)) and len(x.shape) == 4
-    return Rotated(x, cosine, sine) if flat else None
-
-
-def _turned(node: Node) -> Node | None:
-    """`[-x₂ , x₁]` of the two halves of a tensor."""
-    if not (isinstance(node, Joint) and node.get("axis") == node.get("rank") - 1 and len(node.operands) == 2):
-        return None
-    second, first = node.operands
-    if not (isinstance(second, Negative) and isinstance(second.args[0], Columns) and isinstance(first, Columns)):
-        return None
-    (x, start, middle), (y, begin, end) = first.args, second.args[0].args
-    return Turned(x) if x == y and start == 0 and begin == middle and cancel(end - 2 * middle) == 0 else None
 
 
 def _angles(node: Node) -> Node | None:
@@ -230,4 +164,4 @@ def _causal(node: Node, shape: tuple) -> Node | None:
     return Stacked(made, *shape[:-2]) if len(shape) > 2 else made
 
 
-KNOWN = (_rms_norm, _gelu, _turned, _rotated, _angles, _places, _one_run, _patches, _in_front, _grouped, _every)
+KNOWN = (_angles, _places, _one_run, _patches, _in_front, _grouped, _every)

@@ -28,7 +28,7 @@ from tracer.recorder.calls import Call, Layout, Ref
 
 BROADCASTING = frozenset(
     """add sub rsub mul div true_divide pow maximum minimum where masked_fill eq ne lt le gt ge logical_and logical_or
-    bitwise_and bitwise_or addcmul addcdiv lerp matmul bmm mm baddbmm""".split()
+    bitwise_and bitwise_or addcmul addcdiv lerp matmul bmm mm baddbmm rope""".split()
 )
 """Calls whose operands are aligned at their last axes, so that axes of size 1 in front may be left out."""
 

@@ -6,6 +6,7 @@ In `\left(…\right)_{\text{by channel}}` a vector lies along the channels, the 
 from __future__ import annotations
 
 import sympy
+from sympy import sympify
 
 from tracer.equations.axes import along
 from tracer.equations.call import _Held, decimal, tight
@@ -118,7 +119,8 @@ class _Statistics(Standardised, _Normed):
     def _latex(self, printer):
         x, below = self.operands[0].inside(printer), self.over(printer)
         below = rf"_{{{below}}}" if below else ""
-        deviation = rf"\sqrt{{\sigma^2{below}({x}) + {decimal(self.get('eps'))}}}"
+        added = f" + {decimal(self.get('eps'))}" if self.get("eps") else ""
+        deviation = rf"\sqrt{{\sigma^2{below}({x}){added}}}"
         text = rf"\frac{{{x} - \mu{below}({x})}}{{{deviation}}}"
         return self.around(_affine(text, self.get("given"), self.operands[1:], printer))
 
@@ -186,7 +188,7 @@ class LayerNormOver(_Statistics):
     """A layer norm over the last axes, with or without γ and β (Ba et al. 2016). `LayerNormOver(x, γ, β, eps=…,
     given=…, axes=…, labels=…)`; axes are None where it is the last one."""
 
-    fields = ("eps", "given", "axes", "labels")
+    fields: tuple[str, ...] = ("eps", "given", "axes", "labels")
 
     def over(self, printer):
         return r",\,".join(along(self.get("labels"), self.get("axes") or (), printer))
@@ -200,6 +202,34 @@ class LayerNormOver(_Statistics):
 
     def reads(self, size, cells, x, *vectors):
         return self.last_axes(cells, x, vectors)
+
+
+class DeviationNorm(LayerNormOver):
+    """A layer norm that divides by another deviation: by that of n - 1 numbers (`less=1`), or with ε added to it, not
+    to the variance (`outside`). `DeviationNorm(x, γ, β, eps=…, given=…, axes=…, labels=…, less=…, outside=…, count=…)`;
+    `count` is n."""
+
+    fields = (*LayerNormOver.fields, "less", "outside", "count")
+
+    def _latex(self, printer):
+        x, below = self.operands[0].inside(printer), self.over(printer)
+        below, count, eps = rf"_{{{below}}}" if below else "", sympify(self.get("count")), self.get("eps")
+        added = f" + {decimal(eps)}" if eps else ""
+        variance = rf"\sigma^2{below}({x})"
+        if self.get("less"):
+            share = rf"\frac{{{printer._print(count)}}}{{{printer._print(count - self.get('less'))}}}"
+            variance = rf"{share}\,{variance}"
+        deviation = rf"\sqrt{{{variance}}}{added}" if self.get("outside") else rf"\sqrt{{{variance}{added}}}"
+        return _affine(rf"\frac{{{x} - \mu{below}({x})}}{{{deviation}}}", self.get("given"), self.operands[1:], printer)
+
+    def normed(self, x):
+        centred = x - x.mean(-1, keepdim=True)
+        variance = (centred * centred).sum(-1, keepdim=True) / (x.shape[-1] - self.get("less"))
+        eps = self.get("eps")
+        return centred / (variance.sqrt() + eps if self.get("outside") else (variance + eps).sqrt())
+
+    def unit(self, x):
+        return self.normed(x.reshape(-1)).reshape(x.shape)
 
 
 class RMSNormOver(Standardised, _Normed):

@@ -9,6 +9,11 @@ from tracer.equations.ways import AlongLast, Standardised
 from tracer.symbols.notation import number
 
 
+def _added(eps: sympy.Expr) -> str:
+    """What keeps from dividing by 0, as it is added; nothing where it is 0."""
+    return f" + {number(float(eps))}" if eps else ""
+
+
 class LayerNorm(Standardised, AlongLast, Node):
     """`(x - μ) / √(σ² + ε) ⊙ γ + β` over the last axis, with the biased variance (Ba et al. 2016, section 3).
 
@@ -22,7 +27,7 @@ class LayerNorm(Standardised, AlongLast, Node):
 
     def _latex(self, printer):
         x, gamma, *beta = (operand.inside(printer) for operand in self.operands)
-        deviation = rf"\sqrt{{\sigma^2({x}) + {number(float(self.args[0]))}}}"
+        deviation = rf"\sqrt{{\sigma^2({x}){_added(self.args[0])}}}"
         return rf"\frac{{{x} - \mu({x})}}{{{deviation}}} \odot {' + '.join([gamma, *beta])}"
 
     def infer(self, same, *shapes):
@@ -59,7 +64,7 @@ class RMSNorm(Standardised, AlongLast, Node):
 
     def _latex(self, printer):
         x, gamma = (operand.inside(printer) for operand in self.operands)
-        mean = rf"\operatorname{{mean}}({{{x}}}^2) + {number(float(self.args[0]))}"
+        mean = rf"\operatorname{{mean}}({{{x}}}^2){_added(self.args[0])}"
         return rf"\frac{{{x}}}{{\sqrt{{{mean}}}}} \odot {gamma}"
 
     def infer(self, same, *shapes):

@@ -5,34 +5,55 @@ from __future__ import annotations
 import sympy
 import torch
 
+from tracer.equations.call import _Held, encoded, whole
 from tracer.equations.cells import Cells, changed, said, shape_of
 from tracer.equations.node import Node, ShapeError, below
 from tracer.equations.ways import Copied
 
 
-class Sinusoids(Node):
-    """`P_{i,2k} = sin(i / 10000^{2k/D})`, `P_{i,2k+1} = cos(…)`; `Sinusoids(T, D)` is `[T, D]`.
+class Sinusoids(_Held):
+    """`P_{i,2k} = sin(i / 10000^{2k/D})`, `P_{i,2k+1} = cos(…)`; `Sinusoids(T, D)` is `[T, D]` (Vaswani et al. 2017,
+    section 3.5).
 
-    Source: Vaswani et al. 2017, section 3.5.
+    `Sinusoids(T, D, base=…, halves=…, over=…, first=…)`: with `halves` all sines stand in front of all cosines; `over`
+    is what stands below 2k, D - 2 in tensor2tensor; `first` is the number of the first place.
     """
 
     cells = "ij"
+    fields = ("base", "halves", "over", "first")
 
-    def __new__(cls, length, width):
-        return super().__new__(cls, sympy.sympify(length), sympy.sympify(width))
+    def __new__(cls, length, width, *rest, base=10000, halves=False, over=None, first=0):
+        if not rest:
+            settings = base, halves, width if over is None else over, first
+            rest = tuple(map(encoded, settings))
+        return super().__new__(cls, sympy.sympify(length), sympy.sympify(width), *rest)
 
     def _latex(self, printer):
-        angle = rf"\left(i \,/\, 10000^{{2k/{printer._print(self.args[1])}}}\right)"
-        return rf"\begin{{cases}} \sin{angle} & j = 2k \\ \cos{angle} & j = 2k + 1 \end{{cases}}"
+        base, halves, over, first = map(self.get, self.fields)
+        width, over = self.args[1], sympy.sympify(over)
+        below = printer._print(over) if over.is_Symbol or over.is_Integer else rf"\left({printer._print(over)}\right)"
+        place = rf"\left(i + {first}\right)" if first else "i"
+        if not halves:
+            angle = rf"\left({place} \,/\, {base}^{{2k/{below}}}\right)"
+            return rf"\begin{{cases}} \sin{angle} & j = 2k \\ \cos{angle} & j = 2k + 1 \end{{cases}}"
+        sine, cosine = (
+            rf"\left({place} \,/\, {base}^{{{above}/{below}}}\right)"
+            for above in ("2j", rf"\left(2j - {printer._print(width)}\right)")
+        )
+        half = printer._print(width / 2)
+        return rf"\begin{{cases}} \sin{sine} & j < {half} \\ \cos{cosine} & \text{{else}} \end{{cases}}"
 
     def infer(self, same):
-        return self.args
+        return self.args[:2]
 
     def run(self, size):
-        length, width = (int(size(argument)) for argument in self.args)
-        i, column = torch.arange(length, dtype=torch.float64)[:, None], torch.arange(width)
-        angles = i / 10000 ** ((column // 2 * 2).double() / width)
-        return torch.where(column % 2 == 0, angles.sin(), angles.cos())
+        length, width = (int(size(argument)) for argument in self.args[:2])
+        i = self.get("first") + torch.arange(length, dtype=torch.float64)[:, None]
+        base, halves, over = self.get("base"), self.get("halves"), whole(self.get("over"), size)
+        column = torch.arange(width)
+        k = column % (width // 2) if halves else column // 2
+        angles = i / base ** (2 * k.double() / over)
+        return torch.where(column < width // 2 if halves else column % 2 == 0, angles.sin(), angles.cos())
 
 
 class Distances(Node):

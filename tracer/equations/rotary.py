@@ -10,6 +10,9 @@ from tracer.equations.cells import Cells, aligned, shape_of
 from tracer.equations.node import Node, ShapeError, broadcast
 from tracer.equations.ways import ByCell, Layout, paired
 
+HALVES, NEIGHBOURS = "halves", "neighbours"
+"""Which numbers of a head are a pair: those at one place of its two halves, or those beside each other."""
+
 
 class Angles(Node):
     """Place times frequency, for both halves of a head: `[1, T]` and `[d_k/2]` to `[1, T, d_k]` (Su et al. 2021)."""
@@ -74,7 +77,7 @@ class Rotated(Node):
 
     def _latex(self, printer):
         x, cosine, sine = (operand.inside(printer) for operand in self.operands)
-        return rf"{x} \odot {cosine} + \operatorname{{turn}}\left({x}\right) \odot {sine}"
+        return rf"{x} \odot {cosine} + {RotateHalf.word}\left({x}\right) \odot {sine}"
 
     def infer(self, same, x, cosine, sine):
         return broadcast(same, x, (cosine[0], sympy.Integer(1), *cosine[1:]), (sine[0], sympy.Integer(1), *sine[1:]))
@@ -109,11 +112,13 @@ class Rotated(Node):
         ]
 
 
-class Turned(Node):
+class RotateHalf(Node):
     """`(-x₂, x₁)` of the two halves of the last axis: each pair turned by a right angle (Su et al. 2021)."""
 
+    word = r"\operatorname{rotate\_half}"
+
     def _latex(self, printer):
-        return rf"\operatorname{{turn}}\left({printer._print(self.args[0])}\right)"
+        return rf"{self.word}\left({printer._print(self.args[0])}\right)"
 
     def infer(self, same, shape):
         return shape
@@ -122,17 +127,32 @@ class Turned(Node):
         first, second = x.chunk(2, dim=-1)
         return torch.cat([-second, first], dim=-1)
 
+    def other(self, i: int, width: int) -> int:
+        """The other cell of a pair."""
+        return (i + width // 2) % width
+
     def reads(self, size, cells, x):
         shape = shape_of(x)
         if cells.axes is None:
             return (Cells.none(shape),)
-        other = {(i + shape[-1] // 2) % shape[-1] for i in cells.axes[-1]}
-        return (Cells.of(shape, (*cells.axes[:-1], other)),)
+        return (Cells.of(shape, (*cells.axes[:-1], {self.other(i, shape[-1]) for i in cells.axes[-1]})),)
 
     def terms(self, size, cell, x):
         (one,) = super().terms(size, cell, x)
         sign = -1.0 if one.index[-1] > cell[-1] else 1.0
         return [one._replace(share=sign * one.value, factor=sign)]
+
+
+class RotateEveryTwo(RotateHalf):
+    """`(-x₁, x₀, -x₃, x₂, …)`: each pair of neighbours of the last axis turned by a right angle, as GPT-J has it."""
+
+    word = r"\operatorname{rotate\_every\_two}"
+
+    def run(self, size, x):
+        return torch.stack([-x[..., 1::2], x[..., ::2]], dim=-1).flatten(-2)
+
+    def other(self, i, width):
+        return i ^ 1
 
 
 class Grouped(Layout, Node):

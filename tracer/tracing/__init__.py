@@ -167,18 +167,20 @@ def assemble(
     parts: dict[str, str] = WHOLE,
     hints: tuple[Hint, ...] = (),
     lend: bool = False,
+    spelled: frozenset[int] = frozenset(),
     **more: Any,
 ) -> Trace:
     """Makes the plain record of a recording; `sizes` holds the values of all symbols, `more` other fields.
 
     `parts` names the towers by their modules' paths, each with the symbol of its number of blocks. With `lend`, the
-    equations may be those that were derived at other sizes: they are derived anew unless all are proven here.
+    equations may be those that were derived at other sizes: they are derived anew unless all are proven here. So are
+    those with a name that the numbers of the run refute: the ops `spelled` are written as the code has them.
     """
     seen = recording.ops
     with doing("Deriving its equations"):
-        book, same = laid(recording, sizes, derived, solution, hints, lend)
+        book, same = laid(recording, sizes, derived, solution, hints, lend, spelled)
     found = book.found
-    lines, notes = [step.line for step in found], (*notes, *book.problems)
+    lines, before, notes = [step.line for step in found], notes, (*notes, *book.problems)
     layers = {line.id: line.layer for line in lines}
     depths = tuple((part, name, sizes[name]) for part, name in parts.items() if name in sizes)
     account = account_of(
@@ -191,9 +193,11 @@ def assemble(
     )
     value = Values(module, recording.kept, found, lines, sizes) if prove and prove != LATER and found else None
     steps, found = steps_of(found, account.ops, solution, sizes, same, value, prove == LATER)
-    if book.lent and any(step.verdict in ("disproven", "not executed") for step in steps):
+    refuted = {op for step, one in zip(steps, found, strict=True) if step.verdict == "disproven" for op in one.ops}
+    misnamed = book.idioms & refuted
+    if misnamed or (book.lent and any(step.verdict in ("disproven", "not executed") for step in steps)):
         facts = {"sizes": sizes, "derived": derived, "solution": solution, "parts": parts, "hints": hints, **more}
-        return assemble(module, recording, model=model, prove=prove, notes=notes, **facts)
+        return assemble(module, recording, model=model, prove=prove, notes=before, spelled=spelled | misnamed, **facts)
     lines = [step.line for step in found]
     keys = [step.value for step in steps if step.value] + recording.attentions.keys() if recording.attentions else []
     follow = prove and found
@@ -226,7 +230,7 @@ def assemble(
         modules=modules,
         calls=calls,
         later=Later(module, kept, found, lines, sizes) if follow else None,
-        replay=_replay(module, recording, found, sizes, derived, solution, hints, parts) if follow else None,
+        replay=_replay(module, recording, found, sizes, derived, solution, hints, parts, spelled) if follow else None,
         **more,
     )
 
@@ -240,11 +244,12 @@ def _replay(
     solution: Solution | None,
     hints: tuple[Hint, ...],
     parts: dict[str, str],
+    spelled: frozenset[int],
 ) -> Replay:
     """What it takes to run the module again, and to lay the same textbook over a run at other sizes."""
 
     def derive_there(other: Recording, at: dict[str, int]) -> Sequence[Found]:
-        return laid(other, at, derived, solution, hints, lend=True)[0].found
+        return laid(other, at, derived, solution, hints, lend=True, spelled=spelled)[0].found
 
     return Replay(
         module,
@@ -271,6 +276,7 @@ def laid(
     solution: Solution | None,
     hints: tuple[Hint, ...],
     lend: bool = False,
+    spelled: frozenset[int] = frozenset(),
 ) -> tuple[Book, Any]:
     """The textbook laid over a run, and what says whether two sizes of its lines are one. A run whose calls were not
     recorded has no lines; one that can't be derived has none either, and says why."""
@@ -279,7 +285,7 @@ def laid(
         return Book(), same
     at = tuple(sizes.items())
     try:
-        book = derive(recording, solution, sizes, same, alike(same, at), alike_here(at), hints, lend)
+        book = derive(recording, solution, sizes, same, alike(same, at), alike_here(at), hints, lend, spelled)
     except Exception as error:  # the run is there all the same: its operations, shapes and attention
         book = Book(problems=[f"its equations could not be derived ({explained(error)})"])
     return book, alike_here(at)

@@ -10,6 +10,7 @@ from tracer.derive.numbers import filled, int_or
 from tracer.derive.words import of
 from tracer.equations import Node
 from tracer.equations.call import Scalar
+from tracer.equations.layouts import Rearranged
 from tracer.equations.made import Counted, CountedFrom
 from tracer.equations.positions import Sinusoids
 
@@ -26,7 +27,12 @@ def counted(given: Given) -> Node | None:
 
 @of("sinusoids", heavy=True)
 def sinusoids(given: Given) -> Node:
-    return Sinusoids(*given.result)
+    """`[T, D]`, with axes of size 1 in front where the code has them."""
+    length, width = given.result[-2:]
+    over = width if given["steps"] == given.result_numeric[-1] // 2 else width - 2
+    settings = {name: given[name] for name in ("base", "halves", "first")}
+    table, ones = Sinusoids(length, width, over=over, **settings), len(given.result) - 2
+    return Rearranged(table, (length, width), [(0,), (1,)], [*[()] * ones, (0,), (1,)]) if ones else table
 
 
 @of("zeros", *EMPTY)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import sympy
 import torch
 
 from tracer.derive.given import Given
 from tracer.derive.words import of
-from tracer.equations import BatchNorm, ChannelNorm, GroupNorm, LayerNorm, LayerNormOver, Node, RMSNorm, RMSNormOver
+from tracer.equations import (
+    BatchNorm,
+    ChannelNorm,
+    DeviationNorm,
+    GroupNorm,
+    LayerNorm,
+    LayerNormOver,
+    Node,
+    RMSNorm,
+    RMSNormOver,
+)
 
 
 def _affine(given: Given) -> tuple[list[Node], str | None]:
@@ -28,6 +39,15 @@ def layer_norm(given: Given) -> Node | None:
     if len(given["normalized_shape"]) == 1 and given.has("weight"):
         return LayerNorm(given["eps"], given["input"], *vectors)
     return LayerNormOver(given["input"], *vectors, eps=given["eps"], given=said, **_last(given))
+
+
+@of("deviation_norm", heavy=True)
+def deviation_norm(given: Given) -> Node:
+    vectors, said = _affine(given)
+    axes = {"axes": None, "labels": None} | _last(given)
+    count = sympy.prod(given.shape("input")[-len(given["normalized_shape"]) :])
+    settings = {name: given[name] for name in ("eps", "less", "outside")}
+    return DeviationNorm(given["input"], *vectors, given=said, count=count, **axes, **settings)
 
 
 @of("rms_norm", "_fused_rms_norm", heavy=True)

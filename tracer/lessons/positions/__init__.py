@@ -42,7 +42,7 @@ def used(steps: Iterable[Step]) -> str | None:
     found = {step.id: step.latex for step in steps if step.stage == "position"}
     lines = " ".join(found.values())
     signs = {
-        "rotary": r"\operatorname{turn}" in lines,
+        "rotary": r"\operatorname{rotate\_half}" in lines,
         "alibi": bool({"alibi", "penalty"} & found.keys()),
         "relative": "distances" in found,
         "sinusoidal": r"\sin" in lines,

@@ -49,7 +49,7 @@ def _softmax(x: np.ndarray) -> np.ndarray:
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
-def _turned(x: np.ndarray) -> np.ndarray:
+def _rotated(x: np.ndarray) -> np.ndarray:
     half = x.shape[-1] // 2
     return np.concatenate([-x[..., half:], x[..., :half]], axis=-1)
 
@@ -171,7 +171,8 @@ OPERATIONS = {
     "GELU": lambda x: x * (1 + _erf(x / math.sqrt(2)).astype(float)) / 2,
     "GELU by tanh": lambda x: x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
     "unroll": _unrolled,
-    "turn": _turned,
+    r"rotate\_half": _rotated,
+    r"rotate\_every\_two": lambda x: np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape),
 }
 """What computes, from the values of its operands."""
 

@@ -31,7 +31,7 @@ LARGEST = {
 """The largest numbers of their kinds (IEEE 754; bfloat16 has float32's exponents and 7 digits behind the point)."""
 SIZED = ("heads", "concat", "repeat", "fold", "windows")
 """Words that a size stands below."""
-PLAIN = ("softmax", "GELU", "ReLU", "SiLU", "mean", "unroll", "turn")
+PLAIN = ("softmax", "GELU", "ReLU", "SiLU", "mean", "unroll", r"rotate\_half", r"rotate\_every\_two")
 """Words that nothing needs to stand below."""
 SIGNS = (r"\downarrow", r"\uparrow", r"\to")
 """Signs that a setting begins with."""

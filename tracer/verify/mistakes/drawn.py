@@ -34,7 +34,6 @@ FILES = (
     "models/shared/results.py",
     "derive/steps.py",
     "derive/placed.py",
-    "derive/waves.py",
     "tracing/__init__.py",
 )
 """Patterns below the package; after a colon the only functions and classes that count."""

@@ -68,7 +68,7 @@ RULES = (
         within="UnitLength",
     ),
     code("a temperature without its power", {"$power.exp()": "$power"}, within="ScaledBy.run"),
-    code("waves of places that are too slow", {"$i / 10000 ** $x": "$i / 20000 ** $x"}, within="Sinusoids.run"),
+    code("waves of places that are too slow", {"$i / base ** $x": "$i / (2 * base) ** $x"}, within="Sinusoids.run"),
     code(
         "a transposition that is not printed",
         {r'rf"{{{$x}}}^{{\top}}"': 'rf"{{{$x}}}"'},
