@@ -6,6 +6,7 @@ import pytest
 import torch
 from test_unchanged import Remembers, snapshot
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import flex_attention as flex
 
 import tracer
@@ -111,6 +112,35 @@ def test_nested_tensors_are_refused_in_words(layout):
 def test_parameters_without_a_shape_are_refused_in_words():
     with pytest.raises(ValueError, match=r"'0.weight' has no shape before the first forward"):
         tracer.trace(nn.Sequential(nn.LazyLinear(3)), torch.randn(2, 5))
+
+
+def test_fake_tensors_are_refused_in_words():
+    with FakeTensorMode():
+        net, x = nn.Linear(4, 3), torch.randn(2, 4)
+        with pytest.raises(ValueError, match=r"'weight' is a fake tensor.*on the device 'meta'"):
+            tracer.trace(net, x)
+    with pytest.raises(ValueError, match="'x' is a fake tensor"):
+        tracer.trace(lambda x: x + 1, x)
+
+
+def compiled_in_place():
+    net = nn.Sequential(nn.Linear(4, 3))
+    net[0].compile()
+    return net
+
+
+COMPILED = {
+    "the module": lambda: torch.compile(nn.Linear(4, 3)),
+    "'1'": lambda: nn.Sequential(nn.ReLU(), torch.compile(nn.Linear(4, 3))),
+    "'0'": compiled_in_place,
+    "the function": lambda: torch.compile(lambda x: x + 1),
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_what_is_compiled_is_refused_in_words(name):
+    with pytest.raises(ValueError, match=f"^{name} was compiled by torch.compile"):
+        tracer.trace(COMPILED[name](), torch.randn(2, 4))
 
 
 def test_flex_attention_is_traced_completely():

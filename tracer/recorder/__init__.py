@@ -104,7 +104,7 @@ def record(
         raise ValueError(
             f"the parameter {quoted(lazy)} has no shape before the first forward: run it once, then trace it"
         )
-    recording = Recording(kept=Kept(cap), parameters=parameters, inputs=_named(module, args, kwargs))
+    recording = Recording(kept=Kept(cap), parameters=parameters, inputs=inputs_of(module, args, kwargs))
     recording.given = tuple(args), dict(kwargs)
     inputs = {f"input {name}": tensor for name, tensor in recording.inputs.items()}
     weights = parameters | dict(module.named_buffers())
@@ -202,7 +202,7 @@ def _observer(recording, makers, modules, calls, untouched, keeping, run):
     return observe
 
 
-def _named(module, args, kwargs) -> dict[str, Tensor]:
+def inputs_of(module, args, kwargs) -> dict[str, Tensor]:
     """The tensors that forward takes, by the names of its parameters; a nested one gets its index or key."""
     try:
         given = inspect.signature(module.forward).bind(*args, **kwargs).arguments

@@ -33,10 +33,20 @@ class Function(nn.Module):
                 self.register_buffer(name, value)
 
 
+COMPILED = (
+    "{} was compiled by torch.compile, whose kernels hide the ops of PyTorch: trace what was compiled, before it is"
+)
+
+
 def as_module(given) -> nn.Module:
-    """The module itself, or a function as one. ValueError in one sentence for what can't be called."""
+    """The module itself, or a function as one. ValueError in one sentence for what can't be called, or is compiled."""
     if isinstance(given, nn.Module):
+        for name, module in given.named_modules():
+            if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
+                raise ValueError(COMPILED.format(quoted(name) if name else "the module"))
         return given
+    if hasattr(given, "_torchdynamo_orig_callable"):
+        raise ValueError(COMPILED.format("the function"))
     if not callable(given):
         raise ValueError(f"{quoted(given)} can't be run, expected a module or a function")
     return Function(given)

@@ -20,7 +20,7 @@ from tracer.probe import Solution, Vocabulary, solve
 from tracer.probe.axes import named_axes
 from tracer.probe.values import dependent
 from tracer.record import AttentionRecord, Decomposition, Symbol, Trace
-from tracer.recorder import Recording, record
+from tracer.recorder import Recording, inputs_of, record
 from tracer.recorder.calls import Calls
 from tracer.recorder.fast import opened
 from tracer.recorder.function import as_module, name_of
@@ -45,6 +45,12 @@ AT_HAND = 2**30
 
 MOST_IDS = 2**14
 """Whole numbers of an input that a trace keeps."""
+
+FAKE = (
+    "{} is a fake tensor, whose ops PyTorch keeps to itself: make it outside of FakeTensorMode, on the device 'meta'"
+    " where it is to have no values"
+)
+"""Why tensors of a mode of PyTorch's compiler are refused."""
 
 LATER = "later"
 """What `prove` is given where equations are to be executed when somebody asks for them."""
@@ -116,6 +122,10 @@ def record_or_explain(
 ) -> Recording:
     if prove not in (True, False, LATER):
         raise ValueError(f"prove={quoted(prove)} was given, expected True, False or {LATER!r}")
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers()), **inputs_of(module, args, kwargs)}
+    for name, tensor in tensors.items():
+        if type(tensor).__name__ == "FakeTensor":  # the class is not public
+            raise ValueError(FAKE.format(quoted(name)))
     cap = (KEEP if prove else 0) if keep is None else keep
     try:
         recording = record(module, args, kwargs, cap=cap, primitives=primitives, calls=calls, digests=calls)
