@@ -7,6 +7,7 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the server inherits it
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
@@ -17,7 +18,7 @@ from test_browser import SLOW, quiet, settled
 from pages.shared import contents
 from tracer.common.notes import TITLES
 from tracer.lessons.notes.places import BOTH, LEGEND
-from tracer.lessons.notes.rows import rows
+from tracer.lessons.notes.rows import rows, sections
 
 pytestmark = pytest.mark.browser
 
@@ -58,7 +59,7 @@ LESSONS = ("tokens", "positions", "notes")
 """Pages whose address says what they are about, each of which is a visit of its own."""
 WITHIN = {page.path.stem: page.places for page in contents.found()}
 HERE = re.compile("holds|does not hold|on another page")
-SEEN: dict[tuple[str, str], Seen] = {}
+SEEN: dict[tuple[str, ...], Seen] = {}
 """What was read at each page and model, for the notes that come to it later."""
 
 
@@ -78,8 +79,13 @@ class Place(NamedTuple):
         return cls(link, page, of, {name: of.pop(name) for name in own if name in of})
 
     @property
-    def visit(self) -> tuple[str, str]:
-        return self.page, str(self.of)
+    def visit(self) -> tuple[str, ...]:
+        return self.page, str(self.of), *([self.at["step"]] if self.primitives else [])
+
+    @property
+    def primitives(self) -> bool:
+        """Whether it is the primitives of the op of a step, each of which is a visit of its own."""
+        return self.at.get("zoom") == "primitives" and "step" in self.at
 
 
 class Seen(NamedTuple):
@@ -87,7 +93,7 @@ class Seen(NamedTuple):
     choose from, and its model."""
 
     text: str
-    rows: dict[str, str]
+    rows: Mapping[str | int, str]
     sizes: list[str]
     choices: list[str]
     model: str
@@ -95,7 +101,7 @@ class Seen(NamedTuple):
 
 def visited(page, place: Place) -> Seen:
     page.goto(f"/{place.link.removeprefix('./')}")
-    model, found = place.of.get("model", ""), {}
+    model = place.of.get("model", "")
     if ":" in model:
         load = page.get_by_role("button", name="Load it")
         load.click()
@@ -103,9 +109,19 @@ def visited(page, place: Place) -> Seen:
     page.get_by_test_id("stMain").get_by_role("heading").first.wait_for()
     page.locator(READY[place.page]).first.wait_for()
     settled(page)
+    return read(page, place)
+
+
+def read(page, place: Place) -> Seen:
+    """Return what stands on the page that is open."""
+    model, found = place.of.get("model", ""), {}
     if place.page == "trace":
         found = page.evaluate(STEPS)
-    if place.page == "operations":
+    if place.primitives:
+        page.get_by_role("heading", name="Its primitives").wait_for()
+        settled(page)
+        found = dict(enumerate(page.locator(".operations tbody tr.row").all_inner_texts()))
+    elif place.page == "operations":
         for level in dict.fromkeys((place.at["zoom"], *(("modules", "primitives") if ":" in model else ()))):
             page.get_by_test_id("stButtonGroup").get_by_text(level, exact=True).click()
             page.locator(".operations [role=status]").filter(has_text=level).wait_for()
@@ -147,6 +163,10 @@ def is_seen(line: dict, place: Place, seen: Seen) -> bool:
         return any(one.startswith(f"{name} =") and one.endswith(f"= {number}") for one in seen.sizes)
     if BOTH in line["text"]:
         return "standard: " in seen.text
+    if place.primitives:
+        primitive, op = line["code"][:2]
+        rows_of = [row for row in seen.rows.values() if re.match(rf"\d+\.\d+\s*{primitive}\b", row)]
+        return f": {op}\n" in seen.text and any(all(one in row for one in shapes) for row in rows_of)
     if step := place.at.get("step"):
         row = seen.rows.get(step, "")
         title = line["code"][0] if said.startswith("step") else ""
@@ -201,3 +221,18 @@ def test_every_statement_is_seen_where_its_lines_lead(page, note, few):
     alone = [number for number, (head, *told) in enumerate(cards, 1) if not any(line["link"] for line in told)]
     slips = [row.number for row in rows(note) if any(place.startswith("slip") for place in row.where)]
     assert set(alone) <= set(slips)
+
+
+def test_a_note_keeps_its_place_while_a_model_loads(page):
+    page.set_default_timeout(SLOW)
+    page.goto("/notes?note=003&section=3&model=torchvision:squeezenet1_1")
+    page.get_by_role("button", name="Load it").click()
+    own = [row for row in rows("003") if row.section == sections("003")[2]]
+    page.locator(".st-key-statements blockquote").nth(len(own) - 1).wait_for()
+    settled(page)
+    assert {"note=003", "section=3", "model=torchvision:squeezenet1_1"} <= set(page.url.partition("?")[2].split("&"))
+    assert page.locator(".st-key-statements h2").all_inner_texts() == [own[0].section]
+    lines = [line for _, *told in page.evaluate(SAID) for line in told if line["text"].startswith("primitive")]
+    assert len(lines) == sum(place.startswith("prim ") for row in own for place in row.where) > 6
+    assert all(Place.to(line["link"]).primitives for line in lines)
+    quiet(page)

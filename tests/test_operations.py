@@ -11,7 +11,7 @@ import handmade
 import pytest
 import torch
 from sweeping import cases
-from test_app import opened, text, upload
+from test_app import opened, text, upload, visited
 
 import tracer
 from pages.shared import stepping
@@ -269,3 +269,14 @@ def test_a_step_shows_every_line_of_code_that_it_ran():
 def test_steps_are_numbered_as_on_the_page_trace(run):
     rows = operations_table.table(run, "steps")["rows"]
     assert [row["number"] for row in rows] == list(range(1, len(run.steps) + 1))
+
+
+def test_an_address_of_a_step_opens_the_op_that_computes_it_into_its_primitives():
+    at = visited("operations", zoom="primitives", step="block2.mlp.activation")
+    trace = tracer.load("vit").trace(prove=False)
+    (gelu,) = [op for op in trace.ops if op.step == "block2.mlp.activation" and op.op == "gelu"]
+    headers = [header.value for header in at.header]
+    assert headers[:2] == [f"{gelu.index}: gelu", "Its primitives"]
+    assert at.query_params["op"] in (str(gelu.index), [str(gelu.index)])
+    at = visited("operations", zoom="primitives", step="block9.mlp.activation")
+    assert at.header[0].value != headers[0]

@@ -127,8 +127,13 @@ def go(number: int) -> None:
 
 
 def number(trace: Trace) -> int:
-    """The operation on screen: the one that the address names, else the last one chosen, else the first product."""
+    """The operation on screen: the one that the address names, or the first that computes of the step that it names;
+    else the last one chosen, else the first product."""
     known = {str(op.index) for op in trace.ops}
+    if "op" not in st.query_params and st.query_params.get("zoom") in ("ops", "primitives"):
+        step = st.query_params.get("step")
+        if first := next((op for op in trace.ops if step and op.step == step and not is_layout(op.op)), None):
+            go(first.index)
     asked = st.query_params.get("op", visitor().place("op"))
     if asked in known:
         return int(asked)

@@ -50,6 +50,8 @@ def at(row: Row, op: Op, zoom: str = "ops") -> dict[str, Any]:
     sizes and so counts other ops."""
     if RUNS[row.run].shipped:
         return {"page": "operations", "place": address(row, zoom=zoom, op=op.index)}
+    if zoom == "primitives":
+        return {"page": "operations", "place": address(row, zoom=zoom, step=op.step)}
     if op.step is None:
         return {"page": "operations", "place": address(row, zoom=zoom)}
     return {"page": "trace", "place": address(row, step=op.step)}
