@@ -4,6 +4,7 @@ PORT ?= 8501
 LOAD ?= lesson
 SESSIONS ?= 30
 SECONDS ?= 600
+CROWD ?= 0
 COUNT ?= 200000
 JOBS ?= 2
 
@@ -48,8 +49,8 @@ lint: $(TESTS_READY)  ## style and types
 audit: $(TESTS_READY)  ## look up what is pinned, and what it brings, among known vulnerabilities
 	@$(BIN)/python tests/hosted/audit.py
 
-replicas: $(TESTS_READY)  ## two replicas of the hosted app behind nginx, on this machine
-	@PYTHONPATH=tests $(BIN)/python tests/hosted/replicas.py
+replicas: $(TESTS_READY)  ## two replicas of the hosted app behind nginx, on this machine; CROWD=100: so many visitors at once
+	@PYTHONPATH=tests $(BIN)/python tests/hosted/replicas.py --crowd $(CROWD)
 
 space: ## put what a public Space needs into an empty folder: FOLDER=…
 	@test -n "$(FOLDER)" || { echo "FOLDER= was not given, expected an empty folder: make space FOLDER=../space" >&2; exit 2; }

@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import secrets
 import signal
 import socket
 import string
 import time
 from concurrent.futures import ThreadPoolExecutor
+from email import message_from_string
+from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
@@ -21,10 +24,11 @@ import pytest
 import websockets
 from hosted.visitor import Visitor
 from load import visitor as concurrent
-from serving import App, awaited
+from serving import ROOT, App, awaited
 from streamlit.proto.BackMsg_pb2 import BackMsg
+from test_app import picture
 
-from pages.shared import sockets
+from pages.shared import server, sockets
 from tracer.cli.command_app import MESSAGE
 from tracer.common.limits import BOUNDS
 
@@ -37,6 +41,9 @@ def app(tmp_path_factory):
     """A hosted app with few places for one address."""
     log = tmp_path_factory.mktemp("attacked") / "log.txt"
     bounds = {"TRACER_HOSTED": "1", "TRACER_HOST": "app.example", "TRACER_UPLOADS_MB": "16", "TRACER_ADDRESS_RUNS": "1"}
+    clock = log.with_name("clock")
+    clock.write_text("0")
+    bounds |= {"PYTHONPATH": str(ROOT / "tests" / "hosted" / "clock"), "WALL_CLOCK": str(clock)}
     with App(log, health="/healthz", TRACER_ADDRESS_VISITORS="20", **bounds) as app:
         yield app
 
@@ -66,6 +73,12 @@ def words() -> str:
 
 def memory(app: App) -> int:
     return json.loads(Visitor(app.address).get("/healthz")[2])["memory_mb"]
+
+
+def dated(app: App) -> float:
+    """The time that answers of the server say it is."""
+    headers = message_from_string(Visitor(app.address).get("/healthz")[1])
+    return parsedate_to_datetime(headers["date"]).timestamp()
 
 
 def closed(app: App, *messages: bytes | str, first: bytes = b"") -> int:
@@ -282,6 +295,40 @@ def test_a_text_that_is_longer_than_a_message_closes_the_socket(app):
     message = BackMsg()
     message.rerun_script.widget_states.widgets.add(id="text", string_value="a" * 10**6)
     assert closed(app, message.SerializeToString(), first=asked()) == 1009
+
+
+@pytest.mark.parametrize("seconds", [86_400, -86_400])
+def test_a_wall_clock_that_jumps_costs_nobody_anything(app, seconds):
+    """A photo stays, a broken connection comes back to its session, and new visitors and runs are taken."""
+    clock = app.log_file.with_name("clock")
+    visitor = Visitor(app.address, **at(f"192.0.2.{200 + (seconds > 0)}")).open()
+    session = visitor.session
+    try:
+        assert visitor.give("mine.png", picture("PNG", (40, 30), seconds % 97)) and visitor.says("Your photo: mine.png")
+        clock.write_text(str(seconds))
+        time.sleep(1.5)  # answers are dated anew each second
+        assert abs(dated(app) - time.time() - seconds) < 60
+        assert visitor.rerun().problems == [] and visitor.says("Your photo: mine.png")
+        visitor.close()
+        time.sleep(2 * server.SWEEP)  # sessions whose visitors left long ago have ended by then
+        visitor.connect()
+        assert visitor.rerun().problems == []
+        assert visitor.session == session and visitor.says("Your photo: mine.png")
+        new = Visitor(app.address, **at("192.0.2.210"))
+        answer = new.open(f"?model=nanogpt&text={words()}")
+        new.close()
+        assert answer.elements and "Traceback" not in app.log()
+    finally:
+        clock.write_text("0")
+        visitor.close()
+
+
+def test_nothing_that_is_served_goes_by_the_wall_clock():
+    """Bounds, waits and what is kept go by a clock that never jumps."""
+    wall = re.compile(r"\btime\.time(_ns)?\(|from time import .*\btime(_ns)?\b|datetime\.(now|utcnow|today)")
+    files = [ROOT / "app.py", *(ROOT / "pages").rglob("*.py"), *(ROOT / "tracer" / "common").rglob("*.py")]
+    assert [str(file) for file in files if wall.search(file.read_text(encoding="utf-8"))] == []
+    assert wall.search("from time import monotonic, time") and not wall.search("from time import monotonic")
 
 
 @pytest.mark.sweep

@@ -1,9 +1,14 @@
 """Faults of the machine that take no time to make; `make faults` makes them all, also those under a visitor."""
 
+import os
 import signal
+import subprocess
+import sys
+import time
 
 import pytest
 from faults import commands
+from serving import ROOT
 from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartParser
 from streamlit.testing.v1 import AppTest
@@ -44,6 +49,19 @@ def test_a_write_that_is_broken_off_leaves_the_file_of_before_and_no_other(tmp_p
     with pytest.raises(SystemExit):
         files.write(tmp_path / "file", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_bytes() == b"of before"
+
+
+def test_a_process_that_is_killed_half_through_a_file_leaves_the_one_of_before(tmp_path):
+    (tmp_path / "file").write_bytes(b"of before")
+    program = "from tracer.common import files; files.write('file', bytes(1 << 30))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, env=environment) as saving:
+        while not any(part.stat().st_size for part in tmp_path.glob(".file.*.part")):
+            assert saving.poll() is None
+            time.sleep(0.001)
+        saving.kill()
+    assert saving.returncode == -signal.SIGKILL
+    assert (tmp_path / "file").read_bytes() == b"of before"
 
 
 def test_the_file_of_a_visitor_is_not_put_on_a_disk():

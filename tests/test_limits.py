@@ -196,7 +196,8 @@ def test_work_that_several_wait_for_goes_with_the_one_who_has_less_in_the_line()
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
         ("", ""),
         ("testclient", "testclient"),
+        *((address, "") for address in ("127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "localhost")),
     ],
 )
-def test_an_address_of_ipv6_is_its_network(address, expected):
+def test_an_address_of_ipv6_is_its_network_and_this_machines_own_is_none(address, expected):
     assert crowd.network(address) == expected

@@ -14,6 +14,7 @@ from threading import Lock
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from pages.shared import hosts
 from tracer.common.limits import limits
 from tracer.common.line import NOBODY, Owner
 
@@ -75,7 +76,10 @@ def owner() -> Owner:
 
 
 def network(address: str) -> str:
-    """Return what counts as one address: itself, or of IPv6 the network of 64 bits, which one household has."""
+    """Return what counts as one address: itself, or of IPv6 the network of 64 bits, which one household has; an empty
+    text for this machine's own."""
+    if hosts.loopback(address):
+        return ""
     try:
         found = ip_address(address)
     except ValueError:

@@ -21,8 +21,11 @@ def allowed(host: str | None) -> bool:
     others, its address in digits and, at home, its own name."""
     if (name := _name(host)) is None:
         return False
-    local = name == "localhost" or _loopback(name)
-    return local or any(_matches(name, known) for known in limits().hosts) or (_listens_to_others() and _own(name))
+    return (
+        loopback(name)
+        or any(_matches(name, known) for known in limits().hosts)
+        or (_listens_to_others() and _own(name))
+    )
 
 
 def expected() -> str:
@@ -46,11 +49,13 @@ def _name(host: str | None) -> str | None:
     return parts.hostname.rstrip(".") if parts.hostname and plain else None
 
 
-def _loopback(name: str) -> bool:
+def loopback(name: str) -> bool:
+    """Return whether a name or an address in digits is this machine's own for itself."""
     try:
-        return ip_address(name).is_loopback
+        found = ip_address(name)
     except ValueError:
-        return False
+        return name == "localhost"
+    return (getattr(found, "ipv4_mapped", None) or found).is_loopback
 
 
 def _matches(name: str, known: str) -> bool:
@@ -59,8 +64,7 @@ def _matches(name: str, known: str) -> bool:
 
 
 def _listens_to_others() -> bool:
-    address = config.get_option("server.address") or "0.0.0.0"
-    return not (address == "localhost" or _loopback(address))
+    return not loopback(config.get_option("server.address") or "0.0.0.0")
 
 
 def _own(name: str) -> bool:

@@ -139,5 +139,5 @@ class Checked:
 def address_of(scope: Scope) -> str:
     """The address that a request comes from, empty for this machine's own: behind a proxy that is trusted
     (`FORWARDED_ALLOW_IPS`), the one that it was sent from."""
-    client = crowd.network(scope["client"][0]) if scope.get("client") else ""
-    return "" if client in ("127.0.0.1", "::1") else client
+    client = scope["client"][0] if scope.get("client") else ""
+    return crowd.network(client)

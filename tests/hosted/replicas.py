@@ -1,10 +1,14 @@
 """Two replicas of the hosted app behind nginx, on this machine, with the very `hosting/nginx.conf`: `make replicas`.
 
 Says what was tried, line by line; exit status 1 at the first that is not so. Needs nginx and openssl on the PATH.
+`--crowd 100` has so many visitors come within half a minute, go through pages and run the model on a text each.
 """
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import random
 import shutil
 import signal
 import socket
@@ -20,6 +24,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from hosted.visitor import Visitor
+from load import visitor as concurrent
 from PIL import Image
 from serving import ROOT, App
 
@@ -27,6 +32,9 @@ PORTS = (8631, 8632)
 PLAIN, SECURE = 8633, 8634
 ADDRESS = f"https://127.0.0.1:{SECURE}"
 VISITORS = 10
+PAGES = ("Trace", "Attention", "Mask", "Operations", "Tokens")
+ARRIVAL, THINKING = 30.0, (1.0, 5.0)
+"""Seconds in which a crowd arrives, and for which each of it looks at a page, from least to most."""
 TYPED, FILE = "ZEBRA", "giraffe-4711.png"
 """What must be in no log: a text that is typed, and the name of a file."""
 
@@ -89,6 +97,9 @@ def connected(log: Path) -> set[str]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(prog="replicas", description=__doc__)
+    parser.add_argument("--crowd", type=int, default=0, help="visitors who come at about the same time")
+    options = parser.parse_args()
     for needed in ("nginx", "openssl"):
         if not shutil.which(needed):
             sys.exit(f"{needed} is not installed, and the replicas are tried behind it: apt-get install {needed}")
@@ -102,7 +113,37 @@ def main() -> None:
         true("both replicas say at /healthz that they are ready", all(app.answers() for app in replicas.values()))
         start(nginx, running.enter_context(log.open("ab")), running)
         time.sleep(1)
+        if options.crowd:
+            asyncio.run(crowd(context, options.crowd))
         tried(context, folder, log, replicas[PORTS[0]])
+
+
+async def crowd(context: ssl.SSLContext, count: int) -> None:
+    """Many visitors at about the same time, all behind one address."""
+
+    async def visit(number: int) -> list[concurrent.Answer]:
+        chance, visitor = random.Random(number), concurrent.Visitor(ADDRESS, context)
+        await asyncio.sleep(chance.uniform(0, ARRIVAL))
+        answers = [await visitor.open()]
+        for page in PAGES:
+            await asyncio.sleep(chance.uniform(*THINKING))
+            answers.append(await visitor.follow(visitor.find("page_link", page)))
+        visitor.query = f"model=nanogpt&text={TYPED}+{number}"
+        answers.append(await visitor.rerun())
+        if not visitor.says(f"{TYPED} {number}"):
+            answers[-1].problems.append("the text is not on the page")
+        if visitor.says("going on or waiting, as many as this server"):
+            answers[-1].problems.append("the run was refused")
+        await visitor.close()
+        return answers
+
+    visits = await asyncio.gather(*map(visit, range(count)))
+    answers = [answer for visit in visits for answer in visit]
+    problems = [problem for answer in answers for problem in answer.problems]
+    for what, part in (("pages", answers), ("texts", [visit[-1] for visit in visits])):
+        took = sorted(answer.seconds for answer in part)
+        print(f"     {len(took)} {what}, p95 {took[int(0.95 * len(took))]:.2f} s, longest {took[-1]:.2f} s")
+    true(f"a crowd of {count} goes through pages and texts without an error {problems[:3] or ''}", not problems)
 
 
 def tried(context: ssl.SSLContext, folder: Path, log: Path, first: App) -> None:
