@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
+from string import ascii_letters
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -128,9 +129,10 @@ async def crowd(context: ssl.SSLContext, count: int) -> None:
         for page in PAGES:
             await asyncio.sleep(chance.uniform(*THINKING))
             answers.append(await visitor.follow(visitor.find("page_link", page)))
-        visitor.query = f"model=nanogpt&text={TYPED}+{number}"
-        answers.append(await visitor.rerun())
-        if not visitor.says(f"{TYPED} {number}"):
+        answers.append(await visitor.set(visitor.find("selectbox", "Model"), string_value="nanogpt"))
+        text, typed = visitor.find("text_area", "Your text"), f"{TYPED} {''.join(chance.choices(ascii_letters, k=9))}"
+        answers.append(await visitor.set(text, string_value=typed))
+        if not visitor.says(typed):
             answers[-1].problems.append("the text is not on the page")
         if visitor.says("going on or waiting, as many as this server"):
             answers[-1].problems.append("the run was refused")
@@ -156,6 +158,7 @@ def tried(context: ssl.SSLContext, folder: Path, log: Path, first: App) -> None:
     status, headers, body = one.get(script.removeprefix("."), **{"Accept-Encoding": "gzip"})
     true(f"so is its script: {len(body):,} bytes", status == 200 and "content-encoding: gzip" in headers)
     true("http leads to https", b"308" in redirect())
+    true(f"a head that never ends is cut off after {(took := half_sent()):.1f} s", took < HEAD + 5)
     true("/healthz and /_stcore/metrics are closed to visitors", {one.get(path)[0] for path in CLOSED} == {404})
     true("a file of 30 MB is refused", one.put("/_stcore/upload_file/a/b", FILE, bytes(30 * 2**20)) == 413)
 
@@ -196,6 +199,8 @@ def tried(context: ssl.SSLContext, folder: Path, log: Path, first: App) -> None:
     true(f"of {len(written):,} characters of logs none are a visitor's", not any(word in written for word in SECRETS))
 
 
+HEAD = 10.0
+"""Seconds that the proxy waits for the head of a request."""
 CLOSED = ("/healthz", "/_stcore/metrics")
 SECRETS = (TYPED, FILE, "nanogpt")
 
@@ -204,6 +209,16 @@ def redirect() -> bytes:
     with socket.create_connection(("127.0.0.1", PLAIN), timeout=10) as plain:
         plain.sendall(b"GET /trace HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
         return plain.recv(1000)
+
+
+def half_sent() -> float:
+    """Seconds for which a connection whose request never ends is held."""
+    with socket.create_connection(("127.0.0.1", PLAIN), timeout=HEAD * 3) as plain:
+        began = time.monotonic()
+        plain.sendall(b"GET /trace HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half")
+        while plain.recv(1000):
+            pass
+    return time.monotonic() - began
 
 
 def gone(visitor: Visitor) -> bool:
