@@ -52,7 +52,7 @@ class App:
         self.address = f"http://127.0.0.1:{self.port}"
         self.root, self.log_file, self.health = root, log, health
         self.command = [sys.executable, "-m", "tracer", "app", "--port", str(self.port), "--", *options]
-        named = {**os.environ, **environment}
+        named = {"MALLOC_ARENA_MAX": "2", **os.environ, **environment}  # as `make run` and the containers start it
         self.environment = {name: value for name, value in named.items() if value is not None}
         self.process: subprocess.Popen | None = None
 

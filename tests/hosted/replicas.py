@@ -33,7 +33,7 @@ PORTS = (8631, 8632)
 PLAIN, SECURE = 8633, 8634
 ADDRESS = f"https://127.0.0.1:{SECURE}"
 VISITORS = 10
-PAGES = ("Trace", "Attention", "Mask", "Operations", "Tokens")
+PAGES = ("Trace", "Attention", "Mask", "Operations", "Tokens", "Overview")
 ARRIVAL, THINKING = 30.0, (1.0, 5.0)
 """Seconds in which a crowd arrives, and for which each of it looks at a page, from least to most."""
 TYPED, FILE = "ZEBRA", "giraffe-4711.png"
