@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -20,6 +21,12 @@ HAVE_ONE = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEnc
 FAST = frozenset(("_native_multi_head_attention", "_transformer_encoder_layer_fwd"))
 REMEMBERED = 16
 OPENED = "PyTorch runs fused fast paths in this model, which a trace opens:"
+FACTORED = {"_linalg_svd": ("svd", "linalg_svd"), "_linalg_eigh": ("linalg_eigh",)}
+"""Ops that PyTorch lets compute vectors, too, while a run is watched, and the calls that ask for these anyway."""
+VECTORS = (
+    "While a run is watched, PyTorch computes {} with the vectors, by another routine: without a trace its last digits "
+    "may be others."
+)
 EARLIER = "That was measured at the first input of these sizes."
 
 
@@ -47,6 +54,12 @@ def opened(module: nn.Module, args: tuple, kwargs: dict, inputs: dict[str, Tenso
         known.clear()
     known[key] = _compared(module, args, kwargs, output)
     return known[key]
+
+
+def watched(ops: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Sentences on ops, each by its name and the call that asked for it, that run otherwise because they are seen."""
+    others = (call for op, call in ops if op in FACTORED and call not in FACTORED[op])
+    return tuple(VECTORS.format(f"'{call}'") for call in dict.fromkeys(others))
 
 
 def _may(module: nn.Module) -> bool:

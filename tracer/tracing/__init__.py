@@ -22,7 +22,7 @@ from tracer.probe.values import dependent
 from tracer.record import AttentionRecord, Decomposition, Symbol, Trace
 from tracer.recorder import Recording, inputs_of, record
 from tracer.recorder.calls import Calls
-from tracer.recorder.fast import opened
+from tracer.recorder.fast import opened, watched
 from tracer.recorder.function import as_module, name_of
 from tracer.symbols.notation import MEANINGS, NAMED
 from tracer.tracing.account import Run, limited, part_of
@@ -136,7 +136,7 @@ def record_or_explain(
             vars(error)["trace"] = found
         raise
     recording.opened_error, note = opened(module, args, kwargs, recording.inputs, recording.output)
-    recording.notes += (note,) if note else ()
+    recording.notes += ((note,) if note else ()) + watched((op.name, op.function) for op in recording.ops)
     return recording
 
 
