@@ -117,7 +117,9 @@ def test_a_pin_is_of_its_input(page):
     page.wait_for_url("**/?file=mine.jpg")
     page.get_by_text("Your photo: mine.jpg").wait_for()
     page.locator(".lead", has_text=re.compile("^CLS attends most to")).wait_for()
+    settled(page)
     page.get_by_role("link", name="Attention").click()
+    page.wait_for_url("**/attention**")  # the Overview has the same words
     page.locator(".lead", has_text="CLS attends most to").wait_for()
     page.evaluate("history.go(-2)")
     page.wait_for_url("**/?query=20")
