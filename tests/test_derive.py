@@ -9,9 +9,9 @@ import tracer
 from tracer.derive.layouts import factor, rebuilt
 from tracer.derive.writing import Writer
 from tracer.inputs.given import Inputs
+from tracer.ops import is_layout
 from tracer.record.reader.operands import names
 from tracer.recorder import record
-from tracer.symbols.categories import is_layout
 from tracer.verify import zoo
 from tracer.verify.checks import printed
 

@@ -17,7 +17,7 @@ from tracer.lessons.notes import slips
 from tracer.lessons.notes.block import CALLS, NEVER, block, dispatched, parameters, primitives
 from tracer.lessons.notes.runs import STANDARD
 from tracer.lessons.notes.slips import lowlevel
-from tracer.symbols.categories import COMPUTING, category, is_layout
+from tracer.ops import COMPUTING, category, is_layout
 from tracer.tracing import paths
 
 ATTENTION = "encoder.layers.encoder_layer_0.self_attention"

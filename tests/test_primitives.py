@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import tracer
-from tracer.symbols.categories import is_layout
+from tracer.ops import is_layout
 
 TINY = {
     "vit": {"H": 12, "W": 20, "P": 4, "D": 12, "h": 3, "d_ff": 23, "K": 7, "L": 2},

@@ -12,8 +12,8 @@ from word_cases import CASES, KERNELS, SIZES, Case, Size, T, value
 
 from tracer.derive import words
 from tracer.derive.given import Given
-from tracer.derive.kinds import EMPTY, base
 from tracer.equations import Kernel, Tensor, execute, infer, latex
+from tracer.ops import UNINITIALISED, base
 from tracer.record.reader.evaluating import evaluate
 from tracer.record.reader.reading import read
 from tracer.symbols import notation
@@ -196,7 +196,7 @@ COMPOSED = ("experts", "sinusoids", "rope", "deviation_norm")
 
 
 def test_every_word_has_a_case():
-    assert set(words.names()) - {base(name) for name in CASES} == {*EMPTY, *COMPOSED}
+    assert set(words.names()) - {base(name) for name in CASES} == {*UNINITIALISED, *COMPOSED}
 
 
 @pytest.mark.parametrize("name", ["aten::add_.Tensor", "relu_", "aten.addmm.default", "native_layer_norm"])

@@ -16,9 +16,9 @@ from tracer.figures import operations_table
 from tracer.figures.budget import PAGE, ROWS
 from tracer.figures.labels import amount
 from tracer.lessons.notes.steps import numbered
+from tracer.ops import COMPUTING, category, is_layout
 from tracer.record import Decomposition, Op, Trace
 from tracer.symbols import notation
-from tracer.symbols.categories import COMPUTING, category, is_layout
 
 LINKED = 4
 """Operations before and after one that have a button each."""

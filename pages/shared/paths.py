@@ -9,8 +9,8 @@ from pages.shared import runs, session, tables, texts
 from pages.shared.visitor import model_name, visitor
 from tracer.figures.labels import scientific
 from tracer.figures.operations_table import shapes
+from tracer.ops import category
 from tracer.record import Op, Trace
-from tracer.symbols.categories import category
 
 
 class Paths(NamedTuple):

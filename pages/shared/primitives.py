@@ -7,8 +7,8 @@ from pages.shared.visitor import visitor
 from tracer.figures import operations_table
 from tracer.figures.budget import ROWS
 from tracer.figures.labels import scientific
+from tracer.ops import category, is_layout
 from tracer.record import Decomposition, Op, Trace, verdict_within
-from tracer.symbols.categories import category, is_layout
 
 OPENED = "opened operations"
 

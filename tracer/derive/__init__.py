@@ -22,7 +22,6 @@ from tracer.derive.experts import mixed
 from tracer.derive.graph import Graph
 from tracer.derive.hints import Hint, Hints
 from tracer.derive.idioms import idioms
-from tracer.derive.kinds import ATTENTION
 from tracer.derive.loops import rolled
 from tracer.derive.names import Names
 from tracer.derive.places import Places
@@ -40,6 +39,7 @@ from tracer.equations.call import Scalar
 from tracer.equations.masks import CausalMask, PrefixMask
 from tracer.equations.packed import OneRun
 from tracer.equations.relations import Compared
+from tracer.ops import ATTENTION
 from tracer.probe import Solution
 from tracer.recorder import Recording
 from tracer.recorder.calls import Call, Calls

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracer.derive.kinds import JOINS, MAPS, base
 from tracer.derive.places import own_name
+from tracer.ops import JOINS, LINEAR, base
 
 if TYPE_CHECKING:
     from tracer.derive.roles import Roles
@@ -30,7 +30,7 @@ def beginnings(roles: Roles) -> None:
         given = {graph.root(ref.key) for ref in roles.given(key)}
         patches = any(roles.of.get(operand) == "patches" for operand in roles.operands[key])
         cut = name == "conv2d" and given & photos and call.arguments["weight"].shape[2:] == call.arguments["stride"]
-        if (name in MAPS and patches) or cut:
+        if (name in LINEAR and patches) or cut:
             roles.of[key] = "I"
         elif name in JOINS and any(_of_patches(roles, one) for one in roles.operands[key]):
             roles.of[key] = "sequence"

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from tracer.derive.graph import Graph
-from tracer.derive.kinds import base
+from tracer.ops import COMPARES, LOOKUPS, base, having
 
-COMPARES = frozenset("where masked_fill eq ne lt le gt ge triu tril logical_not bitwise_not".split())
-"""What masks are made by, and no bias is."""
-LOOKS_UP = frozenset("embedding index gather index_select".split())
-POWERS = frozenset("pow exp2 exp".split())
+POWERS = having("exponential")
 """What slopes that halve from head to head are made by."""
 
 
@@ -21,7 +18,7 @@ def bias(graph: Graph, key: str) -> str:
     if names & COMPARES:
         return ""
     if graph.depends[key] == "p":
-        return "bias" if names & LOOKS_UP else ""
+        return "bias" if names & LOOKUPS else ""
     return "ALiBi" if names >= {"arange", "mul"} and names & POWERS else ""
 
 
@@ -37,6 +34,6 @@ def _above(graph: Graph, key: str) -> set[str]:
         seen.add(index)
         name = base(graph.calls[index].name)
         found.add(name)
-        if name not in LOOKS_UP:
+        if name not in LOOKUPS:
             waiting += [ref.key for ref in graph.inputs[index]]
     return found

@@ -6,16 +6,16 @@ from math import prod
 
 from tracer.derive.composed import Flow
 from tracer.derive.expert import Applied, Columns, Part, Product, Token
-from tracer.derive.kinds import BENDS, MAPS, ONES, PRODUCTS, RESHAPES, SAME, TURNS, base, takes_shape
 from tracer.derive.layouts import factor, index_map
 from tracer.derive.listed import Listed, listed
 from tracer.derive.words import known
+from tracer.ops import IDENTITIES, LINEAR, MATMULS, POINTWISE, RESHAPES, SQUEEZES, TRANSPOSES, base, takes_shape
 from tracer.recorder.calls import Call, Ref
 
-MULTIPLIES = PRODUCTS | MAPS | {"_grouped_mm"}
-FLAT = RESHAPES | SAME
+MULTIPLIES = MATMULS | LINEAR | {"_grouped_mm"}
+FLAT = RESHAPES | IDENTITIES
 """Calls after which rows are the same rows, where the last axis stays."""
-MOVES = FLAT | ONES | TURNS | {"index", "select", "index_select", "repeat_interleave", "expand"}
+MOVES = FLAT | SQUEEZES | TRANSPOSES | {"index", "select", "index_select", "repeat_interleave", "expand"}
 """Calls that choose, or lay out anew."""
 
 
@@ -45,7 +45,9 @@ class Bodies:
     def _helps(call: Call) -> bool:
         """Whether a call only lays out anew, or makes numbers that nothing was given for."""
         name = base(call.name)
-        return name in FLAT | ONES | TURNS or takes_shape(name) or not any(map(_tensor, call.arguments.values()))
+        return (
+            name in FLAT | SQUEEZES | TRANSPOSES or takes_shape(name) or not any(map(_tensor, call.arguments.values()))
+        )
 
     def _up(self, key: str) -> list[str]:
         """The values from a chosen row or part up to what it was chosen of."""
@@ -102,13 +104,13 @@ class Bodies:
             return self._body(given[0].key, depth + 1)
         if name in ("chunk", "split", "split_with_sizes", "slice", "narrow", "unbind", "select"):
             return self._columns(call, key, depth)
-        if name in FLAT | ONES:
+        if name in FLAT | SQUEEZES:
             return self._body(given[0].key, depth + 1)
         if name == "add" and len(given) == 2 and (bias := self._bias(given[1])) is not None:
             inner = self._body(given[0].key, depth + 1)
             if isinstance(inner, Product) and inner.bias is None:
                 return Product(inner.left, inner.weight, bias)
-        if not known(name) or name not in BENDS:
+        if not known(name) or name not in POINTWISE:
             raise Unclear
         arguments = {
             one: self._body(value.key, depth + 1) if isinstance(value, Ref) else value
@@ -161,7 +163,7 @@ class Bodies:
             turned = self._named(call, weight)
         else:
             turned = base(call.name) == "linear" or (operands[0] is weight and base(call.name) in ("bmm", "matmul"))
-        turns = sum(base(one.name) in TURNS for key in ups[:-1] if (one := self.flow.made(key)) is not None)
+        turns = sum(base(one.name) in TRANSPOSES for key in ups[:-1] if (one := self.flow.made(key)) is not None)
         inner = self._body(left.key, depth + 1)  # weights are numbered in the order in which they are taken
         part = self._part(ups[-1], turned != bool(turns % 2))
         bias = None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracer.derive.kinds import MAPS, base
 from tracer.equations.turns import BEFORE, PARTS
+from tracer.ops import LINEAR, base
 from tracer.recorder.calls import refs
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def experts(roles: Roles) -> None:
                 if graph.root(operand) == x or operand in roles.of:
                     continue
                 name = roles.name(operand)
-                role = "router" if name in MAPS else "routed" if name in ("softmax", "sigmoid") else "top"
+                role = "router" if name in LINEAR else "routed" if name in ("softmax", "sigmoid") else "top"
                 if role == "top" and graph.shape(operand) != call.arguments["gates"].shape:
                     continue
                 roles.of[operand] = role

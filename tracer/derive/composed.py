@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from tracer.derive.kinds import base
+from tracer.ops import base
 from tracer.recorder.calls import Call, Calls, refs
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import torch
 
 from tracer.derive.composed import Flow, replaced
-from tracer.derive.kinds import JOINS, base
+from tracer.ops import JOINS, SPLITS, base
 from tracer.recorder.calls import Call, Calls, Ref
-
-SPLITS = frozenset("split split_with_sizes chunk tensor_split unsafe_split unsafe_chunk".split())
 
 
 def rejoined(made: list[Call], calls: Calls) -> list[Call]:

@@ -8,36 +8,15 @@ from typing import Any
 import sympy
 from sympy import sqrt
 
-from tracer.derive.kinds import base
 from tracer.derive.shapes import IS, MOVES, OF_INPUT
 from tracer.equations import Node, Plus, ShapeError, Tensor, infer
 from tracer.equations.algebra import Product
 from tracer.equations.turns import TURNED
+from tracer.ops import schema
 from tracer.probe import UNKNOWN
 from tracer.probe.numbers import DATA, NEAR, Where
 from tracer.symbols.notation import parse, symbol
 
-IN_SIZES = {
-    **dict.fromkeys("add sub subtract rsub addcmul addcdiv".split(), ("other", "alpha", "value")),
-    **dict.fromkeys("mul multiply div divide true_divide floor_divide remainder fmod".split(), ("other",)),
-    **dict.fromkeys("eq ne lt gt le ge not_equal less less_equal greater greater_equal".split(), ("other",)),
-    **dict.fromkeys("clamp clip clamp_min clamp_max".split(), ("min", "max")),
-    **dict.fromkeys("addmm addmv baddbmm".split(), ("alpha", "beta")),
-    **dict.fromkeys("tril triu".split(), ("diagonal",)),
-    **dict.fromkeys("pad constant_pad_nd".split(), ("pad",)),
-    **dict.fromkeys("masked_fill index_fill".split(), ("value",)),
-    **dict.fromkeys("full fill full_like new_full".split(), ("fill_value", "value")),
-    "pow": ("self", "exponent"),
-    "where": ("self", "other"),
-    "lerp": ("weight",),
-    "hardtanh": ("min_val", "max_val"),
-    "threshold": ("threshold", "value"),
-    "roll": ("shifts",),
-    "arange": ("start", "step"),
-    **dict.fromkeys("conv1d conv2d conv3d conv_transpose1d conv_transpose2d convolution".split(), ("groups",)),
-    "scaled_dot_product_attention": ("scale",),
-}
-"""Numbers that may be formulas of sizes in an equation, by the names of calls and of their arguments."""
 SHOWN_BY_SHAPES = frozenset("end num_classes k normalized_shape size sizes split_size dim N C HxW".split())
 """Numbers whose formula need not be said: the shapes of what calls are given, and give, say it."""
 
@@ -96,14 +75,14 @@ class Given:
         mine = {place: text for (given, place), text in self._numbers.items() if given == name}
         if not mine:
             return value
-        call = base(self.func._schema.name)
+        call = self.func._schema.name
         several = isinstance(value, (list, tuple))
         numbers = list(value) if several else [value]
         for place, text in mine.items():
             number = numbers[place]
             if text == DATA:
                 continue
-            if text != UNKNOWN and name in IN_SIZES.get(call, ()):
+            if text != UNKNOWN and name in schema(call).formulas.split():
                 numbers[place] = parse(text)
             elif text == UNKNOWN or name not in SHOWN_BY_SHAPES:
                 self._remark(MOVES.format(number) if text == UNKNOWN else IS.format(number, text))

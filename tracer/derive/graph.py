@@ -8,8 +8,17 @@ from math import prod
 
 import torch
 
-from tracer.derive.kinds import ATTENTION, JOINS, LAYOUT, PADS, SAME, base, loses, takes_shape
+from tracer.ops import ATTENTION, IDENTITIES, JOINS, LAYOUTS, PADS, base, takes_shape
 from tracer.recorder.calls import Call, Calls, Ref, refs
+
+
+def loses(before: torch.dtype, after: torch.dtype) -> bool:
+    """Whether a cast to 16 bits rounds some numbers, or has no room for them. One from float64 to float32 does no more
+    than the operations around it."""
+    if not before.is_floating_point or after not in (torch.float16, torch.bfloat16):
+        return False
+    held, room = torch.finfo(before), torch.finfo(after)
+    return room.eps > held.eps or room.max < held.max
 
 
 class Graph:
@@ -61,7 +70,7 @@ class Graph:
                 inside = {ref.key for one in call.inner for ref in one.outputs} - {ref.key for ref in call.outputs}
                 apart = not any(ref.key in inside for one in saved for ref in refs(one.arguments))
                 yield from (call, *saved) if apart else Graph._opened(call.inner, known, taken)
-            elif call.inner and not (known(name) or name in LAYOUT or name in SAME or name == ATTENTION):
+            elif call.inner and not (known(name) or name in LAYOUTS or name in IDENTITIES or name == ATTENTION):
                 yield from Graph._opened(call.inner, known, taken)
             else:
                 yield call
@@ -82,7 +91,7 @@ class Graph:
             before = call.arguments["src"]
         if name in PADS and not any(call.arguments.get("pad", (1,))):
             return "same"
-        if name not in SAME and name not in LAYOUT:
+        if name not in IDENTITIES and name not in LAYOUTS:
             return "compute"
         if (
             before.dtype.is_floating_point != after.dtype.is_floating_point
@@ -91,7 +100,7 @@ class Graph:
             return "compute"
         if before.dtype != after.dtype and not after.dtype.is_floating_point:
             return "compute" if str(after.dtype) in ("torch.bool", "torch.uint8", "torch.int8") else "same"
-        if name in SAME:
+        if name in IDENTITIES:
             drops = call.arguments.get("train") and call.arguments.get("p")
             return "compute" if drops else "same"
         return "layout" if name != "repeat_interleave" or len(inputs) == 1 else "compute"

@@ -17,7 +17,8 @@ import torch
 
 from tracer.common.cache import Cache
 from tracer.derive.composed import Flow, Made, replaced
-from tracer.derive.kinds import LAYOUT, RESHAPES, SAME, base, loses, takes_shape
+from tracer.derive.graph import loses
+from tracer.ops import LAYOUTS, RESHAPES, IDENTITIES, base, takes_shape
 from tracer.derive.replay import Unplayable, play
 from tracer.equations.rotary import HALVES, NEIGHBOURS
 from tracer.recorder.calls import Call, Calls, Ref
@@ -137,7 +138,7 @@ def _regions(flow: Flow, varies: set[str], last: int) -> Iterator[Region]:
     ):
         return
     beside: dict[str, Ref] = {}
-    for region, waiting in _upwards(flow, last, COMPUTES | LAYOUT, lambda key: key in varies, beside):
+    for region, waiting in _upwards(flow, last, COMPUTES | LAYOUTS, lambda key: key in varies, beside):
         alone = len(waiting) == 1 and waiting[0].dtype.is_floating_point
         if alone and sum(flow.name(one) in COMPUTES for one in region) > 1:
             yield Region(tuple(sorted(region)), (waiting[0], *beside.values()), end[0])
@@ -151,7 +152,7 @@ def _rotations(flow: Flow, last: int) -> Iterator[Region]:
     if flow.name(last) not in {"add", "sub", "overwrite"} | ROTATES and not (flow.name(last) in RESHAPES and joins):
         return
     (end,) = call.outputs[:1]
-    for region, waiting in _upwards(flow, last, ROTATIONS | LAYOUT, lambda key: True, {}):
+    for region, waiting in _upwards(flow, last, ROTATIONS | LAYOUTS, lambda key: True, {}):
         whole = [ref for ref in waiting if ref.shape == end.shape and ref.dtype.is_floating_point]
         if len(waiting) not in (2, 3) or len(whole) < 1 or sum(flow.name(one) == "mul" for one in region) < 1:
             continue
@@ -207,9 +208,9 @@ def _joins(flow: Flow, index: int | None, region: list[int], last: int, may: fro
     if index is None:
         return False
     call, name = flow.calls[index], flow.name(index)
-    drops = name in SAME and call.arguments.get("train") and call.arguments.get("p")
+    drops = name in IDENTITIES and call.arguments.get("train") and call.arguments.get("p")
     if (
-        name not in may | SAME
+        name not in may | IDENTITIES
         or drops
         or any(loses(ref.dtype, one.dtype) for ref in flow.inputs[index] for one in call.outputs)
     ):
@@ -313,7 +314,7 @@ class Trial:
 
     def _call(self, call: Call) -> Call:
         """A call, told the sizes that are tried."""
-        if not self.smaller or base(call.name) not in LAYOUT:
+        if not self.smaller or base(call.name) not in LAYOUTS:
             return call
         return call._replace(arguments={name: self._sized(value) for name, value in call.arguments.items()})
 
@@ -362,7 +363,7 @@ TRIED = torch.linspace(-9, 9, 257, dtype=torch.float64) + 0.01
 
 def _activation(trial: Trial) -> Named | None:
     """A function of each number by itself."""
-    if len(trial.region.given) > 1 or not trial.names & CURVED or not trial.names <= POINTWISE | SAME:
+    if len(trial.region.given) > 1 or not trial.names & CURVED or not trial.names <= POINTWISE | IDENTITIES:
         return None
     made = trial.run(TRIED)
     for func, settings in ACTIVATIONS:

@@ -7,25 +7,24 @@ from typing import TYPE_CHECKING
 
 from tracer.derive.biases import bias
 from tracer.derive.graph import Graph
-from tracer.derive.kinds import (
+from tracer.derive.sites import is_heavy
+from tracer.derive.words import known
+from tracer.ops import (
     ACTIVATIONS,
+    ARGREDUCES,
     ARITHMETIC,
     ATTENTION,
-    EMPTY,
-    FINDS,
-    HIDING,
+    FACTORIES,
     JOINS,
-    MADE,
-    PICKS,
-    PRODUCTS,
+    MASK_BUILDERS,
+    MATMULS,
     PROJECTIONS,
+    SCATTER_REDUCES,
     SOFTMAXES,
-    TOTALS,
+    UNINITIALISED,
     base,
     takes_shape,
 )
-from tracer.derive.sites import is_heavy
-from tracer.derive.words import known
 
 if TYPE_CHECKING:
     from tracer.derive.plan import Plan
@@ -47,15 +46,15 @@ def joins(plan: Plan, index: int) -> bool:
     if _starts(graph, name, consumers):
         return True
     returned = key in {graph.root(ref.key) for ref in graph.outputs}
-    if name in EMPTY or (name == "overwrite" and not returned and _written_over(graph, key, consumers)):
+    if name in UNINITIALISED or (name == "overwrite" and not returned and _written_over(graph, key, consumers)):
         return True
     if any(_turned_over(graph, key, graph.calls[other]) or _gates(graph, key, other) for other in consumers):
         return False
     if not consumers or returned:
         return False
-    if plan.apart(name, call.module) or (name in FINDS | TOTALS and graph.depends[key] == "x"):
+    if plan.apart(name, call.module) or (name in ARGREDUCES | SCATTER_REDUCES and graph.depends[key] == "x"):
         return False
-    constant = graph.depends[key] == "c" and name in HIDING and len(graph.shape(key)) > 1
+    constant = graph.depends[key] == "c" and name in MASK_BUILDERS and len(graph.shape(key)) > 1
     if graph.depends[key] != "x" and _biases(graph, consumers) and (constant or bias(graph, key)):
         return False
     if name == "embedding" and graph.depends[key] != "x" and graph.takers[key] == consumers and len(consumers) == 1:
@@ -90,14 +89,14 @@ def joins(plan: Plan, index: int) -> bool:
         return False
     if _scaled_by_one(graph, key, other_name, beside) and not leaf:
         return False
-    if name in PRODUCTS and other_name == "add" and len(beside) == 1 and _also_a_product(graph, beside[0]):
+    if name in MATMULS and other_name == "add" and len(beside) == 1 and _also_a_product(graph, beside[0]):
         return cost <= WITH_HEAVY
-    if name in PRODUCTS and other_name in ARITHMETIC and _weighs(graph, key):
+    if name in MATMULS and other_name in ARITHMETIC and _weighs(graph, key):
         return cost <= WITH_HEAVY
     still = all(graph.depends[root] != "x" or graph.count(root) < graph.count(key) for root in beside)
     if leaf:
         return cost <= HEAVY_IN_LEAF and still and (other_name in ARITHMETIC or other_name not in ACTIVATIONS)
-    return cost <= WITH_HEAVY and still and other_name in ARITHMETIC | PICKS
+    return cost <= WITH_HEAVY and still and other_name in ARITHMETIC | {"gather"}
 
 
 def _biases(graph: Graph, consumers: list[int]) -> bool:
@@ -114,7 +113,7 @@ def _scaled_by_one(graph: Graph, key: str, consumer: str, beside: list[str]) -> 
 def _also_a_product(graph: Graph, key: str) -> bool:
     """Whether a value is a product that only the sum takes in which it meets another."""
     made = graph.made(key)
-    return made is not None and base(made.name) in PRODUCTS and len(graph.consumers[key]) == 1
+    return made is not None and base(made.name) in MATMULS and len(graph.consumers[key]) == 1
 
 
 def _weighs(graph: Graph, key: str) -> bool:
@@ -152,7 +151,7 @@ def _shifts(graph: Graph, index: int, consumers: list[int]) -> bool:
 def _starts(graph: Graph, name: str, consumers: list[int]) -> bool:
     """Whether a call makes the zeros, or other single numbers, that loops start from, and nothing else."""
     calls = [graph.calls[index] for index in consumers]
-    return bool(calls) and (name in MADE or takes_shape(name)) and all(call.name == "turns" for call in calls)
+    return bool(calls) and (name in FACTORIES or takes_shape(name)) and all(call.name == "turns" for call in calls)
 
 
 def _gates(graph: Graph, key: str, index: int) -> bool:

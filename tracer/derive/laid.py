@@ -9,10 +9,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tracer.derive.graph import Graph
-from tracer.derive.kinds import RESHAPES, TURNS, base, takes_shape
 from tracer.derive.places import Places
 from tracer.derive.shapes import Shapes
 from tracer.derive.words import heavy
+from tracer.ops import RESHAPES, TRANSPOSES, base, takes_shape
 
 if TYPE_CHECKING:
     from tracer.derive.plan import Plan
@@ -43,7 +43,7 @@ def _moves(graph: Graph, shapes: Shapes, key: str, root: str) -> bool:
     """Whether a layout does more than put in or leave out axes of size 1, at any sizes."""
     after, before = (tuple(n for n in shapes.of(k) if n != 1) for k in (key, root))
     names = {base(graph.calls[graph.maker[k]].name) for k in graph.chain(key, root)}
-    return after != before or bool(names & TURNS)
+    return after != before or bool(names & TRANSPOSES)
 
 
 def _same_tokens(plan: Plan, shapes: Shapes, key: str) -> bool:

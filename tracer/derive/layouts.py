@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from tracer.derive.kinds import JOINS, SAME, base
+from tracer.ops import IDENTITIES, JOINS, base
 from tracer.recorder.calls import Call, Ref
 
 
@@ -91,7 +91,7 @@ def index_map(shape: tuple[int, ...], chain: list[tuple[Call, int]]) -> np.ndarr
 
 
 def _moved(places: torch.Tensor, call: Call, position: int) -> torch.Tensor:
-    if base(call.name) in JOINS | SAME - {"copy"}:  # a cast would round the places
+    if base(call.name) in JOINS | IDENTITIES - {"copy"}:  # a cast would round the places
         return places
     if base(call.name) == "copy":
         return places.expand(call.arguments["self"].shape)

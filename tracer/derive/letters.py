@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tracer.derive.hints import Hint, Hints
-from tracer.derive.kinds import ACTIVATIONS, CONVOLVED
 from tracer.derive.places import own_name
 from tracer.derive.roles import Roles
 from tracer.derive.shapes import Shapes
+from tracer.ops import ACTIVATIONS, CONVOLUTIONS
 
 ACCENTS = (r"\tilde{\mathbf{X}}", r"\hat{\mathbf{X}}", r"\bar{\mathbf{X}}")
 """The first, second and third norm of a block."""
@@ -66,7 +66,7 @@ class Letters:
         self.of: dict[str, str] = {}
         self._taken: set[str] = set()
         names = {roles.name(key) for key in roles.plan.lines}
-        self._convolves = bool(names & CONVOLVED) and not roles.plan.sites and not names & {"embedding", "turns"}
+        self._convolves = bool(names & CONVOLUTIONS) and not roles.plan.sites and not names & {"embedding", "turns"}
         for key in roles.plan.lines:
             letter, below, above = self._line(key)
             if said := hints[key].letter:
@@ -133,7 +133,7 @@ class Letters:
     def _map(self, key: str, role: str) -> str:
         """The letter of a feature map in a net of convolutions: Z, normalised, and X once it is bent."""
         name = self._roles.name(key)
-        if name in CONVOLVED and role != "Z":
+        if name in CONVOLUTIONS and role != "Z":
             return r"\mathbf{Z}"
         if role == "norm":
             return r"\hat{\mathbf{Z}}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tracer.derive.kinds import CONVOLVED, MAPS, NORMS, PRODUCTS, base
 from tracer.derive.letters import Letters, text, token
 from tracer.derive.places import TOWERS, own_name
+from tracer.ops import CONVOLUTIONS, LINEAR, MATMULS, NORMS, base
 from tracer.recorder.calls import refs
 
 WEIGHTS = {"router": "r", "I": "E", "gate": "g", "U": "1", "F": "2", "Z": r"\mathrm{out}"}
@@ -106,7 +106,7 @@ class Names(Letters):
             return *self._table(key, module), above
         if role == "angles":
             return r"\boldsymbol{\theta}", "", above
-        added = own == "weight" and "pos" in own_name(module).lower() and not calls & (MAPS | PRODUCTS | CONVOLVED)
+        added = own == "weight" and "pos" in own_name(module).lower() and not calls & (LINEAR | MATMULS | CONVOLUTIONS)
         if added or "pos" in own.lower() or (role == "position" and len(self._graph.shape(key)) > 1):
             return r"\mathbf{P}", self._kind_of_places(key, own), above
         if mark := token(own):

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tracer.derive.kinds import ACTIVATIONS, BENDS, base
+from tracer.ops import ACTIVATIONS, POINTWISE, base
 from tracer.recorder.calls import Call, refs
 
 
@@ -60,5 +60,5 @@ def row_by_row(call: Call, axis: int) -> bool:
         return on_last and axis < rank - 1 and len(shapes[0]) == rank
     if name == "matmul":
         return len(shapes[0]) == rank and len(shapes[1]) == 2 and axis < rank - 1
-    cell_by_cell = name in BENDS | ACTIVATIONS - {"glu"}
+    cell_by_cell = name in POINTWISE | ACTIVATIONS - {"glu"}
     return cell_by_cell and all(len(shape) == rank or len(shape) < rank - axis for shape in shapes)

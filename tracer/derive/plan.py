@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 from tracer.derive.graph import Graph
 from tracer.derive.joining import IN_LEAF, joins
-from tracer.derive.kinds import PRODUCTS, SAME, STILL, TURNS, base
 from tracer.derive.laid import folded, laid
 from tracer.derive.places import Places
 from tracer.derive.shapes import Shapes
 from tracer.derive.sites import is_heavy, sites
+from tracer.ops import IDENTITIES, MATMULS, NOOP_VIEWS, TRANSPOSES, base
 
 
 class Plan:
@@ -119,7 +119,7 @@ class Plan:
     def _unmoved(self, key: str, after: str) -> bool:
         """Whether a layout leaves everything where it is."""
         call = self.graph.call_of(after)
-        return self.graph.shape(key) == self.graph.shape(after) and base(call.name) in STILL | SAME
+        return self.graph.shape(key) == self.graph.shape(after) and base(call.name) in NOOP_VIEWS | IDENTITIES
 
     def _widened(self, key: str, after: str) -> bool:
         """Whether a layout only puts in an axis of size 1, along which all that take it repeat the value, here or at
@@ -138,10 +138,10 @@ class Plan:
         """Whether a layout exchanges the last two axes for a product, which is a transpose of its equation."""
         shape, turned = self.graph.shape(key), self.graph.shape(after)
         name = base(self.graph.calls[self.graph.maker[after]].name)
-        if name not in TURNS or turned != (*shape[:-2], *shape[:-3:-1]):
+        if name not in TRANSPOSES or turned != (*shape[:-2], *shape[:-3:-1]):
             return False
         takers = [base(self.graph.calls[index].name) for index in self.graph.takers[after]]
-        return len(takers) == 1 and takers[0] in PRODUCTS
+        return len(takers) == 1 and takers[0] in MATMULS
 
     def _operands_of_attention(self) -> None:
         """Queries, keys and values that are parts of a larger value have lines of their own."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from tracer.derive.kinds import base
+from tracer.ops import base
 from tracer.recorder.calls import Call, Ref
 
 DIVIDES = frozenset("div true_divide exp log sqrt rsqrt reciprocal sin cos".split())

@@ -13,10 +13,10 @@ import torch
 from tracer.derive.beginnings import TOKENS, beginnings, placed
 from tracer.derive.biases import bias
 from tracer.derive.carried import experts, loops
-from tracer.derive.kinds import ACTIVATIONS, ARITHMETIC, BENDS, HIDING, MAPS, NORMS, PROJECTIONS, SOFTMAXES, base
 from tracer.derive.places import Places
 from tracer.derive.plan import Plan
 from tracer.derive.sites import Site
+from tracer.ops import ACTIVATIONS, ARITHMETIC, LINEAR, MASK_BUILDERS, NORMS, POINTWISE, PROJECTIONS, SOFTMAXES, base
 from tracer.recorder.calls import Ref
 
 HALF = 2
@@ -138,7 +138,7 @@ class Roles:
     def _hides(self, key: str, scores: str) -> bool:
         """Whether a line may be the mask of scores: as many rows and columns, and made of places or of comparisons."""
         square = self.graph.shape(key)[-2:] == self.graph.shape(scores)[-2:]
-        hides = self.name(key) in HIDING or self.graph.ref[key].dtype == torch.bool
+        hides = self.name(key) in MASK_BUILDERS or self.graph.ref[key].dtype == torch.bool
         constant = self.graph.depends[key] == "c" and self.graph.ref[key].dtype.is_floating_point
         return square and hides and (constant or not self.places.numbers(self.module(key)))
 
@@ -199,7 +199,7 @@ class Roles:
         if self.name(key) in ACTIVATIONS:
             return True
         inside = self.inside(key)
-        if len(self.operands[key]) != 1 or not inside <= BENDS or inside <= ARITHMETIC:
+        if len(self.operands[key]) != 1 or not inside <= POINTWISE or inside <= ARITHMETIC:
             return False
         calls = (self.graph.calls[i] for i in self.plan.inside[self.plan.computed(key)])
         given = (ref for call in calls for ref in call.arguments.values() if hasattr(ref, "key"))
@@ -214,16 +214,16 @@ class Roles:
 
     def _between_maps(self, key: str) -> bool:
         """Whether an activation has a linear map before it and, perhaps after a gate, one behind it: an MLP's."""
-        if not any(self.name(operand) in MAPS for operand in self.operands[key]):
+        if not any(self.name(operand) in LINEAR for operand in self.operands[key]):
             return False
         after = [
             user for one in self.users[key] for user in ([one, *self.users[one]] if self.name(one) == "mul" else [one])
         ]
         inside = self.places.numbers(self.module(key)) or "mlp" in self.module(key).lower()
-        return bool(inside) and any(self.name(user) in MAPS for user in after)
+        return bool(inside) and any(self.name(user) in LINEAR for user in after)
 
     def _mlps(self) -> None:
-        for key in (one for one in self.plan.lines if one not in self.of and self.name(one) in MAPS):
+        for key in (one for one in self.plan.lines if one not in self.of and self.name(one) in LINEAR):
             used = {self.of.get(user) for user in self.users[key]}
             if "G" in used:
                 bends = [user for user in self.users[key] if self.of.get(user) == "G"]

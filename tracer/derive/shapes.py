@@ -11,17 +11,14 @@ from math import prod
 import sympy
 
 from tracer.derive.graph import Graph
-from tracer.derive.kinds import ONES, RESHAPES, SAME, base
 from tracer.derive.layouts import Pattern
 from tracer.derive.turn import JOIN
 from tracer.equations.turns import PARTS
+from tracer.ops import IDENTITIES, REPEATS, RESHAPES, SPLITS, SQUEEZES, base
 from tracer.probe import NOT_ALL, OF_DATA, UNKNOWN, Solution, same_at, value_of
 from tracer.probe.numbers import DATA, SLICES, Where
 from tracer.recorder.calls import Call, Calls, refs
 from tracer.symbols.notation import parse
-
-DEALS = frozenset("split split_with_sizes chunk tensor_split unsafe_split unsafe_chunk".split())
-"""Calls that deal out an axis to several tensors."""
 
 HERE = "It holds at the sizes of this run"
 MOVES = HERE + ": {} moves with the sizes, and no formula was found for it."
@@ -30,9 +27,6 @@ IS = HERE + ": {} is {} in the code."
 UNTRIED = HERE + ": it does not run at all of those that were tried, so its places are numbers."
 OF_INPUT = "was computed from the values of this input: for others it is another number."
 REACH = "The code takes {} at most: it was not run at larger sizes."
-
-REPEATS = frozenset("expand expand_as broadcast_to repeat tile repeat_interleave".split())
-"""Layouts that may have more numbers than what they lay out."""
 
 TRIES = 400
 """Readings of the parts of one pattern that are compared with the shapes."""
@@ -240,7 +234,7 @@ class Shapes:
 
     def _dealt(self, call: Call, output: int, taken: tuple[int, int]) -> tuple[sympy.Expr, sympy.Expr] | None:
         """The same of a call that deals out an axis to several tensors, one after the other."""
-        if base(call.name) not in DEALS or len(call.outputs) <= output:
+        if base(call.name) not in SPLITS or len(call.outputs) <= output:
             return None
         dim = call.arguments.get("dim", 0)
         sizes = [(self.of(ref.key)[dim], ref.shape[dim]) for ref in call.outputs[: output + 1]]
@@ -329,7 +323,7 @@ class Shapes:
     def _reshaped(self, key: str) -> str | None:
         """What a call took whose result has the same numbers in the same order; None for any other."""
         call = self._graph.made(key)
-        return self._graph.source(key) if call and base(call.name) in RESHAPES | SAME | ONES else None
+        return self._graph.source(key) if call and base(call.name) in RESHAPES | IDENTITIES | SQUEEZES else None
 
     def _grouped(self, sizes: tuple, whole: tuple) -> list[list[sympy.Expr]] | None:
         """Sizes, outer to inner, by the axes that they make together; None where they do not, or are no more."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tracer.derive.graph import Graph
-from tracer.derive.kinds import ATTENTION, PRODUCTS, SOFTMAXES, base
 from tracer.derive.words import heavy
+from tracer.ops import ATTENTION, MATMULS, SOFTMAXES, base
 from tracer.recorder.calls import Call
 
 
@@ -53,7 +53,7 @@ def _after(graph: Graph, weights: str, steps: int = 3) -> int | None:
     near = [weights]
     for _ in range(steps + 1):
         takers = [index for key in near for index in graph.consumers[key]]
-        found = next((index for index in takers if base(graph.calls[index].name) in PRODUCTS), None)
+        found = next((index for index in takers if base(graph.calls[index].name) in MATMULS), None)
         if found is not None:
             return found
         light = (graph.calls[index] for index in takers if not is_heavy(graph.calls[index].name))
@@ -71,7 +71,7 @@ def _before(graph: Graph, call: Call) -> int | None:
             continue
         name, given = base(graph.calls[index].name), graph.inputs[index]
         computed = not any(graph.root(ref.key).startswith("parameter ") for ref in given)
-        if name in PRODUCTS and graph.depends[key] == "x" and computed:
+        if name in MATMULS and graph.depends[key] == "x" and computed:
             return index
         if not is_heavy(graph.calls[index].name):
             waiting += [ref.key for ref in graph.inputs[index]][:2]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tracer import ops
 from tracer.derive.hints import Hint
-from tracer.derive.kinds import CONVOLVED, base
 from tracer.derive.roles import Roles
-from tracer.derive.titles import CALLS
 from tracer.equations import BatchNorm, GroupNorm, Node
+from tracer.ops import CONVOLUTIONS, RECURRENT
 
 
 class Said(NamedTuple):
@@ -133,8 +133,8 @@ def stage(roles: Roles, key: str, part: str) -> str:
         module, call = stage_of_sum(roles, key) or module, ""
     elif part in SAID and SAID[part].stage:
         return SAID[part].stage
-    if call in CONVOLVED or call in RECURRENT:
-        return "convolution" if call in CONVOLVED else "recurrence"
+    if call in CONVOLUTIONS or call in RECURRENT:
+        return "convolution" if call in CONVOLUTIONS else "recurrence"
     words = module.lower()
     if "expert" in words:
         return "experts"
@@ -148,9 +148,6 @@ def stage_of_sum(roles: Roles, key: str) -> str:
         if found:
             return found
     return ""
-
-
-RECURRENT = frozenset(("lstm", "gru", "rnn_tanh", "rnn_relu"))
 
 
 OF_MAPS = {BatchNorm: "Normalise each channel", GroupNorm: "Normalise groups of channels"}
@@ -167,7 +164,7 @@ def title(part: str, call: str, equation: Node, result: str | None) -> str:
         return SAID[part].title
     if result is not None:
         return result
-    return CALLS.get(base(call)) or call.strip("_").replace("_", " ").capitalize() or "Rearrange"
+    return ops.title(call)
 
 
 def ids(roles: Roles, parts: dict[str, str]) -> dict[str, str]:

@@ -14,17 +14,17 @@ import numpy as np
 from tracer.derive.bodies import FLAT, MULTIPLIES, Bodies, Unclear
 from tracer.derive.composed import Flow
 from tracer.derive.expert import alike
-from tracer.derive.kinds import BENDS, JOINS, LAYOUT, MADE, ONES, SAME, base, takes_shape
 from tracer.derive.layouts import index_map
+from tracer.ops import FACTORIES, IDENTITIES, JOINS, LAYOUTS, POINTWISE, SQUEEZES, base, takes_shape
 from tracer.recorder.calls import Call, Ref
 
 FEWEST, MOST = 2, 64
 """Experts of such a mixture."""
 LARGEST = 2000
 """Calls of such a mixture at most."""
-SUMS = frozenset(("add", "sum", "einsum", "matmul", "bmm", "mm", "select", *FLAT, *ONES))
+SUMS = frozenset(("add", "sum", "einsum", "matmul", "bmm", "mm", "select", *FLAT, *SQUEEZES))
 """Calls that may give the sum of all that the experts made, or lay it out."""
-WITHIN = MULTIPLIES | BENDS | LAYOUT | SAME
+WITHIN = MULTIPLIES | POINTWISE | LAYOUTS | IDENTITIES
 """Calls that an expert may be made of."""
 
 
@@ -36,7 +36,7 @@ def weighted(flow: Flow) -> Iterator[tuple[set[int], tuple[Ref, dict]]]:
         gates = call.outputs[0] if call.outputs else None
         if gates is None or len(gates.shape) < 2 or gates.shape[-1] not in counts or not gates.dtype.is_floating_point:
             continue
-        if flow.maker.get(gates.key) == index and base(call.name) not in LAYOUT | SAME | MADE:
+        if flow.maker.get(gates.key) == index and base(call.name) not in LAYOUTS | IDENTITIES | FACTORIES:
             try:
                 yield _Weighted(flow, gates).mixture()
             except Unclear:
@@ -105,9 +105,9 @@ class _Weighted(Bodies):
         if call is None or depth > MOST + 40:
             raise Unclear
         name, given = base(call.name), self.flow.inputs[self.flow.maker[key]]
-        if name in MADE or (takes_shape(name) and "zeros" in name):
+        if name in FACTORIES or (takes_shape(name) and "zeros" in name):
             return {}
-        if name in FLAT | ONES or (name == "select" and prod(given[0].shape) == prod(call.outputs[0].shape)):
+        if name in FLAT | SQUEEZES or (name == "select" and prod(given[0].shape) == prod(call.outputs[0].shape)):
             return self._terms(given[0].key, depth + 1)
         if name == "add" and call.arguments.get("alpha", 1) == 1:
             rest = [one for one in call.arguments.values() if not isinstance(one, Ref) and one not in (0, 1)]
@@ -150,7 +150,7 @@ class _Weighted(Bodies):
         """Whether a value is laid out of another one; the layouts go into `chain`, the last one first."""
         while key != top:
             call = self.flow.made(key)
-            if call is None or base(call.name) not in LAYOUT | SAME or len(chain) > 40:
+            if call is None or base(call.name) not in LAYOUTS | IDENTITIES or len(chain) > 40:
                 return False
             chain.append((call, next(i for i, ref in enumerate(call.outputs) if ref.key == key)))
             key = self.flow.inputs[self.flow.maker[key]][0].key
@@ -179,7 +179,7 @@ class _Weighted(Bodies):
             raise Unclear
         chain: list[tuple[Call, int]] = []
         key: str = made.key
-        while (call := self.flow.made(key)) is not None and base(call.name) in LAYOUT | SAME:
+        while (call := self.flow.made(key)) is not None and base(call.name) in LAYOUTS | IDENTITIES:
             self._chain(key, self.flow.inputs[self.flow.maker[key]][0].key, chain)
             key = self.flow.inputs[self.flow.maker[key]][0].key
         joined = call is not None and (base(call.name) == "stack" or base(call.name) in JOINS)

@@ -9,7 +9,6 @@ import numpy as np
 
 from tracer.derive.given import Given
 from tracer.derive.graph import Graph
-from tracer.derive.kinds import base
 from tracer.derive.layouts import Maps
 from tracer.derive.names import Names
 from tracer.derive.plan import Plan
@@ -23,19 +22,12 @@ from tracer.equations.call import Kernel, Opaque
 from tracer.equations.elementwise import Cast
 from tracer.equations.masks import Provided
 from tracer.equations.picking import Replaced
+from tracer.ops import base, having, schema
 from tracer.record import dtype_name
 from tracer.recorder.calls import Call, Layout, Ref
 
-BROADCASTING = frozenset(
-    """add sub rsub mul div true_divide pow maximum minimum where masked_fill eq ne lt le gt ge logical_and logical_or
-    bitwise_and bitwise_or addcmul addcdiv lerp matmul bmm mm baddbmm rope""".split()
-)
+BROADCASTING = having("broadcast")
 """Calls whose operands are aligned at their last axes, so that axes of size 1 in front may be left out."""
-
-
-MAPPED = {"linear": "input", "addmm": "mat1", "mm": "self"}
-"""Calls that map the last axis alone, by a matrix, with the name of what they map."""
-_WEIGHTS = {"input": "weight", "mat1": "mat2", "self": "mat2"}
 
 
 class Unwritten(ValueError):
@@ -114,8 +106,8 @@ class Writer:
     def _mapped(self, raw: str, key: str) -> Node | None:
         """A linear map of the last axis, with what the code does to the other axes before and after it done once."""
         graph, call = self.graph, self.graph.call_of(raw)
-        name = MAPPED.get(base(call.name))
-        if name is None or not call.arguments[_WEIGHTS[name]].key.startswith("parameter "):
+        name, _, matrix = schema(call.name).operands.partition(" ")
+        if not name or not call.arguments[matrix].key.startswith("parameter "):
             return None
         given, laid = call.arguments[name].key, self._map(raw, key)
         count = graph.shape(raw)[-1]

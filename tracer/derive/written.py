@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tracer.derive.composed import Flow, replaced
-from tracer.derive.kinds import MADE, base, takes_shape
+from tracer.ops import FACTORIES, base, takes_shape
 from tracer.recorder.calls import Call, Calls, Layout, Ref
 
 FEWEST = 2
@@ -49,7 +49,7 @@ def _stacked(flow: Flow, index: int) -> tuple[set[int], Call] | None:
     for one in sorted(group)[:-1]:
         if any(taker not in group for ref in flow.calls[one].outputs for taker in flow.takers.get(ref.key, ())):
             return None
-    group = flow.only_in(group, lambda call: base(call.name) in MADE or takes_shape(call.name))
+    group = flow.only_in(group, lambda call: base(call.name) in FACTORIES or takes_shape(call.name))
     func, inner = torch.ops.aten.stack.default, tuple(flow.calls[one] for one in sorted(group))
     arguments = {"tensors": tuple(parts[number] for number in range(count)), "dim": axis}
     return group, last._replace(func=func, name="stack", arguments=arguments, inner=inner)

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from tracer.figures.bars import Part, Row, bars, round_ticks
 from tracer.figures.colours import stage_colour
 from tracer.figures.labels import amount
+from tracer.ops import COMPUTING, ORDER, category
 from tracer.record import Op, Trace
-from tracer.symbols.categories import COMPUTING, ORDER, category
 
 TOP = "(top)"
 """What the ops are filed under that ran in no module but the model itself."""
@@ -18,7 +18,7 @@ LAYOUT = "#9aa3ad"
 
 
 def counts(names: Sequence[str]) -> dict[str, int]:
-    """How many operations there are of each category, in the order of `tracer.symbols.categories`."""
+    """How many operations there are of each category, in the order of `tracer.ops`."""
     found = Counter(map(category, names))
     return {name: found[name] for name in ORDER if found[name]}
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from tracer.figures import called_table
 from tracer.figures.called_table import flops
 from tracer.figures.labels import scientific, shape_numbers, symbol_text
+from tracer.ops import category
 from tracer.record import Decomposition, Op, Step, TensorRecord, Trace
 from tracer.symbols import notation
-from tracer.symbols.categories import category
 
 LEVELS = ("modules", "steps", "calls", "ops", "primitives")
 

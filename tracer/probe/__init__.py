@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_map_only
 
 from tracer.common.quoting import reason
 from tracer.common.seeding import seeded_draws
+from tracer.ops import having
 from tracer.probe.align import COPIES, align, spelled
 from tracer.probe.numbers import DATA, NEAR, SLICES, Edge, Key, Owners, Where, flat, moving, slice_edge, solve_number
 from tracer.probe.solve import UNKNOWN, Solver, Units, base_form, common, same_at, value_of
@@ -37,10 +38,7 @@ LEAST = 3
 ASKED = "prim.device"
 """What tensors without values run where others are asked for their device."""
 
-READS = frozenset(
-    """_local_scalar_dense nonzero masked_select _unique2 unique_dim unique_consecutive bincount
-    repeat_interleave""".split()
-)
+READS = having("data-dependent")
 """Ops from which numbers or sizes follow from values."""
 AT_SOME = "this op runs only at some sizes: solved with"
 """How the note of such an op begins, before the size that was held."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from difflib import SequenceMatcher
 
+from tracer.ops import CONCATENATIONS, having
 from tracer.recorder.ops import VIEWS
 
-JOINS = frozenset(("cat", "stack"))
+JOINS = CONCATENATIONS
 """Ops of as many tensors as a loop has turns."""
-DEALS = frozenset(("split", "split_with_sizes", "unbind"))
+DEALS = having("split") | {"unbind"}
 """Ops that make as many."""
 
 LONGEST = 2000
@@ -17,7 +18,7 @@ LONGEST = 2000
 GENERATED = "<"
 """How the name of a file begins that there is not: code that was written by code, another file in each copy."""
 
-COPIES = frozenset(("clone", "contiguous"))
+COPIES = having("copy")
 
 
 def align(run, probe) -> list[int | None]:

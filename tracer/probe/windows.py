@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import gcd, prod
 
+from tracer.ops import schema
 from tracer.probe.rounding import divided
 from tracer.recorder import Seen
 
@@ -18,9 +19,10 @@ def own_sizes(op: Seen, inputs: Sequence[Shape], others: Sequence[Seen] = ()) ->
     `others` are the same op in other runs: what is padded by another number in each is filled up to whole windows, and
     what a reshape merges in all of them has the sizes of its parts.
     """
-    if op.name in MERGES:
+    rule = schema(op.name).size_rule
+    if rule == "merge":
         return dict(_merged([op, *others], inputs))
-    reader = READERS.get(op.name)
+    reader = READERS.get(rule)
     if reader is None or not inputs or not all(one.settings for one in (op, *others)):
         return {}
     found = {axis: formulas for axis, formulas in reader(op, inputs) if formulas}
@@ -148,12 +150,11 @@ def _at(given, position: int) -> int:
     return given[position] if len(given) > 1 else given[0]
 
 
-POOLINGS = ("max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool2d", "avg_pool3d", "avg_pool1d")
-MERGES = ("view", "_unsafe_view")
 READERS = {
     "convolution": _convolution,
     "slice": _slice,
     "unfold": _unfold,
-    "constant_pad_nd": _padding,
-    **dict.fromkeys(POOLINGS, _pooling),
+    "pad": _padding,
+    "pooling": _pooling,
 }
+"""The size rules of `tracer.ops`."""

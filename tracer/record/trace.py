@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tracer.common.quoting import quoted
+from tracer.ops import is_layout
 from tracer.record.attention import AttentionRecord, Picture, Segment
 from tracer.record.ops import CallRecord, Decomposition, ModuleRecord, Op, Returned
 from tracer.record.steps import Step, Symbol
-from tracer.symbols.categories import is_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

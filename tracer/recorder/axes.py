@@ -12,6 +12,8 @@ from math import prod
 
 import torch
 
+from tracer.ops import RESHAPES, SQUEEZES, having
+
 
 class Atom:
     """A stretch of indices: `size` of them, parted into `parts` once a view has done that."""
@@ -76,11 +78,12 @@ def viewed(axes: Axes, shape: Sequence[int]) -> Axes | None:
     return tuple(found) if not pending else None
 
 
-ORDERED = frozenset("view _unsafe_view reshape _reshape_alias unsqueeze squeeze flatten unflatten view_as".split())
-SAME = frozenset("clone contiguous alias detach _to_copy lift_fresh to copy".split())
+ORDERED = RESHAPES | SQUEEZES
+COPIES = having("alias", "copy", "cast") | {"copy"}
 SWAPS = {"t": (0, 1), "mT": (-2, -1)}
-PARTED = frozenset(("slice", "narrow", "split", "split_with_sizes", "chunk", "unsafe_split", "unsafe_chunk"))
-PICKED = frozenset(("select", "unbind"))
+RANGES = having("slice", "split")
+SELECTS = having("select")
+REDUCTIONS = having("reduce")
 
 
 def laid(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | None:
@@ -88,7 +91,7 @@ def laid(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | No
 
     `given` are the op's other arguments.
     """
-    if name in SAME:
+    if name in COPIES:
         return axes if len(axes) == len(shape) else None  # a copy may be spread out
     if name in ORDERED:
         return viewed(axes, shape)
@@ -101,10 +104,10 @@ def laid(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | No
         return tuple(
             old if size_of(leaves(old)) == size else (Atom(size),) for old, size in zip(new, shape, strict=True)
         )
-    if name in PICKED:
+    if name in SELECTS:
         axis = _axis(name, given, len(axes))
         return axes[:axis] + axes[axis + 1 :]
-    if name in PARTED and len(axes) == len(shape):
+    if name in RANGES and len(axes) == len(shape):
         return tuple(
             old if size_of(leaves(old)) == size else (Atom(size, leaves(old)),)
             for old, size in zip(axes, shape, strict=True)
@@ -114,7 +117,7 @@ def laid(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | No
 
 def before(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | None:
     """The axes of what a layout op was given, of this shape, from those of what it made; None where they are lost."""
-    if name in SAME:
+    if name in COPIES:
         return axes
     if name in ORDERED:
         return viewed(axes, shape)
@@ -128,17 +131,14 @@ def before(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | 
     if name == "expand":
         new = axes[len(axes) - len(shape) :]
         return tuple(old if size != 1 else () for old, size in zip(new, shape, strict=True))
-    if name in PICKED or name in REDUCED:
+    if name in SELECTS or name in REDUCTIONS:
         axis = _axis(name, given, len(shape))
         kept = axes if len(axes) < len(shape) else axes[:axis] + axes[axis + 1 :]
         return (*kept[:axis], (Atom(shape[axis]),), *kept[axis:])
-    if name in PARTED or name == "cat":
+    if name in RANGES or name == "cat":
         pairs = zip(axes, shape, strict=True)
         return tuple(old if size_of(leaves(old)) == size else _widened(old, size) for old, size in pairs)
     return None
-
-
-REDUCED = frozenset(("amax", "amin", "max", "mean", "sum"))
 
 
 def _axis(name: str, given: tuple, count: int) -> int:

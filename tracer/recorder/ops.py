@@ -1,4 +1,4 @@
-"""What the recorder has to know of each kind of op; whether one computes is told in `tracer.symbols.categories`."""
+"""What the recorder has to know of each kind of op; `tracer.ops` says what it does."""
 
 from __future__ import annotations
 
@@ -10,43 +10,22 @@ from torch import Tensor
 from torch._C import _dispatch_has_kernel_for_dispatch_key
 from torch._ops import HigherOrderOperator
 
-from tracer.symbols.categories import is_layout
+from tracer.ops import CONCATENATIONS, LINEAR, MATMULS, RESHAPES, SOFTMAXES, having, is_layout, schema
 
-VIEWS = frozenset("view _unsafe_view reshape _reshape_alias clone contiguous alias detach".split())
+VIEWS = RESHAPES | having("alias", "copy")
 """Ops that keep the elements in order; `view` and `clone` + `_unsafe_view` are one reshape in two spellings."""
 
-PRODUCTS = frozenset(("bmm", "mm", "matmul", "baddbmm"))
-PROJECTIONS = PRODUCTS | {"addmm", "linear"}
+PRODUCTS = MATMULS
+PROJECTIONS = MATMULS | LINEAR
 """Ops that make queries: their last axis is of features."""
 ATTENTION = {
-    **dict.fromkeys(PRODUCTS, "product"),
-    "addmm": "mixing",
-    **dict.fromkeys(("_softmax", "_safe_softmax", "_log_softmax"), "softmax"),
-    **dict.fromkeys("add sub mul div neg exp log pow tanh relu where masked_fill cat".split(), "elementwise"),
-    **dict.fromkeys(("clamp", "clamp_min", "clamp_max", "minimum", "maximum"), "elementwise"),
-    **dict.fromkeys(("amax", "amin", "max", "mean", "sum"), "reduction"),
+    **dict.fromkeys(LINEAR, "mixing"),
+    **dict.fromkeys(MATMULS, "product"),
+    **dict.fromkeys(SOFTMAXES | having("log-softmax"), "softmax"),
+    **dict.fromkeys(having("score"), "elementwise"),
+    **dict.fromkeys(having("reduce"), "reduction"),
 }
 """What part an op may have in attention that is written out; fused kernels go by their own names."""
-
-EDITS = frozenset("fill zero copy index_put _index_put_impl masked_scatter index_fill scatter".split())
-"""Ops that write into a part of a tensor."""
-
-LISTED = frozenset(("cat", "stack"))
-"""Ops that put tensors side by side."""
-
-MOVES = frozenset("constant_pad_nd cat stack index index_select gather roll flip im2col".split())
-"""Ops that carry numbers to other places, in ways that are not followed axis by axis."""
-
-CONSTANTS = frozenset(
-    "empty_like zeros_like ones_like full_like rand_like randn_like new_empty new_zeros new_ones new_full".split()
-)
-"""Ops that take a tensor's shape and none of its numbers."""
-
-SIZED = frozenset(
-    """convolution slice unfold constant_pad_nd max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d
-    avg_pool3d""".split()
-)
-"""Ops whose other arguments are recorded, since the sizes of their outputs follow from them."""
 
 UNDECLARED_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"), (3, 4))
 """Argument positions that an op writes to although its schema does not say so: running mean and variance."""
@@ -95,7 +74,7 @@ def _read(func) -> OpKind:
     written = tuple(i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
     written += UNDECLARED_WRITES.get(name, ())
     plain = name.rstrip("_")
-    sized = space == "aten" and plain in SIZED
+    sized = space == "aten" and bool(schema(plain).size_rule) and schema(plain).size_rule != "merge"
     layout = space == "aten" and is_layout(name)
     fused = name.startswith("_scaled_dot_product_") and "backward" not in name
     part = "fused" if fused else ATTENTION.get(plain, "")
@@ -109,7 +88,7 @@ def _read(func) -> OpKind:
         lists=any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments),
         func=func,
         defaults=tuple(a.default_value for a in arguments) if sized else (),
-        given=layout or part == "reduction" or (space == "aten" and plain in LISTED),
+        given=layout or part == "reduction" or (space == "aten" and plain in CONCATENATIONS),
         optional={a.name: a.default_value for a in arguments if a.has_default_value()},
         whole=space == "aten"
         and not written

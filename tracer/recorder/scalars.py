@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tracer.ops import having
 from tracer.recorder.calls import Call, with_autograd
 from tracer.recorder.makers import CONSTANT
 from tracer.recorder.ops import OpKind, kind, tensors
@@ -22,10 +23,7 @@ LARGEST = 1 << 20
 """Numbers of a tensor that is compared with that of another run at most."""
 
 NUMERIC = frozenset((int, float))
-SHAPED = frozenset(
-    """view _unsafe_view reshape _reshape_alias expand as_strided repeat new_zeros new_ones new_empty empty zeros ones
-    permute transpose unsqueeze squeeze t alias detach clone contiguous _to_copy to""".split()
-)
+SHAPED = having("shape-arguments")
 """Calls whose numbers are sizes and axes, which the shapes of what they give say already."""
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import torch
 
-from tracer.recorder.axes import PARTED, PICKED, REDUCED, Atom, Axes, axes_of, before, leaves, size_of, viewed
+from tracer.ops import CONVOLUTIONS, OVERWRITES
+from tracer.recorder.axes import RANGES, REDUCTIONS, SELECTS, Atom, Axes, axes_of, before, leaves, size_of, viewed
 from tracer.recorder.makers import CONSTANT
-from tracer.recorder.ops import EDITS, PRODUCTS, PROJECTIONS
+from tracer.recorder.ops import PRODUCTS, PROJECTIONS
 from tracer.recorder.way import Call, Lost, Scores, Step, Way
 
 DEPTH = 64
 """How many ops a search goes back at most."""
-CONVOLUTIONS = frozenset(("convolution", "mkldnn_convolution", "_convolution"))
 NO_PRODUCT = "its scores could not be followed back to a product of queries and keys: they come from {origin}"
 
 
@@ -65,10 +65,10 @@ class Reader:
         if not op.inputs:
             return None
         given, _, source = op.inputs[0]
-        if op.name.rstrip("_") in EDITS:
+        if op.name.rstrip("_") in OVERWRITES:
             if op.name == "copy_" and given == shape and len(op.inputs) > 1:  # all of it is written anew
                 given, _, source = op.inputs[1]
-            while given != shape and isinstance(source, int) and self.ops[source].name in PARTED | PICKED:
+            while given != shape and isinstance(source, int) and self.ops[source].name in RANGES | SELECTS:
                 given, _, source = self.ops[source].inputs[0]
             if given != shape:
                 return None
@@ -108,7 +108,7 @@ class Reader:
                 return None
             name, shape = op.name.rstrip("_"), op.outputs[0][0]
             sizes = [size_of(leaves(axis)) for axis in axes]
-            if name not in PARTED and sizes != list(shape) and (axes := viewed(axes, shape)) is None:
+            if name not in RANGES and sizes != list(shape) and (axes := viewed(axes, shape)) is None:
                 return None
             if name in PROJECTIONS:
                 first = len(op.inputs) - 2 if name != "linear" else 0
@@ -125,7 +125,7 @@ class Reader:
                 axes = before(name, (), axes, given) if len(given) == len(axes) else None
             elif (same := next((one for one in op.inputs if one[0] == shape), None)) is not None:
                 source = same[2]
-            elif name in REDUCED:
+            elif name in REDUCTIONS:
                 axes = before(name, self.given.get(maker, ()), axes, given)
             else:
                 return None

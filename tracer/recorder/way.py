@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from tracer.ops import OVERWRITES
 from tracer.recorder.axes import Atom, Axes, arranged, axes_of, laid, leaves, size_of, viewed
-from tracer.recorder.ops import EDITS, PROJECTIONS
+from tracer.recorder.ops import PROJECTIONS
 from tracer.recorder.softmaxes import SCORES
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Way:
 
     def _go(self, step: Step) -> None:
         call, name = step.call, self.reader.ops[step.index].name.rstrip("_")
-        if call is None and name in EDITS:
+        if call is None and name in OVERWRITES:
             self.edited = True
         elif call is None:
             axes = laid(

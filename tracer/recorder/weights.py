@@ -6,9 +6,12 @@ from typing import NamedTuple
 
 import torch
 
+from tracer.ops import SHAPE_ONLY, having
 from tracer.recorder.axes import Atom, Axes, laid, leaves
-from tracer.recorder.ops import CONSTANTS, MOVES, PRODUCTS, OpKind
+from tracer.recorder.ops import PRODUCTS, OpKind
 from tracer.recorder.scores import Reader
+
+MOVEMENTS = having("movement")
 
 
 class Weights(NamedTuple):
@@ -56,7 +59,7 @@ class Followed:
         """Follows weights through an op that has run; says so where it took values by them."""
         made = self._made
         found = [(order, made[maker]) for order, (_, _, maker) in enumerate(inputs) if maker in made]
-        if not found or name in CONSTANTS:
+        if not found or name in SHAPE_ONLY:
             return None
         result = result[0] if isinstance(result, (list, tuple)) and result else result
         if not isinstance(result, torch.Tensor) or not result.is_floating_point():
@@ -68,7 +71,7 @@ class Followed:
         if facts.layout:
             axes = None if axes is None else laid(name, self._reader.given.get(index, ()), axes, shape)
             made[index] = weights._replace(axes=axes)
-        elif name in MOVES:
+        elif name in MOVEMENTS:
             made[index] = weights._replace(axes=None)
         elif name == "mul" and result.numel() > torch.Size(given).numel():
             made[index] = weights._replace(axes=_spread(axes, shape), spread=True)

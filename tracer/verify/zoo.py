@@ -14,9 +14,9 @@ import torch
 from tracer.common.quoting import reason
 from tracer.derive import KERNEL
 from tracer.figures.views.to_html import equation
+from tracer.ops import is_layout
 from tracer.probe import UNKNOWN
 from tracer.record import Trace
-from tracer.symbols.categories import is_layout
 from tracer.verify import identical, seeded_run, small
 from tracer.verify.checks.outputs import unaccounted
 from tracer.verify.checks.plain import Transparent

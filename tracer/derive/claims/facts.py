@@ -8,7 +8,6 @@ from math import isinf, prod
 import sympy
 
 from tracer.derive.claims.context import PARAMETER, Context
-from tracer.derive.kinds import ATTENTION
 from tracer.equations import LayerNorm, Length, Node, Product, Ratio, Root, Tensor, Total, tensors
 from tracer.equations.activations import Softmax
 from tracer.equations.algebra import Over, Plus, Times
@@ -16,6 +15,7 @@ from tracer.equations.embeddings import UnitLength
 from tracer.equations.masks import CausalMask
 from tracer.equations.norms import RMSNorm
 from tracer.equations.ways import Layout
+from tracer.ops import ATTENTION
 from tracer.record import AttentionRecord
 
 Holds = Callable[[Context], bool]

@@ -12,9 +12,9 @@ from pkgutil import iter_modules
 from typing import NamedTuple
 
 from tracer.derive.given import Given
-from tracer.derive.kinds import base
 from tracer.equations import Node
 from tracer.equations.call import Kernel
+from tracer.ops import base
 
 
 class Word(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sympy
 
 from tracer.derive.given import Given
-from tracer.derive.kinds import EMPTY
 from tracer.derive.numbers import filled, int_or
 from tracer.derive.words import of
 from tracer.equations import Node
@@ -13,6 +12,7 @@ from tracer.equations.call import Scalar
 from tracer.equations.layouts import Rearranged
 from tracer.equations.made import Counted, CountedFrom
 from tracer.equations.positions import Sinusoids
+from tracer.ops import UNINITIALISED
 
 
 @of("arange")
@@ -35,7 +35,7 @@ def sinusoids(given: Given) -> Node:
     return Rearranged(table, (length, width), [(0,), (1,)], [*[()] * ones, (0,), (1,)]) if ones else table
 
 
-@of("zeros", *EMPTY)
+@of("zeros", *UNINITIALISED)
 def zeros(given: Given) -> Node:
     """Also memory that is taken whatever it holds, since all of it is written into."""
     return filled(given, Scalar(0))

@@ -15,9 +15,10 @@ import tracer
 from tracer.lessons.notes.rows import BLOCK
 from tracer.lessons.notes.runs import STANDARD, Provider
 from tracer.models.shared.model import Model
+from tracer.ops import category
+from tracer.ops.schema import BINARY, MATRIX, REDUCTION, UNARY
 from tracer.record import Op, Trace
 from tracer.sources.missing_ops import imported
-from tracer.symbols.categories import BINARY, MATRIX, REDUCTION, UNARY, category
 
 _x = torch.zeros(2, 6, 12)
 CALLS: dict[str, Callable] = {

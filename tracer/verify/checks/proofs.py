@@ -14,8 +14,8 @@ import torch
 
 from tracer.common.difference import first_beyond, margins, relative_difference
 from tracer.equations import ShapeError, Tensor, infer
+from tracer.ops import is_layout
 from tracer.record import verdict
-from tracer.symbols.categories import is_layout
 from tracer.symbols.notation import parse, symbol
 from tracer.tracing.prove import same_size
 from tracer.verify.checks.costs import at, elsewhere

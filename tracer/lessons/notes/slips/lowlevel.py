@@ -18,8 +18,8 @@ from tracer.lessons.notes.rows import BLOCK
 from tracer.lessons.notes.runs import STANDARD, Provider
 from tracer.lessons.notes.slips.shown import Shown
 from tracer.models.shared.model import Model
+from tracer.ops import category, is_layout
 from tracer.record import Trace, tolerance
-from tracer.symbols.categories import category, is_layout
 
 FUSED = "_scaled_dot_product_flash_attention_for_cpu"
 SAME = tolerance("float32")

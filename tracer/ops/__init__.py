@@ -1,0 +1,107 @@
+"""What PyTorch's ops do: one table that recorder, probes, derivation and figures read.
+
+A new op is one entry in `table.py`; its formula, if it has one, is a function in `tracer/derive/words/`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tracer.ops.schema import COMPUTING, FUSED, ORDER, OTHER, TRAITS, Op
+from tracer.ops.table import OPS
+
+__all__ = ["COMPUTING", "ORDER", "TRAITS", "Op", "base", "category", "having", "is_layout", "schema"]
+
+_SCHEMAS = {op.name: op for op in OPS}
+
+
+@cache
+def base(name: str) -> str:
+    """Return the name of what an op computes, in place or not: `"aten::add_.Tensor"` and `"add_"` are `"add"`."""
+    name = name.split("::")[-1].removeprefix("aten.").split(".")[0]
+    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+
+
+def schema(name: str) -> Op:
+    """Return the entry of an op; one that says nothing where the table has none."""
+    return _SCHEMAS.get(name) or _SCHEMAS.get(base(name)) or Op(name)
+
+
+def having(*traits: str) -> frozenset[str]:
+    """Return the names of all ops with one of these traits. KeyError for a trait that no op has."""
+    return frozenset().union(*(_BY_TRAIT[trait] for trait in traits))
+
+
+def category(op: str) -> str:
+    """Return the category of an operation or primitive by its name: `addmm` is a "Matrix Multiply".
+
+    What does the work of several categories at once, such as a layer norm, a softmax or fused attention, is "Fused";
+    what is not known is "Other". In-place operations (`add_`) count as what they compute. Note 003 counts softmax as
+    elementwise, but each of its values depends on the whole row.
+    """
+    known = schema(op).category
+    return FUSED if known == OTHER and base(op).startswith("_scaled_dot_product_") else known
+
+
+@cache
+def is_layout(op: str) -> bool:
+    """Whether an operation or primitive only lays data out anew, or creates a constant. All others belong to a step,
+    and count as computing."""
+    entry = schema(op)
+    return entry.category not in COMPUTING and "line" not in entry.traits.split()
+
+
+def title(call: str) -> str:
+    """Return the title of a line that is one call, in words."""
+    return schema(call).title or call.strip("_").replace("_", " ").capitalize() or "Rearrange"
+
+
+def takes_shape(name: str) -> bool:
+    """Whether a call takes of a tensor its shape alone, as `zeros_like` does."""
+    return "_like" in name or "new_" in name
+
+
+def _by_trait() -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {trait: set() for trait in TRAITS}
+    for op in OPS:
+        for trait in op.traits.split():
+            found[trait].add(op.name)
+    return {trait: frozenset(names) for trait, names in found.items()}
+
+
+_BY_TRAIT = _by_trait()
+
+RESHAPES = having("reshape")
+SQUEEZES = having("squeeze")
+TRANSPOSES = having("transpose")
+LAYOUTS = having("layout")
+NOOP_VIEWS = RESHAPES | having("slice", "expand")
+"""Layouts that change nothing where they return the shape that they take."""
+IDENTITIES = having("identity")
+JOINS = having("concat")
+PADS = having("pad")
+FACTORIES = having("factory")
+MATMULS = having("matmul")
+LINEAR = having("linear")
+CONVOLUTIONS = having("convolution")
+PROJECTIONS = having("projection")
+SOFTMAXES = having("softmax")
+NORMS = having("norm")
+ARITHMETIC = having("arithmetic")
+ACTIVATIONS = having("activation")
+POINTWISE = having("pointwise")
+SPLITS = having("split")
+REPEATS = having("expand", "repeat")
+"""Layouts that may return more numbers than they take."""
+LOOKUPS = having("lookup")
+COMPARES = having("compare")
+MASK_BUILDERS = having("mask-builder")
+ARGREDUCES = having("argreduce")
+SCATTER_REDUCES = having("scatter-reduce")
+UNINITIALISED = having("uninitialised")
+RECURRENT = having("recurrent")
+OVERWRITES = having("overwrite")
+CONCATENATIONS = having("concat", "stack")
+SHAPE_ONLY = having("shape-only")
+ATTENTION = "scaled_dot_product_attention"
+"""The name of fused attention as code asks for it."""
