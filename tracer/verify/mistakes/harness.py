@@ -161,7 +161,6 @@ def tried(mistakes: Iterable[Mistake], models: Iterable[Model] | None = None, jo
     mistakes = list(mistakes)
     for mistake in mistakes:
         mistake.applied()
-    yield from _in_browser(mistake for mistake in mistakes if mistake.tests)
     for module in ("torch", "sympy", "PIL.Image", "safetensors.torch"):
         import_module(module)
     pending = {mistake: Trial(mistake) for mistake in mistakes if not mistake.tests}
@@ -179,6 +178,7 @@ def tried(mistakes: Iterable[Mistake], models: Iterable[Model] | None = None, jo
                     trial.caught, trial.model = answer["caught"], model.name
                     yield pending.pop(mistake)
     yield from pending.values()
+    yield from _in_browser(mistake for mistake in mistakes if mistake.tests)
 
 
 def prepare(models: list[Model], jobs: int = 2) -> None:
