@@ -18,9 +18,9 @@ import torch
 from tracer.common.cache import Cache
 from tracer.derive.composed import Flow, Made, replaced
 from tracer.derive.graph import loses
-from tracer.ops import LAYOUTS, RESHAPES, IDENTITIES, base, takes_shape
 from tracer.derive.replay import Unplayable, play
 from tracer.equations.rotary import HALVES, NEIGHBOURS
+from tracer.ops import IDENTITIES, LAYOUTS, RESHAPES, base, takes_shape
 from tracer.recorder.calls import Call, Calls, Ref
 
 aten = torch.ops.aten

@@ -56,7 +56,7 @@ class Recording:
     `notes` are sentences on what of the run is not in it; `opened_error` is the relative difference to a fast path that
     was opened. Of a probe, `numbers` says where each op stood in the run, `scalars` are the numbers that its calls were
     given, and `constants` has a digest of each tensor that nothing of the run made, by the op that took it and its
-    place. `given` is what forward was called with."""
+    place. `given` is what forward was called with, and `grad` whether gradients were on."""
 
     ops: list[Seen] = field(default_factory=list)
     kept: Kept = field(default_factory=lambda: Kept(0))
@@ -70,6 +70,7 @@ class Recording:
     calls: Calls | None = None
     numbers: list[int] = field(default_factory=list)
     given: tuple[tuple, dict[str, Any]] = ((), {})
+    grad: bool = False
     scalars: list[Scalars] = field(default_factory=list)
     constants: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
@@ -89,10 +90,12 @@ def record(
     calls: bool = False,
     scalars: bool = False,
     digests: bool = False,
+    kept: Kept | None = None,
 ) -> Recording:
     """Runs `module(*args, **kwargs)` in the caller's grad mode and records every op.
 
-    `cap` bounds the bytes kept of ordinary values; queries, keys and masks are kept besides. `primitives` also opens
+    `cap` bounds the bytes kept of ordinary values, or `kept` is offered them all; queries, keys and masks are kept
+    besides. `primitives` also opens
     every op, or those of these numbers, into what PyTorch makes of it; `calls` records the composite ops above them,
     and the calls of modules; `scalars` only the Python numbers that those were given, and `digests` what tensors hold
     that nothing of the run made. The module, what it is given, the RNG and the process are as before
@@ -104,12 +107,13 @@ def record(
         raise ValueError(
             f"the parameter {quoted(lazy)} has no shape before the first forward: run it once, then trace it"
         )
-    recording = Recording(kept=Kept(cap), parameters=parameters, inputs=inputs_of(module, args, kwargs))
-    recording.given = tuple(args), dict(kwargs)
+    recording = Recording(kept=kept or Kept(cap), parameters=parameters, inputs=inputs_of(module, args, kwargs))
+    recording.given, recording.grad = (tuple(args), dict(kwargs)), torch.is_grad_enabled()
     inputs = {f"input {name}": tensor for name, tensor in recording.inputs.items()}
     weights = parameters | dict(module.named_buffers())
     makers = Makers(weights | inputs)
-    if cap:
+    keeping = cap > 0 or kept is not None
+    if keeping:
         for name, tensor in inputs.items():
             recording.kept.offer(name, tensor)
     with ExitStack() as stack:
@@ -134,7 +138,7 @@ def record(
         run = (
             above_ops.run if above_ops else lambda func, args, kwargs: func(*args, **kwargs) if kwargs else func(*args)
         )
-        observer = _observer(recording, makers, modules, names, untouched, cap > 0, run)
+        observer = _observer(recording, makers, modules, names, untouched, keeping, run)
         if digests:
             observer = digesting(observer, recording)
         if primitives:

@@ -31,6 +31,7 @@ from tracer.tracing.levels import levels
 from tracer.tracing.primitives import decompositions
 from tracer.tracing.prove import Later, Values, alike, alike_here, same_size
 from tracer.tracing.replay import Replay
+from tracer.tracing.rerun import Rerun
 from tracer.tracing.returned import given_back, returned_of, unaccounted
 from tracer.tracing.steps import steps_of
 
@@ -202,7 +203,8 @@ def assemble(
         depths,
     )
     value = Values(module, recording.kept, found, lines, sizes) if prove and prove != LATER and found else None
-    steps, found = steps_of(found, account.ops, solution, sizes, same, value, prove == LATER)
+    rerun = Rerun(module, recording, sizes) if prove and found else None
+    steps, found = steps_of(found, account.ops, solution, sizes, same, value, prove == LATER, rerun)
     refuted = {op for step, one in zip(steps, found, strict=True) if step.verdict == "disproven" for op in one.ops}
     misnamed = book.idioms & refuted
     if misnamed or (book.lent and any(step.verdict in ("disproven", "not executed") for step in steps)):
@@ -239,7 +241,7 @@ def assemble(
         decompositions=_decompositions(recording, solution),
         modules=modules,
         calls=calls,
-        later=Later(module, kept, found, lines, sizes) if follow else None,
+        later=Later(module, kept, found, lines, sizes, rerun) if follow else None,
         replay=_replay(module, recording, found, sizes, derived, solution, hints, parts, spelled) if follow else None,
         **more,
     )

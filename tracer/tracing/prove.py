@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import inf, isnan
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sympy
 import torch
@@ -22,6 +22,9 @@ from tracer.probe import UNKNOWN, base_form, value_of
 from tracer.record import Step
 from tracer.recorder.kept import Kept
 from tracer.symbols.notation import parse, symbol
+
+if TYPE_CHECKING:
+    from tracer.tracing.rerun import Rerun
 
 
 class Proof(NamedTuple):
@@ -193,8 +196,16 @@ class Later:
     tensors, the inputs as `input NAME` and what nothing of the run made as `constant N`; nothing rewrites these.
     """
 
-    def __init__(self, module: torch.nn.Module, kept: Mapping[str, torch.Tensor], found: Sequence[Found], lines, sizes):
-        self._run = module, kept, found, lines, sizes
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        kept: Mapping[str, torch.Tensor],
+        found: Sequence[Found],
+        lines,
+        sizes,
+        rerun: Rerun | None = None,
+    ):
+        self._run, self._rerun = (module, kept, found, lines, sizes), rerun
         self._found = {step.line.id: step for step in found}
         self._ran = {name: _state(tensor) for name, tensor in weights(module).items()}
 
@@ -207,12 +218,19 @@ class Later:
         """The same run, with the equations that `change` gives for its lines."""
         module, kept, found, _, sizes = self._run
         found = [step._replace(line=replace(step.line, equation=change(step.line))) for step in found]
-        return Later(module, kept, found, [step.line for step in found], sizes)
+        return Later(module, kept, found, [step.line for step in found], sizes, self._rerun)
 
     def __call__(self, steps: Iterable[Step]) -> dict[str, Step]:
         """These steps with their proofs, by id."""
-        value, sizes, changed = self.values(), self._run[-1], self.rewritten()
-        return {step.id: self._proven(step, value, sizes, changed) for step in steps}
+        steps, value, sizes, changed = list(steps), self.values(), self._run[-1], self.rewritten()
+        proofs = {}
+        if self._rerun and not changed:
+            lacking = self._rerun.lacking((self._found[step.id] for step in steps), value)
+            proofs = self._rerun.prove(lacking, self.found)
+        return {
+            step.id: proven(step, proofs[step.id]) if step.id in proofs else self._proven(step, value, sizes, changed)
+            for step in steps
+        }
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -290,12 +308,37 @@ class Values:
     def __call__(self, key: str) -> torch.Tensor | None:
         if key in self._fused:
             return self._inside(key)
-        if key in self._places or key.startswith(("input ", "constant ")):
-            return self._kept.get(self._places.get(key, key))
+        if (kept := self.key(key)) is not None:
+            return self._kept.get(kept)
         if key not in self._parameters:
             found = weight(self._weights, key.removeprefix("parameter "))
             self._parameters[key] = None if found is None else brought(found.detach())
         return self._parameters[key]
+
+    def key(self, name: str) -> str | None:
+        """The key by which the run kept the tensor of a line or of what it was given; None for any other."""
+        if name in self._places or name.startswith(("input ", "constant ")):
+            return self._places.get(name, name)
+        return None
+
+    def reads(self, line: Line) -> set[str]:
+        """The keys of all tensors of the run that the proof of a line reads; the turns of a loop each by its own."""
+        keys, waiting, seen = set(), [line.tensor.key, *(tensor.key for tensor in tensors(line.equation))], set()
+        while waiting:
+            if (name := waiting.pop()) in seen:
+                continue
+            seen.add(name)
+            if (inner := self.inside(name)) is not None:
+                waiting += [tensor.key for tensor in tensors(inner)]
+            elif (key := self.key(name)) is not None:
+                keys.update(key.partition("|:")[0].split("|"))
+        return keys
+
+    def lacks(self, line: Line) -> bool:
+        """Whether a line is to be executed, and a tensor that its proof reads was not kept."""
+        if line.place is None or line.of_input:
+            return False
+        return any(self._kept.get(key) is None for key in self.reads(line))
 
     def tensor(self, key: str) -> torch.Tensor:
         """The tensor of that key. LookupError, in a sentence, where there is none."""

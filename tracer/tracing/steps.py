@@ -18,6 +18,7 @@ from tracer.equations.node import Node, infer
 from tracer.probe import Solution, value_of
 from tracer.record import Name, Op, Operand, Step, dtype_name
 from tracer.tracing.prove import Proof, Values, prove, proven, proven_shape
+from tracer.tracing.rerun import Rerun
 
 Same = Callable[[Any, Any], bool]
 """Whether two sizes are one."""
@@ -34,20 +35,23 @@ def steps_of(
     same: Same,
     value: Values | None,
     later: bool,
+    rerun: Rerun | None = None,
 ) -> tuple[tuple[Step, ...], tuple[Found, ...]]:
-    """The records of all steps, proven where `value` has the tensors of the run; with `later` their proofs are pending,
-    else they were not executed. And the lines as they stand there: one that can't be said is only its call."""
+    """The records of all steps, proven where `value` has the tensors of the run, or where `rerun` computes them again;
+    with `later` their proofs are pending, else they were not executed. And the lines as they stand there: one that
+    can't be said is only its call."""
     said, at = Proof(None, "" if value or later else UNPROVEN), tuple(sizes.items())
     with doing("Writing its equations"):
         steps, lines = _written(Itself(found), Itself(ops), solution, at, same, said, later)
     if not value:
         return steps, lines
     made = []
+    proofs = rerun.prove(rerun.lacking(lines, value), lines) if rerun else {}
     with doing("Proving its equations"):
         for number, (step, one) in enumerate(zip(steps, lines, strict=True), 1):
             tell(number, len(steps), "step")
             said = step.recomputed or opaque(one.line)
-            made.append(step if said else proven(step, prove(one, value, sizes)))
+            made.append(step if said else proven(step, proofs.get(step.id) or prove(one, value, sizes)))
     return tuple(made), lines
 
 
