@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tracer.ops import schema
 from tracer.probe.windows import READERS, own_sizes
 from tracer.recorder import record
 from tracer.verify.checks.costs import at
@@ -55,7 +56,7 @@ def _said(name: str) -> Iterator[str]:
     run, axes = OPS[name]
     B, H, W = SIZES[0]
     ops = record(run if isinstance(run, nn.Module) else _Ran(run), (torch.ones(B, 3, H, W),), attention=False).ops
-    op = [op for op in ops if op.name in READERS][-1]
+    op = [op for op in ops if schema(op.name).size_rule in READERS][-1]
     symbols = {B: "B", H: "H", W: "W"}
     given = [tuple(symbols.get(size, str(size)) for size in op.inputs[0][0])]
     given += [tuple(map(str, shape)) for shape, *_ in op.inputs[1:]]
