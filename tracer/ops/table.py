@@ -425,6 +425,8 @@ OPS = (
     Op("scatter_reduce", OTHER, "Scatter and add", "scatter-reduce"),
     Op("select_copy", OTHER, traits="layout select"),
     Op("sinusoids", OTHER),
+    Op("rope", OTHER, traits="broadcast"),
+    Op("deviation_norm", OTHER),
     Op("slice_copy", OTHER, traits="layout slice"),
     Op("swapdims", OTHER, traits="layout transpose"),
     Op("take_along_dim", OTHER, "Choose entries"),
