@@ -19,7 +19,9 @@ STAGES = {
     "recurrence": "#c9741d",
     "experts": "#2a9461",
 }
-OTHER = "#8f7a6a"
+OTHER = "#7a8494"
+UNLISTED = "#8f7a6a"
+"""The colour of a stage that is not in the list: not that of norms."""
 
 STREAMLIT = {  # the same stages in the colour names of Streamlit's markdown and badges
     "patches": "blue",
@@ -42,8 +44,8 @@ MASK = ("#7a8494", "#2589c7")
 
 
 def stage_colour(stage: str) -> str:
-    """The colour of a stage, or a neutral grey for one that is not in the list."""
-    return STAGES.get(stage, OTHER)
+    """The colour of a stage, or that of all others for one that is not in the list."""
+    return STAGES.get(stage, UNLISTED)
 
 
 def table(scale: str = SEQUENTIAL, steps: int = 256) -> bytes:
