@@ -8,6 +8,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import tracer
+from tracer.equations.call import decimal
+from tracer.record.reader.evaluating import evaluate
+from tracer.record.reader.reading import read
 
 D = 8
 
@@ -221,3 +224,89 @@ def test_what_is_nearly_one_has_no_name(case):
     steps = traced(function).steps
     assert steps and not any(unsaid in step.latex for step in steps), [step.latex for step in steps]
     assert {step.verdict for step in steps} == {"proven"}
+
+
+NUMBERS = {
+    math.sqrt(32): r"\sqrt{32}",
+    1 / math.sqrt(8): r"\frac{1}{\sqrt{8}}",
+    8**0.25: "8^{1/4}",
+    8**-0.25: "8^{-1/4}",
+    -math.log(10000.0): r"-\ln 10^{4}",
+    -math.log(10000.0) / 16: r"-\frac{\ln 10^{4}}{16}",
+    math.log(3): r"\ln 3",
+    math.pi: r"\pi",
+    math.pi / 2: r"\frac{\pi}{2}",
+    ROOT: r"\sqrt{\frac{2}{\pi}}",
+    math.sqrt(2 * math.pi): r"\sqrt{2\,\pi}",
+    1.4142135: "1.4142135",
+    1 / 3: "0.3333333333333333",
+    0.7978845608: "0.7978845608",
+}
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_numbers_read_as_an_author_writes_them(number):
+    assert decimal(number) == NUMBERS[number]
+    line = read(rf"\mathbf{{y}} = {NUMBERS[number]}", [r"\mathbf{y}"])
+    assert float(evaluate(line, {}.get, ())) == pytest.approx(number, rel=1e-12)
+
+
+class Attends(nn.Module):
+    """Attention of two heads that no module is called."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.a, self.b, self.c, self.d = (nn.Linear(D, D, bias=False) for _ in range(4))
+
+    def forward(self, x):
+        return self.d(self.function(*(one(x).view(*x.shape[:2], 2, 4) for one in (self.a, self.b, self.c))).flatten(2))
+
+
+def by_einsum(q, k, v):
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / 2
+    return torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
+
+
+def by_bmm(q, k, v):
+    q, k, v = (one.transpose(1, 2).flatten(0, 1) for one in (q, k, v))
+    weights = (torch.bmm(q, k.transpose(1, 2)) / 2).exp()
+    return torch.bmm(weights / weights.sum(-1, keepdim=True), v).unflatten(0, (-1, 2)).transpose(1, 2)
+
+
+def by_baddbmm(q, k, v):
+    q, k, v = (one.transpose(1, 2).flatten(0, 1) for one in (q, k, v))
+    mask = torch.full((q.shape[1], q.shape[1]), float("-inf")).triu(1).expand(len(q), -1, -1)
+    weights = torch.baddbmm(mask, q, k.transpose(1, 2), alpha=0.5).softmax(-1)
+    return torch.bmm(weights, v).unflatten(0, (-1, 2)).transpose(1, 2)
+
+
+def linear(q, k, v):
+    """Katharopoulos et al. 2020."""
+    q, k, v = (one.transpose(1, 2) for one in (F.elu(q) + 1, F.elu(k) + 1, v))
+    return (q @ (k.transpose(-1, -2) @ v) / (q @ k.sum(-2).unsqueeze(-1) + 1e-6)).transpose(1, 2)
+
+
+def linear_by_einsum(q, k, v):
+    q, k = F.elu(q) + 1, F.elu(k) + 1
+    shares = 1 / (torch.einsum("nlhd,nhd->nlh", q, k.sum(1)) + 1e-6)
+    return torch.einsum("nlhd,nhmd,nlh->nlhm", q, torch.einsum("nshd,nshm->nhmd", k, v), shares)
+
+
+ATTENDS = [by_einsum, by_bmm, by_baddbmm, linear, linear_by_einsum]
+
+
+@pytest.mark.parametrize("function", ATTENDS, ids=lambda function: function.__name__)
+def test_attention_is_found_however_it_is_spelled(function):
+    steps = {
+        step.id: step for step in tracer.trace(Attends(function), torch.randn(2, 5, D), symbols={"B": 0, "T": 1}).steps
+    }
+    inner = {"memory", "normaliser"} if function in (linear, linear_by_einsum) else {"scores", "weights"}
+    assert {f"attention.{one}" for one in {"query", "key", "value", "context"} | inner} <= steps.keys()
+    assert {step.verdict for step in steps.values()} == {"proven"}
+
+
+def test_one_projection_that_is_used_three_times_is_not_packed():
+    steps = tracer.trace(Attends(lambda q, k, v: by_bmm(q, q, q)), torch.randn(2, 5, D), symbols={"B": 0, "T": 1}).steps
+    assert "Queries, keys and values" in [step.title for step in steps]
+    assert not any("QKV" in step.latex for step in steps)

@@ -11,6 +11,7 @@ from sympy import sqrt
 from tracer.derive.shapes import IS, MOVES, OF_INPUT
 from tracer.equations import Node, Plus, ShapeError, Tensor, infer
 from tracer.equations.algebra import Product
+from tracer.equations.sums import Einsum
 from tracer.equations.turns import TURNED
 from tracer.ops import schema
 from tracer.probe import UNKNOWN
@@ -185,10 +186,12 @@ def _summed(node: Node | None) -> tuple:
     """The size that a matrix product sums over, as a shape, also where something is added to it; else ()."""
     while isinstance(node, Plus):
         node = next((one for one in node.operands if isinstance(one, (Plus, Product))), None)
-    if not isinstance(node, Product):
-        return ()
     try:
-        return tuple(map(sympy.sympify, infer(node.args[0])[-1:]))
+        if isinstance(node, Einsum):
+            (first, *_), made = node.parts
+            summed = [size for size, letter in zip(infer(node.args[0]), first, strict=True) if letter not in made]
+            return tuple(map(sympy.sympify, summed)) if len(summed) == 1 else ()
+        return tuple(map(sympy.sympify, infer(node.args[0])[-1:])) if isinstance(node, Product) else ()
     except ShapeError:
         return ()
 

@@ -24,6 +24,8 @@ LETTERS = {
     "bias": (r"\mathbf{B}", ""),
     "ALiBi": (r"\mathbf{M}", r"\mathrm{ALiBi}"),
     "shares": (r"\mathbf{Y}", ""),
+    "memory": (r"\mathbf{KV}", ""),
+    "normaliser": (r"\mathbf{z}", ""),
     "one": ("r", ""),
     **dict.fromkeys(("position", "placed"), (r"\mathbf{X}", "P")),
     "angles": (r"\boldsymbol{\Theta}", ""),

@@ -13,7 +13,7 @@ from tracer.derive.joining import IN_LEAF, joins
 from tracer.derive.laid import folded, laid
 from tracer.derive.places import Places
 from tracer.derive.shapes import Shapes
-from tracer.derive.sites import is_heavy, sites
+from tracer.derive.sites import is_heavy, linear_sites, sites
 from tracer.ops import IDENTITIES, MATMULS, NOOP_VIEWS, TRANSPOSES, base
 
 
@@ -35,7 +35,7 @@ class Plan:
             self._per_instance[module] = self._per_instance.get(module, 0) + 1
         for index in graph.computing():
             self._place(index)
-        self.sites = tuple(sites(graph))
+        self.sites = (*sites(graph), *linear_sites(graph, shapes.of))
         self._operands_of_attention()
         self._layouts_apart()
         for index in graph.computing():

@@ -36,6 +36,10 @@ class Roles:
         self.alone: set[str] = set()
         self.first: dict[str, str] = {}
         self.mixed: dict[str, str] = {}
+        self.shared: dict[str, str] = {}
+        """Projections that are taken as a whole, with the letters of what they are: queries, keys and values."""
+        self.linear: set[str] = set()
+        """The lines of queries, keys, values and results of linear attention."""
         self.returned: dict[str, str] = {}
         """Where the values that forward returns stand in what it returns."""
         for ref, place in zip(self.graph.outputs, self.graph.places, strict=True):
@@ -102,7 +106,10 @@ class Roles:
             if not trail:
                 continue
             projected = self.name(trail[-1]) in PROJECTIONS
-            packed = projected and shared[trail[-1]] > 1
+            whole = projected and self._whole(trail, given[letter])
+            packed = projected and shared[trail[-1]] > 1 and not whole
+            if whole:
+                self.shared[trail[-1]] = "".join(one for one, other in trails.items() if other[-1:] == trail[-1:])
             if packed:
                 self.of.setdefault(
                     trail[-1], "".join(one for one, other in trails.items() if other and other[-1] == trail[-1])
@@ -113,6 +120,8 @@ class Roles:
                 self.alone.update(own)
             for primes, key in enumerate(own):
                 self.of.setdefault(key, letter + "'" * primes)
+                if site.linear:
+                    self.linear.add(key)
         if site.weights is not None and (weights := self.plan.upstream(site.weights)) is not None:
             self.of.setdefault(weights, "A")
             for key in self.operands[weights]:
@@ -128,12 +137,24 @@ class Roles:
         made = self.plan.downstream(site.result)
         if made is not None:
             self.of.setdefault(made, "H")
+            if site.linear:
+                self.linear.add(made)
+                if (memory := self.plan.downstream(self.graph.calls[site.call].outputs[0].key)) is not None:
+                    self.of.setdefault(memory, "memory")
+                for key in self.operands[made]:
+                    self.of.setdefault(key, "normaliser")
             for other in self.operands[made] if site.fused else ():  # a bias that is read inside the mask of a kernel
                 if found := bias(self.graph, other):
                     self.of.setdefault(other, found)
             for key in self.users[made]:
                 if self.name(key) in PROJECTIONS:
                     self.of.setdefault(key, "O")
+
+    def _whole(self, trail: list[str], key: str) -> bool:
+        """Whether what a projection made is taken as a whole, not a part of it."""
+        graph, count = self.graph, self.graph.count(self.plan.raw(trail[-1]) or trail[-1])
+        laid = graph.chain(key, graph.root(key))
+        return all(graph.count(one) >= count for one in (*laid, *trail[:-1]))
 
     def _hides(self, key: str, scores: str) -> bool:
         """Whether a line may be the mask of scores: as many rows and columns, and made of places or of comparisons."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tracer.derive.graph import Graph
 from tracer.derive.words import heavy
 from tracer.ops import ATTENTION, MATMULS, SOFTMAXES, base
-from tracer.recorder.calls import Call
+from tracer.recorder.calls import Call, Ref, refs
 
 
 class Site(NamedTuple):
     """One attention: the values of queries, keys and values, of the weights where they were made, and of the result;
-    `call` is the fused call, or the product of queries and keys."""
+    `call` is the fused call, or the product of queries and keys; with linear attention, that of keys and values."""
 
     q: str
     k: str
@@ -22,6 +22,7 @@ class Site(NamedTuple):
     result: str
     call: int
     fused: bool
+    linear: bool = False
 
 
 def is_heavy(name: str) -> bool:
@@ -46,6 +47,45 @@ def sites(graph: Graph) -> Iterator[Site]:
             values = [ref.key for ref in graph.inputs[after] if graph.root(ref.key) != weights][:1]
             if len(pair) == 2 and values:
                 yield Site(pair[0], pair[1], values[0], weights, graph.calls[after].outputs[0].key, before, False)
+
+
+def linear_sites(graph: Graph, sizes: Callable[[str], tuple]) -> Iterator[Site]:
+    """The linear attentions of a run: each product of keys and values over all tokens, with queries times that.
+    `sizes` gives the symbolic shape of a value."""
+    tokens = {sizes(ref.key)[-2 if ref.dtype.is_floating_point else -1] for ref in graph.given if len(ref.shape) > 1}
+    for index in graph.computing():
+        call, pair = graph.calls[index], graph.inputs[index]
+        summed = _summed(call) if base(call.name) in MATMULS and len(pair) == 2 else None
+        if summed is None or any(graph.depends[ref.key] != "x" for ref in pair):
+            continue
+        ref, axis = summed
+        size = sizes(ref.key)[axis]
+        if size not in tokens or size.is_Integer:
+            continue
+        made = call.outputs[0].key
+        after = next((i for i in graph.consumers[made] if base(graph.calls[i].name) in MATMULS), None)
+        queries = [ref for ref in graph.inputs[after] if graph.root(ref.key) != made] if after is not None else []
+        if queries and all(graph.depends[ref.key] == "x" for ref in queries):
+            keys, values = (
+                pair if _summed_alone(graph, pair[0].key) or not _summed_alone(graph, pair[1].key) else pair[::-1]
+            )
+            q = max(queries, key=lambda ref: graph.count(ref.key))
+            yield Site(q.key, keys.key, values.key, None, graph.calls[after].outputs[0].key, index, False, True)
+
+
+def _summed(call: Call) -> tuple[Ref, int] | None:
+    """The axis of a product's first operand that it sums over; None where these are several."""
+    if base(call.name) != "einsum":
+        return next(iter(refs(call.arguments))), -1
+    given, _, made = call.arguments["equation"].replace(" ", "").partition("->")
+    first, *others = given.split(",")
+    summed = [i for i, letter in enumerate(first) if letter not in made and all(letter in one for one in others)]
+    return (call.arguments["tensors"][0], summed[0]) if len(summed) == 1 and "..." not in first else None
+
+
+def _summed_alone(graph: Graph, key: str) -> bool:
+    """Whether a value is also summed by itself: keys are, for what the result is divided by."""
+    return any(base(graph.calls[index].name) == "sum" for index in graph.consumers[graph.root(key)])
 
 
 def _after(graph: Graph, weights: str, steps: int = 3) -> int | None:

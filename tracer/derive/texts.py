@@ -53,6 +53,17 @@ SAID = {
     "masked S": Said("attention", "Scores", "attention.scores"),
     "A": Said("attention", "Attention weights", "attention.weights"),
     "H": Said("attention", "Context", "attention.context"),
+    "linear Q": Said("attention", "Queries", "attention.query"),
+    "linear K": Said("attention", "Keys", "attention.key"),
+    "linear V": Said("attention", "Values", "attention.value"),
+    "linear H": Said("attention", "Context", "attention.context"),
+    "features Q": Said("attention", "Features of the queries", "attention.query features"),
+    "features K": Said("attention", "Features of the keys", "attention.key features"),
+    "shared QKV": Said("attention", "Queries, keys and values", "attention.shared"),
+    "shared QK": Said("attention", "Queries and keys", "attention.shared"),
+    "shared KV": Said("attention", "Keys and values", "attention.shared"),
+    "memory": Said("attention", "Keys times values", "attention.memory"),
+    "normaliser": Said("attention", "Sum of the weights", "attention.normaliser"),
     "O": Said("attention", "Output projection", "attention.output"),
     "scaled O": Said("attention", "Scale what was found", "attention.scaled"),
     "scaled F": Said("mlp", "Scale the result", "mlp.scaled"),
@@ -107,6 +118,10 @@ def part(roles: Roles, key: str, shape: tuple) -> str:
         return {0: "last norm", 1: "norm1", 2: "norm2", None: "norm"}.get(nth, "norm")
     if plain in ("Q", "K") and {"cosine", "sine"} & around:
         return f"turned {plain}"
+    if len(roles.shared.get(key, "")) > 1:
+        return f"shared {roles.shared[key]}"
+    if key in roles.linear:
+        return f"features {plain}" if role != plain and plain in ("Q", "K") else f"linear {plain}"
     if role == "S" and "M" in around:
         return "masked S"
     if role == "sequence" and roles.learned_first(key):

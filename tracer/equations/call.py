@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 
 import sympy
 import torch
@@ -56,10 +57,59 @@ def decimal(value: complex) -> str:
     if value == int(value) < 1e16:
         return str(int(value))
     digits, _, power = repr(float(value)).partition("e")
+    if len(digits) > SHORT and (exact := closed(value)):
+        return exact
     if not power:
         return digits
     power = f"10^{{{int(power)}}}"
     return power if digits in ("1", "1.0") else rf"{digits} \cdot {power}"
+
+
+SHORT = 12
+"""Digits of a number that somebody wrote as it is, at most."""
+WHOLE = 10**6
+"""The largest whole number below a root, or in a logarithm."""
+
+
+def closed(value: float) -> str:
+    r"""What a number was computed as, where that is a root, a logarithm or a multiple of π: `\sqrt{32}`, `8^{1/4}`,
+    `\frac{\ln 10^{4}}{8}`; "" for any other. Only one to the last digits is."""
+    square, times_pi = value * value, [rf"{n}\,\pi" if n > 1 else r"\pi" for n in range(5)]
+    for n in range(1, 5):
+        for below in range(1, 13):
+            if _same(value, n * math.pi / below):
+                return rf"\frac{{{times_pi[n]}}}{{{below}}}" if below > 1 else times_pi[n]
+        if _same(square, n / math.pi):
+            return rf"\sqrt{{\frac{{{n}}}{{\pi}}}}"
+        if _same(square, n * math.pi):
+            return rf"\sqrt{{{times_pi[n]}}}"
+    roots = r"\sqrt{%s}", r"\frac{1}{\sqrt{%s}}", "%s^{1/4}", "%s^{-1/4}"
+    for power, text in zip((2, -2, 4, -4), roots, strict=True):
+        if 2 <= value**power < WHOLE and _same(value**power, round(value**power)):
+            return text % round(value**power)
+    power = round(math.exp(min(value, math.log(WHOLE))))
+    if power > 1 and _same(value, math.log(power)):
+        return _logarithm(power)
+    for n, times in ((1, ""), (2, r"2\,")):
+        below = n * math.log(BASE) / value
+        if 1 < below < WHOLE and _same(below, round(below)):
+            return rf"\frac{{{times}{_logarithm(BASE)}}}{{{round(below)}}}"
+    return ""
+
+
+BASE = 10000
+"""The number whose powers are the wave lengths of positions (Vaswani et al. 2017)."""
+
+
+def _same(value: float, exact: float) -> bool:
+    """Whether two numbers are one but for a few roundings."""
+    return abs(value - exact) <= 8 * sys.float_info.epsilon * abs(exact)
+
+
+def _logarithm(number: int) -> str:
+    """The natural logarithm of a whole number."""
+    power = round(math.log10(number))
+    return rf"\ln 10^{{{power}}}" if number == 10**power and power > 1 else rf"\ln {number}"
 
 
 LARGEST = {
@@ -143,7 +193,8 @@ class Scalar(Node):
 
     @property
     def loose(self):
-        return self.value.is_Add or bool(self.value.is_extended_negative)
+        negative = self.value.is_Add or bool(self.value.is_extended_negative)
+        return negative or (self.value.is_Float and decimal(float(self.value)).startswith(r"\ln"))
 
     @property
     def value(self) -> sympy.Expr:

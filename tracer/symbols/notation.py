@@ -227,6 +227,10 @@ class SizePrinter(LatexPrinter):
     def _print_Mul(self, expr):
         if expr.as_coeff_Mul()[0] < 0:
             return f"-{self._print(-expr)}"
+        if expr.is_number and (expr**2).is_Integer:  # as an author writes it: √32, not 4√2
+            return rf"\sqrt{{{expr**2}}}"
+        if expr.is_number and (expr**-2).is_Integer:
+            return rf"\frac{{1}}{{\sqrt{{{expr**-2}}}}}"
         above, below = sympy.fraction(expr)
         if below != 1:
             return rf"\frac{{{self._print(above)}}}{{{self._print(below)}}}"

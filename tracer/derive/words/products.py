@@ -72,5 +72,24 @@ def einsum(given: Given) -> Node | None:
     letters = list(dict.fromkeys(made + "".join(parts)))
     if len(letters) > len(LETTERS):
         return None
+    if len(parts) == 2 and (product := _product(given["tensors"], *parts, made)) is not None:
+        return product
     new = str.maketrans(dict(zip(letters, LETTERS, strict=False)))
     return Einsum(*given["tensors"], axes=f"{','.join(parts)}->{made}".translate(new))
+
+
+def _product(tensors: list[Node], left: str, right: str, made: str) -> Node | None:
+    """The matrix product that a sum of products is, its operands transposed where they have to be; None for any other.
+    A second operand without the axes in front is the same for all of them."""
+    if (
+        min(map(len, (left, right, made))) < 2
+        or max(Counter(letters).most_common(1)[0][1] for letters in (left, right, made)) > 1
+    ):
+        return None
+    first, second = tensors
+    for one, a in ((first, left), (first.T, left[:-2] + left[:-3:-1])):
+        for other, b in ((second, right), (second.T, right[:-2] + right[:-3:-1])):
+            alike = a[:-2] == made[:-2] and b[:-2] in ("", made[:-2])
+            if alike and (a[-2], b[-1], a[-1]) == (made[-2], made[-1], b[-2]) and a[-1] not in made:
+                return Product(one, other)
+    return None

@@ -22,6 +22,7 @@ FUNCTIONS = {
     r"\cosh": "cosh",
     r"\arctan": "arctan",
     r"\log": "log",
+    r"\ln": "log",
 }
 LARGEST = {
     r"\text{float32}": (2 - 2.0**-23) * 2.0**127,

@@ -11,6 +11,7 @@ first. A lower letter that is no name is an index.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ class Line(NamedTuple):
     turns: tuple[str, Tree, tuple[Tree, ...], bool] | None = None
 
 
-BEGIN = tuple(r"{ \frac \sqrt \infty \sum \begin \mathbf \text{max} \mathcal \mu \sigma \lnot".split())
+BEGIN = tuple(r"{ \frac \sqrt \infty \pi \sum \begin \mathbf \text{max} \mathcal \mu \sigma \lnot".split())
 """Signs that a factor begins with, besides names, numbers, letters, words and brackets."""
 OPENED = ("(", "[", r"\lVert", r"\langle", *PAIRS)
 """What an opening bracket may be."""
@@ -197,6 +198,7 @@ class _Reader(Phrases, Brackets):
         known = {
             "{": self.braces,
             r"\infty": lambda: ("number", float("inf")),
+            r"\pi": lambda: ("number", math.pi),
             r"\frac": self.fraction,
             r"\sqrt": self.root,
             r"\lnot": lambda: ("not", self.factor()),
