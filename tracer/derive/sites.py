@@ -63,9 +63,10 @@ def linear_sites(graph: Graph, sizes: Callable[[str], tuple]) -> Iterator[Site]:
         if size not in tokens or size.is_Integer:
             continue
         made = call.outputs[0].key
-        after = next((i for i in graph.consumers[made] if base(graph.calls[i].name) in MATMULS), None)
-        queries = [ref for ref in graph.inputs[after] if graph.root(ref.key) != made] if after is not None else []
-        if queries and all(graph.depends[ref.key] == "x" for ref in queries):
+        for after in [i for i in graph.consumers[made] if base(graph.calls[i].name) in MATMULS][:1]:
+            queries = [ref for ref in graph.inputs[after] if graph.root(ref.key) != made]
+            if not queries or any(graph.depends[ref.key] != "x" for ref in queries):
+                continue
             keys, values = (
                 pair if _summed_alone(graph, pair[0].key) or not _summed_alone(graph, pair[1].key) else pair[::-1]
             )

@@ -85,8 +85,9 @@ def closed(value: float) -> str:
             return rf"\sqrt{{{times_pi[n]}}}"
     roots = r"\sqrt{%s}", r"\frac{1}{\sqrt{%s}}", "%s^{1/4}", "%s^{-1/4}"
     for power, text in zip((2, -2, 4, -4), roots, strict=True):
-        if 2 <= value**power < WHOLE and _same(value**power, round(value**power)):
-            return text % round(value**power)
+        number = round(value**power) if 2 <= value**power < WHOLE else 0
+        if math.isqrt(number) ** 2 < number and _same(value**power, number):
+            return text % number
     power = round(math.exp(min(value, math.log(WHOLE))))
     if power > 1 and _same(value, math.log(power)):
         return _logarithm(power)

@@ -72,13 +72,13 @@ def einsum(given: Given) -> Node | None:
     letters = list(dict.fromkeys(made + "".join(parts)))
     if len(letters) > len(LETTERS):
         return None
-    if len(parts) == 2 and (product := _product(given["tensors"], *parts, made)) is not None:
+    if len(parts) == 2 and (product := _of_matrices(given["tensors"], parts[0], parts[1], made)) is not None:
         return product
     new = str.maketrans(dict(zip(letters, LETTERS, strict=False)))
     return Einsum(*given["tensors"], axes=f"{','.join(parts)}->{made}".translate(new))
 
 
-def _product(tensors: list[Node], left: str, right: str, made: str) -> Node | None:
+def _of_matrices(tensors: list[Node], left: str, right: str, made: str) -> Node | None:
     """The matrix product that a sum of products is, its operands transposed where they have to be; None for any other.
     A second operand without the axes in front is the same for all of them."""
     if (
