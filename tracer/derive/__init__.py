@@ -42,7 +42,7 @@ from tracer.equations.relations import Compared
 from tracer.ops import ATTENTION
 from tracer.probe import Solution
 from tracer.recorder import Recording
-from tracer.recorder.calls import Call, Calls
+from tracer.recorder.calls import Calls
 
 BROUGHT = (
     "{} came from outside of PyTorch and is another for other values of the input: how it depends on it was not seen."
@@ -160,7 +160,9 @@ def _derived(
     spelled: frozenset[int],
 ) -> Book:
     named: set[int] = set()
-    graph = Graph(calls, known, partial(_composed, spelled=spelled, named=named))
+    graph = Graph.of(calls, known)
+    for rewrite in (written, rejoined, partial(idioms, spelled=spelled, named=named), mixed, rolled):
+        graph = rewrite(graph)
     shapes = Shapes(graph, calls, solution, sizes, same)
     places = Places(graph)
     plan = Plan(graph, shapes, places, hints.apart)
@@ -253,14 +255,6 @@ def _block(book: Book, places: Places, module: str, layer: int | None) -> int:
         if step.line.layer == layer and there and places.part(there) == places.part(module):
             return number
     return len(book.found)
-
-
-def _composed(made: list[Call], calls: Calls, spelled: frozenset[int], named: set[int]) -> list[Call]:
-    """The calls of a run, with those that are one thing in a textbook as one; the ops of those that have a name now,
-    none of them `spelled`, go to `named`."""
-    for pass_over in (written, rejoined, partial(idioms, spelled=spelled, named=named), mixed, rolled):
-        made = pass_over(made, calls)
-    return made
 
 
 def _stream_first(roles: Roles, ids: dict[str, str], equation: Node) -> Node:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from tracer.derive.composed import Flow
 from tracer.derive.expert import Applied, Columns, Part, Product, Token
+from tracer.derive.graph import Graph
 from tracer.derive.layouts import factor, index_map
 from tracer.derive.listed import Listed, listed
 from tracer.derive.words import known
@@ -32,8 +32,8 @@ class Bodies:
     """Reads what the `count` experts of a mixture do with each of `rows` tokens: `token` is the value whose rows they
     are given, `ups` are the values from what the first product takes up to it."""
 
-    def __init__(self, flow: Flow, count: int, rows: int):
-        self.flow, self.count, self.rows = flow, count, rows
+    def __init__(self, graph: Graph, count: int, rows: int):
+        self.graph, self.count, self.rows = graph, count, rows
         self.token = ""
         self.ups: list[str] = []
         self.weights: list[Ref] = []
@@ -52,12 +52,12 @@ class Bodies:
     def _up(self, key: str) -> list[str]:
         """The values from a chosen row or part up to what it was chosen of."""
         found = [key]
-        while (call := self.flow.made(found[-1])) is not None and len(found) < 40:
+        while (call := self.graph.made(found[-1])) is not None and len(found) < 40:
             name = base(call.name)
             moves = name in MOVES and (name != "index" or self._by_numbers(call))
             if not moves:
                 break
-            first = next((ref for ref in self.flow.inputs[self.flow.maker[found[-1]]]), None)
+            first = next((ref for ref in self.graph.inputs[self.graph.maker[found[-1]]]), None)
             if first is None:
                 break
             found.append(first.key)
@@ -70,10 +70,10 @@ class Bodies:
 
     def _token(self, product: int, whole: set[int]) -> str:
         """The value whose rows experts are given."""
-        for ref in self.flow.inputs[product]:
+        for ref in self.graph.inputs[product]:
             self.ups = self._up(ref.key)
             top = self.ups[-1]
-            maker = self.flow.maker.get(top)
+            maker = self.graph.maker.get(top)
             outside = maker is None or maker not in whole
             if outside and not top.startswith("parameter ") and ref.dtype.is_floating_point:
                 return top
@@ -82,22 +82,22 @@ class Bodies:
     def _whole_token(self, result: Ref) -> Ref:
         """The tokens, of the shape of what the mixture gives but for the last axis; else a row for each."""
         for key in self.ups:
-            shape = self.flow.shape[key]
+            shape = self.graph.shapes[key]
             if shape[:-1] == result.shape[:-1] and prod(shape[:-1]) == self.rows:
-                return self.flow.ref[key]
+                return self.graph.ref[key]
         raise Unclear
 
     def _body(self, key: str, depth: int = 0):
         """What became of a token up to a value: a tree of what is known here."""
         if depth > 40:
             raise Unclear
-        flow, call = self.flow, self.flow.made(key)
+        graph, call = self.graph, self.graph.made(key)
         tops = self._up(key)
         if self.token in tops:
             return Token()
         if call is None:
             raise Unclear
-        name, given = base(call.name), flow.inputs[flow.maker[key]]
+        name, given = base(call.name), graph.inputs[graph.maker[key]]
         if name in MULTIPLIES:
             return self._product(call, given, depth)
         if name == "select" and prod(call.outputs[0].shape) == prod(given[0].shape):
@@ -120,7 +120,7 @@ class Bodies:
 
     def _bias(self, ref: Ref) -> Part | None:
         top = self._up(ref.key)[-1]
-        shape = self.flow.shape[top]
+        shape = self.graph.shapes[top]
         if not top.startswith("parameter "):
             return None
         if len(shape) == 2 and shape[0] == self.count:
@@ -129,15 +129,15 @@ class Bodies:
 
     def _of_each(self, key: str) -> Listed | None:
         """What a matrix, or a vector, is a part of where experts are modules of a list."""
-        shape = self.flow.shape[key]
-        return listed(self.flow, key, self.count) if len(shape) < 3 and key not in self.stacked else None
+        shape = self.graph.shapes[key]
+        return listed(self.graph, key, self.count) if len(shape) < 3 and key not in self.stacked else None
 
     def _weight(self, operands: list[Ref]) -> Ref | None:
         """The operand of a product that is a parameter."""
         return next((ref for ref in operands if self._up(ref.key)[-1].startswith("parameter ")), None)
 
     def _part(self, key: str, turned: bool = False) -> Part:
-        shape, dtype = self.flow.shape[key], self.flow.ref[key].dtype
+        shape, dtype = self.graph.shapes[key], self.graph.ref[key].dtype
         if (one := self._of_each(key)) is not None:
             self.members.setdefault(one.key, key)
             key, shape = one.key, (self.count, *shape)
@@ -155,7 +155,7 @@ class Bodies:
         if weight is None or left is None or base(call.name) in ("baddbmm", "addmm"):
             raise Unclear
         ups = self._up(weight.key)
-        shape = self.flow.shape[ups[-1]]
+        shape = self.graph.shapes[ups[-1]]
         single = len(shape) == 2 and self._of_each(ups[-1])
         if not single and (len(shape) != 3 or shape[0] != self.count):
             raise Unclear
@@ -163,7 +163,7 @@ class Bodies:
             turned = self._named(call, weight)
         else:
             turned = base(call.name) == "linear" or (operands[0] is weight and base(call.name) in ("bmm", "matmul"))
-        turns = sum(base(one.name) in TRANSPOSES for key in ups[:-1] if (one := self.flow.made(key)) is not None)
+        turns = sum(base(one.name) in TRANSPOSES for key in ups[:-1] if (one := self.graph.made(key)) is not None)
         inner = self._body(left.key, depth + 1)  # weights are numbered in the order in which they are taken
         part = self._part(ups[-1], turned != bool(turns % 2))
         bias = None
@@ -191,10 +191,10 @@ class Bodies:
     def _laid_back(self, result: Ref, whole: set[int]) -> tuple[Ref, set[int]]:
         """The result with the axes that it has from then on, where it is only laid out anew."""
         while True:
-            takers = self.flow.takers.get(result.key, [])
-            if len(takers) != 1 or result.key in self.flow.outputs or self.flow.name(takers[0]) not in FLAT:
+            takers = self.graph.users.get(result.key, [])
+            if len(takers) != 1 or result.key in self.graph.returned or self.graph.name(takers[0]) not in FLAT:
                 return result, whole
-            call = self.flow.calls[takers[0]]
+            call = self.graph.calls[takers[0]]
             if call.outputs[0].shape[-1] != result.shape[-1]:
                 return result, whole
             result, whole = call.outputs[0], whole | {takers[0]}

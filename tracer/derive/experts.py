@@ -10,10 +10,11 @@ from __future__ import annotations
 from math import prod
 
 from tracer.derive.bodies import MULTIPLIES, Bodies, Unclear
-from tracer.derive.composed import Flow, Made, replaced
+from tracer.derive.composed import Made
 from tracer.derive.expert import Product, alike
+from tracer.derive.graph import Graph
 from tracer.derive.weighted import weighted
-from tracer.recorder.calls import Call, Calls, Ref
+from tracer.recorder.calls import Call, Ref
 
 CHOOSES = frozenset(("topk",))
 FEWEST = 2
@@ -23,45 +24,46 @@ LARGEST = 4000
 """Calls of a mixture at most."""
 
 
-def mixed(made: list[Call], calls: Calls) -> list[Call]:
-    """The calls of a run with each mixture of experts as one."""
-    flow, groups, taken = Flow(made, calls), [], set()
-    for index in range(len(made) - 1, -1, -1):
-        if flow.name(index) in CHOOSES and len(made[index].outputs) == 2 and index not in taken:
+def mixed(graph: Graph) -> Graph:
+    """Return the graph with each mixture of experts as one call."""
+    groups: list[tuple[set[int], list[Call]]] = []
+    taken: set[int] = set()
+    for index in reversed(range(len(graph.calls))):
+        if graph.name(index) in CHOOSES and len(graph.calls[index].outputs) == 2 and index not in taken:
             try:
-                group, call = _Mixture(flow, index).call()
+                group, call = _Mixture(graph, index).call()
             except Unclear:
                 continue
             if not group & taken:
-                groups.append((group, call))
+                groups.append((group, [call]))
                 taken |= group
-    for group, (result, given) in weighted(flow):
+    for group, (result, given) in weighted(graph):
         if not group & taken:
-            groups.append((group, _one(flow, group, max(group), result, given)))
+            groups.append((group, [_one(graph, group, max(group), result, given)]))
             taken |= group
-    return replaced(made, groups) if groups else made
+    return graph.replace(groups)
 
 
-def _one(flow: Flow, group: set[int], last: int, result: Ref, given: dict) -> Call:
+def _one(graph: Graph, group: set[int], last: int, result: Ref, given: dict) -> Call:
     """The one call in the place of a group of calls."""
-    call, ops = flow.calls[last], tuple(flow.calls[index] for index in sorted(group))
+    call, ops = graph.calls[last], tuple(graph.calls[index] for index in sorted(group))
     return Call(FUNC, "experts", given, (result,), call.module, call.call, call.first, call.last, ops)
 
 
 class _Mixture(Bodies):
     """The mixture whose experts a top-k chose."""
 
-    def __init__(self, flow: Flow, index: int):
-        self.topk, self.chosen = index, flow.calls[index].outputs[1]
+    def __init__(self, graph: Graph, index: int):
+        self.topk, self.chosen = index, graph.calls[index].outputs[1]
         if len(self.chosen.shape) != 2:
             raise Unclear
-        super().__init__(flow, next(ref for ref in flow.inputs[index]).shape[-1], self.chosen.shape[0])
+        super().__init__(graph, next(ref for ref in graph.inputs[index]).shape[-1], self.chosen.shape[0])
 
     def call(self) -> tuple[set[int], Call]:
         """The calls of the mixture, and the one in their place."""
         region, result = self._region()
-        products = [index for index in sorted(region) if self.flow.name(index) in MULTIPLIES]
-        whole = self.flow.only_in(region, self._helps)
+        products = [index for index in sorted(region) if self.graph.name(index) in MULTIPLIES]
+        whole = self.graph.only_in(region, self._helps)
         if len(products) < FEWEST:
             raise Unclear
         self.token = self._token(products[0], whole)
@@ -76,16 +78,16 @@ class _Mixture(Bodies):
         x = self._whole_token(result)
         given = {"x": x, "gates": gates, "chosen": self.chosen, "weights": tuple(self.weights), "body": body}
         given["members"] = tuple(self.members.get(one.key, one.key) for one in self.weights)
-        return whole, _one(self.flow, whole, max(region), result, given)
+        return whole, _one(self.graph, whole, max(region), result, given)
 
     def _region(self) -> tuple[set[int], Ref]:
         """The calls that take what was made of the numbers of experts, up to the one value that leaves."""
-        flow, region = self.flow, set()
-        last_use = {key: takers[-1] for key, takers in flow.takers.items()}
+        graph, region = self.graph, set()
+        last_use = {key: takers[-1] for key, takers in graph.users.items()}
         open_values = {self.chosen.key}
-        for index in range(self.topk + 1, min(len(flow.calls), self.topk + LARGEST)):
-            call = flow.calls[index]
-            if not any(ref.key in open_values for ref in flow.inputs[index]):
+        for index in range(self.topk + 1, min(len(graph.calls), self.topk + LARGEST)):
+            call = graph.calls[index]
+            if not any(ref.key in open_values for ref in graph.inputs[index]):
                 continue
             if self._routes(call):
                 continue
@@ -94,11 +96,11 @@ class _Mixture(Bodies):
             still = {
                 key
                 for key in open_values
-                if key != self.chosen.key and (last_use.get(key, -1) > index or key in flow.outputs)
+                if key != self.chosen.key and (last_use.get(key, -1) > index or key in graph.returned)
             }
-            products = sum(flow.name(one) in MULTIPLIES for one in region)
+            products = sum(graph.name(one) in MULTIPLIES for one in region)
             if products >= FEWEST and len(still) == 1 and still <= {ref.key for ref in call.outputs}:
-                result = flow.ref[still.pop()]
+                result = graph.ref[still.pop()]
                 whole = prod(result.shape[:-1]) == self.chosen.shape[0] and result.dtype.is_floating_point
                 if whole and last_use.get(self.chosen.key, -1) <= index:
                     return region, result
@@ -114,8 +116,8 @@ class _Mixture(Bodies):
         """The values that experts give: of the last product of all, or of each where they are modules of a list."""
         last = {}
         for index in products:
-            call = self.flow.calls[index]
-            weight = self._weight([ref for ref in self.flow.inputs[index] if ref.dtype.is_floating_point])
+            call = self.graph.calls[index]
+            weight = self._weight([ref for ref in self.graph.inputs[index] if ref.dtype.is_floating_point])
             one = weight and self._of_each(self._up(weight.key)[-1])
             last[one and one.number] = call.outputs[0].key
         return list(last.values())
@@ -124,8 +126,8 @@ class _Mixture(Bodies):
         """The shares of the chosen experts: what the mixture takes besides tokens, numbers and weights."""
         found = {}
         for index in sorted(whole):
-            for ref in self.flow.inputs[index]:
-                maker = self.flow.maker.get(ref.key)
+            for ref in self.graph.inputs[index]:
+                maker = self.graph.maker.get(ref.key)
                 inside = maker is not None and maker in whole
                 if ref.dtype.is_floating_point and not inside and ref.shape == self.chosen.shape:
                     found[ref.key] = ref

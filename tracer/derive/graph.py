@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from math import prod
 
 import torch
@@ -22,41 +23,78 @@ def loses(before: torch.dtype, after: torch.dtype) -> bool:
 
 
 class Graph:
-    """The calls of a run that lead to its outputs, those without a word of their own opened into what they ran.
+    """The dataflow graph of a run: its calls in order, who made each value, and who takes it.
 
-    `compose` puts calls that are one thing in a textbook in the place of several.
-
-    Values go by the keys of their `Ref`s. A call is a "layout", the "same" numbers again, or it computes.
+    Calls go by their numbers, values by the keys of their `Ref`s. A pass that rewrites the graph returns another one
+    (`replace`). What else is known of a value, such as whether it lives, is worked out when it is first asked for.
     """
 
-    def __init__(self, calls: Calls, known: Callable[[str], bool], compose: Callable[[list[Call], Calls], list[Call]]):
-        taken = {ref.key for call in calls.made for ref in refs(call.arguments)}
-        self.calls = tuple(compose(list(self._opened(calls.made, known, taken)), calls))
-        self.given, self.outputs, self.places = calls.inputs, calls.outputs, calls.places
-        self.ref: dict[str, Ref] = {ref.key: ref for ref in calls.inputs}
+    def __init__(self, calls: Iterable[Call], run: Calls):
+        self.calls, self.run = tuple(calls), run
+        self.given, self.outputs, self.modules = run.inputs, run.outputs, run.modules
+        self.returned = frozenset(ref.key for ref in run.outputs)
+        self.inputs = [tuple(dict.fromkeys(refs(call.arguments))) for call in self.calls]
         self.maker: dict[str, int] = {}
-        self.inputs: list[tuple[Ref, ...]] = []
-        self.kind: list[str] = []
+        self.users: dict[str, list[int]] = {}
+        self.ref: dict[str, Ref] = {ref.key: ref for ref in run.inputs}
         for index, call in enumerate(self.calls):
-            inputs = tuple(dict.fromkeys(refs(call.arguments)))
-            self.inputs.append(inputs)
-            for ref in inputs:
+            taken = {ref.key for ref in self.inputs[index]}
+            for ref in self.inputs[index]:
+                self.users.setdefault(ref.key, []).append(index)
                 self.ref.setdefault(ref.key, ref)
             for ref in call.outputs:
-                if ref.key not in self.ref or ref.key not in {one.key for one in inputs}:
+                if ref.key not in taken:
+                    self.maker.setdefault(ref.key, index)
                     self.ref[ref.key] = ref
-                    self.maker[ref.key] = index
-            self.kind.append(self._kind(call, inputs))
-        self._depend()
-        self._live()
-        self._consume()
-        self.instance = {}
-        around = defaultdict(int)
-        for module in calls.modules:
-            around[module.around] += 1
-        for number, module in enumerate(calls.modules):
-            self.instance[module.path, module.call] = number, around[number]
-        self.modules = calls.modules
+
+    @classmethod
+    def of(cls, run: Calls, known: Callable[[str], bool]) -> Graph:
+        """Return the graph of a run, with calls that have no lowering of their own opened into what they ran."""
+        taken = {ref.key for call in run.made for ref in refs(call.arguments)}
+        return cls(cls._opened(run.made, known, taken), run)
+
+    def replace(self, groups: Iterable[tuple[set[int], list[Call]]]) -> Graph:
+        """Return the graph with other calls in the place of each group of calls, where the last of the group stood."""
+        groups = list(groups)
+        if not groups:
+            return self
+        gone = {index for group, _ in groups for index in group}
+        there = {max(group): calls for group, calls in groups}
+        calls = ([call] if index not in gone else there.get(index, []) for index, call in enumerate(self.calls))
+        return Graph((call for some in calls for call in some), self.run)
+
+    def name(self, index: int) -> str:
+        """What a call computes."""
+        return base(self.calls[index].name)
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all values, also of parameters that the run did not take."""
+        return self.run.weights | {key: ref.shape for key, ref in self.ref.items()}
+
+    def only_in(self, region: set[int], may: Callable[[Call], bool]) -> set[int]:
+        """Return these calls with those before them that `may` be of them and whose values nothing else takes."""
+        found, waiting = set(region), list(region)
+        while waiting:
+            for ref in self.inputs[waiting.pop()]:
+                index = self.maker.get(ref.key)
+                if index is None or index in found or ref.key in self.returned or not may(self.calls[index]):
+                    continue
+                if all(user in found for value in self.calls[index].outputs for user in self.users.get(value.key, ())):
+                    found.add(index)
+                    waiting.append(index)
+        return found
+
+    @cached_property
+    def kind(self) -> list[str]:
+        """For each call, whether it is a "layout", gives the "same" numbers again, or has to "compute"."""
+        return [self._kind(call, inputs) for call, inputs in zip(self.calls, self.inputs, strict=True)]
+
+    @cached_property
+    def instance(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """For each call of a module, its number and how many modules it calls."""
+        around = Counter(module.around for module in self.modules)
+        return {(module.path, module.call): (number, around[number]) for number, module in enumerate(self.modules)}
 
     @staticmethod
     def _opened(made, known, taken: set[str]) -> Iterator[Call]:
@@ -169,63 +207,72 @@ class Graph:
             key = self.laid_from(key)
         return found[::-1]
 
-    def _depend(self) -> None:
+    @cached_property
+    def depends(self) -> dict[str, str]:
         """What each value depends on: "x" the inputs, "p" parameters alone, "c" nothing."""
-        self.depends: dict[str, str] = {}
+        depends: dict[str, str] = {}
         given = {ref.key for ref in self.given}
         for key in self.ref:
             if key not in self.maker:
-                self.depends[key] = "x" if key in given else "p" if key.startswith("parameter ") else "c"
+                depends[key] = "x" if key in given else "p" if key.startswith("parameter ") else "c"
         for index, call in enumerate(self.calls):
-            of = {self.depends.get(ref.key, "c") for ref in self.inputs[index]}
+            of = {depends.get(ref.key, "c") for ref in self.inputs[index]}
             if takes_shape(call.name):
                 of = set()
-            found = "x" if "x" in of else "p" if "p" in of else "c"
             for ref in call.outputs:
                 if self.maker.get(ref.key) == index:
-                    self.depends[ref.key] = found
+                    depends[ref.key] = "x" if "x" in of else "p" if "p" in of else "c"
+        return depends
 
-    def _live(self) -> None:
+    @cached_property
+    def live(self) -> set[str]:
         """What is made of a value at all: outputs, all that leads to them, and what a call made that nobody takes."""
-        self.live: set[str] = set()
+        live: set[str] = set()
         taken = {ref.key for call, given in zip(self.calls, self.inputs, strict=True) if call.outputs for ref in given}
         waiting = [ref.key for ref in self.outputs]
-        for index, call in enumerate(self.calls):
-            own = [ref.key for ref in call.outputs if self.maker.get(ref.key) == index]
+        for index in range(len(self.calls)):
+            own = self._own(index)
             if self.kind[index] == "compute" and own and not any(key in taken for key in own):
                 waiting.append(own[0])
-        self._revive(waiting)
+        self._revive(live, waiting)
         for index in reversed(range(len(self.calls))):  # what is only laid out in the end, and then left
-            own = [ref.key for ref in self.calls[index].outputs if self.maker.get(ref.key) == index]
-            if self.kind[index] == "compute" and own and self.inputs[index] and not self.live.intersection(own):
-                self._revive(own[:1])
+            own = self._own(index)
+            if self.kind[index] == "compute" and own and self.inputs[index] and not live.intersection(own):
+                self._revive(live, own[:1])
+        return live
 
-    def _revive(self, waiting: list[str]) -> None:
+    def _own(self, index: int) -> list[str]:
+        """The values that a call made."""
+        return [ref.key for ref in self.calls[index].outputs if self.maker.get(ref.key) == index]
+
+    def _revive(self, live: set[str], waiting: list[str]) -> None:
         """These values live, and all that they were made of."""
         while waiting:
             key = waiting.pop()
-            if key in self.live:
+            if key in live:
                 continue
-            self.live.add(key)
+            live.add(key)
             if key in self.maker:
                 waiting += [ref.key for ref in self.inputs[self.maker[key]]]
 
     def lives(self, index: int) -> bool:
         return any(ref.key in self.live for ref in self.calls[index].outputs)
 
-    def _consume(self) -> None:
-        """Who takes a value: directly, and through layouts."""
-        self.takers: dict[str, list[int]] = defaultdict(list)
-        self.consumers: dict[str, list[int]] = defaultdict(list)
+    @cached_property
+    def live_users(self) -> dict[str, list[int]]:
+        """The living calls that take a value."""
+        users = {key: [index for index in found if self.lives(index)] for key, found in self.users.items()}
+        return defaultdict(list, {key: found for key, found in users.items() if found})
+
+    @cached_property
+    def consumers(self) -> dict[str, list[int]]:
+        """The living calls that compute with a value, also through layouts, by the value at the start of these."""
+        consumers: dict[str, list[int]] = defaultdict(list)
         for index in range(len(self.calls)):
-            if not self.lives(index):
-                continue
-            for ref in self.inputs[index]:
-                self.takers[ref.key].append(index)
-                if self.computes(index):
-                    root = self.root(ref.key)
-                    if index not in self.consumers[root]:
-                        self.consumers[root].append(index)
+            if self.lives(index) and self.computes(index):
+                for root in dict.fromkeys(self.root(ref.key) for ref in self.inputs[index]):
+                    consumers[root].append(index)
+        return consumers
 
     def within(self, index: int) -> int:
         """The number of the module call that a call was made in; -1 outside of all."""

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import torch
 
 from tracer.common.cache import Cache
-from tracer.derive.composed import Flow, Made, replaced
-from tracer.derive.graph import loses
+from tracer.derive.composed import Made
+from tracer.derive.graph import Graph, loses
 from tracer.derive.replay import Unplayable, play
 from tracer.equations.rotary import HALVES, NEIGHBOURS
-from tracer.ops import IDENTITIES, LAYOUTS, RESHAPES, base, takes_shape
-from tracer.recorder.calls import Call, Calls, Ref
+from tracer.ops import IDENTITIES, LAYOUTS, RESHAPES, base
+from tracer.recorder.calls import Call, Ref
 
 aten = torch.ops.aten
 
@@ -94,67 +94,57 @@ class Named(NamedTuple):
 _decided = Cache(HELD)
 
 
-def idioms(made: list[Call], calls: Calls, spelled: frozenset[int], named: set[int]) -> list[Call]:
-    """The calls of a run with each group that computes a function with a name as one call of it; their ops go to
+def idioms(graph: Graph, spelled: frozenset[int], named: set[int]) -> Graph:
+    """Return the graph with each group that computes a function with a name as one call of it; their ops go to
     `named`. What ops of `spelled` end stays as it is."""
-    if not any(base(call.name) in CURVED | ROOTS | ROTATES for call in made):
-        return made
-    flow = Flow(made, calls)
-    varies = _varying(flow, calls)
+    if not any(base(call.name) in CURVED | ROOTS | ROTATES for call in graph.calls):
+        return graph
+    varies = {key for key, of in graph.depends.items() if of == "x"}
     gone: set[int] = set()
-    groups = []
-    for index in reversed(range(len(made))):
-        if index in gone or made[index].last - 1 in spelled:
+    groups: list[tuple[set[int], list[Call]]] = []
+    for index in reversed(range(len(graph.calls))):
+        if index in gone or graph.calls[index].last - 1 in spelled:
             continue
-        tables = _tables(flow, varies, index)
-        regions = [*tables, *reversed([*_regions(flow, varies, index)]), *_rotations(flow, index)]
+        tables = _tables(graph, varies, index)
+        regions = [*tables, *reversed([*_regions(graph, varies, index)]), *_rotations(graph, index)]
         for region in regions:
-            if gone.isdisjoint(region.calls) and (found := _decision(flow, region)) is not None:
-                group = _with_constants(flow, region, found)
-                groups.append((group, _call(flow, region, found, group)))
-                named.add(made[index].last - 1)
+            if gone.isdisjoint(region.calls) and (found := _decision(graph, region)) is not None:
+                group = _with_constants(graph, region, found)
+                groups.append((group, [_call(graph, region, found, group)]))
+                named.add(graph.calls[index].last - 1)
                 gone |= group
                 break
-    return replaced(made, groups) if groups else made
+    return graph.replace(groups)
 
 
-def _varying(flow: Flow, calls: Calls) -> set[str]:
-    """The values that depend on the inputs of the run."""
-    found = {ref.key for ref in calls.inputs}
-    for call, given in zip(flow.calls, flow.inputs, strict=True):
-        if not takes_shape(call.name) and any(ref.key in found for ref in given):
-            found.update(ref.key for ref in call.outputs)
-    return found
-
-
-def _regions(flow: Flow, varies: set[str], last: int) -> Iterator[Region]:
+def _regions(graph: Graph, varies: set[str], last: int) -> Iterator[Region]:
     """The regions with one input, beside what depends on none, that end with a call, from the smallest on."""
-    end = flow.calls[last].outputs
+    end = graph.calls[last].outputs
     if (
-        flow.name(last) not in COMPUTES
+        graph.name(last) not in COMPUTES
         or len(end) != 1
         or not end[0].dtype.is_floating_point
         or end[0].key not in varies
     ):
         return
     beside: dict[str, Ref] = {}
-    for region, waiting in _upwards(flow, last, COMPUTES | LAYOUTS, lambda key: key in varies, beside):
+    for region, waiting in _upwards(graph, last, COMPUTES | LAYOUTS, lambda key: key in varies, beside):
         alone = len(waiting) == 1 and waiting[0].dtype.is_floating_point
-        if alone and sum(flow.name(one) in COMPUTES for one in region) > 1:
+        if alone and sum(graph.name(one) in COMPUTES for one in region) > 1:
             yield Region(tuple(sorted(region)), (waiting[0], *beside.values()), end[0])
 
 
-def _rotations(flow: Flow, last: int) -> Iterator[Region]:
+def _rotations(graph: Graph, last: int) -> Iterator[Region]:
     """The regions of a tensor and two tables, or of one table of complex numbers, that may turn pairs of its cells."""
-    call = flow.calls[last]
-    source = flow.made(flow.inputs[last][0].key) if flow.inputs[last] else None
+    call = graph.calls[last]
+    source = graph.made(graph.inputs[last][0].key) if graph.inputs[last] else None
     joins = source is not None and base(source.name) in ROTATES
-    if flow.name(last) not in {"add", "sub", "overwrite"} | ROTATES and not (flow.name(last) in RESHAPES and joins):
+    if graph.name(last) not in {"add", "sub", "overwrite"} | ROTATES and not (graph.name(last) in RESHAPES and joins):
         return
     (end,) = call.outputs[:1]
-    for region, waiting in _upwards(flow, last, ROTATIONS | LAYOUTS, lambda key: True, {}):
+    for region, waiting in _upwards(graph, last, ROTATIONS | LAYOUTS, lambda key: True, {}):
         whole = [ref for ref in waiting if ref.shape == end.shape and ref.dtype.is_floating_point]
-        if len(waiting) not in (2, 3) or len(whole) < 1 or sum(flow.name(one) == "mul" for one in region) < 1:
+        if len(waiting) not in (2, 3) or len(whole) < 1 or sum(graph.name(one) == "mul" for one in region) < 1:
             continue
         for x in whole:
             tables = [ref for ref in waiting if ref is not x]
@@ -162,77 +152,77 @@ def _rotations(flow: Flow, last: int) -> Iterator[Region]:
                 yield Region(tuple(sorted(region)), (x, *order), end)
 
 
-def _tables(flow: Flow, varies: set[str], last: int) -> Iterator[Region]:
+def _tables(graph: Graph, varies: set[str], last: int) -> Iterator[Region]:
     """The calls that make a table of sines and cosines of nothing."""
-    call = flow.calls[last]
-    if not call.outputs or call.outputs[0].key in varies or flow.name(last) not in ROTATES | RESHAPES | {"overwrite"}:
+    call = graph.calls[last]
+    if not call.outputs or call.outputs[0].key in varies or graph.name(last) not in ROTATES | RESHAPES | {"overwrite"}:
         return
     end = call.outputs[0]
     if len(end.shape) < 2 or prod(end.shape[:-2]) != 1 or not end.dtype.is_floating_point:
         return
     closure, waiting = {last}, [last]
     while waiting:
-        for ref in flow.inputs[waiting.pop()]:
-            index = flow.maker.get(ref.key)
+        for ref in graph.inputs[waiting.pop()]:
+            index = graph.maker.get(ref.key)
             if index is None:
                 return
             if index not in closure:
                 closure.add(index)
                 waiting.append(index)
-    if {"sin", "cos"} <= {flow.name(one) for one in closure}:
+    if {"sin", "cos"} <= {graph.name(one) for one in closure}:
         yield Region(tuple(sorted(closure)), (), end)
 
 
 def _upwards(
-    flow: Flow, last: int, may: frozenset[str], follows: Callable[[str], bool], beside: dict[str, Ref]
+    graph: Graph, last: int, may: frozenset[str], follows: Callable[[str], bool], beside: dict[str, Ref]
 ) -> Iterator[tuple[list[int], list[Ref]]]:
     """The calls from one on upwards, as far as they may and nothing else takes what they make, one more each time, and
     the values that they are made of. What is not to be followed goes to `beside`."""
     region: list[int] = []
-    waiting = {ref.key: ref for ref in flow.calls[last].outputs}
+    waiting = {ref.key: ref for ref in graph.calls[last].outputs}
     while waiting and len(region) < LONGEST:
-        able = [key for key in waiting if _joins(flow, flow.maker.get(key), region, last, may)]
+        able = [key for key in waiting if _joins(graph, graph.maker.get(key), region, last, may)]
         if not able:
             return
-        index = max(flow.maker[key] for key in able)
+        index = max(graph.maker[key] for key in able)
         region.append(index)
-        for ref in flow.calls[index].outputs:
+        for ref in graph.calls[index].outputs:
             waiting.pop(ref.key, None)
-        for ref in flow.inputs[index]:
+        for ref in graph.inputs[index]:
             (waiting if follows(ref.key) else beside)[ref.key] = ref
         yield region, list(waiting.values())
 
 
-def _joins(flow: Flow, index: int | None, region: list[int], last: int, may: frozenset[str]) -> bool:
+def _joins(graph: Graph, index: int | None, region: list[int], last: int, may: frozenset[str]) -> bool:
     """Whether a call may be part of an idiom, and nothing outside of its region takes what it makes."""
     if index is None:
         return False
-    call, name = flow.calls[index], flow.name(index)
+    call, name = graph.calls[index], graph.name(index)
     drops = name in IDENTITIES and call.arguments.get("train") and call.arguments.get("p")
     if (
         name not in may | IDENTITIES
         or drops
-        or any(loses(ref.dtype, one.dtype) for ref in flow.inputs[index] for one in call.outputs)
+        or any(loses(ref.dtype, one.dtype) for ref in graph.inputs[index] for one in call.outputs)
     ):
         return False
     return index == last or all(
-        ref.key not in flow.outputs and all(taker in region for taker in flow.takers.get(ref.key, ()))
+        ref.key not in graph.returned and all(taker in region for taker in graph.users.get(ref.key, ()))
         for ref in call.outputs
     )
 
 
-def _decision(flow: Flow, region: Region) -> Named | None:
+def _decision(graph: Graph, region: Region) -> Named | None:
     """The call that computes what a region does; None where none that is known does."""
     local: dict[str, object] = {ref.key: Place(number) for number, ref in enumerate(region.given)}
     said: list[object] = [tuple((ref.shape, ref.dtype) for ref in region.given)]
     for index in region.calls:
-        call = flow.calls[index]
+        call = graph.calls[index]
         local.update({ref.key: len(local) for ref in call.outputs if ref.key not in local})
         said.append((str(call.func), repr([_signed(value, local) for value in call.arguments.values()])))
     key = tuple(said)
     found = _decided.get(key)
     if found is None:
-        _decided.put(key, found := (_recognised(flow, region),))
+        _decided.put(key, found := (_recognised(graph, region),))
     return found[0]
 
 
@@ -243,21 +233,23 @@ def _signed(value, local: dict) -> object:
     return tuple(_signed(one, local) for one in value) if isinstance(value, tuple) else value
 
 
-def _with_constants(flow: Flow, region: Region, named: Named) -> set[int]:
+def _with_constants(graph: Graph, region: Region, named: Named) -> set[int]:
     """A region with what was made of no input for it alone, but for what the call that replaces it takes."""
     if not region.given:
-        return flow.only_in({region.calls[-1]}, lambda call: True)
-    taken = {flow.maker.get(region.given[one.number].key) for one in named.arguments.values() if isinstance(one, Place)}
-    return flow.only_in(set(region.calls), lambda call: flow.maker.get(call.outputs[0].key) not in taken)
+        return graph.only_in({region.calls[-1]}, lambda call: True)
+    taken = {
+        graph.maker.get(region.given[one.number].key) for one in named.arguments.values() if isinstance(one, Place)
+    }
+    return graph.only_in(set(region.calls), lambda call: graph.maker.get(call.outputs[0].key) not in taken)
 
 
-def _call(flow: Flow, region: Region, named: Named, group: set[int]) -> Call:
+def _call(graph: Graph, region: Region, named: Named, group: set[int]) -> Call:
     """The call that replaces a region."""
     given = region.given
     arguments = {n: given[one.number] if isinstance(one, Place) else one for n, one in named.arguments.items()}
     name = named.func._schema.name.split("::")[-1]
-    inner = tuple(flow.calls[one] for one in sorted(group))
-    return flow.calls[region.calls[-1]]._replace(func=named.func, name=name, arguments=arguments, inner=inner)
+    inner = tuple(graph.calls[one] for one in sorted(group))
+    return graph.calls[region.calls[-1]]._replace(func=named.func, name=name, arguments=arguments, inner=inner)
 
 
 # What a region may be: each of these looks at its ops, runs it where they let expect the function, and says the call.
@@ -266,8 +258,8 @@ def _call(flow: Flow, region: Region, named: Named, group: set[int]) -> Call:
 class Trial:
     """A region that is run on numbers of our own; a large one at smaller sizes."""
 
-    def __init__(self, flow: Flow, region: Region):
-        self.region, self.calls = region, [flow.calls[index] for index in region.calls]
+    def __init__(self, graph: Graph, region: Region):
+        self.region, self.calls = region, [graph.calls[index] for index in region.calls]
         self.names = {base(call.name) for call in self.calls}
         self.shape, self.end = region.given[0].shape if region.given else (), region.end.shape
         self.axes = self._axes()
@@ -331,8 +323,8 @@ def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.shape == b.shape and torch.allclose(a, b, rtol=NEAR, atol=NEAR / 10, equal_nan=True)
 
 
-def _recognised(flow: Flow, region: Region) -> Named | None:
-    trial = Trial(flow, region)
+def _recognised(graph: Graph, region: Region) -> Named | None:
+    trial = Trial(graph, region)
     for known in (_activation, _softmax, _norm, _rotation) if region.given else (_sinusoids,):
         try:
             if (named := known(trial)) is not None:

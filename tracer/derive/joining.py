@@ -57,7 +57,7 @@ def joins(plan: Plan, index: int) -> bool:
     constant = graph.depends[key] == "c" and name in MASK_BUILDERS and len(graph.shape(key)) > 1
     if graph.depends[key] != "x" and _biases(graph, consumers) and (constant or bias(graph, key)):
         return False
-    if name == "embedding" and graph.depends[key] != "x" and graph.takers[key] == consumers and len(consumers) == 1:
+    if name == "embedding" and graph.depends[key] != "x" and graph.live_users[key] == consumers and len(consumers) == 1:
         return base(graph.calls[consumers[0]].name) == "add"  # rows of places, which are added to tokens
     if any(graph.within(other) != graph.within(index) for other in consumers) and not _shifts(graph, index, consumers):
         return False

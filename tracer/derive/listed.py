@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tracer.derive.composed import Flow
+from tracer.derive.graph import Graph
 
 GIVEN = "parameter "
 
@@ -19,12 +19,12 @@ class Listed(NamedTuple):
     number: int
 
 
-def listed(flow: Flow, key: str, count: int) -> Listed | None:
+def listed(graph: Graph, key: str, count: int) -> Listed | None:
     """What a parameter is a part of, where just so many modules, counted from 0, have one of its name and shape."""
     parts = key.split(".")
     for place in reversed(range(len(parts) if key.startswith(GIVEN) else 0)):
         if parts[place].isdecimal() and int(parts[place]) < count:
             others = [".".join([*parts[:place], str(number), *parts[place + 1 :]]) for number in range(count + 1)]
-            if [flow.shape.get(other) == flow.shape[key] for other in others] == [True] * count + [False]:
+            if [graph.shapes.get(other) == graph.shapes[key] for other in others] == [True] * count + [False]:
                 return Listed(".".join([*parts[:place], "*", *parts[place + 1 :]]), int(parts[place]))
     return None

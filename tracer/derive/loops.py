@@ -11,11 +11,11 @@ from itertools import pairwise
 
 import torch
 
-from tracer.derive.composed import Flow, replaced
+from tracer.derive.graph import Graph
 from tracer.derive.parts import one_by_one, part, row_by_row
 from tracer.derive.turn import FUNC, JOIN, Turn
 from tracer.equations.turns import BEFORE, MIRRORED, NOW, WHOLE
-from tracer.recorder.calls import Call, Calls, Ref, refs
+from tracer.recorder.calls import Call, Ref, refs
 
 FEWEST = 3
 """Turns of what is taken for a loop."""
@@ -27,11 +27,11 @@ class Unlike(Exception):
     """The turns differ in more than their number."""
 
 
-def rolled(made: list[Call], calls: Calls) -> list[Call]:
-    """The calls of a run with each loop over time as one call for each sequence that it makes."""
+def rolled(graph: Graph) -> Graph:
+    """Return the graph with each loop over time as one call for each sequence that it makes."""
     taken: set[int] = set()
-    flow, groups, more = None, [], {}
-    for places, again in one_by_one(made):
+    groups: list[tuple[set[int], list[Call]]] = []
+    for places, again in one_by_one(graph.calls):
         count = len(places)
         if count < FEWEST:
             continue
@@ -42,29 +42,25 @@ def rolled(made: list[Call], calls: Calls) -> list[Call]:
             continue
         if period > LONGEST or any(b - a != period for a, b in pairwise(places)):
             continue
-        flow = flow or Flow(made, calls)
         for start in range(places[0], max(places[0] - period, -1), -1):
-            if start + count * period > len(made):
+            if start + count * period > len(graph.calls):
                 continue
             try:
-                group, lines = _Loop(flow, start, period, count).lines()
+                group, lines = _Loop(graph, start, period, count).lines()
             except Unlike:
                 continue
             if not group & taken:
                 taken |= group
-                groups.append((group, lines[-1]))
-                more[id(lines[-1])] = lines[:-1]
+                groups.append((group, lines))
             break
-    if not groups:
-        return made
-    return [one for call in replaced(made, groups) for one in (*more.get(id(call), ()), call)]
+    return graph.replace(groups)
 
 
 class _Loop:
     """So many turns of so many calls from one on."""
 
-    def __init__(self, flow: Flow, start: int, period: int, count: int):
-        self.flow, self.start, self.period, self.count = flow, start, period, count
+    def __init__(self, graph: Graph, start: int, period: int, count: int):
+        self.graph, self.start, self.period, self.count = graph, start, period, count
         self.stop = start + period * count
         self.parts: dict[str, tuple[Ref, int]] = {}
         self.states: dict[tuple[int, int], Ref] = {}
@@ -77,15 +73,15 @@ class _Loop:
         self.back = self.mirrored
 
     def at(self, turn: int, j: int) -> Call:
-        return self.flow.calls[self.start + turn * self.period + j]
+        return self.graph.calls[self.start + turn * self.period + j]
 
     def where(self, key: str) -> tuple[int, int, int] | None:
         """The turn in which a value was made, by which of its calls, and which of its outputs it is."""
-        index = self.flow.maker.get(key)
+        index = self.graph.maker.get(key)
         if index is None or not self.start <= index < self.stop:
             return None
         turn, j = divmod(index - self.start, self.period)
-        return turn, j, next(n for n, ref in enumerate(self.flow.calls[index].outputs) if ref.key == key)
+        return turn, j, next(n for n, ref in enumerate(self.graph.calls[index].outputs) if ref.key == key)
 
     def _same(self, j: int) -> None:
         """Compares one call of all turns. Unlike where they differ in more than what turns differ in."""
@@ -172,18 +168,18 @@ class _Loop:
 
     def _collected(self, group: set[int]) -> dict[tuple[int, int], tuple[Ref, int, int]]:
         """What is stacked in the end: the result, its axis, and the call."""
-        found, flow, orders = {}, self.flow, set()
+        found, graph, orders = {}, self.graph, set()
         for j in range(self.period):
             for output in range(len(self.at(0, j).outputs)):
                 keys = self._keys((j, output))
-                outside = [[i for i in flow.takers.get(key, ()) if i not in group] for key in keys]
+                outside = [[i for i in graph.users.get(key, ()) if i not in group] for key in keys]
                 if not any(outside[:-1]):
                     continue
                 takers = {i for one in outside[:-1] for i in one}
-                if len(takers) != 1 or flow.outputs & set(keys[:-1]):
+                if len(takers) != 1 or graph.returned & set(keys[:-1]):
                     raise Unlike
                 (index,) = takers
-                call = flow.calls[index]
+                call = graph.calls[index]
                 given = [ref.key for ref in call.arguments.get("tensors", ()) if isinstance(ref, Ref)]
                 if call.name not in ("stack", "cat", "concat") or given not in (keys, keys[::-1]):
                     raise Unlike
@@ -222,7 +218,7 @@ class _Loop:
     def _leaves(self, state: tuple[int, int], group: set[int]) -> bool:
         """Whether the last state is taken after the loop, by more than what collects all."""
         key = self._keys(state)[-1]
-        return key in self.flow.outputs or not group.issuperset(self.flow.takers.get(key, ()))
+        return key in self.graph.returned or not group.issuperset(self.graph.users.get(key, ()))
 
     def _last(self, state: tuple[int, int], sequence: tuple[Ref, int]) -> Call:
         j, output = state
@@ -265,7 +261,7 @@ class _Loop:
                 operand(ref, BEFORE, along, at, len(starts) - 1)
             elif at in self.parts:
                 operand(self.parts[at][0], NOW if self.back == self.mirrored else MIRRORED, self.parts[at][1], at)
-                inside.add(self.flow.maker[at] - self.start - self.period)
+                inside.add(self.graph.maker[at] - self.start - self.period)
             elif (made := self.where(at)) is None:
                 operand(next(ref for call in calls for ref in refs(call.arguments) if ref.key == at), WHOLE, 0, at)
             else:
@@ -274,7 +270,7 @@ class _Loop:
         mine = sorted(inside - owned)
         owned |= inside
         ops = [self.at(turn, k) for turn in range(self.count) for k in mine]
-        ops += [self.flow.calls[collected[state][2]]] if state in collected else []
+        ops += [self.graph.calls[collected[state][2]]] if state in collected else []
         chosen = tuple(calls[k] for k in sorted(inside) if calls[k].outputs[0].key not in self.parts)
         if self.kept and not all(row_by_row(one, axis) for one in chosen):
             raise Unlike

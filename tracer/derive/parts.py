@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tracer.ops import ACTIVATIONS, POINTWISE, base
@@ -31,12 +31,12 @@ def part(call: Call) -> Part | None:
     return None
 
 
-def one_by_one(made: list[Call]) -> Iterator[tuple[list[int], set[int]]]:
+def one_by_one(calls: Sequence[Call]) -> Iterator[tuple[list[int], set[int]]]:
     """The calls that take the parts of one tensor in order, or from the last to the first, by their numbers; and those
     that took the first of these parts again."""
     places: dict[tuple, list[int]] = defaultdict(list)
     again: dict[tuple, set[int]] = defaultdict(set)
-    for index, call in enumerate(made):
+    for index, call in enumerate(calls):
         if (one := part(call)) is None:
             continue
         from_end = call.arguments["self"].shape[one.axis] - 1 - one.place

@@ -79,8 +79,8 @@ class Plan:
             self.named[key] = "step"
             return
         outputs = {ref.key for ref in graph.outputs}
-        while len(graph.takers[end]) == 1 and end not in outputs:
-            taker = graph.takers[end][0]
+        while len(graph.live_users[end]) == 1 and end not in outputs:
+            taker = graph.live_users[end][0]
             following = [ref.key for ref in graph.calls[taker].outputs if ref.key in graph.live]
             if graph.kind[taker] == "compute" or len(following) != 1 or graph.source(following[0]) != end:
                 break
@@ -106,7 +106,7 @@ class Plan:
 
     def _shared(self, key: str) -> bool:
         """Whether several parts are taken of a value, as queries, keys and values are of a packed product."""
-        graph, takers = self.graph, self.graph.takers[key]
+        graph, takers = self.graph, self.graph.live_users[key]
         parts = [ref.key for index in takers for ref in graph.calls[index].outputs if ref.key in graph.live]
         smaller = all(graph.source(part) == key and graph.count(part) < graph.count(key) for part in parts)
         return len(parts) > 1 and smaller
@@ -125,7 +125,7 @@ class Plan:
         """Whether a layout only puts in an axis of size 1, along which all that take it repeat the value, here or at
         other sizes."""
         plain = tuple(n for n in self.graph.shape(key) if n != 1) == tuple(n for n in self.graph.shape(after) if n != 1)
-        repeated = all(self._repeats(after, index) for index in self.graph.takers[after])
+        repeated = all(self._repeats(after, index) for index in self.graph.live_users[after])
         return plain and repeated and len(self.graph.shape(after)) > len(self.graph.shape(key))
 
     def _repeats(self, key: str, taker: int) -> bool:
@@ -140,7 +140,7 @@ class Plan:
         name = base(self.graph.calls[self.graph.maker[after]].name)
         if name not in TRANSPOSES or turned != (*shape[:-2], *shape[:-3:-1]):
             return False
-        takers = [base(self.graph.calls[index].name) for index in self.graph.takers[after]]
+        takers = [base(self.graph.calls[index].name) for index in self.graph.live_users[after]]
         return len(takers) == 1 and takers[0] in MATMULS
 
     def _operands_of_attention(self) -> None:

@@ -42,7 +42,7 @@ class Roles:
         """The lines of queries, keys, values and results of linear attention."""
         self.returned: dict[str, str] = {}
         """Where the values that forward returns stand in what it returns."""
-        for ref, place in zip(self.graph.outputs, self.graph.places, strict=True):
+        for ref, place in zip(self.graph.outputs, self.graph.run.places, strict=True):
             self.returned.setdefault(plan.held(ref.key), place)
         self.operands = {key: plan.operands(key) for key in plan.lines}
         self.users: dict[str, list[str]] = defaultdict(list)

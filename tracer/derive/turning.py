@@ -71,5 +71,5 @@ def _is(value, key: str) -> bool:
 def _body(writer, made, parts: dict[str, Tensor]) -> Node:
     """One turn, of these parts."""
     outputs = tuple(ref for one in made.calls for ref in one.outputs if ref.key == made.key)
-    graph = Graph(Calls(made=list(made.calls), outputs=outputs), known, lambda calls, _: calls)
+    graph = Graph.of(Calls(made=list(made.calls), outputs=outputs), known)
     return writer.within(graph, _Bare(graph), parts).value(made.key)

@@ -12,8 +12,8 @@ from math import prod
 import numpy as np
 
 from tracer.derive.bodies import FLAT, MULTIPLIES, Bodies, Unclear
-from tracer.derive.composed import Flow
 from tracer.derive.expert import alike
+from tracer.derive.graph import Graph
 from tracer.derive.layouts import index_map
 from tracer.ops import FACTORIES, IDENTITIES, JOINS, LAYOUTS, POINTWISE, SQUEEZES, base, takes_shape
 from tracer.recorder.calls import Call, Ref
@@ -28,26 +28,26 @@ WITHIN = MULTIPLIES | POINTWISE | LAYOUTS | IDENTITIES
 """Calls that an expert may be made of."""
 
 
-def weighted(flow: Flow) -> Iterator[tuple[set[int], tuple[Ref, dict]]]:
+def weighted(graph: Graph) -> Iterator[tuple[set[int], tuple[Ref, dict]]]:
     """The calls of each such mixture, and the result and arguments of the one in their place."""
-    counts = _counts(flow)
-    for index in reversed(range(len(flow.calls)) if counts else ()):
-        call = flow.calls[index]
+    counts = _counts(graph)
+    for index in reversed(range(len(graph.calls)) if counts else ()):
+        call = graph.calls[index]
         gates = call.outputs[0] if call.outputs else None
         if gates is None or len(gates.shape) < 2 or gates.shape[-1] not in counts or not gates.dtype.is_floating_point:
             continue
-        if flow.maker.get(gates.key) == index and base(call.name) not in LAYOUTS | IDENTITIES | FACTORIES:
+        if graph.maker.get(gates.key) == index and base(call.name) not in LAYOUTS | IDENTITIES | FACTORIES:
             try:
-                yield _Weighted(flow, gates).mixture()
+                yield _Weighted(graph, gates).mixture()
             except Unclear:
                 continue
 
 
-def _counts(flow: Flow) -> set[int]:
+def _counts(graph: Graph) -> set[int]:
     """How many experts there may be: as many as modules in a list, or as parts of a parameter."""
     lists: dict[str, int] = {}
     found = set()
-    for key, shape in flow.shape.items():
+    for key, shape in graph.shapes.items():
         if key.startswith("parameter "):
             found |= {shape[0]} if len(shape) == 3 else set()
             parts = key.split(".")
@@ -61,8 +61,8 @@ def _counts(flow: Flow) -> set[int]:
 class _Weighted(Bodies):
     """The mixture whose shares are `gates`, `[…, E]`."""
 
-    def __init__(self, flow: Flow, gates: Ref):
-        super().__init__(flow, gates.shape[-1], prod(gates.shape[:-1]))
+    def __init__(self, graph: Graph, gates: Ref):
+        super().__init__(graph, gates.shape[-1], prod(gates.shape[:-1]))
         self.gates = gates
 
     def mixture(self) -> tuple[set[int], tuple[Ref, dict]]:
@@ -82,14 +82,14 @@ class _Weighted(Bodies):
 
     def _result(self) -> tuple[Ref, list[str]]:
         """The first value that all shares are in, and what each expert made, or all of them together."""
-        known, start = {self.gates.key}, self.flow.maker[self.gates.key] + 1
-        for index in range(start, min(len(self.flow.calls), start + LARGEST)):
-            call = self.flow.calls[index]
-            if not call.outputs or not any(ref.key in known for ref in self.flow.inputs[index]):
+        known, start = {self.gates.key}, self.graph.maker[self.gates.key] + 1
+        for index in range(start, min(len(self.graph.calls), start + LARGEST)):
+            call = self.graph.calls[index]
+            if not call.outputs or not any(ref.key in known for ref in self.graph.inputs[index]):
                 continue
             known |= {ref.key for ref in call.outputs}
             made = call.outputs[0]
-            if self.flow.name(index) not in SUMS or made.shape[:-1] != self.gates.shape[:-1]:
+            if self.graph.name(index) not in SUMS or made.shape[:-1] != self.gates.shape[:-1]:
                 continue
             try:
                 found = self._terms(made.key)
@@ -101,10 +101,10 @@ class _Weighted(Bodies):
 
     def _terms(self, key: str, depth: int = 0) -> dict[int | None, str]:
         """What a sum has of each expert, by the expert's number; by None what all made together."""
-        call = self.flow.made(key)
+        call = self.graph.made(key)
         if call is None or depth > MOST + 40:
             raise Unclear
-        name, given = base(call.name), self.flow.inputs[self.flow.maker[key]]
+        name, given = base(call.name), self.graph.inputs[self.graph.maker[key]]
         if name in FACTORIES or (takes_shape(name) and "zeros" in name):
             return {}
         if name in FLAT | SQUEEZES or (name == "select" and prod(given[0].shape) == prod(call.outputs[0].shape)):
@@ -119,9 +119,9 @@ class _Weighted(Bodies):
         if name == "mul" and len(given) == 2:
             return self._part_of(given)
         if name == "sum" and len(dims := tuple(call.arguments.get("dim") or ())) == 1:
-            product = self.flow.made(given[0].key)
+            product = self.graph.made(given[0].key)
             if product is not None and base(product.name) == "mul" and not call.arguments.get("keepdim"):
-                places, other = self._shared(self.flow.inputs[self.flow.maker[given[0].key]])
+                places, other = self._shared(self.graph.inputs[self.graph.maker[given[0].key]])
                 axis = dims[0] % len(given[0].shape)
                 if self._axis(places) == axis and len(other.shape) == places.ndim:
                     return self._stacked(other, axis)
@@ -149,11 +149,11 @@ class _Weighted(Bodies):
     def _chain(self, key: str, top: str, chain: list[tuple[Call, int]]) -> bool:
         """Whether a value is laid out of another one; the layouts go into `chain`, the last one first."""
         while key != top:
-            call = self.flow.made(key)
+            call = self.graph.made(key)
             if call is None or base(call.name) not in LAYOUTS | IDENTITIES or len(chain) > 40:
                 return False
             chain.append((call, next(i for i, ref in enumerate(call.outputs) if ref.key == key)))
-            key = self.flow.inputs[self.flow.maker[key]][0].key
+            key = self.graph.inputs[self.graph.maker[key]][0].key
         return True
 
     def _part_of(self, given: tuple[Ref, ...]) -> dict[int | None, str]:
@@ -179,13 +179,13 @@ class _Weighted(Bodies):
             raise Unclear
         chain: list[tuple[Call, int]] = []
         key: str = made.key
-        while (call := self.flow.made(key)) is not None and base(call.name) in LAYOUTS | IDENTITIES:
-            self._chain(key, self.flow.inputs[self.flow.maker[key]][0].key, chain)
-            key = self.flow.inputs[self.flow.maker[key]][0].key
+        while (call := self.graph.made(key)) is not None and base(call.name) in LAYOUTS | IDENTITIES:
+            self._chain(key, self.graph.inputs[self.graph.maker[key]][0].key, chain)
+            key = self.graph.inputs[self.graph.maker[key]][0].key
         joined = call is not None and (base(call.name) == "stack" or base(call.name) in JOINS)
         if call is None or not joined:
             return {None: made.key}
-        parts, shape = call.arguments["tensors"], self.flow.shape[key]
+        parts, shape = call.arguments["tensors"], self.graph.shapes[key]
         along = call.arguments.get("dim", 0) % len(shape)
         places = index_map(shape, chain[::-1])
         numbers = np.moveaxis(places // prod(shape[along + 1 :]) % shape[along], axis, -1)
@@ -230,7 +230,7 @@ class _Weighted(Bodies):
         shared = set.intersection(*map(set, above)) - {self.gates.key}
         if not shared:
             raise Unclear
-        return max(shared, key=lambda key: self.flow.maker.get(key, -1))
+        return max(shared, key=lambda key: self.graph.maker.get(key, -1))
 
     def _above(self, key: str) -> dict[str, None]:
         """The values that one is made of by calls that an expert may have."""
@@ -241,18 +241,18 @@ class _Weighted(Bodies):
             if at in found or at.startswith("parameter "):
                 continue
             found[at] = None
-            index = self.flow.maker.get(at)
-            if index is not None and self.flow.name(index) in WITHIN:
-                waiting += [ref.key for ref in self.flow.inputs[index]]
+            index = self.graph.maker.get(at)
+            if index is not None and self.graph.name(index) in WITHIN:
+                waiting += [ref.key for ref in self.graph.inputs[index]]
         return found
 
     def _first(self, output: str) -> list[str]:
         """The values from what an expert's first product takes, up: to the token, or of as many rows as tokens."""
         for key in self._above(output):
-            index = self.flow.maker.get(key)
-            if index is None or self.flow.name(index) not in MULTIPLIES:
+            index = self.graph.maker.get(key)
+            if index is None or self.graph.name(index) not in MULTIPLIES:
                 continue
-            given = [ref for ref in self.flow.inputs[index] if ref.dtype.is_floating_point]
+            given = [ref for ref in self.graph.inputs[index] if ref.dtype.is_floating_point]
             weight = self._weight(given)
             left = next((ref for ref in given if ref is not weight), None)
             if weight is None or left is None:
@@ -268,14 +268,14 @@ class _Weighted(Bodies):
         waiting = [result.key]
         while waiting:
             key = waiting.pop()
-            index = self.flow.maker.get(key)
+            index = self.graph.maker.get(key)
             if index is None or index in found or key in (self.gates.key, self.token, *self.ups):
                 continue
             found.add(index)
-            waiting += [ref.key for ref in self.flow.inputs[index]]
+            waiting += [ref.key for ref in self.graph.inputs[index]]
         for index in found:
-            for ref in self.flow.calls[index].outputs:
-                others = set(self.flow.takers.get(ref.key, ())) - found
-                if ref.key != result.key and (others or ref.key in self.flow.outputs):
+            for ref in self.graph.calls[index].outputs:
+                others = set(self.graph.users.get(ref.key, ())) - found
+                if ref.key != result.key and (others or ref.key in self.graph.returned):
                     raise Unclear
         return found

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import torch
 
-from tracer.derive.composed import Flow, replaced
+from tracer.derive.graph import Graph
 from tracer.ops import FACTORIES, base, takes_shape
-from tracer.recorder.calls import Call, Calls, Layout, Ref
+from tracer.recorder.calls import Call, Layout, Ref
 
 FEWEST = 2
 """Parts of what is taken for such a tensor."""
 
 
-def written(made: list[Call], calls: Calls) -> list[Call]:
-    """The calls of a run with all writes into the parts of one tensor as one `stack` of what was written."""
-    if not any(call.name == "overwrite" for call in made):
-        return made
-    flow, groups = Flow(made, calls), []
-    for index, call in enumerate(made):
-        if call.name == "overwrite" and (found := _stacked(flow, index)) is not None:
-            groups.append(found)
-    return replaced(made, groups) if groups else made
+def written(graph: Graph) -> Graph:
+    """Return the graph with all writes into the parts of one tensor as one `stack` of what was written."""
+    writes = (index for index, call in enumerate(graph.calls) if call.name == "overwrite")
+    return graph.replace([found for index in writes if (found := _stacked(graph, index)) is not None])
 
 
-def _stacked(flow: Flow, index: int) -> tuple[set[int], Call] | None:
+def _stacked(graph: Graph, index: int) -> tuple[set[int], list[Call]] | None:
     """The writes that end with this one, and the call in their place; None where they leave something as it was, or
     where anything else takes what was not whole yet."""
-    last = flow.calls[index]
+    last = graph.calls[index]
     into, axis = last.arguments["into"], _axis(last)
     if axis is None or into.shape[axis] < FEWEST:
         return None
@@ -35,24 +30,24 @@ def _stacked(flow: Flow, index: int) -> tuple[set[int], Call] | None:
     count = into.shape[axis]
     backwards = last.arguments["part"].offset == into.offset
     for number in range(count) if backwards else reversed(range(count)):
-        call = flow.calls[index]
-        source = _written(flow, call, group)
+        call = graph.calls[index]
+        source = _written(graph, call, group)
         at = call.arguments["part"].offset - into.offset
         if source is None or call.arguments["into"] != into or at != number * into.stride[axis] or _axis(call) != axis:
             return None
         parts[number] = source
         group.add(index)
-        before = flow.maker.get(call.arguments["old"].key)
-        if len(parts) < count and (before is None or flow.calls[before].name != "overwrite"):
+        before = graph.maker.get(call.arguments["old"].key)
+        if len(parts) < count and (before is None or graph.calls[before].name != "overwrite"):
             return None
         index = before if before is not None else -1
     for one in sorted(group)[:-1]:
-        if any(taker not in group for ref in flow.calls[one].outputs for taker in flow.takers.get(ref.key, ())):
+        if any(taker not in group for ref in graph.calls[one].outputs for taker in graph.users.get(ref.key, ())):
             return None
-    group = flow.only_in(group, lambda call: base(call.name) in FACTORIES or takes_shape(call.name))
-    func, inner = torch.ops.aten.stack.default, tuple(flow.calls[one] for one in sorted(group))
+    group = graph.only_in(group, lambda call: base(call.name) in FACTORIES or takes_shape(call.name))
+    func, inner = torch.ops.aten.stack.default, tuple(graph.calls[one] for one in sorted(group))
     arguments = {"tensors": tuple(parts[number] for number in range(count)), "dim": axis}
-    return group, last._replace(func=func, name="stack", arguments=arguments, inner=inner)
+    return group, [last._replace(func=func, name="stack", arguments=arguments, inner=inner)]
 
 
 def _axis(call: Call) -> int | None:
@@ -65,16 +60,16 @@ def _axis(call: Call) -> int | None:
     return None
 
 
-def _written(flow: Flow, call: Call, group: set[int]) -> Ref | None:
+def _written(graph: Graph, call: Call, group: set[int]) -> Ref | None:
     """What a write puts there as it is; the copy, and the part that it is copied to, join the group."""
-    copy = flow.maker.get(call.arguments["new"].key)
-    if copy is None or base(flow.calls[copy].name) != "copy":
+    copy = graph.maker.get(call.arguments["new"].key)
+    if copy is None or base(graph.calls[copy].name) != "copy":
         return None
-    source, part = flow.calls[copy].arguments["src"], flow.calls[copy].arguments["self"]
-    picked = flow.maker.get(part.key)
+    source, part = graph.calls[copy].arguments["src"], graph.calls[copy].arguments["self"]
+    picked = graph.maker.get(part.key)
     if picked is None or (source.shape, source.dtype) != (part.shape, part.dtype):
         return None
-    if len(flow.takers[part.key]) != 1 or len(flow.takers[call.arguments["new"].key]) != 1:
+    if len(graph.users[part.key]) != 1 or len(graph.users[call.arguments["new"].key]) != 1:
         return None
     group |= {copy, picked}
     return source
