@@ -188,8 +188,8 @@ def about(trace: Trace) -> str:
     said = [notes.spelled(models.summary(trace.model))] if trace.model in models.names() else []
     if unlearned(trace):
         said.append(
-            f"**It has learned nothing:** its weights are {trace.weights}, so its answer means nothing. Shapes, "
-            "equations and proofs hold for any weights."
+            f"**It has learned nothing:** its weights are {trace.weights}, so its answer means nothing. Its shapes "
+            "and equations come from its code, and the proofs ran on these weights."
         )
     elif trace.weights:
         said.append(f"Its weights: {trace.weights}.")

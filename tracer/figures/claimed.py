@@ -76,12 +76,12 @@ def shares(found: Mapping[str, float]) -> go.Figure:
     return go.Figure({"data": [bars], "layout": layout}, skip_invalid=False)
 
 
-def grids(maps: Mapping[str, Sequence[Sequence[float]]], columns: int) -> go.Figure:
-    """Small maps, each under its name, in rows of so many."""
+def grids(maps: Mapping[str, Sequence[Sequence[float]]], columns: int, axes: tuple[str, str]) -> go.Figure:
+    """Return small maps, each under its name, in rows of `columns`; `axes` say what a row and a column of a map is."""
     down = -(-len(maps) // columns)
     across, heights = bands(columns, 0.04), bands(down, 0.14)
     data, names = [], []
-    layout = {**CLEAR, "height": 60 + 150 * down, "margin": {"l": 5, "r": 5, "t": 40, "b": 5}, "annotations": names}
+    layout = {**CLEAR, "height": 60 + 150 * down, "margin": {"l": 30, "r": 5, "t": 40, "b": 30}, "annotations": names}
     for at, (name, cells) in enumerate(maps.items()):
         row, column = divmod(at, columns)
         low, high = heights[down - 1 - row]
@@ -91,7 +91,7 @@ def grids(maps: Mapping[str, Sequence[Sequence[float]]], columns: int) -> go.Fig
         data.append({
             "type": "heatmap", "z": [list(one) for one in cells], "zmin": 0, "zmax": largest or 1, "showscale": False,
             "colorscale": SCALE, "xaxis": f"x{key}", "yaxis": f"y{key}", "xgap": gap, "ygap": gap,
-            "hovertemplate": "row %{y}, column %{x}: %{z:.3g}<extra>" + name + "</extra>",
+            "hovertemplate": axes[0] + " %{y}, " + axes[1] + " %{x}: %{z:.3g}<extra>" + name + "</extra>",
         })  # fmt: skip
         axis = {**PLAIN, "showticklabels": False, "ticks": ""}
         layout[f"xaxis{key}"] = {**axis, "domain": [left, right], "anchor": f"y{key}", "constrain": "domain"}
@@ -99,5 +99,9 @@ def grids(maps: Mapping[str, Sequence[Sequence[float]]], columns: int) -> go.Fig
             **axis, "domain": [low, high], "anchor": f"x{key}", "autorange": "reversed", "scaleanchor": f"x{key}",
             "constrain": "domain",
         }  # fmt: skip
+        if column == 0:
+            layout[f"yaxis{key}"]["title"] = title(axes[0], 12)
+        if row == down - 1:
+            layout[f"xaxis{key}"]["title"] = title(axes[1], 12)
         names.append(heading(name, (left + right) / 2, high, 13))
     return go.Figure({"data": data, "layout": layout}, skip_invalid=False)

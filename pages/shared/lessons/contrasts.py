@@ -33,10 +33,10 @@ def show() -> None:
         st.header("What a convolution sees, layer by layer, and what attention sees")
         maps = {f"{at} layer{'s' * (at > 1)}": cells for at, cells in enumerate(found["convolution"], 1)}
         maps |= {"attention": found["attention"]}
-        chart(trace, "fields", lambda: claimed.grids(maps, min(COLUMNS, len(maps))))
+        chart(trace, "fields", lambda: claimed.grids(maps, min(COLUMNS, len(maps)), ("row of patches", "column")))
         st.markdown(_text(found["receptive"]))
         st.header("What a second picture in the batch changes")
-        chart(trace, "norms", lambda: claimed.grids(found["norms"], 2))
+        chart(trace, "norms", lambda: claimed.grids(found["norms"], 2, ("token", "feature")))
         st.markdown(_text(found["batch_norm"]))
 
 

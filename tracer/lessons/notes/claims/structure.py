@@ -44,8 +44,8 @@ def four_times(model: Model, trace: Trace) -> Measured:
     D, hidden = model.sizes["D"], model.sizes["d_ff"]
     return Measured(
         "the MLP of every block",
-        f"here d_ff is {hidden}, that is {hidden / D:g} D",
-        f"4 D would be {4 * D}",
+        f"here d_ff is {hidden}, which is {hidden / D:g} D",
+        f"With D = {D}, 4 D is {4 * D}",
         "holds" if hidden == 4 * D else "sense",
         "overview",
         (("model", model.name),),
