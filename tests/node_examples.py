@@ -226,6 +226,17 @@ def _rows():
     yield _example(e.ArgTopK(X, k=2, down=True, axes=None, labels=None), real(2, 4), exact=False)
 
 
+def _losses():
+    for reduction in ("mean", "sum", "none"):
+        settings = {"reduction": reduction, "ignore": None}
+        likelihood = e.NegativeLogLikelihood(X, Y, sizes=(3,), **settings)
+        yield _example(likelihood, real(3, 4), whole(4, 3), exact=False)
+        weighted = e.NegativeLogLikelihood(X, Y, Z, sizes=(2, 3), **settings)
+        yield _example(weighted, real(2, 4, 3), whole(4, 2, 3), positive(4), exact=False)
+    left_out = e.NegativeLogLikelihood(X, Y, reduction="mean", ignore=1, sizes=(3,))
+    yield _example(left_out, real(3, 4), held([0, 1, 3]), exact=False)
+
+
 def _places():
     yield _example(e.Lookup(X, Y), real(7, 3), whole(7, 2, 4))
     yield _example(e.Take(X, Y), real(2, 5, 3), different(2, 5, 2))
@@ -283,7 +294,7 @@ def _made():
 def examples() -> dict[str, Example]:
     """All of them, by the names of their classes; a class with several has them numbered."""
     found: dict[str, Example] = {}
-    for group in (_elementwise, _layouts, _sums, _rows, _places, _made):
+    for group in (_elementwise, _layouts, _sums, _rows, _losses, _places, _made):
         for example in group():
             name, number = type(example.node).__name__, 1
             while (key := name if number == 1 else f"{name} {number}") in found:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from tracer.ops import NO_LABEL
 from tracer.symbols.notation import parse
 
 SIZES = (
@@ -17,9 +18,9 @@ SIZES = (
 
 
 class T(NamedTuple):
-    """A tensor of a call: its axes as `"B N 2*D"`, and what its numbers are: `real`, `positive`, `truth`, `places N`,
-    `distinct`, `order` (a permutation along the last axis), `ends N` (of runs that
-    make up N) or `complex`."""
+    """A tensor of a call: its axes as `"B N 2*D"`, and what its numbers are: `real`, `positive`, `share` (between 0 and
+    1), `truth`, `places N`, `distinct`, `order` (a permutation along the last axis), `ends N` (of runs that make up N)
+    or `complex`."""
 
     axes: str
     kind: str = "real"
@@ -37,6 +38,8 @@ class T(NamedTuple):
         kind, *of = self.kind.split()
         drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
         match kind:
+            case "share":
+                return drawn.sigmoid()
             case "positive":
                 return drawn.abs() + 0.1
             case "truth":
@@ -511,9 +514,41 @@ case(_aten.gru_cell.default, *CELL, *weights(3, 1, 1, True))
 case(_aten.rnn_tanh_cell.default, *CELL, *weights(1, 1, 1, True))
 case(_aten.rnn_relu_cell.default, *CELL, *weights(1, 1, 1, False))
 
+# ---- losses
+LABELS, OF_LABELS = T("B", "places C"), T("B N", "places C")
+LOGITS, DEEP, OF_CLASSES = T("B C"), T("B C N"), T("C", "positive")
+for _reduction in (0, 1, 2):
+    for _name in ("cross_entropy_loss", "nll_loss_nd", "nll_loss"):
+        _op = getattr(_aten, _name).default
+        case(_op, LOGITS, LABELS, reduction=_reduction, ignore_index=NO_LABEL)
+        case(_op, LOGITS, LABELS, OF_CLASSES, reduction=_reduction, ignore_index=NO_LABEL)
+    case(_aten.nll_loss_nd.default, T("B C N W"), T("B N W", "places C"), None, _reduction, NO_LABEL)
+    case(_aten.cross_entropy_loss.default, DEEP, OF_LABELS, None, _reduction, NO_LABEL)
+    case(_aten.cross_entropy_loss.default, LOGITS, T("B C", "positive"), None, _reduction)
+    case(_aten.cross_entropy_loss.default, DEEP, T("B C N", "positive"), None, _reduction)
+    case(_aten.nll_loss_forward.default, LOGITS, LABELS, None, _reduction, NO_LABEL)
+    case(_aten.nll_loss2d.default, T("B C N W"), T("B N W", "places C"), OF_CLASSES, _reduction, NO_LABEL)
+    case(_aten.nll_loss2d_forward.default, T("B C N W"), T("B N W", "places C"), None, _reduction, NO_LABEL)
+    for _name in "mse_loss l1_loss huber_loss smooth_l1_loss binary_cross_entropy_with_logits".split():
+        case(getattr(_aten, _name).default, X, Y, reduction=_reduction)
+    case(_aten.huber_loss.default, X, Y, _reduction, 0.5)
+    case(_aten.smooth_l1_loss.default, X, Y, _reduction, 0.5)
+    case(_aten.binary_cross_entropy.default, T("B N", "share"), T("B N", "share"), None, _reduction)
+    case(_aten.binary_cross_entropy.default, T("B N", "share"), T("B N", "share"), T("N"), _reduction)
+    case(_aten.binary_cross_entropy_with_logits.default, X, Y, V, T("D", "positive"), _reduction)
+for _reduction in (1, 2):
+    for _weight in (None, OF_CLASSES):
+        case(_aten.cross_entropy_loss.default, LOGITS, LABELS, _weight, _reduction, 1)
+        case(_aten.cross_entropy_loss.default, DEEP, OF_LABELS, _weight, _reduction, 1)
+    case(_aten.cross_entropy_loss.default, LOGITS, LABELS, None, _reduction, NO_LABEL, 0.1)
+    case(_aten.cross_entropy_loss.default, DEEP, OF_LABELS, None, _reduction, NO_LABEL, 0.1)
+case(_aten.cross_entropy_loss.default, T("C"), T("", "places C"), None, 1, NO_LABEL)
+case(_aten.bilinear.default, T("B N D"), T("B N C"), T("K D C"), T("K"))
+case(_aten.bilinear.default, T("B D"), T("B C"), T("K D C"), None)
+
 KERNELS = (
     "_cdist_forward _ctc_loss _embedding_bag _fft_c2c _fft_c2r _fft_r2c _unique2 "
-    "_upsample_bicubic2d_aa _upsample_bilinear2d_aa addbmm addr affine_grid_generator bernoulli bilinear bincount "
+    "_upsample_bicubic2d_aa _upsample_bilinear2d_aa addbmm addr affine_grid_generator bernoulli bincount "
     "bucketize cdist cholesky col2im cosine_similarity cross cummax cummin det digamma embedding_bag erfinv "
     "fractional_max_pool2d grid_sampler grid_sampler_2d histc im2col inverse isclose isin kthvalue lgamma "
     "linalg_eigh linalg_inv_ex linalg_qr linalg_solve_ex linalg_svd logcumsumexp max_unpool2d median mode "

@@ -103,5 +103,8 @@ RECURRENT = having("recurrent")
 OVERWRITES = having("overwrite")
 CONCATENATIONS = having("concat", "stack")
 SHAPE_ONLY = having("shape-only")
+LEAVING_OUT = having("leaves-out")
+NO_LABEL = -(2**63)
+"""In the place of a label that is left out, where there is none: no label is this number."""
 ATTENTION = "scaled_dot_product_attention"
 """The name of fused attention as code asks for it."""

@@ -64,6 +64,8 @@ TRAITS = {
     "mask-builder": "applies a mask, or builds one",
     "score": "may stand between QKᵀ and the softmax, cell by cell",
     "reduce": "reduces an axis to one number",
+    "loss": "says how far a prediction is from its target",
+    "leaves-out": "leaves out what is labelled by `ignore_index`",
     "argreduce": "says where the extreme of an axis stands",
 }
 """The traits that an op may have."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tracer.ops import LEAVING_OUT, NO_LABEL
 from tracer.recorder.kept import address
 from tracer.recorder.nested import named
 from tracer.recorder.nested import returned as returned_tensors
@@ -118,13 +119,21 @@ def _outline(call: Call) -> tuple:
     return call.name, call.module, call.call, call.first, call.last, call.outputs, *call.arguments, *given
 
 
+def _left_out(labels: Tensor, ignored: int) -> bool:
+    """Whether one of the labels is that which a loss leaves out; inside of `torch.func` none can be asked."""
+    with _C.DisableTorchFunction():
+        if labels.is_floating_point() or labels.is_meta:
+            return False
+        return address(labels) is None or bool((labels == ignored).any())
+
+
 def _keys(value) -> object:
     """A value of a call without shapes and whole numbers."""
     if isinstance(value, Ref):
         return value.key
     if isinstance(value, tuple):
         return tuple(map(_keys, value))
-    return "number" if type(value) is int else repr(value)
+    return "number" if type(value) is int and value != NO_LABEL else repr(value)
 
 
 def _within(output) -> list[Tensor]:
@@ -262,6 +271,8 @@ class CallRecorder:
                 found[name] = refer(kwargs[name])
             elif name in facts.optional:
                 found[name] = facts.optional[name]
+        if facts.plain in LEAVING_OUT and not _left_out(args[names.index("target")], found["ignore_index"]):
+            found["ignore_index"] = NO_LABEL
         return found
 
     def _refer(self, value):

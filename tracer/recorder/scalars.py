@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tracer.ops import having
+from tracer.ops import NO_LABEL, having
 from tracer.recorder.calls import Call, with_autograd
 from tracer.recorder.makers import CONSTANT
 from tracer.recorder.ops import OpKind, kind, tensors
@@ -124,7 +124,7 @@ class ScalarRecorder:
 
 def _put(values: dict[str, Any], name: str, value) -> None:
     """Puts an argument among the numbers if it is one, in the place of its default."""
-    if type(value) is int or type(value) is float:
+    if (type(value) is int or type(value) is float) and value != NO_LABEL:
         values[name] = value
     elif isinstance(value, (list, tuple)) and value and {*map(type, value)} <= NUMERIC:
         values[name] = tuple(value)

@@ -93,3 +93,13 @@ def _of_matrices(tensors: list[Node], left: str, right: str, made: str) -> Node 
             if alike and (a[-2], b[-1], a[-1]) == (made[-2], made[-1], b[-2]) and a[-1] not in made:
                 return Product(one, other)
     return None
+
+
+@of("bilinear", heavy=True)
+def bilinear(given: Given) -> Node | None:
+    """Each number of the one input times each of the other, and a weight for each of these products."""
+    count = given.rank("input1") - 1
+    lead, made, left, right = LETTERS[:count], LETTERS[count], LETTERS[count + 1], LETTERS[count + 2]
+    axes = f"{lead}{left},{made}{left}{right},{lead}{right}->{lead}{made}"
+    equation = Einsum(given["input1"], given["weight"], given["input2"], axes=axes)
+    return plus(equation, given["bias"]) if given.has("bias") else equation

@@ -11,6 +11,7 @@ What the notation leaves out is this much, and no more:
   axis of that size before the one named after it. In a sum that begins with a convolution, and in `(…)_{by channel}`,
   vectors lie along the axis behind the batch.
 - `\sum_{e \in n} g_e (…)` is over the numbers in each token's row of n, `\sum_{e < n}` over all; g has their shares.
+- `\sum_{i}` runs over the places along the axes that i stands at; a product of cells is one of numbers.
 - In a line for each t, `x_t` is the part of x along its first axis that is as long as t runs.
 - A photo is `[C, H, W]`. `\mathcal{U}^{\mathrm{chw}}_P` and `^{\mathrm{hwc}}` say in which order a patch's numbers lie.
 """
@@ -121,10 +122,12 @@ def _made(tree: Tree, scope: Scope) -> np.ndarray:
             return _rows(*rest, scope)
         case "cases":
             return _cases(rest, scope)
+        case "product" if scope.axes and all(any(_indices(factor)) for factor in rest):
+            return _of(rest[0], scope) * _of(rest[1], scope)
         case "sum over":
-            index, said, term = rest
-            inner = scope.running(index, _extent(index, tree, scope))
-            return np.where(_holds(said, inner), _of(term, inner), 0.0).sum(axis=-1)
+            return _summed(*rest, scope)
+        case "sum of":
+            return _summed(rest[0], None, rest[1], scope)
         case "first":
             inner = scope.running(rest[0], _extent(rest[0], rest[1], scope))
             found = _holds(rest[1], inner)
@@ -181,9 +184,41 @@ def _made(tree: Tree, scope: Scope) -> np.ndarray:
             return mixed(*rest, lambda tree: _of(tree, scope))
         case "value":
             return rest[0]
+        case "named" if rest[1][0] == "-":
+            return _by_cell(*rest, scope)
         case "named":
             return summed(*rest, lambda tree: _of(tree, scope))
     return OPERATIONS[kind](*(_of(operand, scope) for operand in rest))
+
+
+def _summed(letters: tuple[str, ...], said: Tree | None, term: Tree, scope: Scope) -> np.ndarray:
+    """The sum of a term over indices for which a relation holds. Where no other index runs, the term need not have a
+    value for those that it does not hold for."""
+    every, front = ("all", *filter(None, (said, term))), scope.axes
+    for index in letters:
+        scope = scope.running(index, _extent(index, every, scope))
+    if said is not None and not front:
+        held = np.nonzero(np.broadcast_to(_holds(said, scope), _runs(scope)))
+        places = {index: found.reshape(-1)[at] for (index, found), at in zip(scope.indices.items(), held, strict=True)}
+        scope, said, letters = replace(scope, indices=places, axes=1), None, letters[:1]
+    made = _of(term, scope)
+    made = made if said is None else np.where(_holds(said, scope), made, 0.0)
+    made = made if np.ndim(made) else np.broadcast_to(made, _runs(scope))
+    return made.sum(axis=tuple(range(-len(letters), 0)))
+
+
+def _runs(scope: Scope) -> tuple[int, ...]:
+    """How far the indices run."""
+    return np.broadcast_shapes(*(found.shape for found in scope.indices.values()))
+
+
+def _by_cell(letters: tuple[str, ...], term: Tree, scope: Scope) -> np.ndarray:
+    """`[-x_i]_i`: the cells of a tensor by their indices."""
+    if scope.axes:
+        raise Unread("a tensor is said by its cells inside of another")
+    for index in letters:
+        scope = scope.running(index, _extent(index, term, scope))
+    return _of(term, scope)
 
 
 def _whole(tree: Tree, scope: Scope) -> np.ndarray:

@@ -169,7 +169,7 @@ class Phrases(Rules):
         return (RELATIONS[sign], left, self.sum())
 
     def sum_over(self) -> Tree:
-        """`("sum over", j, relation, term)`, or `("sum of", (j, k), term)` where only indices stand below; with a
+        """`("sum over", (j, k), relation, term)`, or `("sum of", (j, k), term)` where only indices stand below; with a
         tensor of numbers below, or `e < E`, `("experts", e, numbers, shares, term)` of what has the share of each in
         front."""
         self.expect("_", "{")
@@ -188,12 +188,10 @@ class Phrases(Rules):
             letters.append(self.index())
         if self.take("}"):
             return ("sum of", tuple(letters), self.term())
-        if len(letters) > 1:
-            self.fail("}")
         self.expect(":")
         said = self.relation()
         self.expect("}")
-        return ("sum over", letters[0], said, self.term())
+        return ("sum over", tuple(letters), said, self.term())
 
 
 def known(name: str, words) -> str:
