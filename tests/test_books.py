@@ -2,7 +2,6 @@
 shapes at tiny sizes, of what stands outside of blocks and of the first block."""
 
 import json
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +10,7 @@ import pytest
 import tracer
 from tracer import sources
 from tracer.models.shared.model import Model, seeded
+from tracer.sources import generic, opening, transformers
 
 FILE = Path(__file__).with_name("books.json")
 BOOKS = json.loads(FILE.read_text())
@@ -24,8 +24,8 @@ BERT = {
     "bert.embeddings.types": ("types", r"\mathbf{n}", "1, T", TYPES),
 }
 OTHERS = {
-    "hf:bert": {id.removeprefix("bert."): other for id, other in BERT.items()},
-    "hf:bert MaskedLM": BERT,
+    "hf:bert": BERT,
+    "hf:bert BertModel": {id.removeprefix("bert."): other for id, other in BERT.items()},
     "torchvision:vit_b_16": {
         f"encoder.layers.encoder_layer_0.attention.{step}": (f"encoder.layers.encoder_layer_0.attention.{step}", *made)
         for step, made in {
@@ -43,12 +43,10 @@ def model(case: str) -> Model:
     options = {"attention": more} if more == "eager" else {}
     if not more or options:
         return tracer.load(name, **sources.tiny(name), **options)
-    family = import_module(f"tracer.sources.families.{name[3:]}")
-    config = family.config()
-    config.architectures = [next(head for head in family.HEADS if head.endswith(more))]
-    spec = family.spec(config, SimpleNamespace(exist=False, tokenizer=None))
-    own = {symbol: size for symbol, size in spec.tiny.items() if symbol in spec.sizes}
-    full = {**spec.sizes, **{name: choices[0] for name, choices in spec.options.items()}, **own}
+    config = transformers.imported().AutoConfig.for_model(name[3:])
+    config.architectures = [more]
+    spec = generic.spec(opening.family(config), SimpleNamespace(exist=False, tokenizer=None, side=None))
+    full = {**spec.sizes, **{name: choices[0] for name, choices in spec.options.items()}}
     return Model.of(case, spec, seeded(spec.net, full), full, weights="seeded")
 
 

@@ -113,8 +113,8 @@ def test_a_checkpoint_of_a_family_without_a_file_has_its_own_weights_head_and_la
 
 def test_a_text_goes_into_a_family_as_its_bytes():
     model = tracer.load("hf:mistral")
-    assert model.inputs(text="abc").named["input_ids"].tolist() == [list(b"abc")]
-    assert model.inputs(text="abc", T=5).named["input_ids"].tolist() == [list(b"abcab")]
+    assert model.inputs(text="abc")[0].tolist() == [list(b"abc")]
+    assert model.inputs(text="abc", T=5)[0].tolist() == [list(b"abcab")]
 
 
 def test_a_video_is_the_photo_moved():

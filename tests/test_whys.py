@@ -9,6 +9,7 @@ from importlib import import_module
 import pytest
 import torch
 from test_attention_of_libraries import timm, traced
+from test_books import model as book_of
 
 import tracer
 from tracer import sources
@@ -258,6 +259,7 @@ def lines() -> list[Context]:
     runs = [lambda name=name, sizes=sizes: tracer.load(name, **sizes).trace(prove=False) for name, sizes in RUNS]
     channels = timm("xcit_nano_12_p16_224", img_size=64, embed_dim=16, depth=1, num_heads=4)
     runs += [lambda: traced(channels), lambda: traced(lambda: (Pooled(), torch.randn(2, 5, 6)))]
+    runs += [lambda: book_of("hf:bert BertModel").trace(prove=False)]
     return [context for run in runs for context in contexts(run)]
 
 

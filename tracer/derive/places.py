@@ -19,19 +19,22 @@ TOWERS = {
 
 
 class Places:
-    """Blocks are modules with modules of their own, whose names end in numbers; they are counted from 1, in the order
-    in which they run. Modules within one block that are all of other classes are its parts, and no blocks."""
+    """Blocks are modules with modules of their own, whose names end in numbers that count; they are counted from 1, in
+    the order in which they run. Modules within one block that are all of other classes are its parts, and no blocks."""
 
     def __init__(self, graph: Graph):
         parents = {
             ".".join(parts[:n]) for one in graph.modules for parts in (one.path.split("."),) for n in range(len(parts))
         }
         parents -= experts(graph) | parts_of_blocks(graph) | {path for path in parents if is_norm(path)}
+        names = {module.path for module in graph.modules}
         self._number: dict[str, int] = {}
         count: dict[tuple[str, str], int] = {}
         for module in graph.modules:
             around, _, own = module.path.rpartition(".")
             stem = re.sub(r"\d+$", "", own)
+            if not own.isdecimal() and not _counts(names, module.path):
+                continue
             if stem != own and module.path in parents and module.path not in self._number:
                 self._number[module.path] = count[around, stem] = count.get((around, stem), 0) + 1
         self._outermost = tuple(path for path in self._number if not self._around(path))
@@ -88,6 +91,13 @@ class Places:
     def tower(self, path: str) -> str:
         """The mark of the tower that a module is in; "" in models of one, and outside of all."""
         return self._towers.get(self.part(path), "")
+
+
+def _counts(names: set[str], path: str) -> bool:
+    """Whether the number that a name ends in counts: from 0 or 1, or in a row. That of `dinov2` does not."""
+    stem = path.rstrip("0123456789")
+    number = int(path[len(stem) :] or 0)
+    return number < 2 or f"{stem}{number - 1}" in names or f"{stem}{number + 1}" in names
 
 
 def own_name(module: str) -> str:

@@ -41,16 +41,7 @@ def libraries() -> dict[str, Library]:
             continue
         said = stated(path)
         if "PREFIX" in said:
-            found[said["PREFIX"]] = Library(module.name, said["PACKAGE"], said.get("EXAMPLES") or _families())
-    return found
-
-
-def _families() -> dict[str, str]:
-    """The families of transformers and what they are: the first line of each file's docstring."""
-    folder, found = files(__name__) / "families", {}
-    for path in sorted(folder.iterdir(), key=lambda path: path.name):
-        if path.name.endswith(".py") and path.name != "__init__.py":
-            found[path.name.removesuffix(".py")] = stated(path)["summary"]
+            found[said["PREFIX"]] = Library(module.name, said["PACKAGE"], said["EXAMPLES"])
     return found
 
 

@@ -30,10 +30,11 @@ NAMES = {
 }
 """What transformers calls our sizes."""
 SIBLINGS = {
+    "D": ("pooler_output_size",),
     "h": ("encoder_attention_heads", "decoder_attention_heads", "num_decoder_attention_heads"),
     "d_ff": ("encoder_ffn_dim", "decoder_ffn_dim"),
 }
-"""What a configuration says twice, of encoder and decoder: changed together where both are the same."""
+"""What a configuration says twice, as of encoder and decoder: changed together where both are the same."""
 OF = {
     **dict.fromkeys(("T_c", "T_p", "P_t", "s_t", "m"), ("past_values",)),
     **dict.fromkeys(("n_mel", "S_a"), ("input_features", "input_values", "spectrogram")),

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from itertools import product
+from itertools import product, takewhile
 from typing import Any, NamedTuple
 
 import torch
 
+from tracer.inputs.given import Inputs
 from tracer.probe.axes import resized
 from tracer.sources.makers import GRIDS, WITHIN_GRIDS, makers, placeholder
 from tracer.sources.making import size
 
+PLACED = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
 SIZES = {"B": 1, "T": 43, "T_d": 7, "T_a": 4000, "F_a": 100, "T_f": 8}
 """Sizes that the input decides, and how large they are without anybody's wish."""
 
@@ -48,6 +50,12 @@ class Feed(NamedTuple):
                 made[types][:, start : start + count] = number
             start += count
         return made
+
+    def ordered(self, made: type, named: dict[str, torch.Tensor]) -> Inputs:
+        """The tensors in the order of forward, as far as that has no gap; the others by name."""
+        known = parameters(made)
+        ahead = list(takewhile(lambda name: name in named and known[name].kind in PLACED, known))
+        return Inputs(tuple(named[name] for name in ahead), {}, {k: v for k, v in named.items() if k not in ahead})
 
     def spoken(self, ids: torch.Tensor, numbers: list[int], config) -> torch.Tensor:
         """The tokens of `make` with a text in the place of theirs; what stands for a picture elsewhere is 0 in it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -18,11 +19,11 @@ from tracer.probe import Vocabulary
 from tracer.probe.axes import named_axes
 from tracer.probe.twin import valueless_mode
 from tracer.record import Segment
-from tracer.sources import feeds, making, opening, pictures
+from tracer.sources import feeds, making, opening, pictures, sequences
 from tracer.sources.attributes import at as placed
 from tracer.sources.attributes import attributes, changed
-from tracer.sources.configured import example, said
-from tracer.sources.heads import each_place, following, labels
+from tracer.sources.configured import said
+from tracer.sources.heads import HINTS, SENTENCES, UNUSED, each_place, following, labels, vectors
 from tracer.sources.opening import Found
 from tracer.sources.trials import Group, OnMeta, group, same_shapes, tried, valueless
 from tracer.symbols.notation import parse
@@ -75,15 +76,19 @@ def spec(found: Found, files) -> Spec:
     known |= {"N": "H**2/P**2"} if shaped and "P" in paths and not sizes["H"] % sizes["P"] else {}
     known |= {"N": "floor((T_c - P_t)/s_t) + 1"} if {"T_c", "P_t", "s_t"} <= paths.keys() else {}
     known |= {"d_k": "D/h"} if "d_k" not in paths and {"D", "h"} <= paths.keys() and not sizes["D"] % sizes["h"] else {}
+    start = found.start if "N" in known else None
     fixed = {name for name, *_ in feed.sized}  # what a net wants in one length only is no text of the user's
     takes = tuple(kind for kind, names in KINDS.items() if set(names) & set(feed.names) - fixed)
 
     def net(*, attention: str | None = None, **at: int) -> torch.nn.Module:
         return opening.net(made, changed(config, paths, at), attention)
 
-    def inputs_at(at: dict) -> Inputs:
+    def tensors_at(at: dict) -> dict[str, torch.Tensor]:
         known = changed(config, paths, {symbol: at[symbol] for symbol in paths if symbol in at})
-        return example(**feed.make(known, {**feeds.SIZES, **at}))
+        return feed.make(known, {**feeds.SIZES, **at})
+
+    def inputs_at(at: dict) -> Inputs:
+        return feed.ordered(made, tensors_at(at))
 
     def prepare(model, image, text, given) -> Inputs:
         at = {**{symbol: {**feeds.SIZES, **sides}[symbol] for symbol in runs}, **given}
@@ -92,14 +97,19 @@ def spec(found: Found, files) -> Spec:
             model = _readable(model, config)
             numbers, words = said(files.tokenizer, model, text, given)
             at["T"] = len(numbers)
-        named = inputs_at({**model.sizes, **at}).named
+        named = tensors_at({**model.sizes, **at})
         if numbers and named["input_ids"].dim() == 2:
             named |= {"input_ids": feed.spoken(named["input_ids"], numbers, config)}
+        seen: dict[str, Any] = {}
         if "image" in takes and (drawn := _drawn(model, image, named, at)) is not None:
-            named |= drawn
-        return Inputs((), at, named, words=words, segments=segments({**model.sizes, **at}))
+            named |= drawn.named
+            seen = {"photo": drawn.photo, "crop": drawn.crop} if start is not None else {}
+        ordered = feed.ordered(made, named)
+        return replace(ordered, sizes=at, words=words, segments=segments({**model.sizes, **at}), **seen)
 
     def segments(at: dict) -> tuple[Segment, ...]:
+        if start is not None:
+            return sequences.segments_of(start, (at["H"] // at["P"]) ** 2)
         return (Segment("text", 0, at["T"]),) if takes == ("text",) and "decoder_input_ids" not in feed.names else ()
 
     def ways(model, inputs, recording):
@@ -112,18 +122,20 @@ def spec(found: Found, files) -> Spec:
                 return net(**{symbol: at[symbol] for symbol in paths}, **model.options)
 
         def on_meta(at: dict) -> tuple:
-            named = inputs_at(at).named
-            return empty(at), (), tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), named)
+            given = inputs_at(at)
+            return empty(at), *tree_map_only(torch.Tensor, lambda one: one.to("meta"), (given.tensors, given.named))
 
         def build(at: dict) -> tuple:
+            given = inputs_at(at)
             if light:
                 own = {symbol: at[symbol] for symbol in paths}
-                return seeded(net, {**own, **model.options}), (), inputs_at(at).named
-            return valueless(empty(at), mode, model.device), (), inputs_at(at).named
+                return seeded(net, {**own, **model.options}), given.tensors, given.named
+            return valueless(empty(at), mode, model.device), given.tensors, given.named
 
         groups = [one for one in ALONE if one.symbols[0] in base]
         wide = [symbol for symbol in WIDTHS.symbols if symbol in base]
-        choices = dict.fromkeys(one[: len(wide)] for one in WIDTHS.choices)
+        alike = base.get("h") == base.get("h_kv")  # where kernels have other parts than with shared heads
+        choices = dict.fromkeys(one[: len(wide)] for one in WIDTHS.choices if not alike or one[1] == one[2])
         if wide == list(WIDTHS.symbols[: len(wide)]) and len(wide) > 1:
             groups.append(Group(tuple(wide), tuple(choices)))
         if shaped and "P" in base:
@@ -144,10 +156,11 @@ def spec(found: Found, files) -> Spec:
         vocabulary = Vocabulary(names, derived, build, (lambda: mode) if mode else None, device=model.device)
         yield from tried(recording, vocabulary, base, groups)
         axes: dict[str, Any] = {"B": 0}
-        if "T" in runs and inputs.named["input_ids" if "input_ids" in inputs.named else feed.names[0]].dim() == 2:
-            axes["T"] = ("input_ids" if "input_ids" in inputs.named else feed.names[0], 1)
+        long = "input_ids" if "input_ids" in feed.names else feed.names[0]
+        if "T" in runs and recording.inputs[long].dim() == 2:
+            axes["T"] = (long, 1)
         try:
-            yield from named_axes(model.net, (), inputs.named, recording, axes, None)[1]
+            yield from named_axes(model.net, inputs.tensors, inputs.named, recording, axes, None)[1]
         except ValueError:  # inputs of several batches, such as patches of all photos one under the other
             return
 
@@ -166,6 +179,7 @@ def spec(found: Found, files) -> Spec:
         prepare=prepare,
         result=_answers(made, files.tokenizer, feed.before),
         segments=segments,
+        hints=(*HINTS, *(SENTENCES if getattr(config, "type_vocab_size", 0) == 2 else ())),
         ways=ways,
     )
 
@@ -186,7 +200,7 @@ def _readable(model, config):
     return made
 
 
-def _drawn(model, image, named: dict, at: dict) -> dict | None:
+def _drawn(model, image, named: dict, at: dict) -> Inputs | None:
     """The photo in the place of `pixel_values`; the same one in every frame, a little further on each time. None for
     inputs of another form, whose numbers stay."""
     name = next(name for name in KINDS["image"] if name in named)
@@ -195,11 +209,12 @@ def _drawn(model, image, named: dict, at: dict) -> dict | None:
         return None
     channels = like.shape[1] if like.dim() == 4 else min(like.shape[1:3])
     sizes = {**at, "H": like.shape[-2], "W": like.shape[-1], "C": channels}
-    pixels = photo_input(pictures.Plain(model.card), image, None, sizes)[0]
+    seen = photo_input(pictures.Plain(model.card), image, None, sizes)
+    pixels = seen[0]
     if like.dim() == 5:
         first = like.shape[2] == channels  # frames before channels
         pixels = pictures.moved(pixels, like.shape[1] if first else like.shape[2], axis=1 if first else 2)
-    return {name: pixels} if pixels.shape == like.shape else None
+    return replace(seen, named={name: pixels}) if pixels.shape == like.shape else None
 
 
 def _answers(made: type, tokenizer, before: int):
@@ -210,8 +225,12 @@ def _answers(made: type, tokenizer, before: int):
         given = output.values() if hasattr(output, "get") else ()
         first = next((x for x in given if isinstance(x, torch.Tensor)), None)
         lacks = list((model.card or {}).get("lacks", ()))
+        if name.endswith("Model") and isinstance(output.get("last_hidden_state"), torch.Tensor):
+            lacks = [one for one in lacks if UNUSED not in one]
         if lacks:
             return {"kind": "none", "lacks": lacks}
+        if first is not None and first is output.get("last_hidden_state") and first.dim() == 3:
+            return vectors(model, inputs, output, tokenizer)
         if first is None or first is not output.get("logits"):
             return tensors_by_name(model, inputs, output)
         logits = first

@@ -13,8 +13,11 @@ from tracer.derive.hints import Hint
 from tracer.derive.whys import WHY
 from tracer.models.shared.results import class_probabilities, embedding, next_tokens, token_at_each_place
 
-POOLER = (
-    Hint(role="cls", letter=r"\mathbf{x}_1", id="pooler.first", title="Take the first token"),
+SCORED = "*predictions.transform"
+"""The layer before the scores of BERT and its kin."""
+HINTS = (
+    Hint(role="cls", module="*pooler", letter=r"\mathbf{x}_1", id="pooler.first", title="Take the first token"),
+    Hint(role="first", module="*pooler", letter=r"\mathbf{x}_1", id="pooler.first", why=WHY["first"]),
     Hint(
         "*pooler.dense*",
         letter=r"\mathbf{y}",
@@ -27,8 +30,31 @@ POOLER = (
     Hint(
         "*pooler.activation*", letter=r"\mathbf{z}", id="pooler.pooled", title="Squash", why=WHY["tanh"], stage="head"
     ),
+    Hint(f"{SCORED}.dense*", letter=r"\mathbf{Y}_c", below="c", id="cls.predictions.transform.dense", stage="head"),
+    Hint(f"{SCORED}.dense*", title="Transform", why=WHY["transform"]),
+    Hint(
+        f"{SCORED}.*act*",
+        letter=r"\mathbf{G}_c",
+        id="cls.predictions.transform.activation",
+        stage="head",
+        title="Activate",
+    ),
+    Hint(
+        f"{SCORED}.LayerNorm",
+        letter=r"\mathbf{X}_f",
+        below="c",
+        id="cls.predictions.transform.norm",
+        why=WHY["one scale"],
+    ),
 )
-"""What is said of a pooler: the first token through a linear map and a squashing function."""
+"""What is said of heads: a pooler is the first token through a linear map and a squashing function; before tokens are
+scored some go through one more layer."""
+SENTENCES = (
+    Hint(role="types", title="Number the sentences", why=WHY["types"]),
+    Hint(role="position", title="Add sentence and position", why=(*WHY["type"], *WHY["position"])),
+    Hint(role="first norm", why=WHY["first norm"]),
+)
+"""What is said of the beginning where tokens are of a first or a second sentence."""
 UNUSED = "pooler."
 """What vectors of tokens don't depend on, in the names of parameters."""
 

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tracer.common.quoting import quoted, reason
 from tracer.common.seeding import seeded_draws
-from tracer.sources import NoModel, autos, completing, feeds, fitting, small
+from tracer.sources import NoModel, autos, completing, feeds, fitting, sequences, small
 from tracer.sources.configured import without_cache
 
 LARGEST = 350_000_000
@@ -24,13 +24,14 @@ CLASSES, RESIZED = 3, 6
 
 class Found(NamedTuple):
     """How a configuration is opened: the class, the configuration as it is built, what forward is fed with, whether
-    that is a small one, and the ways to run attention."""
+    that is a small one, the ways to run attention, and the tokens before the patches (`sequences.patches_start`)."""
 
     made: Any
     config: object
     feed: feeds.Feed
     small: bool = False
     attentions: tuple[str, ...] = ()
+    start: int | None = None
 
 
 def family(config) -> Found:
@@ -170,7 +171,8 @@ class _Middle(TorchDispatchMode):
 
 
 def _found(made: type, config, built: torch.nn.Module, feed: feeds.Feed) -> Found:
-    return Found(made, config, feed, small=True, attentions=_attentions(built))
+    start = sequences.patches_start(built, config, feed)
+    return Found(made, config, feed, small=True, attentions=_attentions(built), start=start)
 
 
 def _attentions(built: torch.nn.Module) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ WIDTHS = re.compile(
 HEADS = re.compile(r".*(heads?|num_key_value_heads)")
 HEAD_WIDTHS = re.compile(r".*(head_dim|d_kv|d_head|dim_head|head_size)|kv_lora_rank|q_lora_rank")
 KEPT = re.compile(
-    r".*(image|patch|vocab|kernel|window|chunk|block|codebook|grid|pool|stride|batch|group|tile|tubelet|crop|merge|"
+    r".*(image|patch|vocab|kernel|window|chunk|block|codebook|grid|pool(?!er)|stride|batch|group|tile|tubelet|crop|merge|"
     r"spectrogram|fft|sampling|context|input|num_channels|in_channels|in_chans|audio_channels|memory_size|type_).*"
 )
 """What is no width, though its name ends like one."""

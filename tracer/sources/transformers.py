@@ -30,6 +30,21 @@ from tracer.sources.network import offline, why
 
 PREFIX = "hf"
 PACKAGE = "transformers"
+EXAMPLES = {
+    "bert": "BERT of transformers: post-norm encoder of text (Devlin et al. 2019).",
+    "clip": "CLIP of transformers: a photo tower and a text tower that meet in one space (Radford et al. 2021).",
+    "dinov2": "DINOv2 of transformers: self-supervised Vision Transformer with layer scale (Oquab et al. 2023).",
+    "fuyu": "Fuyu of transformers: patches straight into the decoder, one stream (Bavishi et al. 2023).",
+    "gpt2": "GPT-2 of transformers: pre-norm decoder, packed projections, tied head (Radford et al. 2019).",
+    "llama": "Llama of transformers: rotary positions, grouped heads, RMS norms, gated MLP (Touvron et al. 2023).",
+    "llava": "LLaVA of transformers: a vision tower, then one stream of image and text (Liu et al. 2023).",
+    "paligemma": "PaliGemma of transformers: a vision tower, then one stream with a prefix mask (Beyer et al. 2024).",
+    "vit": "Vision Transformer of transformers, for classification (Dosovitskiy et al. 2021).",
+    "vit_mae": "ViTMAE of transformers: a masked autoencoder of photos (He et al. 2022).",
+}
+"""Families to start from, and what they are."""
+PUBLISHED = {"llama": {"num_key_value_heads": 8}}
+"""What checkpoints of a family have, and its own default configuration does not."""
 HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 """What the hub calls a model: `owner/name`, or a name alone."""
 LONGEST = 96
@@ -58,9 +73,9 @@ def spec(id: str) -> Spec:
     """What is known of a checkpoint, from its configuration. ValueError in one sentence where it can't be had."""
     family, config = _found(id)
     if family is None:
-        return generic.spec(_opened(id), Files(id))
+        opened = _opened(id)
     with _readable(f"the configuration of {quoted(f'hf:{id}')}"):
-        return family.spec(config, Files(id))
+        return family.spec(config, Files(id)) if family else generic.spec(opened, Files(id))
 
 
 def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None, dict | None, str]:
@@ -159,7 +174,7 @@ def check_no_folder(id: str) -> None:
         raise ValueError(
             f"{quoted(f'hf:{id}')} is no name of the model hub: one such as hf:openai-community/gpt2 was expected"
         )
-    if id not in {*_families(), *names()} and isdir(id):
+    if id not in names() and isdir(id):
         if not offline():
             on_the_hub(id)
         raise ValueError(_unknown(id))
@@ -167,10 +182,9 @@ def check_no_folder(id: str) -> None:
 
 def _unknown(id: str) -> str:
     """What is said of a name that is neither on this machine nor on the hub, nor a family's."""
-    known = _families()
-    near = get_close_matches(id, known, n=1, cutoff=0.6)
+    near = get_close_matches(id, EXAMPLES, n=1, cutoff=0.6)
     hint = f"did you mean 'hf:{near[0]}'?" if near else "expected one on this machine, a folder, or a family: "
-    hint += "" if near else ", ".join(known)
+    hint += "" if near else ", ".join(EXAMPLES)
     said = why() if offline() else "the model hub has none of that name"
     return f"{quoted(f'hf:{id}')} is not on this machine, and {said}; {hint}"
 
@@ -188,7 +202,7 @@ class Files:
 
     def path(self, name: str, local: bool = False) -> Path | None:
         """One of the checkpoint's files, or None where it has none or can't be reached; `local` asks nobody."""
-        if self.id in _families() or self.id in names():  # a family, and no checkpoint: nobody is asked for it
+        if self.id in names():  # a family, and no checkpoint: nobody is asked for it
             return None
         try:
             return _file(self.id, name, local or offline())
@@ -285,7 +299,7 @@ def _found(id: str):
 def _default(id: str):
     """The configuration that a family has without anybody's wish. ValueError where it has none."""
     try:
-        return imported().AutoConfig.for_model(id)
+        return imported().AutoConfig.for_model(id, **PUBLISHED.get(id, {}))
     except Exception as error:  # whatever its own checks find wrong with it
         raise NoModel(f"{quoted(f'hf:{id}')} has no configuration of its own: {reason(error)}") from error
 

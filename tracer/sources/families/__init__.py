@@ -1,4 +1,4 @@
-"""Families of transformers' models: one file each, found by the `model_type` of a configuration.
+"""Families of transformers that need a file of their own, found by the `model_type` of a configuration.
 
 Such a file has a docstring (what the family is), `HEADS` (the classes of transformers that it knows and what each
 answers, `tracer.sources.heads`, the one of a family without a checkpoint first), `config()` (its configuration then),

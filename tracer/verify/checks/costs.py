@@ -60,7 +60,8 @@ def elsewhere(run: Run) -> dict[str, int]:
     There is one more block in each tower whose formulas know of blocks. B stays where ops ran at this batch only.
     """
     spec, trace = run.model.spec, run.trace
-    sizes = {**run.model.sizes, **spec.probes[0], "B": 3}
+    ran = {symbol.name: symbol.value for symbol in trace.symbols if symbol.name in spec.runs}
+    sizes = {**ran, **run.model.sizes, **(spec.probes[0] if spec.probes else {}), "B": 3}
     counted = set(re.findall(r"\w+", f"{trace.params_symbolic} {trace.flops_symbolic}"))
     for symbol in sizes:
         if symbol in spec.parts.values():

@@ -1,0 +1,70 @@
+"""Where the patches of a photo stand in the sequence of a net that nobody described: shown by changing one patch."""
+
+from __future__ import annotations
+
+import torch
+
+from tracer.common.seeding import seeded_draws
+from tracer.record import Segment
+from tracer.sources.attributes import attributes, number
+from tracer.sources.feeds import SIZES, Feed
+
+
+def patches_start(net: torch.nn.Module, config, feed: Feed) -> int | None:
+    """Return how many tokens stand before the patches in the sequence that attention mixes, each patch one token and in
+    reading order; None where that does not hold.
+
+    A changed patch changes one token of every layer before the first that mixes tokens, and all tokens behind it.
+    """
+    paths = attributes(config, type(net), feed.names)
+    if feed.names != ("pixel_values",) or not {"H", "P"} <= paths.keys() or "." in paths["H"] + paths["P"]:
+        return None
+    H, P = (number(config, paths[symbol]) or 0 for symbol in "HP")
+    photo = feed.make(config, SIZES)["pixel_values"]
+    if photo.shape[-2:] != (H, H) or H % P or H == P:
+        return None
+    first, last = photo.clone(), photo.clone()
+    first[..., :P, :P] += 1
+    last[..., -P:, -P:] += 1
+    plain, *changed = (_sequences(net, pixels) for pixels in (photo, first, last))
+    N, found = (H // P) ** 2, None
+    for index, before in enumerate(plain):
+        rows = [_different(before, each[index]) for each in changed if index < len(each)]
+        if len(rows) < 2 or before.shape[1] < N:
+            return None
+        if [len(each) for each in rows] == [1, 1] and rows[1][0] - rows[0][0] == N - 1:
+            found = rows[0][0], before.shape[1]
+        elif found and all(len(each) == before.shape[1] == found[1] for each in rows):
+            return found[0]
+    return None
+
+
+def _sequences(net: torch.nn.Module, pixels: torch.Tensor) -> list[torch.Tensor]:
+    """The outputs `[1, S, D]` of all modules, in the order of their ends."""
+    found: list[torch.Tensor] = []
+
+    def keep(module, inputs, output) -> None:
+        output = output[0] if isinstance(output, tuple) and output else output
+        if isinstance(output, torch.Tensor) and output.dim() == 3:
+            found.append(output)
+
+    hooks = [module.register_forward_hook(keep) for module in net.modules()]
+    try:
+        with torch.no_grad(), seeded_draws(0):
+            net(pixel_values=pixels)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+def _different(before: torch.Tensor, after: torch.Tensor) -> list[int]:
+    """The tokens that are not the same in both."""
+    return (before != after).any(-1)[0].nonzero().flatten().tolist() if before.shape == after.shape else []
+
+
+def segments_of(start: int, N: int) -> tuple[Segment, ...]:
+    """CLS, registers and patches of such a sequence."""
+    named = (Segment("CLS", 0, 1),) if start else ()
+    held = (Segment("registers", 1, start),) if start > 1 else ()
+    return (*named, *held, Segment("image", start, start + N))
