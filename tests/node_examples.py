@@ -203,9 +203,10 @@ def _rows():
     yield _example(e.ChannelNorm(X, Y, axes=(2,), labels=None, eps=1e-5, given="weight"), real(2, 3, 4), real(3))
     yield _example(e.LayerNormOver(X, Y, Z, axes=(1, 2), labels=None, **given), real(2, 3, 4), real(3, 4), real(3, 4))
     yield _example(e.LayerNormOver(X, axes=None, labels=None, eps=1e-5, given=None), real(2, 3, 4))
-    less = {"axes": None, "labels": None, "eps": 1e-3, "given": "weight bias", "less": 1, "count": 4}
-    for outside in (False, True):
-        yield _example(e.DeviationNorm(X, Y, Z, outside=outside, **less), real(2, 3, 4), real(4), real(4))
+    less = {"axes": None, "labels": None, "eps": 1e-3, "given": "weight bias", "count": 4}
+    for how, centred in (("inside", True), ("outside", True), ("clamped", False)):
+        other = e.DeviationNorm(X, Y, Z, how=how, centred=centred, less=int(centred), **less)
+        yield _example(other, real(2, 3, 4), real(4), real(4))
     yield _example(e.RMSNormOver(X, Y, axes=None, labels=None, eps=1e-5, given="weight"), real(2, 3, 4), real(4))
     over = {"axes": (0, 2), "labels": None, "keep": False}
     for name in ("Mean", "Total", "ProductOf", "LogSumExp"):

@@ -11,7 +11,7 @@ from tracer.ops.schema import ORDER, TRAITS
 from tracer.ops.table import OPS
 from tracer.probe.windows import READERS
 
-OURS = {"deviation_norm", "experts", "overwrite", "rope", "sinusoids"}
+OURS = {"channel_norm", "deviation_norm", "experts", "overwrite", "rope", "sinusoids", "unit_length"}
 """Calls that a rewriting pass puts in the place of several, or the recorder in the place of a write."""
 PARTS = {"reflection", "replication", "interpolate", "concatenate", "numpy_T", "normal", "uniform"}
 """Names of functions in Python, and of what several ops have in common."""

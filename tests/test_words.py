@@ -191,7 +191,7 @@ def test_it_can_be_made_again_with_other_names(written):
     assert renamed.xreplace({new: old for old, new in others.items()}) == node
 
 
-COMPOSED = ("experts", "sinusoids", "rope", "deviation_norm")
+COMPOSED = ("experts", "sinusoids", "rope", "deviation_norm", "channel_norm", "unit_length")
 """Words of what no op is: `test_experts` and `test_spellings` try them."""
 
 

@@ -42,7 +42,7 @@ from tracer.equations.relations import Compared
 from tracer.ops import ATTENTION
 from tracer.probe import Solution
 from tracer.recorder import Recording
-from tracer.recorder.calls import Calls
+from tracer.recorder.calls import Calls, refs
 
 BROUGHT = (
     "{} came from outside of PyTorch and is another for other values of the input: how it depends on it was not seen."
@@ -124,13 +124,14 @@ def derive(
     calls = recording.calls
     if calls is None:
         raise ValueError("a run whose calls were not recorded has no equations to derive")
-    key = calls.signature, id(solution), tuple(sizes.items()), same, hints, spelled
+    numbers = _numbers(recording, calls)
+    key = calls.signature, id(solution), tuple(sizes.items()), same, hints, spelled, tuple(numbers.items())
     found = _books.get(key)
     if found is None or found[0] is not solution or (found[1].lent and not lend):
-        outline = calls.plan(), id(solution), sizes.get("B"), same, hints, spelled
+        outline = calls.plan(), id(solution), sizes.get("B"), same, hints, spelled, tuple(numbers.items())
         book = _borrowed(outline, calls, solution, sizes) if lend else None
         if book is None:
-            book = _derived(recording, calls, solution, sizes, same, fits, here, Hints(hints), spelled)
+            book = _derived(recording, calls, solution, sizes, same, fits, here, Hints(hints), numbers, spelled)
             if solution is not None and solution.sized and _anywhere(book):
                 _lenders.put(outline, Lender(solution, dict(sizes), book))
         found = solution, book
@@ -157,11 +158,13 @@ def _derived(
     fits,
     here,
     hints: Hints,
+    numbers: dict[str, float],
     spelled: frozenset[int],
 ) -> Book:
     named: set[int] = set()
     graph = Graph.of(calls, known)
-    for rewrite in (written, rejoined, partial(idioms, spelled=spelled, named=named), mixed, rolled):
+    named_too = partial(idioms, numbers=numbers, spelled=spelled, named=named)
+    for rewrite in (written, rejoined, named_too, mixed, rolled):
         graph = rewrite(graph)
     shapes = Shapes(graph, calls, solution, sizes, same)
     places = Places(graph)
@@ -255,6 +258,13 @@ def _block(book: Book, places: Places, module: str, layer: int | None) -> int:
         if step.line.layer == layer and there and places.part(there) == places.part(module):
             return number
     return len(book.found)
+
+
+def _numbers(recording: Recording, calls: Calls) -> dict[str, float]:
+    """The constants of a run that are one number, by their keys."""
+    keys = {ref.key for call in calls.made for ref in refs(call.arguments) if not ref.shape}
+    found = {key: recording.kept.get(key) for key in sorted(keys) if key.startswith("constant ")}
+    return {key: float(one) for key, one in found.items() if one is not None and one.is_floating_point()}
 
 
 def _stream_first(roles: Roles, ids: dict[str, str], equation: Node) -> Node:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracer.equations.turns import BEFORE, PARTS
-from tracer.ops import LINEAR, base
+from tracer.ops import LINEAR, MATMULS, base
 from tracer.recorder.calls import refs
 
 if TYPE_CHECKING:
     from tracer.derive.roles import Roles
+    from tracer.derive.turn import Turn
 
 
 def experts(roles: Roles) -> None:
@@ -43,6 +44,7 @@ def experts(roles: Roles) -> None:
 def loops(roles: Roles) -> None:
     """States that a loop carries on, and what multiplies and joins them, as in state-space models."""
     lines = {roles.graph.root(line): line for line in roles.plan.lines}
+    _cells(roles)
     for key in roles.plan.lines:
         call = roles.call(key)
         if call is None or call.name != "turns":
@@ -65,6 +67,32 @@ def loops(roles: Roles) -> None:
                 if role and wholes.get(at) in lines:
                     roles.of.setdefault(lines[wholes[at]], role)
                     _step_size(roles, lines[wholes[at]], role)
+
+
+def _cells(roles: Roles) -> None:
+    """The states of a loop beside the one that linear maps take: of a cell, what that is divided by, and the largest
+    exponent (Hochreiter and Schmidhuber 1997; Beck et al. 2024)."""
+    found: dict[tuple, dict[str, Turn]] = {}
+    for key in roles.plan.lines:
+        call = roles.call(key)
+        turn = call.arguments["turn"] if call is not None and call.name == "turns" else None
+        if turn is not None and any(what == BEFORE and of == turn.own for _, what, _, of, _ in turn.places):
+            found.setdefault((call.module, call.call), {})[key] = turn
+    for states in found.values():
+        own = {turn.own: key for key, turn in states.items()}
+        mapped, divides = set(), set()
+        for turn in states.values():
+            of = {at: own.get(sequence) for at, _, _, sequence, _ in turn.places}
+            for one in turn.calls:
+                name, given = base(one.name), [of.get(ref.key) for ref in refs(one.arguments)]
+                mapped.update(given if name in LINEAR | MATMULS else ())
+                divides.update(given[1:2] if name == "div" else ())
+        for key, turn in states.items() if mapped - {None} and states.keys() - mapped else ():
+            made = {base(one.name) for one in turn.calls if turn.key in {ref.key for ref in one.outputs}}
+            if key not in mapped and made != {"lstm_cell"}:
+                roles.of[key] = (
+                    "stabiliser" if made == {"maximum"} else "state normaliser" if key in divides else "cell"
+                )
 
 
 def _step_size(roles: Roles, line: str, role: str) -> None:

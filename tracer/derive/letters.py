@@ -35,6 +35,8 @@ LETTERS = {
     "E": (r"\mathbf{X}", "E"),
     "state": (r"\mathbf{h}", ""),
     "cell": (r"\mathbf{c}", ""),
+    "state normaliser": (r"\mathbf{n}", ""),
+    "stabiliser": (r"\mathbf{m}", ""),
     "read": (r"\mathbf{y}", ""),
     "decay": (r"\bar{\mathbf{A}}", ""),
     "enter": (r"\bar{\mathbf{B}}", ""),

@@ -8,10 +8,10 @@ from sympy import oo
 from tracer.equations import Node, Tensor
 from tracer.equations.algebra import Plus, Times, Transposed
 from tracer.equations.arithmetic import Greatest, Least, Minus, Ratio
-from tracer.equations.axes import ArgLargest, Length
+from tracer.equations.axes import ArgLargest
 from tracer.equations.call import Scalar
 from tracer.equations.elementwise import Exp, Root
-from tracer.equations.embeddings import FirstOf, RowsAt, ScaledBy, UnitLength
+from tracer.equations.embeddings import FirstOf, RowsAt, ScaledBy
 from tracer.equations.joining import Full
 from tracer.equations.layouts import Rearranged
 from tracer.equations.made import Counted
@@ -103,16 +103,6 @@ def _rows_at(node: Node) -> Node | None:
     return RowsAt(tokens, places) if counted else None
 
 
-def _unit_length(node: Node) -> Node | None:
-    """Each vector over its own length."""
-    if not (isinstance(node, Ratio) and isinstance(node.operands[1], Length)):
-        return None
-    x, length = node.operands
-    if length.operands[0] != x or not length.get("keep") or not isinstance(x, Tensor):
-        return None
-    return UnitLength(x) if tuple(length.get("axes")) == (len(x.shape) - 1,) and length.get("p") == 2 else None
-
-
 def _scaled_by(node: Node) -> Node | None:
     """The power of a single number times a tensor."""
     if not isinstance(node, Times):
@@ -169,4 +159,4 @@ def _frozen_norm(node: Node) -> Node | None:
     return BatchNorm(x, *vectors, eps=float(eps.value), given="weight bias", wide=len(x.shape) > 2)
 
 
-PLACED = (_distances, _at_distance, _by_distance, _first_of, _rows_at, _unit_length, _scaled_by, _prefix, _frozen_norm)
+PLACED = (_distances, _at_distance, _by_distance, _first_of, _rows_at, _scaled_by, _prefix, _frozen_norm)

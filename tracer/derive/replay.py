@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import torch
 
-from tracer.ops import base
-from tracer.recorder.calls import Call, Ref
+from tracer.ops import base, takes_shape
+from tracer.recorder.calls import Call, Ref, refs
 
 DIVIDES = frozenset("div true_divide exp log sqrt rsqrt reciprocal sin cos".split())
 """Calls that give numbers with a fraction also for whole ones."""
@@ -31,9 +31,11 @@ def _made(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ..
     """What a call makes."""
     if call.func is None or torch.Tag.nondeterministic_seeded in call.func.tags:
         raise Unplayable(f"{call.name} is not run again")
+    if takes_shape(call.name):
+        values = {ref.key: torch.zeros(ref.shape, dtype=torch.float64) for ref in refs(call.arguments)} | values
     schema, arguments = call.func._schema, {name: _real(value, values) for name, value in call.arguments.items()}
     if base(call.name) in DIVIDES:  # whole numbers become ones of the usual dtype otherwise
-        arguments = {n: one.double() if isinstance(one, torch.Tensor) else one for n, one in arguments.items()}
+        arguments = {n: one.double() if _whole(one) else one for n, one in arguments.items()}
     if schema.is_mutable:
         arguments = {n: one.clone() if isinstance(one, torch.Tensor) else one for n, one in arguments.items()}
     positional = []
@@ -43,6 +45,11 @@ def _made(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ..
         positional.append(arguments.pop(argument.name))
     made = call.func(*positional, **arguments)
     return tuple(map(_wide, made if isinstance(made, (tuple, list)) else (made,)))
+
+
+def _whole(value) -> bool:
+    """Whether a value is a tensor of whole numbers."""
+    return isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
 
 
 def _wide(value: torch.Tensor) -> torch.Tensor:

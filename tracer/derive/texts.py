@@ -80,6 +80,8 @@ SAID = {
     "F": Said("mlp", "Contract", "mlp.output"),
     "state": Said("recurrence", "Recurrence", "state"),
     "cell": Said("recurrence", "State of the cell", "cell"),
+    "state normaliser": Said("recurrence", "What the cell is divided by", "normaliser"),
+    "stabiliser": Said("recurrence", "Largest exponent", "stabiliser"),
     "read": Said("recurrence", "Read the state", "read"),
     "decay": Said("recurrence", "What stays of the state", "stays"),
     "enter": Said("recurrence", "What enters the state", "enters"),

@@ -204,29 +204,39 @@ class LayerNormOver(_Statistics):
         return self.last_axes(cells, x, vectors)
 
 
-class DeviationNorm(LayerNormOver):
-    """A layer norm that divides by another deviation: by that of n - 1 numbers (`less=1`), or with ε added to it, not
-    to the variance (`outside`). `DeviationNorm(x, γ, β, eps=…, given=…, axes=…, labels=…, less=…, outside=…, count=…)`;
-    `count` is n."""
+INSIDE, OUTSIDE, CLAMPED = "inside", "outside", "clamped"
+"""Where a norm has its ε: added to the variance, added to its root, or as the least that the root may be."""
 
-    fields = (*LayerNormOver.fields, "less", "outside", "count")
+
+class DeviationNorm(LayerNormOver):
+    """A norm that divides by another deviation: by that of n - 1 numbers (`less=1`), by the root of the mean square
+    (`centred=False`), or with ε elsewhere (`how`). `DeviationNorm(x, γ, β, eps=…, given=…, axes=…, labels=…,
+    centred=…, less=…, how=…, count=…)`; `count` is n."""
+
+    fields = (*LayerNormOver.fields, "centred", "less", "how", "count")
 
     def _latex(self, printer):
         x, below = self.operands[0].inside(printer), self.over(printer)
-        below, count, eps = rf"_{{{below}}}" if below else "", sympify(self.get("count")), self.get("eps")
-        added = f" + {decimal(eps)}" if eps else ""
+        eps, how, count = self.get("eps"), self.get("how"), sympify(self.get("count"))
+        added, below = f" + {decimal(eps)}" if eps else "", rf"_{{{below}}}" if below else ""
         variance = rf"\sigma^2{below}({x})"
-        if self.get("less"):
-            share = rf"\frac{{{printer._print(count)}}}{{{printer._print(count - self.get('less'))}}}"
-            variance = rf"{share}\,{variance}"
-        deviation = rf"\sqrt{{{variance}}}{added}" if self.get("outside") else rf"\sqrt{{{variance}{added}}}"
-        return _affine(rf"\frac{{{x} - \mu{below}({x})}}{{{deviation}}}", self.get("given"), self.operands[1:], printer)
+        if not self.get("centred"):
+            below = rf"_{{{below[2:-1]} \to 1}}" if below else ""
+            variance = rf"\operatorname{{mean}}{below}\left({{{tight(self.operands[0], printer)}}}^2\right)"
+        elif self.get("less"):
+            variance = rf"\frac{{{printer._print(count)}}}{{{printer._print(count - self.get('less'))}}}\,{variance}"
+        deviation = rf"\sqrt{{{variance}{added}}}" if how == INSIDE else rf"\sqrt{{{variance}}}"
+        deviation += added if how == OUTSIDE else ""
+        deviation = rf"\max\left({deviation},\,{decimal(eps)}\right)" if how == CLAMPED else deviation
+        above = rf"{x} - \mu{below}({x})" if self.get("centred") else x
+        return _affine(rf"\frac{{{above}}}{{{deviation}}}", self.get("given"), self.operands[1:], printer)
 
     def normed(self, x):
-        centred = x - x.mean(-1, keepdim=True)
+        centred = x - x.mean(-1, keepdim=True) if self.get("centred") else x
         variance = (centred * centred).sum(-1, keepdim=True) / (x.shape[-1] - self.get("less"))
-        eps = self.get("eps")
-        return centred / (variance.sqrt() + eps if self.get("outside") else (variance + eps).sqrt())
+        eps, how = self.get("eps"), self.get("how")
+        root = (variance + eps).sqrt() if how == INSIDE else variance.sqrt()
+        return centred / (root + eps if how == OUTSIDE else root.clamp(min=eps) if how == CLAMPED else root)
 
     def unit(self, x):
         return self.normed(x.reshape(-1)).reshape(x.shape)

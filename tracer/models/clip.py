@@ -197,7 +197,7 @@ HINTS = (
         ),
     ),
     Hint(
-        "*.div",
+        "*.unit_length",
         id="unit",
         stage="head",
         title="Unit length",

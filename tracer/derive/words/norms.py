@@ -17,6 +17,7 @@ from tracer.equations import (
     Node,
     RMSNorm,
     RMSNormOver,
+    UnitLength,
 )
 
 
@@ -46,8 +47,20 @@ def deviation_norm(given: Given) -> Node:
     vectors, said = _affine(given)
     axes = {"axes": None, "labels": None} | _last(given)
     count = sympy.prod(given.shape("input")[-len(given["normalized_shape"]) :])
-    settings = {name: given[name] for name in ("eps", "less", "outside")}
+    settings = {name: given[name] for name in ("eps", "centred", "less", "how")}
     return DeviationNorm(given["input"], *vectors, given=said, count=count, **axes, **settings)
+
+
+@of("unit_length")
+def unit_length(given: Given) -> Node:
+    return UnitLength(given["input"])
+
+
+@of("channel_norm", heavy=True)
+def channel_norm(given: Given) -> Node:
+    vectors, said = _affine(given)
+    axes = given.named("input", given["dims"])
+    return ChannelNorm(given["input"], *vectors, eps=given["eps"], given=said, **axes)
 
 
 @of("rms_norm", "_fused_rms_norm", heavy=True)

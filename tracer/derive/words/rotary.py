@@ -27,10 +27,13 @@ from tracer.equations.rotary import HALVES, Cosine, Rotated, Sine
 def rope(given: Given) -> Node:
     """`x ⊙ cos + rotate_half(x) ⊙ sin`; tables with one number for each pair are written out for both of it."""
     x, halves = given["x"], given["pairs"] == HALVES
-    single = "table" in given.arguments
-    tables = _parts(given["table"]) if single else (given["cosine"], given["sine"])
+    name = next(name for name in ("cosine", "table", "angles") if name in given.arguments)
+    if name == "cosine":
+        tables = given["cosine"], given["sine"]
+    else:
+        tables = _parts(given[name]) if name == "table" else (Cosine(given[name]), Sine(given[name]))
     shapes = [*map(infer, tables)]
-    if given.numeric("table" if single else "cosine")[-1] != given.numeric("x")[-1]:
+    if given.numeric(name)[-1] != given.numeric("x")[-1]:
         tables = [_doubled(one, shape, halves) for one, shape in zip(tables, shapes, strict=True)]
     elif (
         halves and all(isinstance(one, Tensor) for one in (x, *tables)) and [*map(len, (x.shape, *shapes))] == [4, 3, 3]
