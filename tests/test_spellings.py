@@ -119,6 +119,44 @@ HALF = {"slices": rotary(by_slices), "chunk": rotary(by_chunk), "two halves": ro
 EVERY_TWO = {"GPT-J": rotary(every_two), "Llama": rotary(complex_numbers)}
 
 
+def of_pairs(q, a):
+    first, second, c, s = q[..., ::2], q[..., 1::2], a.cos(), a.sin()
+    return torch.stack([first * c - second * s, first * s + second * c], -1).flatten(-2)
+
+
+def written(q, a):
+    made, c, s = torch.empty_like(q), a.cos(), a.sin()
+    made[..., :2] = q[..., :2] * c - q[..., 2:] * s
+    made[..., 2:] = q[..., :2] * s + q[..., 2:] * c
+    return made
+
+
+def powers(q, a):
+    pairs = torch.view_as_complex(q.unflatten(-1, (2, 2)).contiguous())
+    return torch.view_as_real(pairs * torch.exp(1j * a)).flatten(3)
+
+
+def matrices(q, a):
+    turns = torch.stack([torch.stack([a.cos(), -a.sin()], -1), torch.stack([a.sin(), a.cos()], -1)], -2)
+    return (turns @ q.unflatten(-1, (2, 2))[..., None]).flatten(-3)
+
+
+def rolled(q, a):
+    a = torch.cat([a, a], -1)
+    return q * a.cos() + q.roll(2, -1) * torch.cat([-torch.ones(2), torch.ones(2)]) * a.sin()
+
+
+def by_channel(x):
+    x = x - x.mean(1, keepdim=True)
+    return x / torch.sqrt(x.pow(2).mean(1, keepdim=True) + 1e-5)
+
+
+def by_parity(m, x):
+    k = torch.arange(D)
+    angles = torch.arange(x.shape[1])[:, None] / 10000 ** (2 * (k // 2) / D)
+    return x + torch.where(k % 2 == 0, angles.sin(), angles.cos())
+
+
 def stacked(m, x, base=10000):
     places, k = torch.arange(x.shape[1]).float()[:, None], torch.arange(0, D, 2).float()
     angles = places / base ** (k / D)
@@ -133,9 +171,9 @@ def assigned(m, x):
     return x + table
 
 
-def joined(m, x, less=0):
+def joined(m, x, less=0, first=0):
     rates = torch.exp(torch.arange(0, D, 2).float() * (-math.log(10000.0) / (D - less)))
-    angles = torch.arange(x.shape[1]).float()[:, None] * rates
+    angles = torch.arange(first, x.shape[1] + first).float()[:, None] * rates
     return x + torch.cat([angles.sin(), angles.cos()], -1)
 
 
@@ -171,6 +209,38 @@ MORE = {
     "logsumexp": (lambda m, x: x.exp().sum(-1).log(), r"\operatorname{logsumexp}"),
     "GELU by the normal distribution": (lambda m, x: x * torch.special.ndtr(x), r"\operatorname{GELU}\left("),
     "another axis": (lambda m, x: x.exp() / x.exp().sum(1, keepdim=True), r"\operatorname{softmax}_{"),
+    "GELU by constants of torch": (
+        lambda m, x: 0.5 * x * (1 + torch.erf(x / torch.sqrt(torch.tensor(2.0)))),
+        r"\operatorname{GELU}\left(",
+    ),
+    "leaky": (lambda m, x: torch.where(x > 0, x, 0.1 * x), r"\operatorname{LeakyReLU}_{0.1}"),
+    "HardSwish": (lambda m, x: x * F.relu6(x + 3) / 6, r"\operatorname{HardSwish}"),
+    "softplus by logaddexp": (lambda m, x: torch.logaddexp(x, torch.zeros_like(x)), r"\operatorname{softplus}"),
+    "RMSNorm by einsum": (
+        lambda m, x: x * torch.rsqrt(torch.einsum("btd,btd->bt", x, x)[..., None] / D + 1e-6) * m.g,
+        r"\sqrt{\operatorname{mean}({\mathbf{x}}^2) + 10^{-6}}",
+    ),
+    "epsilon outside": (
+        lambda m, x: x / (squares(x).sqrt() + 1e-5) * m.g,
+        r"\sqrt{\operatorname{mean}\left({\mathbf{x}}^2\right)} + 10^{-5}} \odot",
+    ),
+    "at least epsilon": (
+        lambda m, x: x / squares(x).sqrt().clamp(min=1e-5) * m.g,
+        r"\max\left(\sqrt{\operatorname{mean}\left({\mathbf{x}}^2\right)},\,10^{-5}\right)",
+    ),
+    "of unit length": (lambda m, x: x * torch.rsqrt((x * x).sum(-1, keepdim=True)), r"\right\rVert_2"),
+    "moments": (
+        lambda m, x: centred(x) / torch.sqrt(squares(x) - x.mean(-1, keepdim=True) ** 2 + 1e-5) * m.g + m.b,
+        r"\sqrt{\sigma^2(\mathbf{x}) + 10^{-5}}",
+    ),
+    "by channel": (lambda m, x: by_channel(x.mT) * m.g[:, None] + m.b[:, None], r"\text{by channel}"),
+    "of pairs": (rotary(of_pairs), r"\operatorname{rotate\_every\_two}"),
+    "written into halves": (rotary(written), r"\operatorname{rotate\_half}"),
+    "by powers of i": (rotary(powers), r"\operatorname{rotate\_every\_two}"),
+    "by matrices": (rotary(matrices), r"\operatorname{rotate\_every\_two}"),
+    "rolled": (rotary(rolled), r"\operatorname{rotate\_half}"),
+    "by parity": (by_parity, r"10000^{2k/8}"),
+    "from one": (lambda m, x: joined(m, x, first=1), r"\sin\left(\left(i + 1\right) \,/\, 10000^{2j/8}\right)"),
     "tensor2tensor": (lambda m, x: joined(m, x, 2), r"10000^{2j/6}"),
     "another base": (lambda m, x: stacked(m, x, 500), r"500^{2k/8}"),
 }
@@ -202,9 +272,10 @@ def traced(function):
 
 
 def named(function, said: str) -> bool:
-    """Whether a line of a run has that in it, and all lines are proven."""
-    steps = traced(function).steps
-    return any(said in step.latex for step in steps) and {step.verdict for step in steps} == {"proven"}
+    """Whether a line of a run has that in it, and all lines are proven, on other runs too as they are printed."""
+    steps = traced(function).check().steps
+    proven = all(step.verdict == "proven" and step.checked and not step.refuted for step in steps)
+    return any(said in step.latex for step in steps) and proven
 
 
 def test_usual_spellings_read_as_the_textbook_has_them():
@@ -304,6 +375,50 @@ def test_attention_is_found_however_it_is_spelled(function):
     inner = {"memory", "normaliser"} if function in (linear, linear_by_einsum) else {"scores", "weights"}
     assert {f"attention.{one}" for one in {"query", "key", "value", "context"} | inner} <= steps.keys()
     assert {step.verdict for step in steps.values()} == {"proven"}
+
+
+class Recurrent(nn.Module):
+    """An LSTM by hand; with `exponents`, the scalar one of Beck et al. 2024."""
+
+    def __init__(self, exponents):
+        super().__init__()
+        self.exponents, self.x, self.h = exponents, nn.Linear(D, 4 * D), nn.Linear(D, 4 * D)
+
+    def forward(self, x):
+        h = c = n = m = x.new_zeros(len(x), D)
+        made = []
+        for t in range(x.shape[1]):
+            i, f, z, o = (self.x(x[:, t]) + self.h(h)).chunk(4, -1)
+            if self.exponents:
+                m, before = torch.maximum(f + m, i), m
+                i, f = torch.exp(i - m), torch.exp(f + before - m)
+                c, n = f * c + i * z.tanh(), f * n + i
+                h = o.sigmoid() * c / n
+            else:
+                c = f.sigmoid() * c + i.sigmoid() * z.tanh()
+                h = o.sigmoid() * c.tanh()
+            made.append(h)
+        return torch.stack(made, 1)
+
+
+@pytest.mark.parametrize(("exponents", "letters"), [(False, "ch"), (True, "mcnh")])
+def test_states_of_an_lstm_have_letters_of_their_own(exponents, letters):
+    steps = tracer.trace(Recurrent(exponents), torch.randn(2, 5, D), symbols={"B": 0, "T": 1}).steps
+    assert [step.symbol for step in steps] == [rf"\mathbf{{{letter}}}" for letter in letters]
+    assert {step.verdict for step in steps} == {"proven"}
+
+
+def test_parameters_that_are_letters_are_printed_so():
+    class Affine(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mu, self.gamma_1 = nn.Parameter(torch.rand(D)), nn.Parameter(torch.rand(D))
+
+        def forward(self, x):
+            return (x - self.mu) * self.gamma_1
+
+    (step,) = tracer.trace(Affine(), torch.randn(2, 5, D), symbols={"B": 0, "T": 1}).steps
+    assert r"\boldsymbol{\mu}" in step.latex and r"\boldsymbol{\gamma}_{1}" in step.latex
 
 
 def test_one_projection_that_is_used_three_times_is_not_packed():

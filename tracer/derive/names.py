@@ -13,6 +13,10 @@ OF_GATED = {"U": "u", "F": "d"}
 """The same in an MLP with a gate."""
 OF_HEADS = {"K": r"\mathrm{cls}", "V": r"\mathrm{vocab}"}
 """What stands below the matrix that makes logits, by their last size."""
+GREEK = frozenset(
+    "alpha beta gamma delta epsilon zeta eta kappa lambda mu nu xi rho sigma tau phi chi psi omega".split()
+)
+"""Names of parameters that are letters."""
 TOKENS = "input_ids", "ids", "tokens", "t"
 """What programs call token numbers."""
 
@@ -115,6 +119,9 @@ class Names(Letters):
             return r"\mathbf{W}", below, above
         if own.endswith("bias"):
             return r"\mathbf{b}", below, above
+        word, _, number = own.strip("_").partition("_")
+        if word in GREEK and (not number or number.isdecimal()):
+            return rf"\boldsymbol{{\{word}}}", number or text(own_name(module)), above
         return r"\boldsymbol{\theta}", text(own), above
 
     def _kind_of_places(self, key: str, own: str) -> str:
