@@ -29,6 +29,10 @@ class Counted(Node):
         return torch.arange(int(size(self.args[0])))
 
 
+FEW = 3
+"""How many counted numbers are all printed."""
+
+
 class CountedFrom(Node):
     """The numbers `[n]` from a first one on, each so much larger than the one before: `CountedFrom(n, 1, 1)` is
     1, 2, … n."""
@@ -38,8 +42,9 @@ class CountedFrom(Node):
 
     def _latex(self, printer):
         length, first, step = self.args
-        said = (printer._print(sympy.expand(first + place * step)) for place in (0, 1, length - 1))
-        return r"\left({}, {}, \ldots, {}\right)".format(*said)
+        few = length.is_Integer and length <= FEW
+        said = [printer._print(sympy.expand(first + n * step)) for n in (range(length) if few else (0, 1, length - 1))]
+        return r"\left({}\right)".format(", ".join(said if few else (*said[:2], r"\ldots", said[2])))
 
     def infer(self, same):
         return (self.args[0],)

@@ -22,7 +22,8 @@ def counted(given: Given) -> Node | None:
     if start == 0 and step == 1 and given.result_numeric[0] == given["end"]:
         return Counted(given.result[0])
     whole = all(isinstance(one, (int, sympy.Expr)) for one in (start, step))
-    return CountedFrom(given.result[0], start, step) if whole and given.result_numeric[0] > 2 else None
+    few = given.result_numeric[0] > 1 and given.result[0].is_Integer  # all of them are printed
+    return CountedFrom(given.result[0], start, step) if whole and (few or given.result_numeric[0] > 2) else None
 
 
 @of("sinusoids", heavy=True)

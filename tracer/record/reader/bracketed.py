@@ -66,11 +66,19 @@ class Brackets(Rules):
         counts = self.follows("0", ",", "1", ",", r"\ldots", ",")
         made = ("counting", self.sum()) if counts else self.sum()
         if not counts and self.take(","):
-            second = self.sum()
-            self.expect(",", r"\ldots", ",")
-            made = ("counting from", made, second, self.sum())
+            made = self.counted(made)
         self.expect(r"\right", ")")
         return ("+", made) if made[0] == "convolve" else made
+
+    def counted(self, first: Tree) -> Tree:
+        r"""`("counting from", a, b, last)` of `(a, b, \ldots, last)`, `("listed", a, b, …)` of `(a, b, …)`."""
+        made = [first, self.sum()]
+        while self.take(","):
+            if self.take(r"\ldots"):
+                self.expect(",")
+                return ("counting from", *made, self.sum()) if len(made) == 2 else self.fail("a number")
+            made.append(self.sum())
+        return ("listed", *made)
 
     def square(self) -> Tree:
         r"""`("below", a, b)` of `[a ; b]`, `("beside", a, b)` of `[a , b]`, `("all alike", x, n)` of `[x ; … ; x]_n`,

@@ -156,6 +156,8 @@ def _made(tree: Tree, scope: Scope) -> np.ndarray:
         case "counting from":
             first, second, last = (_size(one, scope) for one in rest)
             return np.arange(first, last + (1 if second > first else -1), second - first)
+        case "listed":
+            return np.array([_size(one, scope) for one in rest])
         case "iverson":
             return _holds(rest[0], scope) * 1.0
         case "word":

@@ -32,7 +32,7 @@ class Line(NamedTuple):
     turns: tuple[str, Tree, tuple[Tree, ...], bool] | None = None
 
 
-BEGIN = tuple(r"{ \frac \sqrt \infty \pi \sum \begin \mathbf \text{max} \mathcal \mu \sigma \lnot".split())
+BEGIN = tuple(r"{ \frac \sqrt \infty \pi \mathrm \sum \begin \mathbf \text{max} \mathcal \mu \sigma \lnot".split())
 """Signs that a factor begins with, besides names, numbers, letters, words and brackets."""
 OPENED = ("(", "[", r"\lVert", r"\langle", *PAIRS)
 """What an opening bracket may be."""
@@ -199,6 +199,7 @@ class _Reader(Phrases, Brackets):
             "{": self.braces,
             r"\infty": lambda: ("number", float("inf")),
             r"\pi": lambda: ("number", math.pi),
+            r"\mathrm": self.imaginary,
             r"\frac": self.fraction,
             r"\sqrt": self.root,
             r"\lnot": lambda: ("not", self.factor()),
@@ -215,6 +216,12 @@ class _Reader(Phrases, Brackets):
             self.at -= 1
             self.fail("a tensor or a size that the page names")
         return known[sign]()
+
+    def imaginary(self) -> Tree:
+        r"""The root of -1, `\mathrm{i}`."""
+        for sign in "{i}":
+            self.expect(sign)
+        return ("number", 1j)
 
     def root(self) -> Tree:
         r"""`\sqrt{x}`, and `\sqrt[4]{x}`."""
