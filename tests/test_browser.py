@@ -69,6 +69,7 @@ def test_a_photo_goes_in_and_a_class_comes_out(page):
     page.get_by_role("tab", name="What the model sees").click()
     page.locator("svg.patches text").nth(63).wait_for()
     settled(page)
+    page.locator(".photo-grid").wait_for()
     assert page.locator(".photo-grid").count() == 1
     assert page.locator("svg.patches text").count() == 64
     give(page, jpeg(), "noise.jpg")
