@@ -116,9 +116,10 @@ def _library() -> Iterator[dict]:
         yield _row(f"tracing torchvision's vit_b_16 over {name}", ratios, "× time", target)
 
 
-def _in_a_new_process(function: str) -> float:
+def _in_a_new_process(function: str, *arguments: int) -> float:
     """The number that a function of this file returns in a process of its own."""
-    command = [sys.executable, "-c", f"from {__name__} import {function}; print({function}())"]
+    call = f"{function}({', '.join(map(str, arguments))})"
+    command = [sys.executable, "-c", f"from {__name__} import {function}; print({call})"]
     root = Path(__file__).resolve().parents[2]
     return float(subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout)
 
@@ -127,6 +128,24 @@ def _memory() -> Iterator[dict]:
     """In a process of its own, since the peak of a process never falls."""
     name = "peak memory of tracing ViT-B/16 above the plain forward"
     yield _row(name, [_in_a_new_process("peak") / MB], "MB", 150)
+    shallow, deep = (_in_a_new_process("proving", blocks) / MB for blocks in (6, 24))
+    yield _row("peak memory of proving 6 blocks of ViT-B/16, none of it kept, above the plain forward", [shallow], "MB")
+    yield _row("the same of 24 blocks over 6 (all kept: 4)", [deep / shallow], "×", 1.5)
+
+
+def proving(blocks: int) -> int:
+    """Bytes by which a trace that is proven, and keeps nothing, raises this process' peak memory."""
+    from tracer.models.vit import ViT  # loads torch
+
+    with torch.no_grad():
+        net, image = ViT(**{**VIT_B_16, "L": blocks}).eval(), torch.randn(1, 3, 224, 224)
+        for _ in range(2):
+            net(image)
+        before = _peak()
+        run = tracer.trace(net, image, symbols={"B": 0}, keep=0)
+        if any(step.verdict == "not executed" for step in run.steps):
+            raise RuntimeError(f"a step of {blocks} blocks was not executed")
+        return _peak() - before
 
 
 def peak() -> int:
