@@ -147,7 +147,7 @@ PATCHES = Way(
             why=(
                 Claim(
                     "Minus its mean, divided by its standard deviation: series of any level and unit look alike.",
-                    so.equation_is("Ratio"),
+                    so.equation_is("DeviationNorm", "LayerNormOver"),
                 ),
             ),
         ),
