@@ -27,8 +27,9 @@ RULES = (
     ),
     code(
         "a sum called a difference",
-        {'"Sum"': '"Difference"', '"Difference"': '"Sum"'},
-        within="TITLES",
+        {
+            'Op("add", BINARY, "Sum", $traits, **$options)': 'Op("add", BINARY, "Difference", $traits, **$options)',
+        },
     ),
     code(
         "the number of the next source line",
