@@ -1,11 +1,13 @@
 """The page of the notes without a browser: claims on any model, and what they are set against."""
 
 import re
+import threading
 
 import pytest
 from note_runs import run
 from test_app import text, visited
 
+from pages.shared import checks
 from pages.shared.lessons import noted
 from tracer.lessons.notes import cards, runs
 from tracer.lessons.notes.found import Found
@@ -95,6 +97,7 @@ def test_another_note_leaves_the_claim_and_the_way_back_keeps_the_note():
 
 
 def test_notes_are_read_before_anybody_asks_but_none_of_a_librarys_model(monkeypatch):
+    monkeypatch.setattr(checks, "stopped", threading.Event())  # a server of another test may have ended
     read = []
     monkeypatch.setattr(noted, "_read", lambda note: read.append(note) or noted.Read((), "", {}))
     monkeypatch.setattr("pages.shared.runs._too", {"noted": noted.runs.Cache(9)})
@@ -105,6 +108,8 @@ def test_notes_are_read_before_anybody_asks_but_none_of_a_librarys_model(monkeyp
 
 
 def test_what_a_note_that_is_read_ahead_lacks_is_said(monkeypatch):
+    monkeypatch.setattr(checks, "stopped", threading.Event())  # a server of another test may have ended
+
     def lacks(note: str) -> noted.Read:
         raise ValueError("weights are damaged")
 

@@ -35,6 +35,8 @@ RULES = (
         within="following",
     ),
     code("a second run that is believed whatever it did", {"not self._same($again)": "False"}, within="Rerun.prove"),
-    code("a tensor that is let go too early", {"not self._uses[$key]": "self._uses[$key] < 99"}, within="_Window._prove"),
+    code(
+        "a tensor that is let go too early", {"not self._uses[$key]": "self._uses[$key] < 99"}, within="_Window._prove"
+    ),
     code("any curve is one that has a name", {"1e-8": "1.0"}, within="idioms.NEAR"),
 )
