@@ -177,6 +177,9 @@ def _sums():
     yield _example(e.TransposedConvolution(X, Y, Z, groups=2, **wide), real(2, 4, 4, 3), real(4, 3, 3, 2), real(6))
     one = {"stride": (3,), "padding": (1,), "extra": (0,), "dilation": (1,), "groups": 1}
     yield _example(e.TransposedConvolution(X, Y, **one), real(2, 4), real(2, 3, 2))
+    square = {"window": (3, 2), "stride": (2, 1), "padding": (1, 0), "dilation": (1, 2)}
+    yield _example(e.WindowColumns(X, **square), real(2, 3, 5, 6), exact=False)
+    yield _example(e.WindowSums(X, sizes=(5, 6), **square), real(2, 18, 12), exact=False)
     pool = {"window": (3, 2), "stride": (2, 2), "padding": (1, 0), "dilation": (1, 1), "up": False}
     yield _example(e.MaxPool(X, **pool), real(2, 6, 5), exact=False)
     yield _example(e.MaxPool(X, **pool | {"dilation": (2, 1)}), real(2, 8, 5), exact=False)

@@ -1,6 +1,8 @@
 """Code of any kind: losses, folds, transforms, linear algebra … trace with all they compute in a step, or are refused
 in one sentence."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -98,3 +100,53 @@ def test_a_bilinear_map_is_a_sum_of_products():
     trace = traced(lambda self, x, y: self.map(x, y), *inputs, map=nn.Bilinear(4, 5, 6))
     assert_complete(trace)
     assert r"\sum_{lm}" in trace.steps[-1].latex
+
+
+FOLDS = {
+    "windows": (nn.Unfold(3, padding=1, stride=2), drawn(2, 3, 6, 8)),
+    "patches": (nn.Unfold((2, 4), stride=(2, 4)), drawn(2, 3, 6, 8)),
+    "sums": (nn.Fold((6, 8), 3, padding=1), drawn(2, 27, 48)),
+    "one picture": (nn.Fold((6, 8), 2, stride=2), drawn(12, 12)),
+}
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_windows_as_columns_have_a_formula(name):
+    module, x = FOLDS[name]
+    trace = tracer.trace(module, x)
+    assert_complete(trace)
+    assert not any(KERNEL in step.note for step in trace.steps)
+    assert re.search(r"im2col|col2im", trace.steps[-1].latex)
+
+
+def test_sizes_of_windows_are_symbols():
+    trace = traced(lambda self, x: self.fold(self.unfold(x) * 2), drawn(2, 3, 6, 8), symbols={"B": 0}, **WINDOWS)
+    assert_complete(trace)
+    assert trace.steps[-1].symbolic == ("B", "3", "6", "8")
+
+
+WINDOWS = {"unfold": nn.Unfold(2, stride=2), "fold": nn.Fold((6, 8), 2, stride=2)}
+
+
+def positive_definite(x: torch.Tensor) -> torch.Tensor:
+    return x @ x.mT + torch.eye(x.shape[-1])
+
+
+DECOMPOSITIONS = {
+    "qr": lambda x, b: torch.linalg.qr(x)[0],
+    "both of qr": lambda x, b: torch.matmul(*torch.linalg.qr(x)),
+    "solve": torch.linalg.solve,
+    "inverse": lambda x, b: torch.linalg.inv(x),
+    "cholesky": lambda x, b: torch.linalg.cholesky(positive_definite(x)),
+    "svd": lambda x, b: torch.linalg.svd(x)[0],
+    "eigenvectors": lambda x, b: torch.linalg.eigh(positive_definite(x))[1],
+    "least squares": lambda x, b: torch.linalg.lstsq(x, b).solution,
+    "determinant": lambda x, b: torch.linalg.det(x),
+}
+
+
+@pytest.mark.parametrize("name", DECOMPOSITIONS)
+def test_linear_algebra_is_covered(name):
+    compute = DECOMPOSITIONS[name]
+    inputs = drawn(4, 6, 6), drawn(4, 6, 2)
+    assert_complete(traced(lambda self, x, b: compute(self.linear(x), b), *inputs, linear=nn.Linear(6, 6)))

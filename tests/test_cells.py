@@ -208,7 +208,7 @@ def test_what_scales_in_a_norm_has_the_share_of_what_it_scales():
 WITHOUT_SHARES = BY_DEFAULT | {
     *("AllOf", "AnyOf", "At 5", "ArgLargest", "ArgSmallest", "ArgTopK", "Deviation", "FirstOf", "HowMany", "Length"),
     *("LogSoftmax", "LogSumExp", "OneHot", "Pairs", "Parts", "ProductOf", "RunningProduct", "SortingOrder"),
-    *("Turns 2", "Variance"),
+    *("Turns 2", "Variance", "WindowSums"),
     *(f"{name}{number}" for name in ("LSTM", "GRU", "RNN") for number in ("", " 2", " 3")),
 }
 """Nodes whose terms say which numbers have a part in a cell, and not how much."""

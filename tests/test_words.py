@@ -131,7 +131,7 @@ class Written:
 def off(made, expected) -> float:
     """max|made - expected| / max|expected|, equal infinities and NaNs left out."""
     made, expected = (
-        np.asarray(one.resolve_conj() if isinstance(one, torch.Tensor) else one) * 1.0 for one in (made, expected)
+        np.asarray(one.numpy(force=True) if isinstance(one, torch.Tensor) else one) * 1.0 for one in (made, expected)
     )
     with np.errstate(all="ignore"):
         same = (made == expected) | (np.isnan(made) & np.isnan(expected))

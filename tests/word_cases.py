@@ -137,6 +137,13 @@ case(_aten.conv2d.default, IMAGE, T("C 1 3 3"), T("C"), padding=[1], groups=size
 case(_aten.conv2d.default, T("C H W"), *CONV)
 case(_aten.conv2d.padding, IMAGE, T("K C 2 3"), T("K"), padding="same")
 case(_aten.conv2d.padding, IMAGE, *CONV, padding="valid")
+for _window in (([2, 2], [1, 1], [0, 0], [2, 2]), ([3, 2], [1, 1], [1, 0], [1, 1]), ([3, 3], [1, 2], [1, 1], [2, 3])):
+    case(_aten.im2col.default, IMAGE, _window[0], _window[1], _window[2], _window[3])
+case(_aten.im2col.default, T("C H W"), [3, 3], [1, 1], [1, 1], [1, 1])
+case(_aten.col2im.default, T("B 4*C (N-1)*(D-1)"), [size("N"), size("D")], [2, 2], [1, 1], [0, 0], [1, 1])
+case(_aten.col2im.default, T("B 4*C N*D"), [size("2*N"), size("2*D")], [2, 2], [1, 1], [0, 0], [2, 2])
+case(_aten.col2im.default, T("B 9*C N*D"), [size("N"), size("D")], [3, 3], [1, 1], [1, 1], [1, 1])
+case(_aten.col2im.default, T("9*C N*D"), [size("N"), size("D")], [3, 3], [2, 2], [2, 2], [1, 1])
 case(_aten.conv1d.default, T("B C N"), T("K C 3"), T("K"), padding=[1])
 case(_aten.conv3d.default, T("B C N H W"), T("K C 2 3 3"), T("K"), stride=[1, 2, 3])
 case(_aten.conv_transpose2d.input, IMAGE, T("C K 3 3"), T("K"), stride=[2, 2], padding=[1, 1], output_padding=[1, 1])
@@ -344,6 +351,7 @@ case(_aten._is_all_true.default, T("B N", "truth"))
 case(_aten._is_any_true.default, T("B N", "truth"))
 case(_aten.arange.default, size("N"))
 case(_aten.arange.start_step, 7, -5, -3)
+case(_aten._efficientzerotensor.default, [size("B"), size("N")])
 case(_aten.zeros.default, [size("B"), size("N")])
 case(_aten.ones.default, [size("N")])
 case(_aten.full.default, [size("B"), 2], 0.5)
@@ -549,8 +557,8 @@ case(_aten.bilinear.default, T("B D"), T("B C"), T("K D C"), None)
 KERNELS = (
     "_cdist_forward _ctc_loss _embedding_bag _fft_c2c _fft_c2r _fft_r2c _unique2 "
     "_upsample_bicubic2d_aa _upsample_bilinear2d_aa addbmm addr affine_grid_generator bernoulli bincount "
-    "bucketize cdist cholesky col2im cosine_similarity cross cummax cummin det digamma embedding_bag erfinv "
-    "fractional_max_pool2d grid_sampler grid_sampler_2d histc im2col inverse isclose isin kthvalue lgamma "
+    "bucketize cdist cholesky cosine_similarity cross cummax cummin det digamma embedding_bag erfinv "
+    "fractional_max_pool2d grid_sampler grid_sampler_2d histc inverse isclose isin kthvalue lgamma "
     "linalg_eigh linalg_inv_ex linalg_qr linalg_solve_ex linalg_svd logcumsumexp max_unpool2d median mode "
     "multinomial nansum nonzero pixel_shuffle polygamma quantile renorm repeat_interleave rrelu "
     "scaled_dot_product_attention searchsorted special_i0 take trace triangular_solve tril_indices unfold "

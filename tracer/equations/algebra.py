@@ -54,7 +54,7 @@ class Product(Node):
         return (*broadcast(same, left[:-2], right[:-2]), left[-2], right[-1])
 
     def run(self, size, left, right):
-        return left @ right
+        return left @ right if left.dtype == right.dtype else real(left) @ real(right)
 
     def reads(self, size, cells, left, right):
         left, right = shape_of(left), shape_of(right)

@@ -253,12 +253,13 @@ def _single(tensor: torch.Tensor) -> torch.Tensor:
 
 class Kernel(_Held):
     """What has no formula here: PyTorch's own op, by its name, on the operands and with its other arguments as they
-    were. `Kernel.of(func, arguments, position, result)`; an equation that holds one proves less, and says so."""
+    were. `Kernel.of(func, arguments, position, result)`; an equation that holds one proves less, and says so. With
+    `single` it is run in float32, as another precision may come to another of several right results."""
 
-    fields = ("name", "arguments", "position", "result")
+    fields = ("name", "arguments", "position", "result", "single")
 
     @classmethod
-    def of(cls, func, arguments: dict, position: int, result: tuple) -> Kernel:
+    def of(cls, func, arguments: dict, position: int, result: tuple, single: bool = False) -> Kernel:
         """`arguments` by their names: a node, a list of nodes, or any plain value; `result` the shape that is made."""
         operands: list[Node] = []
 
@@ -273,7 +274,7 @@ class Kernel(_Held):
             return {"torch": str(value).removeprefix("torch.")}
 
         text = json.dumps({name: plain(value) for name, value in arguments.items()})
-        return cls(*operands, name=str(func), arguments=text, position=position, result=tuple(result))
+        return cls(*operands, name=str(func), arguments=text, position=position, result=tuple(result), single=single)
 
     def _latex(self, printer):
         name = self.get("name").split(".")[1].strip("_").replace("_", r"\_")
@@ -314,6 +315,8 @@ class Kernel(_Held):
             if argument.kwarg_only or argument.name not in arguments:
                 break
             positional.append(arguments.pop(argument.name))
+        if self.get("single"):
+            positional, arguments = tree_map_only(torch.Tensor, _single, (positional, arguments))
         try:
             made = func(*positional, **arguments)
         except RuntimeError:  # some kernels don't take float64

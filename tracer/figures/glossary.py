@@ -37,6 +37,8 @@ FUNCTIONS = {
     "split": "takes one matrix apart into several along an axis",
     "maxpool": "keeps the largest number of each window",
     "avgpool": "keeps the mean of each window",
+    "im2col": "lays each window of a picture out as a column",
+    "col2im": "puts columns back as the windows of a picture, and adds up where they overlap",
     "resize": "stretches a picture to another height and width",
     "softmax": "makes shares of numbers: none is negative, and their sum is 1",
     "GELU": "lets large numbers through, holds negative ones back, smoothly",

@@ -103,6 +103,7 @@ RECURRENT = having("recurrent")
 OVERWRITES = having("overwrite")
 CONCATENATIONS = having("concat", "stack")
 SHAPE_ONLY = having("shape-only")
+AMBIGUOUS = having("ambiguous")
 LEAVING_OUT = having("leaves-out")
 NO_LABEL = -(2**63)
 """In the place of a label that is left out, where there is none: no label is this number."""

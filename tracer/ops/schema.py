@@ -65,6 +65,7 @@ TRAITS = {
     "score": "may stand between QKᵀ and the softmax, cell by cell",
     "reduce": "reduces an axis to one number",
     "loss": "says how far a prediction is from its target",
+    "ambiguous": "has several right results, which differ in their signs",
     "leaves-out": "leaves out what is labelled by `ignore_index`",
     "argreduce": "says where the extreme of an axis stands",
 }

@@ -163,7 +163,12 @@ def digesting(observe, recording):
 
 def _digest(tensor: Tensor) -> bytes:
     """A few bytes that differ where numbers do; none for a tensor that has none to read, or too many."""
-    if tensor.is_meta or type(tensor) not in (Tensor, torch.nn.Parameter) or not 0 < tensor.numel() <= LARGEST:
+    if (
+        tensor.is_meta
+        or tensor.layout is not torch.strided
+        or type(tensor) not in (Tensor, torch.nn.Parameter)
+        or not 0 < tensor.numel() <= LARGEST
+    ):
         return b""
     numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
     return blake2b(numbers.numpy().tobytes(), digest_size=16).digest()

@@ -11,10 +11,12 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import NamedTuple
 
+import torch
+
 from tracer.derive.given import Given
 from tracer.equations import Node
 from tracer.equations.call import Kernel
-from tracer.ops import base
+from tracer.ops import AMBIGUOUS, base
 
 
 class Word(NamedTuple):
@@ -65,7 +67,10 @@ def node(given: Given) -> Node:
     """The node of a call; a `Kernel` where it has no formula."""
     found = word(given.func._schema.name)
     made = found.write(given) if found else None
-    return made if made is not None else Kernel.of(given.func, given.kernel(), given.position, given.result)
+    if made is not None:
+        return made
+    single = base(given.func._schema.name) in AMBIGUOUS and given.dtype(given.first) == torch.float32
+    return Kernel.of(given.func, given.kernel(), given.position, given.result, single)
 
 
 def kernels(equation: Node) -> tuple[Kernel, ...]:

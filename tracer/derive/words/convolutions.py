@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracer.derive.given import Given
 from tracer.derive.words import of
-from tracer.equations import Convolution, Node, TransposedConvolution
+from tracer.equations import Convolution, Node, TransposedConvolution, WindowColumns, WindowSums
 
 
 def each(value, count: int) -> tuple[int, ...]:
@@ -54,3 +54,18 @@ def transposed(given: Given) -> Node:
 @of("convolution", "_convolution", heavy=True)
 def either(given: Given) -> Node:
     return transposed(given) if given["transposed"] else convolution(given)
+
+
+def _window(given: Given) -> dict:
+    fields = {"window": "kernel_size", "stride": "stride", "padding": "padding", "dilation": "dilation"}
+    return {field: each(given.number(name), 2) for field, name in fields.items()}
+
+
+@of("im2col", heavy=True)
+def columns(given: Given) -> Node:
+    return WindowColumns(given["self"], **_window(given))
+
+
+@of("col2im", heavy=True)
+def sums_of_columns(given: Given) -> Node:
+    return WindowSums(given["self"], **_window(given), sizes=given.result[-2:])

@@ -36,7 +36,7 @@ def sinusoids(given: Given) -> Node:
     return Rearranged(table, (length, width), [(0,), (1,)], [*[()] * ones, (0,), (1,)]) if ones else table
 
 
-@of("zeros", *UNINITIALISED)
+@of("zeros", "_efficientzerotensor", *UNINITIALISED)
 def zeros(given: Given) -> Node:
     """Also memory that is taken whatever it holds, since all of it is written into."""
     return filled(given, Scalar(0))

@@ -1,4 +1,4 @@
-"""Convolutions, poolings and pictures at another size, as printed equations have them: numpy and nothing else."""
+"""Convolutions, poolings, windows as columns and pictures at another size, of printed equations: NumPy and no more."""
 
 from __future__ import annotations
 
@@ -140,4 +140,45 @@ def _resized_row(below, x: np.ndarray, m: int, step: float) -> np.ndarray:
     return np.stack(made, -1)
 
 
-PICTURES = {"maxpool": _pooled(True), "avgpool": _pooled(False), "resize": _resized}
+def _columns(below, x: np.ndarray) -> np.ndarray:
+    """Each window of a picture as a column, channel after channel."""
+    down, right = _ints(below.get("pad", 0, 2))
+    wide = np.pad(x, [(0, 0)] * (x.ndim - 2) + [(down, down), (right, right)])
+    taps = [wide[..., rows, columns] for rows, columns in _under(below, *x.shape[-2:])]
+    made = np.stack([tap.reshape(*tap.shape[:-2], -1) for tap in taps], axis=-2)
+    return made.reshape(*x.shape[:-3], -1, made.shape[-1])
+
+
+def _summed_columns(below, x: np.ndarray) -> np.ndarray:
+    """A picture of columns that are its windows; where these meet, their numbers are added up."""
+    height, width = _ints(below.get(r"\to", 1, 2))
+    down, right = _ints(below.get("pad", 0, 2))
+    under = _under(below, height, width)
+    parts = x.reshape(*x.shape[:-2], -1, len(under), x.shape[-1])
+    wide = np.zeros((*parts.shape[:-2], height + 2 * down, width + 2 * right), dtype=x.dtype)
+    for number, (rows, columns) in enumerate(under):
+        where = wide[..., rows, columns]
+        where += parts[..., number, :].reshape(where.shape)
+    return wide[..., down : down + height, right : right + width]
+
+
+def _under(below, height: int, width: int) -> list[tuple[slice, slice]]:
+    """For each number of a window, the rows and the columns of a padded picture that it lies on, window by window."""
+    window = _ints(next(numbers for numbers in below.plain))
+    steps, pads = _ints(below.get(r"\downarrow", 1, 2)), _ints(below.get("pad", 0, 2))
+    wide, sides = _ints(below.get("dilation", 1, 2)), (height + 2 * pads[0], width + 2 * pads[1])
+    lasts = [side - d * (k - 1) for side, d, k in zip(sides, wide, window, strict=True)]
+    return [
+        (slice(i * wide[0], i * wide[0] + lasts[0], steps[0]), slice(j * wide[1], j * wide[1] + lasts[1], steps[1]))
+        for i in range(window[0])
+        for j in range(window[1])
+    ]
+
+
+PICTURES = {
+    "maxpool": _pooled(True),
+    "avgpool": _pooled(False),
+    "resize": _resized,
+    "im2col": _columns,
+    "col2im": _summed_columns,
+}
