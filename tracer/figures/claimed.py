@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -81,7 +82,12 @@ def grids(maps: Mapping[str, Sequence[Sequence[float]]], columns: int, axes: tup
     down = -(-len(maps) // columns)
     across, heights = bands(columns, 0.04), bands(down, 0.14)
     data, names = [], []
-    layout = {**CLEAR, "height": 60 + 150 * down, "margin": {"l": 30, "r": 5, "t": 40, "b": 30}, "annotations": names}
+    layout: dict[str, Any] = {
+        **CLEAR,
+        "height": 60 + 150 * down,
+        "margin": {"l": 30, "r": 5, "t": 40, "b": 30},
+        "annotations": names,
+    }
     for at, (name, cells) in enumerate(maps.items()):
         row, column = divmod(at, columns)
         low, high = heights[down - 1 - row]
