@@ -93,7 +93,7 @@ def test_alibi_and_learned_biases_are_steps_of_their_own():
             f"}}{{2}} + {letter} + \\mathbf{{M}}"
         )
         if not learned:
-            assert r"{2}^{-\left(1, 2, \ldots, 3\right)}" in step.latex
+            assert r"{2}^{-\left(1, 2, 3\right)}" in step.latex
             assert step.latex.endswith(r"\odot \left(0, 1, \ldots, T - 1\right)")
 
 

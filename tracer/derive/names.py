@@ -90,7 +90,8 @@ class Names(Letters):
             number = 1 + [one for one in weights if len(self._graph.shape(one)) == rank].index(key)
             return r"\mathbf{W}" if rank > 2 else r"\mathbf{b}", str(number), above
         of_norm = bool(calls & NORMS) or "norm" in self._kind(lines).lower()
-        below = self._below(line, role, of_norm) or text(own_name(module) or own)
+        mark = self._below(line, role, of_norm) or text(own_name(module))
+        below = mark or text(own)
         if not self._graph.ref[key].dtype.is_floating_point:
             return (r"\mathbf{p}", "", above) if "position" in own else (r"\mathbf{n}", text(own), above)
         match own:
@@ -113,15 +114,15 @@ class Names(Letters):
         added = own == "weight" and "pos" in own_name(module).lower() and not calls & (LINEAR | MATMULS | CONVOLUTIONS)
         if added or "pos" in own.lower() or (role == "position" and len(self._graph.shape(key)) > 1):
             return r"\mathbf{P}", self._kind_of_places(key, own), above
-        if mark := token(own):
-            return r"\mathbf{x}", mark, above
+        if kind := token(own):
+            return r"\mathbf{x}", kind, above
         if own == "weight" or own.endswith("_weight"):
             return r"\mathbf{W}", below, above
         if own.endswith("bias"):
             return r"\mathbf{b}", below, above
         word, _, number = own.strip("_").partition("_")
         if word in GREEK and (not number or number.isdecimal()):
-            return rf"\boldsymbol{{\{word}}}", number or text(own_name(module)), above
+            return rf"\boldsymbol{{\{word}}}", number or mark, above
         return r"\boldsymbol{\theta}", text(own), above
 
     def _kind_of_places(self, key: str, own: str) -> str:
