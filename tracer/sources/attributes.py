@@ -46,6 +46,19 @@ PARTS = {"input_ids": "text_config", "pixel_values": "vision_config", "input_fea
 """The part of a configuration that is about what goes in under a name."""
 
 
+DEFAULTS = {"n_inner": lambda config: 4 * config.hidden_size}
+"""What a configuration leaves to its model's code where it says nothing, by attribute."""
+
+
+def completed(config):
+    """Return a configuration with what its model's code takes where it says nothing, in those within it, too."""
+    for part in small.parts(config):
+        for name, default in DEFAULTS.items():
+            if vars(part).get(name, 0) is None:
+                setattr(part, name, default(part))
+    return config
+
+
 def attributes(config, made: type, given: tuple[str, ...] = tuple(PARTS)) -> dict[str, str]:
     """Which of our sizes a configuration has, and under which path: its own, then those of the part that is about what
     is given first; parts that are about what is not given are left out, unless all are."""

@@ -64,8 +64,11 @@ ALONE = (
 
 
 def spec(found: Found, files) -> Spec:
-    """All that is known of a model that nobody described."""
+    """All that is known of a model that nobody described, and of the photos that its preprocessor makes."""
     made, config, feed = found.made, found.config, found.feed
+    if found.resizes and files.side and files.side % config.patch_size == 0:
+        config = copy.deepcopy(config)
+        config.image_size = files.side
     paths = attributes(config, made, feed.names)
     sizes = {symbol: getattr(*placed(config, path)) for symbol, path in paths.items()}
     shaped = "H" in paths
@@ -76,6 +79,9 @@ def spec(found: Found, files) -> Spec:
     known |= {"N": "H**2/P**2"} if shaped and "P" in paths and not sizes["H"] % sizes["P"] else {}
     known |= {"N": "floor((T_c - P_t)/s_t) + 1"} if {"T_c", "P_t", "s_t"} <= paths.keys() else {}
     known |= {"d_k": "D/h"} if "d_k" not in paths and {"D", "h"} <= paths.keys() and not sizes["D"] % sizes["h"] else {}
+    ratio = getattr(config, "mlp_ratio", None)
+    if "d_ff" not in paths and isinstance(ratio, (int, float)) and ratio == int(ratio) and {"D", "L"} <= paths.keys():
+        known["d_ff"] = f"{int(ratio)}*D"
     start = found.start if "N" in known else None
     fixed = {name for name, *_ in feed.sized}  # what a net wants in one length only is no text of the user's
     takes = tuple(kind for kind, names in KINDS.items() if set(names) & set(feed.names) - fixed)
@@ -182,6 +188,22 @@ def spec(found: Found, files) -> Spec:
         hints=(*HINTS, *(SENTENCES if getattr(config, "type_vocab_size", 0) == 2 else ())),
         ways=ways,
     )
+
+
+def resized(net: torch.nn.Module, sizes: dict[str, int]) -> str:
+    """Bring the position embeddings of a checkpoint, in place, to the grid of photos of side H: resized by the net's
+    own function, which would else do so in every run. Say so, in a few words, where they were of another size."""
+    H, P, said = sizes.get("H", 0), sizes.get("P", 1), ""
+    for inner in net.modules():
+        if sequences.resizes(inner) and net.config.image_size != H and H:
+            with torch.no_grad():
+                table = inner.position_embeddings
+                grid = table.new_empty(1, (H // P) ** 2 + 1, table.shape[-1])
+                inner.position_embeddings = torch.nn.Parameter(inner.interpolate_pos_encoding(grid, H, H).clone())
+            said = f", its position embeddings resized to {H // P} × {H // P} patches"
+    if said:
+        net.config.image_size = H
+    return said
 
 
 ORDER = tuple(

@@ -24,14 +24,16 @@ CLASSES, RESIZED = 3, 6
 
 class Found(NamedTuple):
     """How a configuration is opened: the class, the configuration as it is built, what forward is fed with, whether
-    that is a small one, the ways to run attention, and the tokens before the patches (`sequences.patches_start`)."""
+    that is a small one, the ways to run attention, the tokens before the patches (`sequences.patches_start`), and
+    whether its positions fit photos of any size."""
 
     made: Any
-    config: object
+    config: Any
     feed: feeds.Feed
     small: bool = False
     attentions: tuple[str, ...] = ()
     start: int | None = None
+    resizes: bool = False
 
 
 def family(config) -> Found:
@@ -172,7 +174,8 @@ class _Middle(TorchDispatchMode):
 
 def _found(made: type, config, built: torch.nn.Module, feed: feeds.Feed) -> Found:
     start = sequences.patches_start(built, config, feed)
-    return Found(made, config, feed, small=True, attentions=_attentions(built), start=start)
+    resizes = any(map(sequences.resizes, built.modules()))
+    return Found(made, config, feed, small=True, attentions=_attentions(built), start=start, resizes=resizes)
 
 
 def _attentions(built: torch.nn.Module) -> tuple[str, ...]:
@@ -184,5 +187,7 @@ def _attentions(built: torch.nn.Module) -> tuple[str, ...]:
 def net(made: Any, config, attention: str | None = None) -> torch.nn.Module:
     config = copy.deepcopy(config)
     without_cache(config)
+    if made.__name__.endswith("SequenceClassification") and getattr(config, "pad_token_id", 0) is None:
+        config.pad_token_id = 0  # what fills short texts up, which a classifier of several texts must know
     with seeded_draws(0):
         return made._from_config(config, **({"attn_implementation": attention} if attention else {})).eval()

@@ -7,7 +7,7 @@ import torch
 from tracer.common.seeding import seeded_draws
 from tracer.record import Segment
 from tracer.sources.attributes import attributes, number
-from tracer.sources.feeds import SIZES, Feed
+from tracer.sources.feeds import SIZES, Feed, parameters
 
 
 def patches_start(net: torch.nn.Module, config, feed: Feed) -> int | None:
@@ -37,6 +37,17 @@ def patches_start(net: torch.nn.Module, config, feed: Feed) -> int | None:
         elif found and all(len(each) == before.shape[1] == found[1] for each in rows):
             return found[0]
     return None
+
+
+def resizes(module: torch.nn.Module) -> bool:
+    """Whether a module brings its table of positions to photos of other sizes, unasked."""
+    table = getattr(module, "position_embeddings", None)
+    known = parameters(type(module))
+    return (
+        isinstance(table, torch.nn.Parameter)
+        and hasattr(module, "interpolate_pos_encoding")
+        and "interpolate_pos_encoding" not in known
+    )
 
 
 def _sequences(net: torch.nn.Module, pixels: torch.Tensor) -> list[torch.Tensor]:

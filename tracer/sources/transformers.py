@@ -23,7 +23,7 @@ from torch.utils._pytree import keystr, tree_leaves_with_path
 from tracer.common.quoting import quoted, reason
 from tracer.common.seeding import seeded_draws
 from tracer.models.shared.model import Spec
-from tracer.sources import NoModel, families, generic, opening
+from tracer.sources import NoModel, attributes, families, generic, opening
 from tracer.sources.configured import without_cache
 from tracer.sources.download import Download, on_the_hub
 from tracer.sources.network import offline, why
@@ -103,7 +103,7 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
             output_loading_info=True,
         )
     without_cache(made.config)
-    changed = family.resized(made, sizes) if hasattr(family, "resized") else ""
+    changed = "" if family else generic.resized(made, sizes)
     lacks = sorted(said["missing_keys"])
     with _readable(f"what stands beside the weights of {quoted(f'hf:{id}')}"):
         card = files.card(config) | ({"lacks": lacks} if lacks else {})
@@ -282,7 +282,7 @@ def _found(id: str):
             family = import_module(known[id])
             return family, family.config()
         if id in names():
-            return None, _default(id)
+            return None, attributes.completed(_default(id))
         if isdir(id) or id.startswith((".", "/", "~")):
             said = "is no folder with a config.json, which is where a checkpoint says what it is"
             raise ValueError(f"{quoted(f'hf:{id}')} {said}")
@@ -293,7 +293,7 @@ def _found(id: str):
             if isinstance(value, float) and isnan(value):  # it is within any bounds, and no layer finds it
                 raise ValueError(f"it has nan at {keystr(place)}, expected a number")
     name = config.model_type.replace("-", "_")
-    return import_module(known[name]) if name in known else None, config
+    return import_module(known[name]) if name in known else None, attributes.completed(config)
 
 
 def _default(id: str):

@@ -3,5 +3,4 @@
 Such a file has a docstring (what the family is), `HEADS` (the classes of transformers that it knows and what each
 answers, `tracer.sources.heads`, the one of a family without a checkpoint first), `config()` (its configuration then),
 `architecture(config)` (the class that is run) and `spec(config, files)`, perhaps with hints for the derived textbook.
-`resized(made, sizes)`, where there is one, brings a checkpoint's net to these sizes in place and says what it changed.
 """
