@@ -265,10 +265,10 @@ NEARLY = {
 }
 
 
-def traced(function):
+def traced(function, length=6):
     torch.manual_seed(0)
     with torch.no_grad():
-        return tracer.trace(Of(function).eval(), torch.randn(2, 6, D), symbols={"B": 0, "T": 1})
+        return tracer.trace(Of(function).eval(), torch.randn(2, length, D), symbols={"B": 0, "T": 1})
 
 
 def named(function, said: str) -> bool:
@@ -281,6 +281,15 @@ def named(function, said: str) -> bool:
 def test_usual_spellings_read_as_the_textbook_has_them():
     missing = [said for said, function in CASES if not named(function, said)]
     assert (len(CASES), missing) == (33, [])
+
+
+LARGE = [*RMS.values()][-1], [*LAYER.values()][-1], [*SOFTMAX.values()][-1], rotary(by_slices), rotary(matrices)
+
+
+@pytest.mark.parametrize("function", LARGE)
+def test_large_runs_read_the_same(function):
+    small, large = ([step.latex for step in traced(function, length).steps] for length in (6, 5000))
+    assert small == large
 
 
 @pytest.mark.parametrize("case", MORE)

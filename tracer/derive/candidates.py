@@ -22,6 +22,8 @@ NEAR = 1e-7
 """How far two results may be apart, as a share of the larger one: constants in code have the digits of a float32."""
 CELLS = 2**16
 """How many numbers a region is run on, where it can be made smaller."""
+MOST_CELLS = 2**22
+"""How many it is run on at most."""
 SMALL = (3, 5, 7, 11)
 """Sizes that a large region is tried at, where its own do not matter."""
 LARGEST_EPS = 0.1
@@ -80,6 +82,8 @@ class Trial:
         self.names = {base(call.name) for call in self.calls}
         self.shape, self.end = given[0].shape if given else (), end.shape
         self.axes = self._axes()
+        self.by_axis = self.names <= COMPUTES | IDENTITIES and prod(self.shape) > CELLS
+        """Whether it has no layouts, and so may be tried with any sizes along the axes that do not matter."""
         self.smaller = self._smaller()
 
     def _axes(self) -> tuple[int, ...]:
@@ -101,6 +105,8 @@ class Trial:
         """For each size that does not matter, the one that is tried: none, where the run's own are small."""
         matter = {self.shape[axis] for axis in (*self.axes, -1)} if self.shape else set()
         found, count = {}, prod(self.shape)
+        if self.by_axis or "overwrite" in self.names:
+            return found
         for size, few in zip(sorted(set(self.shape) - matter, reverse=True), SMALL, strict=False):
             if count > CELLS and size > few:
                 found[size], count = few, count // size * few
@@ -108,7 +114,7 @@ class Trial:
 
     def _sized(self, value):
         """A size, or several, as they are tried."""
-        if isinstance(value, tuple):
+        if isinstance(value, tuple) and not isinstance(value, Ref):
             return tuple(map(self._sized, value))
         return self.smaller.get(value, value) if isinstance(value, int) and not isinstance(value, bool) else value
 
@@ -121,8 +127,10 @@ class Trial:
     def draw(self, number: int) -> torch.Tensor:
         """Random numbers for one of those that the region is given."""
         ref = self.given[number]
-        shape = self._sized(ref.shape)
-        if prod(shape) > 8 * CELLS or not (ref.dtype.is_floating_point or ref.dtype.is_complex):
+        shape, behind = self._sized(ref.shape), len(self.shape) - len(ref.shape)
+        if self.by_axis:
+            shape = tuple(n if axis + behind in self.axes else min(n, SMALL[0]) for axis, n in enumerate(shape))
+        if prod(shape) > MOST_CELLS or not (ref.dtype.is_floating_point or ref.dtype.is_complex):
             raise Unplayable(f"{ref} is too large to be run again, or holds no numbers with a fraction")
         dtype = torch.complex128 if ref.dtype.is_complex else torch.float64
         return torch.randn(shape, generator=torch.Generator().manual_seed(number), dtype=dtype)
