@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.attention import flex_attention as flex
 
 import tracer
 
@@ -150,3 +151,162 @@ def test_linear_algebra_is_covered(name):
     compute = DECOMPOSITIONS[name]
     inputs = drawn(4, 6, 6), drawn(4, 6, 2)
     assert_complete(traced(lambda self, x, b: compute(self.linear(x), b), *inputs, linear=nn.Linear(6, 6)))
+
+
+def derivative(self, x):
+    return torch.func.jvp(lambda v: self.linear(v).tanh(), (x,), (torch.ones_like(x),))[1]
+
+
+def of_each_sample(self, x):
+    def loss(parameters, row):
+        return torch.func.functional_call(self.linear, parameters, (row,)).pow(2).sum()
+
+    return torch.func.vmap(torch.func.grad(loss), (None, 0))(dict(self.linear.named_parameters()), x)["weight"]
+
+
+TRANSFORMS = {
+    "functional_call": lambda self, x: torch.func.functional_call(self.linear, dict(self.linear.named_parameters()), x),
+    "vmap": lambda self, x: torch.vmap(self.linear)(x),
+    "vmap of attention": lambda self, x: torch.vmap(lambda r: (r[None].T @ r[None]).softmax(-1) @ r)(x),
+    "grad": lambda self, x: torch.func.grad(lambda v: self.linear(v).pow(2).sum())(x),
+    "vjp": lambda self, x: torch.func.vjp(lambda v: self.linear(v).tanh(), x)[1](torch.ones(6, 5))[0],
+    "jvp": derivative,
+    "of each sample": of_each_sample,
+    "jacrev": lambda self, x: torch.func.jacrev(lambda v: self.linear(v).tanh())(x[0]),
+    "functionalize": lambda self, x: torch.func.functionalize(lambda v: self.linear(v).relu_())(x),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_inside_forward_are_covered(name):
+    trace = traced(TRANSFORMS[name], drawn(6, 8), linear=nn.Linear(8, 5))
+    assert trace.coverage >= 0.97
+    verdicts = [step.verdict for step in trace.steps]
+    assert "disproven" not in verdicts and verdicts.count("proven") >= len(verdicts) - 1
+
+
+def forwards(self, x):
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
+        return torch.autograd.forward_ad.unpack_dual(self.linear(dual)).tangent
+
+
+@pytest.mark.parametrize("compute", [forwards, lambda self, x: torch.func.linearize(self.linear, x)[1](x)])
+def test_derivatives_whose_zeros_have_no_memory_are_refused_in_words(compute):
+    with pytest.raises(ValueError, match=r"^it takes derivatives by .*: torch.func.jvp computes the same$"):
+        traced(compute, drawn(6, 8), linear=nn.Linear(8, 5))
+
+
+SCALE = nn.Parameter(torch.tensor(0.5 + 0.2j))
+MATRIX = nn.Parameter(torch.randn(5, 5, dtype=torch.complex64, generator=torch.Generator().manual_seed(0)))
+COMPLEX = {
+    "scalar": lambda self, x: (self.linear(x) * (1 + 2j)).abs(),
+    "sum with a scalar": lambda self, x: (self.linear(x) + 2j).real,
+    "exponential": lambda self, x: torch.exp(1j * self.linear(x)).imag,
+    "power": lambda self, x: (self.linear(x).to(torch.complex64) ** (2 + 1j)).real,
+    "parameter without axes": lambda self, x: (self.linear(x) * SCALE).real,
+    "parameter": lambda self, x: (self.linear(x).to(torch.complex64) @ MATRIX).abs(),
+    "filter": lambda self, x: torch.fft.irfft(torch.fft.rfft(self.linear(x)) * MATRIX[0, :3], n=5),
+    "returned": lambda self, x: self.linear(x) * 1j,
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_numbers_are_proven(name):
+    assert_complete(traced(COMPLEX[name], drawn(6, 8), linear=nn.Linear(8, 5)))
+
+
+ADJACENCY = (drawn(6, 6) > 0).float()
+SPARSE = {
+    "COO": lambda self, x: torch.sparse.mm(ADJACENCY.to_sparse(), self.linear(x)),
+    "of another": lambda self, x: torch.sparse.mm(self.linear(x).relu().to_sparse(), self.linear.weight),
+    "softmax": lambda self, x: torch.sparse.softmax(ADJACENCY.to_sparse(), 1).to_dense() @ self.linear(x),
+    "returned": lambda self, x: self.linear(x).relu().to_sparse(),
+    "quantized": lambda self, x: torch.quantize_per_tensor(self.linear(x), 0.1, 0, torch.qint8).dequantize(),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", SPARSE)
+def test_sparse_and_quantized_tensors_are_proven(name):
+    assert_complete(traced(SPARSE[name], drawn(6, 8), linear=nn.Linear(8, 5)))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr], ids=str)
+def test_a_sparse_buffer_is_proven(layout):
+    class Graph(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 5)
+            self.register_buffer("adjacency", ADJACENCY.to_sparse(layout=layout))
+
+        def forward(self, x):
+            return self.adjacency @ self.linear(x)
+
+    assert_complete(tracer.trace(Graph(), drawn(6, 8)))
+
+
+@pytest.mark.parametrize("score", [None, lambda s, b, h, i, j: s + (j - i) * 0.5], ids=["plain", "alibi"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_flex_attention_is_proven(score, masked):
+    mask = flex.create_block_mask(lambda b, h, i, j: i >= j, None, None, 6, 6, device="cpu") if masked else None
+
+    def attend(self, x):
+        q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in self.packed(x).chunk(3, -1))
+        return flex.flex_attention(q, k, v, score_mod=score, block_mask=mask).transpose(1, 2).flatten(2)
+
+    with torch.no_grad():
+        assert_complete(traced(attend, drawn(2, 6, 8), packed=nn.Linear(8, 24)))
+
+
+def attend(self, x):
+    B, T, D = x.shape
+    q, k, v = self.packed(x).chunk(3, -1)
+    return ((q @ k.transpose(-2, -1) / 8**0.5).softmax(-1) @ v).reshape(B, T, D)
+
+
+GRAPHS = {
+    "symbolic_trace": lambda net, x: torch.fx.symbolic_trace(net),
+    "export": lambda net, x: torch.export.export(net, (x,)).module(),
+    "jit": torch.jit.trace,
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", GRAPHS)
+def test_graphs_are_proven_and_have_symbols_where_they_run_at_other_sizes(name):
+    class Attends(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.packed = nn.Linear(8, 24)
+
+        def forward(self, x):
+            return attend(self, x)
+
+    x = drawn(2, 6, 8)
+    trace = tracer.trace(GRAPHS[name](Attends(), x), x, symbols={"B": 0, "T": 1})
+    assert_complete(trace)
+    if name == "export":  # it is of these sizes alone
+        assert "the shapes stay numbers" in trace.notes[0] and "Guard failed" in trace.notes[0]
+    else:
+        assert trace.ops[-1].outputs[0].symbolic == ("B", "T", "8")
+
+
+def test_a_model_without_values_is_covered_and_says_why_nothing_is_proven():
+    trace = tracer.trace(nn.Sequential(nn.Linear(8, 5), nn.GELU()).to("meta"), torch.empty(6, 8, device="meta"))
+    assert trace.coverage == 1
+    assert all("on the device 'meta' tensors have no values" in step.note for step in trace.steps)
+
+
+def test_what_meets_without_values_is_refused_in_words():
+    with pytest.raises(ValueError, match=r"^'weight' is on the device 'meta'.*'input' is not: put both on one device$"):
+        tracer.trace(nn.Linear(8, 5, device="meta"), drawn(6, 8))
+    with pytest.raises(ValueError, match=r"^'input' is on the device 'meta'.*'weight' is not"):
+        tracer.trace(nn.Linear(8, 5), drawn(6, 8).to("meta"))
+
+
+@pytest.mark.parametrize("compute", [lambda x: x * x.sum().item(), lambda x: x[x > 0], lambda x: x if x.sum() else -x])
+def test_values_where_there_are_none_are_refused_in_words(compute):
+    with pytest.raises(ValueError, match=r"^it asks for values, and on the device 'meta' tensors have none \("):
+        tracer.trace(compute, torch.empty(6, 8, device="meta"))

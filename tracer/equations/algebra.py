@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sympy
+import torch
 
 from tracer.equations.cells import Cells, aligned, listed, real, shape_of
 from tracer.equations.node import Node, ShapeError, broadcast
@@ -54,7 +55,8 @@ class Product(Node):
         return (*broadcast(same, left[:-2], right[:-2]), left[-2], right[-1])
 
     def run(self, size, left, right):
-        return left @ right if left.dtype == right.dtype else real(left) @ real(right)
+        kind = torch.promote_types(left.dtype, right.dtype)
+        return left.to(kind) @ right.to(kind) if left.dtype != right.dtype else left @ right
 
     def reads(self, size, cells, left, right):
         left, right = shape_of(left), shape_of(right)

@@ -107,6 +107,7 @@ def conversion(value: torch.Tensor, dtype: torch.dtype, kind: torch.dtype) -> to
     """What numbers lose as they are rounded to a dtype, as a bound in `kind`; None where it holds them all."""
     if not (dtype.is_floating_point or dtype.is_complex) or (value.is_complex() and not dtype.is_complex):
         return None
+    dtype = dtype if value.is_complex() else dtype.to_real()
     lost = (value.to(dtype).to(value.dtype) - value).abs().nan_to_num(nan=0.0, posinf=0.0)
     return (lost * (2 / FACTOR)).to(kind) if bool(lost.any()) else None  # twice, as the bound is rounded, too
 
@@ -149,7 +150,7 @@ class Rounding(TorchFunctionMode):
             attach(made, rule(self, func, made, *args, **kwargs))
         else:
             for one in flat(made):
-                if fractional(one):
+                if fractional(one) and one.layout is torch.strided:
                     attach(one, self.unknown(one, *flat((*args, *kwargs.values()))))
         return made
 
@@ -313,11 +314,17 @@ def of(*names: str, table: dict[str, Any] = RULES):
     return declare
 
 
-@of("to", "type", "double", "float", "neg", "abs", "real", "imag", "conj", "resolve_conj", "bool", "clamp", "relu")
+@of("to", "type", "double", "float", "neg", "real", "imag", "conj", "resolve_conj", "bool", "clamp", "relu")
 @of("__invert__")
 def passed(r: Rounding, func, made, x, *arguments, **settings):
     """What the operand is off by, at most: nothing is rounded, and no difference becomes larger."""
     return bound_of(x)
+
+
+@of("abs")
+def sized(r: Rounding, func, made, x):
+    """What the operand is off by, at most; the length of a complex number is rounded, too."""
+    return total(bound_of(x), r.rounded(made, 2) if x.is_complex() else None)
 
 
 @of("add", "sub", "__rsub__")
@@ -364,7 +371,8 @@ def raised(r: Rounding, func, made, base, exponent):
     first, second = bound_of(base), bound_of(exponent)
     if not fractional(made) or (isinstance(exponent, (int, float)) and exponent == 1):
         return first
-    base, exponent = (torch.as_tensor(one, dtype=torch.float64) for one in (base, exponent))
+    kind = torch.complex128 if made.is_complex() else torch.float64
+    base, exponent = (torch.as_tensor(one, dtype=kind) for one in (base, exponent))
     bound = r.rounded(made) * (1 + r.size(exponent).clamp(max=16))
     if first is not None:
         bound = bound + first * r.size(exponent * base ** (exponent - 1))

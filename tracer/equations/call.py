@@ -251,6 +251,13 @@ def _single(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.float() if tensor.dtype == torch.float64 else tensor
 
 
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers of a tensor that keeps only some of them, or that keeps them in steps, all written out."""
+    if tensor.is_quantized:
+        return tensor.dequantize()
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
+
+
 class Kernel(_Held):
     """What has no formula here: PyTorch's own op, by its name, on the operands and with its other arguments as they
     were. `Kernel.of(func, arguments, position, result)`; an equation that holds one proves less, and says so. With
@@ -322,4 +329,4 @@ class Kernel(_Held):
         except RuntimeError:  # some kernels don't take float64
             positional, arguments = tree_map_only(torch.Tensor, _single, (positional, arguments))
             made = func(*positional, **arguments)
-        return made[self.get("position")] if isinstance(made, (tuple, list)) else made
+        return dense(made[self.get("position")] if isinstance(made, (tuple, list)) else made)

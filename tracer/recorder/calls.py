@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tracer.ops import LEAVING_OUT, NO_LABEL
+from tracer.ops import IDENTITIES, LEAVING_OUT, NO_LABEL
 from tracer.recorder.kept import address
 from tracer.recorder.nested import named
 from tracer.recorder.nested import returned as returned_tensors
@@ -271,6 +271,8 @@ class CallRecorder:
                 found[name] = refer(kwargs[name])
             elif name in facts.optional:
                 found[name] = facts.optional[name]
+        if facts.plain in IDENTITIES and type(found[names[0]]) in (bool, int, float):  # inside of `torch.func`
+            found[names[0]] = self._values.of(torch.tensor(found[names[0]]))
         if facts.plain in LEAVING_OUT and not _left_out(args[names.index("target")], found["ignore_index"]):
             found["ignore_index"] = NO_LABEL
         return found

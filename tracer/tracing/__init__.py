@@ -53,6 +53,17 @@ FAKE = (
 )
 """Why tensors of a mode of PyTorch's compiler are refused."""
 
+BARE = (
+    "it takes derivatives by torch.autograd.forward_ad or torch.func.linearize, whose zeros have no memory to record:"
+    " torch.func.jvp computes the same"
+)
+"""Why derivatives that are computed forwards outside of `torch.func.jvp` are refused."""
+UNALLOCATED = "data is not allocated yet"
+"""What PyTorch says of such zeros."""
+APART = "{} is on the device 'meta', where tensors have no values, and {} is not: put both on one device"
+VALUELESS = "it asks for values, and on the device 'meta' tensors have none ({}): run it on the CPU"
+"""Why a model without values can't go on."""
+
 LATER = "later"
 """What `prove` is given where equations are to be executed when somebody asks for them."""
 
@@ -136,10 +147,24 @@ def record_or_explain(
             recording = error.__dict__.pop("recording")
             found = assemble(module, recording, model=name_of(module), sizes={}, derived={}, solution=None)
             vars(error)["trace"] = found
+        if refusal := _refusal(error, tensors):
+            raise ValueError(refusal) from error
         raise
     recording.opened_error, note = opened(module, args, kwargs, recording.inputs, recording.output)
     recording.notes += ((note,) if note else ()) + watched((op.name, op.function) for op in recording.ops)
     return recording
+
+
+def _refusal(error: Exception, tensors: dict[str, torch.Tensor]) -> str:
+    """Say in one sentence why a forward that runs elsewhere can't be recorded, or has no values to run on; "" for an
+    error of the model's own."""
+    if UNALLOCATED in str(error):
+        return BARE
+    bare = [name for name, tensor in tensors.items() if tensor.is_meta]
+    rest = [name for name, tensor in tensors.items() if not tensor.is_meta]
+    if not bare or "meta" not in str(error):
+        return ""
+    return APART.format(quoted(bare[0]), quoted(rest[0])) if rest else VALUELESS.format(explained(error))
 
 
 def solved(

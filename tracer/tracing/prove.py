@@ -17,6 +17,7 @@ from tracer.common.quoting import explained
 from tracer.derive.steps import Found, Line
 from tracer.equations import Node, ShapeError, Tensor, execute, infer, tensors
 from tracer.equations.bounds import FACTOR, HALVES, Bounded, Rounding, count, evaluate, exact_dtype, limits
+from tracer.equations.call import dense
 from tracer.equations.node import vanishes
 from tracer.probe import UNKNOWN, base_form, value_of
 from tracer.record import Step
@@ -135,6 +136,7 @@ class _Leaf:
 
 
 def _compared(equation: Node, computed, allowed, traced, executed, careful: bool, fused: bool) -> Proof:
+    computed, traced = map(dense, (computed, traced))
     computed, traced = (made.double() if made.dtype == torch.bool else made for made in (computed, traced))
     apart, notes = difference(computed, traced), []
     error = apart.relative()
