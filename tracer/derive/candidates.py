@@ -39,7 +39,7 @@ POINTWISE = frozenset(
 )
 REDUCTIONS = frozenset(
     """sum mean amax max var std var_mean std_mean norm linalg_vector_norm linalg_norm logsumexp softmax _softmax
-    log_softmax _log_softmax frobenius_norm einsum""".split()
+    log_softmax _log_softmax frobenius_norm einsum rms_norm layer_norm""".split()
 )
 COMPUTES = POINTWISE | REDUCTIONS
 CURVED = frozenset(
@@ -49,9 +49,11 @@ CURVED = frozenset(
 """Functions that an activation is made of."""
 HINGES = frozenset("where maximum max relu relu6 hardtanh clamp clamp_min".split())
 """Functions with a bend of their own."""
-ROOTS = frozenset("sqrt rsqrt pow std std_mean norm linalg_vector_norm linalg_norm frobenius_norm".split())
+ROOTS = frozenset(
+    "rms_norm layer_norm sqrt rsqrt pow std std_mean norm linalg_vector_norm linalg_norm frobenius_norm".split()
+)
 """Calls that a deviation is made by."""
-EXPONENTIALS = frozenset("exp logsumexp softmax _softmax log_softmax _log_softmax".split())
+EXPONENTIALS = frozenset("exp exp2 pow logsumexp softmax _softmax log_softmax _log_softmax".split())
 """Calls that a softmax is made by."""
 
 
@@ -95,6 +97,8 @@ class Trial:
                 letters = first.partition(",")[0]
                 alike = len(letters) == rank and "." not in first
                 found.update(axis for axis, letter in enumerate(letters) if alike and letter not in made)
+            elif "normalized_shape" in call.arguments:
+                found.update(range(rank - len(call.arguments["normalized_shape"]), rank))
             elif base(call.name) in REDUCTIONS and "other" not in call.arguments:
                 dim = call.arguments.get("dim")
                 dims = range(rank) if dim is None or dim == () else dim if isinstance(dim, tuple) else (dim,)
