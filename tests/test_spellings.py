@@ -243,6 +243,7 @@ MORE = {
     "from one": (lambda m, x: joined(m, x, first=1), r"\sin\left(\left(i + 1\right) \,/\, 10000^{2j/8}\right)"),
     "tensor2tensor": (lambda m, x: joined(m, x, 2), r"10000^{2j/6}"),
     "another base": (lambda m, x: stacked(m, x, 500), r"500^{2k/8}"),
+    "eight digits": (lambda m, x: x * 0.5 * (1 + torch.tanh(0.79788456 * x * (1 + 0.044715 * x * x))), "GELU"),
 }
 NEARLY = {
     "another slope": (lambda m, x: x * torch.sigmoid(1.702 * x), "SiLU"),
@@ -261,6 +262,12 @@ NEARLY = {
         rotary(lambda q, a: torch.cat([q[..., :2] * a.cos() - q[..., 2:] * a.sin(), q[..., 2:] * a], -1)),
         "rotate",
     ),
+    "clamped": (lambda m, x: x.clamp(-20, 20) * torch.sigmoid(x), "SiLU"),
+    "another branch far out": (
+        lambda m, x: torch.where(x > 9.5, torch.ones_like(x), torch.sigmoid(x)) * x,
+        "SiLU",
+    ),
+    "a sum that is never 0": (lambda m, x: x.exp() / (x.exp().sum(-1, keepdim=True) + 1e-9), "softmax"),
     "what rounding hides": (lambda m, x: (x.exp() - (-x).exp()) / (x.exp() + (-x).exp()), "tanh"),
 }
 

@@ -238,6 +238,7 @@ def _derived(
             outside=frozenset(one.key for one in outside),
             of_input=any(remark.endswith(OF_INPUT) for remark in remarks)
             or (SIZED in remarks and equation.has(OneHot)),
+            idiom=not book.idioms.isdisjoint(ops),
         )
         book.found.append(Found(line, _op(key), ops, key, made.shape, made.dtype, shapes.solved.get(key)))
     lines = {step.key for step in book.found}

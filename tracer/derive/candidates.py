@@ -26,6 +26,8 @@ MOST_CELLS = 2**22
 """How many it is run on at most."""
 SMALL = (3, 5, 7, 11)
 """Sizes that a large region is tried at, where its own do not matter."""
+LARGEST_CONSTANT = 1e6
+"""The largest number of the code beside which a function is tried."""
 LARGEST_EPS = 0.1
 """The largest number that is taken for one that keeps from dividing by 0."""
 FARTHEST, LARGEST_BASE, LARGEST_TABLE = 3, 1e9, 2**23
@@ -150,6 +152,14 @@ class Trial:
             return call
         return call._replace(arguments={name: self._sized(value) for name, value in call.arguments.items()})
 
+    def beside_constants(self) -> torch.Tensor:
+        """Numbers on both sides of those that the code names: it may do something else beyond them."""
+        values = (value for call in self.calls for value in call.arguments.values())
+        named = {float(value) for value in values if type(value) in (int, float) and abs(value) <= LARGEST_CONSTANT}
+        return torch.tensor(
+            [s * value + d for value in sorted(named) for s in (-1, 1) for d in (-1, -0.01, 0.01, 1)]
+        ).double()
+
     def numbers(self, count: int) -> Iterator[float]:
         """The small numbers in its calls, which a norm of so many may add to a variance, or to its root; and 0."""
         yield 0.0
@@ -161,6 +171,12 @@ class Trial:
 def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two results are the same but for rounding."""
     return a.shape == b.shape and torch.allclose(a, b, rtol=NEAR, atol=NEAR / 10, equal_nan=True)
+
+
+def _close_where_finite(made: torch.Tensor, named: torch.Tensor) -> bool:
+    """Whether a function is a named one wherever its spelling does not overflow, as powers of large numbers do."""
+    finite = made.isfinite()
+    return made.shape == named.shape and bool(finite[:257].all()) and _close(made[finite], named[finite])
 
 
 def recognised(trial: Trial) -> Named | None:
@@ -189,17 +205,23 @@ ACTIVATIONS: tuple[tuple[Any, dict[str, Any]], ...] = (
     (aten.hardsigmoid.default, {}),
 )
 """Functions of each number by itself, with the arguments behind it."""
-TRIED = torch.linspace(-9, 9, 257, dtype=torch.float64) + 0.01
+FAR = (12.0, 15.0, 20.5, 33.0, 51.0, 88.0, 101.0, 300.0, 1e3, 1e4)
+TRIED = torch.cat(
+    [torch.linspace(-9, 9, 257, dtype=torch.float64) + 0.01, *(torch.tensor([-x, x]).double() for x in FAR)]
+)
 """Numbers that they are told apart by."""
+LOWER = (0.0, 40.0)
+"""How much less the numbers of a softmax are: what is added to its sum of powers shows where these are small."""
 
 
 def _activation(trial: Trial) -> Named | None:
     """A function of each number by itself."""
     if not trial.cell_by_cell or not trial.names & (CURVED | HINGES):
         return None
-    made = trial.run(TRIED)
+    x = torch.cat([TRIED, trial.beside_constants()])
+    made = trial.run(x)
     for func, settings in ACTIVATIONS:
-        if _close(made, func(TRIED, **settings)):
+        if _close_where_finite(made, func(x, **settings)):
             return Named(func, {func._schema.arguments[0].name: X, **settings})
     return None
 
@@ -208,8 +230,9 @@ def _leaky(trial: Trial) -> Named | None:
     """The number itself above 0, a share of it below."""
     if not trial.cell_by_cell or not trial.names & HINGES:
         return None
-    made, slope = trial.run(TRIED), float(trial.run(-torch.ones(1, dtype=torch.float64))[0]) * -1
-    if 0 < slope < 1 and _close(made, aten.leaky_relu.default(TRIED, slope)):
+    x = torch.cat([TRIED, trial.beside_constants()])
+    made, slope = trial.run(x), float(trial.run(-torch.ones(1, dtype=torch.float64))[0]) * -1
+    if 0 < slope < 1 and _close(made, aten.leaky_relu.default(x, slope)):
         return Named(aten.leaky_relu.default, {"self": X, "negative_slope": round(slope, 12)})
     return None
 
@@ -224,7 +247,7 @@ def _softmax(trial: Trial) -> Named | None:
     made = trial.run(x)
     if trial.end == trial.shape:
         for func in (aten.softmax.int, aten.log_softmax.int):
-            if _close(made, func(x, axis)):
+            if all(_close(trial.run(x - less), func(x - less, axis)) for less in LOWER):
                 return Named(func, {"self": X, "dim": axis, "dtype": None})
         return None
     keeps = len(trial.end) == len(trial.shape)

@@ -29,6 +29,7 @@ class Line:
     Without a place the tensor never was in memory: a fused op, that of the next line with a place, went through it on
     the way. Such a step is recomputed from its equation. `outside` are the keys of tensors in it that came from outside
     of PyTorch; a line `of_input` holds a number that the code computed from the values of this input.
+    An `idiom` has the name of what a group of calls computes, as near as the digits of the code's numbers are.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Line:
     refuted: tuple[str, ...] = ()
     outside: frozenset[str] = frozenset()
     of_input: bool = False
+    idiom: bool = False
 
 
 def opaque(line: Line) -> bool:

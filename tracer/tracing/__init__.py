@@ -86,9 +86,10 @@ def trace(
     axes of parameters: `symbols={"B": 0, "D": ("proj.weight", 0)}`.
     `keep` is a cap in bytes on kept values (64 MB, 0 with `prove=False`); queries, keys and masks of attention are
     kept besides. Lines whose tensors do not fit are proven in a second run of the module, which holds each tensor until
-    the last line that needs it is proven. `prove=False` leaves the equations unexecuted, and `prove="later"` pending, until `Trace.prove` is
-    asked for them. `primitives=True` also opens every op into PyTorch's own decomposition, runs that on the op's own
-    arguments and compares; `primitives=[17]` opens that op alone. Runs in the caller's grad mode and changes nothing.
+    the last line that needs it is proven. `prove=False` leaves the equations unexecuted, and `prove="later"` pending,
+    until `Trace.prove` is asked for them. `primitives=True` also opens every op into PyTorch's own decomposition, runs
+    that on the op's own arguments and compares; `primitives=[17]` opens that op alone. Runs in the caller's grad mode
+    and changes nothing.
 
     Raises the forward's own error as it is, with the ops so far as its attribute `trace`; RuntimeError in a trace
     within a trace.

@@ -270,6 +270,8 @@ class Replay:
         for step in self.found:
             places[step.line.id] = _moved(step.value, keys)
             precision[step.line.id] = _precision(recording.ops, {j for i in step.ops for j in ops.get(i, ())}, owned)
+            if step.line.idiom and precision[step.line.id] == "float64":
+                precision[step.line.id] = "float32"
         loops = {step.line.id for step in self.found if "|" in step.value and places[step.line.id] is None}
         for step in self.derive(recording, sizes) if loops and not same else ():
             if step.line.id in loops:
