@@ -37,6 +37,8 @@ TURNS = frozenset("cos sin polar exp".split())
 """Calls that make its tables of angles."""
 COUNTS = TURNS | {"arange", "linspace"}
 """Calls that tables are made by: these are no part of a function."""
+PAIRS = ROTATES | frozenset("overwrite roll flip".split())
+"""Calls that bring the two numbers of a pair together."""
 ENDS_ROTATION = ROTATES | frozenset("add sub addcmul overwrite".split())
 ENDS_TABLE = ROTATES | RESHAPES | frozenset("overwrite where add mul sin cos index_put scatter copy".split())
 """Calls that a table of sines and cosines ends with."""
@@ -149,7 +151,8 @@ def _rotations(run: _Run, last: int) -> Iterator[Region]:
     (end,) = call.outputs[:1]
     ways = (ROTATIONS | LAYOUTS, ROTATIONS | LAYOUTS | TURNS)  # of tables, else of the angles that these are of
     for region, waiting in chain.from_iterable(_upwards(run, last, may, lambda key: True, {}) for may in ways):
-        if not MULTIPLIES & {run.graph.name(one) for one in region} or len(waiting) > MOST_GIVEN:
+        names = {run.graph.name(one) for one in region}
+        if not (MULTIPLIES & names and PAIRS & names) or len(waiting) > MOST_GIVEN:
             continue
         found = _region(run, region, waiting, end)
         if len(found.given) not in (2, 3):
