@@ -1,28 +1,21 @@
-"""Says what a configuration of transformers leaves open: what its own code asks for, as the code finds it missing.
+"""Says what a configuration of transformers leaves open, where its model does not run without.
 
-Some families are configurations without all numbers: those stand in their checkpoints. A number is taken from another
-part of the configuration that has it, from one that it usually equals, or is a small one.
+Some families are configurations without all numbers: those stand in their checkpoints. What a number usually equals is
+known by its name, and by the type that a configuration declares for it; else it is taken from another part that has it,
+or is a small one. What was said may still not be what was missed: then the next kind of knowledge is tried.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from inspect import getsource
-from linecache import getline
-from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any
+from collections.abc import Callable
 
 from tracer.sources.small import DEPTHS, OPEN, parts
 
 MOST = 8
-"""Numbers that are said of one configuration."""
+"""Times that one configuration is completed."""
 ABSENT = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
 TUPLE = 'can only concatenate list (not "tuple")'
-READ = re.compile(r"\bconfig((?:\.\w+)+)")
-OWN = re.compile(r"\bself\.(\w+)")
-"""What a module reads of itself: often what it was told by a configuration."""
 USUAL: dict[str, tuple[str, ...] | float] = {
     r".*dropout.*|.*drop_rate": 0.0,
     r".*rope_theta": 10000.0,
@@ -37,26 +30,35 @@ KINDS = {"mlp_layer_types": ("dense", "sparse"), "layer_types": ("full_attention
 """The kinds of blocks, the first ones first, where a list of them is left open."""
 
 
-def completed(config, error: Exception) -> bool:
-    """Says, in place, what the code that raised `error` asked for; whether there was something that could be said."""
-    if TUPLE in str(error):
+def completed(config, error: Exception | None = None) -> bool:
+    """Say, in place, what a model that can't be built, for this reason, or does not run is likely to miss; whether
+    there was something to say."""
+    if error is not None and TUPLE in str(error):
         listed = [_listed(part) for part in parts(config)]
         return any(listed)
-    if found := ABSENT.search(str(error)):
-        for part in parts(config):
-            if type(part).__name__ == found[1]:
-                return _said(part, found[2], config, error)
-    said = [_said(part, name, config, error) for part, name in _left(config, error)]
-    return any(said)
+    if error is not None and (absent := _absent(config, error)):
+        part, name = absent
+        return any(_said(part, name, value) for value in (known(part, name, config) for known in KNOWN))
+    if error is not None and "None" not in str(error):
+        return False
+    for known in KNOWN:
+        open_ = [(part, name) for part in parts(config) for name, value in vars(part).items() if value is None]
+        said = [_said(part, name, known(part, name, config)) for part, name in open_ if not name.startswith("_")]
+        if any(said):
+            return True
+    return False
 
 
-def completed_at(config, error: Exception) -> bool:
-    """The same of a net that was built and does not run: of what the line reads at which its code stopped."""
-    own = [one for one in _frames(error.__traceback__) if "modeling_" in one[0].f_code.co_filename][-1:]
-    said = [
-        _said(part, name, config, error) for frame, lines in own for part, name in _none_at(config, frame, lines[0])
-    ]
-    return any(said)
+def left_open(config, error: Exception) -> str:
+    """The name of what `error` says that a configuration has not; empty where it says no such thing."""
+    absent = _absent(config, error)
+    return absent[1] if absent else ""
+
+
+def _absent(config, error: Exception) -> tuple[object, str] | None:
+    found = ABSENT.search(str(error))
+    part = next((part for part in parts(config) if found and type(part).__name__ == found[1]), None)
+    return (part, found[2]) if found and part is not None else None
 
 
 def _listed(part) -> bool:
@@ -67,104 +69,47 @@ def _listed(part) -> bool:
     return bool(tuples)
 
 
-def left_open(config, error: Exception) -> str:
-    """The name of what the code that raised `error` reads and the configuration leaves open; empty where it is none."""
-    if found := ABSENT.search(str(error)):
-        return found[2] if any(type(part).__name__ == found[1] for part in parts(config)) else ""
-    return next((name for _, name in _left(config, error)), "")
-
-
-def stopped(error: Exception) -> str:
-    """Where the code of a library stopped, in words."""
-    places = [(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno) for traceback in _each(error.__traceback__)]
-    file, line = next((one for one in reversed(places) if "modeling_" in one[0]), places[-1])
-    return f"{Path(file).name}, line {line}"
-
-
-def _left(config, error: Exception) -> list[tuple[Any, str]]:
-    """What the innermost line, or function, that failed reads of a configuration where that is None."""
-    for frame, lines in reversed(list(_frames(error.__traceback__))) if "None" in str(error) else ():
-        for text in lines:
-            if found := _none_at(config, frame, text):
-                return found
-    return []
-
-
-def _none_at(config, frame: FrameType, text: str) -> list[tuple[Any, str]]:
-    """What a line reads of a configuration, or its module of itself that a configuration said, where that is None."""
-    read = [_open(frame, path.strip(".").split(".")) for path in dict.fromkeys(READ.findall(text))]
-    mine = [(next((one for one in parts(config) if type(one) is type(part)), None), name) for part, name in read]
-    own = getattr(frame.f_locals.get("self"), "__dict__", {})
-    kept = [name for name in dict.fromkeys(OWN.findall(text)) if own.get(name, 0) is None]
-    mine += [(part, name) for name in kept for part in parts(config) if name in vars(part)]
-    return [(part, name) for part, name in mine if part is not None and _none(part, name)]
-
-
-def _none(part, name: str) -> bool:
-    return getattr(part, name, None) is None
-
-
-def _each(traceback: TracebackType | None) -> Iterator[TracebackType]:
-    while traceback is not None:
-        yield traceback
-        traceback = traceback.tb_next
-
-
-def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, tuple[str, str]]]:
-    """The functions that failed, each with the line where it did, or the one before an error that is its own, and with
-    all its lines."""
-    for one in _each(traceback):
-        frame = one.tb_frame
-        try:
-            whole = getsource(frame.f_code)
-        except (OSError, TypeError):  # code without a file
-            whole = ""
-        line = getline(frame.f_code.co_filename, one.tb_lineno)
-        if line.lstrip().startswith("raise "):
-            line = getline(frame.f_code.co_filename, one.tb_lineno - 1)
-        yield frame, (line, whole)
-
-
-def _open(frame: FrameType, names: list[str]) -> tuple[Any, str]:
-    """The first of these attributes, one in the other, that is None, and whose it is; the last one where none is."""
-    own = frame.f_locals
-    part = own.get("config", getattr(own.get("self"), "config", None))
-    for number, name in enumerate(names, 1):
-        value = getattr(part, name, None)
-        if value is None or number == len(names):
-            return part, name
-        part = value
-    return part, ""
-
-
-def _said(part, name: str, config, error: Exception) -> bool:
-    value = _value(part, name, config, error)
+def _said(part, name: str, value) -> bool:
     if value is None:
         return False
     setattr(part, name, value)
     return True
 
 
-def _value(part, name: str, config, error: Exception):
-    """What a number is likely to be; None where nothing is known of it."""
-    for other in parts(config):
-        if other is not part and (value := getattr(other, name, None)) is not None and not hasattr(value, "to_dict"):
-            return value
+def _usual(part, name: str, config):
+    """What a number usually equals, by its name."""
     kinds = next((kinds for end, kinds in KINDS.items() if name.endswith(end)), ())
     depth = next((size for one, size in vars(part).items() if DEPTHS.fullmatch(one) and type(size) is int), 0)
     if kinds and depth:
         return [kinds[min(number, len(kinds) - 1)] for number in range(depth)]
-    usual = next((known for form, known in USUAL.items() if re.fullmatch(form, name)), None)
+    usual = next((known for form, known in USUAL.items() if re.fullmatch(form, name)), ())
     if isinstance(usual, float):
         return usual
-    for one in usual or ():
-        if (value := getattr(part, one, None)) is not None:
-            return value
-    found = next((size for form, size in OPEN.items() if re.fullmatch(form, name)), None)
-    if found is None and name.startswith("default_"):
+    if name.startswith("default_"):
         return next(iter(getattr(part, f"{name.removeprefix('default_')}s", None) or ()), None)
-    if found is None and ("no len()" in str(error) or "not iterable" in str(error)):
-        return []
-    if found is None and re.search(r"no attribute '(get|items|keys)'", str(error)):
-        return {}
-    return found
+    return next((value for one in usual if (value := getattr(part, one, None)) is not None), None)
+
+
+def _empty(part, name: str, config):
+    """Nothing, of the type that a configuration declares."""
+    declared = next((str(kind.__annotations__[name]) for kind in type(part).__mro__ if name in _declared(kind)), "")
+    return [] if re.match(r"list\b", declared) else {} if re.match(r"dict\b", declared) else None
+
+
+def _declared(kind: type) -> dict:
+    return vars(kind).get("__annotations__", {})
+
+
+def _elsewhere(part, name: str, config):
+    """What another part says."""
+    found = (getattr(other, name, None) for other in parts(config) if other is not part)
+    return next((value for value in found if value is not None and not hasattr(value, "to_dict")), None)
+
+
+def _small(part, name: str, config):
+    """A small number."""
+    return next((size for form, size in OPEN.items() if re.fullmatch(form, name)), None)
+
+
+KNOWN: tuple[Callable, ...] = (_usual, _empty, _elsewhere, _small)
+"""The kinds of knowledge, in the order in which they are tried."""

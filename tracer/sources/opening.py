@@ -113,7 +113,7 @@ def _fed(made: type, config, built: torch.nn.Module) -> tuple[torch.nn.Module, f
         try:
             return built, fitting.fed(built, config)
         except fitting.Unfed as unfed:
-            if unfed.error is None or not completing.completed_at(config, unfed.error):
+            if unfed.error is None or not completing.completed(config):
                 raise
             built = _built(made, config)
     return built, fitting.fed(built, config)
@@ -125,7 +125,7 @@ def _unbuilt(config, error: Exception) -> str:
         return f"it needs what is not installed: {reason(error)}"
     if name := completing.left_open(config, error):
         return f"it can't be built, since the family's own configuration leaves {quoted(name)} open"
-    return f"it can't be built, since its code stops at {completing.stopped(error)}"
+    return f"it can't be built: {type(error).__name__}: {reason(error)}"
 
 
 class TooManyParameters(ValueError):
