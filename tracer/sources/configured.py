@@ -12,7 +12,6 @@ import torch
 from tracer.common.quoting import quoted
 from tracer.inputs.given import Inputs
 from tracer.inputs.tensors import photo_input
-from tracer.record import Segment
 
 ATTENTION = ("sdpa", "eager")
 """How attention is run: by PyTorch's fused kernel, or written out."""
@@ -53,22 +52,6 @@ def without_cache(config) -> None:
     for part in (config, *(getattr(config, name, None) for name in config.sub_configs)):
         if part is not None:
             part.use_cache = False
-
-
-def photo(model, image, text, given):
-    """A photo as `pixel_values`, `[B, C, H, W]`."""
-    return photo_input(model, image, text, given)
-
-
-def text_as(tokenizer):
-    """How a text becomes token numbers `[B, T]`: by the checkpoint's tokenizer, or as UTF-8 bytes without one."""
-
-    def prepare(model, image, text, given):
-        numbers, words = said(tokenizer, model, text, given)
-        ids, sizes = torch.tensor(numbers).expand(given["B"], -1).contiguous(), {**given, "T": len(numbers)}
-        return Inputs((ids,), sizes, words=words, segments=model.spec.segments({**model.sizes, **sizes}))
-
-    return prepare
 
 
 def said(tokenizer, model, text: str | None, given: dict[str, int]) -> tuple[list[int], tuple[str, ...]]:
@@ -119,19 +102,3 @@ def stream(tokenizer, image_token: Callable[[int], int], pixels: Callable | None
         return replace(seen, tensors=(ids,), named=named, words=words)
 
     return prepare
-
-
-def text_facts(config, files, attributes: dict[str, str], probes) -> dict:
-    """What the `Spec` of any model of text says alike: its sizes, its inputs, its one segment."""
-    return {
-        "takes": ("text",),
-        "sizes": sizes_of(config, attributes),
-        "runs": ("B", "T"),
-        "options": {"attention": ATTENTION},
-        "derived": {"d_k": "D/h"},
-        "probes": probes,
-        "example": lambda sizes: (torch.randint(sizes["V"], (sizes["B"], sizes["T"])),),
-        "prepare": text_as(files.tokenizer),
-        "segments": lambda sizes: (Segment("text", 0, sizes["T"]),),
-        "tiny": {**probes[0], "L": 2},
-    }

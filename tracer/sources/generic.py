@@ -80,8 +80,8 @@ def spec(found: Found, files) -> Spec:
     known |= {"N": "floor((T_c - P_t)/s_t) + 1"} if {"T_c", "P_t", "s_t"} <= paths.keys() else {}
     known |= {"d_k": "D/h"} if "d_k" not in paths and {"D", "h"} <= paths.keys() and not sizes["D"] % sizes["h"] else {}
     ratio = getattr(config, "mlp_ratio", None)
-    if "d_ff" not in paths and isinstance(ratio, (int, float)) and ratio == int(ratio) and {"D", "L"} <= paths.keys():
-        known["d_ff"] = f"{int(ratio)}*D"
+    if {"D", "L"} <= paths.keys() and "d_ff" not in paths and not hasattr(config, "depths") and ratio:
+        known |= {"d_ff": f"{int(ratio)}*D"} if ratio == int(ratio) else {}
     start = found.start if "N" in known else None
     fixed = {name for name, *_ in feed.sized}  # what a net wants in one length only is no text of the user's
     takes = tuple(kind for kind, names in KINDS.items() if set(names) & set(feed.names) - fixed)
@@ -115,7 +115,7 @@ def spec(found: Found, files) -> Spec:
 
     def segments(at: dict) -> tuple[Segment, ...]:
         if start is not None:
-            return sequences.segments_of(start, (at["H"] // at["P"]) ** 2)
+            return sequences.segments_of(start, config, (at["H"] // at["P"]) ** 2)
         return (Segment("text", 0, at["T"]),) if takes == ("text",) and "decoder_input_ids" not in feed.names else ()
 
     def ways(model, inputs, recording):

@@ -74,8 +74,8 @@ def _different(before: torch.Tensor, after: torch.Tensor) -> list[int]:
     return (before != after).any(-1)[0].nonzero().flatten().tolist() if before.shape == after.shape else []
 
 
-def segments_of(start: int, N: int) -> tuple[Segment, ...]:
-    """CLS, registers and patches of such a sequence."""
-    named = (Segment("CLS", 0, 1),) if start else ()
-    held = (Segment("registers", 1, start),) if start > 1 else ()
-    return (*named, *held, Segment("image", start, start + N))
+def segments_of(start: int, config, N: int) -> tuple[Segment, ...]:
+    """CLS, the registers of a configuration, and the N patches of such a sequence."""
+    held = start - min(start, number(config, "num_register_tokens") or 0)
+    named = (("CLS", 0, held), ("registers", held, start), ("image", start, start + N))
+    return tuple(Segment(*one) for one in named if one[1] < one[2])
