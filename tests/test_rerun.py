@@ -104,3 +104,34 @@ def test_the_module_and_the_random_numbers_are_as_before():
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     assert torch.equal(torch.get_rng_state(), state)
     assert "proven" in {step.verdict for step in run.steps}
+
+
+class Loop(nn.Module):
+    """A recurrence that is written out, whose states are kept one by one."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTMCell(4, 4)
+
+    def forward(self, x):
+        h = c = torch.zeros(x.shape[0], 4)
+        states = []
+        for t in range(x.shape[1]):
+            h, c = self.cell(x[:, t], (h, c))
+            states.append(h)
+        return torch.stack(states, 1)
+
+
+@pytest.mark.parametrize("prove", [True, "later"])
+def test_nothing_runs_again_where_all_was_kept(monkeypatch, prove):
+    def again(*args, **kwargs):
+        raise AssertionError("the module ran a second time")
+
+    monkeypatch.setattr(rerun, "record", again)
+    run = tracer.trace(Loop(), torch.randn(2, 5, 4), symbols={"B": 0, "T": 1}, prove=prove).prove()
+    assert {step.verdict for step in run.steps} == {"proven"}
+
+
+def test_tensors_without_values_are_not_computed_again():
+    run = tracer.trace(nn.Linear(8, 4).to("meta"), torch.empty(2, 8, device="meta"), keep=0)
+    assert {step.verdict for step in run.steps} == {"not executed"}

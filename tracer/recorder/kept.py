@@ -26,6 +26,11 @@ def address(tensor: torch.Tensor) -> int | None:
         return None
 
 
+def parts(key: str) -> list[str]:
+    """Return the keys of the tensors that a key is of: one, or the turns of a loop with bars between them."""
+    return key.partition("|:")[0].split("|")
+
+
 class Kept:
     """Holds tensors by key, up to `cap` bytes of storage; what is `needed` is held regardless of the cap."""
 
@@ -59,6 +64,9 @@ class Kept:
         for key in self._storages.pop(address(tensor) or 0, ()):
             self._tensors[key] = self._tensors[key].clone()
             self._storages.setdefault(self._tensors[key].untyped_storage()._cdata, []).append(key)
+
+    def __contains__(self, key: str) -> bool:
+        return all(part in self._tensors for part in parts(key))
 
     def get(self, key: str) -> torch.Tensor | None:
         """The tensor of a key, on the CPU; of several with bars between them, the turns of a loop, all in

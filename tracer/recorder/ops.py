@@ -74,7 +74,7 @@ def _read(func) -> OpKind:
     written = tuple(i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
     written += UNDECLARED_WRITES.get(name, ())
     plain = name.rstrip("_")
-    sized = space == "aten" and bool(schema(plain).size_rule) and schema(plain).size_rule != "merge"
+    sized = space == "aten" and schema(plain).size_rule not in ("", "merge")
     layout = space == "aten" and is_layout(name)
     fused = name.startswith("_scaled_dot_product_") and "backward" not in name
     part = "fused" if fused else ATTENTION.get(plain, "")

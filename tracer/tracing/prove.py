@@ -324,7 +324,7 @@ class Values:
         return None
 
     def reads(self, line: Line) -> set[str]:
-        """The keys of all tensors of the run that the proof of a line reads; the turns of a loop each by its own."""
+        """The keys of all tensors of the run that the proof of a line reads."""
         keys, waiting, seen = set(), [line.tensor.key, *(tensor.key for tensor in tensors(line.equation))], set()
         while waiting:
             if (name := waiting.pop()) in seen:
@@ -333,14 +333,14 @@ class Values:
             if (inner := self.inside(name)) is not None:
                 waiting += [tensor.key for tensor in tensors(inner)]
             elif (key := self.key(name)) is not None:
-                keys.update(key.partition("|:")[0].split("|"))
+                keys.add(key)
         return keys
 
     def lacks(self, line: Line) -> bool:
         """Whether a line is to be executed, and a tensor that its proof reads was not kept."""
         if line.place is None or line.of_input:
             return False
-        return any(self._kept.get(key) is None for key in self.reads(line))
+        return any(key not in self._kept for key in self.reads(line))
 
     def tensor(self, key: str) -> torch.Tensor:
         """The tensor of that key. LookupError, in a sentence, where there is none."""

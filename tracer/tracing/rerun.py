@@ -17,7 +17,7 @@ from tracer.common.quoting import explained
 from tracer.common.telling import doing, tell
 from tracer.derive.steps import Found, opaque
 from tracer.recorder import Recording, record
-from tracer.recorder.kept import Kept, address
+from tracer.recorder.kept import Kept, address, parts
 from tracer.recorder.nested import returned
 from tracer.tracing.prove import Proof, Values, prove
 
@@ -35,7 +35,9 @@ class Rerun:
         self._grad = recording.grad
 
     def lacking(self, lines: Iterable[Found], values: Values) -> list[str]:
-        """Return the ids of the lines of which a tensor was not kept."""
+        """Return the ids of the lines of which a tensor was not kept; none where tensors have no values to compare."""
+        if any(tensor.is_meta for tensor in self._output):
+            return []
         return [one.line.id for one in lines if not opaque(one.line) and values.lacks(one.line)]
 
     def prove(self, chosen: Iterable[str], lines: Sequence[Found]) -> dict[str, Proof]:
@@ -78,7 +80,9 @@ class _Window(Kept):
         self.proofs: dict[str, Proof] = {}
         self._values = Values(module, self, lines, [one.line for one in lines], sizes)
         self._sizes, self._thread, self._count = sizes, thread, len(waiting)
-        self._needs = {one.line.id: self._values.reads(one.line) for one in waiting}
+        self._needs = {
+            one.line.id: {part for key in self._values.reads(one.line) for part in parts(key)} for one in waiting
+        }
         self._lines = {one.line.id: one for one in waiting}
         self._missing = {id: len(keys) for id, keys in self._needs.items()}
         self._uses = Counter(key for keys in self._needs.values() for key in keys)
