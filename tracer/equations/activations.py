@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from math import pi, sqrt
 
-from tracer.equations.node import Node
-from tracer.equations.ways import AlongLast, ByCell, Shares
+from tracer.equations.elementwise import _Of, function
+from tracer.equations.ways import AlongLast, Shares
 
 
-class _Function(ByCell, Node):
-    word = ""
-
-    def _latex(self, printer):
-        return rf"{self.word}\left({printer._print(self.args[0])}\right)"
-
-    def infer(self, same, shape):
-        return shape
-
-
-class Softmax(Shares, AlongLast, _Function):
+class Softmax(Shares, AlongLast, _Of):
     """Row-wise `exp(s_ij) / Σ_k exp(s_ik)` (Bridle 1990), with the row's maximum subtracted."""
 
     word = r"\operatorname{softmax}"
@@ -36,46 +26,18 @@ class Softmax(Shares, AlongLast, _Function):
         return terms.addcmul_(made, terms.sum(dim=-1, keepdim=True))
 
 
-class GELU(_Function):
-    """The exact GELU `x · ½(1 + erf(x/√2))` (Hendrycks and Gimpel 2016, section 2)."""
-
-    word = r"\operatorname{GELU}"
-
-    def run(self, size, x):
-        return x * (1 + (x / sqrt(2)).erf()) / 2
-
-
-class GELUTanh(_Function):
-    """The approximate GELU `½x(1 + tanh(√(2/π)(x + 0.044715x³)))` (Hendrycks and Gimpel 2016, section 2)."""
-
-    word = r"\operatorname{GELU}_{\tanh}"
-
-    def run(self, size, x):
-        return x * (1 + (sqrt(2 / pi) * (x + 0.044715 * x**3)).tanh()) / 2
-
-
-class ReLU(_Function):
-    """`max(0, x)`."""
-
-    word = r"\operatorname{ReLU}"
-
-    def run(self, size, x):
-        return x.clamp(min=0)
-
-
-class Tanh(_Function):
-    """`(eˣ - e⁻ˣ) / (eˣ + e⁻ˣ)`."""
-
-    word = r"\tanh"
-
-    def run(self, size, x):
-        return x.tanh()
-
-
-class SiLU(_Function):
-    """`x · σ(x)` (Elfwing et al. 2018)."""
-
-    word = r"\operatorname{SiLU}"
-
-    def run(self, size, x):
-        return x * x.sigmoid()
+GELU = function(
+    "GELU",
+    r"\operatorname{GELU}",
+    lambda x: x * (1 + (x / sqrt(2)).erf()) / 2,
+    "The exact GELU `x · ½(1 + erf(x/√2))` (Hendrycks and Gimpel 2016, section 2).",
+)
+GELUTanh = function(
+    "GELUTanh",
+    r"\operatorname{GELU}_{\tanh}",
+    lambda x: x * (1 + (sqrt(2 / pi) * (x + 0.044715 * x**3)).tanh()) / 2,
+    "The approximate GELU `½x(1 + tanh(√(2/π)(x + 0.044715x³)))` (Hendrycks and Gimpel 2016, section 2).",
+)
+ReLU = function("ReLU", r"\operatorname{ReLU}", lambda x: x.clamp(min=0), "`max(0, x)`.")
+Tanh = function("Tanh", r"\tanh", lambda x: x.tanh(), "`(eˣ - e⁻ˣ) / (eˣ + e⁻ˣ)`.")
+SiLU = function("SiLU", r"\operatorname{SiLU}", lambda x: x * x.sigmoid(), "`x · σ(x)` (Elfwing et al. 2018).")

@@ -4,66 +4,62 @@ from __future__ import annotations
 
 import torch
 
-from tracer.equations.call import _Call, written
+from tracer.equations.call import _Call
 from tracer.equations.cells import by_channel, shape_of, spread
-from tracer.equations.elementwise import _Of
+from tracer.equations.elementwise import _Of, function
 from tracer.equations.ways import ByCell
 
-
-class ReLU6(_Of):
-    """`min(max(x, 0), 6)` (Howard et al. 2017)."""
-
-    word = r"\operatorname{ReLU6}"
-
-    def run(self, size, x):
-        return x.clamp(0, 6)
-
-
-class HardSigmoid(_Of):
-    """`ReLU6(x + 3) / 6` (Howard et al. 2019)."""
-
-    word = r"\operatorname{HardSigmoid}"
-
-    def run(self, size, x):
-        return (x + 3).clamp(0, 6) / 6
-
-
-class HardSwish(_Of):
-    """`x · ReLU6(x + 3) / 6` (Howard et al. 2019, section 5.2)."""
-
-    word = r"\operatorname{HardSwish}"
-
-    def run(self, size, x):
-        return x * (x + 3).clamp(0, 6) / 6
-
-
-class Mish(_Of):
-    """`x · tanh(log(1 + eˣ))` (Misra 2019)."""
-
-    word = r"\operatorname{Mish}"
-
-    def run(self, size, x):
-        return x * (x.clamp(min=0) + (-x.abs()).exp().log1p()).tanh()
-
-
-class SELU(_Of):
-    """`λ · ELU_α(x)` with λ = 1.0507… and α = 1.6732… (Klambauer et al. 2017)."""
-
-    word = r"\operatorname{SELU}"
-
-    def run(self, size, x):
-        scale, alpha = 1.0507009873554804934193349852946, 1.6732632423543772848170429916717
-        return scale * (x.clamp(min=0) + alpha * x.clamp(max=0).expm1())
-
-
-class _Set(_Of):
-    """A function with numbers below its word."""
-
-    def below(self, printer):
-        return [written(self.get(field), printer) for field in self.fields]
+ReLU6 = function("ReLU6", r"\operatorname{ReLU6}", lambda x: x.clamp(0, 6), "`min(max(x, 0), 6)` (Howard et al. 2017).")
+HardSigmoid = function(
+    "HardSigmoid",
+    r"\operatorname{HardSigmoid}",
+    lambda x: (x + 3).clamp(0, 6) / 6,
+    "`ReLU6(x + 3) / 6` (Howard et al. 2019).",
+)
+HardSwish = function(
+    "HardSwish",
+    r"\operatorname{HardSwish}",
+    lambda x: x * (x + 3).clamp(0, 6) / 6,
+    "`x · ReLU6(x + 3) / 6` (Howard et al. 2019, section 5.2).",
+)
+Mish = function(
+    "Mish",
+    r"\operatorname{Mish}",
+    lambda x: x * (x.clamp(min=0) + (-x.abs()).exp().log1p()).tanh(),
+    "`x · tanh(log(1 + eˣ))` (Misra 2019).",
+)
+SCALE, ALPHA = 1.0507009873554804934193349852946, 1.6732632423543772848170429916717
+"""λ and α of SELU."""
+SELU = function(
+    "SELU",
+    r"\operatorname{SELU}",
+    lambda x: SCALE * (x.clamp(min=0) + ALPHA * x.clamp(max=0).expm1()),
+    "`λ · ELU_α(x)` with λ = 1.0507… and α = 1.6732… (Klambauer et al. 2017).",
+)
+LeakyReLU = function(
+    "LeakyReLU",
+    r"\operatorname{LeakyReLU}",
+    lambda x, slope: x.clamp(min=0) + slope * x.clamp(max=0),
+    "x where it is above 0, else a share of it (Maas et al. 2013).",
+    fields=("slope",),
+)
+SoftShrink = function(
+    "SoftShrink",
+    r"\operatorname{SoftShrink}",
+    lambda x, edge: (x - edge).clamp(min=0) + (x + edge).clamp(max=0),
+    "x less λ where it is above λ, x and λ where it is below -λ, else 0.",
+    fields=("edge",),
+)
+HardShrink = function(
+    "HardShrink",
+    r"\operatorname{HardShrink}",
+    lambda x, edge: x * (x.abs() > edge),
+    "x where |x| is above λ, else 0.",
+    fields=("edge",),
+)
 
 
-class Softplus(_Set):
+class Softplus(_Of):
     """`log(1 + e^{βx}) / β`, and x itself where βx is above the threshold."""
 
     word = r"\operatorname{softplus}"
@@ -77,17 +73,7 @@ class Softplus(_Set):
         return torch.where(y > self.get("threshold"), x, (y.clamp(min=0) + (-y.abs()).exp().log1p()) / beta)
 
 
-class LeakyReLU(_Set):
-    """x where it is above 0, else a share of it (Maas et al. 2013)."""
-
-    word = r"\operatorname{LeakyReLU}"
-    fields = ("slope",)
-
-    def run(self, size, x):
-        return x.clamp(min=0) + self.get("slope") * x.clamp(max=0)
-
-
-class ELU(_Set):
+class ELU(_Of):
     """x where it is above 0, else `α(e^{x/β} - 1)`, and all of it times a scale (Clevert et al. 2016)."""
 
     word = r"\operatorname{ELU}"
@@ -100,26 +86,6 @@ class ELU(_Set):
     def run(self, size, x):
         alpha, scale, inner = (self.get(field) for field in self.fields)
         return scale * (x.clamp(min=0) + alpha * (inner * x.clamp(max=0)).expm1())
-
-
-class SoftShrink(_Set):
-    """x less λ where it is above λ, x and λ where it is below -λ, else 0."""
-
-    word = r"\operatorname{SoftShrink}"
-    fields = ("edge",)
-
-    def run(self, size, x):
-        return (x - self.get("edge")).clamp(min=0) + (x + self.get("edge")).clamp(max=0)
-
-
-class HardShrink(_Set):
-    """x where |x| is above λ, else 0."""
-
-    word = r"\operatorname{HardShrink}"
-    fields = ("edge",)
-
-    def run(self, size, x):
-        return x * (x.abs() > self.get("edge"))
 
 
 class PReLU(ByCell, _Call):

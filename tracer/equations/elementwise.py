@@ -2,64 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import log
+from typing import Any
 
 import torch
 
-from tracer.equations.call import _Call, worded
+from tracer.equations.call import _Call, worded, written
 from tracer.equations.ways import ByCell
 
 
 class _Of(ByCell, _Call):
-    """A function of one operand, cell by cell."""
+    """A function of one operand, cell by cell, `compute(x, *settings)`. The operand stands in brackets behind the word,
+    or where the word has its `%s`."""
+
+    compute: Callable
+
+    def below(self, printer):
+        return [written(self.get(field), printer) for field in self.fields]
+
+    def _latex(self, printer):
+        return self.word % printer._print(self.args[0]) if "%s" in self.word else super()._latex(printer)
 
     def infer(self, same, shape):
         return shape
 
-
-class Sigmoid(_Of):
-    """`1 / (1 + e⁻ˣ)`."""
-
-    word = r"\sigma"
-
     def run(self, size, x):
-        return 1 / (1 + (-x).exp())
+        return self.compute(x, *map(self.get, self.fields))
 
 
-class LogSigmoid(_Of):
-    """`-log(1 + e⁻ˣ)`."""
-
-    word = r"\log\sigma"
-
-    def run(self, size, x):
-        return x.clamp(max=0) - (-x.abs()).exp().log1p()
+def function(name: str, word: str, compute: Callable, meaning: str, base: Any = _Of, **attributes) -> Any:
+    """Return the node of that name below `base`: how it is printed, what it computes, and its docstring."""
+    attributes |= {"__doc__": meaning, "__module__": compute.__module__, "word": word, "compute": staticmethod(compute)}
+    return type(base)(name, (base,), attributes)
 
 
-class Log(_Of):
-    """The natural logarithm."""
-
-    word = r"\log"
-
-    def run(self, size, x):
-        return x.log()
-
-
-class Log2(_Of):
-    """The logarithm to base 2."""
-
-    word = r"\log_{2}"
-
-    def run(self, size, x):
-        return x.log() / log(2)
-
-
-class Log10(_Of):
-    """The logarithm to base 10."""
-
-    word = r"\log_{10}"
-
-    def run(self, size, x):
-        return x.log() / log(10)
+Sigmoid = function("Sigmoid", r"\sigma", lambda x: 1 / (1 + (-x).exp()), "`1 / (1 + e⁻ˣ)`.")
+LogSigmoid = function(
+    "LogSigmoid", r"\log\sigma", lambda x: x.clamp(max=0) - (-x.abs()).exp().log1p(), "`-log(1 + e⁻ˣ)`."
+)
+Log = function("Log", r"\log", lambda x: x.log(), "The natural logarithm.")
+Log2 = function("Log2", r"\log_{2}", lambda x: x.log() / log(2), "The logarithm to base 2.")
+Log10 = function("Log10", r"\log_{10}", lambda x: x.log() / log(10), "The logarithm to base 10.")
+Exp = function("Exp", r"e^{%s}", lambda x: x.exp(), "`eˣ`.")
+Expm1 = function("Expm1", r"e^{%s} - 1", lambda x: x.expm1(), "`eˣ - 1`.", loose=True)
+Root = function("Root", r"\sqrt{%s}", lambda x: x.sqrt(), "`√x`.")
+Absolute = function("Absolute", r"\left|%s\right|", lambda x: x.abs(), "`|x|`.")
+Floor = function(
+    "Floor",
+    r"\left\lfloor %s \right\rfloor",
+    lambda x: x.floor(),
+    "`⌊x⌋`, the largest whole number that is not larger.",
+)
+Ceiling = function(
+    "Ceiling",
+    r"\left\lceil %s \right\rceil",
+    lambda x: x.ceil(),
+    "`⌈x⌉`, the smallest whole number that is not smaller.",
+)
+Round = function(
+    "Round",
+    r"\operatorname{round}",
+    lambda x: x.round(),
+    "The nearest whole number, the even one of two that are as near.",
+)
+Truncated = function(
+    "Truncated",
+    r"\operatorname{trunc}",
+    lambda x: (x.sign() * x.abs().floor()).masked_fill(~x.isfinite(), -(2.0**63)),
+    "Without what stands behind the point; what is no number, or infinite, is the lowest whole number of 64 bits.",
+)
+Sign = function("Sign", r"\operatorname{sign}", lambda x: (x > 0).double() - (x < 0).double(), "1, 0 or -1.")
+Erf = function("Erf", r"\operatorname{erf}", lambda x: x.erf(), "The error function `2/√π ∫₀ˣ e^(-t²) dt`.")
+Tangent = function("Tangent", r"\tan", lambda x: x.sin() / x.cos(), "`sin x / cos x`.")
+ArcTangent = function(
+    "ArcTangent", r"\arctan", lambda x: x.atan(), "The angle between -π/2 and π/2 of which x is the tangent."
+)
+HyperbolicSine = function("HyperbolicSine", r"\sinh", lambda x: (x.exp() - (-x).exp()) / 2, "`(eˣ - e⁻ˣ) / 2`.")
+HyperbolicCosine = function("HyperbolicCosine", r"\cosh", lambda x: (x.exp() + (-x).exp()) / 2, "`(eˣ + e⁻ˣ) / 2`.")
+Bool = function("Bool", r"\left[\,%s \ne 0\,\right]", lambda x: (x != 0).double(), "1 where a number is not 0, else 0.")
 
 
 class Log1p(_Of):
@@ -70,140 +91,6 @@ class Log1p(_Of):
 
     def run(self, size, x):
         return x.log1p()
-
-
-class Expm1(_Of):
-    """`eˣ - 1`."""
-
-    loose = True
-
-    def _latex(self, printer):
-        return rf"e^{{{printer._print(self.args[0])}}} - 1"
-
-    def run(self, size, x):
-        return x.expm1()
-
-
-class Exp(_Of):
-    """`eˣ`."""
-
-    def _latex(self, printer):
-        return rf"e^{{{printer._print(self.args[0])}}}"
-
-    def run(self, size, x):
-        return x.exp()
-
-
-class Root(_Of):
-    """`√x`."""
-
-    def _latex(self, printer):
-        return rf"\sqrt{{{printer._print(self.args[0])}}}"
-
-    def run(self, size, x):
-        return x.sqrt()
-
-
-class Absolute(_Of):
-    """`|x|`."""
-
-    def _latex(self, printer):
-        return rf"\left|{printer._print(self.args[0])}\right|"
-
-    def run(self, size, x):
-        return x.abs()
-
-
-class Floor(_Of):
-    """`⌊x⌋`, the largest whole number that is not larger."""
-
-    def _latex(self, printer):
-        return rf"\left\lfloor {printer._print(self.args[0])} \right\rfloor"
-
-    def run(self, size, x):
-        return x.floor()
-
-
-class Ceiling(_Of):
-    """`⌈x⌉`, the smallest whole number that is not smaller."""
-
-    def _latex(self, printer):
-        return rf"\left\lceil {printer._print(self.args[0])} \right\rceil"
-
-    def run(self, size, x):
-        return x.ceil()
-
-
-class Round(_Of):
-    """The nearest whole number, the even one of two that are as near."""
-
-    word = r"\operatorname{round}"
-
-    def run(self, size, x):
-        return x.round()
-
-
-class Truncated(_Of):
-    """Without what stands behind the point; what is no number, or infinite, is the lowest whole number of 64 bits."""
-
-    word = r"\operatorname{trunc}"
-
-    def run(self, size, x):
-        return (x.sign() * x.abs().floor()).masked_fill(~x.isfinite(), -(2.0**63))
-
-
-class Sign(_Of):
-    """1, 0 or -1."""
-
-    word = r"\operatorname{sign}"
-
-    def run(self, size, x):
-        return (x > 0).double() - (x < 0).double()
-
-
-class Erf(_Of):
-    """The error function `2/√π ∫₀ˣ e^(-t²) dt`."""
-
-    word = r"\operatorname{erf}"
-
-    def run(self, size, x):
-        return x.erf()
-
-
-class Tangent(_Of):
-    """`sin x / cos x`."""
-
-    word = r"\tan"
-
-    def run(self, size, x):
-        return x.sin() / x.cos()
-
-
-class ArcTangent(_Of):
-    """The angle between -π/2 and π/2 of which x is the tangent."""
-
-    word = r"\arctan"
-
-    def run(self, size, x):
-        return x.atan()
-
-
-class HyperbolicSine(_Of):
-    """`(eˣ - e⁻ˣ) / 2`."""
-
-    word = r"\sinh"
-
-    def run(self, size, x):
-        return (x.exp() - (-x).exp()) / 2
-
-
-class HyperbolicCosine(_Of):
-    """`(eˣ + e⁻ˣ) / 2`."""
-
-    word = r"\cosh"
-
-    def run(self, size, x):
-        return (x.exp() + (-x).exp()) / 2
 
 
 class Cast(_Of):
@@ -221,13 +108,3 @@ class Cast(_Of):
 
     def run(self, size, x):
         return x.to(self.dtype).double()
-
-
-class Bool(_Of):
-    """1 where a number is not 0, else 0."""
-
-    def _latex(self, printer):
-        return rf"\left[\,{printer._print(self.args[0])} \ne 0\,\right]"
-
-    def run(self, size, x):
-        return (x != 0).double()

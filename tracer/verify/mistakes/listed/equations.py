@@ -44,7 +44,7 @@ RULES = (
         "GELU by tanh for the exact one",
         {"$x * (1 + ($x / sqrt(2)).erf()) / 2": "$x * (1 + (sqrt(2 / pi) * ($x + 0.044715 * $x**3)).tanh()) / 2"},
     ),
-    code("another number in GELU by tanh", {"0.044715 * $x": "0.0447 * $x"}, within="GELUTanh.run"),
+    code("another number in GELU by tanh", {"0.044715 * $x": "0.0447 * $x"}, within="GELUTanh"),
     code(
         "heads dealt out in turn",
         {"$x.unflatten(-1, ($heads, -1)).transpose(-3, -2)": "$x.unflatten(-1, (-1, $heads)).movedim(-1, -3)"},
