@@ -133,13 +133,15 @@ CONVENIENCES = "tracer.record.trace"
 
 
 def test_the_readme_lists_every_folder_of_the_library():
-    folders = {f"tracer.{path.name.removesuffix('.py')}" for path in (ROOT / "tracer").iterdir() if path.name[0] != "_"}
+    entries = {path for path in (ROOT / "tracer").iterdir() if path.name[0] != "_" and path.name != "py.typed"}
+    folders = {f"tracer.{path.name.removesuffix('.py')}" for path in entries}
     assert folders == {place for place in layers() if place.count(".") == 1}
     assert "tracer" in layers() and "tracer.models.shared" in layers()
 
 
 def test_the_library_shows_at_most_20_entries():
-    assert len([path for path in (ROOT / "tracer").iterdir() if path.name != "__pycache__"]) <= 20
+    entries = {path.name for path in (ROOT / "tracer").iterdir()} - {"__pycache__", "py.typed"}
+    assert len(entries) <= 20
 
 
 def test_imports_point_down_in_the_order_of_the_readme():

@@ -8,17 +8,35 @@
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-_HOME = {"load": "tracer.models", "trace": "tracer.tracing", "open": "tracer.record.storage", "Trace": "tracer.record"}
-__all__ = [*_HOME, "inputs"]
+__all__ = ["Trace", "inputs", "load", "open", "trace"]
+
+if TYPE_CHECKING:
+    from tracer import inputs
+    from tracer.models import load
+    from tracer.record import Trace
+    from tracer.record.storage import open
+    from tracer.tracing import trace
+else:
+    _MODULES = {
+        "Trace": "tracer.record",
+        "load": "tracer.models",
+        "open": "tracer.record.storage",
+        "trace": "tracer.tracing",
+    }
+
+    def __getattr__(name):
+        """Import a public name when it is first asked for, so that `import tracer` needs no torch."""
+        if name in _MODULES:
+            return getattr(import_module(_MODULES[name]), name)
+        if name == "inputs":
+            import_module("tracer.inputs.images")
+            return import_module("tracer.inputs")
+        raise AttributeError(f"module 'tracer' has no attribute {name!r}")
 
 
-def __getattr__(name: str) -> Any:
-    """Imports what is asked for when it is asked for, so that `import tracer` needs no torch."""
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    if name == "inputs":
-        return import_module("tracer.inputs.images") and import_module("tracer.inputs")
-    raise AttributeError(f"module 'tracer' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    """Return the public names alone, for completion."""
+    return [*__all__, "__version__"]

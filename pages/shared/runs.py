@@ -8,6 +8,7 @@ before a model is asked for.
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from threading import Lock
+from typing import Any
 from weakref import WeakValueDictionary, finalize, ref
 
 from pages.shared import turns
@@ -33,7 +34,7 @@ _one_at_a_time, _loading, _asking = Lock(), Lock(), Lock()
 loading = Line(1)
 """Where models of libraries are downloaded and loaded, one at a time: visitors together can't fill the memory."""
 
-Options = tuple[tuple[str, object], ...]
+Options = tuple[tuple[str, Any], ...]
 """Options and sizes of a model by name, sorted, as a key of caches."""
 
 

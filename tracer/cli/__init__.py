@@ -1,8 +1,9 @@
 """The command line: one command per file `command_*.py`, found by itself.
 
 Such a file has a docstring (its help), `arguments(parser)` and `run(options) -> int`, the exit status: 0, or 1 where
-a proof failed. Whatever a user got wrong is a ValueError or OSError of one sentence: one line on standard error,
-exit status 2. Commands import torch when they run, so that `--help` and `models` answer at once.
+a proof failed. Whatever a user got wrong is a ValueError or OSError of one sentence, and so is a package that is not
+installed: one line on standard error, exit status 2. Commands import torch when they run, so that `--help` and
+`models` answer at once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
 
+from tracer.common import extras
 from tracer.common.quoting import quoted
 
 PREFIX = "command_"
@@ -67,6 +69,11 @@ def main(argv: list[str] | None = None) -> int:
         # the reader has gone; what is still buffered must not fail at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    except ModuleNotFoundError as error:
+        if not (missing := extras.explain(error, "this command")):
+            raise
+        print(f"tracer: {missing}", file=sys.stderr)
+        return 2
     except (ValueError, OSError) as error:
         print(" ".join(f"tracer: {error}".split()), file=sys.stderr)
         return 2

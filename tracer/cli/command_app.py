@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from tracer.common import extras
 from tracer.common.quoting import quoted
 
 HERE = Path(__file__).resolve().parents[1]
@@ -49,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     long as those that it sends.
     """
     if find_spec("streamlit") is None:
-        raise ValueError("the app needs streamlit, which is not installed: pip install 'tensor-tracer[app]'")
+        raise ValueError(extras.sentence("streamlit", "the app"))
     places = [place for place in PLACES if place.exists()]
     if not places:
         raise ValueError(f"there is no app at {quoted(str(PLACES[0]))}, expected one in the package or beside it")

@@ -12,7 +12,7 @@ from functools import lru_cache
 from importlib import import_module, util
 from importlib.resources import files
 from pkgutil import iter_modules
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tracer.common.limits import limits
 from tracer.common.parsing import stated
@@ -101,7 +101,7 @@ def examples() -> dict[str, str]:
     }
 
 
-def tiny(name: str) -> dict[str, int]:
+def tiny(name: str) -> dict[str, Any]:
     """Sizes at which the model's proofs take no time."""
     spec = spec_of(name)
     return {symbol: size for symbol, size in spec.tiny.items() if symbol not in spec.runs}

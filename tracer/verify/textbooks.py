@@ -162,7 +162,7 @@ def _traced(model: Model, at: dict[str, int]) -> Trace:
         return seeded_run(model.trace, keep=KEPT, prove=LATER, **at)
 
 
-def _sizes(model: Model, number: int) -> dict[str, int]:
+def _sizes(model: Model, number: int) -> dict[str, Any]:
     """Those of `SIZES` and `SIDES` that an input of the model decides; where it takes a list of photos, the sides that
     it is built for."""
     (batch, length), own = SIZES[number], model.inputs().sizes

@@ -12,6 +12,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
+from tracer.common.extras import require
 from tracer.common.quoting import quoted
 
 if TYPE_CHECKING:
@@ -35,12 +36,14 @@ def render(trace: Trace, level: str = "steps", format: str = "table") -> str:
 
 
 def table(trace: Trace, level: str = "ops") -> pandas.DataFrame:
-    """The trace as a data frame, one row for each of the level; a missing layer or error is a missing value."""
-    import pandas  # takes long, and not every view needs it
+    """Return the trace as a data frame, one row for each of the level; a missing layer or error is a missing value.
 
+    ModuleNotFoundError says what to install where pandas is missing.
+    """
     from tracer.figures.views import rows  # takes long, and not every view needs it
 
     check_level(level, trace)
+    pandas = require("pandas", "trace.table()")  # takes long, and not every view needs it
     frame = pandas.DataFrame(rows.rows(trace, level), columns=rows.columns(level))
     return frame.astype({"layer": "Int64"}) if level == "steps" else frame
 

@@ -27,13 +27,13 @@ class Run(NamedTuple):
     `load` and `Model.trace` are given. `shipped` says that its run at hand is that of the model on its sample."""
 
     model: str
-    options: tuple[tuple[str, object], ...]
+    options: tuple[tuple[str, Any], ...]
     sizes: Mapping[str, Any]
     given: Mapping[str, Any]
     shipped: bool = True
 
 
-def _preset(model: str, name: str) -> tuple[tuple[str, object], ...]:
+def _preset(model: str, name: str) -> tuple[tuple[str, Any], ...]:
     """Sizes and options that the page Sizes offers of a model."""
     return tuple(sorted(models.spec_of(model).presets[name].items()))
 

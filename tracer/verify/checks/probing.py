@@ -257,7 +257,7 @@ def _settled() -> Iterator[str]:
     """Every dimension of a module with windows, sums and rounded sizes is right at sizes that no probe had."""
     net = _Rounds()
     trace = tracer.trace(net, torch.randn(2, 13, 8), symbols={"B": 0, "T": 1}, prove=False)
-    made = [op.outputs[0].symbolic for op in trace.ops if op.op == "add"]
+    made = [op.outputs[0].symbolic or () for op in trace.ops if op.op == "add"]
     for sizes in ({"B": 3, "T": 38}, {"B": 6, "T": 41}):
         shapes = [tuple(one.shape) for one in net(torch.ones(sizes["B"], sizes["T"], 8))]
         for said, shape in zip(made, shapes, strict=True):

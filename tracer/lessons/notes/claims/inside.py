@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import nn
@@ -67,7 +68,7 @@ class Inside:
         return self.model.net.get_submodule(self.path)
 
     @cached_property
-    def given(self) -> dict[str, torch.Tensor | None]:
+    def given(self) -> dict[str, Any]:
         """What the attention is called with besides the tokens, by name, as it was in this run."""
         names = list(inspect.signature(self.module.forward).parameters)[1:]
         part, known = self.path.rpartition("block")[0], {step.id for step in self.trace.steps}
