@@ -5,9 +5,9 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.equations.cells import Cells, aligned, listed, real, shape_of
+from tracer.equations.cells import Cells, aligned, real, shape_of
 from tracer.equations.node import Node, ShapeError, broadcast
-from tracer.equations.ways import Layout, Multiplied, Picking, Summed, paired
+from tracer.equations.ways import Layout, Linear, Multiplied, Picking, Summed
 
 
 def beside(factors, printer) -> str:
@@ -38,7 +38,7 @@ class Plus(Summed, Node):
         return first
 
 
-class Product(Node):
+class Product(Linear, Node):
     """Matrix product of the last two axes; axes in front ride along."""
 
     open = True
@@ -58,22 +58,12 @@ class Product(Node):
         kind = torch.promote_types(left.dtype, right.dtype)
         return left.to(kind) @ right.to(kind) if left.dtype != right.dtype else left @ right
 
-    def reads(self, size, cells, left, right):
+    def _reads(self, size, cells, left, right):
         left, right = shape_of(left), shape_of(right)
-        if cells.axes is None:
-            return Cells.none(left), Cells.none(right)
         *lead, row, column = cells.axes
         return (
             Cells.of(left, (*aligned(lead, left[:-2]), row, None)),
             Cells.of(right, (*aligned(lead, right[:-2]), None, column)),
-        )
-
-    def terms(self, size, cell, left, right):
-        read = self.reads(size, Cells.one([i + 1 for i in cell], cell), left, right)
-        found = listed(read, (left, right))
-        half = len(found) // 2
-        return paired(
-            [((x.index, x.value), (y.index, y.value)) for x, y in zip(found[:half], found[half:], strict=True)]
         )
 
 
@@ -90,9 +80,6 @@ class Over(Summed, Node):
 
     def run(self, size, tensor):
         return real(tensor) / float(size(self.args[1]))
-
-    def factors(self, size, number):
-        return [1 / float(size(self.args[1]))]
 
 
 class Transposed(Layout, Node):

@@ -8,7 +8,7 @@ from tracer.equations.algebra import beside
 from tracer.equations.call import _Call, _Held, decimal, tight, worded
 from tracer.equations.cells import plain, real
 from tracer.equations.node import broadcast
-from tracer.equations.ways import ByCell, Chosen, Summed
+from tracer.equations.ways import ByCell, Chosen, Linear, Multiplied, Summed
 
 
 class _Cellwise(ByCell, _Held):
@@ -28,9 +28,6 @@ class Minus(Summed, _Cellwise):
     def run(self, size, left, right):
         return left * 1 - right * 1  # bool tensors have no difference
 
-    def factors(self, size, *numbers):
-        return [1.0, -1.0]
-
 
 class Negative(Summed, _Cellwise):
     """`-x`."""
@@ -42,9 +39,6 @@ class Negative(Summed, _Cellwise):
 
     def run(self, size, x):
         return -x
-
-    def factors(self, size, *numbers):
-        return [-1.0]
 
 
 class Ratio(_Cellwise):
@@ -64,20 +58,17 @@ class Ratio(_Cellwise):
         return [(made, plain(1 / below)), (made, None, False)]
 
 
-class Scaled(_Cellwise):
+class Scaled(Multiplied, _Cellwise):
     """A number times a tensor: `Scaled(Scalar(2), X)`."""
 
     open = True
+    counted = (1,)
 
     def _latex(self, printer):
         return beside(self.operands, printer)
 
     def run(self, size, factor, x):
         return factor * x
-
-    def shares(self, size, factor, x):
-        made = plain(factor * x)
-        return [(made, plain(x), False), (made, plain(factor))]
 
 
 class Power(_Cellwise):
@@ -107,11 +98,7 @@ class Remainder(_Cellwise):
         return left - right * (left / right).floor()
 
 
-class _Extreme(Chosen, _Call):
-    pass
-
-
-class Least(_Extreme):
+class Least(Chosen, _Call):
     """The smaller of two numbers."""
 
     word = r"\min"
@@ -119,11 +106,8 @@ class Least(_Extreme):
     def run(self, size, left, right):
         return torch.where(left < right, left, right)
 
-    def which(self, left, right):
-        return 0 if left < right else 1
 
-
-class Greatest(_Extreme):
+class Greatest(Chosen, _Call):
     """The larger of two numbers."""
 
     word = r"\max"
@@ -131,23 +115,12 @@ class Greatest(_Extreme):
     def run(self, size, left, right):
         return torch.where(left > right, left, right)
 
-    def which(self, left, right):
-        return 0 if left > right else 1
 
-
-class ArcTangent2(ByCell, _Call):
-    """The angle of the point (x, y), `ArcTangent2(y, x)`."""
-
-    word = r"\operatorname{atan2}"
-
-    def run(self, size, y, x):
-        return y.atan2(x)
-
-
-class Between(_Cellwise):
+class Between(Linear, _Cellwise):
     """`a + t(b - a)`: `Between(a, b, t)`."""
 
     loose = True
+    counted = (0, 1)
 
     def _latex(self, printer):
         start, end, share = self.operands
@@ -158,10 +131,6 @@ class Between(_Cellwise):
 
     def run(self, size, start, end, share):
         return start + share * (end - start)
-
-    def shares(self, size, start, end, share):
-        first, last, t = map(plain, (start, end, share))
-        return [(first * (1 - t), 1 - t), (last * t, t), (last * t, None, False)]
 
 
 class Finite(_Held):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
+from operator import mul
+
 import sympy
 
 from tracer.equations.call import COMMA, _Call, decimal, written
 from tracer.equations.cells import Cells, changed, shape_of
-from tracer.equations.ways import OfAll, OneOf, weighed
+from tracer.equations.elementwise import function
+from tracer.equations.ways import Linear, OfAll, OneOf
 
 
 def along(labels, axes, printer) -> list[str]:
@@ -20,6 +25,7 @@ class _Reduced(OfAll, _Call):
     """Some axes become one number: they go, or stay as axes of size 1, which is printed as `D → 1`."""
 
     fields: tuple[str, ...] = ("axes", "labels", "keep")
+    compute: Callable
 
     def below(self, printer):
         *first, last = along(self.get("labels"), self.get("axes"), printer) or [""]
@@ -39,52 +45,25 @@ class _Reduced(OfAll, _Call):
 
     def over(self, x):
         """What the last axis becomes."""
-        raise NotImplementedError
+        return self.compute(x)
 
-    def reads(self, size, cells, x):
+    def _reads(self, size, cells, x):
         shape = shape_of(x)
-        if cells.axes is None:
-            return (Cells.none(shape),)
         axes, made = self.get("axes"), iter(cells.axes)
         if self.get("keep"):
             return (changed(cells, shape, dict.fromkeys(axes)),)
         return (Cells.of(shape, (None if i in axes else next(made) for i in range(len(shape)))),)
 
 
-class Mean(_Reduced):
-    """The mean."""
-
-    word = r"\operatorname{mean}"
-
-    def over(self, x):
-        return x.sum(-1) / x.shape[-1]
-
-    def parts(self, cell, indices, numbers):
-        return weighed([1 / len(numbers)] * len(numbers), numbers)
+class _Linear(Linear, _Reduced):
+    """One in which each number has a share."""
 
 
-class Total(_Reduced):
-    """The sum."""
-
-    word = r"\operatorname{sum}"
-
-    def over(self, x):
-        return x.sum(-1)
-
-    def parts(self, cell, indices, numbers):
-        return weighed([1.0] * len(numbers), numbers)
-
-
-class ProductOf(_Reduced):
-    """The product of all numbers."""
-
-    word = r"\operatorname{prod}"
-
-    def over(self, x):
-        made = x[..., 0]
-        for i in range(1, x.shape[-1]):
-            made = made * x[..., i]
-        return made
+Mean = function("Mean", r"\operatorname{mean}", lambda x: x.sum(-1) / x.shape[-1], "The mean.", _Linear)
+Total = function("Total", r"\operatorname{sum}", lambda x: x.sum(-1), "The sum.", _Linear)
+ProductOf = function(
+    "ProductOf", r"\operatorname{prod}", lambda x: reduce(mul, x.unbind(-1)), "The product of all numbers.", _Reduced
+)
 
 
 class Largest(OneOf, _Reduced):
@@ -111,6 +90,39 @@ class Smallest(OneOf, _Reduced):
         return min(numbers)
 
 
+ArgLargest = function(
+    "ArgLargest",
+    r"\operatorname{argmax}",
+    lambda x: (x == x.amax(-1, keepdim=True)).double().argmax(-1),
+    "Where the largest number is, from 0; the first of several.",
+    _Reduced,
+)
+ArgSmallest = function(
+    "ArgSmallest",
+    r"\operatorname{argmin}",
+    lambda x: (x == x.amin(-1, keepdim=True)).double().argmax(-1),
+    "Where the smallest number is, from 0; the first of several.",
+    _Reduced,
+)
+AnyOf = function(
+    "AnyOf",
+    r"\operatorname{any}",
+    lambda x: ((x != 0).sum(-1) > 0).double(),
+    "1 where any number is not 0.",
+    _Reduced,
+)
+AllOf = function(
+    "AllOf",
+    r"\operatorname{all}",
+    lambda x: ((x == 0).sum(-1) == 0).double(),
+    "1 where no number is 0.",
+    _Reduced,
+)
+HowMany = function(
+    "HowMany", r"\operatorname{count}", lambda x: (x != 0).sum(-1), "How many numbers are not 0.", _Reduced
+)
+
+
 class LogSumExp(_Reduced):
     """`log Σ eˣ`."""
 
@@ -119,51 +131,6 @@ class LogSumExp(_Reduced):
     def over(self, x):
         largest = x.amax(-1, keepdim=True)
         return (x - largest).exp().sum(-1).log() + largest[..., 0]
-
-
-class ArgLargest(_Reduced):
-    """Where the largest number is, from 0; the first of several."""
-
-    word = r"\operatorname{argmax}"
-
-    def over(self, x):
-        return (x == x.amax(-1, keepdim=True)).double().argmax(-1)
-
-
-class ArgSmallest(_Reduced):
-    """Where the smallest number is, from 0; the first of several."""
-
-    word = r"\operatorname{argmin}"
-
-    def over(self, x):
-        return (x == x.amin(-1, keepdim=True)).double().argmax(-1)
-
-
-class AnyOf(_Reduced):
-    """1 where any number is not 0."""
-
-    word = r"\operatorname{any}"
-
-    def over(self, x):
-        return ((x != 0).sum(-1) > 0).double()
-
-
-class AllOf(_Reduced):
-    """1 where no number is 0."""
-
-    word = r"\operatorname{all}"
-
-    def over(self, x):
-        return ((x == 0).sum(-1) == 0).double()
-
-
-class HowMany(_Reduced):
-    """How many numbers are not 0."""
-
-    word = r"\operatorname{count}"
-
-    def over(self, x):
-        return (x != 0).sum(-1)
 
 
 class Variance(_Reduced):

@@ -101,5 +101,5 @@ class PReLU(ByCell, _Call):
             slopes = slopes.reshape(-1, *(1,) * (x.dim() - 2))
         return x.clamp(min=0) + slopes * x.clamp(max=0)
 
-    def reads(self, size, cells, x, slopes):
+    def _reads(self, size, cells, x, slopes):
         return spread(cells, shape_of(x)), by_channel(cells, shape_of(slopes))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -46,10 +46,11 @@ MOST = 2**16
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Some cells of a tensor of this shape: those whose place along each axis is in `axes`; None for no cell."""
+    """Some cells of a tensor of this shape: those whose place along each axis is in `axes`, an `Axis` each; None for no
+    cell."""
 
     shape: tuple[int, ...]
-    axes: tuple[Axis, ...] | None
+    axes: Any
 
     @classmethod
     def of(cls, shape: Sequence[int], axes: Iterable[Iterable[int] | None]) -> Cells:
@@ -115,8 +116,6 @@ def shape_of(operand) -> tuple[int, ...]:
 
 def spread(cells: Cells, shape: Sequence[int]) -> Cells:
     """The cells of an operand of that shape that an element-wise operation reads, aligned at the last axis."""
-    if cells.axes is None:
-        return Cells.none(shape)
     return Cells.of(shape, aligned(cells.axes, shape))
 
 
@@ -128,15 +127,11 @@ def aligned(axes: Sequence[Axis], shape: Sequence[int]) -> list[Axis]:
 
 def by_channel(cells: Cells, shape: Sequence[int]) -> Cells:
     """The cells of a vector of that shape along the channels, the axis behind the batch; one number is of all."""
-    if cells.axes is None:
-        return Cells.none(shape)
     return Cells.of(shape, [cells.axes[1] if shape[0] > 1 else None] if shape else [])
 
 
 def changed(cells: Cells, shape: Sequence[int], axes: dict[int, Iterable[int] | None]) -> Cells:
     """The same cells in a tensor of that shape and rank, other places along some axes; None for all of these."""
-    if cells.axes is None:
-        return Cells.none(shape)
     found: list = list(cells.axes)
     for axis, places in axes.items():
         found[axis] = places
@@ -145,8 +140,6 @@ def changed(cells: Cells, shape: Sequence[int], axes: dict[int, Iterable[int] | 
 
 def picked(cells: Cells, shape: Sequence[int], entries: Sequence[int | slice]) -> Cells:
     """The cells of x that cells of `x[entries]` are, with one entry for each axis."""
-    if cells.axes is None:
-        return Cells.none(shape)
     made = iter(cells.axes)
     found: list[Axis] = []
     for n, entry in zip(shape, entries, strict=True):
@@ -193,8 +186,6 @@ def moved(cells: Cells, counts: Sequence[int], left, right) -> Cells:
     """The cells that a layout read: `left[k]` and `right[k]` list the atoms of axis k before and after it, outer to
     inner, and `counts` how long the atoms are. An atom of `right` alone is repeated, one of `left` alone is 1 long."""
     shape = [prod(counts[atom] for atom in axis) for axis in left]
-    if cells.axes is None:
-        return Cells.none(shape)
     found: dict[int, Axis] = {}
     for axis, atoms in zip(cells.axes, right, strict=True):
         found |= zip(atoms, divided(axis, [counts[atom] for atom in atoms]), strict=True)
@@ -231,8 +222,6 @@ def laid(cells: Cells, pattern: str, shape: Sequence[int], sizes: dict[str, int]
 
 def within(cells: Cells, axis: int, start: int, count: int) -> Cells:
     """The cells that stand at `count` places from `start` on along an axis, counted from there."""
-    if cells.axes is None:
-        return cells
     places = cells.axes[axis]
     if isinstance(places, range) and places.step == 1:
         inside = range(max(places.start - start, 0), min(places.stop - start, count))
@@ -266,14 +255,6 @@ def plain(number) -> float | complex:
     """A tensor of one number as a Python one."""
     found = number.item() if hasattr(number, "item") else number
     return found if isinstance(found, complex) else float(found)
-
-
-def limited(items: Iterable) -> Iterator:
-    """The items, one after the other. TooMany after `MOST`."""
-    for i, item in enumerate(items):
-        if i >= MOST:
-            raise TooMany(f"more than {MOST:,} cells are read")
-        yield item
 
 
 def listed(cells: Sequence[Cells], tensors, first: int = 0) -> list[Term]:

@@ -10,7 +10,7 @@ import torch
 
 from tracer.equations.call import _Call, written
 from tracer.equations.cells import Cells, divided, joined, shape_of, windows
-from tracer.equations.ways import Copied, OfAll
+from tracer.equations.ways import Copied, Linear
 
 
 class _Columns(_Call):
@@ -66,10 +66,8 @@ class WindowColumns(Copied, _Columns):
         taps = [wide[..., rows, columns].flatten(-2) for rows, columns in self.taps((height, width))]
         return torch.stack(taps, -2).reshape(*lead, channels * len(taps), -1)
 
-    def reads(self, size, cells, x):
+    def _reads(self, size, cells, x):
         shape = shape_of(x)
-        if cells.axes is None:
-            return (Cells.none(shape),)
         *lead, made, places = cells.axes
         window, counts = self.get("window"), self.counts(shape[-2:])
         channels, *taps = divided(made, (shape[-3], *window))
@@ -80,8 +78,10 @@ class WindowColumns(Copied, _Columns):
         return (Cells.of(shape, (*lead, channels, *found)),)
 
 
-class WindowSums(OfAll, _Columns):
+class WindowSums(Linear, _Columns):
     """Columns as the windows of a picture of `sizes`, added up where they overlap: `[B, C·k², L]` to `[B, C, H, W]`."""
+
+    alone = False
 
     word = r"\operatorname{col2im}"
     fields = (*_Columns.fields, "sizes")
@@ -107,10 +107,8 @@ class WindowSums(OfAll, _Columns):
             whole = whole + wide
         return whole[..., down : down + height, right : right + width]
 
-    def reads(self, size, cells, x):
+    def _reads(self, size, cells, x):
         shape = shape_of(x)
-        if cells.axes is None:
-            return (Cells.none(shape),)
         *lead, channels, rows, columns = cells.axes
         sizes = [one if isinstance(one, int) else round(float(size(one))) for one in self.get("sizes")]
         counts, window = self.counts(sizes), self.get("window")

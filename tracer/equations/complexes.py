@@ -7,8 +7,7 @@ import torch
 
 from tracer.equations.call import _Call
 from tracer.equations.cells import Cells, shape_of
-from tracer.equations.node import broadcast
-from tracer.equations.ways import ByCell
+from tracer.equations.elementwise import function
 
 
 class Pairs(_Call):
@@ -22,9 +21,9 @@ class Pairs(_Call):
     def run(self, size, x):
         return x[..., 0] + 1j * x[..., 1]
 
-    def reads(self, size, cells, x):
+    def _reads(self, size, cells, x):
         shape = shape_of(x)
-        return (Cells.none(shape) if cells.axes is None else Cells.of(shape, (*cells.axes, None)),)
+        return (Cells.of(shape, (*cells.axes, None)),)
 
 
 class Parts(_Call):
@@ -38,54 +37,22 @@ class Parts(_Call):
     def run(self, size, x):
         return torch.stack([x.real, x.imag], -1)
 
-    def reads(self, size, cells, x):
+    def _reads(self, size, cells, x):
         shape = shape_of(x)
-        return (Cells.none(shape) if cells.axes is None else Cells.of(shape, cells.axes[:-1]),)
+        return (Cells.of(shape, cells.axes[:-1]),)
 
 
-class Polar(ByCell, _Call):
-    """`r e^{iθ}`: the complex number of a length and an angle; `Polar(r, θ)`."""
-
-    word = r"\operatorname{polar}"
-
-    def infer(self, same, *shapes):
-        return broadcast(same, *shapes)
-
-    def run(self, size, length, angle):
-        return length * angle.cos() + 1j * (length * angle.sin())
-
-
-class Real(ByCell, _Call):
-    """The real part."""
-
-    word = r"\operatorname{Re}"
-
-    def infer(self, same, shape):
-        return shape
-
-    def run(self, size, x):
-        return x.real if x.is_complex() else x
-
-
-class Imaginary(ByCell, _Call):
-    """The imaginary part."""
-
-    word = r"\operatorname{Im}"
-
-    def infer(self, same, shape):
-        return shape
-
-    def run(self, size, x):
-        return x.imag
-
-
-class Conjugate(ByCell, _Call):
-    """The complex number with the other sign of its imaginary part."""
-
-    word = r"\operatorname{conj}"
-
-    def infer(self, same, shape):
-        return shape
-
-    def run(self, size, x):
-        return x.real - 1j * x.imag if x.is_complex() else x
+Polar = function(
+    "Polar",
+    r"\operatorname{polar}",
+    lambda length, angle: length * angle.cos() + 1j * (length * angle.sin()),
+    "`r e^{iθ}`: the complex number of a length and an angle; `Polar(r, θ)`.",
+)
+Real = function("Real", r"\operatorname{Re}", lambda x: x.real if x.is_complex() else x, "The real part.")
+Imaginary = function("Imaginary", r"\operatorname{Im}", lambda x: x.imag, "The imaginary part.")
+Conjugate = function(
+    "Conjugate",
+    r"\operatorname{conj}",
+    lambda x: x.real - 1j * x.imag if x.is_complex() else x,
+    "The complex number with the other sign of its imaginary part.",
+)

@@ -54,10 +54,8 @@ class _Convolved(_Held):
         each = outputs // (groups if isinstance(groups, int) else int(size(groups)))
         return sorted({k // each for k in made}), each
 
-    def reads(self, size, cells, x, w, *b):
+    def _reads(self, size, cells, x, w, *b):
         x, w, *b = map(shape_of, (x, w, *b))
-        if cells.axes is None:
-            return tuple(map(Cells.none, (x, w, *b)))
         made = cells.axes[1 - len(w)]
         batch = cells.axes[: len(x) + 1 - len(w)]
         channels, kernels = self.channels(size, made, x[1 - len(w)], w)

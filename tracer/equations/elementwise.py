@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from tracer.equations.call import _Call, worded, written
+from tracer.equations.call import _Call, tight, worded, written
 from tracer.equations.ways import ByCell
 
 
 class _Of(ByCell, _Call):
-    """A function of one operand, cell by cell, `compute(x, *settings)`. The operand stands in brackets behind the word,
-    or where the word has its `%s`."""
+    """A function cell by cell, `compute(*operands, *settings)`. The operands stand in brackets behind the word, or the
+    only one where the word has its `%s`."""
 
     compute: Callable
 
@@ -24,11 +24,15 @@ class _Of(ByCell, _Call):
     def _latex(self, printer):
         return self.word % printer._print(self.args[0]) if "%s" in self.word else super()._latex(printer)
 
-    def infer(self, same, shape):
-        return shape
+    def run(self, size, *operands):
+        return self.compute(*operands, *map(self.get, self.fields))
 
-    def run(self, size, x):
-        return self.compute(x, *map(self.get, self.fields))
+
+class _Named(_Of):
+    r"""One whose word stands in front of its operand without brackets, `\cos x`."""
+
+    def _latex(self, printer):
+        return f"{self.word} {tight(self.operands[0], printer)}"
 
 
 def function(name: str, word: str, compute: Callable, meaning: str, base: Any = _Of, **attributes) -> Any:
@@ -77,6 +81,12 @@ Erf = function("Erf", r"\operatorname{erf}", lambda x: x.erf(), "The error funct
 Tangent = function("Tangent", r"\tan", lambda x: x.sin() / x.cos(), "`sin x / cos x`.")
 ArcTangent = function(
     "ArcTangent", r"\arctan", lambda x: x.atan(), "The angle between -π/2 and π/2 of which x is the tangent."
+)
+ArcTangent2 = function(
+    "ArcTangent2",
+    r"\operatorname{atan2}",
+    lambda y, x: y.atan2(x),
+    "The angle of the point (x, y), `ArcTangent2(y, x)`.",
 )
 HyperbolicSine = function("HyperbolicSine", r"\sinh", lambda x: (x.exp() - (-x).exp()) / 2, "`(eˣ - e⁻ˣ) / 2`.")
 HyperbolicCosine = function("HyperbolicCosine", r"\cosh", lambda x: (x.exp() + (-x).exp()) / 2, "`(eˣ + e⁻ˣ) / 2`.")

@@ -28,9 +28,9 @@ class FirstOf(Node):
         found = [row.index(wanted) if wanted in row else 0 for row in tokens.tolist()]
         return torch.tensor(found, dtype=tokens.dtype)
 
-    def reads(self, size, cells, tokens):
+    def _reads(self, size, cells, tokens):
         shape = shape_of(tokens)
-        return (Cells.none(shape) if cells.axes is None else Cells.of(shape, (*cells.axes, None)),)
+        return (Cells.of(shape, (*cells.axes, None)),)
 
 
 class RowsAt(Copied, Node):
@@ -48,10 +48,8 @@ class RowsAt(Copied, Node):
     def run(self, size, tokens, places):
         return torch.stack([row[place] for row, place in zip(tokens, places.tolist(), strict=True)])
 
-    def reads(self, size, cells, tokens, places):
+    def _reads(self, size, cells, tokens, places):
         shape, asked = shape_of(tokens), shape_of(places)
-        if cells.axes is None:
-            return Cells.none(shape), Cells.none(asked)
         batch, width = cells.axes
         where = Cells.of(asked, (batch,))
         return Cells.of(shape, (batch, said(where, places, shape[1]), width)), where

@@ -84,11 +84,9 @@ class Experts(_Mixture):
             made.index_add_(0, tokens, found * gates[tokens, places, None])
         return made.reshape(*x.shape[:-1], made.shape[-1])
 
-    def reads(self, size, cells, x, gates, chosen, *weights):
+    def _reads(self, size, cells, x, gates, chosen, *weights):
         """A token as a whole, the others not at all; of the weights those of its experts."""
         shapes = [shape_of(one) for one in (x, gates, chosen, *weights)]
-        if cells.axes is None:
-            return tuple(map(Cells.none, shapes))
         rows, experts = [0], None
         for places, count in zip(cells.axes[:-1], shapes[0][:-1], strict=True):
             rows = [row * count + place for row in rows for place in (range(count) if places is None else places)]
@@ -130,11 +128,9 @@ class AllExperts(_Mixture):
     def run(self, size, x, gates, *weights):
         return sum(gates[..., e, None] * self._made(x, e, weights, size) for e in range(gates.shape[-1]))
 
-    def reads(self, size, cells, x, gates, *weights):
+    def _reads(self, size, cells, x, gates, *weights):
         """A token and its shares as a whole, the others not at all; all weights."""
         shapes = [shape_of(one) for one in (x, gates, *weights)]
-        if cells.axes is None:
-            return tuple(map(Cells.none, shapes))
         tokens = (Cells.of(shape, (*cells.axes[:-1], None)) for shape in shapes[:2])
         return *tokens, *map(Cells.all, shapes[2:])
 

@@ -51,10 +51,10 @@ class Joint(Copied, _Held):
     def sources(self):
         return len(self.operands)
 
-    def reads(self, size, cells, *operands):
+    def _reads(self, size, cells, *operands):
         axis, found, start = self.get("axis"), [], 0
         for shape in map(shape_of, operands):
-            found.append(Cells.none(shape) if cells.axes is None else within(cells, axis, start, shape[axis]))
+            found.append(within(cells, axis, start, shape[axis]))
             start += shape[axis]
         return tuple(Cells(shape_of(one), part.axes) for one, part in zip(operands, found, strict=True))
 
@@ -85,10 +85,8 @@ class Stack(Copied, _Call):
     def sources(self):
         return len(self.operands)
 
-    def reads(self, size, cells, *operands):
+    def _reads(self, size, cells, *operands):
         axis, shapes = self.get("axis"), [shape_of(operand) for operand in operands]
-        if cells.axes is None:
-            return tuple(map(Cells.none, shapes))
         rest = (*cells.axes[:axis], *cells.axes[axis + 1 :])
         return tuple(
             Cells.of(shape, rest) if i in cells.axes[axis] else Cells.none(shape) for i, shape in enumerate(shapes)
@@ -127,10 +125,8 @@ class Pad(Copied, _Call):
             x = x if mode else torch.where(inside, x, self.get("value") or 0)
         return x
 
-    def reads(self, size, cells, x):
+    def _reads(self, size, cells, x):
         shape = shape_of(x)
-        if cells.axes is None:
-            return (Cells.none(shape),)
         pads, mode, axes = [whole(n, size) for n in self.get("pads")], self.get("mode"), {}
         for i in range(len(pads) // 2):
             axis, before = len(shape) - 1 - i, pads[2 * i]
@@ -158,10 +154,8 @@ class _Triangle(Copied, _Call):
         i, j = torch.arange(x.shape[-2])[:, None], torch.arange(x.shape[-1])
         return torch.where(self.stays(j - i - whole(self.get("diagonal") or 0, size)), x, 0)
 
-    def reads(self, size, cells, x):
+    def _reads(self, size, cells, x):
         shape, diagonal = shape_of(x), whole(self.get("diagonal") or 0, size)
-        if cells.axes is None:
-            return (Cells.none(shape),)
         *_, rows, columns = cells.axes
         i = [row for row in rows if any(self.stays(column - row - diagonal) for column in columns)]
         j = [column for column in columns if any(self.stays(column - row - diagonal) for row in rows)]
@@ -203,10 +197,8 @@ class Flipped(Copied, _Call):
             x = x.index_select(axis, torch.arange(x.shape[axis] - 1, -1, -1))
         return x
 
-    def reads(self, size, cells, x):
+    def _reads(self, size, cells, x):
         shape, axes = shape_of(x), self.get("axes")
-        if cells.axes is None:
-            return (Cells.none(shape),)
         return (changed(cells, shape, {axis: [shape[axis] - 1 - i for i in cells.axes[axis]] for axis in axes}),)
 
 
@@ -229,10 +221,8 @@ class Rolled(Flipped):
             x = x.index_select(axis, (torch.arange(n) - whole(shift, size)) % n)
         return x
 
-    def reads(self, size, cells, x):
+    def _reads(self, size, cells, x):
         shape = shape_of(x)
-        if cells.axes is None:
-            return (Cells.none(shape),)
         axes = dict.fromkeys(self.get("axes"), 0)
         for axis, shift in zip(self.get("axes"), self.get("shifts"), strict=True):
             axes[axis] += whole(shift, size)
@@ -261,5 +251,5 @@ class Full(Copied, _Call):
     def run(self, size, x):
         return x.expand([one if isinstance(one, int) else round(float(size(one))) for one in self.get("shape")])
 
-    def reads(self, size, cells, x):
+    def _reads(self, size, cells, x):
         return (spread(cells, shape_of(x)),)

@@ -73,7 +73,7 @@ class Rearranged(Copied, _Held):
         """How long the atoms are."""
         return [round(float(size(one))) if one.free_symbols else int(one) for one in self.sizes]
 
-    def reads(self, size, cells, x):
+    def _reads(self, size, cells, x):
         return (moved(cells, self.counts(size), self.get("left"), self.get("right")),)
 
 

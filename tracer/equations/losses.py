@@ -6,19 +6,22 @@ import sympy
 import torch
 
 from tracer.equations.call import COMMA, _Held, decimal, tight
-from tracer.equations.cells import Cells, listed, plain, shape_of
+from tracer.equations.cells import Cells, shape_of
 from tracer.equations.node import Node, ShapeError, below
 from tracer.equations.scans import LogSoftmax
 from tracer.equations.sums import LETTERS
+from tracer.equations.ways import Linear
 
 
-class NegativeLogLikelihood(_Held):
+class NegativeLogLikelihood(Linear, _Held):
     """Minus the log-probability of each label's class, classes along the axis behind the batch; with a third operand
     each is multiplied by the weight of its class.
 
     `reduction` is "mean" (over the weights, where there are some), "sum" or "none". `ignore` is the label that is left
     out; None where there is no such label. `sizes` are those of the labels.
     """
+
+    linear, alone = (0,), False
 
     fields = ("reduction", "ignore", "sizes")
     loose = True
@@ -75,10 +78,8 @@ class NegativeLogLikelihood(_Held):
             return losses
         return losses.sum() / shares.sum() if self.get("reduction") == "mean" else losses.sum()
 
-    def reads(self, size, cells, logs, labels, *weights):
+    def _reads(self, size, cells, logs, labels, *weights):
         shapes = [shape_of(operand) for operand in (logs, labels, *weights)]
-        if cells.axes is None:
-            return tuple(map(Cells.none, shapes))
         whole = self.get("reduction") != "none"
         axes = tuple(None if whole else places for places in (cells.axes if not whole else shapes[1]))
         chosen = Cells.of(shapes[1], axes)
@@ -87,20 +88,3 @@ class NegativeLogLikelihood(_Held):
             classes = {int(label) for label in chosen.taken(labels).flatten() if int(label) != self.get("ignore")}
         lying = Cells.of(shapes[0], (*axes[:1], classes, *axes[1:]))
         return lying, chosen, *(Cells.of(shape, (classes,)) for shape in shapes[2:])
-
-    def terms(self, size, cell, logs, labels, *weights):
-        """The log-probability of each label's class has a share, those of other classes have none."""
-        read = self.reads(size, Cells.one([i + 1 for i in cell], cell), logs, labels, *weights)
-        shares = {place: plain(weights[0][int(labels[place])]) if weights else 1.0 for place in read[1]}
-        shares = {place: 0.0 if int(labels[place]) == self.get("ignore") else one for place, one in shares.items()}
-        whole = sum(shares.values()) if self.get("reduction") == "mean" else 1.0
-        found = []
-        for term in listed(read, (logs, labels, *weights)):
-            if term.operand:
-                found.append(term._replace(counted=False))
-                continue
-            place, label = (*term.index[:1], *term.index[2:]), term.index[min(1, len(term.index) - 1)]
-            place = place if labels.dim() else ()
-            factor = -shares[place] / whole if int(labels[place]) == label else 0.0
-            found.append(term._replace(share=factor * term.value, factor=factor))
-        return found

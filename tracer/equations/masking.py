@@ -25,10 +25,8 @@ class Take(Copied, Node):
     def run(self, size, tokens, numbers):
         return torch.stack([row[chosen] for row, chosen in zip(tokens, numbers, strict=True)])
 
-    def reads(self, size, cells, tokens, numbers):
+    def _reads(self, size, cells, tokens, numbers):
         shape, asked = shape_of(tokens), shape_of(numbers)
-        if cells.axes is None:
-            return Cells.none(shape), Cells.none(asked)
         batch, rows, width = cells.axes
         where = Cells.of(asked, (batch, rows))
         return Cells.of(shape, (batch, said(where, numbers, shape[1]), width)), where
@@ -75,11 +73,9 @@ class Put(Copied, Node):
 
     sources = 3
 
-    def reads(self, size, cells, others, numbers, tokens):
+    def _reads(self, size, cells, others, numbers, tokens):
         """The numbers of a sequence's places are read as a whole: any of them may say the cell's."""
         shapes = [shape_of(operand) for operand in (others, numbers, tokens)]
-        if cells.axes is None:
-            return tuple(map(Cells.none, shapes))
         batch, rows, width = cells.axes
         where = Cells.of(shapes[1], (batch, None))
         if not hasattr(numbers, "tolist"):

@@ -76,9 +76,9 @@ class Provided(Copied, Node):
     def run(self, size, mask, condition):
         return mask if condition == 1 else mask * float("nan")
 
-    def reads(self, size, cells, mask, condition):
+    def _reads(self, size, cells, mask, condition):
         shape = shape_of(condition)
-        return spread(cells, shape_of(mask)), Cells.none(shape) if cells.axes is None else Cells.all(shape)
+        return spread(cells, shape_of(mask)), Cells.all(shape)
 
 
 class PrefixMask(Node):

@@ -2,7 +2,7 @@
 
 A node is a sympy `Expr` whose arguments are nodes and sizes. Three methods say all about it: `_latex` (how it
 reads), `infer` (its shape, from those of its arguments) and `run` (its value, from theirs). Two more follow its cells:
-`reads` (which of its operands' cells they are made of) and `terms` (what each of these contributes). sympy's own sums
+`_reads` (which of its operands' cells they are made of) and `terms` (what each of these contributes). sympy's own sums
 and products reorder their terms and accept shapes that don't fit; these nodes keep reading order and refuse them.
 Batch and head axes ride along in front of the last two.
 """
@@ -73,11 +73,15 @@ class Node(sympy.Expr):
     def reads(self, size, cells: Cells, *operands) -> tuple[Cells, ...]:
         """Which cells of each operand these cells of the result are made of, never fewer than that.
 
-        `operands` are tensors, or shapes where the numbers don't matter or are not at hand. All of them, unless a node
-        knows better.
+        `operands` are tensors, or shapes where the numbers don't matter or are not at hand.
         """
-        made = Cells.none if cells.axes is None else Cells.all
-        return tuple(made(shape_of(operand)) for operand in operands)
+        if cells.axes is None:
+            return tuple(Cells.none(shape_of(operand)) for operand in operands)
+        return self._reads(size, cells, *operands)
+
+    def _reads(self, size, cells: Cells, *operands) -> tuple[Cells, ...]:
+        """The same of at least one cell: all of them, unless a node knows better."""
+        return tuple(Cells.all(shape_of(operand)) for operand in operands)
 
     def settled(self, found, other, value):
         """`found` with the cells of `other` that answer as well, where there are several right answers, such as places

@@ -88,7 +88,7 @@ class BatchNorm(_Normed):
         mean, variance, *rest = (_by_channel(x, vector) for vector in vectors)
         return _applied((x - mean) / (variance + self.get("eps")).sqrt(), self.get("given"), rest)
 
-    def reads(self, size, cells, x, *vectors):
+    def _reads(self, size, cells, x, *vectors):
         return spread(cells, shape_of(x)), *(by_channel(cells, shape_of(vector)) for vector in vectors)
 
     def terms(self, size, cell, x, *vectors):
@@ -149,10 +149,8 @@ class GroupNorm(_Statistics):
         made = self.normed(x.reshape(x.shape[0], self.get("groups"), -1)).reshape(x.shape)
         return _applied(made, self.get("given"), [_by_channel(x, vector) for vector in vectors])
 
-    def reads(self, size, cells, x, *vectors):
+    def _reads(self, size, cells, x, *vectors):
         shape = shape_of(x)
-        if cells.axes is None:
-            return tuple(map(Cells.none, map(shape_of, (x, *vectors))))
         counts = (self.get("groups"), shape[1] // self.get("groups"))
         channels = joined([divided(cells.axes[1], counts)[0], range(counts[1])], counts)
         rows = changed(cells, shape, {1: channels, **dict.fromkeys(range(2, len(shape)))})
@@ -178,7 +176,7 @@ class ChannelNorm(_Statistics):
         made = centred / ((centred * centred).mean(axes, keepdim=True) + self.get("eps")).sqrt()
         return _applied(made, self.get("given"), [_by_channel(x, vector) for vector in vectors])
 
-    def reads(self, size, cells, x, *vectors):
+    def _reads(self, size, cells, x, *vectors):
         shape = shape_of(x)
         rows = changed(cells, shape, {axis % len(shape): None for axis in self.get("axes")})
         return rows, *(by_channel(cells, shape_of(vector)) for vector in vectors)
@@ -200,7 +198,7 @@ class LayerNormOver(_Statistics):
         lead = x.shape[: -len(self.get("axes") or (1,))]
         return _applied(self.normed(x.reshape(*lead, -1)).reshape(x.shape), self.get("given"), vectors)
 
-    def reads(self, size, cells, x, *vectors):
+    def _reads(self, size, cells, x, *vectors):
         return self.last_axes(cells, x, vectors)
 
 
@@ -266,7 +264,7 @@ class RMSNormOver(Standardised, _Normed):
         )
         return _applied(made, self.get("given"), vectors)
 
-    def reads(self, size, cells, x, *vectors):
+    def _reads(self, size, cells, x, *vectors):
         return self.last_axes(cells, x, vectors)
 
     def unit(self, x):

@@ -131,11 +131,11 @@ class At(Copied, _Places):
         copied = Copied if "m" not in self.get("entries") else Node
         return copied.terms(self, size, cell, x, *places)
 
-    def reads(self, size, cells, x, *places):
+    def _reads(self, size, cells, x, *places):
         """All of it where a mask chooses: the cells say nothing of where they were."""
         entries = self.get("entries")
-        if cells.axes is None or "m" in entries:
-            return super().reads(size, cells, x, *places)
+        if "m" in entries:
+            return super()._reads(size, cells, x, *places)
         shape, asked = shape_of(x), [shape_of(place) for place in places]
         said_by = [entry for entry in entries if entry is None or entry == "t" or isinstance(entry, tuple)]
         kinds = [entry == "t" for entry in said_by]
@@ -225,10 +225,10 @@ class Gathered(Copied, _Along):
             return x[index.long()] if x.dim() else x
         return x[_grid(index, self.axis)]
 
-    def reads(self, size, cells, x, index):
+    def _reads(self, size, cells, x, index):
         shape, asked = shape_of(x), shape_of(index)
-        if cells.axes is None or not shape or not asked:
-            return super().reads(size, cells, x, index)
+        if not shape or not asked:
+            return super()._reads(size, cells, x, index)
         where = Cells.of(asked, cells.axes)
         return changed(cells, shape, {self.axis: said(where, index, shape[self.axis])}), where
 
@@ -294,6 +294,6 @@ class OneHot(_Call):
     def run(self, size, x):
         return (x[..., None] == torch.arange(_int(self.get("classes"), size))).long()
 
-    def reads(self, size, cells, x):
+    def _reads(self, size, cells, x):
         shape = shape_of(x)
-        return (Cells.none(shape) if cells.axes is None else Cells.of(shape, cells.axes[:-1]),)
+        return (Cells.of(shape, cells.axes[:-1]),)

@@ -3,14 +3,13 @@ r"""Pooling, the mean or the largest number of each window: `\operatorname{maxpo
 from __future__ import annotations
 
 from itertools import product
-from math import prod
 
 import sympy
 import torch
 
 from tracer.equations.call import _Call, written
 from tracer.equations.cells import Cells, shape_of, windows
-from tracer.equations.ways import OfAll, OneOf, weighed
+from tracer.equations.ways import Linear, OfAll, OneOf
 
 
 class _Pooled(OfAll, _Call):
@@ -65,10 +64,8 @@ class _Pooled(OfAll, _Call):
     def pooled(self, taps, ends, counts):
         raise NotImplementedError
 
-    def reads(self, size, cells, x):
+    def _reads(self, size, cells, x):
         shape, window = shape_of(x), self.get("window")
-        if cells.axes is None:
-            return (Cells.none(shape),)
         rank = len(window)
         every = zip(
             cells.axes[-rank:], shape[-rank:], window, *map(self.get, ("stride", "padding", "dilation")), strict=True
@@ -92,9 +89,11 @@ class MaxPool(OneOf, _Pooled):
         return max(numbers)
 
 
-class AveragePool(_Pooled):
+class AveragePool(Linear, _Pooled):
     """The mean of each window; `bare` leaves out the zeros around the picture, `divisor` is given instead of how many
     numbers there are."""
+
+    alone = False
 
     word = r"\operatorname{avgpool}"
     fields = ("window", "stride", "padding", "dilation", "up", "bare", "divisor")
@@ -117,16 +116,6 @@ class AveragePool(_Pooled):
             wide = (starts + k).clamp(max=end) - starts
             number = number * wide.reshape(-1, *(1,) * (len(counts) - 1 - axis))
         return total / number
-
-    def terms(self, size, cell, x):
-        found, rank = super().terms(size, cell, x), len(self.get("window"))
-        count = self.get("divisor") or len(found)
-        if not self.get("divisor") and not self.get("bare"):
-            fields = zip(cell[-rank:], x.shape[-rank:], *map(self.get, ("window", "stride", "padding")), strict=True)
-            count = prod(min(i * s - p + k, n + p) - (i * s - p) for i, n, k, s, p in fields)
-        factors = [1 / count] * len(found)
-        parts = weighed(factors, [term.value for term in found])
-        return [term._replace(**part) for term, part in zip(found, parts, strict=True)]
 
 
 class _Adaptive(OfAll, _Call):
@@ -151,10 +140,8 @@ class _Adaptive(OfAll, _Call):
         n = x.shape[-1]
         return torch.stack([self.of(x[..., i * n // m : -(-(i + 1) * n // m)]) for i in range(m)], -1)
 
-    def reads(self, size, cells, x):
+    def _reads(self, size, cells, x):
         shape, rank = shape_of(x), len(self.get("sizes"))
-        if cells.axes is None:
-            return (Cells.none(shape),)
         sizes = [one if isinstance(one, int) else int(size(one)) for one in self.get("sizes")]
         found = [
             {place for i in made for place in range(i * n // m, -(-(i + 1) * n // m))}
@@ -163,16 +150,15 @@ class _Adaptive(OfAll, _Call):
         return (Cells.of(shape, (*cells.axes[:-rank], *found)),)
 
 
-class AdaptiveAverage(_Adaptive):
+class AdaptiveAverage(Linear, _Adaptive):
     """The mean of each window."""
+
+    alone = False
 
     word = r"\operatorname{avgpool}"
 
     def of(self, x):
         return x.sum(-1) / x.shape[-1]
-
-    def parts(self, cell, indices, numbers):
-        return weighed([1 / len(numbers)] * len(numbers), numbers)
 
 
 class AdaptiveMax(OneOf, _Adaptive):

@@ -8,7 +8,7 @@ import torch
 from tracer.equations.call import _Held, encoded, whole
 from tracer.equations.cells import Cells, changed, said, shape_of
 from tracer.equations.node import Node, ShapeError, below
-from tracer.equations.ways import Copied
+from tracer.equations.ways import Copied, Linear
 
 
 class Sinusoids(_Held):
@@ -97,19 +97,19 @@ class AtDistance(Copied, Node):
     def run(self, size, values, distances):
         return values.gather(-1, distances.expand(*values.shape[:-2], *distances.shape))
 
-    def reads(self, size, cells, values, distances):
+    def _reads(self, size, cells, values, distances):
         shape, asked = shape_of(values), shape_of(distances)
-        if cells.axes is None:
-            return Cells.none(shape), Cells.none(asked)
         where = Cells.of(asked, cells.axes[-2:])
         return changed(cells, shape, {len(shape) - 1: said(where, distances, shape[-1])}), where
 
 
-class SumsByDistance(Node):
+class SumsByDistance(Linear, Node):
     """`Σ_{j: C_ij = c} A_ij`: what each query gives to each distance; `[…, S, S]` and `[S, S]` to `[…, S, 2R+1]`.
 
     `SumsByDistance(A, C, 2R+1)`.
     """
+
+    linear, alone = (0,), False
 
     cells = "ic"
 
@@ -127,19 +127,11 @@ class SumsByDistance(Node):
         shares = torch.nn.functional.one_hot(distances, int(size(self.args[2]))).to(weights.dtype)  # [S, S, 2R+1]
         return (weights[..., None] * shares).sum(dim=-2)
 
-    def reads(self, size, cells, weights, distances):
+    def _reads(self, size, cells, weights, distances):
         shape, asked = shape_of(weights), shape_of(distances)
-        if cells.axes is None:
-            return Cells.none(shape), Cells.none(asked)
         *lead, rows, made = cells.axes
         where = Cells.of(asked, (rows, None))
         if not hasattr(distances, "tolist"):
             return Cells.of(shape, (*lead, rows, None)), where
         columns = {j for i in rows for j, distance in enumerate(distances[i].tolist()) if distance in made}
         return Cells.of(shape, (*lead, rows, columns)), where
-
-    def terms(self, size, cell, weights, distances):
-        return [
-            term._replace(counted=False) if term.operand else term._replace(share=term.value, factor=1.0)
-            for term in super().terms(size, cell, weights, distances)
-        ]

@@ -45,11 +45,9 @@ class _Recurrent(_Call):
     def gates(x, h, w, u, b=0, d=0):
         return x @ w.T + b, h @ u.T + d
 
-    def reads(self, size, cells, x, *rest):
+    def _reads(self, size, cells, x, *rest):
         """A state is read at its place in the batch, x at all steps up to the cell's, and the weights as a whole."""
         x, *shapes = map(shape_of, (x, *rest))
-        if cells.axes is None:
-            return tuple(map(Cells.none, (x, *shapes)))
         batch, times = cells.axes[-2], None
         if self.get("last") is None:
             made = cells.axes[0]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from tracer.equations.call import _Held, tight
-from tracer.equations.cells import plain
+from tracer.equations.elementwise import _Named, _Of, function
 from tracer.equations.node import Node, broadcast
-from tracer.equations.ways import ByCell
+from tracer.equations.ways import ByCell, Chosen
 
 
 def holds(x):
@@ -18,6 +18,10 @@ def holds(x):
 def condition(node: Node, printer) -> str:
     """A node as what has to hold: a comparison without its brackets, and `M = 1` of anything else."""
     return node.relation(printer) if isinstance(node, Compared) else f"{tight(node, printer)} = 1"
+
+
+COMPARISONS = {"=": torch.eq, r"\ne": torch.ne, "<": torch.lt, ">": torch.gt, r"\le": torch.le, r"\ge": torch.ge}
+"""What each sign compares."""
 
 
 class Compared(ByCell, _Held):
@@ -36,75 +40,34 @@ class Compared(ByCell, _Held):
         return broadcast(same, *shapes)
 
     def run(self, size, left, right):
-        match self.get("sign"):
-            case "=":
-                return (left == right).double()
-            case r"\ne":
-                return (left != right).double()
-            case "<":
-                return (left < right).double()
-            case ">":
-                return (left > right).double()
-            case r"\le":
-                return (left <= right).double()
-        return (left >= right).double()
+        return COMPARISONS[self.get("sign")](left, right).double()
 
 
-class _Logic(ByCell, Node):
+class _Logic(_Of):
     loose = True
-    sign = ""
 
     def _latex(self, printer):
-        return f" {self.sign} ".join(tight(operand, printer) for operand in self.operands)
-
-    def infer(self, same, *shapes):
-        return broadcast(same, *shapes)
+        return f" {self.word} ".join(tight(operand, printer) for operand in self.operands)
 
 
-class And(_Logic):
-    """1 where both are, else 0."""
-
-    sign = r"\land"
-
-    def run(self, size, left, right):
-        return (holds(left) & holds(right)).double()
-
-
-class Or(_Logic):
-    """1 where one of two is or both are, else 0."""
-
-    sign = r"\lor"
-
-    def run(self, size, left, right):
-        return (holds(left) | holds(right)).double()
+And = function("And", r"\land", lambda a, b: (holds(a) & holds(b)).double(), "1 where both are, else 0.", _Logic)
+Or = function(
+    "Or", r"\lor", lambda a, b: (holds(a) | holds(b)).double(), "1 where one of two is or both are, else 0.", _Logic
+)
+Either = function(
+    "Either",
+    r"\oplus",
+    lambda a, b: (holds(a) ^ holds(b)).double(),
+    "1 where one of two is and the other is not, else 0.",
+    _Logic,
+)
+Not = function("Not", r"\lnot", lambda x: (~holds(x)).double(), "1 where the operand is 0, else 0.", _Named, open=True)
 
 
-class Either(_Logic):
-    """1 where one of two is and the other is not, else 0."""
-
-    sign = r"\oplus"
-
-    def run(self, size, left, right):
-        return (holds(left) ^ holds(right)).double()
-
-
-class Not(ByCell, Node):
-    """1 where the operand is 0, else 0."""
-
-    open = True
-
-    def _latex(self, printer):
-        return rf"\lnot {tight(self.operands[0], printer)}"
-
-    def infer(self, same, shape):
-        return shape
-
-    def run(self, size, x):
-        return (~holds(x)).double()
-
-
-class Where(ByCell, Node):
+class Where(Chosen, Node):
     """a where a condition holds, b elsewhere: `Where(m, a, b)`."""
+
+    linear = counted = (1, 2)
 
     def _latex(self, printer):
         said, then, other = self.operands
@@ -116,8 +79,3 @@ class Where(ByCell, Node):
 
     def run(self, size, said, then, other):
         return torch.where(holds(said), then, other)
-
-    def shares(self, size, said, then, other):
-        chosen = bool(holds(said))
-        made = [(plain(x), 1.0) if chosen is first else (0.0, None) for x, first in ((then, True), (other, False))]
-        return [(None, None, False), *made]

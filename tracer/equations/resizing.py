@@ -2,23 +2,23 @@ r"""Pictures at another size: `\operatorname{resize}_{H \times W,\,\text{bilinea
 
 from __future__ import annotations
 
-from math import prod
-
 import sympy
 import torch
 
 from tracer.equations.call import _Call, decimal, written
 from tracer.equations.cells import Cells, shape_of
-from tracer.equations.ways import weighed
+from tracer.equations.ways import Linear
 
 
-class Resized(_Call):
+class Resized(Linear, _Call):
     """The last axes at other sizes: `sizes`, one for each; `how` is "nearest", "exact", "linear" or "cubic".
 
     Cell i of m lies over `(i + ½) n/m - ½` of n (at `i (n - 1)/(m - 1)` with `corners`); "nearest" takes cell ⌊i n/m⌋,
     "exact" ⌊(i + ½) n/m⌋.
     A cubic one has four neighbours and Keys' kernel with a = -¾ (Keys 1981). `ratios` are given instead of n/m.
     """
+
+    alone = False
 
     word = r"\operatorname{resize}"
     fields = ("sizes", "how", "corners", "ratios")
@@ -73,23 +73,11 @@ class Resized(_Call):
         ratios = self.get("ratios") or [n / m for n, m in zip(shape[-len(sizes) :], sizes, strict=True)]
         return [self.weights(n, m, r) for n, m, r in zip(shape[-len(sizes) :], sizes, ratios, strict=True)]
 
-    def reads(self, size, cells, x):
+    def _reads(self, size, cells, x):
         shape = shape_of(x)
-        if cells.axes is None:
-            return (Cells.none(shape),)
         weights = self.along(size, shape)
         found = [
             (weight[:, list(made)] != 0).any(1).nonzero().flatten().tolist()
             for made, weight in zip(cells.axes[-len(weights) :], weights, strict=True)
         ]
         return (Cells.of(shape, (*cells.axes[: -len(weights)], *found)),)
-
-    def terms(self, size, cell, x):
-        weights, found = self.along(size, shape_of(x)), super().terms(size, cell, x)
-        rank = len(weights)
-        factors = [
-            prod(float(w[i, o]) for w, i, o in zip(weights, term.index[-rank:], cell[-rank:], strict=True))
-            for term in found
-        ]
-        parts = weighed(factors, [term.value for term in found])
-        return [term._replace(**part) for term, part in zip(found, parts, strict=True)]

@@ -5,17 +5,19 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.equations.call import tight
 from tracer.equations.cells import Cells, aligned, shape_of
+from tracer.equations.elementwise import _Named, function
 from tracer.equations.node import Node, ShapeError, broadcast
-from tracer.equations.ways import ByCell, Layout, paired
+from tracer.equations.ways import Layout, Linear
 
 HALVES, NEIGHBOURS = "halves", "neighbours"
 """Which numbers of a head are a pair: those at one place of its two halves, or those beside each other."""
 
 
-class Angles(Node):
+class Angles(Linear, Node):
     """Place times frequency, for both halves of a head: `[1, T]` and `[d_k/2]` to `[1, T, d_k]` (Su et al. 2021)."""
+
+    alone = False
 
     def _latex(self, printer):
         places, frequencies = map(printer._print, self.args)
@@ -32,46 +34,20 @@ class Angles(Node):
         angles = places.double()[..., None] * frequencies
         return torch.cat([angles, angles], dim=-1)
 
-    def reads(self, size, cells, places, frequencies):
+    def _reads(self, size, cells, places, frequencies):
         asked, shape = shape_of(places), shape_of(frequencies)
-        if cells.axes is None:
-            return Cells.none(asked), Cells.none(shape)
         return Cells.of(asked, cells.axes[:-1]), Cells.of(shape, [{i % shape[0] for i in cells.axes[-1]}])
 
-    def terms(self, size, cell, places, frequencies):
-        place, frequency = super().terms(size, cell, places, frequencies)
-        return paired([((place.index, place.value), (frequency.index, frequency.value))])
+
+Cosine = function("Cosine", r"\cos", lambda x: x.cos(), "`cos x`, element by element.", _Named)
+Sine = function("Sine", r"\sin", lambda x: x.sin(), "`sin x`, element by element.", _Named)
 
 
-class Cosine(ByCell, Node):
-    """`cos x`, element by element."""
-
-    def _latex(self, printer):
-        return rf"\cos {tight(self.args[0], printer)}"
-
-    def infer(self, same, shape):
-        return shape
-
-    def run(self, size, x):
-        return x.cos()
-
-
-class Sine(ByCell, Node):
-    """`sin x`, element by element."""
-
-    def _latex(self, printer):
-        return rf"\sin {tight(self.args[0], printer)}"
-
-    def infer(self, same, shape):
-        return shape
-
-    def run(self, size, x):
-        return x.sin()
-
-
-class Rotated(Node):
+class Rotated(Linear, Node):
     """`x ⊙ cos + (−x₂, x₁) ⊙ sin`: each pair (x₁ᵢ, x₂ᵢ) of a head's two halves turned by its angle (Su et al. 2021,
     equation 34); `[B, h, T, d_k]` with cosines and sines `[1, T, d_k]`."""
+
+    alone = False
 
     loose = True
 
@@ -86,10 +62,8 @@ class Rotated(Node):
         first, second = x.chunk(2, dim=-1)
         return x * cosine.unsqueeze(1) + torch.cat([-second, first], dim=-1) * sine.unsqueeze(1)
 
-    def reads(self, size, cells, x, cosine, sine):
+    def _reads(self, size, cells, x, cosine, sine):
         shape, wide, tall = map(shape_of, (x, cosine, sine))
-        if cells.axes is None:
-            return Cells.none(shape), Cells.none(wide), Cells.none(tall)
         half = shape[-1] // 2
         both = {i % half + half * side for i in cells.axes[-1] for side in (0, 1)}
         batch, _, rows, columns = cells.axes
@@ -100,20 +74,11 @@ class Rotated(Node):
             Cells.of(tall, aligned(angles, tall)),
         )
 
-    def terms(self, size, cell, x, cosine, sine):
-        first, second, cos, sin = super().terms(size, cell, x, cosine, sine)
-        own, other = (first, second) if first.index[-1] == cell[-1] else (second, first)
-        turn = -sin.value if own is first else sin.value
-        return [
-            own._replace(share=own.value * cos.value, factor=cos.value),
-            other._replace(share=other.value * turn, factor=turn),
-            cos._replace(share=own.value * cos.value, factor=own.value, counted=False),
-            sin._replace(share=other.value * turn, factor=other.value * turn / (sin.value or 1.0), counted=False),
-        ]
 
-
-class RotateHalf(Node):
+class RotateHalf(Linear, Node):
     """`(-x₂, x₁)` of the two halves of the last axis: each pair turned by a right angle (Su et al. 2021)."""
+
+    alone = False
 
     word = r"\operatorname{rotate\_half}"
 
@@ -131,16 +96,9 @@ class RotateHalf(Node):
         """The other cell of a pair."""
         return (i + width // 2) % width
 
-    def reads(self, size, cells, x):
+    def _reads(self, size, cells, x):
         shape = shape_of(x)
-        if cells.axes is None:
-            return (Cells.none(shape),)
         return (Cells.of(shape, (*cells.axes[:-1], {self.other(i, shape[-1]) for i in cells.axes[-1]})),)
-
-    def terms(self, size, cell, x):
-        (one,) = super().terms(size, cell, x)
-        sign = -1.0 if one.index[-1] > cell[-1] else 1.0
-        return [one._replace(share=sign * one.value, factor=sign)]
 
 
 class RotateEveryTwo(RotateHalf):

@@ -9,8 +9,8 @@ import torch
 
 from tracer.equations.axes import along
 from tracer.equations.call import _Call
-from tracer.equations.cells import Cells, changed, shape_of
-from tracer.equations.ways import OfAll, Shares, weighed
+from tracer.equations.cells import changed, shape_of
+from tracer.equations.ways import Linear, OfAll, Shares
 
 
 class _Scan(OfAll, _Call):
@@ -42,10 +42,10 @@ class _Scan(OfAll, _Call):
         """The places along the axis, of n, that these are made of."""
         return None
 
-    def reads(self, size, cells, x):
+    def _reads(self, size, cells, x):
         shape = shape_of(x)
-        if cells.axes is None or not shape:
-            return (cells,) if shape == cells.shape else (Cells.none(shape),)
+        if not shape:
+            return (cells,)
         axis = self.axis_of(len(shape))
         return (changed(cells, shape, {axis: self.places(cells.axes[axis], shape[axis])}),)
 
@@ -70,43 +70,35 @@ class LogSoftmax(_Scan):
         return x - x.exp().sum(-1, keepdim=True).log()
 
 
-class RunningSum(_Scan):
-    """The sum of all numbers up to each, itself too."""
+class RunningProduct(_Scan):
+    """The product of all numbers up to each, itself too."""
 
-    word = r"\operatorname{cumsum}"
+    word = r"\operatorname{cumprod}"
+    first = 1
 
     def over(self, x):
-        made, total = [], 0
+        made, total = [], self.first
         for one in x.unbind(-1):
-            total = total + one * 1
+            total = self.next(total, one)
             made.append(total)
-        return self.stacked(made, x)
-
-    @staticmethod
-    def stacked(made, x):
         return torch.stack(made, -1) if made else x
+
+    def next(self, total, one):
+        """The number after `total`."""
+        return total * one
 
     def places(self, made, n):
         return range(max(made) + 1)
 
-    def parts(self, cell, indices, numbers):
-        return weighed([1.0] * len(numbers), numbers)
 
+class RunningSum(Linear, RunningProduct):
+    """The sum of all numbers up to each, itself too."""
 
-class RunningProduct(RunningSum):
-    """The product of all numbers up to each, itself too."""
+    word = r"\operatorname{cumsum}"
+    first = 0
 
-    word = r"\operatorname{cumprod}"
-
-    def over(self, x):
-        made, total = [], 1
-        for one in x.unbind(-1):
-            total = total * one
-            made.append(total)
-        return self.stacked(made, x)
-
-    def parts(self, cell, indices, numbers):
-        return [{} for _ in numbers]
+    def next(self, total, one):
+        return total + one * 1
 
 
 class GLU(_Scan):

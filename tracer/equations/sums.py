@@ -2,23 +2,21 @@ r"""Sums of products with named axes, as `einsum` says them: `\left[\sum_{k} A_{
 
 from __future__ import annotations
 
-from itertools import product
-
 import sympy
 import torch
 
 from tracer.equations.algebra import Transposed, beside
 from tracer.equations.call import _Call, _Held, tight
-from tracer.equations.cells import Cells, limited, plain, shape_of
+from tracer.equations.cells import Cells, shape_of
 from tracer.equations.node import Node, ShapeError
-from tracer.equations.ways import paired
+from tracer.equations.ways import Linear
 
 SPACE = r"\,"
 LETTERS = "ijklmnpqrstuv"
 """Letters of axes: none that sizes or constants have."""
 
 
-class Einsum(_Held):
+class Einsum(Linear, _Held):
     """`Einsum(A, B, axes="ik,jk->ij")`: cell ij is the sum over k of A_ik B_jk; letters of `LETTERS`."""
 
     fields = ("axes",)
@@ -55,10 +53,8 @@ class Einsum(_Held):
     def run(self, size, *tensors):
         return torch.einsum(self.get("axes"), *(x.double() if x.dtype == torch.bool else x for x in tensors))
 
-    def reads(self, size, cells, *operands):
+    def _reads(self, size, cells, *operands):
         shapes = [shape_of(operand) for operand in operands]
-        if cells.axes is None:
-            return tuple(map(Cells.none, shapes))
         given, made = self.parts
         axes = dict(zip(made, cells.axes, strict=True))
         return tuple(
@@ -68,25 +64,8 @@ class Einsum(_Held):
             for letters, shape in zip(given, shapes, strict=True)
         )
 
-    def terms(self, size, cell, *tensors):
-        given, made = self.parts
-        fixed = dict(zip(made, cell, strict=True))
-        rest = [one for one in dict.fromkeys("".join(given)) if one not in fixed]
-        counts: dict[str, int] = {}
-        for letters, x in zip(given, tensors, strict=True):
-            counts |= {one: n for one, n in zip(letters, x.shape, strict=True) if n > counts.get(one, 0)}
-        found = []
-        for place in limited(product(*(range(counts[one]) for one in rest))):
-            at = fixed | dict(zip(rest, place, strict=True))
-            where = [
-                tuple(0 if n == 1 else at[one] for one, n in zip(letters, x.shape, strict=True))
-                for letters, x in zip(given, tensors, strict=True)
-            ]
-            found.append([(index, plain(x[index])) for index, x in zip(where, tensors, strict=True)])
-        return paired(found)
 
-
-class Outer(Node):
+class Outer(Linear, Node):
     """`a bᵀ` of two vectors: each number of one times each of the other."""
 
     open = True
@@ -101,18 +80,12 @@ class Outer(Node):
     def run(self, size, left, right):
         return left[:, None] * right
 
-    def reads(self, size, cells, left, right):
+    def _reads(self, size, cells, left, right):
         left, right = shape_of(left), shape_of(right)
-        if cells.axes is None:
-            return Cells.none(left), Cells.none(right)
         return Cells.of(left, cells.axes[:1]), Cells.of(right, cells.axes[1:])
 
-    def terms(self, size, cell, left, right):
-        i, j = cell
-        return paired([(((i,), plain(left[i])), ((j,), plain(right[j])))])
 
-
-class RowProduct(Node):
+class RowProduct(Linear, Node):
     """A vector, as one row, times a matrix."""
 
     open = True
@@ -129,21 +102,12 @@ class RowProduct(Node):
     def run(self, size, left, right):
         return (left[:, None] * right).sum(-2)
 
-    def reads(self, size, cells, left, right):
+    def _reads(self, size, cells, left, right):
         left, right = shape_of(left), shape_of(right)
-        if cells.axes is None:
-            return Cells.none(left), Cells.none(right)
         return Cells.all(left), Cells.of(right, (*cells.axes[:-1], None, cells.axes[-1]))
 
-    def terms(self, size, cell, left, right):
-        found = super().terms(size, cell, left, right)
-        half = len(found) // 2
-        return paired(
-            [((x.index, x.value), (y.index, y.value)) for x, y in zip(found[:half], found[half:], strict=True)]
-        )
 
-
-class Dot(Node):
+class Dot(Linear, Node):
     """`⟨x, y⟩`: the sum over the last axis of two vectors."""
 
     open = True
@@ -160,18 +124,9 @@ class Dot(Node):
     def run(self, size, left, right):
         return (left * right).sum(-1)
 
-    def reads(self, size, cells, left, right):
+    def _reads(self, size, cells, left, right):
         left, right = shape_of(left), shape_of(right)
-        if cells.axes is None:
-            return Cells.none(left), Cells.none(right)
         return Cells.of(left, (*cells.axes, None)), Cells.all(right)
-
-    def terms(self, size, cell, left, right):
-        found = super().terms(size, cell, left, right)
-        half = len(found) // 2
-        return paired(
-            [((x.index, x.value), (y.index, y.value)) for x, y in zip(found[:half], found[half:], strict=True)]
-        )
 
 
 class ColumnProduct(Dot):
@@ -181,9 +136,11 @@ class ColumnProduct(Dot):
         return beside(self.operands, printer)
 
 
-class ByGroups(_Call):
+class ByGroups(Linear, _Call):
     """Each run of rows times a matrix of its own, as experts have them: rows from `ends[e - 1]` up to `ends[e]` of x
     times `w[e]`; `[N, D]`, `[E, D, K]` and `[E]` to `[N, K]`. Rows behind the last run are 0."""
+
+    linear, alone = (0, 1), False
 
     word = r"\operatorname{groups}"
 
@@ -199,10 +156,8 @@ class ByGroups(_Call):
             start = end
         return made
 
-    def reads(self, size, cells, x, w, ends):
+    def _reads(self, size, cells, x, w, ends):
         x, w, count = shape_of(x), shape_of(w), shape_of(ends)
-        if cells.axes is None:
-            return tuple(map(Cells.none, (x, w, count)))
         rows, columns = cells.axes
         last = None
         if hasattr(ends, "tolist"):
@@ -210,11 +165,3 @@ class ByGroups(_Call):
             last = {expert for expert in after if expert < w[0]}
             rows = [row for row, expert in zip(rows, after, strict=True) if expert < w[0]]
         return Cells.of(x, (rows, None)), Cells.of(w, (last, None, columns)), Cells.all(count)
-
-    def terms(self, size, cell, x, w, ends):
-        found = super().terms(size, cell, x, w, ends)
-        pairs = [[(term.index, term.value) for term in found if term.operand == i] for i in (0, 1)]
-        return [
-            *paired(zip(*pairs, strict=True)),
-            *(term._replace(counted=False) for term in found if term.operand == 2),
-        ]

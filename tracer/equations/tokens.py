@@ -55,10 +55,8 @@ class Lookup(Copied, Node):
     def run(self, size, matrix, numbers):
         return matrix[numbers]
 
-    def reads(self, size, cells, matrix, numbers):
+    def _reads(self, size, cells, matrix, numbers):
         shape, asked = shape_of(matrix), shape_of(numbers)
-        if cells.axes is None:
-            return Cells.none(shape), Cells.none(asked)
         where = Cells.of(asked, cells.axes[:-1])
         return Cells.of(shape, (said(where, numbers, shape[0]), cells.axes[-1])), where
 
@@ -103,11 +101,11 @@ class Concat(Copied, Node):
 
     sources = 2
 
-    def reads(self, size, cells, *operands):
+    def _reads(self, size, cells, *operands):
         found, start = [], 0
         for shape in map(shape_of, operands):
             wide = shape if len(shape) > 1 else (1, *shape)
-            part = within(cells, len(cells.axes or wide) - 2, start, wide[-2])
+            part = within(cells, len(cells.axes) - 2, start, wide[-2])
             start += wide[-2]
             if part.axes is None:
                 found.append(Cells.none(shape))

@@ -1,12 +1,14 @@
 """How a cell comes of its operands' cells: the rules that many nodes share, beside their `run`.
 
-A class takes one of these before its own base: `class Plus(Summed, Node)`. Each gives `Node.reads` and `Node.terms`.
+A class takes one of these before its own base: `class Plus(Summed, Node)`. Each gives `Node._reads` and `Node.terms`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import exp, inf, nan, prod
+from math import exp, inf, nan
+
+import torch
 
 from tracer.equations.cells import Cells, Term, changed, laid, listed, picked, plain, shape_of, spread
 
@@ -17,7 +19,7 @@ class ByCell:
     The first operand is counted with all of the cell, and the others are said with it, unless `shares` knows better.
     """
 
-    def reads(self, size, cells, *operands):
+    def _reads(self, size, cells, *operands):
         return tuple(spread(cells, shape_of(operand)) for operand in operands)
 
     def terms(self, size, cell, *tensors):
@@ -37,34 +39,63 @@ class ByCell:
         return [(made, None, i == 0) for i in range(len(numbers))]
 
 
-class Summed(ByCell):
-    """A sum, each operand's number times a factor that does not depend on it."""
+class Linear:
+    """A sum of terms, each with one number of a linear operand as a factor: what a number is multiplied by is the
+    gradient of the cell."""
 
-    def factors(self, size, *numbers) -> list[float]:
-        return [1.0] * len(numbers)
+    linear: tuple[int, ...] | None = None
+    """The operands that it is linear in, None for all; those of the others have a part in a cell, and no share."""
+    counted: tuple[int, ...] | None = (0,)
+    """Those whose shares add up to the cell, None for all; the others stand beside these in products."""
+    alone = True
+    """Whether the numbers that a cell reads make that cell where they are all that there is."""
+    run: Callable
 
-    def shares(self, size, *numbers):
-        factors = self.factors(size, *numbers)
-        return [(f * plain(x), f) for f, x in zip(factors, numbers, strict=True)]
+    def terms(self, size, cell, *tensors):
+        read = _read(self, size, cell, tensors)
+        found = listed(read, tensors)
+        given = [one.taken(x) for one, x in zip(read, tensors, strict=True)] if self.alone else list(tensors)
+        linear = range(len(given)) if self.linear is None else self.linear
+        kind = torch.complex128 if any(x.is_complex() for x in given) else torch.float64
+        for i in linear:
+            given[i] = given[i].to(kind, copy=True).requires_grad_()
+        with torch.enable_grad():
+            made = self.run(size, *given).flatten()[-1] if self.alone else self.run(size, *given)[cell]
+        if not made.requires_grad:  # nothing is read
+            return [term._replace(counted=False) for term in found]
+        by = torch.autograd.grad(made, [given[i] for i in linear], torch.ones_like(made), materialize_grads=True)
+        factors: list = []
+        for i, one in enumerate(read):
+            gradient = by[linear.index(i)].conj() if i in linear else None
+            if gradient is None:
+                factors += [None] * one.count
+            else:
+                factors += (gradient if self.alone else one.taken(gradient)).flatten().tolist()
+        return [
+            term._replace(
+                share=None if factor is None else factor * term.value,
+                factor=factor,
+                counted=self.counted is None or term.operand in self.counted,
+            )
+            for term, factor in zip(found, factors, strict=True)
+        ]
 
 
-class Multiplied(ByCell):
+class Summed(Linear, ByCell):
+    """A sum of a number of each operand, times a factor that does not depend on it."""
+
+    counted: tuple[int, ...] | None = None
+
+
+class Multiplied(Linear, ByCell):
     """A product of two: the first is counted, the second is said with the same share."""
 
-    def shares(self, size, left, right):
-        made = plain(self.run(size, left, right))
-        return [(made, plain(right)), (made, plain(left), False)]
 
+class Chosen(Summed):
+    """One of the operands' numbers; the others have no share."""
 
-class Chosen(ByCell):
-    """One of the operands' numbers, whichever `which` says; the others have no share."""
-
-    def which(self, *numbers) -> int:
-        raise NotImplementedError
-
-    def shares(self, size, *numbers):
-        chosen = self.which(*numbers)
-        return [(plain(x), 1.0) if i == chosen else (0.0, None) for i, x in enumerate(numbers)]
+    def terms(self, size, cell, *tensors):
+        return [one._replace(share=0.0) if one.factor == 0 else one for one in super().terms(size, cell, *tensors)]
 
 
 class Copied:
@@ -84,7 +115,7 @@ class Copied:
 class Layout(Copied):
     """Cells laid out anew, as `pattern(size, shape)` says: the text of a pattern, and sizes of its atoms."""
 
-    def reads(self, size, cells, operand):
+    def _reads(self, size, cells, operand):
         shape = shape_of(operand)
         text, sizes = self.pattern(size, shape)
         return (laid(cells, text, shape, sizes),)
@@ -93,7 +124,7 @@ class Layout(Copied):
 class Picking(Copied):
     """Some cells of each axis: `places(size, shape)` has a place, which takes the axis away, or a slice for each."""
 
-    def reads(self, size, cells, operand):
+    def _reads(self, size, cells, operand):
         shape = shape_of(operand)
         return (picked(cells, shape, self.places(size, shape)),)
 
@@ -101,17 +132,15 @@ class Picking(Copied):
 class Leading(Copied):
     """The operand again and again along new axes in front."""
 
-    def reads(self, size, cells, operand):
+    def _reads(self, size, cells, operand):
         shape = shape_of(operand)
-        if cells.axes is None:
-            return (Cells.none(shape),)
         return (Cells.of(shape, cells.axes[len(cells.axes) - len(shape) :]),)
 
 
 class AlongLast:
     """Each row of the first operand as a whole; vectors behind it are read at the cell's place."""
 
-    def reads(self, size, cells, x, *vectors):
+    def _reads(self, size, cells, x, *vectors):
         shape = shape_of(x)
         rows = changed(spread(cells, shape), shape, {len(shape) - 1: None})
         return (rows, *(spread(cells, shape_of(vector)) for vector in vectors))
@@ -189,22 +218,3 @@ class OneOf(OfAll):
 def _read(node, size, cell, tensors) -> tuple[Cells, ...]:
     """What one cell reads; how large its tensor is does not matter for that."""
     return node.reads(size, Cells.one([i + 1 for i in cell], cell), *tensors)
-
-
-def weighed(factors, numbers) -> list[dict]:
-    """Shares where the cell is a sum of the numbers, each times its factor."""
-    return [{"share": f * x, "factor": f} for f, x in zip(factors, numbers, strict=True)]
-
-
-def paired(products) -> list[Term]:
-    """The terms of a sum of products, each given as an (index, number) of each operand, in their order: those of the
-    first operand are counted, the others are said with the same shares."""
-    shares: dict[tuple, float] = {}
-    factors, values = dict(shares), dict(shares)
-    for cells in products:
-        for operand, (index, value) in enumerate(cells):
-            key, rest = (operand, index), prod(other for i, (_, other) in enumerate(cells) if i != operand)
-            shares[key] = shares.get(key, 0) + value * rest
-            factors[key] = factors.get(key, 0) + rest
-            values[key] = value
-    return [Term(o, i, values[o, i], share, factors[o, i], not o) for (o, i), share in sorted(shares.items())]
