@@ -1,17 +1,22 @@
 """Textbooks that are derived from a run: complete, proven, and in the notation of the papers."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import tracer
-from tracer.derive.layouts import factor, rebuilt
+from tracer.derive.graph import Graph
+from tracer.derive.layouts import IndexMap, factor, index_map, inverse, rebuilt, strided
 from tracer.derive.writing import Writer
 from tracer.inputs.given import Inputs
 from tracer.ops import is_layout
 from tracer.record.reader.operands import names
 from tracer.recorder import record
+from tracer.recorder.function import as_module
 from tracer.verify import zoo
 from tracer.verify.checks import printed
 
@@ -174,13 +179,82 @@ def test_recording_calls_changes_neither_ops_nor_gradients(grad):
 def test_a_pattern_rebuilds_its_index_map(move):
     shape = (5, 4, 6)
     places = move(torch.arange(120).reshape(shape)).numpy()
+    pattern = factor(IndexMap(places.shape, places.reshape(-1).__getitem__), shape)
+    assert pattern is not None and (_laid_by(pattern, shape, places.shape) == places).all()
+    assert (rebuilt(pattern, shape, places.shape).table() == places).all()
+
+
+def _laid_by(pattern, shape, result):
+    """The index map that a pattern says, by numpy's own slices, reshapes and transposes."""
+    places = np.arange(np.prod(shape)).reshape(shape)
+    places = places[tuple(slice(*taken) if taken else slice(None) for taken in pattern.picked)]
+    order = [part for parts in pattern.left for part in parts]
+    places = places.reshape([pattern.sizes[part] for part in order])
+    for part in pattern.repeated:
+        places = np.broadcast_to(places[..., None], (*places.shape, pattern.sizes[part]))
+        order.append(part)
+    return places.transpose([order.index(part) for parts in pattern.right for part in parts]).reshape(result)
+
+
+CHAINS = {
+    "heads of a packed product": lambda x: x.chunk(3, -1)[1].unflatten(-1, (4, 8)).transpose(1, 2),
+    "rows that are joined, then cut": lambda x: x.transpose(0, 1).reshape(-1)[96:-96].view(-1, 96),
+    "an offset that is no multiple": lambda x: x.mT.flatten()[5:-91].view(-1, 32),
+    "all but the last, two steps at a time": lambda x: x[:, :-1:2].flatten(1),
+    "a diagonal": lambda x: x.diagonal(0, 1, 2),
+    "repeated axes": lambda x: x.repeat(2, 3, 1, 2).flatten(0, 1),
+    "tiles": lambda x: x.tile(2),
+    "each several times": lambda x: x.repeat_interleave(3, 1).transpose(0, 1),
+    "each of all several times": lambda x: x.repeat_interleave(2),
+    "expanded": lambda x: x[:, None].expand(-1, 4, -1, -1).reshape(-1, *x.shape[1:]),
+    "parts of a list": lambda x: x.unflatten(-1, (3, 32)).unbind(2)[2].split(7, 1)[-1],
+    "pixels": lambda x: F.pixel_unshuffle(F.pixel_shuffle(x.view(-1, 96, 31, 1), 4)[..., 2:], 2),
+}
+
+
+@pytest.mark.parametrize("rows", [5, 31 * 40])
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+def test_the_map_of_a_chain_is_what_the_chain_does_at_any_size(chain, rows):
+    shape = (rows, 31, 96)
+    run = record(as_module(chain), (torch.zeros(shape),), calls=True).calls
+    graph = Graph.of(run, lambda name: False)
+    steps = [
+        (call, [ref.key for ref in call.outputs].index(key))
+        for key in graph.chain(run.outputs[0].key, "input x")
+        for call in [graph.call_of(key)]
+    ]
+    expected = chain(torch.arange(rows * 31 * 96).view(shape)).numpy()
+    places = index_map(shape, steps)
+    assert places.shape == expected.shape and (places.table() == expected).all()
     pattern = factor(places, shape)
-    assert pattern is not None and (rebuilt(pattern, shape, places.shape) == places).all()
+    if pattern is not None:
+        assert (_laid_by(pattern, shape, expected.shape) == expected).all()
+        if not any(pattern.picked) and not pattern.repeated:
+            back = inverse(places, shape, pattern).table()
+            assert (expected.reshape(-1)[back] == np.arange(expected.size).reshape(shape)).all()
+
+
+def test_a_map_takes_no_memory_for_its_cells():
+    shape = (1, 16, 8192, 8192)
+    tracemalloc.start()
+    try:
+        places = strided(shape, (8192**2, 0, 8192, 1))
+        assert factor(places, (1, 8192, 8192)) == (
+            (None,) * 3,
+            (16, 8192, 8192),
+            ((), (1,), (2,)),
+            ((), (0,), (1,), (2,)),
+            (0,),
+        )
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_is_no_pattern_has_none():
-    assert factor(np.roll(np.arange(12), 1), (12,)) is None
-    assert factor(torch.arange(12).unfold(0, 4, 2).numpy(), (12,)) is None
+    rolled, windows = np.roll(np.arange(12), 1), torch.arange(12).unfold(0, 4, 2).numpy()
+    assert factor(IndexMap(rolled.shape, rolled.__getitem__), (12,)) is None
+    assert factor(IndexMap(windows.shape, windows.reshape(-1).__getitem__), (12,)) is None
 
 
 @pytest.mark.parametrize(

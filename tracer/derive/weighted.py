@@ -144,7 +144,7 @@ class _Weighted(Bodies):
     def _places(self, key: str) -> np.ndarray | None:
         """Where each number of a value stands among the shares; None for what is not laid out of them."""
         chain: list[tuple[Call, int]] = []
-        return index_map(self.gates.shape, chain[::-1]) if self._chain(key, self.gates.key, chain) else None
+        return index_map(self.gates.shape, chain[::-1]).table() if self._chain(key, self.gates.key, chain) else None
 
     def _chain(self, key: str, top: str, chain: list[tuple[Call, int]]) -> bool:
         """Whether a value is laid out of another one; the layouts go into `chain`, the last one first."""
@@ -187,7 +187,7 @@ class _Weighted(Bodies):
             return {None: made.key}
         parts, shape = call.arguments["tensors"], self.graph.shapes[key]
         along = call.arguments.get("dim", 0) % len(shape)
-        places = index_map(shape, chain[::-1])
+        places = index_map(shape, chain[::-1]).table()
         numbers = np.moveaxis(places // prod(shape[along + 1 :]) % shape[along], axis, -1)
         one = np.moveaxis(places, axis, -1)[..., 0].reshape(-1)
         in_order = (numbers == np.arange(self.count)).all() and (np.diff(one) > 0).all()

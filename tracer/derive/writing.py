@@ -9,7 +9,7 @@ import numpy as np
 
 from tracer.derive.given import Given
 from tracer.derive.graph import Graph
-from tracer.derive.layouts import Maps
+from tracer.derive.layouts import IndexMap, Maps, contiguous, strided
 from tracer.derive.names import Names
 from tracer.derive.plan import Plan
 from tracer.derive.rearranging import Layouts
@@ -34,12 +34,27 @@ class Unwritten(ValueError):
     """A layout that no pattern says."""
 
 
-def _lies(layout: Layout) -> np.ndarray:
-    """The place of each number in memory."""
-    places = np.full((), layout.offset)
-    for size, step in zip(layout.shape, layout.stride, strict=True):
-        places = places[..., None] + step * np.arange(size)
-    return places
+def _within(part: Layout, into: Layout) -> IndexMap | None:
+    """Where the numbers of a part of the memory stand in a tensor of it; None where they are not of it. Unwritten where
+    only some are."""
+    lies, places = strided(*into), strided(*part)
+    if strided(into.shape, contiguous(into.shape), into.offset).equals(lies):
+        first = part.offset - into.offset
+        last = first + sum((size - 1) * step for size, step in zip(part.shape, part.stride, strict=True))
+        inside, outside = first >= 0 and last < lies.size, last < 0 or lies.size <= first
+        numbers = IndexMap(part.shape, lambda cells: places.at(cells) - into.offset)
+    else:
+        memory, wanted = lies.table().reshape(-1), places.table().reshape(-1)
+        order = np.argsort(memory)
+        nearest = order[np.searchsorted(memory, wanted, sorter=order).clip(max=len(order) - 1)]
+        found = memory[nearest] == wanted
+        inside, outside = bool(found.all()), not found.any()
+        numbers = IndexMap(part.shape, nearest.__getitem__)
+    if outside or not places.size:
+        return None
+    if not inside:
+        raise Unwritten(f"a write into {into} through {part}")
+    return numbers
 
 
 class Writer:
@@ -111,7 +126,7 @@ class Writer:
             return None
         given, laid = call.arguments[name].key, self._map(raw, key)
         count = graph.shape(raw)[-1]
-        if laid.ndim < 2 or laid.shape[-1] != count or (laid % count != np.arange(count)).any():
+        if len(laid.shape) < 2 or laid.shape[-1] != count or (laid.at(laid.cells) % count != laid.cells % count).any():
             return None
         from_line = self._from_line(given)
         if from_line is None or not self.shapes.same(self.shapes.of(key)[-1], self.shapes.of(raw)[-1]):
@@ -129,7 +144,7 @@ class Writer:
         made.relaid(name, shape, places.shape)
         return recognised(self._cast(node(made), graph.chain(key, raw)))
 
-    def _from_line(self, key: str) -> tuple[str, np.ndarray, str] | None:
+    def _from_line(self, key: str) -> tuple[str, IndexMap, str] | None:
         """The line that a value is a rearrangement of, where each number stands in it, and the value of the run from
         which both were laid out."""
         near = self.plan.named_root(key)
@@ -230,14 +245,9 @@ class Writer:
     def _overwritten(self, call: Call) -> Node:
         """A tensor with other numbers in a part of it, where the part is a range of each axis."""
         old, new, into, part = (call.arguments[name] for name in ("old", "new", "into", "part"))
-        lies = _lies(into)
-        where = {place: number for number, place in enumerate(lies.flatten().tolist())}
-        places = np.array([where.get(place, -1) for place in _lies(part).flatten().tolist()]).reshape(part.shape)
-        if (places < 0).all():
+        if (places := _within(part, into)) is None:
             return self.value(old.key)
-        if (places < 0).any():
-            raise Unwritten(f"a write into {into} through {part}")
-        if places.shape == into.shape and (places.flatten() == np.arange(places.size)).all():
+        if places.equals(IndexMap(into.shape)):
             return self.value(new.key)
         if (pattern := self._maps.pattern(places, into.shape)) is None:
             raise Unwritten(f"a write into {into} through {part}")
@@ -254,7 +264,7 @@ class Writer:
                 ranges.append((first, last, taken[2]))
         return Replaced(self.value(old.key), self.value(new.key), entries=tuple(ranges))
 
-    def _map(self, start: str, end: str) -> np.ndarray:
+    def _map(self, start: str, end: str) -> IndexMap:
         chain = []
         for key in self.graph.chain(end, start):
             call = self.graph.call_of(key)
@@ -309,12 +319,12 @@ class Writer:
             raise Unwritten(f"the layout between {end} and {key}")
         return self._cast(recognised(found), self.graph.chain(key, root))
 
-    def _inverse(self, root: str, key: str) -> np.ndarray:
+    def _inverse(self, root: str, key: str) -> IndexMap:
         """Where the numbers of `key` stand in the line of a computed value, both rearranged from it."""
         there = self._map(root, self.plan.ends[root])
         return self._maps.inverse(there, self.graph.shape(root), self._map(root, key) if key != root else None)
 
-    def _rearranged(self, made: Node, places, chain, start: str, after: tuple, loose: bool) -> Node | None:
+    def _rearranged(self, made: Node, places: IndexMap, chain, start: str, after: tuple, loose: bool) -> Node | None:
         """`made`, the value `start`, with its numbers at these places, to the shape `after`; None for no pattern."""
         pattern = self._maps.pattern(places, self.graph.shape(start))
         if pattern is None:

@@ -34,6 +34,7 @@ PAIRS = 15
 THREADS = 8
 VIT_B_16 = {"H": 224, "W": 224, "C": 3, "P": 16, "D": 768, "h": 12, "d_ff": 3072, "L": 12, "K": 1000}
 LENGTHS = (257, 1025, 4097)
+LONGEST = 8192
 MB = 2**20
 
 
@@ -131,6 +132,8 @@ def _memory() -> Iterator[dict]:
     shallow, deep = (_in_a_new_process("proving", blocks) / MB for blocks in (6, 24))
     yield _row("peak memory of proving 6 blocks of ViT-B/16, none of it kept, above the plain forward", [shallow], "MB")
     yield _row("the same of 24 blocks over 6 (all kept: 4)", [deep / shallow], "×", 1.5)
+    name = f"peak memory of deriving 2 masked blocks without values, at {LONGEST:,} tokens, above {LONGEST // 4:,}"
+    yield _row(name, [_in_a_new_process("deriving_long") / MB], "MB", 100)
 
 
 def proving(blocks: int) -> int:
@@ -157,6 +160,19 @@ def peak() -> int:
         before = _peak()
         tracer.trace(net, image, prove=False)
         return _peak() - before
+
+
+def deriving_long() -> int:
+    """Bytes by which deriving masked attention of the longest sequence raises this process' peak memory above that of a
+    quarter of it, on the device `meta`, where nothing but the derivation takes any."""
+    with torch.device("meta"):
+        net = nn.Sequential(*(FusedBlock(D=64, h=4, longest=LONGEST + 1) for _ in range(2))).eval()
+    with torch.no_grad():
+        peaks = []
+        for length in (LONGEST // 4, LONGEST):
+            tracer.trace(net, torch.empty(1, length, 64, device="meta"), symbols={"T": 1}, prove=LATER)
+            peaks.append(_peak())
+        return peaks[1] - peaks[0]
 
 
 def _peak() -> int:
@@ -263,16 +279,19 @@ def _torchlens() -> Iterator[dict]:
 
 
 class FusedBlock(nn.Module):
-    """Residual self-attention by PyTorch's fused kernel; `[B, S, D]` in and out."""
+    """Residual self-attention by PyTorch's fused kernel; `[B, S, D]` in and out. With `longest`, no token sees a later
+    one, by a table for so many."""
 
-    def __init__(self, D: int, h: int):
+    def __init__(self, D: int, h: int, longest: int = 0):
         super().__init__()
         self.h, self.packed, self.output = h, nn.Linear(D, 3 * D), nn.Linear(D, D)
+        self.register_buffer("seen", torch.ones(longest, longest, dtype=torch.bool).tril() if longest else None)
 
     def forward(self, x):
         B, S, D = x.shape
         q, k, v = self.packed(x).view(B, S, 3, self.h, D // self.h).permute(2, 0, 3, 1, 4)
-        return x + self.output(scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(B, S, D))
+        mask = None if self.seen is None else self.seen[:S, :S].expand(B, self.h, S, S)
+        return x + self.output(scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).reshape(B, S, D))
 
 
 def _growth() -> Iterator[dict]:

@@ -6,6 +6,11 @@ from tracer.verify.mistakes.rules import code, text
 
 RULES = (
     code(
+        "parts of a tensor that all begin at its first number",
+        {"strided($view.shape, $view.stride(), $view.storage_offset())": "strided($view.shape, $view.stride())"},
+        within="layouts._layout",
+    ),
+    code(
         "the scale dropped from the printed scores",
         {"Over($x, $n) if $a else Ratio($x, Scalar($n))": "$x if $a else Ratio($x, Scalar($n))"},
     ),
