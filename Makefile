@@ -12,9 +12,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 APP_READY := $(VENV)/.app-ready
 TESTS_READY := $(VENV)/.tests-ready
+DOCS_READY := $(VENV)/.docs-ready
 
 .DELETE_ON_ERROR:
-.PHONY: run test sweep load fuzz attacks faults mutate lint audit replicas space ready browser clean
+.PHONY: run test sweep load fuzz attacks faults mutate lint audit replicas docs gallery screenshot space ready browser clean
 
 run: $(APP_READY)  ## start the app on http://$(HOST):$(PORT)
 	@echo "(TRACER_FOLDERS=1 lets its visitors open checkpoints in folders here.)"
@@ -52,6 +53,15 @@ audit: $(TESTS_READY)  ## look up what is pinned, and what it brings, among know
 replicas: $(TESTS_READY)  ## two replicas of the hosted app behind nginx, on this machine; CROWD=100: so many visitors at once
 	@PYTHONPATH=tests $(BIN)/python tests/hosted/replicas.py --crowd $(CROWD)
 
+docs: $(DOCS_READY)  ## build the documentation as a site, in site/
+	@PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+gallery: $(TESTS_READY)  ## derive the textbooks of the zoo and write docs/gallery.md: it takes long
+	@$(BIN)/python -m tracer verify --zoo --json | $(BIN)/python -m docs.gallery
+
+screenshot: ready  ## take the picture of the README, docs/overview.webp
+	@$(BIN)/python -m docs.screenshot
+
 space: ## put what a public Space needs into an empty folder: FOLDER=…
 	@test -n "$(FOLDER)" || { echo "FOLDER= was not given, expected an empty folder: make space FOLDER=../space" >&2; exit 2; }
 	@mkdir -p "$(FOLDER)/hosting" && cp hosting/requirements.lock "$(FOLDER)/hosting"
@@ -73,6 +83,10 @@ $(TESTS_READY): tests/requirements.txt $(APP_READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
 	@touch $@
 
+$(DOCS_READY): docs/requirements.txt $(APP_READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r docs/requirements.txt
+	@touch $@
+
 # A browser on the PATH, else the one that Playwright downloads, else the package manager's.
 browser: $(TESTS_READY)
 	@if command -v chromium >/dev/null; then exit 0; fi; \
@@ -83,5 +97,5 @@ browser: $(TESTS_READY)
 	[ -z "$$CI" ]
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) build site *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

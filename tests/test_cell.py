@@ -4,7 +4,6 @@ import copy
 import math
 import random
 from dataclasses import FrozenInstanceError, replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -226,11 +225,3 @@ def test_a_number_that_stands_in_the_equation_ends_the_way_too():
     cell = next(found for step in trace.steps if len((found := trace.cell(step.id, (1, 2))).terms) > 1)
     (number,) = [key for key in cell.terms if key.startswith("number ")]
     assert cell.back(number).value == 1.5 and not cell.back(number).terms
-
-
-def test_the_lines_of_the_readme_run():
-    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
-    lines = [line for line in readme.splitlines() if line.startswith(("score = ", "score."))]
-    names = {"trace": tracer.load("vit").trace()}
-    exec("\n".join(lines), names)
-    assert len(lines) == 3 and names["score"].computed == pytest.approx(names["score"].value, rel=1e-5)

@@ -1,4 +1,4 @@
-"""What the README says under "How to add", tried: in a copy of the tree each new thing is one file, found by itself."""
+"""The recipes of docs/extending.md, tried: in a copy of the tree each new thing is one file, found by itself."""
 
 import shutil
 import subprocess
@@ -69,7 +69,7 @@ def tree(tmp_path_factory) -> Path:
     for name in ("tracer", "pages", "tests", ".streamlit"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tree / name, copy_function=lambda a, b: Path(b).symlink_to(a), ignore=ignored)
-    for name in ("app.py", "README.md", "pyproject.toml", "Makefile"):
+    for name in ("app.py", "ARCHITECTURE.md", "pyproject.toml", "Makefile"):
         (tree / name).symlink_to(ROOT / name)
     for file in (tree / "tracer").rglob("*.py"):  # Python looks beside the file itself, not beside the link to it
         source = file.resolve()
@@ -119,7 +119,7 @@ def test_a_new_model_runs_in_a_new_format_and_is_proven(tree, tmp_path):
 @pytest.mark.sweep
 def test_nothing_else_turns_red(tree):
     """The tests that look at all models, pages, nodes, formats or commands; the example that a node needs besides is
-    what the README asks for."""
+    what docs/extending.md asks for."""
     files = "tests/test_models_in_app.py tests/test_notes.py tests/test_layers.py tests/test_cli.py tests/test_views.py"
     ran(
         tree,

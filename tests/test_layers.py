@@ -113,8 +113,8 @@ def all_imports() -> tuple[Import, ...]:
 
 @cache
 def layers() -> tuple[str, ...]:
-    """The layers of the library from the ground up, as the README lists them."""
-    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("| where, from the ground up |")[2]
+    """Return the layers of the library from the ground up, as ARCHITECTURE.md lists them."""
+    table = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("| where, from the ground up |")[2]
     found = re.findall(r"^\| `(tracer/[\w/]*)(?:\.py)?` \|", table, flags=re.MULTILINE)
     return tuple(place.removesuffix("__init__").strip("/").replace("/", ".") for place in found)
 
@@ -124,7 +124,7 @@ def layer(module: str) -> int:
     if module == "tracer.__main__":
         return len(layers())
     inside = [place for place in layers() if place == module or (module.startswith(f"{place}.") and place != "tracer")]
-    assert inside, f"{module} is in none of the README's layers"
+    assert inside, f"{module} is in none of the layers of ARCHITECTURE.md"
     return layers().index(max(inside, key=len))
 
 
@@ -132,7 +132,7 @@ CONVENIENCES = "tracer.record.trace"
 """The one module that looks up, inside functions: a trace's own methods lead to what is made of it."""
 
 
-def test_the_readme_lists_every_folder_of_the_library():
+def test_the_architecture_lists_every_folder_of_the_library():
     entries = {path for path in (ROOT / "tracer").iterdir() if path.name[0] != "_" and path.name != "py.typed"}
     folders = {f"tracer.{path.name.removesuffix('.py')}" for path in entries}
     assert folders == {place for place in layers() if place.count(".") == 1}
@@ -144,7 +144,7 @@ def test_the_library_shows_at_most_20_entries():
     assert len(entries) <= 20
 
 
-def test_imports_point_down_in_the_order_of_the_readme():
+def test_imports_point_down_in_the_order_of_the_architecture():
     up = [
         f"{found.module}:{found.line} imports {found.what}, which is above it"
         for found in all_imports()

@@ -111,7 +111,7 @@ class Small(nn.Module):
 
 
 def test_a_plain_module_with_a_spec_is_a_model():
-    """What the README says: no equation by hand, all of it proven; a hint adds a title, a letter and a reason."""
+    """Derive a model without an equation by hand, as the guide says; a hint adds a title, a letter and a reason."""
 
     def prepare(model, image, text, given):
         drawn = torch.randn(given["B"], given["T"], model.sizes["D"])

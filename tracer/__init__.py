@@ -1,10 +1,11 @@
 """Tensor tracer: every shape, equation and attention map of a transformer's forward pass, proven by the run.
 
->>> import tracer
->>> model = tracer.load("vit")
->>> trace = model.trace()                   # the sample photo; or image=…, a PIL photo
->>> trace.steps[0].symbolic
-('B', 'N', 'C*P**2')
+Examples:
+    >>> import tracer
+    >>> model = tracer.load("vit")
+    >>> trace = model.trace()               # the sample photo; or image=…, a PIL photo
+    >>> trace.steps[0].symbolic
+    ('B', 'N', 'C*P**2')
 """
 
 from importlib import import_module

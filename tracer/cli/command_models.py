@@ -12,7 +12,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints one line per model."""
     from tracer import models
+    from tracer.common.notes import spelled
     from tracer.figures.views.to_table import align
 
-    print(align([{"name": m["name"], "weights": m["weights"], "what": m["summary"]} for m in models.describe()]))
+    print(
+        align([{"name": m["name"], "weights": m["weights"], "what": spelled(m["summary"])} for m in models.describe()])
+    )
     return 0

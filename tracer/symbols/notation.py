@@ -1,7 +1,7 @@
 """One vocabulary for all models: what each size and each tensor is called, and how it is written.
 
-Sizes are italic, tensors bold (the notes' table in `design.md`), so that the length S and the scores **S**
-don't collide. A model lists which sizes it has; the meanings are defined here, once.
+Sizes are italic, tensors bold, so that the length S and the scores **S** don't collide. A model lists which sizes it
+has; the meanings are defined here, once.
 """
 
 from __future__ import annotations

@@ -94,13 +94,14 @@ def trace(
     Raises the forward's own error as it is, with the ops so far as its attribute `trace`; RuntimeError in a trace
     within a trace.
 
-    >>> import torch, tracer
-    >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
-    >>> run = tracer.trace(layer, torch.randn(1, 5, 8), symbols={"B": 0, "T": 1})
-    >>> run.ops[-1].op, run.ops[-1].outputs[0].symbolic
-    ('native_layer_norm', ('B', 'T', '8'))
-    >>> run.attention(layer=0, head=1).shape
-    torch.Size([1, 5, 5])
+    Examples:
+        >>> import torch, tracer
+        >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+        >>> run = tracer.trace(layer, torch.randn(1, 5, 8), symbols={"B": 0, "T": 1})
+        >>> run.ops[-1].op, run.ops[-1].outputs[0].symbolic
+        ('native_layer_norm', ('B', 'T', '8'))
+        >>> run.attention(layer=0, head=1).shape
+        torch.Size([1, 5, 5])
     """
     module = as_module(module)
     recording = record_or_explain(module, args, kwargs, keep, prove, primitives, calls=True)
