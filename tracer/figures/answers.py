@@ -1,4 +1,4 @@
-"""What a model says, as a picture: shares of words, a label map or a reconstruction beside the picture."""
+"""Figures of a model's answer: shares of words, a label map, or a reconstruction beside the picture."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,23 +14,23 @@ from tracer.figures.layout import CLEAR, PLAIN
 from tracer.record import Trace
 
 SIDE, CLASSES, LETTERS, NAMED = 400, 256, 100, 100_000
-"""Of what is drawn: cells on a side, classes, letters of a class, and cells that each say their class."""
+"""Limits of the drawing: cells on a side, classes, letters of a class, and cells with their class under the pointer."""
 
 SUBSCRIPT = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 def shown(token: str) -> str:
-    """A token as text that can be seen: a blank, a line break, quotes kept."""
+    """Return a token as visible text, with blanks, line breaks and quotes kept."""
     return {" ": "␣", "\n": "⏎"}.get(token, token)
 
 
 def numbered(token: str, place: int) -> str:
-    """A token with its place as a subscript, so that two alike can be told apart: `red₃`."""
+    """Return a token with its position as a subscript, which tells equal tokens apart: `red₃`."""
     return shortened(shown(token)) + str(place).translate(SUBSCRIPT)
 
 
 def short(result: Mapping[str, Any]) -> str:
-    """What a model of text says, in one line: the caption, the text that it gives out, or the next token."""
+    """Return the answer of a text model in one line: the caption, the generated text, or the next token."""
     if result["kind"] == "caption":
         return str(result["caption"])
     if result["kind"] == "tokens":
@@ -40,7 +40,7 @@ def short(result: Mapping[str, Any]) -> str:
 
 
 def said(trace: Trace) -> str:
-    """The answer of a run in a sentence; empty where it has none that a sentence says, or a file holds it wrongly."""
+    """Return the answer of a run as a sentence; "" if no sentence describes it or a file holds it in a wrong form."""
     result = trace.result
     try:
         names = result.get("classes") or result.get("sentences") or ()
@@ -55,9 +55,9 @@ def said(trace: Trace) -> str:
 def label_map(
     labels: Sequence[Sequence[int]], classes: Sequence[str], photo: Image.Image | None = None, opacity: float = 1.0
 ) -> go.Figure:
-    """The class of every pixel, `[H, W]` numbers of `classes`, laid over the photo that the model saw.
+    """Draw the class of every pixel, `[H, W]` indices into `classes`, over the photo that the model saw.
 
-    Each class has a colour of its own; those that are there are in the legend, with their share of the picture.
+    Each class has its own colour. The legend lists the classes that occur, with their share of the picture.
     """
     numbers, count = np.asarray(labels), len(classes)
     high, wide = numbers.shape
@@ -108,14 +108,14 @@ def label_map(
 
 
 def _axes(cell: str, high: int, wide: int) -> tuple[dict, dict]:
-    """The axes of a picture of `high` × `wide` cells, each a square; row 0 is on top."""
+    """Return the axes of a picture of `high` × `wide` square cells; row 0 is on top."""
     across = {"title": {"text": f"{cell} column"}, "range": [-0.5, wide - 0.5], "constrain": "domain", **PLAIN}
     down = {"title": {"text": f"{cell} row"}, "range": [high - 0.5, -0.5], "constrain": "domain", **PLAIN}
     return across, {"scaleanchor": "x", **down}
 
 
 def visible(pixels: np.ndarray, patches: Sequence[int], rows: int, columns: int) -> np.ndarray:
-    """Pixels `[H, W]` of the patches with these numbers, in raster order; those of all others are NaN."""
+    """Return pixels `[H, W]` of the patches with these numbers, in raster order; all others are NaN."""
     shown = np.isin(np.arange(rows * columns), patches).reshape(rows, columns)
     high, wide = pixels.shape[0] // rows, pixels.shape[1] // columns
     return np.where(shown.repeat(high, axis=0).repeat(wide, axis=1), pixels, np.nan)
@@ -125,10 +125,10 @@ _BAR = {"orientation": "h", "y": 0, "yref": "container", "yanchor": "bottom", "t
 
 
 def panel(values: np.ndarray, unit: str = "", cell: str = "pixel", ends: tuple[float, float] = (0, 255)) -> go.Figure:
-    """A matrix as a picture: grey, or with a `unit` in colours and with a bar below it; `cell` is what a cell of it is.
+    """Draw a matrix in grey, or, if it has a `unit`, in colours with a colour bar below; `cell` names a cell.
 
-    The scale runs between these `ends`. Cells of NaN are hidden, and have the colour of what a mask closes. Pictures
-    of one row have the same place for the matrix, with a bar or without.
+    The scale runs between `ends`. Cells of NaN are hidden, and have the colour of cells that a mask closes. Pictures of
+    one row have the same area for the matrix, with a bar or without.
     """
     values = np.asarray(values, dtype=np.float32)
     high, wide = values.shape

@@ -1,4 +1,4 @@
-"""Horizontal bars in HTML: a row has a name, one part or several of a colour each, and its number behind their end."""
+"""Horizontal bars in HTML: a row has a name, one or several coloured parts, and its number behind their end."""
 
 import html
 import math
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 MANY = 12
-"""Rows from which on they stand closer."""
+"""Number of rows from which on they are closer together."""
 
 
 class Part(NamedTuple):
-    """A part of a bar: how long it is on the axis, its colour, and what to say of it where one points at it."""
+    """A part of a bar: its length on the axis, its colour, and its text under the pointer."""
 
     size: float
     colour: str
@@ -28,10 +28,10 @@ class Row(NamedTuple):
 def bars(
     rows: Sequence[Row], ticks: Mapping[float, str], axes: tuple[str, str], said: str, figure: str, keys=()
 ) -> str:
-    """The rows over an axis that ends at the last of `ticks`, {where: what is written there}.
+    """Return rows over an axis that ends at the last of `ticks`, {position: label}, as HTML.
 
-    `axes` says what a bar is and what is counted, `said` is the alternative text, `figure` the name under which the
-    drawing is downloaded; `keys` are pairs (colour, what it stands for), above the bars.
+    `axes` names a bar and the counted quantity, `said` is the alternative text, `figure` the name under which the
+    drawing is downloaded; `keys` are pairs (colour, meaning), above the bars.
     """
     end = max(ticks) or 1
     small = "".join(
@@ -47,7 +47,7 @@ def bars(
 
 
 def legend(keys: Iterable[tuple[str, str]]) -> str:
-    """What each colour stands for, of pairs (colour, name); nothing where there are none."""
+    """Return the legend of pairs (colour, name) as HTML, or "" if there are none."""
     rows = "".join(f'<li><i style="background:{colour}"></i>{html.escape(name)}</li>' for colour, name in keys)
     return rows and f'<ul class="keys">{rows}</ul>'
 
@@ -63,7 +63,10 @@ def _part(part: Part, end: float) -> str:
 
 
 def round_ticks(largest: float, most: int = 4) -> Iterator[float]:
-    """Round numbers from 0 until none is below `largest`: at most `most` steps, 1, 2 or 5 times a power of ten each."""
+    """Yield round numbers from 0 until one reaches `largest`.
+
+    There are at most `most` steps, each 1, 2 or 5 times a power of ten.
+    """
     unit = 10.0 ** math.floor(math.log10(largest)) / 10 if largest > 0 else 0.2
     step = next(times * unit for times in (1, 2, 5, 10, 20, 50, 100) if times * unit * most >= largest)
     return (number * step for number in range(max(1, math.ceil(largest / step)) + 1))

@@ -1,7 +1,7 @@
-"""How much a page computes and sends for one picture: a run may be larger than a screen, and is shown in part then.
+"""Limits on what a page computes and sends for one picture; a run beyond them is shown in part.
 
-All that one page sends stays below `PAGE`, so each picture has a share of it. What doesn't fit is in the file and on
-the command line, and the page says so.
+All that one page sends stays below `PAGE`, so each picture has a share of it. The rest is in the file and on the
+command line, and the page says so.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ CELLS = 1 << 24
 SIDE = 1400
 """Tokens of a mask that is drawn cell by cell, one byte each."""
 NAMED = 10_000
-"""Cells of a mask that each say the names of their tokens."""
+"""Cells of a mask that each show the names of their tokens."""
 ROWS = 2000
 """Rows of a table, or choices of a list."""
 LINES = 2000
 """Lines between the steps of a pipeline."""
 VALUES = 1 << 23
-"""Values of a matrix that is made into a picture."""
+"""Values of a matrix that is drawn."""
 
 
 def drawn(trace: Trace, record: AttentionRecord) -> bool:
-    """Whether all weights of one attention can be computed and its mask drawn."""
+    """Return whether all weights of one attention can be computed and its mask drawn."""
     batch = trace.values[record.q].shape[:-2].numel() if record.q in trace.values else record.heads
     cells = record.queries * record.keys
     return max(record.queries, record.keys) <= SIDE and max(batch, record.heads) * cells <= CELLS

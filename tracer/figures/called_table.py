@@ -1,4 +1,4 @@
-"""The rows of the Operations table for modules, as the forward hooks saw them, and for composite ops."""
+"""Rows of the Operations table for modules, as the forward hooks saw them, and for composite ops."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ PASSES = "hands on what it is given"
 
 
 def label(trace: Trace, number: int) -> str:
-    """A module by its path within the module that it ran in, and which call of it that was where there are more."""
+    """Return the path of a module within the module around it, with the number of its call if there are several."""
     module = trace.modules[number]
     around = trace.modules[module.around].path if module.around is not None else ""
     inside = f"{around}." if around else ""
@@ -21,7 +21,7 @@ def label(trace: Trace, number: int) -> str:
 
 
 def path(trace: Trace, number: int) -> list[str]:
-    """The labels of the modules around a module, the outermost first."""
+    """Return the labels of the modules around a module, the outermost first."""
     found, around = [], trace.modules[number].around
     while around is not None:
         found.append(label(trace, around))
@@ -30,7 +30,7 @@ def path(trace: Trace, number: int) -> list[str]:
 
 
 def opened(trace: Trace) -> list[str]:
-    """The modules that are unfolded at first, by their place in the tree: from the model in, until there are some."""
+    """Return the tree positions of the modules that are unfolded at first: the outermost levels, until one branches."""
     if not trace.modules:
         return []
     found, number = [], 0
@@ -44,7 +44,7 @@ def opened(trace: Trace) -> list[str]:
 
 
 def modules(trace: Trace) -> list[dict]:
-    """One row for each call of a module; `holds` says that other modules ran in it. None shows its number."""
+    """Return one row for each call of a module; `holds` marks calls with modules in them. None shows its number."""
     holding = {module.around for module in trace.modules}
     rows = []
     for number, module in enumerate(trace.modules):
@@ -64,7 +64,7 @@ def modules(trace: Trace) -> list[dict]:
 
 
 def calls(trace: Trace) -> list[dict]:
-    """One row for each composite op, with its arguments by the names of the op's schema."""
+    """Return one row for each composite op, with its arguments under the names of the op's schema."""
     rows = []
     for number, call in enumerate(trace.calls):
         beneath = trace.ops[call.first : call.last]
@@ -82,12 +82,12 @@ def calls(trace: Trace) -> list[dict]:
 
 
 def arguments(call: CallRecord) -> str:
-    """`input, weight, bias, dim=-1`: what was not left at its default."""
+    """Return the arguments that differ from their defaults: `input, weight, bias, dim=-1`."""
     return call.text.removeprefix(f"{call.name}(").removesuffix(")")
 
 
 def flops(ops: Sequence[Op]) -> int | list:
-    """The FLOPs of ops together; where some are not counted, a number to sort by and the text that is shown."""
+    """Return the FLOPs of ops together; if some are not counted, a number to sort by and the text that is shown."""
     sum_of = sum(op.flops or 0 for op in ops)
     if all(op.flops is not None for op in ops):
         return sum_of
@@ -95,7 +95,7 @@ def flops(ops: Sequence[Op]) -> int | list:
 
 
 def shapes(tensors: Sequence[TensorRecord], said) -> str:
-    """The shapes of tensors, each as `said` says it, alike ones counted: `2 × [B, T, D]`."""
+    """Return the shapes of tensors, each in the format of `said`, with equal ones counted: `2 × [B, T, D]`."""
     found: dict[str, int] = {}
     for tensor in tensors:
         found[said(tensor)] = found.get(said(tensor), 0) + 1
@@ -103,15 +103,15 @@ def shapes(tensors: Sequence[TensorRecord], said) -> str:
 
 
 def symbols(tensor: TensorRecord) -> str:
-    """One shape in symbols where those are known, else in numbers."""
+    """Return a shape in symbols if they are known, else in numbers."""
     return numbers(tensor) if tensor.symbolic is None else notation.shape_text(tensor.symbolic)
 
 
 def numbers(tensor: TensorRecord) -> str:
-    """One shape in numbers."""
+    """Return a shape in numbers."""
     return shape_numbers(tensor.shape)
 
 
 def of_op(records: Sequence[ModuleRecord | CallRecord], index: int) -> int | None:
-    """The innermost of these calls that an op ran in."""
+    """Return the innermost of these calls that an op ran in, or None."""
     return next((i for i in reversed(range(len(records))) if records[i].first <= index < records[i].last), None)

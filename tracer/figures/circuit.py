@@ -1,7 +1,7 @@
-"""Where steps and the lines between them are drawn: ranks from top to bottom, lanes from left to right.
+"""Layered layout of steps and the lines between them: ranks from top to bottom, lanes from left to right.
 
-A layered drawing (Sugiyama et al. 1981) in which what is carried past a whole branch, such as a residual stream, is one
-straight line on the left. Nothing is known here of transformers: only who takes whose tensor.
+It follows Sugiyama et al. (1981). A value that is carried past a whole branch, such as a residual stream, is one
+straight line on the left. The layout knows nothing of transformers, only the producers and users of tensors.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 GAP, PORT = 0.5, 0.0
-"""Where a line turns: in the middle between two ranks, or at the height of the box that it enters from the side."""
+"""The height of a line's corner: the middle between two ranks, or that of the box that it enters from the side."""
 
 
 class Wire(NamedTuple):
@@ -23,7 +23,7 @@ class Wire(NamedTuple):
 
 
 class Circuit(NamedTuple):
-    """The place of each box, (lane, rank), the wires, and how many lanes and ranks there are."""
+    """The (lane, rank) of each box, the wires, and the number of lanes and ranks."""
 
     places: dict[str, tuple[float, int]]
     wires: tuple[Wire, ...]
@@ -32,7 +32,7 @@ class Circuit(NamedTuple):
 
 
 def circuit(nodes: Sequence[str], takes: Mapping[str, Iterable[str]]) -> Circuit:
-    """The drawing of `nodes`, each after those that it takes; what `takes` names and `nodes` lacks is left out."""
+    """Return the layout of `nodes`, each below its producers; producers that are not among `nodes` are left out."""
     known = set(nodes)
     edges = [(one, node) for node in nodes for one in dict.fromkeys(takes.get(node, ())) if one in known]
     ranks = _ranks(nodes, edges)
@@ -45,7 +45,7 @@ def circuit(nodes: Sequence[str], takes: Mapping[str, Iterable[str]]) -> Circuit
 
 
 def _ranks(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """The rank of each node: below all that it takes; what takes nothing stands right above what takes it first."""
+    """Return the rank of each node: below all of its producers; a node without any is right above its first user."""
     before: dict[str, list[str]] = {node: [] for node in nodes}
     after: dict[str, list[str]] = {node: [] for node in nodes}
     for one, other in edges:
@@ -61,13 +61,16 @@ def _ranks(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, 
 
 
 def _spine(edges: Sequence[tuple[str, str]], ranks: Mapping[str, int]) -> tuple[set[str], set[tuple[str, str]]]:
-    """What is carried past a branch: nodes that hang on edges around a longer way, one such edge below the other."""
+    """Return the nodes and edges that are carried past a branch.
+
+    These nodes hang on edges around a longer path, one such edge below the next.
+    """
     after: dict[str, list[str]] = {}
     for one, other in edges:
         after.setdefault(one, []).append(other)
 
     def leads(one: str, other: str) -> bool:
-        """Whether there is another way than the edge."""
+        """Return whether a path other than the edge joins the two nodes."""
         seen, left = set(), [next_ for next_ in after.get(one, ()) if next_ != other]
         while left:
             at = left.pop()
@@ -90,7 +93,7 @@ def _spine(edges: Sequence[tuple[str, str]], ranks: Mapping[str, int]) -> tuple[
 
 
 def _lanes(nodes, edges, ranks, spine, carried) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
-    """The lane of each node, and of each edge that passes ranks on its way."""
+    """Return the lane of each node, and of each edge that passes ranks on its way."""
     before: dict[str, list[str]] = {node: [] for node in nodes}
     for one, other in edges:
         before[other].append(one)
@@ -123,8 +126,10 @@ def _lanes(nodes, edges, ranks, spine, carried) -> tuple[dict[str, float], dict[
 
 
 def _apart(wanted: list, left: float) -> list[tuple]:
-    """Items of a rank at least one lane apart, each as near as can be to where it is wanted; those that want the same
-    lane fan out from it, to both sides where there is room. Lines of one box share a lane."""
+    """Return the items of a rank at least one lane apart, each as near as possible to its wanted lane.
+
+    Items that want the same lane fan out from it, to both sides if there is room. Lines of one box share a lane.
+    """
     found: list[tuple] = []
     taken: list[float] = []
     at: dict[str, float] = {}
@@ -143,7 +148,7 @@ def _apart(wanted: list, left: float) -> list[tuple]:
 
 
 def _tracks(wires: Sequence[Wire]) -> tuple[Wire, ...]:
-    """The same lines, those of different boxes apart where they run across between the same two ranks."""
+    """Return the lines with those of different boxes separated if they run across between the same two ranks."""
     across: dict[float, dict[str, tuple[float, float]]] = {}
     for wire in wires:
         for (x, y), (other, below) in pairwise(wire.points):
@@ -164,8 +169,10 @@ def _tracks(wires: Sequence[Wire]) -> tuple[Wire, ...]:
 
 
 def _wire(edge, places, through, spine) -> Wire:
-    """The corners of a line: down from the box, across between two ranks, and down into the other box; into a box that
-    others enter from above, from the side."""
+    """Return the corners of a line: down from its box, across between two ranks, and down into the other box.
+
+    It enters a box from the side if other lines enter the box from above.
+    """
     (x, top), (end, bottom) = places[edge[0]], places[edge[1]]
     joins = edge[1] in spine and edge[0] not in spine
     lane = through.get(edge, end if bottom - top == 1 and not joins else x)

@@ -1,4 +1,4 @@
-"""Claims of the notes, drawn: numbers block by block, the spread of products over the width, shares of a lookup."""
+"""Charts of the notes' claims: numbers block by block, the spread of products over the width, shares of a lookup."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
 
 
 def by_block(lines: Mapping[str, Sequence[float]], what: str, one: bool = False) -> go.Figure:
-    """Bars for each block, of each of the named `lines`; `one` marks the height 1."""
+    """Draw bars for each block, of each of the named `lines`; `one` marks the height 1."""
     data = [
         {
             "type": "bar", "name": name, "x": [f"block {at}" for at in range(1, len(values) + 1)], "y": list(values),
@@ -45,7 +45,7 @@ def by_block(lines: Mapping[str, Sequence[float]], what: str, one: bool = False)
 
 
 def spreads(widths: Sequence[int], plain: Sequence[float], scaled: Sequence[float], chosen: int) -> go.Figure:
-    """How widely products of random vectors spread, over the width, with and without the scale."""
+    """Draw the standard deviation of products of random vectors over the width, with and without the scale."""
     data = [
         {
             "type": "scatter", "mode": "lines+markers", "name": name, "x": list(widths), "y": list(values),
@@ -64,7 +64,7 @@ def spreads(widths: Sequence[int], plain: Sequence[float], scaled: Sequence[floa
 
 
 def shares(found: Mapping[str, float]) -> go.Figure:
-    """What share of a soft lookup each key gets."""
+    """Draw the share of a soft lookup that each key gets."""
     bars = {
         "type": "bar", "orientation": "h", "y": list(found), "x": list(found.values()),
         "marker": {"color": COLOURS[0]}, "hovertemplate": "%{y}: %{x:.1%}<extra></extra>",
@@ -78,7 +78,7 @@ def shares(found: Mapping[str, float]) -> go.Figure:
 
 
 def grids(maps: Mapping[str, Sequence[Sequence[float]]], columns: int, axes: tuple[str, str]) -> go.Figure:
-    """Return small maps, each under its name, in rows of `columns`; `axes` say what a row and a column of a map is."""
+    """Draw small maps, each under its name, in rows of `columns`; `axes` name a row and a column of a map."""
     down = -(-len(maps) // columns)
     across, heights = bands(columns, 0.04), bands(down, 0.14)
     data, names = [], []

@@ -1,4 +1,4 @@
-"""The answer: the most probable classes as horizontal bars, in HTML."""
+"""The most probable classes as horizontal bars, in HTML."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,10 @@ TOP = 5
 
 
 def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP, axis: str = "class") -> str:
-    """The `top` classes with their probabilities, the most probable first; the first bar has the head's colour.
+    """Return the `top` classes with their probabilities, the most probable first, as bars in HTML.
 
-    The axis goes to 100 %, unless no bar would be seen on it: then little further than the largest. `axis` says what a
-    bar is.
+    The first bar has the head's colour. The axis goes to 100 %, unless no bar could be seen on it: then little further
+    than the largest. `axis` names a bar.
     """
     ranked = ranking(classes, probabilities)[:top]
     end = scale_end(max((share for _, share in ranked), default=0))
@@ -33,7 +33,7 @@ def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP,
 
 
 def scale_end(largest: float) -> float:
-    """Where the axis of the bars ends: at 1, or at a round number from the largest up where that is small."""
+    """Return the end of the bars' axis: 1, or a round number from the largest up if that is small."""
     if largest >= SMALL or largest <= 0:
         return 1.0
     unit = 10.0 ** math.floor(math.log10(largest))
@@ -45,7 +45,7 @@ def _tick(share: float) -> str:
 
 
 def answer(result: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[float]] | None:
-    """(classes, probabilities) of a run's result, or None where it has none, such as after a model of text."""
+    """Return (classes, probabilities) of a run's result, or None if it has none, such as after a model of text."""
     names, shares = result.get("classes"), result.get("probabilities")
     if isinstance(names, Sequence) and isinstance(shares, Sequence) and names and len(names) == len(shares):
         return names, shares
@@ -53,15 +53,15 @@ def answer(result: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[float]] |
 
 
 def ranking(classes: Sequence[str], probabilities: Sequence[float]) -> list[tuple[str, float]]:
-    """(class, probability), the most probable first; equal ones in the model's order."""
+    """Return (class, probability), the most probable first; equal ones in the model's order."""
     pairs = zip(classes, map(float, probabilities), strict=True)
     return sorted(pairs, key=lambda pair: -pair[1])
 
 
 def percent(share: float) -> str:
-    """A probability in per cent with what digits it needs: `97.3 %`, `0.04 %`, `< 0.01 %`, `> 99.9 %`.
+    """Return a probability in per cent with as many digits as it needs: `97.3 %`, `0.04 %`, `< 0.01 %`, `> 99.9 %`.
 
-    Blanks in it do not break: a sign never begins a line.
+    Its blanks do not break, so a sign never begins a line.
     """
     if 0 < share < 0.0001:
         return "<\N{NO-BREAK SPACE}0.01\N{NO-BREAK SPACE}%"
@@ -71,14 +71,14 @@ def percent(share: float) -> str:
 
 
 def describe(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP) -> str:
-    """The text alternative of the bars."""
+    """Return the text alternative of the bars."""
     return "Most probable classes: " + ", ".join(f"{n} {percent(p)}" for n, p in ranking(classes, probabilities)[:top])
 
 
 def drawn(probabilities: Sequence[float], what: str, count: int | None, top: int = TOP) -> str:
-    """What the bars show; where they leave some out, how many of how many are there and what they sum to.
+    """Return a sentence on the bars; if some classes are left out, with their number and the sum of the bars.
 
-    `what` names the classes in the plural; `count` is how many the model knows, where the run says so.
+    `what` names the classes in the plural; `count` is the number of classes that the model knows, if the run says so.
     """
     shares = sorted(map(float, probabilities), reverse=True)[:top]
     if count is not None and count <= len(shares):

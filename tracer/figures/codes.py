@@ -1,4 +1,4 @@
-"""A picture as codes: the ids over the grid, the picture that they spell, and all codes, as SVG."""
+"""A picture as codes in SVG: the ids over the grid, the decoded picture, and the whole codebook."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ WIDE = 16
 
 
 def picture(image: Image.Image, label: str) -> str:
-    """A small picture as it is, its pixels to be seen."""
+    """Draw a small picture with its pixels visible."""
     width, height = image.size
     return _drawn(width, height, label, f'<image href="{data_uri(image, "PNG")}" width="{width}" height="{height}" '
                   'style="image-rendering:pixelated"/>')  # fmt: skip
 
 
 def grid(ids: np.ndarray, colours: np.ndarray, label: str) -> str:
-    """The ids `[rows, columns]`, each on the mean colour of its code; `colours` is uint8 `[V, 3]`."""
+    """Draw the ids `[rows, columns]`, each on the mean colour of its code; `colours` is uint8 `[V, 3]`."""
     rows, columns = ids.shape
     cells = []
     for row in range(rows):
@@ -40,8 +40,10 @@ def grid(ids: np.ndarray, colours: np.ndarray, label: str) -> str:
 
 
 def sheet(codes: np.ndarray, counts: np.ndarray, label: str) -> str:
-    """All codes, uint8 `[V, P, P, 3]`, in the order of their ids, `counts` `[V]` telling how often each is used: one
-    that is not is crossed out."""
+    """Draw all codes, uint8 `[V, P, P, 3]`, in the order of their ids.
+
+    `counts` `[V]` are the numbers of uses: an unused code is crossed out.
+    """
     side, total = codes.shape[1], len(codes)
     rows, pitch = -(-total // WIDE), side + 2
     pixels = np.zeros((rows * pitch, WIDE * pitch, 4), dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""Colours that mean something: one per stage of the forward pass, and the scales of heatmaps.
+"""Colours with a meaning: one per stage of the forward pass, and the scales of heatmaps.
 
 Stage colours have a contrast of at least 3 : 1 on the light and on the dark page, so that one value serves both.
 Scales are perceptually uniform (van der Walt and Smith 2015; Nuñez et al. 2018; Thyng et al. 2016).
@@ -44,12 +44,12 @@ MASK = ("#7a8494", "#2589c7")
 
 
 def stage_colour(stage: str) -> str:
-    """The colour of a stage, or that of all others for one that is not in the list."""
+    """Return the colour of a stage, or the default colour if the stage is not in the list."""
     return STAGES.get(stage, UNLISTED)
 
 
 def table(scale: str = SEQUENTIAL, steps: int = 256) -> bytes:
-    """A colour scale as `steps` RGB triples, for drawing in the browser."""
+    """Return a colour scale as `steps` RGB triples, for drawing in the browser."""
     shares = [index / (steps - 1) for index in range(steps)]
     samples = colors.sample_colorscale(scale, shares, colortype="tuple")
     return bytes(round(255 * channel) for colour in samples for channel in colour)

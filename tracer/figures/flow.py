@@ -1,8 +1,8 @@
-"""How data flows between the steps of a run: who takes whose tensor, and which steps form one lane.
+"""Data flow between the steps of a run: the producers of each step, and the steps of one lane.
 
-All of it is worked out from the ops (who made what each of them took), and for steps that a fused op went through
-from their equations. A model of two towers has two lanes that meet; a mask, made out of nothing and taken by the
-scores of every block, is a side input of them.
+All of it follows from the ops and the producers of their inputs, and for steps inside a fused op from their equations.
+A model of two towers has two lanes that meet. A mask that no input produces and that the scores of every block use is a
+side input of them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from tracer.record import Step, Trace
 
 INPUT = "input "
 TAKEN = 64
-"""Steps and inputs that one step is said to take at most; ours take three."""
+"""Most producers that one step lists; ours have three."""
 NESTED = 16
-"""Lanes that meet in lanes that meet, and so on."""
+"""Most levels of lanes that meet in lanes that meet."""
 COMPARED = 50_000
 """Equations that are searched for a symbol that no op leads to."""
 
 
 def sources(trace: Trace) -> dict[str, tuple[str, ...]]:
-    """For each step what it takes: ids of steps and names of inputs (`"input image"`), through layout ops and
-    through ops that only lead to the tensor of a step."""
+    """Return the producers of each step: ids of steps and names of inputs (`"input image"`).
+
+    Layout ops, and ops that only lead to the tensor of a step, are passed through.
+    """
     ops = {op.index: op for op in trace.ops}
     ends = {step.ops[-1]: step.id for step in trace.steps if step.ops}
     makers: dict[int, dict[str, None]] = {}
@@ -65,9 +67,10 @@ def sources(trace: Trace) -> dict[str, tuple[str, ...]]:
 
 
 def _in_equation(step: Step, before: Sequence[Step], left: list[int]) -> list[str]:
-    """Ids of the earlier steps whose symbols stand on the right of the equation, a longer symbol before its parts.
+    """Return ids of the earlier steps whose symbols are on the right of the equation, longer symbols first.
 
-    `left` holds how many more may be looked for."""
+    `left` holds the number of lookups that remain.
+    """
     right, found = step.latex.partition("=")[2], []
     left[0] -= 1 + len(before) // 50
     if left[0] <= 0:
@@ -86,8 +89,11 @@ def _in_equation(step: Step, before: Sequence[Step], left: list[int]) -> list[st
 
 @dataclass
 class Lane:
-    """Steps one after the other. `parts` are the lanes that meet in its first step, `apart` those that are whole by
-    themselves and that a later step takes; `inputs` are what came from outside."""
+    """A sequence of steps.
+
+    `parts` are the lanes that meet in its first step, `apart` the complete lanes of their own that a later step uses;
+    `inputs` come from outside.
+    """
 
     steps: list[Step] = field(default_factory=list)
     parts: list[Lane] = field(default_factory=list)
@@ -97,20 +103,20 @@ class Lane:
 
     @property
     def first(self) -> Step:
-        """The step that the lane begins with, after those that meet in it."""
+        """The first step of the lane, after those that meet in it."""
         return self.steps[0]
 
     @property
     def last(self) -> Step:
-        """The step that the lane ends with."""
+        """The last step of the lane."""
         return self.steps[-1]
 
 
 def lanes(steps: Sequence[Step], taken: dict[str, tuple[str, ...]]) -> tuple[list[Lane], dict[str, list[Lane]]]:
-    """The lanes of a run, and for each step those that only come in there, from the side.
+    """Return the lanes of a run, and for each step the lanes that only come in there, from the side.
 
-    From the side come constants, what takes no input that the other lane does not take too, and what joins inside
-    a block. More than one lane is left where the run has ends that nothing takes.
+    From the side come constants, lanes whose inputs the main lane uses too, and lanes that join inside a block. More
+    than one lane remains if the run has several outputs without a user.
     """
     place = {step.id: index for index, step in enumerate(steps)}
     of: dict[str, Lane] = {}
@@ -156,7 +162,7 @@ def lanes(steps: Sequence[Step], taken: dict[str, tuple[str, ...]]) -> tuple[lis
 
 
 def stretches(steps: Sequence[Step]) -> list[list[Step]]:
-    """Steps cut into stretches outside of blocks and stacks of blocks; a stack ends where its layers start anew."""
+    """Return steps split into runs outside of blocks and stacks of blocks; a stack ends if its layers start anew."""
     out: list[list[Step]] = []
     for step in steps:
         last = out[-1][-1] if out else None

@@ -1,4 +1,4 @@
-r"""Signs of equations and words of the field in plain words: of each, where it stands in a run, and what it says.
+"""Symbols of equations and terms of the field in plain words, each with its meaning and its positions in a run.
 
 They explain notation, and claim nothing of a run.
 """
@@ -30,7 +30,7 @@ SIGNS = (
     (r",\,\uparrow", r"\uparrow", "the smallest first, in place of the largest"),
     (r"^{(1)}", r"\mathbf{X}^{(\ell)}", "of block $\\ell$, counted from 1"),
 )  # fmt: skip
-"""(what it looks like in LaTeX, how it is shown, what it says)."""
+"""(its form in LaTeX, the LaTeX that is shown, its meaning)."""
 FUNCTIONS = {
     "heads_h": "takes the columns apart into $h$ heads of equal width",
     "concat_h": "puts the heads beside one another again",
@@ -110,7 +110,7 @@ FUNCTIONS = {
     "fold": "puts patches back into their picture",
     "repeat_n": "repeats each entry n times in a row",
 }
-"""Functions by the words that they are printed as, with what stands below them, and what they do."""
+"""Functions by their printed names with subscripts, and their meaning."""
 WORDS = (
     (
         "token",
@@ -133,13 +133,13 @@ WORDS = (
 
 
 def words(stages: Iterable[str]) -> list[tuple[str, str]]:
-    """(word, meaning) of those that belong to any of these stages."""
+    """Return (word, meaning) of the terms that belong to any of these stages."""
     there = set(stages)
     return [(word, meaning) for word, of, meaning in WORDS if there & set(of)]
 
 
 def signs(equations: Iterable[str]) -> list[tuple[str, str]]:
-    """(sign, meaning) of those that stand in any of these equations."""
+    """Return (sign, meaning) of the signs that occur in any of these equations."""
     written = "\n".join(equations)
     found = [(shown, meaning) for mark, shown, meaning in SIGNS if mark in written]
     for said, meaning in FUNCTIONS.items():

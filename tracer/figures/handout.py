@@ -1,6 +1,6 @@
-"""A run as a handout: one HTML file that prints well, with the photo, the answer, maps, equations, shapes and verdicts.
+"""A run as a handout: one HTML file for print, with the photo, the answer, maps, equations, shapes and verdicts.
 
-It holds all that it shows, runs nothing and loads nothing. Equations that repeat from block to block stand there once.
+It holds all that it shows, runs nothing and loads nothing. Equations that repeat from block to block are printed once.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ math { font-size: 112%; math-style: normal; } .step p { font-size: 0.9em; }
 
 
 def render(trace: Trace) -> str:
-    """The handout, as HTML that ends with a newline."""
+    """Return the handout, as HTML that ends with a newline."""
     title = f"A run of {trace.model}"
     parts = (
         f"<h1>{text(title)}</h1>",
@@ -80,7 +80,7 @@ def _weights(trace: Trace) -> str:
 
 
 def _given(trace: Trace) -> str:
-    """What went in: the photo, the text."""
+    """Return the inputs as HTML: the photo, the text."""
     made = []
     if trace.picture is not None:
         photo = Image.fromarray(np.asarray(trace.values[trace.picture.value]))
@@ -93,12 +93,12 @@ def _given(trace: Trace) -> str:
 
 
 def text_lines(value: str) -> str:
-    """Escaped text whose lines stay lines."""
+    """Return escaped text with its line breaks."""
     return "\n".join(map(text, value.split("\n")))
 
 
 def _said(trace: Trace) -> str:
-    """What came out."""
+    """Return the outputs as HTML."""
     try:
         said = _answer(trace.result)
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):  # out of a stranger's file
@@ -143,7 +143,7 @@ def _sizes(trace: Trace) -> str:
 
 
 def _equations(trace: Trace) -> Iterator[str]:
-    """Each line of the textbook, under where it stands."""
+    """Yield each line of the textbook, under its heading."""
     last = None
     for repeat, steps in printed(trace):
         if repeat is not None:
@@ -177,7 +177,7 @@ def _verdict(step: Step) -> str:
 
 
 def _proof(trace: Trace) -> str:
-    """How it is proven, and what else is to know of the run."""
+    """Return the method of the proof and the notes on the run, as HTML."""
     counts = Counter(step.verdict for step in trace.steps)
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     about = (

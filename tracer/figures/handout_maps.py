@@ -15,15 +15,15 @@ from tracer.figures.views.to_html import text
 from tracer.record import Picture, Trace
 
 BLOCKS, HEADS, WORDS, SIDE = 24, 16, 400, 360
-"""Of what is drawn: blocks of a tower, heads of its last block, words of a text, and pixels of a map's longer side."""
+"""Limits of the drawing: blocks of a tower, heads of its last block, words of a text, pixels of a map's longer side."""
 DARK, HALF = 0.4, "#ffd23f"
-"""How bright a photo is where no weight is, and the frame of patches with at least half of the largest weight."""
+"""Brightness of a photo at weight 0, and the frame of patches with at least half of the largest weight."""
 NAMED = 5
 """Tokens that are named with their weights."""
 
 
 def maps(trace: Trace) -> str:
-    """The maps of all towers, as HTML; empty for a run without attention that can be drawn."""
+    """Return the maps of all towers, as HTML; "" for a run without attention that can be drawn."""
     return "".join(_tower(trace, part) for part in parts(trace))
 
 
@@ -72,14 +72,17 @@ def _mean(heads: np.ndarray) -> str:
 
 
 def _spread(chosen: list[int]) -> list[int]:
-    """So many of the blocks, first and last among them."""
+    """Return a limited number of blocks, evenly spread, the first and the last among them."""
     if len(chosen) <= BLOCKS:
         return chosen
     return [chosen[round(place)] for place in np.linspace(0, len(chosen) - 1, BLOCKS)]
 
 
 def _query(trace: Trace, part: str, picture: Picture | None, queries: int) -> int:
-    """The query that tells most, as on the page: the last where words are written, else CLS, else the middle patch."""
+    """Return the query that the page shows first.
+
+    That is the last if the model writes words, else CLS, else the middle patch.
+    """
     own = {segment.name: segment for segment in segments(trace, part)}
     if picture is None or "text" in own:
         return queries - 1
@@ -91,7 +94,7 @@ def _query(trace: Trace, part: str, picture: Picture | None, queries: int) -> in
 
 
 def _lit(trace: Trace, part: str, picture: Picture, row: np.ndarray, name: str) -> str:
-    """The photo, each patch the darker the less of the query's row it got."""
+    """Return the photo with each patch darker for less weight in the query's row, as HTML."""
     photo = Image.fromarray(np.asarray(trace.values[picture.value]))
     scale = SIDE / max(photo.size)
     photo = photo.resize([max(1, round(side * scale)) for side in photo.size], Image.Resampling.BICUBIC)
@@ -114,7 +117,7 @@ def _lit(trace: Trace, part: str, picture: Picture, row: np.ndarray, name: str) 
 
 
 def _matrix(weights: np.ndarray, name: str) -> str:
-    """All rows as a picture of one pixel for each cell."""
+    """Return all rows as a picture of one pixel for each cell."""
     colours = np.frombuffer(table(), np.uint8).reshape(256, 3)
     top = float(np.quantile(weights, 0.995)) or float(weights.max()) or 1.0
     cells = Image.fromarray(colours[np.uint8(255 * np.clip(weights / top, 0, 1))])
@@ -122,7 +125,7 @@ def _matrix(weights: np.ndarray, name: str) -> str:
 
 
 def _words(trace: Trace, part: str, weights: np.ndarray) -> str:
-    """The words of the run, each on a ground that is the stronger the larger its weight."""
+    """Return the words of the run, each on a background that is stronger for a larger weight, as HTML."""
     spoken = [(token, word) for token, word in drawn.words(trace, part, len(weights)) if token < len(weights)][:WORDS]
     if not spoken:
         return ""

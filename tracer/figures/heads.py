@@ -1,4 +1,4 @@
-"""Where heads come from: the columns of one matrix, dealt out to them, and the same numbers as PyTorch keeps them."""
+"""The columns of one matrix that belong to each head, in the equation's layout and in PyTorch's."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ if TYPE_CHECKING:
     import torch
 
 SIDE, WIDE = 150, 330
-"""Pixels of the longer side of a matrix; of one that makes queries, keys and values at once."""
+"""Pixels of the longer side of a matrix; of one that computes queries, keys and values at once."""
 MOST = 32
-"""Heads whose columns are told apart."""
+"""Heads whose columns are drawn in their own colours."""
 COLOURS = ("embedding", "attention", "mlp", "position")
-"""Stages whose colours heads take in turn, or queries, keys and values where one matrix makes all three."""
+"""Stages whose colours heads share in rotation, or queries, keys and values if one matrix computes all three."""
 PARTS = {r"\mathbf{Q}": "Q", r"\mathbf{K}": "K", r"\mathbf{V}": "V"}
 PACKED = r"\mathbf{QKV}"
 
 
 class Band(NamedTuple):
-    """Columns of a matrix that are dealt out to one head: the first of them, and how many. `part` is "Q", "K" or "V"
-    where the matrix makes all three."""
+    """Columns of a matrix that belong to one head: the index of the first, and their number.
+
+    `part` is "Q", "K" or "V" if the matrix computes all three.
+    """
 
     start: int
     width: int
@@ -35,8 +37,11 @@ class Band(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """The matrix of queries, keys or values, or of all three: its symbol, the step that multiplies by it, whose columns
-    are whose, and its sizes as the equation has it, `[in, out]`; `turned` says that PyTorch keeps `[out, in]`."""
+    """The matrix of queries, keys or values, or of all three.
+
+    It has its symbol, the step that multiplies by it, the bands of its columns, and its sizes as in the equation, `[in,
+    out]`; `turned` says that PyTorch keeps `[out, in]`.
+    """
 
     symbol: str
     step: Step
@@ -47,17 +52,17 @@ class Matrix(NamedTuple):
 
     @property
     def heads(self) -> int:
-        """How many heads its columns are dealt out to."""
+        """The number of heads that share the columns."""
         return 1 + max(band.head for band in self.bands)
 
     @property
     def packed(self) -> bool:
-        """Whether it makes queries, keys and values at once."""
+        """True if the matrix computes queries, keys and values at once."""
         return bool(self.bands[0].part)
 
 
 def matrices(trace: Trace, record: AttentionRecord) -> list[Matrix]:
-    """Those of one attention, as many as the model has; none where the run does not name them."""
+    """Return the matrices of one attention, as many as the model has; none if the run does not name them."""
     inputs = {one.maker: one for op in trace.ops for one in op.inputs if one.maker in op.parameters}
     found = []
     for step in trace.steps:
@@ -77,15 +82,17 @@ def matrices(trace: Trace, record: AttentionRecord) -> list[Matrix]:
 
 
 def _equal(step: Step, columns: int) -> tuple[Band, ...]:
-    """The bands of a matrix whose columns are dealt out to the heads of its step one after the other."""
+    """Return the bands of a matrix whose columns go to the heads of its step one after the other."""
     heads = step.shape[-3] if len(step.shape) == 4 else 1
     each = columns // max(1, heads)
     return tuple(Band(head * each, each, head) for head in range(heads)) if heads * each == columns else ()
 
 
 def _packed(trace: Trace, step: Step) -> tuple[Band, ...]:
-    """Which columns of a product are the queries, keys and values of which head, as it was in this run: those that hold
-    the very same numbers. None where not all of them are found."""
+    """Return the bands of a product that computes queries, keys and values at once.
+
+    A band is the columns that hold the very same numbers in this run. Return none if one head has no band.
+    """
     made = {
         PARTS[one.symbol[:10]]: own
         for one in trace.steps
@@ -111,8 +118,10 @@ def _found(rows: torch.Tensor, made: dict[str, torch.Tensor]) -> Iterator[Band]:
 
 
 def drawing(matrix: Matrix) -> str:
-    """The matrix as SVG, twice: with a head's columns in one colour, as in the equation, and as PyTorch keeps it, with
-    the same numbers as rows."""
+    """Draw the matrix as SVG, twice.
+
+    A head's columns have one colour: as columns in the equation's layout, and as rows in PyTorch's.
+    """
     (rows, columns), (row, column) = matrix.shape, matrix.symbolic
     unit = (WIDE if matrix.packed else SIDE) / max(rows, columns)
     wide, tall = columns * unit, rows * unit
@@ -135,7 +144,7 @@ def drawing(matrix: Matrix) -> str:
 
 
 def describe(matrix: Matrix) -> str:
-    """The text alternative: `W_Q [128 × 128]: 4 heads of 32 columns each`."""
+    """Return the text alternative: `W_Q [128 × 128]: 4 heads of 32 columns each`."""
     rows, columns = matrix.shape
     each = matrix.bands[0].width
     if matrix.packed:
@@ -147,13 +156,13 @@ def describe(matrix: Matrix) -> str:
 
 
 def _groups(matrix: Matrix) -> list[tuple[str, Band, int]]:
-    """Columns side by side that are all for queries, for keys or for values: which, the first head's, how many."""
+    """Return runs of columns for queries, for keys or for values alone: their part, first band, number of heads."""
     groups = [(part, list(group)) for part, group in groupby(sorted(matrix.bands), key=lambda band: band.part)]
     return [(part, group[0], sum(band.width for band in group)) for part, group in groups]
 
 
 def _bands(matrix: Matrix, unit: float, depth: float, across: bool) -> str:
-    """The bands, side by side or one above the other."""
+    """Draw the bands, side by side or one above the other."""
     parts, made = list(PARTS.values()), []
     for band in sorted(matrix.bands):
         at, step = band.start * unit, band.width * unit

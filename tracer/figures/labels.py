@@ -1,4 +1,4 @@
-r"""Labels for figures, which show no LaTeX: `\mathbf{X}_p` as `<b>X</b><sub>p</sub>` or `X_p`, numbers with units.
+r"""Labels for figures without LaTeX: `\mathbf{X}_p` as `<b>X</b><sub>p</sub>` or `X_p`, numbers with units.
 
 The HTML is the subset that plotly, SVG in a page and `st.html` share: b, i, sub, sup.
 """
@@ -23,22 +23,22 @@ GLYPHS = {
     "leftrightarrow": "↔", "leftarrow": "←", "rightarrow": "→", "mapsto": "↦", "circ": "∘", "ast": "∗", "dots": "…",
     "left": "", "right": "", "big": "", "Big": "", "bigl": "", "bigr": "",
 }  # fmt: skip
-"""What stands for a command of LaTeX where there is none: one table for pictures and texts."""
+"""Characters for commands of LaTeX: one table for pictures and texts."""
 _SUPERSCRIPT = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
 
 
 def symbol_html(latex: str) -> str:
-    r"""A tensor's LaTeX symbol as HTML: `\mathbf{X}^{(\ell)}` gives `<b>X</b><sup>(ℓ)</sup>`. Text is escaped."""
+    r"""Return a tensor's LaTeX symbol as escaped HTML: `\mathbf{X}^{(\ell)}` gives `<b>X</b><sup>(ℓ)</sup>`."""
     return _render(_parse(latex), {"b": "<b>{}</b>", "i": "<i>{}</i>", "_": "<sub>{}</sub>", "^": "<sup>{}</sup>"})
 
 
 def symbol_text(latex: str) -> str:
-    r"""A tensor's LaTeX symbol as plain text, for screen readers and tables: `\mathbf{X}_p` gives `X_p`."""
+    r"""Return a tensor's LaTeX symbol as plain text, for screen readers and tables: `\mathbf{X}_p` gives `X_p`."""
     return html.unescape(_render(_parse(latex), {"_": "_{}", "^": "^{}"}))
 
 
 def size_html(symbolic: str) -> str:
-    """One symbolic dimension as HTML with italic sizes: `"C*P**2"` gives `<i>C</i>·<i>P</i>²`."""
+    """Return one symbolic dimension as HTML with italic sizes: `"C*P**2"` gives `<i>C</i>·<i>P</i>²`."""
     plain = html.escape(notation.text(symbolic))
     return re.sub(
         r"([A-Za-z])(?:_([A-Za-z]+))?", lambda m: f"<i>{m[1]}</i>" + (f"<sub>{m[2]}</sub>" if m[2] else ""), plain
@@ -46,17 +46,17 @@ def size_html(symbolic: str) -> str:
 
 
 def shape_html(symbolic: tuple[str, ...]) -> str:
-    """A symbolic shape as HTML: `("B", "N + 1", "D")` gives `[B, N+1, D]` with italic sizes; `()` is a scalar."""
+    """Return a symbolic shape as HTML, sizes in italics: `("B", "N + 1", "D")` gives `[B, N+1, D]`, `()` a scalar."""
     return "scalar" if not symbolic else "[" + ", ".join(map(size_html, symbolic)) + "]"
 
 
 def shape_numbers(shape: tuple[int, ...]) -> str:
-    """A concrete shape as text: `[1, 197, 768]`, or `scalar`."""
+    """Return a concrete shape as text: `[1, 197, 768]`, or `scalar`."""
     return "scalar" if not shape else "[" + ", ".join(map(str, shape)) + "]"
 
 
 def svg_text(markup: str) -> str:
-    """The HTML of a label as SVG text content: bold, italic, and shifted smaller spans for sub- and superscripts."""
+    """Return the HTML of a label as SVG text: bold, italic, and smaller shifted spans for sub- and superscripts."""
     for tag, shift in (("sub", 0.3), ("sup", -0.5)):
         back = -0.7 * shift
         markup = re.sub(
@@ -69,7 +69,7 @@ def svg_text(markup: str) -> str:
 
 
 def scientific(value: float) -> str:
-    """A small or large number in scientific notation with real superscripts: `2.1e-07` gives `2.1 × 10⁻⁷`."""
+    """Return a number in scientific notation with real superscripts: `2.1e-07` gives `2.1 × 10⁻⁷`."""
     if value == 0:
         return "0"
     digits, exponent = f"{value:.1e}".split("e")
@@ -77,7 +77,7 @@ def scientific(value: float) -> str:
 
 
 def numeral(value: float) -> str:
-    """A number as it is written: `0`, `−∞`, `−10⁹`, `−3.4 × 10³⁸`, `−100`."""
+    """Return a number with a typographic sign and power: `0`, `−∞`, `−10⁹`, `−3.4 × 10³⁸`, `−100`."""
     if isinf(value):
         return "∞" if value > 0 else "−∞"
     size = f"{abs(value):g}" if abs(value) < 1e5 else scientific(abs(value)).removeprefix("1.0 × ")
@@ -85,7 +85,7 @@ def numeral(value: float) -> str:
 
 
 def amount(value: float, unit: str = "") -> str:
-    """A count with an SI prefix: `17.6e9, "FLOP"` gives `17.6 GFLOP`, `812_170` gives `812 k`."""
+    """Return a count with an SI prefix: `17.6e9, "FLOP"` gives `17.6 GFLOP`, `812_170` gives `812 k`."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= factor:
             scaled = value / factor
@@ -94,7 +94,7 @@ def amount(value: float, unit: str = "") -> str:
 
 
 def _parse(latex: str) -> list:
-    """Tokens as a tree: strings, lists (groups) and one-character marks for sub- and superscripts."""
+    """Return tokens as a tree: strings, lists (groups) and one-character marks for sub- and superscripts."""
     stack: list[list] = [[]]
     for macro, mark, char in _TOKEN.findall(latex):
         if mark == "{":

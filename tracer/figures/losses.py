@@ -1,4 +1,4 @@
-"""The loss of a text, drawn: as colour behind its tokens, and its gradient over the blocks."""
+"""The loss of a text as colour behind its tokens, and its gradient over the blocks."""
 
 import html
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from tracer.figures.layout import CLEAR, title
 from tracer.figures.photos import data_uri
 
 DEEPEST = 0.65
-"""How opaque the colour behind a token is at most: letters stay readable on it, on a light page and on a dark one."""
+"""Largest opacity behind a token: letters stay readable on it, on a light page and on a dark one."""
 MANY = 400
 """Pixels of a picture's longer side."""
 
@@ -22,8 +22,10 @@ def _shade(share: float) -> str:
 
 
 def coloured(words: Sequence[str], losses: Sequence[float], shares: Sequence[float], guess: float, joined: bool) -> str:
-    """A text as HTML, the loss of each token but the first as the colour behind it, up to that of a `guess`; numbers
-    stand in titles. Tokens are `joined` as characters, or words with blanks between."""
+    """Return a text as HTML, with the loss of each token but the first as its background, up to that of a `guess`.
+
+    Numbers are in titles. Tokens are `joined` as characters, or words with blanks between.
+    """
     first, *asked = words
     said = [f'<span class="unasked" title="no loss: nothing stands before it">{_shown(first)}</span>']
     for word, loss, share in zip(asked, losses, shares, strict=True):
@@ -46,7 +48,7 @@ def _shown(word: str) -> str:
 
 
 def unasked(image: Image.Image, rows: int, columns: int) -> str:
-    """The picture that a model sees, hatched: no logits belong to its patches."""
+    """Draw the picture that a model sees, hatched: no logits belong to its patches."""
     width, height = image.size
     lines = "".join(f"M{x * width / columns:g} 0V{height}" for x in range(1, columns))
     lines += "".join(f"M0 {y * height / rows:g}H{width}" for y in range(1, rows))
@@ -65,7 +67,7 @@ def unasked(image: Image.Image, rows: int, columns: int) -> str:
 
 
 def gradients(whole: Sequence[float], branches: Sequence[float]) -> go.Figure:
-    """The norms of ∂loss/∂X over the blocks, with the residual path and without, on a logarithmic scale."""
+    """Draw the norms of ∂loss/∂X over the blocks, with the residual path and without, on a logarithmic scale."""
     x = list(range(len(whole)))
     lines = [
         {

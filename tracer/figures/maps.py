@@ -1,4 +1,4 @@
-"""Attention packed for drawing in the browser: many heads and all queries at once, so pointing is free."""
+"""Attention packed for drawing in the browser: many heads and all queries at once, so pointing costs no request."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -26,14 +26,16 @@ ONE_VIEW = 3_000_000
 ROLLOUT = 1_400_000
 """Bytes of a rollout in one message."""
 WHOLE = 0.01
-"""How far a row of weights may be from the sum 1 that a softmax gives, in the least exact of the dtypes."""
+"""Tolerance of a row's sum of weights around 1, in the least exact of the dtypes."""
 PRODUCTS = 2 * 10**10
-"""Products of two numbers that a rollout is made of at most."""
+"""Most multiplications of a rollout."""
 
 
 def layers(trace: Trace, part: str | None = None) -> list[int]:
-    """The layers of a tower that can be laid over the photo: self-attention of tokens over its patches, all of one
-    size, none lost."""
+    """Return the layers of a tower that can lie over the photo.
+
+    These are self-attention of tokens over its patches, all of one size, none lost.
+    """
     records, patches = _records(trace, part), places(trace, part)
     if not patches:
         return []
@@ -49,14 +51,14 @@ def layers(trace: Trace, part: str | None = None) -> list[int]:
 
 
 def blocks(trace: Trace, part: str | None = None) -> list[int]:
-    """The layers of a tower to choose from: those over the photo where there are any, else all that are not lost."""
+    """Return the layers of a tower to choose from: those over the photo if any, else all that are not lost."""
     records = _records(trace, part)
     kept = layers(trace, part) or [layer for layer, record in enumerate(records) if not record.problem]
     return [layer for layer in kept if _fits(trace, records[layer])]
 
 
 def too_large(trace: Trace, part: str | None = None) -> bool:
-    """Whether a tower has attention that is not lost, but none that fits on a page."""
+    """Return whether a tower has attention that is not lost, but none that fits on a page."""
     return not blocks(trace, part) and any(not record.problem for record in _records(trace, part))
 
 
@@ -71,10 +73,11 @@ def _records(trace: Trace, part: str | None) -> tuple[AttentionRecord, ...]:
 def portion(
     trace: Trace, choices: Sequence[int], part: str | None = None, wanted: Mapping[str, Any] | None = None
 ) -> tuple[list[int], list[str]]:
-    """(layers, views) that fit in one message to the browser, with the `wanted` {"layer", "view"} among them.
+    """Return (layers, views) that fit in one message to the browser, with the `wanted` {"layer", "view"} among them.
 
-    All layers of the wanted one's size with all their heads where they fit; else that layer alone; else one view of
-    it, "mean" or the number of a head. What `wanted` names wrongly is the last layer, or the mean.
+    All layers of the wanted one's size with all their heads are sent if they fit; else that layer alone; else one view
+    of it, "mean" or the number of a head. A layer or view that `wanted` names wrongly becomes the last layer, or the
+    mean.
     """
     records, wanted = _records(trace, part), wanted if isinstance(wanted, Mapping) else {}
     layer = next((choice for choice in choices if choice == wanted.get("layer")), choices[-1])
@@ -92,14 +95,18 @@ def _size(record: AttentionRecord) -> tuple[int, int, int, str]:
 
 
 def rollout(trace: Trace, chosen: Sequence[int], part: str | None = None) -> np.ndarray | None:
-    """Attention rollout over all blocks of a tower, `[S, S]` of the first input of the batch (Abnar and Zuidema 2020);
-    None where there is none."""
+    """Return attention rollout over all blocks of a tower, `[S, S]` of the first input of the batch, or None.
+
+    Source: Abnar and Zuidema (2020).
+    """
     return as_array(over_blocks(trace, part=part))[0] if rolls(trace, chosen, part) else None
 
 
 def rolls(trace: Trace, chosen: Sequence[int], part: str | None = None) -> bool:
-    """Whether a tower has a rollout: not where the maps of a block are lost or don't fit, since the product would leave
-    that block out."""
+    """Return whether a tower has a rollout.
+
+    It has none if the maps of a block are lost or don't fit, since the product would leave that block out.
+    """
     records = _records(trace, part)
     sizes = {(record.queries, record.keys) for record in records}
     # what channels mix, and what windows hold, no token hands on to all others
@@ -118,13 +125,13 @@ def pack(
     views: Sequence[str] = (),
     choices: Sequence[int] = (),
 ) -> bytes:
-    """What the map needs, as bytes: header length, JSON header, float32 weights, masks, colours, JPEG of the photo.
+    """Return the map as bytes: header length, JSON header, float32 weights, masks, colours, JPEG of the photo.
 
-    The weights are `[chosen, views, S_q, S_k]` of the first input of the batch, then `[S, S]` of the rollout if given;
-    `views` are numbers of heads or "mean", all heads where none is given. A mask has a byte for each cell, 1 where it
-    is closed: none where all are open, one where all layers have the same, else one for each. The header's
-    length is four bytes, little end first, and the weights start at a multiple of four. `choices` are the layers to
-    choose from. The photo is there where the chosen layers lie over it.
+    The weights are `[chosen, views, S_q, S_k]` of the first input of the batch, then `[S, S]` of the rollout if there
+    is one; `views` are numbers of heads or "mean", by default all heads. A mask has a byte for each cell, 1 if it is
+    closed: no mask if all cells are open, one if all layers have the same, else one for each. The header's length is
+    four bytes, little end first, and the weights start at a multiple of four. `choices` are the layers to choose from.
+    The photo is included if the chosen layers lie over it.
     """
     weights = np.stack([_views(as_array(trace.attention(layer, part=part))[0], views) for layer in chosen])
     closed, kind = masks(trace, chosen, part)
@@ -166,10 +173,10 @@ def _views(heads: np.ndarray, views: Sequence[str]) -> np.ndarray:
 
 
 def _photo(trace: Trace, picture: Picture, part: str | None) -> tuple[dict[str, Any], bytes]:
-    """How the patches lie on the photo, and the photo as JPEG.
+    """Return the position of the patches on the photo, and the photo as JPEG.
 
-    `tokens` has for each patch the token that it is, or null; `unseen` the patches that a tower was not given. `side`
-    is that of a patch in pixels of the picture that the model sees, null where the run does not name it.
+    `tokens` has for each patch its token, or null; `unseen` the patches that are no input of the tower. `side` is that
+    of a patch in pixels of the picture that the model sees, null if the run does not name it.
     """
     file = BytesIO()
     tokens = {patch: token for token, patch in places(trace, part).items()}
@@ -195,7 +202,7 @@ def _side(trace: Trace, picture: Picture) -> int | None:
 
 
 def masks(trace: Trace, chosen: Sequence[int], part: str | None = None) -> tuple[np.ndarray, str]:
-    """The closed cells of these layers as they ran, uint8 `[0, 1 or layers, S_q, S_k]`, and the kind of the first."""
+    """Return the closed cells of layers as they ran, uint8 `[0, 1 or layers, S_q, S_k]`, and the kind of the first."""
     from tracer.attention.masks import kind, visible  # here, since a page is drawn before torch is imported
 
     cells = [visible(trace, layer, part=part) for layer in chosen]
@@ -206,8 +213,10 @@ def masks(trace: Trace, chosen: Sequence[int], part: str | None = None) -> tuple
 
 
 def names(trace: Trace, part: str | None, tokens: int) -> list[str]:
-    """A name for each of `tokens` positions that holds over the photo and in the matrix, such as `patch 38 (row 4,
-    column 6)` or `74: 'square'`."""
+    """Return a name for each of `tokens` positions that holds over the photo and in the matrix.
+
+    Examples: `patch 38 (row 4, column 6)`, `74: 'square'`.
+    """
     found, hidden = labels(trace, part, tokens), set(unseen(trace)[1])
     if (picture := trace.picture) is None or not layers(trace, part):
         return found
@@ -220,15 +229,17 @@ def names(trace: Trace, part: str | None, tokens: int) -> list[str]:
 
 
 def words(trace: Trace, part: str | None, tokens: int) -> list[tuple[int, str]]:
-    """(token, word) of the first `tokens` positions that are words of the run's text, as they were written."""
+    """Return (token, word) of the first `tokens` positions that are words of the run's text, in its spelling."""
     found = [segment for segment in segments(trace, part) if segment.name == "text"]
     spoken = [(segment.start + place, word) for segment in found for place, word in enumerate(trace.words)]
     return [(token, word) for token, word in spoken if token < min(tokens, max(one.stop for one in found))]
 
 
 def first(trace: Trace) -> AttentionRecord | None:
-    """The attention that a first look is at: of the last block that lies over the photo or the text; None where there
-    is neither, or no block fits on a page."""
+    """Return the attention of the first look: of the last block that lies over the photo or the text.
+
+    Return None if there is neither, or no block fits on a page.
+    """
     part = next(iter(of_parts(trace)), None)
     choices = blocks(trace, part)
     record = _records(trace, part)[choices[-1]] if choices else None
@@ -236,7 +247,7 @@ def first(trace: Trace) -> AttentionRecord | None:
 
 
 def glance(trace: Trace) -> bytes | None:
-    """What a first look needs, packed: the mean over the heads of that block; None where there is none."""
+    """Return the data of the first look, packed: the mean over the heads of that block, or None if there is none."""
     if (record := first(trace)) is None:
         return None
     choices = blocks(trace, record.part)
@@ -244,7 +255,7 @@ def glance(trace: Trace) -> bytes | None:
 
 
 def others(trace: Trace, part: str | None = None) -> list[tuple[str, int]]:
-    """(name, token) of the tokens that are no patch, such as CLS or the words of a text."""
+    """Return (name, token) of the tokens that are no patch, such as CLS or the words of a text."""
     patches = places(trace, part)
     found = [token for own in segments(trace, part) for token in range(own.start, own.stop)]
     names = labels(trace, part, max(found, default=-1) + 1)

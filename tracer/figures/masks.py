@@ -1,4 +1,4 @@
-"""A mask as a browser draws it: which query may look at which key, in named segments, and what it does to each row."""
+"""A mask packed for drawing in the browser: open keys of each query, named segments, and the effect on each row."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ MOST = 1_500_000
 
 
 def labels(trace: Trace, part: str | None, tokens: int, numbered: bool = False) -> list[str]:
-    """A name for each of the first `tokens` positions of a tower, by the words of the run; see `names`."""
+    """Return a name for each of the first `tokens` positions of a tower, by the words of the run; see `names`."""
     return names(tokens, of_part(trace, part), [shown(word) for word in trace.words[:tokens]], numbered)
 
 
@@ -29,9 +29,9 @@ def names(
     words: Sequence[str],
     numbered: bool = False,
 ) -> list[str]:
-    """A name for each of `tokens` positions: its word where it is one, else its segment and place in it, from 0.
+    """Return a name for each of `tokens` positions: its word if it is one, else its segment and index in it, from 0.
 
-    Patches that a segment says the places of are named by these. A word's name begins with the number of its token;
+    Patches with positions in their segment are named by these. A word's name begins with the number of its token;
     `numbered` adds that number to all others.
     """
     found = [f"token {position}" if numbered else str(position) for position in range(tokens)]
@@ -61,13 +61,13 @@ def pack(
     alt: str = "",
     always: bool = False,
 ) -> bytes:
-    """The mask bool `[S_q, S_k]` of one input of the batch, and its rows: scores before it and weights after it.
+    """Return the mask bool `[S_q, S_k]` of one input of the batch, and its rows: scores before and weights after it.
 
-    The rows are those of all heads, or, where these take too much, those of the head that is `wanted`, a pair of head
-    and query, perhaps only rows about that query. As bytes: the length of the header in four bytes, little end first,
-    the JSON header, then the arrays, in which each `at` counts: a byte for each cell of the mask, `[S_q, S_k]`; where
-    heads differ `own`, `[h, rows, S_k]` of what is sent, and so are `before` and `weights`. `alt` says the mask in
-    words; `always` has it drawn also where all is open.
+    The rows are those of all heads, or, if these are too large, those of the head that is `wanted`, a pair of head and
+    query, perhaps only rows about that query. As bytes: the length of the header in four bytes, little end first, the
+    JSON header, then the arrays, in which each `at` counts: a byte for each cell of the mask, `[S_q, S_k]`; if heads
+    differ `own`, `[h, rows, S_k]` of the rows that are sent, and so are `before` and `weights`. `alt` describes the
+    mask in words; `always` has it drawn also if all is open.
     """
     from tracer.attention import masks  # imports torch, which a page is drawn before
 
@@ -116,13 +116,13 @@ def pack(
 
 
 def fits(trace: Trace, layer: int = 0, part: str | None = None) -> bool:
-    """Whether one message takes all rows of all heads."""
+    """Return whether one message takes all rows of all heads."""
     record = layers(trace, part)[layer]
     return 4 * record.queries * record.keys * record.heads <= MOST
 
 
 def _span(segment: Segment) -> tuple[str, str]:
-    """What stands at a segment of an axis: its name, or how many tokens it has; in two lines, so that it is narrow."""
+    """Return the label of a segment of an axis: its name, or its number of tokens; in two lines, so it is narrow."""
     size = segment.stop - segment.start
     if size == 1 and segment.name == "CLS":
         return segment.name, ""
@@ -130,7 +130,7 @@ def _span(segment: Segment) -> tuple[str, str]:
 
 
 def _kept(rows) -> str:
-    """What the rows of weights of one head keep to, as measured (`masks.Rows`)."""
+    """Return a sentence on the keys that the rows of one head keep to, as measured (`masks.Rows`)."""
     said = f"Over all rows of this head, the sum of a row differs from 1 by at most {scientific(rows.off)}"
     if rows.closed is None:
         return f"{said}."
@@ -138,8 +138,10 @@ def _kept(rows) -> str:
 
 
 def _mask(numbers, kept) -> dict[str, str]:
-    """The mask in words: its number where a key is open and where it is closed (`masks.Numbers`), and a title that
-    says so; of a finite one, whether the softmax made its weights exactly 0, by what was measured of all rows."""
+    """Return the mask in words: its number for open and for closed keys (`masks.Numbers`), and a title.
+
+    The title says whether the softmax made the weights of a finite mask exactly 0, as measured over all rows.
+    """
     known = [number for number in numbers if number is not None]
     if len(known) < len(numbers):
         return {"open": "open", "closed": "closed", "title": "the mask: open or closed"}
@@ -151,7 +153,7 @@ def _mask(numbers, kept) -> dict[str, str]:
 
 
 def describe(cells, kind: str) -> str:
-    """The text alternative of a mask: what kind it is, its size and how many cells are open."""
+    """Return the text alternative of a mask: its kind, its size and the number of open cells."""
     seen = as_array(cells)
     size = f"{seen.shape[0]} queries × {seen.shape[1]} keys"
     return f"Mask ({kind}) of {size}; {int(seen.sum()):,} of {seen.size:,} cells are open."

@@ -1,4 +1,4 @@
-"""What kinds of operations ran and how many, and where the arithmetic is, as bars."""
+"""Bars of the operations of a run by category, and of its arithmetic by module."""
 
 import re
 from collections import Counter
@@ -11,20 +11,20 @@ from tracer.ops import COMPUTING, ORDER, category
 from tracer.record import Op, Trace
 
 TOP = "(top)"
-"""What the ops are filed under that ran in no module but the model itself."""
+"""The label of ops that ran in no module but the model itself."""
 MOST = 40
 """Bars that fit on a screen; the modules with the least arithmetic are summed up beyond."""
 LAYOUT = "#9aa3ad"
 
 
 def counts(names: Sequence[str]) -> dict[str, int]:
-    """How many operations there are of each category, in the order of `tracer.ops`."""
+    """Return the number of operations of each category, in the order of `tracer.ops`."""
     found = Counter(map(category, names))
     return {name: found[name] for name in ORDER if found[name]}
 
 
 def categories(found: Mapping[str, int]) -> str:
-    """The counts as horizontal bars; those that only lay data out are paler."""
+    """Return the counts as horizontal bars in HTML; those of mere layout are paler."""
     rows = [
         Row(name, [Part(count, _colour(name), f"{name}: {count:,}")], f"{count:,}") for name, count in found.items()
     ]
@@ -37,8 +37,11 @@ def _colour(category: str) -> str:
 
 
 def modules(ops: Sequence[Op]) -> dict[str, list[Op]]:
-    """The ops by the module that they are drawn under: the shallowest depth of module paths that tells them apart into
-    at least four places with arithmetic; the deepest there is where none does."""
+    """Return the ops by the module that they are drawn under.
+
+    That is the shallowest depth of module paths with at least four modules with arithmetic; the deepest there is if
+    none has.
+    """
     depths = max((op.module.count(".") + 1 for op in ops if op.module), default=1)
     for depth in range(1, depths + 1):
         groups: dict[str, list[Op]] = {}
@@ -50,7 +53,7 @@ def modules(ops: Sequence[Op]) -> dict[str, list[Op]]:
 
 
 def arithmetic(trace: Trace) -> dict[str, dict[str, int]]:
-    """FLOPs by module and, within each, by the stage of the step that they belong to; modules without any left out."""
+    """Return FLOPs by module and, within each, by the stage of the step; modules without any are left out."""
     stages: dict[str | None, str] = {step.id: step.stage for step in trace.steps}
     table: dict[str, dict[str, int]] = {}
     groups = modules(trace.ops)
@@ -65,7 +68,7 @@ def arithmetic(trace: Trace) -> dict[str, dict[str, int]]:
 
 
 def _short(modules: Collection[str]) -> dict[str, str]:
-    """Modules without what comes before the last dot, where that tells them apart."""
+    """Return modules without the path before the last dot, if the rest is unique."""
     ends = Counter(module.rsplit(".", 1)[-1] for module in modules)
     return {
         module: end if ends[end := module.rsplit(".", 1)[-1]] == 1 and not end.isdecimal() else module
@@ -90,7 +93,7 @@ def _sum(rows: Sequence[Mapping[str, int]]) -> dict[str, int]:
 
 
 def flops(table: Mapping[str, Mapping[str, int]]) -> str:
-    """FLOPs by module as stacked horizontal bars, one colour for each stage of the forward pass."""
+    """Return FLOPs by module as stacked horizontal bars in HTML, one colour for each stage of the forward pass."""
     stages = dict.fromkeys(stage for row in table.values() for stage in row)
     sums = {module: sum(row.values()) for module, row in table.items()}
     rows = [
@@ -115,6 +118,6 @@ def _said(module: str, stage: str, flops: int) -> str:
 
 
 def describe(found: Mapping[str, int], what: str) -> str:
-    """The text alternative of bars: the largest five."""
+    """Return the text alternative of bars: the largest five."""
     ranked = sorted(found.items(), key=lambda item: -item[1])[:5]
     return f"{what}: " + ", ".join(f"{name} {amount(value)}" for name, value in ranked)

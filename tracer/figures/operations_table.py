@@ -1,7 +1,7 @@
-"""The rows of the table of operations at each zoom level, for drawing in the browser.
+"""Rows of the table of operations at each zoom level, for drawing in the browser.
 
 Every row has a path of modules under which it folds, and cells that are text, numbers, or a shape in symbols and in
-numbers. A module's sums are made where the table is drawn, from the rows under it, but for modules that are rows.
+numbers. The browser computes a module's sums from the rows under it, except for modules that are rows.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ LEVELS = ("modules", "steps", "calls", "ops", "primitives")
 
 
 def levels(trace: Trace) -> list[str]:
-    """The levels that a run has."""
+    """Return the levels that a run has."""
     empty = {"steps": not trace.steps, "modules": not trace.modules, "calls": not trace.calls}
     return [level for level in LEVELS if not empty.get(level)]
 
@@ -30,10 +30,10 @@ def table(
     chosen: str = "",
     noted: Callable[[str], str] | None = None,
 ) -> dict:
-    """All that the browser needs: the columns, their kinds, and the rows of a level.
+    """Return all that the browser needs: the columns, their kinds, and the rows of a level.
 
     `opened` are the decompositions of ops, for the level of primitives; `chosen` the row that is marked. `open` are the
-    modules that are unfolded at first. `noted` gives the number of a step in the note that the model is of.
+    modules that are unfolded at first. `noted` returns the number of a step in the note that the model is of.
     """
     found = {"level": level, "chosen": chosen, "open": []}
     if level == "modules":
@@ -53,8 +53,10 @@ def table(
 
 
 def folds(table: dict) -> int:
-    """How many modules of a table fold, as they are numbered in an address: one that holds another module alone is one
-    with it."""
+    """Return the number of modules of a table that fold, as an address numbers them.
+
+    A module whose only content is another module is one with it.
+    """
     rows, own, modules = Counter(), set(), set()
     for row in table["rows"]:
         path = tuple(row["path"])
@@ -69,7 +71,7 @@ def folds(table: dict) -> int:
 
 
 def _column(name: str, kind: str = "text", total: bool = False) -> dict:
-    """`kind` is text, code, number, shape, or error; `total` says that a module shows the sum of its rows."""
+    """Return a column of a `kind`: text, code, number, shape, or error; `total` shows a module's sum of its rows."""
     return {"name": name, "kind": kind, "total": total}
 
 
@@ -171,7 +173,7 @@ def _steps(trace: Trace) -> tuple[list[dict], list[dict]]:
 
 
 def _proof(step: Step) -> list:
-    """A number to sort by and the text that is shown."""
+    """Return a number to sort by and the text that is shown."""
     if step.verdict in ("recomputed", "pending", "recorded"):
         return ["", step.verdict]
     number, said = error(step.error)
@@ -181,7 +183,7 @@ def _proof(step: Step) -> list:
 
 
 def error(value: float | None) -> list:
-    """A number to sort by and the text that is shown, for an error that may not have been measured."""
+    """Return a number to sort by and the text that is shown, for an error that may not have been measured."""
     return ["", "–"] if value is None else [value, scientific(value)]
 
 
@@ -218,15 +220,15 @@ def _path(module: str) -> list[str]:
 
 
 def shapes(tensors: Sequence[TensorRecord]) -> str:
-    """Shapes in symbols where those are known, else in numbers."""
+    """Return shapes in symbols if they are known, else in numbers."""
     return ", ".join(shape(tensor) for tensor in tensors)
 
 
 def shape(tensor: TensorRecord) -> str:
-    """One tensor's shape in symbols where those are known, else in numbers."""
+    """Return one tensor's shape in symbols if they are known, else in numbers."""
     return shape_numbers(tensor.shape) if tensor.symbolic is None else notation.shape_text(tensor.symbolic)
 
 
 def place(op: Op) -> str:
-    """File and line of an op's source, without the folders."""
+    """Return file and line of an op's source, without the folders."""
     return f"{op.source.file.rsplit('/', 1)[-1]}:{op.source.line}" if op.source else ""

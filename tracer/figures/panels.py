@@ -1,4 +1,4 @@
-"""Matrices beside each other as small pictures that a browser draws and reads out, each with named axes and a scale."""
+"""Matrices side by side as small pictures that a browser draws and reads out, each with named axes and a scale."""
 
 import json
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from tracer.figures.tensors import as_array, reduce, stacked
 
 
 class Panel(NamedTuple):
-    """A matrix `[rows, columns]` with its title, what rows and columns are, and the numbers that they count from.
+    """A matrix `[rows, columns]` with its title, the names of its axes, and the first index of each.
 
-    `edge` is the end of a scale around 0 that several share; without, the matrix has a scale of its own. `square`
-    cells are as tall as they are wide. `names` are those of rows, in the place of numbers.
+    `edge` is the end of a scale around 0 that several share; without it, the matrix has a scale of its own. `square`
+    cells are as tall as they are wide. `names` replace the numbers of rows.
     """
 
     title: str
@@ -28,14 +28,17 @@ class Panel(NamedTuple):
 
 
 def edge(*matrices: object) -> float:
-    """The end of a scale around 0 that all of these fit on; cells that are not finite are left out."""
+    """Return the end of a scale around 0 that all of these fit on; cells that are not finite are left out."""
     known = [np.abs(cells[np.isfinite(cells)]) for cells in map(as_array, matrices)]
     return max((float(cells.max()) for cells in known if cells.size), default=0.0) or 1.0
 
 
 def pack(panels: Sequence[Panel]) -> bytes:
-    """The pictures as bytes: the length of the header in four bytes, little end first, the JSON header, two colour
-    scales of 256 RGB triples, then the cells; header and cells start at a multiple of four."""
+    """Return the pictures as bytes.
+
+    These are the length of the header in four bytes, little end first, the JSON header, two colour scales of 256 RGB
+    triples, then the cells; header and cells start at a multiple of four.
+    """
     facts, blobs, at = [], [], 0
     for panel in panels:
         cells, box = reduce(as_array(panel.cells))
@@ -64,7 +67,7 @@ def pack(panels: Sequence[Panel]) -> bytes:
 
 
 def _scale(cells: np.ndarray, shared: float) -> tuple[float, float, str]:
-    """The ends of a matrix's colours, and which they are."""
+    """Return the ends of a matrix's colours, and the kind of its scale."""
     known = cells[np.isfinite(cells)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
     if shared or low < 0:

@@ -1,4 +1,4 @@
-"""The photo as the model meets it: the patch grid over it, and the patches it is cut into, as SVG."""
+"""The photo as the model sees it in SVG: the patch grid over it, and its patches."""
 
 import base64
 import html
@@ -17,19 +17,22 @@ MOST_NUMBERED = 100
 MOST_POINTED = 4096
 """Patches that can be pointed at; of more, only the picture is drawn."""
 INPUT = 640
-"""Pixels of the longer side of the model's input as it is taken apart."""
+"""Pixels of the longer side of the model's input in the drawing of its patches."""
 
 
 def data_uri(image: Image.Image, kind: str = "JPEG") -> str:
-    """An image as a `data:` address, so that a page shows it without asking any server."""
+    """Return an image as a `data:` address, so that a page shows it without a request."""
     file = BytesIO()
     image.save(file, kind, **({"quality": 88} if kind == "JPEG" else {}))
     return f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def shown(photo: Image.Image, crop: Crop | None = None) -> Image.Image:
-    """The photo at no more than `LARGEST` pixels a side, what a screen needs, and with a `crop` at no less than the
-    size at which the model sees it: a smaller one is enlarged as the model's input is, and not by the screen."""
+    """Return the photo at no more than `LARGEST` pixels a side, enough for a screen.
+
+    With a `crop` it is no smaller than the model's input: a smaller photo is enlarged in the model's way, and not by
+    the screen.
+    """
     least = crop.width / (crop.right - crop.left) if crop else 1
     scale = min(max(1, least), LARGEST / max(photo.size))
     size = [max(1, round(side * scale)) for side in photo.size]
@@ -37,7 +40,7 @@ def shown(photo: Image.Image, crop: Crop | None = None) -> Image.Image:
 
 
 def grid(photo: Image.Image, crop: Crop, rows: int, columns: int) -> str:
-    """The photo with its patch grid, what the crop cuts off dimmed. Coordinates are the photo's own pixels."""
+    """Draw the photo with its patch grid, dimmed outside the crop. Coordinates are the photo's own pixels."""
     width, height = photo.size
     boxes = patch_boxes(crop, rows, columns)
     xs = [box[0] for box in boxes[:columns]] + [boxes[columns - 1][2]]
@@ -58,7 +61,7 @@ def grid(photo: Image.Image, crop: Crop, rows: int, columns: int) -> str:
 
 
 def spotlight(photo: Image.Image, crop: Crop, weights: np.ndarray, label: str) -> str:
-    """The photo, lit where a word looks: each patch is the darker the less it got of `weights`, `[rows, columns]`.
+    """Draw the photo with each patch darker for less of `weights`, `[rows, columns]`.
 
     The patch with the most is framed; `label` is the text alternative.
     """
@@ -84,7 +87,7 @@ def spotlight(photo: Image.Image, crop: Crop, weights: np.ndarray, label: str) -
 
 
 def patches(image: Image.Image, rows: int, columns: int) -> str:
-    """The model's input taken apart: its patches as the model sees them, numbered from 0 in the order of the tokens.
+    """Draw the patches of the model's input, numbered from 0 in the order of the tokens.
 
     The sides of the image must be multiples of the grid. Beyond 100 patches the numbers are left out.
     """
@@ -131,7 +134,7 @@ def patches(image: Image.Image, rows: int, columns: int) -> str:
 
 
 def _cells(boxes: list[tuple[float, float, float, float]], titles: Sequence[str] = ()) -> str:
-    """A clear rectangle over each patch, to point at: the same patch in two drawings has the same number."""
+    """Return a clear rectangle over each patch, to point at: the same patch in two drawings has the same number."""
     if len(boxes) > MOST_POINTED:
         return ""
     titles = titles or [f"patch {number}" for number in range(len(boxes))]

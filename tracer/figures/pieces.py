@@ -1,4 +1,4 @@
-"""A text as the pieces that it was cut to, each with its id: HTML for a page, with the classes of `pieces.css`."""
+"""A text as its tokens, each with its id: HTML for a page, with the classes of `pieces.css`."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ if TYPE_CHECKING:
 MOST = 24
 """Rows of a table that are drawn."""
 SEEN = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
-"""What stands for signs that one does not see."""
+"""Symbols for invisible characters."""
 
 
 UNKNOWN = "[UNK]"
-"""What stands beside the id of an entry for all that is unknown."""
+"""The label beside the id of the unknown token."""
 
 
 class Shown(NamedTuple):
-    """A piece as it is shown: its text, its id, whether its entry is the one for all that is unknown, and what it
-    stands for, in a few words."""
+    """A token as it is shown: its text, its id, whether it is the unknown token, and its meaning in a few words."""
 
     text: str
     id: int
@@ -37,7 +36,10 @@ class Shown(NamedTuple):
 
 
 def visible(text: str) -> str:
-    """A text with every sign to be seen: blanks as `␣`, a mark that has no letter under it on `◌`, others by number."""
+    """Return a text with every character visible.
+
+    Blanks are `␣`, a combining mark without a letter is on `◌`, others are numbers.
+    """
     said = []
     for character in text:
         kind = unicodedata.category(character)
@@ -49,7 +51,7 @@ def visible(text: str) -> str:
 
 
 def of_bytes(raw: bytes) -> str:
-    """Bytes as the characters that they spell; as numbers to base 16 where that is none, or not the whole of one."""
+    """Return bytes as the characters that they encode, or as hexadecimal numbers if they encode no whole character."""
     try:
         return visible(raw.decode("utf-8"))
     except UnicodeDecodeError:
@@ -57,7 +59,7 @@ def of_bytes(raw: bytes) -> str:
 
 
 def of_run(trace: Trace) -> list[Shown]:
-    """The pieces of the text of a run, with the ids that it was given; none where it has not both."""
+    """Return the tokens of a run's text, with the ids that the model got; none if it lacks either."""
     named = dict.fromkeys(name.of for step in trace.steps for name in step.names if name.of.startswith("input "))
     for given in (trace.values[key] for key in named if key in trace.values):
         rows = np.asarray(given).reshape(-1, given.shape[-1]) if given.ndim else np.empty((0, 0))
@@ -67,13 +69,13 @@ def of_run(trace: Trace) -> list[Shown]:
 
 
 def cut(label: str, pieces: Sequence[Shown]) -> str:
-    """The pieces of a text in order, side by side, the id under each."""
+    """Return the tokens of a text in order, side by side, the id under each, as HTML."""
     inside = "".join(map(_one, pieces))
     return f'<div class="pieces" dir="ltr" role="group" aria-label="{html.escape(label)}">{inside}</div>'
 
 
 def row(name: str, facts: Sequence[str], pieces: Sequence[Shown], spelled: str, chosen: bool = False) -> str:
-    """One way to cut a text: its name, facts of it, its pieces and what they spell together."""
+    """Return one tokenization of a text as HTML: its name, facts of it, its tokens and the text that they decode to."""
     said = "".join(f"<span>{html.escape(fact)}</span>" for fact in facts)
     here = " chosen" if chosen else ""
     return (
@@ -90,7 +92,7 @@ def _one(piece: Shown) -> str:
 
 
 def rows(ids: Sequence[int], texts: Sequence[str], vectors: np.ndarray) -> go.Figure:
-    """The rows of a table that ids pick, `[n, D]`, the first `MOST` of them, each named by its id and its piece."""
+    """Draw the rows of a table that ids pick, `[n, D]`, the first `MOST` of them, each named by its id and token."""
     count = min(len(ids), MOST)
     names = [
         f"{place}: {text}  <b>{id}</b>"
@@ -123,8 +125,10 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 
 
 def lengths(points: Mapping[str, tuple[int, int]], curve: Sequence[tuple[int, int]], name: str) -> go.Figure:
-    """How many tokens a text is, against how many entries the vocabulary has: (V, n) of each way, and the `curve` of
-    one of them, `name`, as its vocabulary grows."""
+    """Draw the number of tokens of a text over the size of the vocabulary.
+
+    `points` has (V, n) of each tokenizer, and `curve` is that of one of them, `name`, as its vocabulary grows.
+    """
     line = {
         "type": "scatter", "mode": "lines+markers", "name": name, "marker": {"size": 5},
         "x": [V for V, _ in curve], "y": [n for _, n in curve], "line": {"color": STAGES["attention"], "width": 2},

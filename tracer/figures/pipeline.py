@@ -1,8 +1,8 @@
-"""The way from pixels to logits as a picture: steps as boxes with their shapes, tensors as lines, read from the run.
+"""The pipeline from pixels to logits, read from the run: steps as boxes with their shapes, tensors as lines.
 
-Who takes whose tensor is worked out from the ops in `flow`, where boxes and lines lie in `circuit`; a line is as thick
-as its tensor has numbers. Whatever is taken from elsewhere comes in from a stub that names it, and what nothing takes
-here leads to one that says where it goes: no line begins or ends in nothing.
+`flow` finds the producers of each step in the ops, and `circuit` lays out boxes and lines; a line is thicker for a
+larger tensor. A tensor from elsewhere comes in from a stub with its name, and a tensor without a user here leads to a
+stub with its destination: every line has two ends.
 """
 
 import html
@@ -20,16 +20,16 @@ from tracer.figures.views.repeats import Repeat, at_any
 from tracer.record import Step, Trace
 
 WHY = 300
-"""Characters of the reason of a step that is told where one points at it."""
+"""Characters of a step's reason in its tooltip."""
 THICK, THIN = 10.0, 1.0
 """Pixels of the line of the largest tensor, and of the thinnest one."""
 
 
 def pipeline(trace: Trace) -> str:
-    """The pipeline as HTML: the steps outside of blocks, and for each stack of blocks one block for all of them.
+    """Return the pipeline as HTML: the steps outside of blocks, and one block for each stack of blocks.
 
-    Towers are lanes beside each other that meet. Each step is a button with its id in `data-step`. All text out of the
-    trace is escaped.
+    Towers are lanes side by side that meet. Each step is a button with its id in `data-step`. All text from the trace
+    is escaped.
     """
     stages = dict.fromkeys(step.stage for step in trace.steps)
     key = "".join(f'<li style="--stage:{stage_colour(stage)}">{html.escape(stage)}</li>' for stage in stages)
@@ -46,7 +46,7 @@ def pipeline(trace: Trace) -> str:
 
 
 class _Drawing:
-    """One drawing of a run, which knows for each step what it takes."""
+    """A drawing of a run, with the producers of each step."""
 
     def __init__(self, trace: Trace):
         self.trace = trace
@@ -76,8 +76,7 @@ class _Drawing:
         return sum(each[0].layer is not None for lane in self._every(self.lanes) for each in self._cut(lane.steps))
 
     def _cut(self, steps: Sequence[Step]) -> Iterator[list[Step]]:
-        """Steps cut into stretches: what stands outside of blocks, each stack of blocks that are alike, and each block
-        that is like no other."""
+        """Yield runs of steps: those outside of blocks, each stack of equal blocks, and each other block."""
         for found in stretches(steps):
             cut, at = 0, 0
             while at < len(found):
@@ -112,7 +111,7 @@ class _Drawing:
         return '<div class="lanes">' + "".join(f'<div class="lane">{lane}</div>' for lane in drawn) + "</div>"
 
     def _lane(self, lane: Lane, end: bool = False) -> str:
-        """A lane from what meets in it to its last step."""
+        """Return a lane as HTML, from the lanes that meet in it to its last step."""
         out = self._beside([self._lane(part) for part in lane.parts]) if lane.parts else ""
         out += "".join(self._lane(other) for other in lane.apart)
         found, way = list(self._cut(lane.steps)), ""
@@ -154,7 +153,7 @@ class _Drawing:
         return f"{what}, run {times} times{own}"
 
     def _reads_own(self, repeat: Repeat) -> bool:
-        """Return whether each turn of a repeat reads parameters that no other turn reads."""
+        """Return whether each iteration of a repeat reads parameters that no other iteration reads."""
         parameters = {op.index: op.parameters for op in self.trace.ops}
         starts = range(repeat.start, repeat.start + repeat.length * repeat.times, repeat.length)
         turns = [
@@ -164,7 +163,7 @@ class _Drawing:
         return all(turns) and sum(map(len, turns)) == len(set().union(*turns))
 
     def _inside(self, steps: Sequence[Step]) -> str:
-        """What a folded block holds: the letters of its steps in their order."""
+        """Return the content of a folded block: the symbols of its steps in order."""
         repeat = self.repeats.get(steps[0].id)
         names = {id: at_any(name, repeat.blocks[0]) for id, name in self.names.items()} if repeat else self.names
         letters = "".join(
@@ -174,7 +173,7 @@ class _Drawing:
         return f'<span class="letters" aria-hidden="true">{letters}</span>'
 
     def _circuit(self, steps: Sequence[Step], incoming: Sequence[Step]) -> str:
-        """A stretch as boxes and lines; of a stack of blocks the first, for all of them."""
+        """Return a run of steps as boxes and lines; of a stack of blocks the first, for all of them."""
         if not self.wired:
             return self._listed([each for step in steps for each in (*self._beside_of(step), step)])
         rows, names, later, others = list(steps), self.names, {}, {}
@@ -213,15 +212,15 @@ class _Drawing:
         return self._wired(boxes, takes, sizes)
 
     def _listed(self, steps: Sequence[Step]) -> str:
-        """A stretch as boxes in their order."""
+        """Return a run of steps as boxes in order."""
         return _drawn([(step.id, 0, rank, _step(step, self.names)) for rank, step in enumerate(steps)], 1, [])
 
     def _beside_of(self, step: Step) -> list[Step]:
-        """The steps that come in from the side of a step."""
+        """Return the steps that come in from the side of a step."""
         return [one for lane in self.sides.get(step.id, ()) for one in lane.steps]
 
     def _onward(self, step: Step, repeats: bool, names: dict[str, str]) -> str:
-        """Where a tensor goes that nothing here takes."""
+        """Return the destination of a tensor without a user here."""
         if repeats:
             return "next block"
         symbols = list(dict.fromkeys(symbol_html(names[id]) for id in self.takers.get(step.id, ())))
@@ -230,7 +229,7 @@ class _Drawing:
         return "answer" if step is self.trace.steps[-1] else "out"
 
     def _wired(self, boxes: dict[str, str], takes: dict[str, list[str]], sizes: dict[str, int]) -> str:
-        """Boxes at their places, and the lines, which the browser lays between them."""
+        """Return boxes at their positions, and the lines, which the browser draws between them."""
         laid = circuit(list(boxes), takes)
         wires = [
             {
@@ -244,8 +243,11 @@ class _Drawing:
         return _drawn([(node, *laid.places[node], box) for node, box in boxes.items()], laid.lanes, wires)
 
     def _back(self, name: str, step: Step, later: dict[str, Step], names: dict[str, str], others: dict) -> str:
-        """The symbol of a step taken from further back. Where that is from before the stack, the second block tells
-        what block ℓ takes there: what the block before it made, which `others` has."""
+        """Return the symbol of a tensor from further back.
+
+        If it is from before the stack, the second block shows the input of block ℓ: the output of the block before,
+        which `others` has.
+        """
         other = later.get(step.id)
         if other is None or name in later:
             return names[name]
@@ -256,8 +258,10 @@ class _Drawing:
 
 
 def _drawn(boxes: Sequence[tuple[str, float, int, str]], lanes: float, wires: Sequence[dict]) -> str:
-    """Boxes, each a name with its lane, rank and HTML, and the wires that the browser lays between them. Of the `lanes`
-    those that are right of all boxes are narrow."""
+    """Return boxes, each a name with its lane, rank and HTML, and the wires that the browser draws between them.
+
+    Of the `lanes` those right of all boxes are narrow.
+    """
     wide = max(lane for _, lane, _, _ in boxes) + 1
     cells = "".join(
         f'<div class="cell" data-node="{html.escape(node)}" data-rank="{rank}" '
@@ -272,7 +276,7 @@ def _drawn(boxes: Sequence[tuple[str, float, int, str]], lanes: float, wires: Se
 
 
 def _input_name(maker: str) -> str:
-    """`"input pixel_values"` as "input pixel values", and `"input input_ids"` as "input ids"; escaped."""
+    """Return `"input pixel_values"` as "input pixel values", and `"input input_ids"` as "input ids"; escaped."""
     return html.escape(INPUT + maker.removeprefix(INPUT).replace("_", " ").removeprefix(INPUT))
 
 
@@ -287,7 +291,7 @@ def _step(step: Step, names: dict[str, str]) -> str:
 
 
 def _stub(said: str, symbolic: tuple[str, ...] = (), shape: tuple[int, ...] = ()) -> str:
-    """What comes from elsewhere or goes there, `said` as HTML."""
+    """Return the stub of a tensor that comes from elsewhere or goes there, `said` as HTML."""
     return f'<span class="end"><span>{said}</span>{_shape(symbolic, shape) if shape else ""}</span>'
 
 

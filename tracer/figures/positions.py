@@ -1,4 +1,4 @@
-"""What positions do to scores, drawn: a line for each head over the distance, and which token's output moved."""
+"""Charts of the effect of positions on scores: a line for each head over the distance, and the changed outputs."""
 
 import json
 from collections.abc import Sequence
@@ -14,8 +14,11 @@ from tracer.figures.tensors import stacked
 def distance_lines(
     distances: Sequence[int], mean: np.ndarray, low: np.ndarray, high: np.ndarray, head: int, causal: bool
 ) -> go.Figure:
-    """Scores `[h, distances]` over i - j, a line a head; of `head`, thick, also the band from the lowest to highest.
-    Under a causal mask only keys that are not after the query are open."""
+    """Draw scores `[h, distances]` over i - j, a line for each head.
+
+    `head` has a thick line and a band from its lowest to its highest score. Under a causal mask only keys that are not
+    after the query are open.
+    """
     open_ones = [at for at, distance in enumerate(distances) if distance >= 0 or not causal]
     x = [distances[at] for at in open_ones]
     colours = list(STAGES.values())[: len(mean)]
@@ -46,8 +49,11 @@ def distance_lines(
 
 
 def likeness(rows: int, columns: int, cosines: np.ndarray) -> bytes:
-    """The cosines `[N, N]` between the positions of patches, for drawing in the browser: the length of the header in
-    four bytes, little end first, the JSON header, a colour scale of 256 RGB triples, then the cells."""
+    """Return the cosines `[N, N]` between the positions of patches as bytes, for drawing in the browser.
+
+    The bytes are the length of the header in four bytes, little end first, the JSON header, a colour scale of 256 RGB
+    triples, then the cells.
+    """
     facts = {"rows": rows, "columns": columns, "shape": cosines.shape, "low": float(cosines.min())}
     facts["start"] = rows // 2 * columns + columns // 2
     facts, cells = stacked(facts, cosines)

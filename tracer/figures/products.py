@@ -13,7 +13,7 @@ MARGIN = 112
 
 
 def rectangles(product: tuple[Operand, Operand, Operand]) -> list[tuple[float, float, float, float]]:
-    """(x, y, width, height) of left factor, right factor and result, every side in the same proportion.
+    """Return (x, y, width, height) of left factor, right factor and result, every side in the same proportion.
 
     The left factor lies left of the result (they share the rows), the right factor above it (the columns).
     """
@@ -28,7 +28,7 @@ def rectangles(product: tuple[Operand, Operand, Operand]) -> list[tuple[float, f
 
 
 def drawing(product: tuple[Operand, Operand, Operand], stage: str) -> str:
-    """The product as SVG, with symbols in the rectangles and sizes on their sides."""
+    """Draw the product as SVG, with symbols in the rectangles and sizes on their sides."""
     left, right, result = product
     boxes = rectangles(product)
     (ax, ay, aw, ah), (bx, by, bw, bh), (cx, cy, cw, ch) = boxes
@@ -58,7 +58,7 @@ def drawing(product: tuple[Operand, Operand, Operand], stage: str) -> str:
 
 
 def describe(product: tuple[Operand, Operand, Operand]) -> str:
-    """The text alternative: `X_p [64 × 48] times W_E [48 × 128] gives I [64 × 128], drawn to scale`."""
+    """Return the text alternative: `X_p [64 × 48] times W_E [48 × 128] gives I [64 × 128], drawn to scale`."""
     left, right, result = (f"{symbol_text(o.symbol)} [{o.shape[0]} × {o.shape[1]}]" for o in product)
     return f"{left} times {right} gives {result}, drawn to scale"
 
@@ -72,7 +72,7 @@ def _box(box: tuple[float, float, float, float], colour: str, opacity: float) ->
 
 
 def _name(symbol: str, box: tuple[float, float, float, float], beside: bool) -> str:
-    """The symbol in the middle of its rectangle; where it would not fit, `beside` it or above it."""
+    """Return the symbol in the middle of its rectangle, or, if it does not fit, `beside` it or above it."""
     x, y, w, h = box
     letters = len(re.sub(r"[\^_()]", "", symbol_text(symbol)))
     if w >= 12 * letters + 8 and h >= 26:

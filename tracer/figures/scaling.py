@@ -1,4 +1,4 @@
-"""How the arithmetic of a model divides as one of its sizes grows."""
+"""The shares of a model's arithmetic over one of its sizes."""
 
 from collections.abc import Mapping, Sequence
 from math import log10
@@ -24,8 +24,7 @@ MARK = 7
 
 
 def places(now: int, most: int, step: int = 1) -> list[int]:
-    """Sizes from small to large, evenly on a logarithmic axis, all multiples of `step`, the one that is `now` among
-    them."""
+    """Return sizes from small to large, evenly on a logarithmic axis, multiples of `step`, with `now` among them."""
     found, at = {now}, float(max(step, 4))
     while at <= most:
         found.add(max(step, round(at / step) * step))
@@ -33,9 +32,13 @@ def places(now: int, most: int, step: int = 1) -> list[int]:
     return sorted(found)
 
 
-def divided(name: str, values: Sequence[int], flops: Mapping[str, Sequence[int]], now: int, meets: float | None):
-    """The share of each part in all FLOPs over one size, stacked, on a logarithmic axis. The size that is `now` is
-    marked, and the one at which attention `meets` the MLP, where that is known."""
+def divided(
+    name: str, values: Sequence[int], flops: Mapping[str, Sequence[int]], now: int, meets: float | None
+) -> go.Figure:
+    """Draw the share of each part in all FLOPs over one size, stacked, on a logarithmic axis.
+
+    The size `now` is marked, and the one at which attention `meets` the MLP, if that is known.
+    """
     totals = [sum(column) or 1 for column in zip(*flops.values(), strict=True)]
     curves = [
         go.Scatter(
@@ -84,7 +87,7 @@ def _line(at: float, dash: str) -> dict:
 
 
 def _label(at: float, text: str, values: Sequence[int], low: bool = False) -> dict:
-    """What stands above a marked size; at the edges it leans inwards."""
+    """Return the label above a marked size; at the edges it leans inwards."""
     share = log10(at / values[0]) / (log10(values[-1] / values[0]) or 1)
     anchor = "left" if share < 0.2 else "right" if share > 0.8 else "center"
     place = {"x": log10(at), "xanchor": anchor, "y": 1.09 if low else 1.0, "yref": "paper", "yanchor": "bottom"}
@@ -92,12 +95,12 @@ def _label(at: float, text: str, values: Sequence[int], low: bool = False) -> di
 
 
 def parts(flops: Mapping[str, Sequence[int]]) -> str:
-    """What the colours of `divided` stand for, in HTML."""
+    """Return the legend of `divided`, in HTML."""
     return legend((COLOURS[part], part) for part in flops)
 
 
 def describe(name: str, flops: Mapping[str, Sequence[int]], values: Sequence[int], now: int) -> str:
-    """The text alternative: what each part takes now."""
+    """Return the text alternative: the share of each part now."""
     at = values.index(now)
     total = sum(column[at] for column in flops.values()) or 1
     shares = ", ".join(f"{part} {100 * column[at] / total:.0f} %" for part, column in flops.items())

@@ -1,4 +1,4 @@
-"""What a picture is of, in a line: the equation of a step, its tensor in symbols and numbers, and what the run says."""
+"""Captions of pictures in a line: the equation of a step, its tensor's shape in symbols and numbers, the verdict."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SIGNS = {"proven": "✓", "disproven": "✕"}
 
 
 def lines(steps: Iterable[Step]) -> str:
-    """Steps as HTML, a line each: the equation as MathML, the shape, the verdict, and a button that opens the step."""
+    """Return steps as HTML, a line each: the equation as MathML, the shape, the verdict, and a button to the step."""
     return "".join(f"<p>{_line(step)}</p>" for step in steps)
 
 
 def answering(trace: Trace) -> list[Step]:
-    """The steps of the first look: the attention weights that its map draws, else the last ones, and the answer."""
+    """Return the steps of the first look: the attention weights that its map draws, else the last, and the answer."""
     record = first(trace)
     weights = [step for step in trace.steps if step.symbol.startswith(_bold("A"))]
     shown = [_weights(trace, record)] if record else weights[-1:]
@@ -37,8 +37,10 @@ def _line(step: Step) -> str:
 
 
 def of_attention(trace: Trace, record: AttentionRecord, letters: str = "A") -> str:
-    """The lines of an attention's mask "M", scores "S" and weights "A", as far as the run has them; the mask where its
-    scores name it."""
+    """Return the lines of an attention's mask "M", scores "S" and weights "A", as far as the run has them.
+
+    The mask is among them if its scores name it.
+    """
     found = {"A": _weights(trace, record)}
     if found["A"] is not None:
         found["S"] = _before(trace, found["A"], "S")
@@ -49,13 +51,13 @@ def of_attention(trace: Trace, record: AttentionRecord, letters: str = "A") -> s
 
 
 def _weights(trace: Trace, record: AttentionRecord) -> Step | None:
-    """The step of an attention's weights: the softmax that the record names, or what the fused op holds inside."""
+    """Return the step of an attention's weights: the softmax that the record names, or the one inside the fused op."""
     steps = (step for step in trace.steps if record.op in step.ops or step.inside == record.op)
     return next((step for step in steps if step.symbol.startswith(_bold("A"))), None)
 
 
 def _before(trace: Trace, step: Step, letter: str) -> Step | None:
-    """The nearest step in front of this one whose symbol has that letter."""
+    """Return the nearest step before this one whose symbol has that letter."""
     earlier = trace.steps[: trace.steps.index(step)]
     return next((one for one in reversed(earlier) if one.symbol.startswith(_bold(letter))), None)
 

@@ -1,4 +1,4 @@
-"""The picture of a tensor: its last two axes as a heatmap, axes named after the symbols, a colour bar with numbers."""
+"""A tensor as a heatmap of its last two axes: axes named after the symbols, a colour bar with numbers."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -20,15 +20,14 @@ EXACT = 4096
 
 
 def as_array(tensor) -> np.ndarray:
-    """A tensor of any kind as a float array (half precision and bfloat16 become float32)."""
+    """Return a tensor of any kind as a float array (half precision and bfloat16 become float32)."""
     if hasattr(tensor, "detach"):
         tensor = tensor.detach().float().cpu().numpy()
     return np.asarray(tensor, dtype=np.float32)
 
 
 def reduce(matrix: np.ndarray, rows: int = MAX_ROWS, columns: int = MAX_COLUMNS) -> tuple[np.ndarray, tuple[int, int]]:
-    """Matrices `[…, rows, columns]` of at most `rows` × `columns` cells, each the mean of a box of values, and the
-    (height, width) of the box.
+    """Return `[…, rows, columns]` reduced to `rows` × `columns` cells, means of boxes, and the boxes' (height, width).
 
     The last row and column of boxes may be smaller; a box of one value is the value itself.
     """
@@ -44,7 +43,7 @@ def reduce(matrix: np.ndarray, rows: int = MAX_ROWS, columns: int = MAX_COLUMNS)
 
 
 class Packed(NamedTuple):
-    """A tensor's picture: what is to know of it as plain data, and the cells themselves, matrix after matrix."""
+    """A tensor's picture: its facts as plain data, and the cells themselves, matrix after matrix."""
 
     facts: dict[str, Any]
     cells: bytes
@@ -59,16 +58,16 @@ def packed(
     ticks: Sequence[str] | None = None,
     named: Collection[str] = (),
 ) -> Packed | None:
-    """The matrices of a tensor `[…, rows, columns]` for drawing in the browser; None for one that is not drawn.
+    """Return the matrices of a tensor `[…, rows, columns]` for drawing in the browser; None if it is not drawn.
 
-    All of them where they are few and small, else the one at `index` of the leading axes. The facts: `lead` are the
-    leading axes as [label, size], `which` the matrices that are there, counted in order, `shape` their rows and columns
-    as drawn and `full` as they are, `box` the values that a cell is the mean of, `axes` the labels of rows and columns,
-    `roles` what these are (rows and columns of sizes that the caller `named`), `ticks` the names of columns.
-    `slices` has for each matrix its scale, [lowest, highest, "sequential", "diverging" or "mask"], the text
-    alternative without the tensor's name, and a caption. A mask of one value and -inf is 1 where it is open and has
-    that value as its lowest. The cells are float16 of the values times 2**`power`, or float32 (`bits`) where they
-    are few, or whole numbers that float16 would round.
+    All of them are packed if they are few and small, else the one at `index` of the leading axes. The facts: `lead` are
+    the leading axes as [label, size], `which` the numbers of the packed matrices, counted in order, `shape` their rows
+    and columns as drawn and `full` before reduction, `box` the values that a cell is the mean of, `axes` the labels of
+    rows and columns, `roles` the roles of these (rows and columns of sizes that the caller `named`), `ticks` the names
+    of columns. `slices` has for each matrix its scale, [lowest, highest, "sequential", "diverging" or "mask"], the text
+    alternative without the tensor's name, and a caption. A mask of one value and -inf is 1 if it is open and has that
+    value as its lowest. The cells are float16 of the values times 2**`power`, or float32 (`bits`) if they are few, or
+    whole numbers that float16 would round.
     """
     names = list(symbolic)
     while value.ndim < 2:
@@ -110,18 +109,18 @@ def packed(
 
 
 def weight(shape: Sequence[int]) -> int:
-    """Bytes of cells that a tensor of a shape takes when it is packed, about."""
+    """Return the approximate number of bytes of a packed tensor's cells, by its shape."""
     full, count = (1, 1, *shape)[-2:], prod(shape[:-2])
     return 2 * min(full[0], MAX_ROWS) * min(full[1], MAX_COLUMNS) * (count if _together(count, full) else 1)
 
 
 def _together(count: int, full: Sequence[int]) -> bool:
-    """Whether so many matrices are packed at once."""
+    """Return whether so many matrices are packed at once."""
     return count <= MATRICES and 2 * count * min(full[0], MAX_ROWS) * min(full[1], MAX_COLUMNS) <= ALL_BYTES
 
 
 def stacked(facts: dict[str, Any], cells: np.ndarray, exact: bool = False) -> tuple[dict[str, Any], bytes]:
-    """`facts` with `bits` and `power`, and the cells as bytes, as `packed` has them."""
+    """Return `facts` with `bits` and `power`, and the cells as bytes, as `packed` has them."""
     known = np.abs(cells[np.isfinite(cells)])
     most = float(known.max()) if known.size else 0.0
     if cells.size <= EXACT or (exact and most > 2048):
@@ -132,7 +131,7 @@ def stacked(facts: dict[str, Any], cells: np.ndarray, exact: bool = False) -> tu
 
 
 def _scale(cells: np.ndarray) -> tuple[tuple[float, float, str], np.ndarray]:
-    """(lowest, highest, kind) of the colours of a matrix, and the cells that are drawn with them."""
+    """Return (lowest, highest, kind) of the colours of a matrix, and the cells that are drawn with them."""
     if (open_value := mask_value(cells)) is not None:
         return (open_value, open_value, "mask"), np.isfinite(cells).astype(np.float32)
     known = cells[np.isfinite(cells)]
@@ -144,7 +143,7 @@ def _scale(cells: np.ndarray) -> tuple[tuple[float, float, str], np.ndarray]:
 
 
 def mask_value(matrix: np.ndarray) -> float | None:
-    """The one finite value of a matrix that else holds only −∞, as a mask does that is added; else None."""
+    """Return the one finite value of a matrix with only −∞ beside it, as an additive mask has, else None."""
     known = matrix[np.isfinite(matrix)]
     if known.size == matrix.size or not known.size or known.min() != known.max():
         return None
@@ -152,7 +151,7 @@ def mask_value(matrix: np.ndarray) -> float | None:
 
 
 def caption(matrix: np.ndarray) -> str:
-    """One sentence on how the picture was reduced and what it leaves empty; empty where it shows every value."""
+    """Return one sentence on the reduction of the picture and its empty cells; "" if it shows every value."""
     _, (high, wide) = reduce(matrix)
     parts = []
     if (high, wide) != (1, 1):
@@ -167,7 +166,7 @@ def caption(matrix: np.ndarray) -> str:
 
 
 def describe(matrix: np.ndarray) -> str:
-    """What the heatmap of a matrix shows, after the words "Heatmap of …": its size, smallest, mean, largest value."""
+    """Return the size and the smallest, mean and largest value of a matrix, to follow the words "Heatmap of …"."""
     known = matrix[np.isfinite(matrix)]
     if not known.size:
         return f"{matrix.shape[0]} × {matrix.shape[1]}, no finite value."
@@ -182,5 +181,5 @@ def _axis(role: str, symbolic: str, size: int) -> str:
 
 
 def _lead(name: str) -> str:
-    """What the slider of a leading axis is called."""
+    """Return the label of a leading axis's slider."""
     return {"h": "Head", "B": "Input of the batch"}.get(name, f"${latex(name)}$ index" if name != "?" else "Index")

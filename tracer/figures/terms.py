@@ -1,4 +1,4 @@
-"""The terms of a sum of matrices, as small maps on one scale, with their sum and what ran beside it."""
+"""The terms of a sum of matrices, as small maps on one scale, with their sum and the matrix of the run."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,19 +12,19 @@ SUM, RAN = "their sum", "the scores that ran"
 
 
 def difference(terms: Mapping[str, Any], scores) -> float:
-    """max|sum of the terms - scores| / max|scores|, over the scores that a mask left finite."""
+    """Return max|sum of the terms - scores| / max|scores|, over the scores that a mask left finite."""
     ran, total = as_array(scores), sum(map(as_array, terms.values()))
     seen = np.isfinite(ran)
     return float(np.abs(total - ran)[seen].max() / np.abs(ran[seen]).max())
 
 
 def packed(terms: Mapping[str, Any], scores, head: int = 0) -> Packed:
-    """Terms and scores `[h, S_q, S_k]` for drawing in the browser: for each head the maps of the terms, of their sum
-    and of the scores, on one scale centred on 0.
+    """Return terms and scores `[h, S_q, S_k]` for drawing in the browser.
 
-    All heads where they are small, else `head` alone. The facts: `names` of the maps, `heads`, `which` of them are
-    there, `shape` of a map as drawn and `full` as it is, `edges` of the scales, the `largest` term of each head by root
-    mean square, and the `error` of the sum; `bits` and `power` as in `tensors.packed`. Hidden scores are not finite.
+    Each head has the maps of the terms, of their sum and of the scores, on one scale centred on 0. All heads are packed
+    if they are small, else `head` alone. The facts: `names` of the maps, `heads`, `which` of them are packed, `shape`
+    of a map as drawn and `full` before reduction, `edges` of the scales, the `largest` term of each head by root mean
+    square, and the `error` of the sum; `bits` and `power` as in `tensors.packed`. Hidden scores are not finite.
     """
     panels: dict[str, Any] = {name: as_array(term) for name, term in terms.items()}
     panels |= {SUM: sum(panels.values()), RAN: as_array(scores)}

@@ -1,1 +1,1 @@
-"""Pictures of inputs that are heard, played or turned, and of the tokens that they are cut into."""
+"""Figures of inputs with a time or a third axis, and of the tokens that they are cut into."""

@@ -1,4 +1,4 @@
-"""Points in space that can be turned: the groups of neighbours, and the codes of these."""
+"""Point clouds that can be rotated: the groups of neighbours, and the codes of these."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ IDS = "phase"
 
 
 def grouped(points: np.ndarray, centres: np.ndarray, group: np.ndarray, chosen: int) -> go.Figure:
-    """A cloud `[M, 3]` with the places of its centres `[n]` and of the points of one group `[k]`; `chosen` is the
-    number of that group's centre."""
+    """Draw a cloud `[M, 3]` with the indices of its centres `[n]` and of the points of one group `[k]`.
+
+    `chosen` is the number of that group's centre.
+    """
     ray = np.full((3 * len(group), 3), np.nan)
     ray[0::3], ray[1::3] = points[centres[chosen]], points[group]
     spokes = go.Scatter3d(
@@ -35,8 +37,10 @@ def grouped(points: np.ndarray, centres: np.ndarray, group: np.ndarray, chosen: 
 
 
 def coded(points: np.ndarray, centres: np.ndarray, ids: np.ndarray, count: int, chosen: int) -> go.Figure:
-    """A cloud `[M, 3]`, each centre in the colour of the code `[n]` of its group, of `count`; the points have the
-    colour of the centre that they are nearest to."""
+    """Draw a cloud `[M, 3]`, each centre in the colour of the code `[n]` of its group, of `count` codes.
+
+    The points have the colour of their nearest centre.
+    """
     apart = ((points[:, None] - points[centres]) ** 2).sum(axis=2)
     near = ids[apart.argmin(axis=1)]
     lines = [

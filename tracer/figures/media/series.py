@@ -1,4 +1,4 @@
-"""A time series as it is drawn: cut to patches, and as the bins that its values fall into."""
+"""Charts of a time series: cut to patches, and as the bins of its values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BANDS = 40
 
 
 def patched(series: np.ndarray, side: int, chosen: int) -> go.Figure:
-    """A series `[M]` with the edges of patches of `side` values; the `chosen` one is marked."""
+    """Draw a series `[M]` with the edges of patches of `side` values; the `chosen` one is marked."""
     first = len(series) % side
     edges = [first + side * number - 0.5 for number in range(len(series) // side + 1)]
     line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": {"color": OTHER, "width": 1}}
@@ -24,7 +24,7 @@ def patched(series: np.ndarray, side: int, chosen: int) -> go.Figure:
 
 
 def binned(series: np.ndarray, decoded: np.ndarray, middles: np.ndarray, chosen: int) -> go.Figure:
-    """A series `[M]` with what its bins stand for, and the middles of all bins; the `chosen` value is marked."""
+    """Draw a series `[M]` with the decoded values of its bins and all bins' middles; the `chosen` value is marked."""
     shown = middles[(middles >= series.min() - np.ptp(series) / 5) & (middles <= series.max() + np.ptp(series) / 5)]
     line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "layer": "below"}
     few = shown if len(shown) <= BANDS else shown[:0]

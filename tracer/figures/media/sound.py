@@ -1,4 +1,4 @@
-"""A sound as it is drawn: its wave, its spectrogram, and the codes of its frames."""
+"""Charts of a sound: its wave, its spectrogram, and the codes of its frames."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ IDS = "phase"
 LOUD = sample_colorscale(SEQUENTIAL, 16)
 """The scale of loudness, as colours that are not hexadecimal: Streamlit takes the darkest of those for its own."""
 BETWEEN = "#4d4d55"
-"""What is seen between two frames."""
+"""The colour between two frames."""
 UPPER, LOWER = [0.8, 1.0], [0.0, 0.72]
-"""Where the two plots of a figure are, in shares of its height."""
+"""Positions of the two plots of a figure, in shares of its height."""
 
 
 def heard(sound: np.ndarray, logs: np.ndarray, window: int, hop: int, chosen: int) -> go.Figure:
-    """The wave of a sound `[M]` with the frame that is chosen, over the log power of its frames `[n, K]`."""
+    """Draw the wave of a sound `[M]` with the chosen frame, over the log power of its frames `[n, K]`."""
     times, heights = envelope(sound)
     wave = go.Scatter(x=times, y=heights, mode="lines", line={"color": stage_colour("patches"), "width": 1}, yaxis="y2")
     start, stop = chosen * hop / RATE, (chosen * hop + window) / RATE
@@ -34,7 +34,7 @@ def heard(sound: np.ndarray, logs: np.ndarray, window: int, hop: int, chosen: in
 
 
 def coded(ids: np.ndarray, rows: np.ndarray, count: int, window: int, hop: int, chosen: int) -> go.Figure:
-    """The codes `[n]` of frames, of `count`, over the rows of the codebook `[n, K]` that they stand for."""
+    """Draw the codes `[n]` of frames, of `count`, over their rows of the codebook `[n, K]`."""
     strip = go.Heatmap(
         z=ids[None],
         x=_centres(len(ids), window, hop),
@@ -83,12 +83,12 @@ def _figure(upper, logs, window: int, hop: int, chosen: int, axis: dict, shapes:
 
 
 def _centres(count: int, window: int, hop: int) -> np.ndarray:
-    """The middle of each frame in s."""
+    """Return the middle of each frame in s."""
     return np.round((hop * np.arange(count) + window / 2) / RATE, 5)
 
 
 def envelope(sound: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Times in s and heights of a line that has the wave's lowest and highest points."""
+    """Return times in s and heights of a line through the wave's lowest and highest points."""
     step = max(1, -(-2 * len(sound) // POINTS))
     whole = np.pad(sound, (0, -len(sound) % step), mode="edge").reshape(-1, step)
     heights = np.stack([whole.min(1), whole.max(1)], axis=1).ravel() if step > 1 else sound

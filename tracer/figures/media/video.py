@@ -1,4 +1,4 @@
-"""A video as SVG: its frames side by side with what they are cut to, and the frames one after the other."""
+"""A video as SVG: its frames side by side with the grid of tokens, and the frames one after the other."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ COLUMNS = 4
 GAP, HEAD = 6, 9
 """Between frames, and above each for its number, in pixels of the video."""
 SECONDS = 0.25
-"""How long each frame is seen."""
+"""Duration of each frame."""
 STROKE = 'fill="none" vector-effect="non-scaling-stroke"'
 
 
 def sheet(frames: np.ndarray, side: int, depth: int, chosen: int, what: str) -> str:
-    """All frames `[F, H, W, 3]` of a video, each with the grid of patches of `side` pixels.
+    """Draw all frames `[F, H, W, 3]` of a video, each with the grid of patches of `side` pixels.
 
-    A token is a patch of `depth` frames in a row, numbered in the order of time, then row by row; the `chosen` one is
-    framed, all others dimmed, and the one that is pointed at is marked wherever it reaches. `what` names the tokens.
+    A token is a patch of `depth` frames in a row, numbered in the order of time, then row by row. The `chosen` one is
+    framed, all others are dimmed, and the token under the pointer is marked in every frame. `what` names the tokens.
     """
     count, height, width = frames.shape[:3]
     across, down = width // side, height // side
@@ -55,8 +55,10 @@ def sheet(frames: np.ndarray, side: int, depth: int, chosen: int, what: str) -> 
 
 
 def player(frames: np.ndarray, playing: bool) -> str:
-    """The frames `[F, H, W, 3]` in one place, one after the other where they are `playing`; the first one alone where
-    they are not, or where the reader's system asks for less motion."""
+    """Draw the frames `[F, H, W, 3]` in one place, one after the other if they are `playing`.
+
+    The first frame alone is shown if they are not, or if the reader's system asks for less motion.
+    """
     count, height, width = frames.shape[:3]
     strip = data_uri(Image.fromarray(np.concatenate(list(frames), axis=1)), "PNG")
     style = (
@@ -70,7 +72,7 @@ def player(frames: np.ndarray, playing: bool) -> str:
 
 
 def _svg(size: tuple[int, int], label: str, inside: str, most: str) -> str:
-    """An SVG of that size in its own pixels, as wide as its place and at most as high as `most`."""
+    """Return an SVG of that size in its own pixels, as wide as its container and at most as high as `most`."""
     return (
         f'<svg viewBox="0 0 {size[0]} {size[1]}" role="img" aria-label="{label}" preserveAspectRatio="xMinYMin" '
         f'style="display:block;width:100%;max-height:{most};overflow:hidden">{inside}</svg>'

@@ -1,9 +1,9 @@
-"""A trace as text: one format per file `to_*.py`, found by itself.
+"""A trace as text: one format per file `to_*.py`, discovered by its name.
 
-Such a file is named after its format, says which `SUFFIXES` its files have, and has one function
-`render(trace, level) -> str`. Levels, from the outside in: `"modules"` (as the forward hooks saw them), `"steps"` (the
-lines of the textbook), `"calls"` (the composite ops that PyTorch was asked for), `"ops"` (what it ran) and
-`"primitives"` (what those ops are made of).
+Such a file is named after its format, lists the `SUFFIXES` of its files, and has one function `render(trace, level) ->
+str`. Levels, from the outside in: `"modules"` (as the forward hooks saw them), `"steps"` (the lines of the textbook),
+`"calls"` (the composite ops that PyTorch was asked for), `"ops"` (the ops that it ran) and `"primitives"` (the
+decompositions of those ops).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ FORMATS = tuple(module.name.removeprefix("to_") for module in iter_modules(__pat
 
 
 def render(trace: Trace, level: str = "steps", format: str = "table") -> str:
-    """The trace in one of `FORMATS`, as text that ends with a newline.
+    """Return the trace in one of `FORMATS`, as text that ends with a newline.
 
-    ValueError for an unknown level or format, and for a level that the trace was made without.
+    Raise ValueError for an unknown level or format, and for a level that the trace lacks.
     """
     check_level(level, trace)
     if format not in FORMATS:
@@ -36,9 +36,10 @@ def render(trace: Trace, level: str = "steps", format: str = "table") -> str:
 
 
 def table(trace: Trace, level: str = "ops") -> pandas.DataFrame:
-    """Return the trace as a data frame, one row for each of the level; a missing layer or error is a missing value.
+    """Return the trace as a data frame with one row for each item of the level.
 
-    ModuleNotFoundError says what to install where pandas is missing.
+    A missing layer or error is a missing value. Raise ModuleNotFoundError with the package to install if pandas is
+    missing.
     """
     from tracer.figures.views import rows  # takes long, and not every view needs it
 
@@ -49,17 +50,17 @@ def table(trace: Trace, level: str = "ops") -> pandas.DataFrame:
 
 
 def html(trace: Trace) -> str:
-    """The steps as one piece of HTML, for notebooks and files: no scripts, nothing loaded from elsewhere."""
+    """Return the steps as one piece of HTML, for notebooks and files: no scripts, nothing loaded from elsewhere."""
     return render(trace, "steps", "html")
 
 
 def format_of(path: str) -> str | None:
-    """The format that a file's suffix asks for, or None."""
+    """Return the format of a file's suffix, or None."""
     return next((name for name in FORMATS if path.lower().endswith(_format(name).SUFFIXES)), None)
 
 
 def suffixes() -> str:
-    """The suffixes that say a format, for a message."""
+    """Return the suffixes that have a format, for a message."""
     return ", ".join(suffix for name in FORMATS for suffix in _format(name).SUFFIXES)
 
 
@@ -68,7 +69,7 @@ def _format(name: str):
 
 
 def check_level(level: str, trace: Trace | None = None) -> None:
-    """ValueError for an unknown level, or one that the trace does not have."""
+    """Raise ValueError for an unknown level, or one that the trace does not have."""
     if level not in LEVELS:
         raise ValueError(f"{quoted(level)} is not a level, expected one of {', '.join(LEVELS)}")
     if level == "primitives" and trace is not None and trace.ops and not trace.decompositions:

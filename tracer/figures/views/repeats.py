@@ -1,8 +1,8 @@
-r"""Which steps repeat: blocks whose lines are the same but for their number are found, and printed once, × L.
+r"""Repeated steps: blocks whose lines differ only in their number, printed once, × L.
 
-A block's number stands above its letters, `\mathbf{Q}^{(3)}`, `\mathbf{Q}^{(2.3)}` for the third of the second stage.
-With what it counts from put in, `\mathbf{X}^{(\ell-1)}`, blocks that do the same read the same. Two kinds of block that
-take turns (windows and shifted windows) are one repeat of period two.
+A block's number is above its letters, `\mathbf{Q}^{(3)}`, `\mathbf{Q}^{(2.3)}` for the third of the second stage. With
+numbers counted from the block's own, `\mathbf{X}^{(\ell-1)}`, equal blocks read the same. Two alternating kinds of
+block (windows and shifted windows) are one repeat of period two.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from typing import NamedTuple
 from tracer.record import Step, Trace
 
 NUMBERED = re.compile(r"\((\d+(?:\.\d+)*)\)\}")
-"""The number of a block, at the end of what stands above a letter."""
+"""The number of a block, at the end of a superscript."""
 PERIODS = 4
-"""Most kinds of blocks that take turns."""
+"""Most kinds of blocks that alternate."""
 
 
 class Repeat(NamedTuple):
-    """`times` stretches of `length` steps from step `start` on, whose lines are one but for the numbers of `blocks`,
-    the first block of each; `period` blocks stand in one."""
+    """`times` runs of `length` steps from step `start` on, with the same lines but for the numbers of `blocks`.
+
+    `blocks` holds the first block of each; `period` blocks make one run.
+    """
 
     start: int
     length: int
@@ -45,7 +47,7 @@ class _Block(NamedTuple):
 
 
 def repeats(steps: Sequence[Step]) -> tuple[Repeat, ...]:
-    """The repeats of a book, in order; no two share a step."""
+    """Return the repeats of a book, in order; no two share a step."""
     found, blocks, at = [], _blocks(steps), 0
     while at < len(blocks):
         best = max((_repeat(steps, blocks, at, period) for period in range(1, PERIODS + 1)), key=_saved)
@@ -58,12 +60,12 @@ def repeats(steps: Sequence[Step]) -> tuple[Repeat, ...]:
 
 
 def _saved(repeat: Repeat) -> tuple[int, int]:
-    """How many steps need not be printed, of the shortest period."""
+    """Return the number of steps that need not be printed, and the negative period, so that the shortest wins."""
     return (repeat.times - 1) * repeat.length, -repeat.period
 
 
 def _blocks(steps: Sequence[Step]) -> list[_Block]:
-    """The stretches of steps that stand in one block each."""
+    """Return the runs of steps that are in one block each."""
     found: list[_Block] = []
     for index, step in enumerate(steps):
         number = _number(step)
@@ -78,13 +80,13 @@ def _blocks(steps: Sequence[Step]) -> list[_Block]:
 
 
 def _number(step: Step) -> str | None:
-    """The number of the block that a step stands in."""
+    """Return the number of a step's block, or None."""
     said = NUMBERED.findall(step.symbol)
     return None if step.layer is None else said[-1] if said else str(step.layer + 1)
 
 
 def _repeat(steps: Sequence[Step], blocks: list[_Block], at: int, period: int) -> Repeat:
-    """What repeats from a block on, if so many kinds of blocks take turns."""
+    """Return the repeat from a block on with so many kinds of blocks in alternation, or None."""
     first = blocks[at : at + period]
     times, said = 1, None
     if _follow(first):
@@ -100,19 +102,19 @@ def _repeat(steps: Sequence[Step], blocks: list[_Block], at: int, period: int) -
 
 
 def _follow(blocks: Sequence[_Block]) -> bool:
-    """Whether blocks stand one right behind the other, and are counted so."""
+    """Return whether blocks are one right behind the other, and counted so."""
     pairs = pairwise(blocks)
     return all(one.stop == other.start and _after(one.number, 1) == other.number for one, other in pairs)
 
 
 def _after(number: str, count: int) -> str:
-    """The number of the block so many after this one, in the same stage."""
+    """Return the number of the block `count` after this one, in the same stage."""
     around, point, own = number.rpartition(".")
     return f"{around}{point}{int(own) + count}"
 
 
 def _lines(steps: Sequence[Step], blocks: Sequence[_Block]) -> list[tuple]:
-    """All that is said of the steps of some blocks, with their numbers counted from the first."""
+    """Return all texts of the steps of some blocks, with their numbers counted from the first."""
     own = blocks[0].number
     chosen = steps[blocks[0].start : blocks[-1].stop]
     return [
@@ -130,7 +132,7 @@ def _lines(steps: Sequence[Step], blocks: Sequence[_Block]) -> list[tuple]:
 
 
 def at_any(latex: str, number: str) -> str:
-    r"""LaTeX with numbers of blocks in the same stage counted from this one: `\mathbf{X}^{(\ell-1)}`."""
+    r"""Return LaTeX with numbers of blocks in the same stage counted from this one: `\mathbf{X}^{(\ell-1)}`."""
     around, point, own = number.rpartition(".")
 
     def counted(match: re.Match) -> str:
@@ -144,8 +146,10 @@ def at_any(latex: str, number: str) -> str:
 
 
 def printed(trace: Trace) -> Iterator[tuple[Repeat | None, list[Step]]]:
-    """The book as it is printed: stretches of steps that stand for themselves, with None, and for each repeat its steps
-    once, at any ℓ, each with the largest error of all that it stands for."""
+    """Yield the printed book: runs of single steps, with None, and the steps of each repeat once, at any ℓ.
+
+    A step of a repeat has the largest error of all its iterations.
+    """
     at = 0
     for repeat in trace.repeats:
         if at < repeat.start:
@@ -157,13 +161,13 @@ def printed(trace: Trace) -> Iterator[tuple[Repeat | None, list[Step]]]:
 
 
 def repeat_of(trace: Trace, step: Step) -> Repeat | None:
-    """The repeat that a step stands in."""
+    """Return the repeat that a step is in, or None."""
     at = trace.steps.index(step)
     return next((one for one in trace.repeats if one.start <= at < one.start + one.times * one.length), None)
 
 
 def _merged(steps: Sequence[Step], repeat: Repeat, place: int) -> Step:
-    """One line for all its repeats."""
+    """Return one line for all iterations of a repeat."""
     several = steps[repeat.start + place : repeat.start + repeat.times * repeat.length : repeat.length]
     order = ("disproven", "not executed", "recorded", "pending", "proven", "recomputed")
     worst = min(several, key=lambda step: (order.index(step.verdict), -(step.error or 0)))
@@ -173,7 +177,7 @@ def _merged(steps: Sequence[Step], repeat: Repeat, place: int) -> Step:
 
 
 def _starred(ids: Sequence[str]) -> str:
-    """Ids that differ in numbers alone as one, with a star where they do: `block*.attention.query`."""
+    """Return ids that differ in numbers alone as one, with a star for them: `block*.attention.query`."""
     parts = [re.split(r"(\d+)", id) for id in ids]
     if len({len(one) for one in parts}) > 1:
         return ids[0]

@@ -1,4 +1,4 @@
-"""The rows that every tabular format shares, and how their cells read as plain text."""
+"""Rows of all tabular formats, and their cells as plain text."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ RAISED = str.maketrans("0123456789()ℓ⊤", "⁰¹²³⁴⁵⁶⁷⁸⁹⁽⁾�
 
 
 def columns(level: str) -> tuple[str, ...]:
-    """The columns at a level, in order."""
+    """Return the columns at a level, in order."""
     return COLUMNS[level]
 
 
 def rows(trace: Trace, level: str) -> list[dict[str, Any]]:
-    """One dictionary per row, keyed by `columns(level)`."""
+    """Return one dictionary per row, keyed by `columns(level)`."""
     return {"modules": modules, "calls": calls, "steps": steps, "ops": ops, "primitives": primitives}[level](trace)
 
 
 def steps(trace: Trace) -> list[dict[str, Any]]:
-    """One dictionary per step."""
+    """Return one dictionary per step."""
     return [_step(step) for step in trace.steps]
 
 
 def ops(trace: Trace) -> list[dict[str, Any]]:
-    """One dictionary per op."""
+    """Return one dictionary per op."""
     return [_op(op) for op in trace.ops]
 
 
 def modules(trace: Trace) -> list[dict[str, Any]]:
-    """One dictionary per call of a module, in the order in which they began."""
+    """Return one dictionary per call of a module, in the order in which they began."""
     from tracer.symbols.shares import of_module  # counting FLOPs imports torch, which pages start without
 
     found = []
@@ -86,7 +86,7 @@ def modules(trace: Trace) -> list[dict[str, Any]]:
 
 
 def calls(trace: Trace) -> list[dict[str, Any]]:
-    """One dictionary per composite op: as one writes it, what it gave, and the ops and steps that it is."""
+    """Return one dictionary per composite op: its call in Python, its output, and its ops and steps."""
     return [
         {"index": index, "module": call.module, "call": call.text, "outputs": symbols(call.outputs)}
         | {"shapes": ", ".join(numbers(x.shape) for x in call.outputs), "dtype": dtypes(call)}
@@ -100,25 +100,25 @@ def calls(trace: Trace) -> list[dict[str, Any]]:
 
 
 def whose(trace: Trace, call: CallRecord) -> list[str]:
-    """The steps that the ops of a call belong to, each once."""
+    """Return the steps that the ops of a call belong to, each once."""
     return list(dict.fromkeys(op.step for op in trace.ops[call.first : call.last] if op.step))
 
 
 def between(found: ModuleRecord | CallRecord) -> str:
-    """The ops beneath a module or a call: `12–15`, and nothing for none."""
+    """Return the numbers of the ops beneath a module or a call: `12–15`, or "" for none."""
     if found.first == found.last:
         return ""
     return f"{found.first}–{found.last - 1}" if found.last - found.first > 1 else str(found.first)
 
 
 def summed(ops: Sequence[Op]) -> int | str:
-    """The FLOPs of ops together, or that those that multiply matrices are not counted."""
+    """Return the FLOPs of ops together, or a note that those that multiply matrices are not counted."""
     total = sum(op.flops or 0 for op in ops)
     return NOT_COUNTED if not total and any(op.flops is None for op in ops) else total
 
 
 def primitives(trace: Trace) -> list[dict[str, Any]]:
-    """One dictionary per primitive, numbered within its op; the error and the note of an op stand at its first one."""
+    """Return one dictionary per primitive, numbered within its op; an op's error and note are at its first one."""
     found = []
     for opened in trace.decompositions:
         op = trace.ops[opened.op]
@@ -146,32 +146,32 @@ def _op(op: Op) -> dict[str, Any]:
 
 
 def shapes(op: Op | Primitive | ModuleRecord) -> str:
-    """`[1, 197, 768], [768] → [1, 197, 768]`."""
+    """Return `[1, 197, 768], [768] → [1, 197, 768]`."""
     return f"{', '.join(numbers(x.shape) for x in op.inputs)} → {', '.join(numbers(x.shape) for x in op.outputs)}"
 
 
 def dtypes(op: Op | Primitive | ModuleRecord | CallRecord) -> str:
-    """The dtypes of what an op gives, each once."""
+    """Return the dtypes of an op's outputs, each once."""
     return ", ".join(dict.fromkeys(tensor.dtype for tensor in op.outputs))
 
 
 def numbers(shape: tuple[int, ...]) -> str:
-    """`[1, 197, 768]`, and `scalar` for `()`."""
+    """Return `[1, 197, 768]`, and `scalar` for `()`."""
     return str(list(shape)) if shape else "scalar"
 
 
 def symbols(tensors: tuple[TensorRecord, ...]) -> str:
-    """The symbolic shapes of tensors; the numeric one where none was looked for."""
+    """Return the symbolic shapes of tensors, or the numeric one of a tensor without a solved shape."""
     return ", ".join(numbers(x.shape) if x.symbolic is None else notation.shape_text(x.symbolic) for x in tensors)
 
 
 def place(source: Source | None) -> str:
-    """`file:line` of a source line, empty for none."""
+    """Return `file:line` of a source line, or "" for none."""
     return f"{source.file}:{source.line}" if source else ""
 
 
 def proof(step: Step) -> str:
-    """How a step's proof went: its error, followed by the verdict where that is another than "proven"."""
+    """Return the error of a step's proof, followed by the verdict if that is another than "proven"."""
     if step.verdict in ("recomputed", "pending", "recorded"):
         return step.verdict
     if step.refuted:
@@ -181,18 +181,18 @@ def proof(step: Step) -> str:
 
 
 def error(value: float | None) -> str:
-    """An error of the equations as text: `1.5e-07`, and `–` where the equation was not executed."""
+    """Return an error of the equations as text: `1.5e-07`, or `–` if the equation was not executed."""
     return "–" if value is None else f"{value:.1e}" if value else "0"
 
 
 def cell(value: object) -> str:
-    """A cell as one line of printable text: what a file says must not steer a terminal."""
+    """Return a cell as one line of printable text: text from a file must not steer a terminal."""
     text = "" if value is None else str(value)
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def letters(latex: str) -> str:
-    r"""A tensor's symbol without LaTeX: `\mathbf{Q}^{(1)}` gives `Q⁽¹⁾`."""
+    r"""Return a tensor's symbol without LaTeX: `\mathbf{Q}^{(1)}` gives `Q⁽¹⁾`."""
     text = re.sub(r"\\(?:mathbf|mathrm|boldsymbol|text|operatorname)\{([^{}]*)\}", r"\1", latex)
     text = re.sub(r"\\([a-zA-Z]+)", lambda match: GLYPHS.get(match[1], match[0]), text.replace(r"\,", " "))
     for command, accent in ACCENTS.items():
@@ -202,7 +202,7 @@ def letters(latex: str) -> str:
 
 
 def totals(trace: Trace) -> str:
-    """Parameters and FLOPs of the run, as numbers, and as formulas where they are solved."""
+    """Return parameters and FLOPs of the run, as numbers, and as formulas if they are solved."""
     costs = ((trace.params, "parameters", trace.params_symbolic), (trace.flops, "FLOPs", trace.flops_symbolic))
     said = [
         f"{number:,} {what}"
@@ -214,21 +214,21 @@ def totals(trace: Trace) -> str:
 
 
 def unknown(trace: Trace, number: int) -> str:
-    """What stands behind a cost that has no formula, in a run that has symbols."""
+    """Return the note behind a cost without a formula, in a run that has symbols."""
     return " (not known in symbols)" if number and trace.symbols else ""
 
 
 def uncounted(trace: Trace) -> str:
-    """Which ops the FLOPs of a run lack: `not counted: 2 × mkldnn_rnn_layer`."""
+    """Return the ops that the FLOPs of a run lack: `not counted: 2 × mkldnn_rnn_layer`."""
     names = Counter(op.op for op in trace.uncounted)
     return f"{NOT_COUNTED}: " + ", ".join(f"{count} × {name}" for name, count in names.items())
 
 
 def flops(op: Op) -> str:
-    """The FLOPs of an op, or that they are not counted."""
+    """Return the FLOPs of an op, or a note that they are not counted."""
     return NOT_COUNTED if op.flops is None else f"{op.flops:,}"
 
 
 def sizes(trace: Trace) -> str:
-    """The symbols with their values: `B=1, N=196=H·W/P²`, …"""
+    """Return the symbols with their values: `B=1, N=196=H·W/P²`, …"""
     return ", ".join(f"{s.name}={s.value}" + (f"={notation.text(s.equals)}" if s.equals else "") for s in trace.symbols)

@@ -12,7 +12,7 @@ SUFFIXES = (".csv",)
 
 
 def render(trace: Trace, level: str) -> str:
-    """RFC 4180 with a header line; missing layers and errors are empty cells."""
+    """Return RFC 4180 text with a header line; missing layers and errors are empty cells."""
     file = io.StringIO()
     writer = csv.DictWriter(file, rows.columns(level), lineterminator="\n")
     writer.writeheader()

@@ -1,4 +1,4 @@
-"""One piece of HTML: no script, nothing loaded; colours follow the page it is put into.
+"""One piece of HTML without scripts or requests; its colours follow the page around it.
 
 Equations are MathML, which browsers draw by themselves.
 """
@@ -45,7 +45,7 @@ STYLE = """
 
 
 def render(trace: Trace, level: str) -> str:
-    """A short header, the symbols, and the rows of the level as a table."""
+    """Return a short header, the symbols, and the rows of the level as a table."""
     head = [
         f"<strong>{text(trace.model)}</strong> {_quiet(trace.weights)}",
         text(rows.totals(trace)),
@@ -156,12 +156,12 @@ def _table(names: tuple[str, ...], body: Sequence[tuple[str, ...]]) -> str:
 
 
 PRIMES = re.compile(r"('{2,})\^\{")
-"""Two primes or more before what stands above: to the converter, the primes are something above too."""
+"""Two primes or more before a superscript: to the converter, the primes are a superscript too."""
 
 
 @lru_cache(maxsize=4096)
 def equation(latex: str) -> str:
-    """LaTeX as MathML; as text where it can't be converted, or asks for more than mathematics (a link, a style)."""
+    """Return LaTeX as MathML, or as text if it can't be converted or holds more than mathematics (a link, a style)."""
     try:
         plain = PRIMES.sub(lambda found: r"^{" + r"\prime" * len(found[1]) + " ", latex)
         tree = ElementTree.fromstring(convert(plain, xmlns=""))
@@ -174,8 +174,10 @@ def equation(latex: str) -> str:
 
 
 def _laid(tree: ElementTree.Element) -> None:
-    """Draws the brace of cases as tall as their rows, which browsers do only where a mathematical font is installed,
-    and lays columns to the left, which they take from style sheets alone."""
+    """Set the brace of cases as tall as their rows, and columns to the left.
+
+    Browsers stretch the brace only if a mathematical font is installed, and align columns by style sheets alone.
+    """
     for cell in tree.iter("mtd"):
         if cell.attrib.pop("columnalign", "") == "left":
             cell.set("style", "text-align: left")
@@ -191,5 +193,5 @@ def _quiet(value: str) -> str:
 
 
 def text(value: object) -> str:
-    """Escaped text, safe between tags and inside quoted attributes."""
+    """Return escaped text, safe between tags and inside quoted attributes."""
     return escape(rows.cell(value))

@@ -1,4 +1,4 @@
-"""The whole trace as JSON, all levels together: what other programs read."""
+"""The whole trace as JSON, all levels together, for other programs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SUFFIXES = (".json",)
 
 
 def render(trace: Trace, level: str) -> str:
-    """One JSON object; it holds all levels that the trace has, whichever is asked for."""
+    """Return one JSON object; it holds all levels that the trace has, whatever the `level`."""
     return json.dumps(tree(trace), indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def tree(trace: Trace) -> dict[str, Any]:
-    """The trace as dictionaries and lists; an infinite or undefined number is a string: `"inf"`, `"nan"`."""
+    """Return the trace as dictionaries and lists; an infinite or undefined number is a string: `"inf"`, `"nan"`."""
     found = {
         "model": trace.model,
         "symbols": {symbol.name: symbol.value for symbol in trace.symbols},
@@ -98,8 +98,8 @@ def _opened(decomposition: Decomposition) -> dict[str, Any]:
     return {"op": decomposition.op, "error": plain(decomposition.error), "note": decomposition.note, "primitives": made}
 
 
-def plain(value):
-    """Any value of a trace as what JSON knows."""
+def plain(value: object) -> Any:
+    """Return any value of a trace as a type that JSON knows."""
     match value:
         case Source():
             return {"file": value.file, "line": value.line, "text": value.text}

@@ -1,4 +1,4 @@
-"""LaTeX: a fragment to `\\input` into a document that loads amsmath and longtable."""
+r"""LaTeX: a fragment to `\input` into a document that loads amsmath and longtable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ESCAPES = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
 
 
 def render(trace: Trace, level: str) -> str:
-    """The symbols, then the steps as aligned equations with their shapes, or another level as a long table."""
+    """Return the symbols, then the steps as aligned equations with their shapes, or another level as a long table."""
     head = ["% needs \\usepackage{amsmath,longtable}", rf"\subsection*{{{text(trace.model)}}}", text(trace.weights)]
     sizes = ", ".join(f"${notation.latex(s.name)} = {s.value}$" for s in trace.symbols)
     cost = [
@@ -50,7 +50,7 @@ def _steps(trace: Trace) -> str:
 
 
 def _times(repeat: Repeat) -> str:
-    """What stands above the lines of a repeat."""
+    """Return the heading of a repeat."""
     what = "One block" if repeat.period == 1 else f"{repeat.period} blocks in turn"
     return rf"{what}, $\times\,{repeat.times}$: ${repeat.numbers}$"
 
@@ -117,5 +117,5 @@ def _shapes(op: Op | Primitive | ModuleRecord | CallRecord) -> str:
 
 
 def text(value: object) -> str:
-    """Text with TeX's own characters escaped."""
+    """Return text with TeX's own characters escaped."""
     return re.sub(r".", lambda match: ESCAPES.get(match.group(), match.group()), rows.cell(value))

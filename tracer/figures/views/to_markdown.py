@@ -14,7 +14,7 @@ SUFFIXES = (".md", ".markdown")
 
 
 def render(trace: Trace, level: str) -> str:
-    """A heading, the symbols, then a table of the rows of the level."""
+    """Return a heading, the symbols, then a table of the rows of the level."""
     sizes = ", ".join(f"${notation.latex(s.name)}$ = {s.value} ({text(s.meaning)})" for s in trace.symbols)
     head = [f"## {text(trace.model)}", text(trace.weights), sizes, text(rows.totals(trace)), *map(text, trace.notes)]
     views = {"steps": _steps, "ops": _ops, "primitives": _primitives}
@@ -23,7 +23,7 @@ def render(trace: Trace, level: str) -> str:
 
 
 def _steps(trace: Trace) -> str:
-    """Blocks that repeat stand there once, with how often."""
+    """Return the table of steps; blocks that repeat are in it once, with their number."""
     body = [
         (
             (f"`{step.id}`" if "`" not in step.id else text(step.id)) + (f" × {repeat.times}" if repeat else ""),
@@ -69,11 +69,11 @@ def _table(names: tuple[str, ...], body: Sequence[tuple[str, ...]]) -> str:
 
 
 def math(latex: str) -> str:
-    """LaTeX inside a table cell, where a bare bar would end the cell and a dollar sign the equation."""
+    """Return LaTeX for a table cell, where a bare bar would end the cell and a dollar sign the equation."""
     latex = latex.replace(r"\|", r"\Vert ").replace("|", r"\vert ").replace(r"\$", "").replace("$", "")
     return f"${rows.cell(latex)}$"
 
 
 def text(value: object) -> str:
-    """Text with Markdown's and HTML's own characters escaped."""
+    """Return text with Markdown's and HTML's own characters escaped."""
     return re.sub(r"([\\`*_\[\]<>|#$~&])", r"\\\1", rows.cell(value))

@@ -14,7 +14,7 @@ RIGHT = {"index", "number", "error", "params", "flops", "times"}
 
 
 def render(trace: Trace, level: str) -> str:
-    """A header, then one line per row of the level."""
+    """Return a header, then one line per row of the level."""
     head = [
         trace.model + (f": {trace.weights}" if trace.weights else ""),
         rows.sizes(trace),
@@ -27,7 +27,7 @@ def render(trace: Trace, level: str) -> str:
 
 
 def _steps(trace: Trace) -> list[dict[str, str]]:
-    """Blocks that repeat stand there once, with how often."""
+    """Return one line per step; blocks that repeat are listed once, with their number."""
     return [
         {
             "step": step.id,
@@ -44,7 +44,7 @@ def _steps(trace: Trace) -> list[dict[str, str]]:
 
 
 def _modules(trace: Trace) -> list[dict[str, str]]:
-    """Modules within others are indented."""
+    """Return one line per module; modules within others are indented."""
     depth: list[int] = []
     found = []
     for module, row in zip(trace.modules, rows.modules(trace), strict=True):
@@ -122,7 +122,10 @@ def _primitives(trace: Trace) -> list[dict[str, str]]:
 
 
 def align(lines: list[dict[str, str]]) -> str:
-    """Rows of one set of columns as text: columns as wide as their longest cell, numbers to the right; "" of none."""
+    """Return rows of one set of columns as text: columns as wide as their longest cell, numbers to the right.
+
+    No rows give "".
+    """
     if not lines:
         return ""
     names = list(lines[0])
@@ -138,5 +141,5 @@ def align(lines: list[dict[str, str]]) -> str:
 
 
 def _width(cell: str) -> int:
-    """Columns that a cell takes: accents stand over the letter before."""
+    """Return the number of columns that a cell takes: accents are above the letter before."""
     return sum(not unicodedata.combining(letter) for letter in cell)
