@@ -1,4 +1,4 @@
-"""The app: page configuration, navigation over the files in `pages/`, and the choices all pages share."""
+"""The app: page configuration, navigation over the files in `pages/`, and the choices that all pages share."""
 
 import streamlit as st
 
@@ -9,7 +9,7 @@ ICON = contents.PAGES / "shared" / "components" / "icon.svg"
 
 
 def main() -> None:
-    """Draws the page that the visitor is on."""
+    """Draw the page that the visitor is on."""
     sessions.register()
     waiting.begin()
     st.set_page_config(page_title="Tensor tracer", page_icon=str(ICON), layout="wide")

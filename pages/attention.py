@@ -1,4 +1,4 @@
-"""What each patch or token attends to: over the photo, and from token to token."""
+"""Attention of each patch or token: over the photo, and from token to token."""
 
 import streamlit as st
 

@@ -1,4 +1,4 @@
-"""What a model of text is trained for: the loss of every token, and the gradient that flows back from it."""
+"""The loss of every token of a text, and the gradient that flows back from it."""
 
 import streamlit as st
 

@@ -1,4 +1,5 @@
-"""Who may look at whom: the mask that ran, what it does to one row of scores, and a proof that knows no mask."""
+"""The attention mask of this run, its effect on one row of scores, and a perturbation test that does not know the
+mask."""
 
 import streamlit as st
 
@@ -15,7 +16,8 @@ PLACES = ("tower", "block", "window", "query", "head", "token")
 
 
 def _layer(records) -> int:
-    """The layer whose mask is shown: a choice where not all have the same kind of mask."""
+    """Return the layer whose mask is shown; let the visitor choose one where the layers have different kinds of
+    mask."""
     kinds = [record.mask for record in records]
     if len(set(kinds)) < 2:
         address.check(block=range(1, len(kinds) + 1))
@@ -28,7 +30,8 @@ def _layer(records) -> int:
 
 
 def _window(trace, layer: int, part: str) -> int:
-    """Which item of the batch is shown: a choice among windows, from the first in which something is closed on."""
+    """Return the index of the shown window in the batch: a choice that starts at the first window with a masked
+    pair."""
     if layers(trace, part)[layer].mask != "windows":
         return 0
     count = trace.attention(layer, query=0, part=part).shape[0]
@@ -40,7 +43,7 @@ def _window(trace, layer: int, part: str) -> int:
 
 
 def picture(cells, kind: str) -> None:
-    """What the mask is called, and its picture beside the row of a query that is chosen in the browser."""
+    """Draw the mask with its name, beside the row of scores of a query that is chosen in the browser."""
     st.header(f"The mask that ran: {kind}")
     if cells.numel() == 1:
         st.info("There is only one token, so a causal mask and no mask are the same: it looks at itself.")

@@ -1,4 +1,4 @@
-"""The notes that all this is made from: each statement beside what ran, the number measured, and whether it holds."""
+"""The notes: each statement beside what ran, the measured number, and a verdict."""
 
 from pathlib import Path
 

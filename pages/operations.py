@@ -1,4 +1,4 @@
-"""Every module, call and operation of the run: in a table that filters, sorts and folds, down to the primitives."""
+"""Every module, call and operation of the run: a table that filters, sorts and folds, down to the primitives."""
 
 import streamlit as st
 

@@ -1,4 +1,5 @@
-"""The first look: what this is, one's own photo or text under a living map beside the answer, the whole way below."""
+"""The first page: the visitor's photo or text under an interactive attention map, the answer, and the pipeline
+below."""
 
 from functools import partial
 from pathlib import Path
@@ -30,14 +31,14 @@ components.give(models.takes(model_name()), typed=session.given().text or "", wr
 
 
 def photo(view: session.View, key: str) -> None:
-    """The photo with its grid of patches."""
+    """Draw the photo with its grid of patches."""
     made = view.crop, view.rows, view.columns
     grid = of(view.photo, ("grid", *made), lambda: photos.grid(view.photo, view.crop, view.rows, view.columns))
     components.drawing(grid, key)
 
 
 def cut(view: session.View) -> None:
-    """The photo with its grid, and the patches it is cut into."""
+    """Draw the photo with its grid, and the patches that it is cut into."""
     with st.container(key="way"):
         left, right = st.columns(2, gap="medium")
     with left:
@@ -51,7 +52,7 @@ def cut(view: session.View) -> None:
 
 
 def look(trace: Trace, view: session.View | None) -> None:
-    """A map over the photo or the text; without one the photo with its grid, or the text as it is."""
+    """Draw a map over the photo or the text; without a map the photo with its grid, or the plain text."""
     if components.glance(trace) and (seen := maps.first(trace)):
         address.check(query=range(seen.queries))
         return
@@ -62,7 +63,7 @@ def look(trace: Trace, view: session.View | None) -> None:
 
 
 def prove(trace: Trace) -> None:
-    """How large the run is, and how far its equations agree with it; folded unless something is wrong."""
+    """Show the size of the run and how far its equations agree with it; folded unless a proof failed."""
     proven, wrong = ([step for step in trace.steps if step.verdict == verdict] for verdict in ("proven", "disproven"))
     inside = sum(step.recomputed for step in trace.steps)
     count = f"{len(proven)} of {len(trace.steps) - inside}"
@@ -106,14 +107,14 @@ def prove(trace: Trace) -> None:
 
 
 def say(trace: Trace) -> None:
-    """What is known of the model, folded."""
+    """Show the model card, folded."""
     if about := " ".join(filter(None, (texts.about(trace), texts.card(session.card())))):
         with st.expander("What this model is and what it learned", icon=":material/school:"):
             st.markdown(about)
 
 
 def way(trace: Trace) -> None:
-    """Every step of the run as a box, or that there are none."""
+    """Draw every step of the run as a box, or a sentence if there are none."""
     if not trace.steps:
         st.info("This run was saved without steps.")
         st.page_link("pages/operations.py", label="See its operations", icon=":material/account_tree:")

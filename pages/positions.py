@@ -1,4 +1,4 @@
-"""Where a token stands, and how attention gets to know: five kinds of positions on one model, and none."""
+"""Position encodings: five kinds and none on the same model, their tables, and their effect on attention."""
 
 import streamlit as st
 

@@ -1,4 +1,4 @@
-"""What each size costs: parameters, arithmetic and memory as formulas, and a run that confirms them."""
+"""The cost of each size: parameters, arithmetic and memory as formulas, and a run that confirms them."""
 
 import streamlit as st
 

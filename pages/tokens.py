@@ -1,4 +1,4 @@
-"""How anything becomes a sequence of vectors: a file of `shared/lessons/tokenizing` for each kind of thing."""
+"""Tokenization of any kind of input, each in a file of `shared/lessons/tokenizing`."""
 
 import streamlit as st
 

@@ -1,1 +1,1 @@
-"""What the pages share: the visitor's choices, the sidebar, and widgets."""
+"""Code that pages share: the visitor's choices, the sidebar, and widgets."""

@@ -1,9 +1,9 @@
-"""The address of every page holds all that is on screen, so that it can be reloaded and handed out: model, options, the
-sample or the text, and the place on the page, such as a step, a head or a query.
+"""The state of a page in its URL: model, options, the sample or the text, and the position on the page, such as a step,
+a head or a query. A page can so be reloaded and shared.
 
-What a fresh session shows anyway, the first model on its first sample, needs no words in an address. Streamlit makes an
-entry in the browser's history of every change, so an address is written once and never with what it says already, and
-links to pages have it whole; back and forward then lead to what was on screen.
+The state of a fresh session, the first model on its first sample, needs no parameters. Streamlit adds an entry to the
+browser's history at every change of the URL, so a URL is written once and never when it is unchanged, and links to
+pages carry the whole URL. Back and forward then lead to what was on screen.
 """
 
 import weakref
@@ -34,8 +34,8 @@ Choice = TypeVar("Choice")
 
 
 def read(page: str) -> None:
-    """Takes the model that the address names, at the start of a session and when the visitor goes back or forward in
-    the browser's history to the page `page`. Before the model is settled."""
+    """Set the model from the URL, at the start of a session and when the visitor goes back or forward in the browser's
+    history to the page `page`. Runs before the model is settled."""
     now, asked = visitor(), st.query_params.to_dict()
     now.page = page
     _catch_up(asked)
@@ -56,14 +56,14 @@ def read(page: str) -> None:
 
 
 def _placed(page: str, asked: dict[str, str]) -> dict[str, str]:
-    """What an address says of the place on a page, in the order in which it is written."""
+    """Return the parameters of a URL that belong to a page, in the order in which they are written."""
     return {name: asked[name] for name in PLACES.get(page, ()) if name in asked}
 
 
 def _catch_up(asked: dict[str, str]) -> None:
-    """Takes the place that the browser went to by itself since the last run. Its address says so already, but what
-    Streamlit knows of it does not, unless the visitor chose another place by that name meanwhile. Nor does a link that
-    was drawn before the browser could tell."""
+    """Set the position that the browser moved to by itself since the last run of the script. The URL holds it already,
+    but Streamlit's copy of the URL does not, unless the visitor chose another position of that name meanwhile. A link
+    that was drawn before the browser reported it lacks it, too."""
     now = visitor()
     told, now.told = now.told, None
     if told is None:
@@ -82,22 +82,22 @@ def _catch_up(asked: dict[str, str]) -> None:
 
 
 def _went_back(asked: dict[str, str]) -> bool:
-    """Whether the visitor went back or forward to an address of another model or input, or of other options."""
+    """Return whether the visitor went back or forward to a URL with another model, input or options."""
     written = asked if (said := visitor().written) is None else said
     other = asked.get("model", FIRST_MODEL) != written.get("model", FIRST_MODEL)
     return get_script_run_ctx().is_history_navigation and (other or _input(asked) != _input(written))
 
 
 def _input(asked: dict[str, str]) -> dict[str, str]:
-    """The input that an address names, and the options of a model of ours."""
+    """Return the parameters of a URL that name the input, and the options of one of our models."""
     model = asked.get("model", FIRST_MODEL)
     options = (*models.spec_of(model).options, *variants.sizes(model)) if model in models.names() else ()
     return {name: asked[name] for name in ("sample", "text", "file", *options) if name in asked}
 
 
 def follow() -> None:
-    """Once the model that the address names is there: takes the sample or the text beside it. Of the files that a
-    visitor gave only the last photo is held; that another one is gone is said."""
+    """Set the sample or the text that the URL names, once its model is there. Only the last photo of a visitor is kept;
+    a message says so if the URL names another one."""
     now = visitor()
     if now.asked is not None or (wanted := now.wanted) is None:
         return
@@ -126,7 +126,7 @@ def follow() -> None:
 
 
 def _take_options(wanted: dict[str, str]) -> str:
-    """Takes the options that an address names, and the shipped ones for the others. Returns what is wrong with one."""
+    """Set the options that the URL names, and the defaults for the others. Return an error message, or ""."""
     model, wrong = model_name(), ""
     visitor().options.pop(model, None)
     for name, choices in models.spec_of(model).options.items() if model in models.names() else ():
@@ -140,7 +140,7 @@ def _take_options(wanted: dict[str, str]) -> str:
 
 
 def _take_sizes(wanted: dict[str, str]) -> str:
-    """Takes the sizes that an address names, all or none. Returns what is wrong with them."""
+    """Set the sizes that the URL names, all or none. Return an error message, or ""."""
     model, taken = model_name(), {}
     for name in variants.sizes(model):
         if name in wanted:
@@ -159,7 +159,7 @@ def _take_sizes(wanted: dict[str, str]) -> str:
 
 
 def write(page: str) -> None:
-    """Writes into the address what the page `page` shows."""
+    """Write the state of the page `page` into the URL."""
     visitor().written = named = of(page)
     visitor().written_for = weakref.ref(session.given())
     if st.query_params.to_dict() != named:
@@ -167,7 +167,8 @@ def write(page: str) -> None:
 
 
 def of(page: str) -> dict[str, str]:
-    """What the address of the page `page` says of the model and the input chosen now, as far as it can."""
+    """Return the URL parameters of the page `page` for the model and the input chosen now, as far as a URL can hold
+    them."""
     chosen, asked, there = session.given(), visitor().asked, st.query_params.to_dict()
     model = asked.name if asked else model_name()
     silent = chosen.kind == "trace" or (model == FIRST_MODEL and "model" not in there)
@@ -191,13 +192,13 @@ def of(page: str) -> dict[str, str]:
 
 
 def _is_of(chosen: Given) -> bool:
-    """Whether the address of now is that of the input chosen now, and not of the one before."""
+    """Return whether the current URL belongs to the input chosen now, and not to the one before."""
     before = visitor().written_for
     return before is None or before() is chosen or get_script_run_ctx().is_history_navigation
 
 
 def lacks() -> str:
-    """What is on screen and in no link, in a sentence; empty where it is all there."""
+    """Return a sentence on what is on screen and missing from any link; empty where the link is complete."""
     chosen = session.given()
     if chosen.kind == "trace":
         return "The saved run itself is not in the link: the page that opens asks for it."
@@ -208,12 +209,12 @@ def lacks() -> str:
 
 
 def _anywhere(page: str, name: str) -> bool:
-    """Whether a place on a page is one in another model too, as all places of a lesson are."""
+    """Return whether a position on a page exists in any model, as all positions on the lesson pages do."""
     return name in EVERYWHERE or page in LESSONS
 
 
 def _place(page: str, model: str, name: str) -> str | None:
-    """The place on a page that was chosen last, where the run on screen is known to have it."""
+    """Return the position on a page that was chosen last, where the run on screen is known to have it."""
     now = visitor()
     if name not in ("step", "op"):
         own = [((page, model), now.places.get((page, model), {}))]
@@ -226,7 +227,7 @@ def _place(page: str, model: str, name: str) -> str | None:
 
 
 def keep(**places: object) -> None:
-    """Writes places of the page on screen into its address: one entry in the history. None takes one out."""
+    """Update positions of the current page in its URL, as one entry in the history. None removes one."""
     now, said = visitor(), {name: str(place) for name, place in places.items() if place is not None}
     if "op" in said:
         now.op = int(said["op"])
@@ -238,8 +239,8 @@ def keep(**places: object) -> None:
 
 
 def chosen(name: str, known: Sequence[Choice], first: Choice, say: bool = True) -> Choice:
-    """The one of `known` that the address of this page names, else `first`; one that is none of them is quoted, unless
-    it was left there by another input."""
+    """Return the one of `known` that this page's URL names, else `first`. Any other value is quoted in a warning,
+    unless another input left it there."""
     asked, now = st.query_params.get(name), visitor()
     found = {str(one): one for one in known}
     if asked in found:
@@ -252,7 +253,7 @@ def chosen(name: str, known: Sequence[Choice], first: Choice, say: bool = True) 
 
 
 def _among(known: Sequence[Choice]) -> str:
-    """What an address may say, in words: numbers in their order first, then names."""
+    """Return a list of the valid values for a message: numbers in their order first, then names."""
     names = [quoted(one) for one in known if isinstance(one, str)]
     numbers = [one for one in known if not isinstance(one, str)]
     if isinstance(known[0], str) and len(known) > SHORT:
@@ -262,34 +263,34 @@ def _among(known: Sequence[Choice]) -> str:
 
 
 def check(**known: Sequence[Choice]) -> None:
-    """Quotes what the address says of places that a widget in the browser goes to by itself, where it is none of those
-    `known`: there the widget shows what tells most."""
+    """Warn of positions in the URL that are not among those `known`, for widgets that the browser moves by itself. Such
+    a widget then shows its default."""
     for name, choices in known.items():
         chosen(name, choices, choices[0])
 
 
 def widget(name: str, known: Sequence[Choice], first: Choice, **others: None) -> dict:
-    """The key and the callback of a widget that chooses one of `known`, and that the address says the choice of; places
-    of the names in `others` go with another choice."""
+    """Return the key and the callback of a widget that chooses one of `known` and stores the choice in the URL; the
+    positions named in `others` are removed at another choice."""
     key = f"place {name}"
     st.session_state[key] = chosen(name, known, first)
     return {"key": key, "on_change": lambda: keep(**{name: st.session_state[key]}, **others)}
 
 
 def last_step(trace: Trace) -> str | None:
-    """The step that was chosen last, on whatever page; the first one where this run has no such step."""
+    """Return the step that was chosen last on any page, or the first step where this run has no such step."""
     known, last = [step.id for step in trace.steps], visitor().step
     return last if last in known else next(iter(known), None)
 
 
 def open_step(step: str) -> None:
-    """Opens the page of steps on one of them; what the address says of the place on this page stays here."""
+    """Open the page of steps on one of them; the URL of this page keeps its position."""
     visitor().step = step
     st.switch_page("pages/trace.py", query_params=of("trace") | {"step": step})
 
 
 def names_another(name: str, known) -> bool:
-    """Whether the address names a step or an operation that is not among those `known`, and that no other model left
-    there."""
+    """Return whether the URL names a step or an operation that is not among `known` and was not left there by another
+    model."""
     asked = st.query_params.get(name)
     return asked is not None and asked not in known and asked != visitor().place(name)

@@ -1,4 +1,4 @@
-"""What the model says, each kind of result in its own form: classes, words, a caption, a label map, an anomaly."""
+"""Model outputs, each kind of result in its own form: classes, words, a caption, a label map, an anomaly."""
 
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -24,21 +24,21 @@ BYTES = (
 
 
 def show(trace: Trace, beside, below) -> None:
-    """Shows the result of a run at `beside`, a place of the page, and what needs more room at `below`; a result of no
-    known kind is passed over, and one that a file holds wrongly is named."""
+    """Show the result of a run in the container `beside`, and what needs more room in `below`. A result of an unknown
+    kind is skipped; one that a file stores wrongly is reported."""
     if form := FORMS.get(kind(trace)):
         with _as_recorded(), beside:
             form(trace.result, trace, below)
 
 
 def kind(trace: Trace) -> str:
-    """What kind of result a run has, a name in `FORMS` if it is known."""
+    """Return the kind of a run's result, a key of `FORMS` if it is known."""
     return str(trace.result.get("kind"))
 
 
 @contextmanager
 def _as_recorded():
-    """Says so where a result is not as it should be: out of a stranger's file, whose results nobody checked."""
+    """Report a malformed result: it comes from an uploaded file, whose results nobody checked."""
     try:
         yield
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, MemoryError):
@@ -46,12 +46,12 @@ def _as_recorded():
 
 
 def written(trace: Trace) -> str:
-    """The text of a run."""
+    """Return the text of a run."""
     return shortened(("" if all(len(word) == 1 for word in trace.words) else " ").join(trace.words), FREE_TEXT)
 
 
 def more(trace: Trace) -> dict[str, Callable[[], None]]:
-    """What else there is to see or do with a result, each under a name and drawn when called."""
+    """Return further views of a result by name, each drawn when called."""
     if kind(trace) == "reconstruction":
         return {"What it draws": partial(_drawn, trace)}
     if kind(trace) != "caption":
@@ -67,7 +67,8 @@ FEW = 20
 
 
 def _bars(trace: Trace, title: str, names, shares, axis: str, what: str, count: int | None) -> None:
-    """The likeliest as bars; `what` names them in the plural, `count` is how many the model knows."""
+    """Draw the likeliest classes as bars; `what` names them in the plural, `count` is the number of classes of the
+    model."""
     ranked = classes.ranking([shortened(answers.shown(name)) for name in names], shares)
     st.header(plain(shortened(title, 200)))
     first, most = [name for name, _ in ranked], [share for _, share in ranked]
@@ -90,7 +91,7 @@ def _classes(result, trace, below) -> None:
 
 
 def _vocabulary(trace: Trace) -> int | None:
-    """How many tokens the model chooses among: a result holds the likeliest only."""
+    """Return the size of the vocabulary: a result holds the likeliest tokens only."""
     return next((size.value for size in trace.symbols if size.name == "V"), None)
 
 
@@ -186,7 +187,7 @@ def _reconstruction(result, trace, below) -> None:
 
 
 def _drawn(trace: Trace) -> None:
-    """What a model that reconstructs was given, and what it made of that."""
+    """Draw the input and the output of a model that reconstructs."""
     with _as_recorded():
         _panels(trace.result, trace)
 

@@ -1,4 +1,4 @@
-"""The attention behind each word of a caption: where the row that predicts it looks, and if it needs the picture."""
+"""The attention behind each word of a caption: the row that predicts it, and a test of whether it needs the picture."""
 
 import streamlit as st
 
@@ -12,8 +12,8 @@ MOST = 200
 
 
 def words(trace: Trace) -> None:
-    """The photo lit where the row that predicts a word attends, beside it the words of the run as choices, and a test
-    of what the picture means to them."""
+    """Draw the photo under the attention of the row that predicts a word, the words as choices, and a test of the
+    picture's effect on them."""
     result = trace.result
     view = session.traced_view(trace)
     if view is None or not trace.attentions:

@@ -1,10 +1,10 @@
-"""What a browser sends with a small request, read no further than it may be long."""
+"""The body of a small request, read up to a limit."""
 
 from starlette.requests import Request
 
 
 async def read(request: Request, most: int) -> bytes | None:
-    """The body of a request of that many bytes at most; None for a longer one."""
+    """Return the body of a request, or None if it is longer than `most` bytes."""
     body = b""
     async for part in request.stream():
         body += part

@@ -1,4 +1,4 @@
-"""Whether somebody's page is being drawn, so that work that nobody waits for yet can let it go first."""
+"""A counter of the pages being drawn, so that background work can let them go first."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ _pages = 0
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """What a page is drawn in."""
+    """Count a page as being drawn, as a context."""
     global _pages
     with _changed:
         _pages += 1
@@ -23,6 +23,6 @@ def drawing() -> Iterator[None]:
 
 
 def wait(seconds: float) -> None:
-    """Waits until no page is being drawn, so many seconds at most."""
+    """Wait until no page is being drawn, at most that many seconds."""
     with _changed:
         _changed.wait_for(lambda: not _pages, seconds)

@@ -1,4 +1,4 @@
-"""One call of a module and one composite operation: what went in and out, what they cost, and what ran beneath."""
+"""One call of a module or of a composite operation: inputs, outputs, cost, and the operations beneath."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ SHOWN, LINES = 12, 3
 
 
 def chosen(trace: Trace, level: str, op: int) -> str:
-    """The row of the table that is marked: the one that was chosen last, else the one around operation `op`."""
+    """Return the marked row of the table: the last chosen one, else the one around operation `op`."""
     kind = level.removesuffix("s")
     return f"{kind} {_number(trace, kind, op)}"
 
@@ -28,7 +28,7 @@ def _number(trace: Trace, kind: str, op: int, say: bool = False) -> int:
 
 
 def module(trace: Trace, op: int) -> None:
-    """One call of a module, and the proof that hooks and operations saw the same."""
+    """Show one call of a module, and the proof that hooks and operations recorded the same."""
     number = _number(trace, "module", op, say=True)
     found = trace.modules[number]
     times = sum(other.path == found.path for other in trace.modules)
@@ -51,7 +51,7 @@ def module(trace: Trace, op: int) -> None:
 
 
 def _said(trace: Trace, found: ModuleRecord) -> str:
-    """The proof as a sentence."""
+    """Return the proof as a sentence."""
     if found.problem:
         return f"**Disproven.** The forward hooks and the operations do not agree: {texts.quoted(found.problem)}."
     if found.first == found.last:
@@ -68,7 +68,7 @@ def _said(trace: Trace, found: ModuleRecord) -> str:
 
 
 def _steps(trace: Trace, found: ModuleRecord) -> None:
-    """The lines of the textbook that the module computes."""
+    """Show the textbook lines that the module computes."""
     steps = computed(trace, trace.ops[found.first : found.last])
     if not steps:
         return
@@ -78,13 +78,14 @@ def _steps(trace: Trace, found: ModuleRecord) -> None:
 
 
 def computed(trace: Trace, ops: Sequence[Op]) -> list[Step]:
-    """The lines of the textbook that operations compute."""
+    """Return the textbook lines that operations compute."""
     covered, inside = {op.step for op in ops if op.step}, {op.index for op in ops}
     return [step for step in trace.steps if step.id in covered or step.inside in inside]
 
 
 def strip(trace: Trace, ops: Sequence[Op]) -> None:
-    """The equations and tensors of what operations compute; of many lines the last alone, which is what they give."""
+    """Show the equations and tensors that operations compute; where there are many lines, the last alone, which is
+    their output."""
     steps = computed(trace, ops)
     shown = steps if len(steps) <= LINES else steps[-1:]
     if shown and (step := components.equations(trace, shown)):
@@ -111,7 +112,7 @@ def _cost(trace: Trace, found: ModuleRecord) -> None:
 
 
 def call(trace: Trace, op: int) -> None:
-    """One composite operation: its arguments by the names of its schema, and the operations that it ran."""
+    """Show one composite operation: its arguments by the names of its schema, and the operations that it ran."""
     found = trace.calls[_number(trace, "call", op, say=True)]
     st.header(texts.plain(found.name))
     strip(trace, trace.ops[found.first : found.last])
@@ -143,7 +144,7 @@ def call(trace: Trace, op: int) -> None:
 
 
 def _beneath(trace: Trace, found: ModuleRecord | CallRecord, level: str) -> None:
-    """The ways on to the calls and to the operations that ran in it."""
+    """Draw links to the calls and to the operations that ran in it."""
     if found.first == found.last:
         return
     if level == "calls" and st.button("See its calls", icon=":material/zoom_in:"):
@@ -155,7 +156,7 @@ def _beneath(trace: Trace, found: ModuleRecord | CallRecord, level: str) -> None
 
 
 def tensors(trace: Trace, inputs: Sequence[TensorRecord], outputs: Sequence[TensorRecord], own: str) -> dict:
-    """Inputs and outputs as a table: shapes in symbols and numbers, and where each comes from."""
+    """Return inputs and outputs as a table: shapes in symbols and numbers, and the producer of each."""
     inputs, outputs = inputs[:ROWS], outputs[:ROWS]
     names = [f"input {i}" for i in range(len(inputs))] + [f"output {i}" for i in range(len(outputs))]
     table = {"": names, **_shapes(trace, [*inputs, *outputs])}
@@ -179,6 +180,6 @@ def _made(trace: Trace, tensor: TensorRecord) -> str:
 
 
 def maker(trace: Trace, tensor: TensorRecord) -> Op | None:
-    """The operation that made a tensor, or None for what none of the run made."""
+    """Return the operation that produced a tensor, or None if no operation of the run did."""
     number = tensor.maker
     return trace.ops[number] if isinstance(number, int) and 0 <= number < len(trace.ops) else None

@@ -1,7 +1,7 @@
-"""Checks of printed lines on other runs: made in the background once for each model, and shown to all who look at it.
+"""Checks of printed lines on other runs: computed in the background once for each model, and shown to every visitor.
 
-They are made beside the model's own sample, so nothing of a visitor's is held for them, and they give way to every
-visitor's run and page. A page that is open meanwhile asks with small requests, ever less often, if they are there.
+They run on the model's own sample, so they keep nothing of a visitor, and they give way to every visitor's run and
+page. An open page polls for them with small requests, at growing intervals.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _shown: dict[int, tuple[weakref.ref[Trace], Trace]] = {}
 
 
 def find(key: Key) -> Mapping[str, Check] | str | None:
-    """Return what other runs say of the lines of a model with its options, or why there were none.
+    """Return the checks of a model's lines on other runs, or the reason why there are none.
 
-    Where that is not known yet, finding out begins, and None is returned.
+    Start the check and return None where the result is not known yet.
     """
     if (found := _results.get(key)) is not None:
         return found
@@ -59,12 +59,12 @@ def find(key: Key) -> Mapping[str, Check] | str | None:
 
 
 def pending(key: Key, trace: Trace) -> bool:
-    """Whether the check of a run of a model with its options is still to come."""
+    """Return whether the check of a model with its options is still to come for this run."""
     return bool(trace.steps) and not _too_large(trace) and find(key) is None
 
 
 def apply(key: Key, trace: Trace) -> Trace:
-    """Return a run of a model with what other runs say of its lines, the same object each time; as it is while its
+    """Return a run with the checks of its lines on other runs, the same object each time; the run itself while its
     check is still to come."""
     found = (_too_large(trace) or find(key)) if trace.steps else None
     if found is None:
@@ -81,7 +81,8 @@ def apply(key: Key, trace: Trace) -> Trace:
 
 
 def checked(key: Key, trace: Trace) -> Trace:
-    """Return a run of a model of ours, whose lines are checked now, for work that has its turn already."""
+    """Return a run of one of our models with its lines checked now, for work that already holds its slot in the
+    queue."""
     from tracer.tracing import checks
 
     if _results.get(key) is None and not _too_large(trace):
@@ -96,15 +97,14 @@ def _too_large(trace: Trace) -> str:
 
 
 def wait(key: Key) -> None:
-    """Wait until the check of a model is made or can't be made now, or the server ends."""
+    """Wait until the check of a model is done or fails, or the server ends."""
     if find(key) is None and (task := _tasks.get(key)) is not None:
         while not stopped.is_set() and not task.wait(PAUSE):
             pass
 
 
 def beside(make: Callable[[], object]) -> None:
-    """Do work that nobody waits for yet in the line of checks: it gives way to visitors as they do. Raise what it
-    raises."""
+    """Run background work in the queue of checks, where it gives way to visitors. Raise what it raises."""
 
     def work() -> None:
         if not stopped.is_set():
@@ -119,14 +119,14 @@ def beside(make: Callable[[], object]) -> None:
 
 
 def end(seconds: float) -> None:
-    """Begin no other check, and wait until the one that goes on has ended, so many seconds at most."""
+    """Start no further check, and wait until the current one has ended, at most that many seconds."""
     stopped.set()
     for task in list(_tasks.values()):
         task.wait(seconds)
 
 
 def _check(key: Key) -> None:
-    """Check the lines of a model; a server without room for it does so when it is asked again."""
+    """Check the lines of a model; where the server has no room, the check runs when it is next asked for."""
     if stopped.is_set() or limits().memory_full():
         return
     try:
@@ -150,7 +150,7 @@ def _found(name: str, options: runs.Options) -> Mapping[str, Check] | str:
 
 
 def _give_way(how_far: Told) -> None:
-    """Let every visitor's run and page go first. `Ended` where the server ends."""
+    """Let every visitor's run and page go first. Raise `Ended` when the server ends."""
     while not stopped.is_set() and not turns.line.wait_for_visitors(PAUSE):
         pass
     busy.wait(PAUSE)
@@ -159,8 +159,8 @@ def _give_way(how_far: Told) -> None:
 
 
 async def hear(request: Request) -> Response:
-    """Say whether the check that a visitor's page waits for is made: 202 if not, 204 if it is or the visitor has gone
-    on to a page that waits for none, 404 for no visitor."""
+    """Answer whether the check that a visitor's page waits for is done: 202 if not, 204 if it is or the page on screen
+    waits for none, 404 for an unknown visitor."""
     if (body := await bodies.read(request, LONGEST)) is None:
         return Response(status_code=413)
     visitor = told.visitor_of(body.decode(errors="replace"))

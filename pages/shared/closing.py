@@ -1,4 +1,5 @@
-"""A test that the visitor runs: the picture is closed to the words in some blocks, and the words predicted again."""
+"""Image ablation by the visitor: attention to the picture is masked in some blocks, and the words are predicted
+again."""
 
 from collections.abc import Sequence
 
@@ -11,8 +12,8 @@ from tracer.figures.classes import percent
 
 @st.fragment
 def show(place: int, names: Sequence[str], layer: int, blocks: int) -> None:
-    """What becomes of the word at `place`, counted from 1, and of the others; `layer` is the one whose attention is on
-    screen, of so many `blocks`, and is closed at first."""
+    """Show how the word at `place`, counted from 1, and the others change without the picture; of `blocks` blocks the
+    one on screen, `layer`, is masked at first."""
     st.header("Is the word read from there? Test it")
     layers = st.segmented_control(
         "Close the picture to the words in",
@@ -63,6 +64,6 @@ def _right(words: Sequence[str], said: Sequence[str]) -> int:
 
 
 def _blocks(layers: Sequence[int]) -> str:
-    """The blocks by their numbers: "block 2", "blocks 1, 2 and 3"."""
+    """Return the blocks by their numbers: "block 2", "blocks 1, 2 and 3"."""
     *first, last = (str(layer + 1) for layer in layers)
     return f"blocks {', '.join(first)} and {last}" if first else f"block {last}"

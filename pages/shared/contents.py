@@ -1,4 +1,4 @@
-"""Which pages there are: every file of `pages/`, read once when the server starts and never at a rerun."""
+"""The list of pages: every file of `pages/`, read once when the server starts and never at a rerun."""
 
 from functools import cache
 from pathlib import Path
@@ -10,8 +10,8 @@ PAGES = Path(__file__).parent.parent
 
 
 class Page(NamedTuple):
-    """A page's file, its title and icon, and the heading that its link stands under: none for what shows the run. Its
-    places are what its address says of where on the page one is, in order."""
+    """A page's file, its title and icon, and the heading above its link: none for pages that show the run. `places` are
+    the URL parameters of positions on the page, in order."""
 
     path: Path
     title: str
@@ -22,7 +22,7 @@ class Page(NamedTuple):
 
 @cache
 def found(folder: Path = PAGES) -> tuple[Page, ...]:
-    """The pages of a folder in order: each file says its `TITLE`, `ICON`, `ORDER`, `HEADING` and `PLACES`."""
+    """Return the pages of a folder in order: each file assigns its `TITLE`, `ICON`, `ORDER`, `HEADING` and `PLACES`."""
     pages = []
     for path in folder.glob("*.py"):
         facts = stated(path)

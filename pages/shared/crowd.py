@@ -1,8 +1,8 @@
-"""Who runs what now: runs in flight are counted, for each visitor and for all, and refused where they are too many.
+"""Admission control: runs in flight are counted, for each visitor and for all, and refused where there are too many.
 
-A visitor is a browser where a proxy tells them apart (`hosting/nginx.conf` gives each a cookie), else a session. A
-session runs one thing at a time; but one that was reloaded leaves a run behind, so that a key held down made dozens.
-Visitors without a cookie can't be told from one another, so an address has a bound, too, and all who share it.
+A visitor is a browser where a proxy sets a cookie (`hosting/nginx.conf`), else a session. A session runs one thing at a
+time, but a reload leaves a run behind, so a key held down could start dozens. Visitors without a cookie can't be told
+apart, so an address has a bound, too, for all who share it.
 """
 
 from collections import Counter
@@ -24,12 +24,12 @@ _counting = Lock()
 
 
 class Full(Exception):
-    """The server takes nothing more at the moment; says so in one sentence."""
+    """The server accepts no more work at the moment; the message is one sentence."""
 
 
 @contextmanager
 def one_more() -> Iterator[Owner]:
-    """Count a run from the asking for it to its end; gives whose it is. `Full` where too many go on or wait."""
+    """Count a run from its request to its end, and yield its owner. Raise `Full` where too many run or wait."""
     who = owner()
     with _counting:
         if problem := _problem(who):
@@ -49,7 +49,7 @@ def _done(who: Owner) -> None:
 
 
 def _problem(who: Owner) -> str:
-    """Why this visitor's next run is refused, in one sentence; empty where it is taken."""
+    """Return the reason for refusing this visitor's next run, in one sentence; empty where it is accepted."""
     most = limits()
     if who != NOBODY and _runs[who] >= most.visitor_runs:
         return (
@@ -67,8 +67,8 @@ def _problem(who: Owner) -> str:
 
 
 def owner() -> Owner:
-    """Return the address that asks, empty for this machine's own, and the browser where a proxy tells them apart, else
-    the session; `NOBODY` where no visitor does."""
+    """Return the address of the request, empty for this machine's own, and the browser where a proxy identifies it,
+    else the session; `NOBODY` where there is no visitor."""
     context = get_script_run_ctx(suppress_warning=True)
     if context is None:
         return NOBODY
@@ -76,8 +76,8 @@ def owner() -> Owner:
 
 
 def network(address: str) -> str:
-    """Return what counts as one address: itself, or of IPv6 the network of 64 bits, which one household has; an empty
-    text for this machine's own."""
+    """Return the network that counts as one address: the address itself, or the /64 of an IPv6 address, which one
+    household has; empty for this machine's own."""
     if hosts.loopback(address):
         return ""
     try:
@@ -90,12 +90,12 @@ def network(address: str) -> str:
 
 
 def said(error: Exception) -> bool:
-    """Says of what was refused why, in the place of what would have been shown; whether there was anything to say."""
+    """Show the reason for a refusal in place of the page; return whether the error was a refusal."""
     if isinstance(error, Full):
         st.warning(str(error), icon=":material/hourglass:")
     return isinstance(error, Full)
 
 
 def count() -> int:
-    """How many runs go on or wait now."""
+    """Return the number of runs that go on or wait now."""
     return _runs.total()

@@ -1,4 +1,4 @@
-"""Where the heads of an attention come from: matrices whose columns are dealt out to them."""
+"""The columns of the attention matrices that belong to each head."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,7 +14,7 @@ from tracer.record import Trace
 
 
 def show(trace: Trace, part: str) -> None:
-    """The matrices of queries, keys and values in the first block, drawn to scale; nothing where the run names none."""
+    """Draw the matrices of queries, keys and values in the first block to scale; nothing where the run names none."""
     blocks = layers(trace, part)
     found = of(trace, ("matrices", part), lambda: heads.matrices(trace, blocks[0]))
     if not found:

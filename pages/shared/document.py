@@ -1,4 +1,4 @@
-"""The document that every page of the app is: Streamlit's own, and what lets a browser show it sooner."""
+"""The HTML document of every page: Streamlit's own, with changes that let a browser show it sooner."""
 
 import html
 import re
@@ -34,13 +34,12 @@ COLOURS = {
 
 
 def document() -> str:
-    """Streamlit's document, which knows where its server is."""
+    """Return Streamlit's document with the base path of its server."""
     return (STATIC / "index.html").read_text(encoding="utf-8").replace("<head>", f"<head>{HERE}", 1)
 
 
 def first(sent: str) -> str:
-    """The document `sent` with what a new visitor meets on the first page, the heading and the photo, to be seen while
-    the page itself is made."""
+    """Return the document `sent` with the first page's heading and photo, visible while the page itself loads."""
     photo = _photo()
     font = re.search(r'href="(\S+\.woff2)"', sent)
     colours = {
@@ -67,8 +66,8 @@ def _photo():
 
 
 def routes(pages: list[str], sent: str, first: str) -> list[Route]:
-    """Routes of the pages with these addresses, which open directly, without a request that fails: each is the document
-    `sent`, and where nobody has chosen anything yet, `first`."""
+    """Return routes for the pages with these addresses, which then open directly, without a failed request: each serves
+    the document `sent`, or `first` where nothing has been chosen yet."""
 
     async def page(request: Request) -> HTMLResponse:
         new = request.url.path == "/" and not request.url.query

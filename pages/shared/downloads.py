@@ -1,4 +1,4 @@
-"""Files that are made when their button is pressed: of one that can't be made the button says why, in our own words."""
+"""Files that are built when their button is pressed; where that fails, the button shows our own message."""
 
 import asyncio
 import logging
@@ -9,14 +9,14 @@ from streamlit.runtime.backend_operation_handler import DeferredFileHandler
 
 
 def say_why() -> None:
-    """Has Streamlit show the sentence of a ValueError below the button; by itself it says "Failed to generate"."""
+    """Have Streamlit show the message of a ValueError below the button, instead of its "Failed to generate"."""
     DeferredFileHandler.handle = handle
 
 
 async def handle(
     self: DeferredFileHandler, request: BackendOperationRequest, session_id: str
 ) -> BackendOperationResponse:
-    """Makes the file that a button asks for. The address of the file, or why there is none."""
+    """Build the file of a button. Return its address, or the error."""
     try:
         url = await asyncio.to_thread(self._get_media_file_mgr().execute_deferred, request.deferred_file.file_id)
     except Exception as error:

@@ -1,7 +1,7 @@
-"""Keeps every page inside the app.
+"""The frame that keeps every page inside the app.
 
-Streamlit runs a file of a folder named `pages` by itself when its address is the first that a fresh server is asked
-for, before `app.py` had a chance to set up navigation. A page that finds itself alone runs the app around it.
+Streamlit runs a file of a folder named `pages` by itself when its address is the first request to a fresh server,
+before `app.py` could set up navigation. A page that finds itself alone runs the app around it.
 """
 
 from collections.abc import Iterator
@@ -17,12 +17,12 @@ _inside: ContextVar[bool] = ContextVar("inside", default=False)
 
 
 class Left(Exception):
-    """A page has said all that it has to say."""
+    """Raised to end a page early."""
 
 
 @contextmanager
 def around() -> Iterator[None]:
-    """What the app wraps a page in: one that stops early, for want of anything to show, keeps its sidebar."""
+    """Wrap a page, as a context: one that stops early, with nothing to show, keeps its sidebar."""
     token = _inside.set(True)
     try:
         with busy.drawing():
@@ -35,7 +35,7 @@ def around() -> Iterator[None]:
 
 
 def enter() -> None:
-    """The first line of every page."""
+    """Enter the app; the first line of every page."""
     if not _inside.get():
         from app import main
 
@@ -44,5 +44,5 @@ def enter() -> None:
 
 
 def leave() -> NoReturn:
-    """Ends a page early. `st.stop` would end the whole run, and the sidebar with it."""
+    """End a page early. `st.stop` would end the whole run, and the sidebar with it."""
     raise Left

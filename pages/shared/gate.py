@@ -1,4 +1,4 @@
-"""What every request passes: who is let in, which files are taken, and the headers that each answer carries.
+"""Checks of every request: visitors admitted, files accepted, and the headers of each response.
 
 The headers are set here and not by a proxy, so that they hold without one too.
 """
@@ -27,10 +27,10 @@ SPARE = 1.1
 
 
 def policy(document: str) -> str:
-    """The Content-Security-Policy for a document, whose own inline scripts it allows by their hash.
+    """Return the Content-Security-Policy for a document, whose own inline scripts it allows by their hash.
 
-    Streamlit makes modules of our components as `blob:`, counts in WebAssembly, sets styles of elements, and draws
-    pictures as `data:`. Nothing makes code out of text.
+    Streamlit loads our components as `blob:` modules, runs WebAssembly, sets styles of elements, and draws pictures as
+    `data:`. Nothing evaluates text as code.
     """
     inline = re.findall(r"<script>(.*?)</script>", document, re.DOTALL)
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in inline]
@@ -53,7 +53,7 @@ def policy(document: str) -> str:
 
 
 class Gate:
-    """ASGI middleware around the whole app; `pages` are the addresses of its pages, `document` what they send."""
+    """ASGI middleware around the whole app; `pages` are the addresses of its pages, `document` is what they serve."""
 
     def __init__(self, app: ASGIApp, *, pages: tuple[str, ...], document: str):
         self.app, self.pages = app, pages
@@ -111,7 +111,7 @@ class Gate:
 
 
 def full(visitors: int) -> HTMLResponse:
-    """What a visitor reads for whom there is no room; the page asks again by itself."""
+    """Return the page for a visitor for whom there is no room; it reloads by itself."""
     said = f"{visitors} pages are open here, as many as this server serves at once. This page tries again by itself."
     head = "<!doctype html><html lang=en><title>Tensor tracer</title><meta http-equiv=refresh content=20>"
     return HTMLResponse(f"{head}<p>{escape(said)}", 503, {"Retry-After": "20", "Cache-Control": "no-store"})

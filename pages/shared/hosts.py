@@ -1,8 +1,7 @@
-"""The names under which this server is reached: a request that names another host is refused.
+"""The host names of this server: a request that names another host is refused.
 
-A page of a stranger may have its own name lead to this machine (DNS rebinding), and its scripts would then be of the
-same origin as ours. So what counts is the list of names, and not that Origin and Host are alike. An address in digits
-is nobody's name.
+A stranger's page may resolve its own name to this machine (DNS rebinding), and its scripts would then share our origin.
+So the list of names counts, and not that Origin and Host agree. A numeric address is nobody's name.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from tracer.common.limits import limits
 
 
 def allowed(host: str | None) -> bool:
-    """Whether a Host header names this server: this machine itself, a name of `TRACER_HOST`, and where it listens to
-    others, its address in digits and, at home, its own name."""
+    """Return whether a Host header names this server: this machine itself, a name of `TRACER_HOST`, and where it
+    listens to others, its numeric address and, at home, its own name."""
     if (name := _name(host)) is None:
         return False
     return (
@@ -29,17 +28,17 @@ def allowed(host: str | None) -> bool:
 
 
 def expected() -> str:
-    """The names that are expected, in words."""
+    """Return the accepted names, in words."""
     return ", ".join(("localhost", *limits().hosts))
 
 
 def same(origin: str | None, host: str | None) -> bool:
-    """Whether a page of this server asks; who sends no Origin is no browser."""
+    """Return whether a request comes from a page of this server; a request without Origin comes from no browser."""
     return origin is None or urlsplit(origin).netloc == host
 
 
 def _name(host: str | None) -> str | None:
-    """The name or address in a Host header, without its port; None where there is none."""
+    """Return the name or address in a Host header, without its port; None where there is none."""
     try:
         parts = urlsplit(f"//{host or ''}")
         _ = parts.port  # ValueError where that is no number
@@ -50,7 +49,7 @@ def _name(host: str | None) -> str | None:
 
 
 def loopback(name: str) -> bool:
-    """Return whether a name or an address in digits is this machine's own for itself."""
+    """Return whether a name or a numeric address is this machine's loopback."""
     try:
         found = ip_address(name)
     except ValueError:
@@ -59,7 +58,7 @@ def loopback(name: str) -> bool:
 
 
 def _matches(name: str, known: str) -> bool:
-    """Whether a name is one of those that a pattern stands for: `*.example.org` is any below it, `*` any at all."""
+    """Return whether a name matches a pattern: `*.example.org` is any name below it, `*` any at all."""
     return known == "*" or name == known or (known.startswith("*.") and name.endswith(known[1:]))
 
 
@@ -68,7 +67,7 @@ def _listens_to_others() -> bool:
 
 
 def _own(name: str) -> bool:
-    """Whether a name is an address in digits or, at home, what this machine is called in its network."""
+    """Return whether a name is a numeric address or, at home, this machine's name in its network."""
     try:
         ip_address(name)
     except ValueError:

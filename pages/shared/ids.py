@@ -1,4 +1,4 @@
-"""Where the way of a text begins: its pieces and the id of each, which is all that a model is given of them."""
+"""The token ids of a text: its pieces and the id of each, the only input of a text model."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ MOST = 200
 
 
 def show(trace: Trace, link: bool = False) -> None:
-    """The text of a run as ids; nothing of a run that was given none. With a `link` to where that is taught."""
+    """Show the text of a run as ids; nothing for a run without text. With a `link` to the lesson on tokens."""
     html = of(trace, "ids", lambda: _drawn(trace))
     if html:
         components.style(Path(__file__).with_name("pieces.css"))

@@ -1,4 +1,5 @@
-"""The choice of a mask, and the proof that knows no mask: change one token, and see which positions move."""
+"""The choice of a mask, and a perturbation test that does not know it: change one token, and see which positions
+move."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def allowed() -> tuple[str, ...]:
-    """The masks that the visitor can choose among; empty where the model was written for one, and for a saved run."""
+    """Return the masks that the visitor can choose; empty for a model with a fixed mask, and for a saved run."""
     masks = () if session.given().kind == "trace" else session.model().spec.options.get("mask", ())
     return masks if len(masks) > 1 else ()
 
 
 def notice() -> None:
-    """Says on every page that the mask is not the one that the weights were trained with, and leads back to it."""
+    """Warn on every page that the mask is not the one that the weights were trained with, with a way back to it."""
     now = dict(session.options()).get("mask")
     if now is None or session.given().kind == "trace" or now == (trained := _trained()):
         return
@@ -46,7 +47,7 @@ def _back(trained: str) -> None:
 
 
 def choice() -> None:
-    """Lets the visitor choose among the masks that the model was written for."""
+    """Let the visitor choose among the masks that the model supports."""
     if not (masks := allowed()):
         return
     made, name = session.model(), model_name()
@@ -62,13 +63,13 @@ def _take(key: str, name: str) -> None:
 
 
 def start(cells) -> int:
-    """The token that a slider of this page begins with: the middle one of a mask bool `[S_q, S_k]`."""
+    """Return the token that a slider of this page begins with: the middle one of a mask bool `[S_q, S_k]`."""
     return cells.shape[0] // 2
 
 
 @st.fragment
 def changes(trace: Trace, cells) -> None:
-    """What each mask that can be chosen lets through, and what the model then says of the visitor's own input."""
+    """Show the pairs that each selectable mask allows, and the model's answer to the visitor's input under it."""
     st.header("What another mask changes")
     now, masks = session.model().options["mask"], allowed()
     known = {now: (cells, trace.result)}
@@ -90,9 +91,9 @@ def changes(trace: Trace, cells) -> None:
 
 
 def _against(cells, trained) -> str:
-    """How many tokens see more or fewer tokens under a mask than under the trained one: bool `[S, S]`, each.
+    """Return how many tokens see more or fewer tokens under a mask than under the trained one, both bool `[S, S]`.
 
-    Of the tokens that both have: a model that writes its own text may write a longer one under another mask.
+    Only tokens that both have count: a model that writes its own text may write a longer one under another mask.
     """
     count = min(len(cells), len(trained))
     cells, trained = cells[:count, :count], trained[:count, :count]
@@ -103,7 +104,7 @@ def _against(cells, trained) -> str:
 
 
 class Asked(NamedTuple):
-    """A model, its options and its input: all that is asked of them follows from these, in any thread."""
+    """A model, its options and its input: enough to compute an answer in any thread."""
 
     model: str
     options: runs.Options
@@ -112,17 +113,17 @@ class Asked(NamedTuple):
 
     @classmethod
     def now(cls) -> Asked:
-        """What is on the visitor's screen."""
+        """Return the model, options and input on the visitor's screen."""
         return cls(model_name(), session.options(), session.given())
 
     def of(self, work: Callable, *more, **named):
-        """What a function gives of the model and its input."""
+        """Return `work` of the model and its input."""
         made = runs.load(self.model, self.options)
         return work(made, made.inputs(**session.inputs(made, self.chosen, self.options)), *more, **named)
 
 
 def _under(asked: Asked, mask: str, known: object = None):
-    """A mask, bool `[S, S]`, and what the model says under it: known of the run on screen, else by running."""
+    """Return a mask, bool `[S, S]`, and the model's prediction under it: from the run on screen, else by running."""
 
     def run():
         from tracer.attention.masks import said
@@ -134,8 +135,8 @@ def _under(asked: Asked, mask: str, known: object = None):
 
 
 def once(what: str, asked: Asked, more: tuple, make: Callable[[], object], doing: str, known: object = None):
-    """What `make()` gives of an input, in turn and once: a sample's for all visitors, another's for this one. `make`
-    asks nothing of the session; what is `known` already is kept as it is."""
+    """Return `make()` of an input, queued and run once: a sample's for all visitors, another's for this one. `make`
+    does not use the session; a value that is `known` already is stored as it is."""
     chosen, key = asked.chosen, (asked.model, asked.options, *more)
     if chosen.kind == "sample":
         return runs.of_sample_too(what, (*key, chosen.name), make, doing, known, asked.rank)
@@ -146,7 +147,7 @@ def once(what: str, asked: Asked, more: tuple, make: Callable[[], object], doing
 
 
 def ahead(model: str, sample: str, photo) -> None:
-    """Runs what the page of masks asks of a sample, before anybody asks."""
+    """Run the computations of the mask page on a sample, before anybody asks."""
     from tracer.attention import masks, parts, segments
 
     asked = Asked(model, (), Given("sample", sample, photo), BACKGROUND)
@@ -162,7 +163,8 @@ def ahead(model: str, sample: str, photo) -> None:
 
 @st.fragment
 def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], part: str) -> None:
-    """Changes one token of the visitor's own input, runs again, and compares what moved with what the mask predicts."""
+    """Change one token of the visitor's input, run again, and compare the positions that moved with the mask's
+    prediction."""
     st.header("A second proof, without looking at the mask")
     if session.given().kind == "trace":
         st.info("This proof runs the model again, so it needs the model: a saved run has none.")
@@ -188,17 +190,17 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
 
 
 def changeable(named: Sequence[Segment]) -> list[int]:
-    """The tokens that can be changed: those that the input gives."""
+    """Return the tokens that can be changed: those that come from the input."""
     return [token for segment in named if segment.name != "CLS" for token in range(segment.start, segment.stop)]
 
 
 def middle(tokens: Sequence[int], cells) -> int:
-    """The token that is changed at first: of those that can be, the one next to where the query begins."""
+    """Return the token that is changed at first: of the changeable ones, the closest to the initial query."""
     return min(tokens, key=lambda token: abs(token - start(cells)))
 
 
 def _moved(asked: Asked, trace: Trace, token: int, part: str):
-    """The positions that moved, compared with the run on screen, or why that can't be said."""
+    """Return the positions that moved against the run on screen, or the reason why they can't be compared."""
 
     def moved():
         from tracer.attention.masks import influence
@@ -210,7 +212,7 @@ def _moved(asked: Asked, trace: Trace, token: int, part: str):
 
 
 def _or_why(make: Callable[[], object]):
-    """What `make()` gives, or in words why it can't be had."""
+    """Return `make()`, or its error message."""
     try:
         return make()
     except ValueError as error:
@@ -218,7 +220,7 @@ def _or_why(make: Callable[[], object]):
 
 
 def _verdict(trace: Trace, cells, found: Moved, part: str) -> None:
-    """Whether what moved is what the mask predicts."""
+    """Show whether the positions that moved are those that the mask predicts."""
     from tracer.attention import layers
     from tracer.attention.masks import reach
 
@@ -241,7 +243,8 @@ def _verdict(trace: Trace, cells, found: Moved, part: str) -> None:
 
 
 def _why(trace: Trace, still: Sequence[int], moved: Moved, part: str) -> str:
-    """Why tokens stood still that could move, where their attention on what moved is so small that it tells why."""
+    """Explain tokens that could move and did not, where their attention on the changed ones is small enough to be the
+    reason."""
     from tracer.attention.masks import attended
 
     try:
@@ -257,7 +260,7 @@ def _why(trace: Trace, still: Sequence[int], moved: Moved, part: str) -> str:
 
 
 def _tokens(positions: Sequence[int]) -> str:
-    """Positions as ranges: `tokens 0 to 3, 7`; "none" if there are none."""
+    """Return positions as ranges: `tokens 0 to 3, 7`; "none" if there are none."""
     runs: list[list[int]] = []
     for position in positions:
         if runs and runs[-1][1] == position - 1:

@@ -1,9 +1,9 @@
-"""Models of libraries in the app: what loading one means is said first, and what can't be had is refused.
+"""Models of libraries in the app: the cost of loading one is shown first, and an unavailable one is refused.
 
-Any visitor may name any model, so the server protects itself: nothing is loaded before the visitor agreed to what it
-takes, no more than two such models are in memory at once, the operator limits their size (`TRACER_MODEL_GB`), and
-with `HF_HUB_OFFLINE=1` nothing is downloaded at all. Checkpoints out of the server's folders are opened only where the
-operator says so (`TRACER_FOLDERS=1`). Code out of a checkpoint never runs.
+Any visitor may name any model, so the server protects itself: nothing is loaded before the visitor agreed to its cost,
+no more than two such models are in memory at once, the operator limits their size (`TRACER_MODEL_GB`), and with
+`HF_HUB_OFFLINE=1` nothing is downloaded at all. Checkpoints in the server's folders are opened only where the operator
+allows it (`TRACER_FOLDERS=1`). Code out of a checkpoint never runs.
 """
 
 import os
@@ -23,14 +23,14 @@ LONGEST = 120
 
 
 def suggestions() -> list[str]:
-    """Our own models, and examples of the libraries that are installed; where this server offers some, those."""
+    """Return our own models and examples of the installed libraries; where this server offers a list, that list."""
     offered = limits().models(models.names())
     return [*models.names(), *sources.examples()] if offered is None else list(offered)
 
 
 def settle() -> None:
-    """Takes the model that the visitor chose. One of a library waits until it is agreed to, and one that can't be had
-    is refused in a sentence; what is on screen stays until then. Runs before the box that the model is chosen in."""
+    """Switch to the model that the visitor chose. A library's model waits for the visitor's consent, and an unavailable
+    one is refused with a message; what is on screen stays until then. Runs before the widget of models."""
     state, now = st.session_state, visitor()
     if state.pop(turns.CANCELLED, False):
         session.go_back()
@@ -74,7 +74,7 @@ def _cost(name: str):
 
 
 def take(offer) -> None:
-    """The visitor's choice of a model that is offered: all that it takes stood beside the button."""
+    """Take an offered model as the visitor's choice: its cost was shown beside the button."""
     from tracer.sources import offers
     from tracer.sources.download import Download
 
@@ -87,21 +87,22 @@ def take(offer) -> None:
 
 
 def _load(name: str, download) -> None:
-    """Loads the model; where that downloads weights, a bar says how much of them has landed."""
+    """Load the model; where that downloads weights, show the progress."""
     if download.size != 0:
         runs.fetch(name, download)
     runs.load(name)
 
 
 def folders_allowed() -> bool:
-    """Whether visitors may open checkpoints out of the server's folders: where the operator says `TRACER_FOLDERS=1`.
+    """Return whether visitors may open checkpoints in the server's folders: where the operator sets `TRACER_FOLDERS=1`.
 
-    Nothing that a visitor's browser states, such as the address that it asked for, is believed."""
+    Nothing that a visitor's browser states, such as the address of its request, is trusted.
+    """
     return os.environ.get("TRACER_FOLDERS") == "1"
 
 
 def asking() -> None:
-    """What loading the model takes, and the visitor's yes or no."""
+    """Show the cost of loading the model, and ask the visitor for consent."""
     if (cost := visitor().asked) is None:
         return
     with st.container(border=True, key="asking"):
@@ -113,8 +114,8 @@ def asking() -> None:
 
 
 def pending() -> bool:
-    """Whether the address names a model that waits for a yes. The page is not drawn meanwhile: it would show the run of
-    another model, and take the place in that address for one of its own."""
+    """Return whether the URL names a model that waits for consent. The page is not drawn meanwhile: it would show the
+    run of another model, and replace the position in that URL."""
     now = visitor()
     return now.asked is not None and now.wanted is not None
 
@@ -133,7 +134,8 @@ def _downloads(cost) -> str:
 
 
 def said(trace) -> None:
-    """Of a run of anybody's model: where its weights come from, and how much of it the equations cover, in words."""
+    """Show where the weights of a library's or visitor's model come from, and how much of its run the equations
+    cover."""
     if trace.weights and (sources.is_foreign(trace.model) or session.given().kind == "trace"):
         st.caption(plain(f"Weights: {trace.weights}."))
     if not trace.steps:

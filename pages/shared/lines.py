@@ -14,12 +14,12 @@ SIGNS = {"proven": ":green[:material/check_circle:]", "disproven": ":red[:materi
 
 
 def show(steps: Iterable[Step]) -> None:
-    """The lines of these steps, one below the other, in one message."""
+    """Show the lines of these steps, one below the other, in one message."""
     st.markdown("\n\n".join(map(line, steps)))
 
 
 def line(step: Step) -> str:
-    """One step, in markdown."""
+    """Return one step in markdown."""
     shape = f" \\in {notation.shape_latex(step.symbolic)}" if step.shape else "\\text{ is a number}"
     why = f"  \n{prose(step.why)}" if step.why else ""
     note = f"\n\n:small[{prose(step.note)}]" if step.note else ""
@@ -31,7 +31,7 @@ def line(step: Step) -> str:
 
 
 def _said(step: Step) -> str:
-    """The verdict in words, with the error where there is one, or what other runs say against it."""
+    """Return the verdict in words, with the error where there is one, or the failures on other runs."""
     if step.refuted:
         return f"{step.verdict}: {prose(step.replayed)}"
     return step.verdict if step.error is None else f"{step.verdict}, largest difference {scientific(step.error)}"

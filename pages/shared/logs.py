@@ -1,8 +1,8 @@
-"""Log lines of a hosted server: when, how bad, which line of code, which error. Nothing of what a visitor gave.
+"""Log lines of a hosted server: time, level, line of code, and error, without any content of a visitor.
 
-A message may quote a text, the name of a file or an address, whoever wrote it, so no message is written at all: the
-place in the code says what happened, and the lines that raised the errors how it came to that. All of it is one line:
-who makes the server refuse something a thousand times fills no disk.
+A message may quote a text, the name of a file or an address, so no message is written at all: the position in the code
+tells what happened, and the lines that raised the errors tell why. Each record is one line, so that a thousand refused
+requests fill no disk.
 """
 
 import logging
@@ -15,7 +15,7 @@ MOST = 4
 
 
 def contentless() -> None:
-    """From now on nothing that this process logs, warns of or dies with has content, whatever handler writes it."""
+    """Strip the content from all that this process logs, warns of or dies with, for every handler."""
     logging.setLogRecordFactory(_record)
     logging.captureWarnings(True)
     sys.excepthook = lambda kind, error, trace: _log(error)
@@ -24,7 +24,7 @@ def contentless() -> None:
 
 
 def _record(name, level, path, line, message, args, error, *rest, **more) -> logging.LogRecord:
-    """A record whose message is the place in the code, and each error that came there with the line that raised it."""
+    """Return a record whose message is the position in the code, and each error with the line that raised it."""
     place = " ".join([f"{path}:{line}", *_passed(error[1] if error else None)])
     return logging.LogRecord(name, level, path, line, place.replace("%", "%%"), (), None, *rest[:1])
 

@@ -1,4 +1,4 @@
-"""What to look at next: a link to each of the other pages that says what this run has there."""
+"""Links to the other pages, with what this run shows there."""
 
 import streamlit as st
 
@@ -8,7 +8,7 @@ from tracer.record import Trace
 
 
 def show(trace: Trace) -> None:
-    """The ways on from the first look, the one to begin with first."""
+    """Draw the links from the first page, the recommended one first."""
     with st.container(key="ways"):
         st.header("What to look at next")
         with st.container(key="onward"):
@@ -17,7 +17,7 @@ def show(trace: Trace) -> None:
 
 
 def _ways(trace: Trace) -> list[tuple[str, str, str]]:
-    """(page, label, icon) of each page that this run has something for."""
+    """Return (page, label, icon) of each page that this run has something for."""
     ways = []
     if trace.steps:
         ways.append(("trace", f"Walk through its {len(trace.steps):,} steps", ":material/function:"))

@@ -1,4 +1,4 @@
-"""The parts of the Operations page: the zoom, the table, one step, one operation, and the pictures of all."""
+"""The parts of the Operations page: the zoom, the table, one step, one operation, and the charts."""
 
 import json
 import re
@@ -32,7 +32,7 @@ MEANING = {
 
 
 def totals(trace: Trace) -> None:
-    """How many operations there are, and what they cost."""
+    """Show the number of operations, and their cost."""
     computing = sum(not is_layout(op.op) for op in trace.ops)
     with st.container(key="facts"):
         st.metric("operations", f"{len(trace.ops):,}")
@@ -44,7 +44,7 @@ def totals(trace: Trace) -> None:
 
 
 def zoom(trace: Trace) -> str:
-    """The zoom level that the visitor chose."""
+    """Return the zoom level that the visitor chose."""
     known = operations_table.levels(trace)
     first = "ops" if "op" in st.query_params and "ops" in known else known[0]
     with st.container(key="zooms"):  # where the table hears which is chosen, and shows it before the server does
@@ -54,7 +54,7 @@ def zoom(trace: Trace) -> str:
 
 
 def listing(trace: Trace, level: str) -> None:
-    """The table; a row that is chosen is shown below it."""
+    """Draw the table; a chosen row is shown below it."""
     chosen = _chosen(trace, level)
     opened = primitives.known(trace, number(trace)) if level == "primitives" else ()
     key = "table", level, tuple(one.op for one in opened)
@@ -76,16 +76,15 @@ def listing(trace: Trace, level: str) -> None:
 
 
 def _sorts(level: str, columns: int) -> list[str]:
-    """What an address may say of the order of a table: a column, from the smallest or the largest; and what it said of
-    another level."""
+    """Return the valid URL values for the order of a table: a column, ascending or descending; and the current value
+    where it belongs to another level."""
     asked = st.query_params.get("sort", "")
     here = [f"{level}_{sign}{column}" for column in range(columns) for sign in ("", "-")]
     return [*here, asked] if asked.partition("_")[0] in set(MEANING) - {level} else here
 
 
 def _check_open(level: str, data: dict) -> None:
-    """Quotes what an address says of the modules that are unfolded, where this table has no such modules; what it says
-    of another level is left."""
+    """Warn of modules in the URL that this table does not have; a value that belongs to another level is kept."""
     asked = st.query_params.get("open", "")
     of, _, ranges = asked.partition("_")
     if not asked or of in set(MEANING) - {level}:
@@ -98,22 +97,22 @@ def _check_open(level: str, data: dict) -> None:
 
 
 def _chosen(trace: Trace, level: str) -> str:
-    """The row that is marked."""
+    """Return the marked row."""
     if level == "steps":
         return f"step {address.last_step(trace)}"
     return called.chosen(trace, level, number(trace)) if level in ("modules", "calls") else f"op {number(trace)}"
 
 
 def _table(trace: Trace, level: str, opened: Sequence[Decomposition] = ()) -> dict:
-    """A table with the rows that are sent of it, and how many it has."""
+    """Return a table with the rows that are sent, and the number of all its rows."""
     note = numbered(trace.model)
     table = operations_table.table(trace, level, opened, noted=note and note.of)
     return table | {"rows": table["rows"][:ROWS], "count": len(table["rows"])}
 
 
 def _every(trace: Trace) -> dict[str, dict]:
-    """The tables of all levels but that of primitives, which another run makes, so that the browser zooms by itself;
-    none of a run for which that is too much."""
+    """Return the tables of all levels but that of primitives, which needs another run, so that the browser zooms by
+    itself; none where the run is too large for that."""
     found = {}
     for level in operations_table.levels(trace):
         if level != "primitives":
@@ -122,13 +121,13 @@ def _every(trace: Trace) -> dict[str, dict]:
 
 
 def go(number: int) -> None:
-    """Makes an operation the one that is shown; the address of the page carries its number."""
+    """Show an operation; the URL of the page carries its number."""
     address.keep(op=number)
 
 
 def number(trace: Trace) -> int:
-    """The operation on screen: the one that the address names, or the first that computes of the step that it names;
-    else the last one chosen, else the first product."""
+    """Return the operation on screen: the one that the URL names, or the first one that computes the step that it
+    names; else the last one chosen, else the first matrix product."""
     known = {str(op.index) for op in trace.ops}
     if "op" not in st.query_params and st.query_params.get("zoom") in ("ops", "primitives"):
         step = st.query_params.get("step")
@@ -146,7 +145,7 @@ def number(trace: Trace) -> int:
 
 
 def step(trace: Trace) -> None:
-    """The chosen step, and the way to its own page and to its operations."""
+    """Show the chosen step, with links to its own page and to its operations."""
     if (last := address.last_step(trace)) is None:
         return
     found = trace.step(last)
@@ -164,7 +163,7 @@ def step(trace: Trace) -> None:
 
 
 def operation(trace: Trace, level: str) -> None:
-    """One operation: its line of source, what goes in and out, what it costs, its step, its primitives."""
+    """Show one operation: its line of source, inputs and outputs, cost, step and primitives."""
     if not trace.ops:
         st.info("This run has no operations.")
         return
@@ -205,7 +204,7 @@ def _line(op: Op) -> None:
 
 
 def _makers(trace: Trace, op: Op) -> None:
-    """The way back to the operations that made the inputs, and on to those that take the outputs."""
+    """Draw links back to the producers of the inputs, and on to the users of the outputs."""
     before = {
         made.index: made for tensor in op.inputs if (made := called.maker(trace, tensor)) and made.index != op.index
     }
@@ -254,7 +253,7 @@ def _its_step(trace: Trace, op: Op) -> None:
 
 
 def _parts(trace: Trace, op: Op) -> None:
-    """What a fused operation costs, by the steps that it computes."""
+    """Show the cost of a fused operation, by the steps that it computes."""
     from tracer.symbols.shares import parts  # counting FLOPs imports torch, which a page starts without
 
     found, steps = parts(trace, op.index), {step.id: step for step in trace.steps}
@@ -265,7 +264,7 @@ def _parts(trace: Trace, op: Op) -> None:
 
 
 def pictures(trace: Trace, level: str) -> None:
-    """How many operations there are of each category, and where the arithmetic is."""
+    """Draw the number of operations of each category, and their share of the arithmetic."""
     kind = "primitives" if level == "primitives" else "operations"
     opened = primitives.known(trace, number(trace)) if kind == "primitives" else ()
     parts = [part.name for one in opened for part in one.primitives]

@@ -1,4 +1,4 @@
-"""Fused and standard attention, run on the same input and set side by side."""
+"""Fused and standard attention, run on the same input and compared."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -14,8 +14,8 @@ from tracer.record import Op, Trace
 
 
 class Paths(NamedTuple):
-    """The ops of each way to run an attention, in order; and how far the outputs of any two are apart, as a share of
-    the largest value; of the weights too, where a way has them."""
+    """The ops of each attention backend, in order; and the distance of the outputs of any two, as a share of the
+    largest value; of the weights too, where a backend returns them."""
 
     module: str
     ops: Mapping[str, Sequence[Op]]
@@ -24,7 +24,7 @@ class Paths(NamedTuple):
 
 
 def show(trace: Trace) -> None:
-    """Both paths beside each other, once the visitor asks; nothing for models that write their attention out."""
+    """Show both backends side by side, once the visitor asks; nothing for models that write their attention out."""
     fused = [attention for attention in trace.attentions if attention.fused]
     if not fused:
         return
@@ -55,7 +55,7 @@ def show(trace: Trace) -> None:
 
 
 def _comparable(module: str) -> bool:
-    """Whether the attention of that path has more than one way to run."""
+    """Return whether the attention of that path has more than one backend."""
     from tracer.tracing.paths import comparable
 
     made = session.model()
@@ -74,7 +74,7 @@ def _run(trace: Trace, module: str) -> Paths:
 
 
 def _settings(trace: Trace, made, module: str) -> Paths:
-    """Both settings of a library that lets one choose: the same weights, loaded with the other one."""
+    """Return both backends of a library that lets one choose: the same weights, loaded with the other setting."""
     from tracer.common.difference import relative_difference
 
     names = {"standard": "eager", "fused": "sdpa"}
@@ -94,13 +94,13 @@ def _settings(trace: Trace, made, module: str) -> Paths:
 
 
 def _weights(run: Trace, module: str):
-    """The attention weights of a module, `[B, h, S_q, S_k]`, None where they can't be told."""
+    """Return the attention weights of a module, `[B, h, S_q, S_k]`, or None where they are not recorded."""
     found = next((one for one in run.attentions if one.module == module and not one.problem), None)
     return found and run.attention(found.layer, part=found.part)
 
 
 def _output(output):
-    """The first tensor of what a model returned."""
+    """Return the first tensor of a model's output."""
     found = list(output.values()) if hasattr(output, "values") else output
     return found[0] if isinstance(found, (list, tuple)) else found
 

@@ -1,4 +1,4 @@
-"""What is drawn of a run or a photo: made once for all who look at it, within bounds, and gone with what it is of."""
+"""Figures of a run or a photo: computed once for all visitors, bounded, and dropped with their owner."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OBJECTS = 5
 class Drawn(BaseFigure):
     """A figure that was checked once, as plain data: `st.plotly_chart` asks a figure for nothing else.
 
-    What it draws is JSON already, written once, and takes little memory as such; its `plan`, the layout, can be read.
+    Its traces are JSON text, written once, which takes little memory; its `plan`, the layout, can be read.
     """
 
     def __init__(self, traces: list[dict], plan: dict, size: int):
@@ -38,7 +38,7 @@ class Drawn(BaseFigure):
 
     @classmethod
     def of(cls, figure: go.Figure) -> Drawn:
-        """A figure of plotly's."""
+        """Return a plotly figure as data."""
         plain, traces, size = figure.to_dict(), [], 0
         for trace in plain["data"]:
             written = {name: orjson.dumps(_listed(value)) for name, value in trace.items()}
@@ -47,19 +47,19 @@ class Drawn(BaseFigure):
         return cls(traces, plain["layout"], size)
 
     def under(self, change: Callable[[dict], dict]) -> Drawn:
-        """The same with other entries of its layout, `change(layout)`; what it draws is shared."""
+        """Return the same figure with `change(layout)` applied; its traces are shared."""
         return Drawn(self._traces, self._plan | change(self._plan), 0)
 
     def to_dict(self) -> dict:
         return {"data": self._traces, "layout": self._plan}
 
     def weight(self) -> int:
-        """Bytes that it takes, about."""
+        """Return its size in bytes, about."""
         return self._size + LAYOUT
 
 
 def _listed(value):
-    """A value that JSON has: names stand in arrays, which plotly checks faster than lists."""
+    """Return a value that JSON can hold: names are in arrays, which plotly checks faster than lists."""
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
@@ -76,8 +76,8 @@ _asking = Lock()
 
 
 def of(owner: object, key: Hashable, make: Callable[[], Made]) -> Made:
-    """What `make()` gives, once for each `key` of an `owner`, such as a run; it must not be changed afterwards. Who
-    asks for it while another makes it waits for that one."""
+    """Return `make()`, computed once for each `key` of an `owner`, such as a run; the value must not be changed
+    afterwards. A second caller waits for the first."""
     full = id(owner), key
     if (found := _found(full, owner)) is not None:
         return found[1]
@@ -94,16 +94,16 @@ def of(owner: object, key: Hashable, make: Callable[[], Made]) -> Made:
 
 
 def _found(full: tuple[int, Hashable], owner: object) -> tuple[weakref.ref, Any] | None:
-    """What is kept for this very owner: another one's number may be that of one that is gone."""
+    """Return the cache entry of this very owner: its id may have belonged to one that is gone."""
     kept = _kept.get(full)
     return kept if kept is not None and kept[0]() is owner else None
 
 
 def figure(owner: object, key: Hashable, make: Callable[[], go.Figure]) -> Drawn:
-    """A figure of an `owner`, made once."""
+    """Return a figure of an `owner`, computed once."""
     return of(owner, key, lambda: Drawn.of(make()))
 
 
 def chart(owner: object, key: Hashable, make: Callable[[], go.Figure], **more) -> None:
-    """A figure of an `owner`, on the page, without buttons; `more` goes to `st.plotly_chart`."""
+    """Draw a figure of an `owner` on the page, without buttons; `more` goes to `st.plotly_chart`."""
     st.plotly_chart(figure(owner, key, make), **{"config": PLAIN} | more)

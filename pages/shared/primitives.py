@@ -1,4 +1,4 @@
-"""The primitives of the operations that a visitor opened: each is opened alone, by one more run."""
+"""The primitives of the operations that a visitor opened: each is decomposed alone, by one more run."""
 
 import streamlit as st
 
@@ -14,7 +14,7 @@ OPENED = "opened operations"
 
 
 def known(trace: Trace, number: int) -> tuple[Decomposition, ...]:
-    """The primitives of the operation on screen and of those that were opened before, in the order of the run."""
+    """Return the primitives of the operation on screen and of those opened before, in the order of the run."""
     if trace.decompositions or session.given().kind == "trace":
         return trace.decompositions
     _open(trace, number)
@@ -29,7 +29,7 @@ def _open(trace: Trace, number: int) -> None:
 
 
 def show(trace: Trace, op: Op, level: str) -> None:
-    """The primitives of one operation, in order, and how far what they give is from what ran."""
+    """Show the primitives of one operation, in order, and the distance of their output from the run's."""
     held = trace.decompositions or (visitor().remembered(OPENED, trace) or {}).values()
     found = {one.op: one for one in (known(trace, op.index) if level == "primitives" else held)}
     if op.index not in found:

@@ -1,4 +1,4 @@
-"""A link as a QR code, which a browser asks for: drawn beside the event loop, one at a time, and kept for a class that
+"""A link as a QR code, requested by a browser: drawn beside the event loop, one at a time, and cached for a class that
 asks for the same one."""
 
 import asyncio
@@ -25,8 +25,8 @@ _drawing = asyncio.Semaphore(1)
 
 @lru_cache(maxsize=64)
 def drawn(link: str) -> str:
-    """The code as SVG, dark on light as readers expect it, with the quiet zone around it. ValueError for a longer link
-    than a code holds."""
+    """Return the code as SVG, dark on light as readers expect it, with the quiet zone. Raise ValueError for a link too
+    long for a code."""
     file = io.BytesIO()
     try:
         segno.make_qr(link, error="l").save(file, kind="svg", border=4, light="#fff", omitsize=True, xmldecl=False)
@@ -36,7 +36,7 @@ def drawn(link: str) -> str:
 
 
 async def give(request: Request) -> Response:
-    """Take a link as the body: 200 with its code, 413 where it is too long for one, 429 where too many are asked for at
+    """Answer a link in the body with its code (200), 413 where it is too long, or 429 where too many are asked for at
     once."""
     if (body := await bodies.read(request, LONGEST)) is None:
         return Response(status_code=413)

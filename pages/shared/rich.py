@@ -1,4 +1,4 @@
-"""Sentences for components: what they hold of markdown as plain pieces, each of which the browser shows as text."""
+"""Markdown sentences as plain pieces for components; the browser shows each as text."""
 
 import re
 
@@ -12,7 +12,8 @@ Piece = tuple[str, str]
 
 
 def pieces(markdown: str) -> list[Piece]:
-    r"""A sentence in pieces: `**bold**`, code in backticks, `$maths$` and escaped signs; all else is text as it is.
+    r"""Return a sentence in pieces: `**bold**`, code in backticks, `$maths$` and escaped signs; all else is text as it
+    is.
 
     `"grows as $d_k$"` gives `[("text", "grows as "), ("maths", "d_k")]`.
     """

@@ -1,8 +1,7 @@
-"""Models and runs that all visitors share: each model loaded once, each run made once, and all of them in one line.
+"""Models and runs that all visitors share: each model is loaded once, each run computed once, all in one queue.
 
-What is nobody's is kept here: models and the runs of samples, within bounds. What a visitor gave is the visitor's: its
-run is here for as long as a session holds it, and for those only who gave the very same. Nothing here imports torch
-before a model is asked for.
+Models and the runs of samples are kept here, within bounds. A visitor's run is kept for as long as a session holds it,
+and shared only with visitors who uploaded the very same input. Nothing here imports torch before a model is asked for.
 """
 
 from collections.abc import Callable, Hashable
@@ -39,7 +38,7 @@ Options = tuple[tuple[str, Any], ...]
 
 
 def _tensors(trace: Trace) -> int:
-    """Runs of one model on its samples share the records of their ops."""
+    """Return the size of a run's tensors in bytes. Runs of one model on its samples share the records of their ops."""
     return sum(value.nbytes for value in trace.values.values())
 
 
@@ -64,14 +63,14 @@ _too = {what: Cache(most) for what, most in _TOO.items()}
 
 
 def parted(name: str, options: Options) -> tuple[dict, dict]:
-    """The options and sizes that a model is loaded with, and the sizes that its input has."""
+    """Return the options and sizes that a model is loaded with, and the sizes of its input."""
     of_input = () if sources.is_foreign(name) else models.spec_of(name).runs
     given = [{key: value for key, value in options if (key in of_input) is its} for its in (False, True)]
     return given[0], given[1]
 
 
 def load(name: str, options: Options = ()):
-    """A model, loaded once for all visitors."""
+    """Return a model, loaded once for all visitors."""
     if sources.is_foreign(name):
         return _library_model(name, options)
     return _our_model(name, tuple(parted(name, options)[0].items()))
@@ -95,7 +94,7 @@ def _our_model(name: str, options: Options):
 
 
 def _library_model(name: str, options: Options):
-    """Few are kept."""
+    """Load a library's model; few are kept."""
 
     def make():
         import tracer
@@ -107,12 +106,12 @@ def _library_model(name: str, options: Options):
 
 
 def loaded(name: str, options: Options):
-    """The model of a library, where it is in memory; our runs hold their own."""
+    """Return a library's model if it is in memory; runs of our models hold their own."""
     return _foreign.get((name, options))
 
 
 def fetch(name: str, download) -> None:
-    """Downloads the weights of a library's model, as `tracer.sources.download` says they are."""
+    """Download the weights of a library's model, where `tracer.sources.download` finds them."""
     from tracer.sources.fetching import fetched  # needs libraries that load torch
 
     def make() -> bool:
@@ -124,7 +123,7 @@ def fetch(name: str, download) -> None:
 
 
 def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> Trace:
-    """The run of a model on one of its samples, made once for all visitors."""
+    """Return the run of a model on one of its samples, computed once for all visitors."""
     key, store = (name, options, sample), _samples
     if sources.is_foreign(name):
         load(name, options)  # in a line of its own, before this has its turn
@@ -138,8 +137,8 @@ def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> 
 
 
 def in_line(name: str, options: Options) -> tuple:
-    """A model and its run on its first sample, for work that has its turn already: the run that is kept, or one that is
-    made now and kept."""
+    """Return a model and its run on its first sample, for work that holds its slot in the queue: the cached run, or one
+    that is computed now and cached."""
     key = name, options, next(iter(samples(models.samples(name))), "its own")
     made, image = _with_sample(*key)
     store = _given if options else _samples
@@ -149,32 +148,33 @@ def in_line(name: str, options: Options) -> tuple:
 
 
 def of_first_sample(name: str, options: Options, **how) -> Trace:
-    """Run a model on its first sample, for work in the background; nobody keeps the run."""
+    """Run a model on its first sample, for work in the background; the run is not cached."""
     made, image = _with_sample(name, options, next(iter(samples(models.samples(name))), "its own"))
     return made.trace(**({} if image is None else {"image": image}), **parted(name, options)[1], **how)
 
 
 def large(name: str, sample: str) -> bool:
-    """Whether the run of a model on a sample is kept and large."""
+    """Return whether the run of a model on a sample is cached and large."""
     return (run := _samples.get((name, (), sample))) is not None and _tensors(run) > LARGE
 
 
 def _with_sample(name: str, options: Options, sample: str) -> tuple:
-    """The model and the photo of the sample, None for a sample that is the model's own."""
+    """Return the model and the photo of the sample, None for a sample that is the model's own."""
     found = samples(models.samples(name)).get(sample)
     return load(name, options), found and found()
 
 
 class Content:
-    """What a visitor gave, in short. One for all who gave the very same; with the last of them it goes, and with it
-    every run that was made of it."""
+    """The digest of a visitor's input, one object for all who uploaded the very same. With its last holder every run
+    that was computed from it is dropped."""
 
     def __init__(self, digest: Hashable):
         self.digest = digest
         self._photo: Callable[[], object] = lambda: None  # a weak reference: runs that are let go of take it along
 
     def shared(self, trace: Trace) -> Trace:
-        """A run of it that shares the photo with its other runs: each records the whole of it."""
+        """Return the run with its photo replaced by the one that other runs of this content hold: each records the
+        whole photo."""
         if trace.picture is None:
             return trace
         photo, known = trace.values[trace.picture.value], self._photo()
@@ -185,7 +185,7 @@ class Content:
 
 
 def content(digest: Hashable) -> Content:
-    """The content of that digest, which is equal for the very same photo and text only."""
+    """Return the content of that digest, which is equal for the very same photo and text only."""
     with _asking:
         if (found := _contents.get(digest)) is None:
             found = _contents[digest] = Content(digest)
@@ -194,15 +194,15 @@ def content(digest: Hashable) -> Content:
 
 
 def _forget(digest: Hashable) -> None:
-    """Lets go of all that was made of a content, and of what models wrote for pictures, whosever they are."""
+    """Drop all that was computed from a content, and the texts that models wrote for pictures, whosever they are."""
     _given.forget(lambda key: key[2] == digest)
     for made in _models.values():
         made.captions.clear()
 
 
 def of_given(name: str, options: Options, what: Content, given: dict) -> Trace:
-    """The run of a model on what a visitor gave; `given` is what `Model.trace` takes. It may be made anew for one who
-    comes back to it, since all of them together are held to a bound."""
+    """Return the run of a model on a visitor's input; `given` are the arguments of `Model.trace`. It may be computed
+    anew when the visitor comes back to it, since all such runs share a bound."""
     key = name, options, what.digest
 
     def make(held: Content = what) -> Trace:  # holds it until the run is kept: one who left meanwhile takes it along
@@ -212,13 +212,13 @@ def of_given(name: str, options: Options, what: Content, given: dict) -> Trace:
 
 
 def proven(made, image=None, **given) -> Trace:
-    """A run of a model that is loaded, with every step proven, in turn."""
+    """Return a run of a loaded model with every step proven, queued."""
     return turns.in_turn(lambda: _proven(made, image, **given), PROVING)
 
 
 def _proven(made, image=None, **given) -> Trace:
-    """Models of libraries are too large for the tensors of all their steps to stay: they are there while the steps are
-    proven, one model at a time, and then the first are kept."""
+    """Return a run of a loaded model with every step proven. Models of libraries are too large to keep the tensors of
+    all steps: they are there while the steps are proven, one model at a time, and then only the first are kept."""
     given |= {} if image is None else {"image": image}
     if not sources.is_foreign(made.name):
         return made.trace(**given)
@@ -230,7 +230,7 @@ def _proven(made, image=None, **given) -> Trace:
 
 
 def opened(made, op: int, **given) -> tuple[Decomposition, ...]:
-    """One op of a run of a model that is loaded, opened into its primitives."""
+    """Return the primitives of one op of a loaded model's run."""
     return turns.in_turn(lambda: _open(made, op, **given), OPENING)
 
 
@@ -239,7 +239,7 @@ def _open(made, op: int, **given) -> tuple[Decomposition, ...]:
 
 
 def opened_sample(name: str, options: Options, sample: str, op: int) -> tuple[Decomposition, ...]:
-    """The same on a sample, made once for all visitors."""
+    """Return the primitives of one op of a sample's run, computed once for all visitors."""
 
     def make() -> tuple[Decomposition, ...]:
         made, image = _with_sample(name, options, sample)
@@ -249,8 +249,8 @@ def opened_sample(name: str, options: Options, sample: str, op: int) -> tuple[De
 
 
 def of_sample_too(what: str, key: Hashable, make: Callable[[], object], doing: str, known: object = None, rank=VISITOR):
-    """What else is made of a sample, once for all visitors; `what` says of which kind it is, such as "moved". What is
-    `known` already is kept without being made."""
+    """Return a further result on a sample, computed once for all visitors; `what` names its kind, such as "moved". A
+    value that is `known` already is stored as it is."""
     store = _too[what]
     if known is not None:
         store.put((what, key), known)

@@ -1,4 +1,4 @@
-"""The server around the pages: their addresses, what every answer passes, and what goes on while it runs."""
+"""The server around the pages: their addresses, the middleware, and its background work."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ at level 5, 73 ms and 0.73 MB at level 9."""
 
 
 def around(pages: list[str]) -> dict:
-    """What `st.App` is given for an app of the pages with these addresses, within the bounds of `limits`."""
+    """Return the arguments of `st.App` for pages with these addresses, within the bounds of `limits`."""
     bounds = limits()
     config.set_option("server.maxUploadSize", bounds.upload_mb)
     MultiPartParser.spool_max_size = bounds.upload_mb << 20  # files of visitors stay in memory, off any disk
@@ -60,7 +60,7 @@ def around(pages: list[str]) -> dict:
 
 
 async def health(request: Request) -> JSONResponse:
-    """Whether this server can answer a visitor: 200 once it can, else 503. For proxies and whoever looks after it."""
+    """Answer a health probe: 200 once this server can answer a visitor, else 503."""
     ready = warm.ready.is_set() and not limits().memory_full()
     facts = {"ready": ready, "memory_mb": memory() // 2**20, "runs": crowd.count()}
     return JSONResponse(facts, 200 if ready else 503, {"Cache-Control": "no-store"})
@@ -68,7 +68,7 @@ async def health(request: Request) -> JSONResponse:
 
 @asynccontextmanager
 async def lifespan(app: st.App) -> AsyncIterator[None]:
-    """What goes on beside the visitors' requests, from the server's start to its end."""
+    """Run the background work from the server's start to its end."""
     sweeping = asyncio.create_task(_sweep())
     try:
         with warm.keeping():

@@ -1,7 +1,7 @@
-"""The visitor's model, input and trace: chosen once, held on all pages, and reaching no other visitor.
+"""The visitor's model, input and trace: chosen once, kept across pages, and reaching no other visitor.
 
-What is remembered of a visitor lies in `visitor.py`; `runs.py` has what visitors share. Nothing here imports torch
-before a trace is asked for.
+The state of a visitor is in `visitor.py`; `runs.py` has what visitors share. Nothing here imports torch before a trace
+is asked for.
 """
 
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ OWN = "its own"
 
 @dataclass(frozen=True)
 class View:
-    """The photo, the part of it that the model sees, that part at the model's size, and the grid of patches."""
+    """The photo, the crop that the model sees, that crop at the model's size, and the grid of patches."""
 
     photo: Image.Image
     crop: images.Crop
@@ -36,7 +36,8 @@ class View:
 
 
 def given() -> Given:
-    """What the visitor chose, at first a sample. What the model chosen now can't take is set aside until one can."""
+    """Return the visitor's input, at first a sample. An input that the current model can't take is set aside until one
+    can."""
     now = visitor()
     chosen, aside = now.given, now.aside
     if aside is not None and _suits(aside):
@@ -58,29 +59,29 @@ def _suits(chosen: Given) -> bool:
 
 
 def sample_names() -> list[str]:
-    """The samples that suit the model; a model of text has one of its own."""
+    """Return the samples that suit the model; a model of text has one of its own."""
     return list(samples(models.samples(model_name()))) or [OWN]
 
 
 def first_sample(model: str) -> str:
-    """The first sample that suits a model."""
+    """Return the first sample that suits a model."""
     return next(iter(samples(models.samples(model))), OWN)
 
 
 def take_sample(name: str) -> Given:
-    """Goes (back) to a sample."""
+    """Switch to a sample."""
     photo = None if name == OWN else samples(models.samples(model_name()))[name]()
     st.session_state.pop(text_key(), None)
     return visitor().choose(Given("sample", name, photo))
 
 
 def text_key() -> str:
-    """Where the box keeps what is typed for the model chosen now."""
+    """Return the widget key of the text typed for the current model."""
     return Key.TEXT.format(model_name())
 
 
 def take_text(text: str, key: str) -> None:
-    """Takes a text, beside the photo where the model takes both; an empty one leads back to the model's own."""
+    """Take a text, beside the photo where the model takes both; an empty one leads back to the model's own."""
     if key != text_key():  # it comes late, from a model that was left meanwhile
         return
     try:
@@ -98,20 +99,20 @@ def take_text(text: str, key: str) -> None:
 
 
 def write(text: str) -> None:
-    """Takes a text that was written on the page: the box in the sidebar has it too."""
+    """Take a text that was written on the page, and copy it to the box in the sidebar."""
     key = text_key()
     st.session_state[key] = text
     take_text(text, key)
 
 
 def take_step(text: str) -> None:
-    """Takes a text as it is, also an empty one: what stood there before one step of writing."""
+    """Take a text as it is, also an empty one: the text before one step of generation."""
     st.session_state[text_key()] = text
     visitor().choose(replace(given(), kind="text", text=text, model=model_name()))
 
 
 def take_file(data: bytes, name: str) -> None:
-    """Takes a photo or a saved trace. What can't be read is refused in a sentence, and what was chosen stays."""
+    """Take a photo or a saved trace. An unreadable file is refused with a message, and the current input stays."""
     saved_run = name.lower().endswith(".safetensors")
     try:
         limits().check_file(len(data), saved_run)
@@ -131,14 +132,14 @@ def take_file(data: bytes, name: str) -> None:
 
 
 def take_photo(chosen: Given) -> None:
-    """Goes (back) to a photo of the visitor's."""
+    """Switch to a photo of the visitor's."""
     visitor().choose(replace(chosen, kind="photo", text=None, model=""))
 
 
 def card() -> dict | None:
-    """What is known of the model's weights: sizes, classes, how good; None for a saved trace or a model without.
+    """Return the card of the model's weights: sizes, classes, scores; None for a saved trace or a model without.
 
-    With other options than it was measured with, nothing is known of how good it is.
+    Scores are left out with other options than they were measured with.
     """
     try:
         facts = None if given().kind == "trace" else models.card(model_name(), dict(options()))
@@ -153,7 +154,7 @@ def card() -> dict | None:
 
 
 def view() -> View | None:
-    """The photo as the model meets it, before any model is loaded; None where there is no photo or no card."""
+    """Return the photo as the model sees it, before any model is loaded; None where there is no photo or no card."""
     chosen = given()
     if chosen.trace is not None:
         return traced_view(chosen.trace)
@@ -165,7 +166,7 @@ def view() -> View | None:
 
 
 def traced_view(trace: Trace) -> View | None:
-    """The same out of a run, whose photo and grid are recorded in it; None if it had no photo."""
+    """Return the same from a run, whose photo and grid are recorded in it; None if it had no photo."""
     picture, sizes = trace.picture, {size.name: size.value for size in trace.symbols}
     if picture is None or not {"H", "W"} <= sizes.keys():
         return None
@@ -177,13 +178,13 @@ def traced_view(trace: Trace) -> View | None:
 
 
 def _seen(image: Image.Image, sizes: dict[str, int]) -> Image.Image:
-    """The picture without its colours where the model has one channel."""
+    """Return the picture in grey where the model has one channel."""
     return image.convert("L").convert("RGB") if sizes.get("C") == 1 else image
 
 
 def trace() -> Trace:
-    """The run that the pages show, made on first use, with what other runs say of its lines as soon as that is known.
-    A refusal stops the page with one sentence."""
+    """Return the run that the pages show, computed on first use, with the checks on other runs as soon as they are
+    known. A refusal stops the page with one sentence."""
     if (run := held()) is None:
         chosen, name = given(), model_name()
         key = (name, options())
@@ -208,8 +209,8 @@ def trace() -> Trace:
 
 
 def go_back() -> None:
-    """Goes back to the model and the input that were on screen before what was cancelled, at first to the first; to a
-    sample of the model where a photo was left and so is not kept, with the text that there was."""
+    """Go back to the model and the input that were on screen before a cancelled run, at first to the first ones; to a
+    sample of the model where a photo was not kept, with the text that there was."""
     now, state = visitor(), st.session_state
     model, known, name, text, chosen = now.back or (FIRST_MODEL, (), "", None, lambda: None)
     now.ask(None)
@@ -228,7 +229,7 @@ def go_back() -> None:
 
 
 def held() -> Trace | None:
-    """The run on screen, or None where there is none (yet)."""
+    """Return the run on screen, or None where there is none (yet)."""
     chosen, kept = given(), visitor().held
     if chosen.trace is not None:
         return chosen.trace
@@ -239,7 +240,7 @@ def held() -> Trace | None:
 
 
 def checking() -> bool:
-    """Whether what other runs say of the lines on screen is still to come; the browser asks until it is there."""
+    """Return whether the check of the lines on screen is still to come; the browser polls for it."""
     now = visitor()
     key, run = (model_name(), options()), held()
     waits = run is not None and given().trace is None and checks.pending(key, run)
@@ -248,13 +249,13 @@ def checking() -> bool:
 
 
 def options() -> runs.Options:
-    """What the visitor chose of the model's options, such as its mask; empty for the model as it is shipped."""
+    """Return the visitor's choice of the model's options, such as its mask; empty for the default model."""
     return visitor().options.get(model_name(), ())
 
 
 def shipped(model: str, option: str) -> object:
-    """The choice of an option, or the size, that a model of ours is shipped with: the one that its weights were trained
-    with. One input is run at once; None for the other sizes of an input."""
+    """Return the default of an option or a size of one of our models: the value that its weights were trained with. One
+    input is run at once; None for the other sizes of an input."""
     try:
         trained = models.shipped(model)
     except ValueError:  # a damaged card, of which the page says so
@@ -263,18 +264,18 @@ def shipped(model: str, option: str) -> object:
 
 
 def choose(option: str, value: object) -> None:
-    """Chooses an option of the model, for all pages."""
+    """Set an option of the model, for all pages."""
     visitor().option(model_name(), option, value)
 
 
 def model():
-    """The model that the pages show, ready to run."""
+    """Return the model that the pages show, ready to run."""
     return runs.load(model_name(), options())
 
 
 def inputs(made, chosen: Given, known: runs.Options) -> dict:
-    """What is given to the model: the photo and the text, where it takes them, and the sizes of its input that are
-    `known`. A text has a length of its own."""
+    """Return the arguments for the model: the photo and the text, where it takes them, and the sizes of its input that
+    are `known`. A text has a length of its own."""
     given = {kind: value for kind, value in (("image", chosen.photo), ("text", chosen.text)) if kind in made.takes}
     sizes = runs.parted(made.name, known)[1]
     return given | {name: value for name, value in sizes.items() if name == "B" or not chosen.text}
@@ -285,7 +286,7 @@ def _run(name: str, chosen: runs.Options, what: Given) -> Trace:
 
 
 def primitives(op: int) -> tuple[Decomposition, ...]:
-    """One op of the run on screen, opened by running it once more."""
+    """Return the primitives of one op of the run on screen, by running it once more."""
     chosen, key = given(), (model_name(), options())
     if chosen.kind == "sample":
         return runs.opened_sample(*key, chosen.name, op)

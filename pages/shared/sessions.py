@@ -1,4 +1,4 @@
-"""Sessions of Streamlit's whose visitors left: each ends after a while, and its photos and runs with it.
+"""Streamlit sessions whose visitors left: each ends after a while, and its photos and runs with it.
 
 By itself Streamlit ends one only once another visitor leaves, and without dropping its state
 (https://github.com/streamlit/streamlit/issues/12506).
@@ -24,7 +24,7 @@ SPARE = 60
 
 @dataclass
 class Session:
-    """A session, and since when nobody is connected to it, None while somebody is."""
+    """A session, and the time since which nobody is connected to it, None while somebody is."""
 
     session: AppSession
     left: float | None = None
@@ -39,7 +39,7 @@ def configure() -> None:
 
 
 def register(id: str = "") -> None:
-    """Note a session that holds something of a visitor's: the one of that id, else the one whose script this is."""
+    """Register a session that holds data of a visitor: the one of that id, else the one whose script this is."""
     if not id and (context := get_script_run_ctx(suppress_warning=True)):
         id = context.session_id
     if id not in _known and runtime.exists() and (session := runtime.get_instance().get_app_session(id)):
@@ -47,7 +47,7 @@ def register(id: str = "") -> None:
 
 
 def end_left() -> None:
-    """End the sessions that nobody came back to. Called in the event loop, as Streamlit asks for."""
+    """End the sessions that nobody came back to. Called in the event loop, as Streamlit requires."""
     server, now = runtime.get_instance(), monotonic()
     for id, known in list(_known.items()):
         if server.is_active_session(id):

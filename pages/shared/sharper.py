@@ -1,4 +1,4 @@
-"""Sharper models, one click away: what each is for, its size and licence, and whether it is here already."""
+"""Recommended pretrained models: the purpose, size and licence of each, and whether it is downloaded already."""
 
 import streamlit as st
 
@@ -9,7 +9,7 @@ from tracer.figures.labels import amount
 
 
 def show() -> None:
-    """A button for each model that is offered; nothing on a server that offers none."""
+    """Draw a button for each recommended model; nothing on a server that offers none."""
     from tracer.sources import offers
 
     found = offers.offers()

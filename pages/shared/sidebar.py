@@ -1,4 +1,4 @@
-"""The sidebar of every page: which model, which photo, and what the symbols mean."""
+"""The sidebar of every page: the model, the photo, and the legend of symbols."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,15 +24,15 @@ STYLES = [Path(__file__).with_name(f"{name}.css") for name in ("style", "present
 
 
 class Slots(NamedTuple):
-    """The places for what `run` says of the model, and for the samples where they come after the page."""
+    """The containers that `run` fills with the model card, and with the samples where they come after the page."""
 
     origin: DeltaGenerator
     samples: DeltaGenerator
 
 
 def choices(pages: list, page: str) -> Slots:
-    """The way to all pages; model and input, chosen once for all of them; and their style. What is refused or asked
-    stands above the page of this address. Returns the places that `run` fills."""
+    """Draw the links to all pages, and the choice of model and input. Messages and questions stand above the page of
+    this address. Return the containers that `run` fills."""
     for style in STYLES:
         components.style(style)
     _forget(page)
@@ -74,12 +74,12 @@ def choices(pages: list, page: str) -> Slots:
 
 
 def _lesson(page: str) -> bool:
-    """Whether a page may show something else than the run, which is known once it is drawn."""
+    """Return whether a page may show something else than the run, which is known once it is drawn."""
     return any(one.heading and one.path.stem == page for one in contents.found())
 
 
 def _links(pages: list) -> None:
-    """A link to each page that says what it will show, so that a click makes one entry in the browser's history."""
+    """Draw a link to each page with its full URL, so that a click adds one entry to the browser's history."""
     headings = [page.heading for page in contents.found()]
     for heading in dict.fromkeys(headings):
         with st.container(key=f"pages-{heading}" if heading else "pages", gap=None):
@@ -90,13 +90,13 @@ def _links(pages: list) -> None:
 
 
 def _item(page, here: str) -> dict:
-    """A page in the bar of a phone."""
+    """Return a page's entry in the bar of a phone."""
     icon = page.icon.removeprefix(":material/").removesuffix(":")
     return {"title": page.title, "icon": icon, "address": page.url_path or ".", "here": page.url_path == here}
 
 
 def _forget(page: str) -> None:
-    """Drops a refusal that was read on another page, and the text that it refused."""
+    """Drop a message that was read on another page, and the text that it refused."""
     now, state = visitor(), st.session_state
     if now.refused_on not in (None, page):
         now.refusal = ""
@@ -105,7 +105,7 @@ def _forget(page: str) -> None:
 
 
 def _readable() -> None:
-    """Refuses a text that the model can't read: what was on screen before stays, and the text stays in its box."""
+    """Refuse a text that the model can't read: what was on screen before stays, and the text stays in its box."""
     now, chosen = visitor(), session.given()
     if chosen.kind == "text" and now.readable is not chosen:
         try:
@@ -138,7 +138,7 @@ def _model() -> None:
 
 
 def _samples(given: Given) -> None:
-    """The input on screen, and the samples; where the page shows something else, that it does."""
+    """Draw the current input and the samples; or a note where the page shows something else."""
     if instead := visitor().instead:
         st.caption(plain(f"This page shows {instead}. The input that you chose is kept for the other pages."))
         return
@@ -192,15 +192,15 @@ def _upload(takes: tuple[str, ...]) -> None:
 
 
 def _bytes(file: UploadedFile) -> bytes:
-    """The content of an uploaded file, which the server would else keep until the session ends."""
+    """Return the content of an uploaded file, which Streamlit would otherwise keep until the session ends."""
     data, context = file.getvalue(), get_script_run_ctx()
     context.uploaded_file_mgr.remove_file(context.session_id, file.file_id)
     return data
 
 
 def run(slots: Slots, page: str) -> None:
-    """What belongs to the run on screen: what is known of its model, a file to keep it in, and the legend of its
-    symbols. Nothing where there is no run, or another one is shown. By now a refusal was there to be read."""
+    """Draw the model card, the buttons to save the run, and the legend of its symbols. Nothing where there is no run,
+    or another one is shown. Messages have been shown by now."""
     visitor().refused_on = page if visitor().refusal else None
     if _lesson(page):
         with slots.samples:
@@ -226,19 +226,19 @@ def run(slots: Slots, page: str) -> None:
 
 
 def _kept(label: str, icon: str, trace: Trace, make: Callable[[Trace], bytes], ending: str, said: str) -> None:
-    """A button that makes a file of the run, once it is pressed."""
+    """Draw a button that builds a file of the run when it is pressed."""
     name = f"{trace.model}-{_named(session.given())}.{ending}"
     more = {"icon": f":material/{icon}:", "on_click": "ignore", "width": "stretch", "help": said}
     st.sidebar.download_button(label, data=partial(make, trace), file_name=name, **more)
 
 
 def _named(given: Given) -> str:
-    """What a run was given, in a word for the name of its file."""
+    """Return a word for a run's input, for its file name."""
     return "text" if given.name == session.OWN else Path(given.name).stem
 
 
 def _file(key: tuple[str, runs.Options] | None, trace: Trace) -> bytes:
-    """The run as a file, with the parameters of the model of that key, where it is in memory."""
+    """Return the run as a file, with the parameters of the model of that key, where it is in memory."""
     from tracer.record import storage
 
     made = key and runs.loaded(*key)
@@ -252,7 +252,7 @@ def _handout(trace: Trace) -> bytes:
 
 
 def _glossary(trace: Trace) -> None:
-    """The signs of this run's equations and the words of the field."""
+    """Draw the symbols of this run's equations and a glossary."""
     signs = [f"${sign}$ — {meaning}" for sign, meaning in glossary.signs(step.latex for step in trace.steps)]
     words = [f"**{word}** — {meaning}" for word, meaning in glossary.words(step.stage for step in trace.steps)]
     with st.sidebar.expander("Signs and words"), st.container(key="glossary"):

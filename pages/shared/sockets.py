@@ -1,7 +1,7 @@
-"""The websockets of open pages: how many one address has, and what browsers may send over them.
+"""The websockets of open pages: how many an address may open, and which messages are accepted.
 
-Streamlit opens a session for every socket, and answers in the event loop, where all others wait. So a socket is closed
-that says nothing, or what no page of ours says, and one that says too much is read no faster than a page would speak.
+Streamlit opens a session for every socket, and answers in the event loop, where all others wait. So a socket that is
+silent, or sends what no page of ours sends, is closed, and one that sends too much is read at the pace of a page.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ REMEMBERED = 4_000
 
 
 class Pace:
-    """A token bucket: so many at once, and then a number in a second."""
+    """A token bucket: a burst, and then a number in a second."""
 
     def __init__(self, rate: float, burst: float):
         self.rate, self.burst = rate, burst
         self._tokens, self._at = burst, monotonic()
 
     def wait(self) -> float:
-        """Seconds until the next is due; it is counted."""
+        """Take the next slot, and return the seconds until it is due."""
         now = monotonic()
         self._tokens = min(self.burst, self._tokens + (now - self._at) * self.rate) - 1
         self._at = now
         return max(0.0, -self._tokens / self.rate)
 
     def take(self) -> bool:
-        """Whether the next is due; it is counted if so."""
+        """Return whether the next slot is due, and take it if so."""
         if self.wait() > 0:
             self._tokens += 1
             return False
@@ -56,14 +56,15 @@ class Pace:
 
 
 class Sockets:
-    """The sockets that are open now, of each address and of all."""
+    """The open sockets, of each address and of all."""
 
     def __init__(self):
         self.count: Counter[str] = Counter()
         self._opened = Cache(REMEMBERED)
 
     def refusal(self, address: str, most: float) -> str:
-        """Why an address gets no further socket, in one sentence; empty where it does. `most` are those of all."""
+        """Return the reason for refusing an address a further socket, in one sentence; empty where it is accepted.
+        `most` is the limit of all sockets."""
         bound = limits().address_visitors
         if self.count.total() >= most:
             return f"{self.count.total()} pages are open here, as many as this server serves at once."
@@ -89,7 +90,7 @@ class Sockets:
 
 
 class Checked:
-    """What a socket receives, as far as a page may send it."""
+    """The receiving side of a socket, which passes on what a page may send."""
 
     def __init__(self, receive: Receive, send: Send):
         self._receive, self._send = receive, send
@@ -97,7 +98,7 @@ class Checked:
         self._connected = self._spoke = False
 
     async def receive(self) -> Message:
-        """The next message; `websocket.disconnect` in the place of one that no page sends."""
+        """Return the next message; `websocket.disconnect` in place of one that no page sends."""
         if not self._connected:  # the first event of every socket
             self._connected = True
             return await self._receive()
@@ -116,7 +117,7 @@ class Checked:
         return await self._close(problem) if problem else message
 
     def _problem(self, data: bytes | None) -> str:
-        """What a message has that none of a page has, in words; empty for any that a page may send."""
+        """Return what makes a message differ from any of a page, in words; empty for a valid one."""
         if data is None:
             return "it sent text"
         said = BackMsg()
@@ -137,7 +138,7 @@ class Checked:
 
 
 def address_of(scope: Scope) -> str:
-    """The address that a request comes from, empty for this machine's own: behind a proxy that is trusted
-    (`FORWARDED_ALLOW_IPS`), the one that it was sent from."""
+    """Return the address of a request, empty for this machine's own: behind a trusted proxy (`FORWARDED_ALLOW_IPS`),
+    the forwarded one."""
     client = scope["client"][0] if scope.get("client") else ""
     return crowd.network(client)

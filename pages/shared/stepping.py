@@ -1,5 +1,5 @@
-"""What the Trace page sends, so that the browser can step by itself: the headers of all steps, and the details of as
-many as fit, from the one that is asked for on."""
+"""The data of the Trace page, so that the browser can step by itself: the headers of all steps, and the details of as
+many as fit, from the requested one on."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HEADS = {"d_k": "h", "d_v": "h_v", "d_dec": "h_dec"}
 
 
 def parts(trace: Trace) -> dict[str, list[Step]]:
-    """The steps by where they stand: before the blocks, in each block, after the blocks."""
+    """Return the steps by part of the model: before the blocks, in each block, after the blocks."""
     out: dict[str, list[Step]] = {}
     late = False
     for step in trace.steps:
@@ -52,11 +52,12 @@ def parts(trace: Trace) -> dict[str, list[Step]]:
 
 
 def packed(trace: Trace, start: str, index: Sequence[int] = ()) -> bytes:
-    """The headers of all steps, and the details of those that fit, from step `start` on: the rest of its part, what
-    comes before it there, then all else. `index` is where the leading axes of tensors are that are sent in part.
+    """Return the headers of all steps, and the details of those that fit, from step `start` on: the rest of its part,
+    then the steps before it there, then all others. `index` selects the leading axes of tensors that are sent in part.
 
-    As bytes: the length of the header in four bytes, little end first, the JSON header, two colour scales of 256 RGB
-    triples, then the cells, in which the `at` of pictures counts; header and cells start at a multiple of four.
+    The layout in bytes: the length of the header in four bytes, little endian, the JSON header, two colour scales of
+    256 RGB triples, then the cells, which `at` of a picture is an offset into; header and cells are aligned to four
+    bytes.
     """
     where = parts(trace)
     heads = _headers(trace, where, start)
@@ -89,13 +90,13 @@ def packed(trace: Trace, start: str, index: Sequence[int] = ()) -> bytes:
 
 
 def fits(trace: Trace) -> bool:
-    """Whether one message is likely to take all steps: a guess by the shapes of their tensors."""
+    """Return whether one message is likely to hold all steps: an estimate from the shapes of their tensors."""
     sizes = (tensors.weight(value.shape) for step in trace.steps if (value := trace.value(step)) is not None)
     return sum(sizes) + EACH * len(trace.steps) <= MOST
 
 
 def _order(where: dict[str, list[Step]], start: str) -> Iterator[Step]:
-    """All steps, those first that are looked at next."""
+    """Yield all steps, those first that are looked at next."""
     names = list(where)
     part = next(name for name in names if any(step.id == start for step in where[name]))
     at = [step.id for step in where[part]].index(start)
@@ -107,8 +108,8 @@ def _order(where: dict[str, list[Step]], start: str) -> Iterator[Step]:
 
 
 def _headers(trace: Trace, where: dict[str, list[Step]], start: str) -> list[dict[str, Any]]:
-    """What the list says of each step. Where that is too much, those of other parts have their titles only, and of
-    very long ones their beginnings."""
+    """Return the list entry of each step. Where they are too many, those of other parts have their titles only, and
+    very long ones are cut."""
     part = next(name for name, steps in where.items() if any(step.id == start for step in steps))
     place = {step.id: number for number, steps in enumerate(where.values()) for step in steps}
     heads, changing = [], changed(trace)
@@ -135,7 +136,7 @@ def _headers(trace: Trace, where: dict[str, list[Step]], start: str) -> list[dic
 
 
 def changed(trace: Trace) -> set[str]:
-    """The ids of steps whose tensor has a shape, in symbols, that none of what they take has."""
+    """Return the ids of steps whose tensor has a symbolic shape that none of their inputs has."""
     taken, known = flow.sources(trace), {step.id: step for step in trace.steps}
     ops = {op.index: op for op in trace.ops}
     found = set()
@@ -154,8 +155,8 @@ def _short(head: dict[str, Any]) -> dict[str, Any]:
 
 
 def detail(trace: Trace, step: Step, index: Sequence[int] = ()) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """All else that is shown of a step, as plain data whose sentences are in pieces; and the cells of its pictures, by
-    the name under which the data has what is to know of them."""
+    """Return the remaining data of a step, with its sentences in pieces; and the cells of its pictures, by their names
+    in that data."""
     repeat = repeat_of(trace, step)
     facts: dict[str, Any] = {
         "latex": step.latex,
@@ -182,14 +183,14 @@ def detail(trace: Trace, step: Step, index: Sequence[int] = ()) -> tuple[dict[st
 
 
 def _noted(trace: Trace, step: Step) -> list:
-    """Which step of its note it is."""
+    """Return the number of the step in its note."""
     note = numbered(trace.model)
     at = note and note.of(step.id)
     return pieces(texts.plain(notes.spelled(f"Step {at} in note {note.note}."))) if note and at else []
 
 
 def _inside(step: Step) -> str:
-    """The step's symbol and its shape, in symbols and numbers, as LaTeX."""
+    """Return the step's symbol and its shape, in symbols and numbers, as LaTeX."""
     if not step.shape:
         return f"{step.symbol} \\text{{ is a scalar}}"
     numbers = ",\\ ".join(map(str, step.shape))
@@ -197,7 +198,8 @@ def _inside(step: Step) -> str:
 
 
 def source_lines(trace: Trace, step: Step) -> dict[str, dict[int, str]]:
-    """The lines of the model's code that the step's operations ran in, by file, in the order in which they ran."""
+    """Return the lines of the model's code that the step's operations ran in, by file, in the order in which they
+    ran."""
     ran = [op.source for op in _ops(trace, step)] or [step.source]
     files: dict[str, dict[int, str]] = {}
     for source in filter(None, ran):
@@ -210,7 +212,7 @@ def _ops(trace: Trace, step: Step) -> list[Op]:
 
 
 def _code(trace: Trace, step: Step) -> list[dict[str, str]]:
-    """The same, each file with where its lines are, the lines, and what has to be said of them."""
+    """Return the same, each file with its location, the lines, and remarks on them."""
     said = []
     for file, lines in source_lines(trace, step).items():
         place = f"{file}, {'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines))}"
@@ -221,7 +223,7 @@ def _code(trace: Trace, step: Step) -> list[dict[str, str]]:
 
 
 def _tensor(trace: Trace, step: Step, index: Sequence[int]) -> tensors.Packed | str:
-    """The tensor's picture, or why there is none."""
+    """Return the tensor's picture, or why there is none."""
     if (value := trace.value(step)) is None:
         if step.recomputed:
             return "It is never held: a fused operation goes through it. The equation says what it would be."
@@ -236,7 +238,7 @@ def _tensor(trace: Trace, step: Step, index: Sequence[int]) -> tensors.Packed | 
 
 
 def _terms(trace: Trace, step: Step, index: Sequence[int]) -> tensors.Packed | None:
-    """Of the scores of a first block that reads tokens plus positions: the four terms that they fall into."""
+    """Return the four terms of the scores of a first block that reads tokens plus positions."""
     read = {"embedding", "position", "block1.attention.query"}
     if step.id != "block1.attention.scores" or session.given().kind == "trace":
         return None
@@ -252,13 +254,13 @@ def _terms(trace: Trace, step: Step, index: Sequence[int]) -> tensors.Packed | N
 
 
 def class_names(trace: Trace, step: Step) -> Sequence[str] | None:
-    """The names of the last axis where it holds the classes: the last step of a classifier."""
+    """Return the names of the last axis where it holds the classes: the last step of a classifier."""
     known = answer(trace.result)
     return known[0] if known and step is trace.steps[-1] and len(known[0]) == step.shape[-1] else None
 
 
 def _product(trace: Trace, step: Step) -> dict[str, Any] | None:
-    """The step's matrix product, drawn to scale, and what it is one of."""
+    """Return the step's matrix product, drawn to scale, and its batch."""
     if step.product is None:
         return None
     inner, result = step.product[0].shape[1], step.product[2].symbol
@@ -272,7 +274,7 @@ def _product(trace: Trace, step: Step) -> dict[str, Any] | None:
 
 
 def _covered(trace: Trace, step: Step) -> dict[str, Any]:
-    """The operations that a step covers; of one that is recomputed, the fused operation that goes through it."""
+    """Return the operations that a step covers; for one that is recomputed, the fused operation that contains it."""
     if step.inside is None:
         ops = _ops(trace, step)
         return {"title": "The operations it covers", "said": "", "rows": rows(ops[:ROWS]), "more": _more(ops)}
@@ -288,7 +290,7 @@ COLUMNS = ("op", "name", "inputs", "outputs", "in symbols", "parameters", "FLOP"
 
 
 def rows(ops: Sequence[Op]) -> list[list[Any]]:
-    """Ops as rows of `COLUMNS`: what ran where, shapes in and out, cost."""
+    """Return ops as rows of `COLUMNS`: module, shapes in and out, cost."""
     return [
         [
             op.index,

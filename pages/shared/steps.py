@@ -1,4 +1,4 @@
-"""The Trace page around its component: which step it opens on, what is sent to it, and runs without steps."""
+"""The Trace page around its component: the step it opens on, its data, and runs without steps."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from tracer.record import Op, Step, Trace
 
 
 def choose(trace: Trace) -> Step:
-    """The step that the page opens on: the one that its address names, else the one that was looked at last."""
+    """Return the step that the page opens on: the one that its URL names, else the one that was shown last."""
     now, known = visitor(), {step.id: step for step in trace.steps}
     asked = st.query_params.get("step", now.step)
     current = known.get(asked, trace.steps[0])
@@ -34,8 +34,8 @@ def choose(trace: Trace) -> Step:
 
 @st.fragment
 def browse(trace: Trace, step: Step) -> None:
-    """All steps, through which the browser goes by itself. What did not fit into one message, and proofs that are still
-    to come, it asks for here."""
+    """Draw all steps; the browser moves between them by itself. It asks here for what did not fit into one message, and
+    for proofs that are still to come."""
     now, known = visitor(), {one.id for one in trace.steps}
     ran = None if session.given().kind == "trace" else now.run()
     run = of(ran or trace, "name", lambda: secrets.token_hex(8))  # one name, also once its lines are checked
@@ -55,7 +55,8 @@ def browse(trace: Trace, step: Step) -> None:
 
 
 def _wanted(run: str, known: set[str]) -> dict[str, Any]:
-    """What the browser asks for, of this run: a step, where the leading axes of its tensor are, and whether proofs."""
+    """Return what the browser asks for, of this run: a step, the index on the leading axes of its tensor, and whether
+    proofs."""
     asked = (st.session_state.get(Key.STEPPER) or {}).get("wanted")
     if not isinstance(asked, Mapping) or asked.get("run") != run or asked.get("step") not in known:
         return {}
@@ -65,7 +66,7 @@ def _wanted(run: str, known: set[str]) -> dict[str, Any]:
 
 
 def operations(ops: Sequence[Op]) -> None:
-    """Ops as a table: what ran where, shapes in and out, cost."""
+    """Draw ops as a table: module, shapes in and out, cost."""
     widths = {"op": 50, "name": 110, "inputs": 165, "outputs": 110, "in symbols": 130, "module": 140, "source": 95}
     columns = {name: st.column_config.Column(width=width) for name, width in widths.items()}
     columns["parameters"] = st.column_config.NumberColumn(width=88, format="localized")

@@ -1,4 +1,4 @@
-"""Tables of a page: one that prints and is read out row by row, where it is short."""
+"""Tables of a page: a short one prints and is read out row by row."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ FEW = 60
 
 
 def show(columns: Mapping[str, Sequence], alt: str | None = None) -> None:
-    """A table of columns by name; texts are shown as they are."""
+    """Draw a table of columns by name; texts are shown as they are."""
     if any(len(values) > FEW for values in columns.values()):
         st.dataframe(columns, hide_index=True, alt=alt)
         on_paper(columns, alt)
@@ -21,7 +21,7 @@ def show(columns: Mapping[str, Sequence], alt: str | None = None) -> None:
 
 
 def on_paper(columns: Mapping[str, Sequence], alt: str | None = None) -> None:
-    """What paper has in the place of a table that scrolls: its first rows, and how many there are."""
+    """Draw the printed form of a table that scrolls: its first rows, and their number."""
     count = max(map(len, columns.values()))
     with st.container(key=_key("paper", columns, alt)):
         _whole({name: values[:FEW] for name, values in columns.items()}, alt)
@@ -36,7 +36,7 @@ def _whole(columns: Mapping[str, Sequence], alt: str | None) -> None:
 
 
 def _text(cell: str) -> str:
-    """A cell as it is: none of its signs is markup."""
+    """Return a cell as it is: none of its signs is markup."""
     return re.sub(r"([\\`*$~<#])", r"\\\1", plain(cell))
 
 

@@ -1,4 +1,4 @@
-"""Sentences that more than one place shows, or that need some counting to say."""
+"""Sentences that several pages show, or that need some counting."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ COUNTED = (
 
 
 def uncounted(trace: Trace) -> str:
-    """Which operations the arithmetic of a run lacks."""
+    """Return a sentence on the operations that the FLOPs of a run lack."""
     said = rows.uncounted(trace)
     return f"{said[0].upper()}{said[1:]}. They may multiply matrices, and there is no formula for how often."
 
@@ -43,13 +43,13 @@ _LIVE = re.compile(
 
 
 def plain(text: str) -> str:
-    """Text out of a file, for markdown: it leads nowhere, fetches nothing, and its mathematics stays in its line."""
+    """Return a text out of a file for markdown: without links and images, and with its mathematics inline."""
     parts = re.split(r"(\$[^$]+\$|`[^`]+`)", text)
     return "".join(_maths(part) if at % 2 else _LIVE.sub(r"\\\g<0>", part) for at, part in enumerate(parts))
 
 
 def _maths(part: str) -> str:
-    """Mathematics or code as it is; what is no mathematics that could be shown, with its signs as they are."""
+    """Return mathematics or code as it is; mathematics that can't be shown with its signs escaped."""
     if part.startswith("$"):
         try:
             mathematics(part[1:-1], "a text")
@@ -59,19 +59,19 @@ def _maths(part: str) -> str:
 
 
 def quoted(sentence: str) -> str:
-    """A sentence that quotes what somebody gave, for markdown: no sign in it is markup. `literal` escapes more."""
+    """Return a sentence with a visitor's text for markdown: no sign in it is markup. `literal` escapes more."""
     sentence = re.sub(r"([\\`*$~\[\]<#|]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))", r"\\\1", sentence)
     return re.sub(r":(?=[\w/+-]+:)", r"\:", sentence)
 
 
 def literal(label: str) -> str:
-    """A label of a widget as it is: none of its signs is markdown."""
+    """Return a label of a widget as it is: none of its signs is markdown."""
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", label)
 
 
 def prose(text: str) -> str:
-    """The sentences of a step, for markdown: sizes with a subscript are set as mathematics, where they are not already,
-    and notes have their titles."""
+    """Return the sentences of a step for markdown: sizes with a subscript are set as mathematics, where they are not
+    already, and notes have their titles."""
 
     def size(found: re.Match) -> str:
         name = notation.latex(found[2])
@@ -85,7 +85,8 @@ OUTSIDE = "computed outside of PyTorch, where nothing is seen"
 
 
 def in_the_code(names: Sequence[Name]) -> str:
-    """What the code calls the letters of an equation that no step makes; `.T` is a matrix read transposed."""
+    """Return the names in the code for the letters of an equation that no step computes; `.T` is a transposed
+    matrix."""
     known = [name for name in names if not name.of.startswith("constant ")]
     said = [f"${name.symbol}$ is `{name.of.partition(' ')[2]}{'.T' * name.transposed}`" for name in known]
     said += [f"${name.symbol}$ is {OUTSIDE if name.outside else 'a constant'}" for name in names if name not in known]
@@ -93,14 +94,14 @@ def in_the_code(names: Sequence[Name]) -> str:
 
 
 def title(model: str) -> str:
-    """What goes in and what comes out, as a headline."""
+    """Return the model's inputs and outputs as a headline."""
     takes = models.takes(model) or ("input",)
     return f"Every step from {' and '.join({'image': 'photo'}.get(kind, kind) for kind in takes)} to answer"
 
 
 def strange(given: Given, model: str) -> str:
-    """What has to be known of the answer where a model that learned from drawings is shown a photo of somebody's;
-    empty where it is not."""
+    """Return a warning for the answer where a model that learned from drawings sees a visitor's photo; else an empty
+    text."""
     drawn = models.samples(model) in ("scenes", "surfaces")
     if not (drawn and given.own and given.trace is None and models.card(model)):
         return ""
@@ -111,7 +112,7 @@ def strange(given: Given, model: str) -> str:
 
 
 def cropped(view: View) -> str:
-    """Which part of the photo the model gets."""
+    """Return a sentence on the part of the photo that the model sees."""
     photo = f"{view.photo.width} × {view.photo.height} pixels"
     left, top, right, bottom = view.crop.box
     if (right - left, bottom - top) == view.photo.size:
@@ -121,7 +122,7 @@ def cropped(view: View) -> str:
 
 
 def seen(view: View) -> str:
-    """At which size the model sees the photo."""
+    """Return a sentence on the size at which the model sees the photo."""
     side = f"{view.image.height // view.rows} × {view.image.width // view.columns}"
     return (
         f"{view.image.height} × {view.image.width} pixels, that is {view.rows} × {view.columns} patches of {side}. "
@@ -130,7 +131,7 @@ def seen(view: View) -> str:
 
 
 def too_large(record: AttentionRecord) -> str:
-    """Why the attention of a run is not drawn."""
+    """Return the reason why the attention of a run is not drawn."""
     return (
         f"This attention has {record.queries:,} queries × {record.keys:,} keys, which is more than a page can show. In "
         f"Python, `trace.attention(layer={record.layer}, query=0)` gives one row of it."
@@ -138,7 +139,7 @@ def too_large(record: AttentionRecord) -> str:
 
 
 def lost(trace: Trace) -> list[str]:
-    """Why attention of the run can't be shown."""
+    """Return the reasons why attention of the run can't be shown."""
     said = {}
     for record in trace.attentions:
         if record.problem:
@@ -150,7 +151,7 @@ def lost(trace: Trace) -> list[str]:
 
 
 def beside(trace: Trace, records: Sequence[AttentionRecord]) -> list[str]:
-    """What has to be known of attention besides its weights: what was done to them later, and what they are of."""
+    """Return notes on attention besides its weights: later changes of them, and what they belong to."""
     said = []
     if parted := [layer for layer, record in enumerate(records) if windows(trace, record) > 1]:
         counts = sorted({windows(trace, records[layer]) for layer in parted})
@@ -170,7 +171,7 @@ def beside(trace: Trace, records: Sequence[AttentionRecord]) -> list[str]:
 
 
 def _blocks(layers: Sequence[int]) -> str:
-    """Blocks by their numbers, counted from 1."""
+    """Return blocks by their numbers, counted from 1."""
     if len(layers) == 1:
         return f"block {layers[0] + 1}"
     if list(layers) == list(range(layers[0], layers[-1] + 1)):
@@ -179,12 +180,12 @@ def _blocks(layers: Sequence[int]) -> str:
 
 
 def unlearned(trace: Trace) -> bool:
-    """Whether a run's weights are random: nothing that it answers means anything."""
+    """Return whether a run's weights are random: its answers then mean nothing."""
     return "random weights" in trace.weights
 
 
 def about(trace: Trace) -> str:
-    """What the model of a run is and what it learned, in words; empty for a run that does not say."""
+    """Return the model of a run and its training data in words; empty for a run without that record."""
     said = [notes.spelled(models.summary(trace.model))] if trace.model in models.names() else []
     if unlearned(trace):
         said.append(
@@ -197,7 +198,7 @@ def about(trace: Trace) -> str:
 
 
 def card(facts: Mapping | None) -> str:
-    """What the model knows and how well, from the card of its weights; empty without one."""
+    """Return the model's classes and scores, from the card of its weights; empty without one."""
     facts, sentences = facts or {}, []
     if classes := facts.get("classes"):
         sizes = facts.get("sizes", {})
@@ -213,14 +214,14 @@ def card(facts: Mapping | None) -> str:
 
 
 def _figure(value: float) -> str:
-    """A count, or a share in percent, or another figure as it is."""
+    """Return a count, or a share in percent, or another figure as it is."""
     if isinstance(value, int):
         return f"{value:,}"
     return percent(value) if value <= 1 else f"{value:g}"
 
 
 def unseen(step: Step) -> str:
-    """Which operands a proof says nothing about, with a space in front; nothing where it sees all of them."""
+    """Return the operands that a proof can't test, with a space in front; empty where it tests all of them."""
     if step.verdict != "proven" or not step.unseen:
         return ""
     names = " or ".join(f"${name}$" for name in step.unseen)
@@ -228,7 +229,7 @@ def unseen(step: Step) -> str:
 
 
 def proof(step: Step) -> str:
-    """What was compared for a step, how well it agreed, and how far apart the two may be."""
+    """Return what was compared for a step, how well it agreed, and the tolerance."""
     if step.verdict == "pending":
         return "Not proven yet: the equation of this step has not been executed on the traced tensors."
     if step.recorded:
@@ -255,13 +256,14 @@ def proof(step: Step) -> str:
 
 
 def elsewhere(steps: Sequence[Step]) -> str:
-    """How many of the printed equations hold on other runs, too, with a space in front; empty where none was tried."""
+    """Return how many of the printed equations also hold on other runs, with a space in front; empty where none was
+    tried."""
     known = sum(step.verdict == "proven" and step.checked > 0 for step in steps)
     return f" As printed, {known} of them hold on other runs, too." if known else ""
 
 
 def counted(step: Step) -> str:
-    """On how many other runs the printed equation holds; empty where it was checked on none."""
+    """Return on how many other runs the printed equation holds; empty where it was checked on none."""
     if not step.checked:
         return ""
     runs = "1 other run" if step.checked == 1 else f"{step.checked} other runs"

@@ -1,4 +1,4 @@
-"""Which sequence of tokens a page is about, in models of several towers."""
+"""The choice of a sequence of tokens, in models of several towers."""
 
 import streamlit as st
 
@@ -8,7 +8,8 @@ from tracer.record import Trace
 
 
 def tower(trace: Trace) -> str:
-    """The tower whose attention is shown: a choice in models of several, in which each has a sequence of its own."""
+    """Return the tower whose attention is shown: a choice in models of several, in which each has a sequence of its
+    own."""
     towers = parts(trace)
     if len(towers) < 2:
         return towers[0]

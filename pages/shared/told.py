@@ -1,4 +1,4 @@
-"""Where a browser that goes on by itself tells which place it shows: a small request that makes no script run.
+"""The position that a browser reports when it moves by itself: a small request that reruns no script.
 
 The next run of the visitor's script reads it (`address.read`), so that links, other pages and another model open there.
 """
@@ -20,12 +20,12 @@ _visitors: WeakValueDictionary[str, Visitor] = WeakValueDictionary()
 
 
 def facts(visitor: Visitor) -> dict[str, str]:
-    """What a component has to know to tell: where, by what word, and which page it is on."""
+    """Return the facts that a component needs to report: the path, the token, and its page."""
     return {"told": PATH, "token": token(visitor), "page": visitor.page}
 
 
 def token(visitor: Visitor) -> str:
-    """The word by which a visitor's browser is known here; nobody else gets it, and it goes with the session."""
+    """Return the secret token of a visitor's browser; it ends with the session."""
     if visitor.token is None:
         visitor.token = secrets.token_urlsafe(18)
     _visitors[visitor.token] = visitor
@@ -38,8 +38,8 @@ def visitor_of(word: str) -> Visitor | None:
 
 
 async def hear(request: Request) -> Response:
-    """Takes `TOKEN PAGE?PLACE` from a browser, such as `… trace?step=position`, or `… attention?block=2&query=` where
-    no query is chosen any more: 204, or 404 where no visitor of this server has that token."""
+    """Take `TOKEN PAGE?PLACE` from a browser, such as `… trace?step=position`, or `… attention?block=2&query=` where no
+    query is chosen any more. Answer 204, or 404 where no visitor of this server has that token."""
     if (body := await bodies.read(request, LONGEST)) is None:
         return Response(status_code=413)
     word, _, said = body.decode(errors="replace").partition(" ")

@@ -1,5 +1,4 @@
-"""Turns: work that visitors wait for, done once for all who ask for it, in one line before the cores, with a bar on
-screen that says how far it is."""
+"""Queued work that visitors wait for: run once for all who ask for it, with a progress bar on screen."""
 
 import os
 from collections.abc import Callable, Hashable
@@ -29,8 +28,8 @@ line = Line(min(2, os.cpu_count() or 1), PATIENCE)
 
 
 def in_turn(make: Callable[[], object], doing: str):
-    """What `make()` gives, done in the line; `doing` says on screen what goes on. It must ask nothing of the session,
-    and not wait for a turn itself."""
+    """Return `make()`, run in the queue; `doing` names the work on screen. It must not use the session, and not wait
+    for a slot itself."""
     with crowd.one_more() as owner:
         task = line.join(make, owner=owner)
         task.waiting = 1
@@ -47,8 +46,8 @@ def once(
     where: Line | None = None,
     instead: bool = False,
 ):
-    """What is kept under a key, else made in a line by one for all who ask for it meanwhile; `instead` where it takes
-    the place of what is on screen."""
+    """Return the value kept under a key, else compute it in a queue, once for all who ask for it meanwhile; `instead`
+    where it replaces what is on screen."""
     full, where = (doing, key), where or line
 
     def makes():
@@ -75,7 +74,8 @@ def once(
 
 
 def _awaited(where: Line, task: Task, key: Hashable, doing: str, instead: bool = False):
-    """Waits for work in a line, and says where in the line it is and how far; one who leaves, leaves the line."""
+    """Wait for work in a queue, and show its position in the queue and its progress; a visitor who leaves, leaves the
+    queue."""
     try:
         on_screen, bar = get_script_run_ctx(suppress_warning=True) is not None, None
         while not task.wait(EVERY if on_screen else 3600):
@@ -98,8 +98,8 @@ def _awaited(where: Line, task: Task, key: Hashable, doing: str, instead: bool =
 
 
 def cancel(where: Line, task: Callable[[], Task | None]) -> None:
-    """A visitor, whose script has stopped waiting for a piece of work, does not want it: where nobody else does, it is
-    not begun, or ends. Leaving a page alone does not end what is begun: who comes back finds it done."""
+    """Cancel a piece of work for a visitor whose script has stopped waiting: where nobody else waits, it is not begun,
+    or ends. Leaving a page alone does not end work that has begun: a visitor who comes back finds it done."""
     st.session_state[CANCELLED] = True
     if (wanted := task()) is None:
         return

@@ -1,6 +1,6 @@
-"""Files that browsers send: which are taken, and how many bytes of them all sessions together may have here.
+"""Uploads: the files that are accepted, and a bound on the bytes of all sessions together.
 
-What arrives counts from its first byte, and what has arrived for as long as Streamlit keeps it for its session.
+An upload counts from its first byte, and for as long as Streamlit keeps it for its session.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ PATIENCE = 120.0
 
 
 class Uploads:
-    """The files that arrive now, and those that wait to be read; `arriving` are the bytes of each session's."""
+    """The files that arrive now, and those that wait to be read; `arriving` are the bytes of each session."""
 
     def __init__(self):
         self.arriving: Counter[str] = Counter()
         self._owners: dict[str, str] = {}
 
     async def take(self, app: ASGIApp, session: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take a file of a session that is here; Streamlit itself bounds the size of each."""
+        """Take a file of a session of this server; Streamlit itself bounds the size of each."""
         size, address = _size(scope), address_of(scope)
         if refusal := self._refusal(session, size, address):
             await _drain(receive)
@@ -50,7 +50,8 @@ class Uploads:
             del self.arriving[session]
 
     def _refusal(self, session: str, size: int, address: str) -> Response | None:
-        """Why a file is not taken. Of a session that is elsewhere 404, so that a proxy asks the next replica."""
+        """Return the response that refuses a file, or None. For a session of another server it is 404, so that a proxy
+        asks the next replica."""
         if not runtime.exists() or not runtime.get_instance().is_active_session(session):
             return PlainTextResponse("This page’s session is not on this server: reload the page.", 404)
         if session in self.arriving:
@@ -68,7 +69,7 @@ class Uploads:
         return None
 
     def _kept(self) -> Counter[str]:
-        """The bytes that wait to be read of each session."""
+        """Return the bytes of each session that wait to be read."""
         files = dict(runtime.get_instance().uploaded_file_mgr.file_storage)
         for session in set(self._owners) - set(files) - set(self.arriving):
             del self._owners[session]
@@ -76,14 +77,14 @@ class Uploads:
 
 
 def _size(scope: Scope) -> int:
-    """The bytes that a request says it has; as many as it may have where it does not say."""
+    """Return the bytes that a request declares; the maximum where it declares none."""
     most = limits().upload_mb << 20
     stated = Headers(scope=scope).get("content-length", "")
     return min(int(stated), most) if stated.isascii() and stated.isdigit() else most
 
 
 async def _drain(receive: Receive) -> None:
-    """Read what is sent and drop it: browsers show no answer to a request that they could not finish."""
+    """Read a request's body and drop it: browsers show no response to a request that they could not finish."""
     left = limits().upload_mb << 20
     while left > 0 and (message := await receive()).get("more_body"):
         left -= len(message["body"])

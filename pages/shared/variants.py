@@ -1,4 +1,4 @@
-"""A model of ours at other sizes and options than it is shipped with: what it would cost, and whether it runs here."""
+"""One of our models at other sizes and options than its defaults: its cost, and whether it runs here."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LARGEST = 10**9
 
 
 def chosen(model: str, options: runs.Options) -> dict[str, int]:
-    """The sizes among what was chosen of a model."""
+    """Return the sizes among the choices for a model."""
     known = sizes(model)
     return {name: value for name, value in options if name in known and isinstance(value, int)}
 
 
 def sizes(model: str) -> tuple[str, ...]:
-    """The sizes that can be chosen of a model: those of its weights, then those of its input."""
+    """Return the selectable sizes of a model: those of its weights, then those of its input."""
     if model not in models.names():
         return ()
     spec = models.spec_of(model)
@@ -34,13 +34,13 @@ def sizes(model: str) -> tuple[str, ...]:
 
 
 def bare(model: str, options: runs.Options) -> runs.Options:
-    """The options alone, without sizes: the formulas of a run with them hold for all its sizes."""
+    """Return the options alone, without sizes: the formulas of a run with them hold for all its sizes."""
     known = sizes(model)
     return tuple((name, value) for name, value in options if name not in known)
 
 
 def scaling(model: str, options: runs.Options) -> Scaling:
-    """The formulas of a model with these options, out of a run at the sizes that it is shipped with."""
+    """Return the formulas of a model with these options, from a run at its default sizes."""
     from pages.shared import session  # imports this module
     from pages.shared.pictures import of
     from tracer.symbols.scaling import scaling as formulas  # loads sympy
@@ -50,7 +50,7 @@ def scaling(model: str, options: runs.Options) -> Scaling:
 
 
 def impossible(model: str, options: runs.Options, formulas: Scaling) -> str:
-    """Why no such model can be built, however large it would be, in a sentence; empty where one can."""
+    """Return the reason why no such model can be built, however large, in a sentence; empty where one can."""
     try:
         models.check(model, runs.parted(model, options)[0])
         full = formulas.complete(chosen(model, options))
@@ -62,7 +62,7 @@ def impossible(model: str, options: runs.Options, formulas: Scaling) -> str:
 
 
 def problem(model: str, options: runs.Options) -> str:
-    """Why a model does not run here at these sizes, in a sentence; empty where it does."""
+    """Return the reason why a model does not run here at these sizes, in a sentence; empty where it does."""
     if not (wanted := chosen(model, options)):
         return ""
     formulas = scaling(model, options)

@@ -1,4 +1,4 @@
-"""The box that a proof is shown in: green for what is proven, red for what is disproven, else neither."""
+"""The box of a proof: green for proven, red for disproven, else neutral."""
 
 import streamlit as st
 
@@ -10,6 +10,6 @@ _BOXES = {
 
 
 def box(verdict: str, said: str) -> None:
-    """What a proof says, as its verdict (`tracer.record.verdict`) has it."""
+    """Draw a proof's sentence in the colour of its verdict (`tracer.record.verdict`)."""
     show, icon = _BOXES.get(verdict, (st.info, "info"))
     show(said, icon=f":material/{icon}:")

@@ -1,7 +1,7 @@
-"""What pages remember of one visitor between two runs of a script, and the keys of the widgets whose values they read.
+"""The state of one visitor between two runs of a script, and the keys of the widgets that pages read.
 
-All of it is one `Visitor` in Streamlit's session state, which no other visitor's script sees and which is gone with the
-session. Only what a widget holds itself stays under that widget's own key.
+All of it is one `Visitor` in Streamlit's session state, which no other visitor's script sees and which ends with the
+session. Only a widget's own value stays under that widget's own key.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Given:
-    """What the pages show: a sample photo, a photo of the visitor's, or a saved trace."""
+    """The visitor's input: a sample photo, an own photo, or a saved trace."""
 
     kind: str
     name: str
@@ -51,15 +51,15 @@ class Given:
 
     @cached_property
     def content(self) -> runs.Content:
-        """The photo, by its pixels, and the text: one for all who gave the very same."""
+        """Return the content of photo and text: one object for all who uploaded the very same."""
         photo = self.photo
         pixels = photo and hashlib.sha256(f"{photo.mode} {photo.size} ".encode() + photo.tobytes()).hexdigest()
         return runs.content((pixels, self.text))
 
 
 class Held(NamedTuple):
-    """The run on screen, of what was given to a model with its options; what is held together is bounded by `runs`, and
-    a photo that was left is not held by it."""
+    """The run on screen, with its input, model and options; `runs` bounds what is held together, and a photo that was
+    left is not held by it."""
 
     given: weakref.ref[Given]
     key: tuple[str, runs.Options]
@@ -67,7 +67,7 @@ class Held(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A text that a model wrote: what it belongs to, its tokens, the text before each of them, and all of it."""
+    """A text that a model wrote: its owner, its tokens, the text before each of them, and all of it."""
 
     of: tuple
     tokens: list[str]
@@ -76,7 +76,7 @@ class Written(NamedTuple):
 
 
 class Remembered(NamedTuple):
-    """Something that was made of a run, for as long as that run is there."""
+    """A value computed from a run, with the lifetime of that run."""
 
     run: weakref.ref[Trace]
     made: Any
@@ -84,17 +84,17 @@ class Remembered(NamedTuple):
 
 @dataclass
 class Visitor:
-    """One visitor's model, input and run, and the places that were looked at.
+    """One visitor's model, input and run, and the positions that were looked at.
 
-    `shown` is the model on screen, `asked` what another one takes that waits for a yes, `agreed` what those take that
-    got it. `aside` is what the model on screen can't take, `own` the last photo of the visitor's, `readable` the last
-    input that the model could read. `wanted` is what an address asks for, `written` what the address says now,
-    `written_for` of which input. `page` is the one on screen, and `places` what was chosen last on a page, of a model,
-    as addresses say it. `told` is the page and the place on it that the browser went to by itself since the last run of
-    a script, `at` the last step that it told or was sent to, and `turn` counts the times that it was sent to one.
-    `checking` is the model, with its options, whose check in the background the page on screen waits for.
-    `back` is the model, its options and the input, with its name and its text, whose run was on screen last, where one
-    who cancels goes back to.
+    `shown` is the model on screen, `asked` the cost of another one that waits for consent, `agreed` the cost of those
+    that have it. `aside` is an input that the model on screen can't take, `own` the last photo of the visitor's,
+    `readable` the last input that the model could read. `wanted` is the input that a URL names, `written` the
+    parameters in the URL now, `written_for` their input. `page` is the one on screen, and `places` the last choice of
+    each position on a page, of a model, as in URLs. `told` is the page and the position on it that the browser moved to
+    by itself since the last run of a script, `at` the last step that it reported or was sent to, and `turn` counts the
+    times that it was sent to one. `checking` is the model, with its options, whose background check the page on screen
+    waits for. `back` is the model, its options and the input, with its name and its text, whose run was on screen last:
+    cancelling leads back there.
     """
 
     shown: str = FIRST_MODEL
@@ -128,8 +128,8 @@ class Visitor:
     _found: dict[str, tuple[weakref.ref[Given], dict]] = field(default_factory=dict)
 
     def choose(self, given: Given) -> Given:
-        """Takes an input in the place of the one before; a refusal has been read by now. A token that was chosen in the
-        one before is none of the new one's."""
+        """Replace the input; the message for the last one has been read by now. A token that was chosen in the last
+        input is dropped."""
         if given is not self.given:
             for places in (*self.places.values(), *(self.told or ())[1:]):
                 for name in OF_INPUT:
@@ -140,61 +140,61 @@ class Visitor:
         return given
 
     def ask(self, cost: Cost | None) -> None:
-        """Puts a model before the visitor that takes this much; None takes the question back."""
+        """Ask the visitor for consent to a model of this cost; None withdraws the question."""
         self.asked = cost
 
     def agree(self, name: str, download: Download) -> None:
-        """The visitor's yes to a model."""
+        """Record the visitor's consent to a model."""
         self.agreed[name], self.asked = download, None
         st.session_state[Key.MODEL] = name
 
     def stay(self, refusal: str) -> None:
-        """Goes back to the model on screen in the box of models, with what there is to say of the other."""
+        """Reset the box of models to the model on screen, with a message on the refused one."""
         st.session_state[Key.MODEL], self.refusal = self.shown, refusal
 
     def show(self, model: str) -> None:
-        """Makes a model, which can be had, the one on screen."""
+        """Switch the screen to an available model."""
         st.session_state[Key.MODEL], self.shown, self.refusal = model, model, ""
 
     def option(self, model: str, name: str, value: object) -> None:
-        """Chooses an option of a model, such as its mask."""
+        """Set an option of a model, such as its mask."""
         chosen = {**dict(self.options.get(model, ())), name: value}
         self.options[model] = tuple(sorted(chosen.items()))
 
     def resize(self, model: str, chosen: dict[str, object]) -> None:
-        """Takes these options and sizes of a model in the place of all that were chosen of it."""
+        """Replace all options and sizes that were chosen of a model."""
         self.options[model] = tuple(sorted(chosen.items()))
 
     def run(self) -> Trace | None:
-        """The run that was held last, if it is still there."""
+        """Return the run that was held last, if it is still there."""
         return self.held and self.held.run()
 
     def hold(self, given: Given, key: tuple[str, runs.Options], run: Trace) -> None:
-        """Keeps the run of what is given."""
+        """Keep the run of an input."""
         self.held = Held(weakref.ref(given), key, weakref.ref(run))
         self.back = (*key, given.name, given.text, weakref.ref(given))
 
     def place(self, name: str) -> str | None:
-        """The step or the operation that was chosen last, as an address says it."""
+        """Return the step or the operation that was chosen last, as in a URL."""
         place = {"step": self.step, "op": self.op}[name]
         return None if place is None else str(place)
 
     def leave(self, name: str) -> None:
-        """Forgets the step or the operation that was chosen last."""
+        """Forget the step or the operation that was chosen last."""
         if name in ("step", "op"):
             setattr(self, name, None)
 
     def remember(self, what: str, run: Trace, made: object) -> None:
-        """Keeps something that was made of a run, such as both its paths."""
+        """Keep a value that was computed from a run, such as both its paths."""
         self._made[what] = Remembered(weakref.ref(run), made)
 
     def remembered(self, what: str, run: Trace) -> Any:
-        """What was made of this very run, or None."""
+        """Return the value computed from this very run, or None."""
         kept = self._made.get(what)
         return kept.made if kept is not None and kept.run() is run else None
 
     def found(self, what: str, given: Given) -> dict:
-        """What was found out about this very input, by a key; empty for another one than last time."""
+        """Return the results on this very input, by key; empty for another input than last time."""
         kept = self._found.get(what)
         if kept is None or kept[0]() is not given:
             kept = self._found[what] = (weakref.ref(given), {})
@@ -202,15 +202,15 @@ class Visitor:
 
 
 def visitor() -> Visitor:
-    """The visitor whose script this is."""
+    """Return the visitor whose script this is."""
     return st.session_state.setdefault(KEY, Visitor())
 
 
 def new() -> bool:
-    """Whether nothing was chosen yet: the session has just begun."""
+    """Return whether nothing was chosen yet: the session has just begun."""
     return Key.MODEL not in st.session_state
 
 
 def model_name() -> str:
-    """The name of the chosen model."""
+    """Return the name of the chosen model."""
     return st.session_state.setdefault(Key.MODEL, FIRST_MODEL)

@@ -1,4 +1,4 @@
-"""What a visitor sees while something is made: what is done, how far it is, and a button that ends it."""
+"""The display while a visitor waits: the task, its progress, and a button that cancels it."""
 
 from collections.abc import Callable
 
@@ -17,8 +17,8 @@ LEFT = (
 
 
 class Bar:
-    """A bar with what goes on, at the place on the page where it is made; `instead` where what is made takes the place
-    of what was on screen, which is hidden then. `cancel()` is called when the visitor presses the button."""
+    """A progress bar, in the container of the result; `instead` where the result replaces what was on screen, which is
+    hidden then. `cancel()` is called when the visitor presses the button."""
 
     def __init__(self, doing: str, key: str, cancel: Callable[[], object], instead: bool):
         self.doing, self.shown = doing, (0.0, doing)
@@ -31,7 +31,7 @@ class Bar:
             st.button("Cancel", icon=":material/close:", key=key, on_click=cancel)
 
     def show(self, place: int, told: Told) -> None:
-        """Where in the line the work is, 0 once it has begun, and how far it is then."""
+        """Show the position of the work in the queue, 0 once it has begun, and then its progress."""
         doing = self.doing
         if place:
             now = 0.0, f"{said(place)}, then: {doing[0].lower()}{doing[1:]}"
@@ -42,12 +42,12 @@ class Bar:
             self.shown = now
 
     def over(self) -> None:
-        """Takes the bar away."""
+        """Remove the bar."""
         self.place.empty()
 
 
 def words(told: Told, doing: str) -> str:
-    """What goes on and how far it is, `doing` where the work did not say."""
+    """Return the task and its progress in words, `doing` where the work reported none."""
     what = told.doing or doing
     if not told.whole:
         return what
@@ -57,11 +57,11 @@ def words(told: Told, doing: str) -> str:
 
 
 def begin() -> None:
-    """Forgets what the run of the script before this one hid, and perhaps was stopped in."""
+    """Forget what the last run of the script hid, which may have been stopped meanwhile."""
     st.session_state.pop(HIDDEN, None)
 
 
 def over() -> None:
-    """Shows again what a page keeps from one run to the next, once all of it is drawn."""
+    """Show again what a page keeps from one run to the next, once all of it is drawn."""
     if (hidden := st.session_state.pop(HIDDEN, None)) is not None:
         hidden.empty()

@@ -1,9 +1,9 @@
-"""What the server does while nobody waits: the runs of all samples before anybody asks, the checks of their lines on
-other runs, the notes read off them, and collecting garbage.
+"""Background work of an idle server: the runs of all samples before anybody asks, the checks of their lines on other
+runs, the notes, and garbage collection.
 
 Streamlit would collect all garbage after every run of a script, and so go through the whole heap each time, most of
-which stays for long. Here what is there once all samples were run is set aside, and what came since is collected on a
-timer (`runner.postScriptGC` in `.streamlit/config.toml` turns Streamlit's own off).
+which stays for long. Here all objects that exist once all samples were run are frozen, and newer ones are collected on
+a timer (`runner.postScriptGC` in `.streamlit/config.toml` turns Streamlit's own off).
 """
 
 import gc
@@ -39,7 +39,7 @@ ready = Event()
 
 @contextmanager
 def keeping() -> Iterator[None]:
-    """Does all that in a thread of its own, from the server's start to its end."""
+    """Run that work in a thread of its own, from the server's start to its end."""
     over = Event()
     checks.stopped.clear()
     sys.setswitchinterval(TURN)
@@ -83,7 +83,8 @@ def _read(notes: Iterable[str], over: Event) -> None:
 
 @contextmanager
 def told(name: str) -> Iterator[None]:
-    """Says in the log what keeps a model from being run ahead, such as damaged weights. Who asks for it is told too."""
+    """Log the error that keeps a model from being run ahead, such as damaged weights. A visitor who asks for it sees it
+    too."""
     try:
         yield
     except Exception as error:
@@ -91,8 +92,8 @@ def told(name: str) -> Iterator[None]:
 
 
 def ahead() -> Iterator[tuple[str, str]]:
-    """(model, sample) of all that is run ahead, in the order in which a lesson comes to it: first each model's first
-    sample, then the others of those whose runs are not large."""
+    """Yield (model, sample) of all that is run ahead, in the order of a lesson: first each model's first sample, then
+    the others of those whose runs are not large."""
     found = {name: list(samples(models.samples(name))) or [OWN] for name in models.names()}
     yield from ((name, names[0]) for name, names in found.items())
     for place in range(1, max(map(len, found.values()))):

@@ -1,4 +1,4 @@
-"""Text that goes on token by token, and the way back from each token to the run that it was read from."""
+"""Text generation token by token, and the way back from each token to the run that it was predicted by."""
 
 from typing import Any
 
@@ -18,9 +18,9 @@ START = 24
 
 
 def show(trace: Trace, unit: str, again: str = "", end: str = "") -> None:
-    """Lets the model go on with the text of this run; `unit` is what it writes, such as "character". Where the run is
-    that of a whole text, `again` names it: it is then written once more, from nothing. `end` is the token that ends a
-    text. A token that is chosen makes the run it was read from the one that all pages show."""
+    """Let the model continue the text of this run; `unit` is what it writes, such as "character". Where the run is that
+    of a whole text, `again` names it: the text is then written once more, from nothing. `end` is the token that ends a
+    text. Choosing a token shows the run that predicted it on all pages."""
     given = session.given()
     if given.kind == "trace":
         return
@@ -55,7 +55,7 @@ def show(trace: Trace, unit: str, again: str = "", end: str = "") -> None:
 
 
 def _count(now: str, unit: str) -> int:
-    """How many tokens to write: no more than the model has room for."""
+    """Return the number of tokens to write: no more than the model has room for."""
     from tracer.models.shared.generate import room
 
     left = room(session.model(), now)
@@ -67,12 +67,13 @@ def _count(now: str, unit: str) -> int:
 
 
 def _of() -> tuple:
-    """What a written text belongs to: a model, its options and the picture."""
+    """Return the owner of a written text: a model, its options and the picture."""
     return model_name(), session.options(), id(session.given().photo)
 
 
 def _write(start: str, count: int, settings: dict, place) -> None:
-    """Writes, and shows each token at `place` as soon as it is there; a run is traced where one is asked for."""
+    """Write tokens, and show each in the container `place` as soon as it is there; a run is traced where one is asked
+    for."""
     from tracer.models.shared.generate import joined, read_of, words_of, write
 
     made, given, tokens = session.model(), session.given(), []
@@ -86,7 +87,7 @@ def _write(start: str, count: int, settings: dict, place) -> None:
 
 
 def _steps(written: Written, now: int | None, unit: str) -> None:
-    """The tokens as choices; the one whose run is shown is marked."""
+    """Draw the tokens as choices; the one whose run is shown is marked."""
     tokens = written.tokens
     st.session_state[Key.WRITING] = now
     st.pills(

@@ -1,4 +1,4 @@
-"""Widgets that run in the browser: markup, style and script lie beside this file, and ask no server for anything."""
+"""Widgets that run in the browser: markup, style and script lie beside this file and load nothing from other hosts."""
 
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -40,9 +40,9 @@ STEPPER = ("place", "keys", "copying", "headed", *(f"stepper/{script}" for scrip
 def _component(
     name: str, html: str = "", scripts: tuple[str, ...] = (), styles: tuple[str, ...] = (), isolated: bool = True
 ):
-    """A component of that name out of its files; `scripts` and `styles` are those to take where it is not one each.
+    """Return a component of that name; `scripts` and `styles` list its files where there is not one of each.
 
-    One that is not `isolated` lies in the page itself, with its styles: there KaTeX has its own.
+    A component that is not `isolated` lies in the page itself, with its styles: KaTeX has its own there.
     """
 
     def joined(files: tuple[str, ...], kind: str) -> str:
@@ -58,7 +58,7 @@ def _component(
 
 
 def style(file: Path) -> None:
-    """The rules of a style sheet, for this page."""
+    """Apply a style sheet to this page."""
     st.html(_rules(file))
 
 
@@ -68,10 +68,10 @@ def _rules(file: Path) -> str:
 
 
 def attention_map(trace: Trace, part: str | None = None) -> str | None:
-    """Attention over the photo and from token to token; pointing, keys and choices are handled in the browser. Returns
+    """Draw attention over the photo and from token to token; the browser handles the pointer, keys and choices. Return
     the id of a step whose equation was chosen.
 
-    Where not all blocks fit in one message, the browser asks for the one that is chosen.
+    Where not all blocks fit in one message, the browser asks for the block that is chosen.
     """
     choices = maps.blocks(trace, part)
     wanted = (st.session_state.get(Key.MAP) or {}).get("wanted")
@@ -88,13 +88,13 @@ def attention_map(trace: Trace, part: str | None = None) -> str | None:
 
 
 def _equations(trace: Trace, records: Sequence[AttentionRecord], shown: Sequence[int]) -> dict[int, str]:
-    """The equation of the weights of each block that can be chosen."""
+    """Return the equation of the attention weights of each selectable block."""
     return {record.layer: strips.of_attention(trace, record) for record in records if record.layer in shown}
 
 
 def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> str | None:
-    """The mask bool `[S_q, S_k]` of a layer, and what it does to the row of a query that is chosen in the browser; of a
-    run whose rows do not all fit in one message, the browser asks for others. `more` goes to `masks.pack`. Returns the
+    """Draw the mask bool `[S_q, S_k]` of a layer and its effect on the row of a query that is chosen in the browser.
+    Where the rows do not all fit in one message, the browser asks for others. `more` goes to `masks.pack`. Return the
     id of a step whose equation was chosen."""
     state = st.session_state.get(Key.MASK_MAP) or {}
     wanted = None if masks.fits(trace, layer, part) else state.get("wanted")
@@ -115,28 +115,28 @@ def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> 
 
 @cache
 def _katex() -> str:
-    """The address of the KaTeX that Streamlit itself shows equations with, from the page's folder; empty where this
-    Streamlit has another, and LaTeX is shown as it is."""
+    """Return the path of Streamlit's own KaTeX, relative to the page; empty where this Streamlit has another one, and
+    LaTeX is then shown as text."""
     static = Path(st.__file__).parent / "static"
     return next((file.relative_to(static).as_posix() for file in static.glob("static/js/rehype-katex.*.js")), "")
 
 
 def _under(facts: dict, packed: bytes) -> bytes:
-    """What was packed, below facts of the visitor: the length of their JSON in four bytes, little end first, the JSON,
-    then the rest, at a multiple of four."""
+    """Return packed data behind a header of facts on the visitor: the length of their JSON in four bytes, little
+    endian, the JSON, then the data, aligned to four bytes."""
     text = json.dumps(facts).encode()
     text += b" " * (-len(text) % 4)
     return len(text).to_bytes(4, "little") + text + packed
 
 
 def stepper(facts: dict, packed: bytes) -> None:
-    """The steps of a run, as `stepping.packed` has them; `facts` say which run it is and where the visitor stands."""
+    """Draw the steps of a run from `stepping.packed`; `facts` hold the run's identity and the visitor's position."""
     data = _under(facts | {"katex": _katex()}, packed)
     _component("stepper", scripts=STEPPER, isolated=False)(key=Key.STEPPER, data=data, on_wanted_change=lambda: None)
 
 
 def glance(trace: Trace) -> bool:
-    """One map over the photo and the words, that follows the pointer; whether the run has one to show."""
+    """Draw one map over the photo and the words that follows the pointer; return whether the run has one."""
     if (data := of(trace, "glance", lambda: maps.glance(trace) or b"")) == b"":
         return False
     data = _under(told.facts(visitor()), data)
@@ -147,8 +147,8 @@ def glance(trace: Trace) -> bool:
 def give(
     takes: Sequence[str], small: bool = False, typed: str = "", write: Callable[[str], None] = lambda text: None
 ) -> None:
-    """Buttons for one's own photo or text, as the model `takes` them; `small` is the camera alone. The text that was
-    given is `typed`, and `write` is called with another one."""
+    """Draw buttons for the visitor's own photo or text, as the model `takes` them; `small` is the camera alone. `typed`
+    is the current text, and `write` is called with a new one."""
     data = {"photo": "image" in takes, "text": "text" in takes, "small": small, "typed": typed}
 
     def taken() -> None:
@@ -158,14 +158,14 @@ def give(
 
 
 def bar(pages: Sequence[Mapping[str, object]], takes: Sequence[str]) -> None:
-    """The bar at the bottom of a phone: `pages` with "title", "icon", "address" and whether one is "here", and what the
-    model `takes`. On every screen it hears what is dropped on the page or pasted."""
+    """Draw the bar at the bottom of a phone: `pages` with "title", "icon", "address" and "here", true for the current
+    page, and what the model `takes`. On every screen it receives what is dropped on the page or pasted."""
     data = {"pages": pages, "photo": "image" in takes, "text": "text" in takes}
     _component("bar", scripts=("giving", "bar"))(key="bar", data=data)
 
 
 def equations(trace: Trace, steps: Sequence[Step]) -> str | None:
-    """The equations of these steps, a line each; returns the id of one that was chosen."""
+    """Draw the equations of these steps, a line each; return the id of one that was chosen."""
     lines = of(trace, ("lines", *(step.id for step in steps)), lambda: strips.lines(steps))
     component = _component(
         "equations", '<div class="equations short"></div>', scripts=("strip", "equations"), styles=("strip",)
@@ -174,26 +174,26 @@ def equations(trace: Trace, steps: Sequence[Step]) -> str | None:
 
 
 def drawing(markup: str, key: str) -> None:
-    """An SVG or other markup of `tracer.figures`, in the colours of the page."""
+    """Draw an SVG or other markup of `tracer.figures`, in the colours of the page."""
     _component("drawing", '<div class="slot"></div>')(key=key, data=markup)
 
 
 def panels(owner: object, key: Hashable, make: Callable[[], Sequence[panes.Panel]], name: str) -> None:
-    """Matrices of an `owner` beside each other, made once; `name` tells them from others on the page."""
+    """Draw matrices of an `owner` side by side, computed once; `name` makes their keys unique on the page."""
     data = of(owner, ("panels", key), lambda: panes.pack(make()))
     component = _component("panels", scripts=("headed", "stepper/unpack", "stepper/heat", "panels"))
     component(key=f"panels {name}", data=data)
 
 
 def likeness(owner: object, make: Callable[[], bytes]) -> None:
-    """How alike the positions of patches are, as `tracer.figures.positions.likeness` packs it."""
+    """Draw the similarity of patch positions, as `tracer.figures.positions.likeness` packs it."""
     data = _under(told.facts(visitor()), of(owner, "likeness", make))
     scripts = ("place", "headed", "stepper/unpack", "stepper/heat", "likeness")
     _component("likeness", scripts=scripts)(key="likeness", data=data)
 
 
 def pipeline_map(trace: Trace) -> str | None:
-    """The pipeline as a picture; returns the id of a step that was clicked."""
+    """Draw the pipeline; return the id of a step that was clicked."""
     component = _component("pipeline", '<div class="slot" data-figure="The whole way"></div>')
     return component(
         key="pipeline", data=of(trace, "pipeline", lambda: pipeline.pipeline(trace)), on_step_change=lambda: None
@@ -201,43 +201,43 @@ def pipeline_map(trace: Trace) -> str | None:
 
 
 def operations_table(data: dict) -> tuple[str, str | None] | None:
-    """The table of `tracer.figures.operations_table`; returns the id of a row that was clicked, and what an address
-    says of the modules that are unfolded then."""
+    """Draw the table of `tracer.figures.operations_table`; return the id of a clicked row, and the URL value for the
+    modules that are unfolded then."""
     component = _component("operations", '<div class="slot"></div>', scripts=("place", "standing", "operations"))
     return component(key="operations", data=data | {"facts": told.facts(visitor())}, on_row_change=lambda: None).row
 
 
 def tools(lacks: str) -> None:
-    """The link to what is on screen, of which `lacks` says what is not in it; what of the page can be saved; and the
-    way to present it."""
+    """Draw the toolbar: the link to what is on screen (`lacks` names what it misses), what can be saved, and the button
+    to present."""
     scripts = ("keys", "copying", "saving/figure", "saving/tables", "saving/found", "tools")
     _component("tools", scripts=scripts)(key="tools", data={"lacks": lacks, "code": qr.PATH})
 
 
 def phone() -> None:
-    """Closes the sidebar of a narrow screen when a page is chosen in it, or the page asks or refuses something; takes a
-    text that is being typed before a link to a page is followed."""
+    """Close the sidebar of a narrow screen when a page is chosen in it or shows a message; submit a half-typed text
+    before a link to a page is followed."""
     _component("phone", "<span></span>")(key="phone")
 
 
 def links() -> None:
-    """Lets links in the texts of a page open in the same tab, and brings one who comes back to where the link was."""
+    """Open links in the texts of a page in the same tab, and restore the scroll position on the way back."""
     _component("links", "<span></span>", styles=("phone",))(key="links")
 
 
 def spoken(text: str) -> None:
-    """Says a text to those who do not see the page, each time that it is another one."""
+    """Announce a text to screen readers each time that it changes."""
     _component("spoken", '<p role="status"></p>')(key="spoken", data=text)
 
 
 def checked(path: str) -> None:
-    """Draws the page again as soon as the check of the lines that it waits for is made; asks for that at this path."""
+    """Poll this path until the check that the page waits for is done, then draw the page again."""
     data = {"path": path, "token": told.token(visitor())}
     _component("checked", "<span></span>", styles=("phone",))(key="checked", data=data, on_made_change=lambda: None)
 
 
 def copy_button(label: str, text: str, key: str) -> None:
-    """A button that puts a text on the visitor's clipboard."""
+    """Draw a button that copies a text to the visitor's clipboard."""
     _component("copy", '<button type="button"></button>', scripts=("copying", "copy"))(
         key=key, data={"label": label, "text": text}, width="content"
     )

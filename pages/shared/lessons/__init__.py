@@ -1,1 +1,1 @@
-"""What the lesson pages show, a module for each: tokens, positions, sizes, the loss and the notes."""
+"""The lesson pages, a module for each: tokens, positions, sizes, the loss and the notes."""

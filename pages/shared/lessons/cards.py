@@ -1,4 +1,4 @@
-"""Claims of the notes as cards, measured on any model: numbers, verdicts, and what one can try oneself."""
+"""Claims of the notes as cards, measured on any model: numbers, verdicts, and things to try."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ NONE = ":gray-badge[:material/remove: not about this model]"
 
 
 def show(claims: Sequence[str]) -> None:
-    """The claim of that name that the address asks for, of those `claims`, on the note's own run; else the model that
-    is asked, and the cards."""
+    """Show the one of `claims` that the URL names, on the note's own run; else a choice of model and the cards."""
     if "claim" in st.query_params and (name := address.chosen("claim", claims, "")):
         alone(name)
         return
@@ -58,8 +57,8 @@ def show(claims: Sequence[str]) -> None:
 
 
 def run() -> tuple[Trace, Any, dict[str, Any]]:
-    """The run that is measured, its model, and what that was given: the run on screen where it is of the model that is
-    chosen, else that of its sample."""
+    """Return the run that is measured, its model and its inputs: the run on screen where it is of the chosen model,
+    else that of its sample."""
     known = list(models.names())
     own = session.given().kind != "trace" and model_name() not in known
     known += [model_name()] if own else []
@@ -84,7 +83,8 @@ def _measured(made, trace: Trace) -> dict:
 
 
 def alone(name: str) -> None:
-    """One claim on the runs of the notes that make it: its statements, the numbers, and where it happens."""
+    """Show one claim on the runs of the notes that make it: its statements, the numbers, and links to the places that
+    show it."""
     from tracer.lessons.notes.claims import statements  # loads torch
     from tracer.lessons.notes.runs import RUNS  # loads torch
 
@@ -113,7 +113,7 @@ def _of_run(name: str, chosen: str) -> Measurements:
 
 
 def _line(found: Measured | str, model: str, options: runs.Options = ()) -> str:
-    """What was measured of a claim and where it happens, or why it is not about the model."""
+    """Return what was measured of a claim with a link to where it happens, or why it is not about the model."""
     from tracer.lessons.notes.places import scene  # loads torch
 
     if isinstance(found, str):
@@ -131,7 +131,7 @@ AXES = {"far": "mean distance", "correction": "added over stream", "highway": "g
 
 
 def _picture(name: str, lines: Lines):
-    """What a claim is, block by block."""
+    """Draw a claim block by block."""
     return claimed.by_block(lines, AXES[name], name == "correction")
 
 
@@ -141,7 +141,7 @@ def _alt(name: str, lines: Lines) -> str:
 
 
 def _lookup() -> None:
-    """A dictionary in which a misspelt word finds what was meant."""
+    """Show a dictionary in which a misspelt word still retrieves the right entry (soft lookup)."""
     from tracer.attention.claims import lookup  # loads torch
     from tracer.lessons.notes.claims.attention import BOOK  # loads torch
 
@@ -154,7 +154,7 @@ def _lookup() -> None:
 
 
 def _spread() -> None:
-    """How the spread of products grows, with a slider."""
+    """Draw the standard deviation of dot products over the dimension, with a slider."""
     st.session_state.setdefault(SLIDER, 64)
     width = st.select_slider("$d_k$", WIDTHS, key=SLIDER)
     plain, scaled = runs.of_sample_too("noted", "spread", _spreads, MEASURING)

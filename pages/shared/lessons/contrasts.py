@@ -1,4 +1,4 @@
-"""What the notes set attention and layer norm against, run beside them: a convolution, and batch norm."""
+"""Contrasts of the notes, run side by side: attention and convolution, layer norm and batch norm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS = 5
 
 
 def show() -> None:
-    """A convolution's field beside a row of attention, and batch norm beside layer norm."""
+    """Draw a convolution's field beside a row of attention, and batch norm beside layer norm."""
     visitor().instead = noted.INSTEAD
     known = [name for name in models.names() if models.samples(name)]
     name = st.selectbox("Model", known, **address.widget("of", known, known[0]))

@@ -1,4 +1,4 @@
-"""How many operations of each kind a block runs: by the note, in the block that it is about, and in any other."""
+"""The number of operations of each kind in a block: by the note, in the block that it describes, and in any other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COUNTING = "Opening the operations of the block"
 
 
 def show(kinds: Mapping[str, Counter[str]]) -> None:
-    """The table for the block of the note, whose `kinds` these are, and for one that is chosen."""
+    """Show the table for the note's block, which has these `kinds`, and for one that is chosen."""
     from tracer.lessons.notes import block  # loads torch
 
     st.header("Operations of one block, by kind", anchor="kinds")

@@ -1,4 +1,4 @@
-"""What the page of the loss shows: the text by the loss of its tokens, the steps, and the gradient that flows back."""
+"""The lesson on the loss: the text coloured by the loss of its tokens, the steps, and the gradient that flows back."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Foretold(NamedTuple):
 
 
 def lesson() -> None:
-    """All of the page."""
+    """Show the whole page."""
     name, options, chosen, trace = _run()
     found = pictures.of(trace, "loss", lambda: turns.in_turn(lambda: _found(name, options, chosen, trace), DOING))
     if found.loss is None:
@@ -59,7 +59,8 @@ def lesson() -> None:
 
 
 def _run() -> tuple[str, runs.Options, Given, Trace]:
-    """The run on screen where its model was trained to say the next token, else the sample of one that was."""
+    """Return the run on screen where its model was trained to predict the next token, else the sample of one that
+    was."""
     ours = model_name() in models.names() and "text" in models.takes(model_name())
     if ours and session.given().kind != "trace":
         trace = session.trace()
@@ -78,14 +79,14 @@ def _run() -> tuple[str, runs.Options, Given, Trace]:
 
 
 def _choose() -> None:
-    """Goes to the model that the page shows, and leaves a saved run."""
+    """Go to the model that the page shows, and leave a saved run."""
     st.session_state[Key.MODEL] = FALLBACK
     if session.given().kind == "trace":
         session.take_sample(session.OWN)
 
 
 def _found(name: str, options: runs.Options, chosen: Given, trace: Trace) -> Foretold:
-    """The loss of a run and its gradient; asks nothing of the session."""
+    """Return the loss of a run and its gradient; does not use the session."""
     from tracer.lessons.objective.gradients import highway  # both load torch
     from tracer.lessons.objective.loss import loss
 
@@ -98,12 +99,12 @@ def _found(name: str, options: runs.Options, chosen: Given, trace: Trace) -> For
 
 
 def _nats(loss: float) -> str:
-    """A loss with three digits, a tiny one as a power of ten."""
+    """Return a loss with three digits, a tiny one as a power of ten."""
     return f"{loss:.3g}" if loss >= SMALL else scientific(loss)
 
 
 def _text(trace: Trace, loss: Loss) -> None:
-    """The text, coloured; over the picture, that it is not asked."""
+    """Show the text coloured by loss; positions over the picture have no target."""
     components.style(Path(__file__).with_name("foretelling.css"))
     words = [shown(word) if len(word) > 1 else word for word in trace.words]
     joined = all(len(word) == 1 for word in words)
@@ -147,7 +148,7 @@ def _text(trace: Trace, loss: Loss) -> None:
 
 
 def _gradient(trace: Trace, highway: Highway) -> None:
-    """How large the gradient is on its way back."""
+    """Draw the norm of the gradient on its way back."""
     st.header("The gradient highway")
     whole, branches = highway.whole, highway.branches
     figure = pictures.figure(trace, "gradients", lambda: drawn.gradients(whole, branches))

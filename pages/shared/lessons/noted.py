@@ -1,4 +1,5 @@
-"""A note on screen: each of its statements with what ran, what was measured, and a verdict; read once for everybody."""
+"""A note on screen: each of its statements with what ran, the measured number, and a verdict; read once for all
+visitors."""
 
 from __future__ import annotations
 
@@ -46,8 +47,8 @@ class Card(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A note: its statements; what run they were all looked up in, where that is one and not a sample's; and the kinds
-    of operations of a block beside its own counts, where it has some."""
+    """A note: its statements; the run that they were all looked up in, where it is not a sample's; and the kinds of
+    operations of a block beside the note's counts, where it has some."""
 
     cards: tuple[Card, ...]
     about: str
@@ -55,8 +56,8 @@ class Read(NamedTuple):
 
 
 def show(note: str) -> Mapping[str, Counter[str]]:
-    """The note: how many statements hold as a picture, then each of them. Returns the operations that it counts, by
-    kind, where it counts some."""
+    """Show the note: the number of statements that hold as a picture, then each statement. Return the operations that
+    it counts, by kind, where it counts some."""
     visitor().instead = INSTEAD
     try:
         read = runs.of_sample_too("noted", note, lambda: _read(note), READING)
@@ -86,7 +87,7 @@ def show(note: str) -> Mapping[str, Counter[str]]:
 
 
 def ahead(note: str) -> None:
-    """Read a note before anybody asks for it, in the background; one that needs the model of a library is not: its run
+    """Read a note in the background, before anybody asks for it. One that needs a library's model is skipped: its run
     takes 12 s of processor time and 300 MB."""
     from tracer.lessons.notes import reading  # loads torch
     from tracer.lessons.notes.runs import RUNS  # loads torch
@@ -96,7 +97,7 @@ def ahead(note: str) -> None:
 
 
 def provider() -> Provider:
-    """The runs of the notes: those of samples are everybody's."""
+    """Return the provider of the notes' runs; those of samples are shared by all visitors."""
     from tracer.lessons.notes import runs as made  # loads torch
 
     def make(name: str) -> made.Made:
@@ -110,7 +111,7 @@ def provider() -> Provider:
 
 
 def _read(note: str) -> Read:
-    """Reads a note, in the line before the cores."""
+    """Read a note, in the queue for the cores."""
     from tracer.lessons.notes import block, reading  # loads torch
 
     run = provider()
@@ -125,7 +126,7 @@ def _read(note: str) -> Read:
 
 
 def _text(result: Result, beside: str) -> str:
-    """A statement in markdown: a block of its own; `beside` it what it was looked up in."""
+    """Return a statement in markdown, as a block of its own; `beside` is the run that it was looked up in."""
     lines = [f"{SIGNS[result.verdict]} **{result.row.number}** {result.row.text}"]
     lines += [f"**{texts.prose(_here(slip))}**" for slip in result.slips]
     once: dict[tuple[str, str], Found] = {}
@@ -141,7 +142,8 @@ def _text(result: Result, beside: str) -> str:
 
 
 def _about(name: str, made: Provider) -> str:
-    """What run statements were looked up in, where no trained weights are of its sizes and options."""
+    """Return a sentence on the run that statements were looked up in, where no trained weights have its sizes and
+    options."""
     from tracer.lessons.notes.runs import RUNS, STANDARD  # loads torch
 
     name = "torchvision" if name == STANDARD else name
@@ -154,8 +156,8 @@ def _about(name: str, made: Provider) -> str:
 
 
 def _lengths(name: str, made: Provider) -> str:
-    """Why a run has another length than that of the same model with its trained weights, where it has: each reads the
-    caption that it wrote itself. Empty where the lengths are the same, or are chosen."""
+    """Explain why a run's length differs from that of the same model with trained weights: each reads the caption that
+    it wrote itself. Empty where the lengths agree, or are chosen."""
     from tracer.lessons.notes.runs import RUNS  # loads torch
 
     model = RUNS[name].model
@@ -172,17 +174,17 @@ def _lengths(name: str, made: Provider) -> str:
 
 
 def _sequence(sizes: Mapping[str, Symbol]) -> str:
-    """The length of the sequence of patches and text, with a word in front; empty without patches."""
+    """Return the length of the sequence of patches and text, with a word in front; empty without patches."""
     return f" and S = N + T = {sizes['N'].value + sizes['T'].value}" if "N" in sizes else ""
 
 
 def _here(slip: str) -> str:
-    """A sentence about a note, on that note's own page."""
+    """Return an erratum of a note in the wording for that note's own page."""
     return re.sub(r"\b([Nn])ote \d{3}\b", lambda found: f"{'The' if found[1] == 'N' else 'the'} note", slip)
 
 
 def link(found: Found, note: str = "") -> str:
-    """A link to where it is seen, if that page and model are here; what stands on the page of the note has none."""
+    """Return a link to the place that shows it, if that page and model are available; empty for the note's own page."""
     page = "" if found.page == "overview" else found.page
     place = dict(found.place)
     if (not found.page or page not in LABELS) or not _offered(place.get("model", "")):
@@ -202,7 +204,7 @@ def _offered(model: str) -> bool:
 
 
 def _summary(cards: Iterable[Card]) -> None:
-    """A square for each statement, coloured by its verdict, section by section."""
+    """Draw a square for each statement, coloured by its verdict, section by section."""
     cards = list(cards)
     counts = Counter(card.verdict for card in cards)
     legend = "".join(
@@ -224,11 +226,11 @@ def _summary(cards: Iterable[Card]) -> None:
 
 
 def claims() -> tuple[str, ...]:
-    """The names of the claims that statements of the notes make."""
+    """Return the names of the claims that statements of the notes make."""
     found = (place for note in notes.TITLES for row in rows(note) for place in row.where)
     return tuple(dict.fromkeys(place.removeprefix("claim ") for place in found if place.startswith("claim ")))
 
 
 def titles() -> dict[str, str]:
-    """The notes by number, and what they are called."""
+    """Return the titles of the notes by number."""
     return {note: f"{title} ({len(rows(note))} statements)" for note, title in notes.TITLES.items()}

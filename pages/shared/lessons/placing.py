@@ -1,4 +1,4 @@
-"""What the page Positions shows of a kind of positions, from one run of the model that all kinds share."""
+"""The lesson on positions: one kind of position encoding, from a run of the model that all kinds share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DOING = "Running the model with these positions"
 
 
 class Sizes(NamedTuple):
-    """What a visitor chose of the model: tokens, width, heads, and whether a causal mask runs."""
+    """The visitor's choices for the model: tokens, width, heads, and whether a causal mask applies."""
 
     length: int
     width: int
@@ -38,7 +38,7 @@ class Sizes(NamedTuple):
 
 
 def lesson(kind: Kind, sizes: Sizes, head: int) -> None:
-    """All of the page below what is chosen."""
+    """Show the page below the controls."""
     found = _measured(kind.name, sizes)
     _table(kind, found, head, sizes.causal)
     _apart(kind, found, head)
@@ -48,7 +48,7 @@ def lesson(kind: Kind, sizes: Sizes, head: int) -> None:
 
 
 def _lines(found: Placement) -> None:
-    """The lines of the run that positions change, folded below how many they are and how many of them are proven."""
+    """Show the lines of the run that positions change, folded below their number and how many of them are proven."""
     st.header("The lines of the run that positions change")
     proven = sum(step.verdict == "proven" for step in found.lines)
     st.markdown(
@@ -63,7 +63,7 @@ def _lines(found: Placement) -> None:
 
 
 def sizes() -> tuple[Sizes, int]:
-    """The sizes of the model and the head that is looked at, as the visitor chooses them."""
+    """Return the sizes of the model and the head on screen, as the visitor chooses them."""
     with st.popover("Sizes and mask", icon=":material/tune:"):
         length = st.select_slider("Tokens T", LENGTHS, **address.widget("length", LENGTHS, 16))
         width = st.select_slider("Width D", WIDTHS, **address.widget("width", WIDTHS, 32))
@@ -80,8 +80,8 @@ def sizes() -> tuple[Sizes, int]:
 
 
 def own(known: Collection[str]) -> str | None:
-    """The kind of positions of the model that is chosen, by the lines of its run; None where that is none of these, or
-    the model is of a library and did not run."""
+    """Return the kind of positions of the chosen model, by the lines of its run; None where it is none of these, or a
+    library's model did not run."""
     name, option = model_name(), dict(session.options()).get("positions")
     if option in known:
         return str(option)
@@ -95,13 +95,13 @@ def own(known: Collection[str]) -> str | None:
 
 
 def chosen(kind: Kind, sizes: Sizes) -> str:
-    """What is on screen, in words, for paper, which has no controls."""
+    """Return the current choices in words, for paper, which has no controls."""
     mask = "a causal mask" if sizes.causal else "no mask"
     return f"**{kind.title}**: T = {sizes.length} tokens, D = {sizes.width}, {sizes.heads} heads, {mask}."
 
 
 def _measured(kind: str, sizes: Sizes) -> Placement:
-    """What is measured of a kind, made once for all visitors."""
+    """Return the measurements of a kind, computed once for all visitors."""
 
     def make() -> Placement:
         from tracer.lessons.positions.measured import placement  # loads torch
@@ -112,8 +112,8 @@ def _measured(kind: str, sizes: Sizes) -> Placement:
 
 
 def _table(kind: Kind, found: Placement, head: int, causal: bool) -> None:
-    """What the kind is and what it does to scores; then the pictures of it: what stands for places, what that gives
-    times itself, and the score over the distance."""
+    """Show the kind and its effect on scores; then its pictures: the position table, the table times its transpose, and
+    the score over the distance."""
     st.markdown(f"{kind.says} ({kind.paper})")
     st.markdown("\n".join(f"- {sentence}" for sentence in _said(found)))
     left, right = st.columns([3, 2], gap="large")
@@ -131,7 +131,8 @@ def _table(kind: Kind, found: Placement, head: int, causal: bool) -> None:
 
 
 def _vectors(found: Placement, head: int) -> list[Panel]:
-    """The table of a kind and its product with itself; of one that has none, what it takes off the scores of a head."""
+    """Return the table of a kind and its product with itself; for a kind without one, the bias that it adds to a head's
+    scores."""
     if (table := found.table) is None:
         name, term = list(found.terms.items())[-1]
         return [Panel(f"{name}, head {head}", term[head], "query i", "key j")]
@@ -143,7 +144,7 @@ def _vectors(found: Placement, head: int) -> list[Panel]:
 
 
 def _said(found: Placement) -> list[str]:
-    """What the pictures show, by what was measured."""
+    """Return sentences on the pictures, from the measurements."""
     said = []
     if found.product is not None:
         said.append(_alone("The product of the table with itself", found.product))
@@ -152,7 +153,7 @@ def _said(found: Placement) -> list[str]:
 
 
 def _alone(what: str, curve: Curve) -> str:
-    """Whether something depends on the distance alone."""
+    """Return a sentence on whether something depends on the distance alone."""
     if curve.spread <= tolerance("float32"):
         return f"{what} depends on the distance i − j **alone**: cells at the same distance hold numbers that are " + (
             "equal." if curve.spread == 0 else f"equal up to {scientific(curve.spread)} of the largest."
@@ -164,7 +165,7 @@ def _alone(what: str, curve: Curve) -> str:
 
 
 def _apart(kind: Kind, found: Placement, head: int) -> None:
-    """What adds up to the scores of a head."""
+    """Draw the terms that add up to the scores of a head."""
     st.header("A score, taken apart")
     st.markdown(kind.apart)
 
@@ -184,7 +185,7 @@ def _apart(kind: Kind, found: Placement, head: int) -> None:
 
 
 def _order(kind: Kind, found: Placement) -> None:
-    """What shuffled tokens do to the outputs."""
+    """Show the effect of shuffled tokens on the outputs."""
     st.header("Does the order of the tokens count?")
     names = {
         (NONE, "bidirectional"): "no positions",
@@ -215,7 +216,7 @@ def _order(kind: Kind, found: Placement) -> None:
 
 
 def _haviv(shuffles: Sequence[Shuffled]) -> str:
-    """Return why the order counts under a causal mask without positions, where these runs show that it does."""
+    """Return why order matters under a causal mask without positions, where these runs show that it does."""
     if not any((one.positions, one.mask, one.same) == (NONE, "causal", False) for one in shuffles):
         return ""
     return (
@@ -229,7 +230,7 @@ def _permuted(one: Shuffled) -> str:
 
 
 def _learned() -> None:
-    """The learned positions of the patches of the model on screen, else of the first one."""
+    """Draw the learned positions of the patches of the model on screen, else of the first one."""
     name = model_name() if models.samples(model_name()) and model_name() in models.names() else FIRST_MODEL
     try:
         found = _grid(name) or _grid(name := FIRST_MODEL)
@@ -250,7 +251,7 @@ def _learned() -> None:
 
 
 def _grid(name: str) -> Grid | None:
-    """The positions of a model's patches, made once for all visitors; None where it has no such table."""
+    """Return the positions of a model's patches, computed once for all visitors; None where it has no such table."""
 
     def make() -> tuple[Grid | None]:
         from tracer.lessons.positions.grid import grid  # loads torch

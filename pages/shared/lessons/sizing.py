@@ -1,4 +1,4 @@
-"""The page of sizes: a control for each, what they cost as formula and number, and the run that confirms it."""
+"""The lesson on sizes: a control for each, their cost as formula and number, and the run that confirms it."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ MEAN = "Shapes, equations and costs are exact; what it answers and where it look
 
 
 class Refused(NamedTuple):
-    """Sizes and options that the controls say and no model has: what was there before, and why, by their names."""
+    """Sizes and options that no model has: the values before, and the reason, by the names of their controls."""
 
     before: dict[str, object]
     why: dict[str, str]
 
 
 def show(model: str) -> None:
-    """The whole page."""
+    """Show the whole page."""
     scaling = variants.scaling(model, session.options())
     now = known(scaling, model)
     refused = st.session_state.get(WHY.format(model)) or Refused({}, {})
@@ -53,8 +53,8 @@ def show(model: str) -> None:
 
 
 def notice(page: str) -> None:
-    """Says on every page but the first, which says it beside the answer, that weights are random; and on all of them
-    leads back from sizes that were chosen."""
+    """Warn on every page but the first, which does so beside the answer, that weights are random; offer on all pages a
+    way back from chosen sizes."""
     model, options = model_name(), session.options()
     if session.given().kind == "trace" or model not in models.names() or not _random(model, options):
         return
@@ -74,12 +74,12 @@ def _random(model: str, options: runs.Options) -> bool:
 
 
 def known(scaling: Scaling, model: str) -> dict[str, int]:
-    """All sizes as they are chosen now."""
+    """Return all sizes as they are chosen now."""
     return scaling.complete(variants.chosen(model, session.options()))
 
 
 def _costs(scaling: Scaling, now: Mapping[str, int], refused: Refused) -> None:
-    """Parameters, arithmetic and memory at the sizes that are chosen."""
+    """Show parameters, arithmetic and memory at the chosen sizes."""
     found = scaling.numbers(now)
     facts = (
         ("Parameters", found["params"], "", scaling.params),
@@ -128,7 +128,7 @@ def _presets(model: str, scaling: Scaling) -> None:
 
 
 def _controls(model: str, scaling: Scaling, now: Mapping[str, int], refused: Refused) -> None:
-    """A control for each size and each option. A size of which no such model can be built says why, below it."""
+    """Draw a control for each size and each option, with the reason below a size of which no model can be built."""
     spec, chosen = models.spec_of(model), dict(session.options())
     options = {name: chosen.get(name, session.shipped(model, name)) for name in spec.options}
     idle = spec.idle(options)
@@ -175,13 +175,14 @@ def _controls(model: str, scaling: Scaling, now: Mapping[str, int], refused: Ref
 
 
 def _short(meaning: str) -> str:
-    """What a size is, in a word or two."""
+    """Return the meaning of a size in a word or two."""
     said = meaning.partition(":")[0].partition(",")[0]
     return said.partition(" that ")[0].removeprefix("number of ")
 
 
 def _take(model: str, changed: str) -> None:
-    """Takes what all controls say; where no such model can be built, what was there stays, and the control says why."""
+    """Apply the values of all controls; where no such model can be built, keep the old ones and show the reason at the
+    control."""
     if model != model_name():
         return
     spec, state = models.spec_of(model), st.session_state
@@ -200,7 +201,7 @@ def _take(model: str, changed: str) -> None:
 
 
 def _with(name: str, value: object) -> runs.Options:
-    """The sizes and options of now with one of them changed."""
+    """Return the current sizes and options with one of them changed."""
     return tuple(sorted({**dict(session.options()), name: value}.items()))
 
 
@@ -209,7 +210,7 @@ def _forget(model: str) -> None:
 
 
 def _curves(scaling: Scaling, now: Mapping[str, int]) -> None:
-    """How the arithmetic divides as the sequence grows, and as the width does."""
+    """Draw how the arithmetic divides as the sequence grows, and as the width does."""
     from tracer.figures import scaling as figures  # loads plotly
 
     at = tuple(sorted(now.items()))
@@ -236,7 +237,7 @@ def _curves(scaling: Scaling, now: Mapping[str, int]) -> None:
 
 
 def _meeting(scaling: Scaling, now: Mapping[str, int], crossing: float | None) -> str:
-    """Where attention overtakes the MLP, in a sentence; empty where no length is known at which it does."""
+    """Return a sentence on the length at which attention overtakes the MLP; empty where none is known."""
     if crossing is None:
         return ""
     name, length = notation.latex(scaling.length), now[scaling.length]
@@ -250,7 +251,7 @@ def _meeting(scaling: Scaling, now: Mapping[str, int], crossing: float | None) -
 
 
 def _confirmed(model: str, scaling: Scaling, now: Mapping[str, int], refused: Refused) -> None:
-    """The same numbers counted on a forward pass."""
+    """Show the same numbers counted on a forward pass."""
     st.header("Does a run agree?")
     if problem := variants.problem(model, session.options()):
         st.info(texts.quoted(problem))
@@ -279,7 +280,7 @@ def _confirmed(model: str, scaling: Scaling, now: Mapping[str, int], refused: Re
 
 
 def _counted(trace: Trace) -> list[tuple[str, str, int]]:
-    """(name, what it is, count) of all that a run counts without any formula."""
+    """Return (name, meaning, count) of all that a run counts without any formula."""
     from tracer.symbols.scaling import held  # loads sympy
 
     return [

@@ -1,8 +1,8 @@
-"""The kinds of input on the page Tokens, each in a file of this folder that is found by itself.
+"""The kinds of input on the page Tokens, each in a file of this folder that is discovered by itself.
 
-A kind says in literals its `TITLE`, `ICON`, `ORDER` and `WAYS`, the titles of its ways by their names in addresses;
-`FIRST` is the way that is shown at first, where it is not the first of them. Its function `show()` draws the input, the
-picture and, by `told` or `steps` below, what is alike in all.
+A kind assigns in literals its `TITLE`, `ICON`, `ORDER` and `WAYS`, the titles of its tokenizations by their names in
+URLs; `FIRST` is the default, where it is not the first of them. Its function `show()` draws the input, the picture and,
+by `told` or `steps` below, what all kinds share.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RUNNING = "Running it and proving every step"
 
 
 class Kind(NamedTuple):
-    """A kind of input as its file says it."""
+    """A kind of input, as its file declares it."""
 
     name: str
     title: str
@@ -42,7 +42,7 @@ class Kind(NamedTuple):
 
 @cache
 def kinds() -> dict[str, Kind]:
-    """All kinds by name, in order."""
+    """Return all kinds by name, in order."""
     found = []
     for path in Path(__file__).parent.glob("*.py"):
         facts = stated(path)
@@ -54,7 +54,7 @@ def kinds() -> dict[str, Kind]:
 
 
 def kind() -> str:
-    """The kind that the address names, chosen on the page; another kind begins with its own."""
+    """Return the kind that the URL names, chosen on the page; another kind starts with its own defaults."""
     known = kinds()
     at = address.widget("kind", list(known), next(iter(known)))
     key = at["key"]
@@ -69,61 +69,62 @@ def kind() -> str:
 
 
 def show(kind: str) -> None:
-    """Draws a kind of input."""
+    """Draw a kind of input."""
     components.style(Path(__file__).with_suffix(".css").with_stem("style"))
     visitor().instead = "inputs of its own"
     import_module(f"{__name__}.{kind}").show()
 
 
 def way(kind: str, label: str = "Way") -> str:
-    """The way that the address names, chosen on the page."""
+    """Return the tokenization that the URL names, chosen on the page."""
     known = kinds()[kind]
     return choice(label, "way", known.ways, known.first, format_func=known.ways.get)
 
 
 def choice(label: str, name: str, known: Iterable, first: Hashable = None, **more):
-    """One of a few, chosen on the page and named by the address; at first the first of them, or `first`."""
+    """Return one of a few values, chosen on the page and named by the URL; by default the first, or `first`."""
     known = list(known)
     at = address.widget(name, known, known[0] if first is None else first)
     return st.segmented_control(label, known, required=True, **at, **more)
 
 
 class Run:
-    """A trace that is kept for as long as what it is of."""
+    """A trace with the lifetime of its owner."""
 
     def __init__(self, trace: Trace):
         self.trace = trace
 
     def weight(self) -> int:
-        """Bytes that it takes, about."""
+        """Return its size in bytes, about."""
         return sum(value.nbytes for value in self.trace.values.values()) + runs.EACH_OP * len(self.trace.ops)
 
 
 def once(made: Callable[..., Made], *given: Hashable) -> Made:
-    """What a cached function gives: made by one for all who ask for it meanwhile."""
+    """Return the value of a cached function, computed by one visitor for all who ask for it meanwhile."""
     of(made, ("once", *given), lambda: made(*given) is None)
     return made(*given)
 
 
 def traced(owner: object, key: Hashable, make: Callable[[], Trace]) -> Trace:
-    """A run of what `owner` stands for, such as `session.given().content`: made once in the line, gone with it."""
+    """Return the run of an `owner`, such as `session.given().content`: computed once in the queue, and dropped with
+    it."""
     return of(owner, ("tokens", key), lambda: Run(turns.in_turn(make, RUNNING))).trace
 
 
 def told(owner: object, key: Hashable, make: Callable[[], Trace], otherwise: Iterable[str]) -> None:
-    """The steps of a run, as `traced` has it, and where texts say it otherwise."""
+    """Show the steps of a run, as `traced` returns it, and where texts differ from it."""
     steps(traced(owner, key, make))
     slips(otherwise)
 
 
 def slips(said: Iterable[str]) -> None:
-    """Where texts say it otherwise than it runs."""
+    """Show the errata: where texts differ from the run."""
     st.header("Where the notes differ")
     st.markdown("\n".join(f"- {prose(slip)}" for slip in said))
 
 
 def _sizes(trace: Trace, steps: Iterable[Step]) -> list[str]:
-    """What each size in the shapes of some steps is in this run, and each size that it is made of."""
+    """Return the value of each size in the shapes of some steps, and of each size that it is computed from."""
     known, said = {size.name: size for size in trace.symbols}, []
     named = _names(" ".join(size for step in steps for size in step.symbolic))
     for name in known:
@@ -135,12 +136,12 @@ def _sizes(trace: Trace, steps: Iterable[Step]) -> list[str]:
 
 
 def _names(formula: str) -> set[str]:
-    """The sizes that a formula names."""
+    """Return the names of the sizes in a formula."""
     return set(re.findall(r"[A-Za-z]\w*", formula))
 
 
 def steps(trace: Trace) -> None:
-    """What is alike for every kind: the steps to the tokens, their shape, and the block that all share."""
+    """Show what every kind shares: the steps to the tokens, their shape, and the block that takes them."""
     from tracer.lessons.tokens import after, before  # loads torch, which a page is on screen before
 
     made = before(trace)

@@ -1,4 +1,4 @@
-"""Pictures: the photo on hand cut to patches, or spelled in codes."""
+"""Pictures: the current photo cut into patches, or encoded by a codebook."""
 
 import numpy as np
 import streamlit as st
@@ -20,7 +20,7 @@ WAYS = {"patches": "Patches", "codes": "Codes"}
 
 
 def show() -> None:
-    """The photo on hand, a sample where there is none."""
+    """Draw the current photo, or a sample where there is none."""
     from tracer.lessons.tokens import pictures  # loads torch, which a page is on screen before
 
     given = session.given()
@@ -38,7 +38,7 @@ def show() -> None:
 
 
 def _patches(photo: Image.Image, owner: object, side: int) -> None:
-    """The grid of patches over the photo."""
+    """Draw the grid of patches over the photo."""
     from tracer.lessons.tokens import pictures  # loads torch, which a page is on screen before
 
     _, crop = centre_crop(photo, pictures.SIDE, pictures.SIDE)
@@ -52,7 +52,7 @@ def _patches(photo: Image.Image, owner: object, side: int) -> None:
 
 
 def _codes(photo: Image.Image, owner: object, entries: int) -> None:
-    """The photo, its ids, and what they spell."""
+    """Draw the photo, its ids, and their reconstruction."""
     from tracer.lessons.tokens import pictures  # loads torch, which a page is on screen before
 
     found = of(owner, ("codes", entries), lambda: _drawn(photo, entries))
@@ -68,7 +68,7 @@ def _codes(photo: Image.Image, owner: object, entries: int) -> None:
 
 
 def _drawn(photo: Image.Image, entries: int) -> dict[str, str]:
-    """Drawings and captions of a photo in that many codes."""
+    """Return drawings and captions of a photo in that many codes."""
     from tracer.lessons.tokens import pictures  # loads torch, which a page is on screen before
 
     tokenizing.once(pictures.codebook, entries)

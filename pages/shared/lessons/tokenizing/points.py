@@ -1,4 +1,4 @@
-"""Points in space: a cloud that can be turned, its groups of neighbours and their codes."""
+"""Points in space: a cloud that can be rotated, its groups of neighbours and their codes."""
 
 import streamlit as st
 
@@ -15,7 +15,8 @@ WAYS = {"groups": "Groups of neighbours", "codes": "Codes"}
 
 
 def show() -> None:
-    """The cloud with one group marked, beside the codes of all groups, and the steps of the way that is chosen."""
+    """Draw the cloud with one group marked, beside the codes of all groups, and the steps of the chosen
+    tokenization."""
     from tracer.lessons.tokens import points  # loads torch, which a page is on screen before
 
     with st.container(horizontal=True):

@@ -1,4 +1,4 @@
-"""Time series: made here, as patches of values in a row and as the bins that the values fall into."""
+"""Time series: generated here, as patches of consecutive values and as the bins of the values."""
 
 import streamlit as st
 
@@ -15,7 +15,8 @@ WAYS = {"patches": "Patches of values", "bins": "Bins"}
 
 
 def show() -> None:
-    """The series cut to patches, beside what its bins leave of it, and the steps of the way that is chosen."""
+    """Draw the series cut into patches, beside its reconstruction from bins, and the steps of the chosen
+    tokenization."""
     from tracer.lessons.tokens import series  # loads torch, which a page is on screen before
 
     with st.container(horizontal=True):
@@ -51,7 +52,7 @@ def show() -> None:
 
 
 def _lost(loss, count: int) -> str:
-    """What rounding to bins loses, as it was measured."""
+    """Return a sentence on the measured loss of rounding to bins."""
     said = f"With {count:,} bins, the ids read back are off by up to {loss.inside:.2g}; half a bin is {loss.half:.2g}."
     if loss.clipped:
         lie = "value lies" if loss.clipped == 1 else "values lie"

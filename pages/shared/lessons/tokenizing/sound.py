@@ -1,4 +1,4 @@
-"""Sound: one made here or a WAV file, as frames of a spectrogram and as codes of a codebook."""
+"""Sound: generated here or from a WAV file, as frames of a spectrogram and as codes of a codebook."""
 
 import streamlit as st
 
@@ -15,7 +15,7 @@ WAYS = {"frames": "Frames of a spectrogram", "codes": "Codes"}
 
 
 class Heard:
-    """A sound `[M]` that what is made of it is kept with."""
+    """A sound `[M]`, the owner of what is computed from it."""
 
     def __init__(self, numbers):
         self.numbers = numbers
@@ -27,7 +27,8 @@ GIVEN = "sound of one’s own"
 
 
 def show() -> None:
-    """The sound, its spectrogram beside what the codes leave of it, and the steps of the way that is chosen."""
+    """Draw the sound, its spectrogram beside its reconstruction from codes, and the steps of the chosen
+    tokenization."""
     from tracer.lessons.tokens import sound  # loads torch, which a page is on screen before
 
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -66,7 +67,7 @@ def show() -> None:
 
 
 def _own() -> Heard | None:
-    """The sound that the visitor gave; None where there is none, or it was refused, which is said."""
+    """Return the visitor's sound; None where there is none, or it was refused with a message."""
     with st.popover("Your own", icon=":material/upload:"):
         most = sounds.MAX_BYTES >> 20
         file = st.file_uploader(f"A WAV file of up to {sounds.LONGEST:g} seconds", type="wav", max_upload_size=most)

@@ -1,4 +1,4 @@
-"""Text: one sentence cut six ways, side by side; the ids of one of them go on to a table."""
+"""Text: one sentence cut by six tokenizers side by side; the ids of one of them go on to an embedding table."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ EACH = 200
 
 
 class Learned:
-    """Vocabularies that were learned on a visitor's text, for as long as that is held."""
+    """Vocabularies learned on a visitor's text, for as long as the text is kept."""
 
     def __init__(self, spellers: dict):
         self.spellers = spellers
 
     def weight(self) -> int:
-        """Bytes that they take, about."""
+        """Return their size in bytes, about."""
         return EACH * sum(len(speller.vocabulary) for speller in self.spellers.values())
 
 
 def show() -> None:
-    """The sentence, its pieces in every way, and what the ids of one way pick."""
+    """Draw the sentence, its pieces by every tokenizer, and the rows that the ids of one of them select."""
     from tracer.lessons.tokens import spelling
 
     components.style(Path(tokenizing.__file__).parents[2] / "pieces.css")
@@ -88,7 +88,7 @@ def show() -> None:
 
 
 def _sentence() -> str:
-    """The sentence that the address has, typed on the page; an empty one is in no address."""
+    """Return the sentence of the URL, typed on the page; an empty one is not written to the URL."""
     key, named = "place sentence", st.query_params.get("sentence")
     if named or st.session_state.get(key) != "":
         st.session_state[key] = (named or SENTENCE)[:LONGEST]
@@ -101,7 +101,7 @@ def _sentence() -> str:
 
 
 def _spellers(held: dict) -> dict:
-    """The six ways, learned on the visitor's text where there is one."""
+    """Return the six tokenizers, trained on the visitor's text where there is one."""
     from tracer.lessons.tokens import spelling
 
     if "corpus" not in held:
@@ -111,7 +111,7 @@ def _spellers(held: dict) -> dict:
 
 
 def _learn(held: dict) -> None:
-    """A box for a text of the visitor's to learn on."""
+    """Draw a box for a text of the visitor's to train on."""
     from tracer.lessons.tokens import spelling
 
     most = min(spelling.MOST, limits().text)
@@ -137,7 +137,7 @@ def _learn(held: dict) -> None:
 
 
 def _merged(whole):
-    """Byte-level BPE after as many merges as are chosen."""
+    """Return byte-level BPE after as many merges as are chosen."""
     most = len(whole.merges)
     if not most:
         return whole
@@ -163,7 +163,7 @@ def _shown(piece, text: str) -> pieces.Shown:
 
 
 def _row(owner, name: str, speller, sentence: str, chosen: str) -> None:
-    """One way, with its facts."""
+    """Draw one tokenizer's row, with its facts."""
     entries = len(speller.vocabulary)
 
     def drawn() -> str:
@@ -177,7 +177,8 @@ def _row(owner, name: str, speller, sentence: str, chosen: str) -> None:
 
 
 def _lengths(owner, spellers: dict, sentence: str) -> None:
-    """How long the sentence is in each way, against the size of its vocabulary, and in BPE from its first merge on."""
+    """Draw the length of the sentence by each tokenizer against the size of its vocabulary, and for BPE from its first
+    merge on."""
     whole = spellers["bpe"]
     counts = sorted({0, len(whole.merges)} | {2**power for power in range(11) if 2**power < len(whole.merges)})
 
@@ -197,12 +198,12 @@ def _lengths(owner, spellers: dict, sentence: str) -> None:
 
 
 def _length(speller, sentence: str) -> tuple[int, int]:
-    """Entries of a vocabulary, and tokens that a sentence is of it."""
+    """Return the size of a vocabulary, and the number of tokens of a sentence."""
     return len(speller.vocabulary), len(speller.encode(sentence))
 
 
 def _back(sentence: str, spelled: str) -> str:
-    """Whether decoding gives the sentence again, and what is lost where it does not."""
+    """Return a sentence on whether decoding restores the sentence, and what is lost where it does not."""
     from tracer.lessons.tokens.spelling import lost
 
     if spelled == sentence:
@@ -218,7 +219,7 @@ def _back(sentence: str, spelled: str) -> str:
 
 
 def _go_on(owner, name: str, speller, sentence: str) -> None:
-    """The rows that the ids of one way pick, and the steps from there on."""
+    """Draw the rows that the ids of one tokenizer select, and the steps from there on."""
     from tracer.lessons.tokens import before, text
 
     found = speller.encode(sentence)
@@ -257,7 +258,7 @@ def _go_on(owner, name: str, speller, sentence: str) -> None:
 
 
 def _slips(sentence: str, plain_bytes, cut) -> list[str]:
-    """Where texts differ from what runs here, with the numbers of this sentence."""
+    """Return where texts differ from what runs here, with the numbers of this sentence."""
     from tracer.lessons.tokens import text
 
     count, joined = len(plain_bytes.encode(sentence)), len(cut.encode(sentence))

@@ -1,4 +1,4 @@
-"""Video: a drawn scene that moves, cut frame by frame and in blocks that reach over time."""
+"""Video: a drawn scene that moves, cut frame by frame and in blocks that span several frames."""
 
 import streamlit as st
 
@@ -15,7 +15,7 @@ WAYS = {"frames": "Patches of each frame", "tubelets": "Tubelets"}
 
 
 def show() -> None:
-    """The video, played; both ways to cut it, with one token framed; and the steps of the way that is chosen."""
+    """Draw the video, playing; both ways to cut it, with one token framed; and the steps of the chosen one."""
     from tracer.lessons.tokens import video  # loads torch, which a page is on screen before
 
     frames = clips.clip()
