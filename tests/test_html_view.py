@@ -56,6 +56,19 @@ def test_equations_in_html_are_drawn():
     assert "<mi>𝐊</mi>" in to_html.equation(r"\mathbf{K}")
 
 
+@pytest.mark.parametrize(
+    ("latex", "name"),
+    [
+        (r"\operatorname{rotate\_half}\left(\mathbf{Q}\right)", "<mtext>rotate_half</mtext>"),
+        (r"\operatorname{ReLU6}\left(\mathbf{U}\right)", "<mtext>ReLU6</mtext>"),
+        (r"\operatorname{softmax}\left(\mathbf{S}\right)", "<mo>softmax</mo>"),
+        (r"\mathbf{b}_{\text{dt\_proj}}", "<mtext>dt_proj</mtext>"),
+    ],
+)
+def test_a_name_is_one_word_without_backslashes(latex, name):
+    assert name in to_html.equation(latex)
+
+
 def test_the_brace_of_cases_is_as_tall_as_their_rows_without_a_mathematical_font():
     for rows in (2, 3):
         drawn = to_html.equation(r"\begin{cases} " + r" \\ ".join(["0 & j"] * rows) + r" \end{cases}")

@@ -156,7 +156,9 @@ def _table(names: tuple[str, ...], body: Sequence[tuple[str, ...]]) -> str:
 
 
 PRIMES = re.compile(r"('{2,})\^\{")
-"""Two primes or more before a superscript: to the converter, the primes are a superscript too."""
+"""Two primes or more before what stands above: to the converter, the primes are something above too."""
+NAMES = re.compile(r"\\operatorname\{((?=[A-Za-z]*[\d\\])(?:[A-Za-z\d]|\\_)+)\}")
+"""Names of functions with digits or underscores, which the converter would take for products of letters."""
 
 
 @lru_cache(maxsize=4096)
@@ -164,6 +166,7 @@ def equation(latex: str) -> str:
     """Return LaTeX as MathML, or as text if it can't be converted or holds more than mathematics (a link, a style)."""
     try:
         plain = PRIMES.sub(lambda found: r"^{" + r"\prime" * len(found[1]) + " ", latex)
+        plain = NAMES.sub(r"\\text{\1}", plain)
         tree = ElementTree.fromstring(convert(plain, xmlns=""))
     except Exception:  # whatever the converter or the parser make of a stranger's text
         return f"<code>{text(latex)}</code>"
@@ -174,10 +177,10 @@ def equation(latex: str) -> str:
 
 
 def _laid(tree: ElementTree.Element) -> None:
-    """Set the brace of cases as tall as their rows, and columns to the left.
-
-    Browsers stretch the brace only if a mathematical font is installed, and align columns by style sheets alone.
-    """
+    """Write the underscores of names, draw the brace of cases as tall as their rows, which browsers do only where a
+    mathematical font is installed, and lay columns to the left, which they take from style sheets alone."""
+    for name in tree.iter("mtext"):
+        name.text = (name.text or "").replace(r"\_", "_")
     for cell in tree.iter("mtd"):
         if cell.attrib.pop("columnalign", "") == "left":
             cell.set("style", "text-align: left")
