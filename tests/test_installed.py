@@ -1,6 +1,7 @@
 """The app out of an installed package: a wheel holds its pages, and no package of theirs lies beside the library."""
 
 import asyncio
+import json
 import socket
 import subprocess
 import sys
@@ -72,6 +73,21 @@ def test_the_package_says_its_version(installed):
     )
     version, file = said.stdout.split()
     assert version == tracer.__version__ and Path(file).is_relative_to(installed.parent)
+
+
+@pytest.mark.sweep
+def test_the_package_tells_registries_and_type_checkers_about_itself(installed):
+    program = (
+        "import json, tracer; from importlib import metadata, resources;"
+        "typed = resources.files(tracer).joinpath('py.typed').is_file();"
+        "print(json.dumps([metadata.metadata('tensor-tracer').json, typed]))"
+    )
+    command = [installed / "python", "-c", program]
+    told, typed = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=installed).stdout)
+    assert typed and "Typing :: Typed" in told["classifier"]
+    assert told["description"] == (ROOT / "README.md").read_text(encoding="utf-8")
+    assert told["description_content_type"] == "text/markdown"
+    assert told["author"] and told["keywords"] and "app" in told["provides_extra"]
 
 
 @pytest.mark.parametrize("given", ["0", "65536", "08501", "x", "²"])

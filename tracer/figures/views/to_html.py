@@ -156,7 +156,7 @@ def _table(names: tuple[str, ...], body: Sequence[tuple[str, ...]]) -> str:
 
 
 PRIMES = re.compile(r"('{2,})\^\{")
-"""Two primes or more before what stands above: to the converter, the primes are something above too."""
+"""Two primes or more before a superscript: to the converter, the primes are a superscript too."""
 NAMES = re.compile(r"\\operatorname\{((?=[A-Za-z]*[\d\\])(?:[A-Za-z\d]|\\_)+)\}")
 """Names of functions with digits or underscores, which the converter would take for products of letters."""
 
@@ -177,8 +177,10 @@ def equation(latex: str) -> str:
 
 
 def _laid(tree: ElementTree.Element) -> None:
-    """Write the underscores of names, draw the brace of cases as tall as their rows, which browsers do only where a
-    mathematical font is installed, and lay columns to the left, which they take from style sheets alone."""
+    """Write the underscores of names, and set the brace of cases as tall as their rows, and columns to the left.
+
+    Browsers stretch the brace only if a mathematical font is installed, and align columns by style sheets alone.
+    """
     for name in tree.iter("mtext"):
         name.text = (name.text or "").replace(r"\_", "_")
     for cell in tree.iter("mtd"):
