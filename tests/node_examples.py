@@ -255,6 +255,8 @@ def _places():
     yield _example(e.At(X, Y, entries=((1, None, None), "t"), result=(3, 2)), real(4, 5), whole(5, 2))
     mask = [True, False, True, True]
     yield _example(e.At(X, Y, entries=("m", None), result=(3, 2)), real(4, 2), held(mask), exact=False)
+    yield _example(e.Nonzero(X, count=3), held(mask), exact=False)
+    yield _example(e.EvenlySpaced(X, Y, count=5), real(), real(), exact=False)
     yield _example(
         e.Replaced(X, Y, Z, entries=(None, "t"), add=False), real(2, 5), real(2, 2), held([1, 3]), exact=False
     )
@@ -289,6 +291,8 @@ def _made():
         e.Sinusoids(4, 6, halves=True),
         e.Distances(4, 2),
         e.Counting(4),
+        e.Identity(4, 4),
+        e.Identity(2, 3),
     ):
         yield _example(node)
     for node in (e.Counted(4), e.CountedFrom(4, 1, 1), e.CountedFrom(3, 5, -2), e.Scalar(0.5)):

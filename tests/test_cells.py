@@ -31,12 +31,13 @@ WITHOUT_OPERANDS = {
         "CountedFrom",
         "Counting",
         "Distances",
+        "Identity",
         "PrefixMask",
         "Scalar",
         "Sinusoids",
     ),
 }
-BY_DEFAULT = {"Filled", "Finite", "Kernel", "OneRun", "Replaced", "Scattered", "Turns"}
+BY_DEFAULT = {"Filled", "Finite", "Kernel", "Nonzero", "OneRun", "Replaced", "Scattered", "Turns"}
 """Nodes that say of a cell that all cells of all operands have a part in it: more than is true."""
 
 

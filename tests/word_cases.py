@@ -351,6 +351,14 @@ case(_aten._is_all_true.default, T("B N", "truth"))
 case(_aten._is_any_true.default, T("B N", "truth"))
 case(_aten.arange.default, size("N"))
 case(_aten.arange.start_step, 7, -5, -3)
+case(_aten.eye.default, size("N"))
+case(_aten.eye.m, size("N"), size("K"))
+case(_aten.linspace.default, -1.5, size("N"), size("K"))
+case(_aten.triu_indices.default, 5, 4, 1)
+case(_aten.triu_indices.default, 3, 6)
+case(_aten.tril_indices.default, 5, 4, -1)
+case(_aten.tril_indices.default, 4, 4)
+case(_aten.nonzero.default, T("3 4", "positive"))
 case(_aten._efficientzerotensor.default, [size("B"), size("N")])
 case(_aten.zeros.default, [size("B"), size("N")])
 case(_aten.ones.default, [size("N")])
@@ -560,8 +568,8 @@ KERNELS = (
     "bucketize cdist cholesky cosine_similarity cross cummax cummin det digamma embedding_bag erfinv "
     "fractional_max_pool2d grid_sampler grid_sampler_2d histc inverse isclose isin kthvalue lgamma "
     "linalg_eigh linalg_inv_ex linalg_qr linalg_solve_ex linalg_svd logcumsumexp max_unpool2d median mode "
-    "multinomial nansum nonzero pixel_shuffle polygamma quantile renorm repeat_interleave rrelu "
-    "scaled_dot_product_attention searchsorted special_i0 take trace triangular_solve tril_indices unfold "
+    "multinomial nansum pixel_shuffle polygamma quantile renorm repeat_interleave rrelu "
+    "scaled_dot_product_attention searchsorted special_i0 take trace triangular_solve unfold "
     "unique_dim xlogy"
 ).split()
 """Ops that have no formula: they run as they are, or are layouts, or lines of their own."""

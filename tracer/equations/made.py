@@ -1,11 +1,13 @@
-"""What a run makes of nothing: numbers that are counted up."""
+"""What a run makes of nothing: numbers that are counted up, or evenly spaced, and the identity."""
 
 from __future__ import annotations
 
 import sympy
 import torch
 
+from tracer.equations.call import _Call, whole, written
 from tracer.equations.node import Node
+from tracer.equations.ways import Linear, spread
 
 
 def counted(length: sympy.Expr, printer) -> str:
@@ -52,3 +54,53 @@ class CountedFrom(Node):
     def run(self, size):
         length, first, step = (int(size(one)) for one in self.args)
         return first + step * torch.arange(length)
+
+
+class Identity(Node):
+    r"""The matrix `[n, m]` with 1 on the diagonal, 0 elsewhere: `\mathbb{I}_{T}`, `\mathbb{I}_{S \times T}`."""
+
+    def __new__(cls, rows, columns):
+        return super().__new__(cls, *map(sympy.sympify, (rows, columns)))
+
+    def _latex(self, printer):
+        sides = self.args[:1] if self.args[0] == self.args[1] else self.args
+        return r"\mathbb{I}_{" + r" \times ".join(map(printer._print, sides)) + "}"
+
+    def infer(self, same):
+        return self.args
+
+    def run(self, size):
+        return torch.eye(*(int(size(side)) for side in self.args), dtype=torch.float64)
+
+
+class EvenlySpaced(Linear, _Call):
+    """Numbers `[n]` from a first one to a last one: `EvenlySpaced(first, last, count=n)`."""
+
+    word = r"\operatorname{linspace}"
+    fields = ("count",)
+    counted, alone = None, False
+
+    def below(self, printer):
+        return [written(self.get("count"), printer)]
+
+    def infer(self, same, first, last):
+        return (sympy.sympify(self.get("count")),)
+
+    def run(self, size, first, last):
+        return first + (last - first) * torch.linspace(0, 1, whole(self.get("count"), size), dtype=torch.float64)
+
+    def _reads(self, size, cells, *ends):
+        return tuple(spread(cells, ()) for _ in ends)
+
+
+class Nonzero(_Call):
+    """The places `[n, rank]` of all numbers but 0, row by row; `Nonzero(x, count=n)`."""
+
+    word = r"\operatorname{nonzero}"
+    fields = ("count",)
+
+    def infer(self, same, shape):
+        return sympy.sympify(self.get("count")), sympy.Integer(len(shape))
+
+    def run(self, size, x):
+        return x.nonzero()

@@ -1,16 +1,16 @@
-"""What calls make of nothing: counted numbers, one number all over."""
+"""What calls make of nothing: counted numbers, one number all over, the identity, and places of numbers."""
 
 from __future__ import annotations
 
 import sympy
 
 from tracer.derive.given import Given
-from tracer.derive.numbers import filled, int_or
+from tracer.derive.numbers import filled, int_or, operand
 from tracer.derive.words import of
-from tracer.equations import Node
+from tracer.equations import Full, Lower, Node, Transposed, Upper
 from tracer.equations.call import Scalar
 from tracer.equations.layouts import Rearranged
-from tracer.equations.made import Counted, CountedFrom
+from tracer.equations.made import Counted, CountedFrom, EvenlySpaced, Identity, Nonzero
 from tracer.equations.positions import Sinusoids
 from tracer.ops import UNINITIALISED
 
@@ -50,3 +50,26 @@ def ones(given: Given) -> Node:
 @of("full")
 def full(given: Given) -> Node:
     return filled(given, Scalar(given["fill_value"]))
+
+
+@of("eye")
+def identity(given: Given) -> Node:
+    return Identity(*given.result)
+
+
+@of("linspace")
+def evenly_spaced(given: Given) -> Node:
+    return EvenlySpaced(operand(given, "start"), operand(given, "end"), count=given.result[0])
+
+
+@of("nonzero")
+def nonzero(given: Given) -> Node:
+    return Nonzero(given["self"], count=given.result[0])
+
+
+@of("triu_indices", "tril_indices", heavy=True)
+def triangle(given: Given) -> Node:
+    """The places of a triangle, as rows of two: those of the numbers that it leaves of ones."""
+    kind = Upper if "triu" in given.func._schema.name else Lower
+    ones = Full(Scalar(1), shape=(given["row"], given["col"]))
+    return Transposed(Nonzero(kind(ones, diagonal=given["offset"]), count=given.result[1]))

@@ -87,6 +87,12 @@ class Phrases(Rules):
         self.expect("}")
         return ("word", "full", self.below(), (number,))
 
+    def identity(self) -> Tree:
+        r"""`("word", "identity", shape, ())` of `\mathbb{I}_{T}`."""
+        for sign in "{I}":
+            self.expect(sign)
+        return ("word", "identity", self.below(), ())
+
     def largest(self) -> Tree:
         r"""`("number", 3.4…e38)` of `\text{max}_{\text{float32}}`."""
         self.expect("_", "{")

@@ -72,5 +72,8 @@ PLACING = {
     "pad": _padded,
     "flip": _flipped,
     "roll": _rolled,
+    "identity": lambda below: np.eye(*(int(n) for n in (*below.plain[0], *below.plain[0])[:2])),
+    "linspace": lambda below, first, last: np.linspace(float(first), float(last), int(below.plain[0][0])),
+    "nonzero": lambda below, x: np.argwhere(x),
     "full": lambda below, x: np.broadcast_to(x, [int(n) for n in below.plain[0]] if below else ()),
 }

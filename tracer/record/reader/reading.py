@@ -32,7 +32,9 @@ class Line(NamedTuple):
     turns: tuple[str, Tree, tuple[Tree, ...], bool] | None = None
 
 
-BEGIN = tuple(r"{ \frac \sqrt \infty \pi \mathrm \sum \begin \mathbf \text{max} \mathcal \mu \sigma \lnot".split())
+BEGIN = tuple(
+    r"{ \frac \sqrt \infty \pi \mathrm \sum \begin \mathbf \mathbb \text{max} \mathcal \mu \sigma \lnot".split()
+)
 """Signs that a factor begins with, besides names, numbers, letters, words and brackets."""
 OPENED = ("(", "[", r"\lVert", r"\langle", *PAIRS)
 """What an opening bracket may be."""
@@ -206,6 +208,7 @@ class _Reader(Phrases, Brackets):
             r"\mu": self.average,
             r"\sigma": self.deviation,
             r"\mathbf": self.filled,
+            r"\mathbb": self.identity,
             r"\text{max}": self.largest,
             r"\mathcal": self.unfold,
             r"\begin": self.cases,
