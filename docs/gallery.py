@@ -64,7 +64,9 @@ def block(name: str) -> str:
 
 def page(rows: Mapping[str, str], blocks: Mapping[str, str]) -> str:
     """Return the whole page."""
-    parts = [HEAD]
+    counts = [[int(cell) for cell in re.findall(r"(?<=\| )\d+(?= \|)", each)[:2]] for each in rows.values()]
+    steps, proven = (sum(count[i] for count in counts if count) for i in range(2))
+    parts = [HEAD, f"All together: {len(rows)} models, {steps} steps, {proven} of them proven.\n"]
     for field, names in FIELDS.items():
         table = "\n".join(rows[name] for name in names.split() if name in rows)
         parts.append(f"## {field.capitalize()}\n\n{COLUMNS}\n{table}\n" if table else "")
