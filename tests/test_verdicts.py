@@ -12,7 +12,7 @@ from test_stepping import sent
 import tracer
 from pages.shared import contents
 from tracer import tracing, verify
-from tracer.common.difference import first_beyond, margins, relative_difference
+from tracer.common.difference import first_beyond, identical, margins, relative_difference
 from tracer.derive import derive
 from tracer.derive.steps import Found, Line, Place
 from tracer.equations import ArgTopK, Tensor
@@ -205,3 +205,22 @@ def test_a_misspelt_parameter_is_no_parameter():
     with told("logits", lambda line: Tensor("W", line.tensor.shape, "parameter head.wieght")):
         note = tracer.load("vit", **SIZES).trace().steps[-1].note
     assert "the model has no such parameter: 'head.wieght'" in note and "kept" not in note
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (torch.tensor([1.0, float("nan")]), torch.tensor([1.0, float("nan")]), True),
+        (torch.tensor([0.0]), torch.tensor([-0.0]), False),
+        (torch.tensor([1.0]), torch.tensor([1.0]).double(), False),
+        (torch.zeros(0, 2), torch.zeros(2, 0), False),
+        (torch.zeros(2, 0), torch.zeros(2, 0), True),
+        (torch.tensor([1 + 2j]).conj(), torch.tensor([1 - 2j]), True),
+        (torch.eye(3).to_sparse(), torch.eye(3).to_sparse(), True),
+        (torch.eye(3).to_sparse(), torch.eye(3), False),
+        (torch.ones(2, 3).mT, torch.ones(3, 2), True),
+        (torch.tensor(True), torch.tensor(False), False),
+    ],
+)
+def test_tensors_are_identical_bit_by_bit(one, other, same):
+    assert identical(one, other) is same

@@ -1,4 +1,4 @@
-"""How far two tensors are apart: as a share of the largest value, and cell by cell as a share of what is allowed.
+"""How far two tensors are apart: as a share of the largest value, cell by cell as a share of what is allowed, at all.
 
 Some masks have the lowest number of float32 where others have -∞. Beside it every other number would be nothing, so
 a number that far out is compared with itself, and counts for no other.
@@ -57,6 +57,22 @@ class Difference:
             shares = shares.masked_fill(self.sizes.isinf() | shares.isnan(), inf)
             shares = shares.masked_fill((one == other) | (one.isnan() & other.isnan()), 0)
         return shares
+
+
+def identical(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors are the same, bit by bit: -0 is not 0, and a NaN is itself."""
+    if (one.dtype, one.shape, one.layout) != (other.dtype, other.shape, other.layout):
+        return False
+    if one.is_quantized:
+        return torch.equal(one, other)
+    return torch.equal(_bits(one), _bits(other))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of all numbers, also of those that a sparse tensor does not keep."""
+    dense = tensor.detach() if tensor.layout is torch.strided else tensor.detach().to_dense()
+    dense = dense.resolve_conj().resolve_neg().contiguous().flatten()
+    return dense.view(torch.uint8) if dense.numel() else dense
 
 
 def relative_difference(computed: torch.Tensor, reference: torch.Tensor) -> float:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
+from tracer.common.difference import identical
 from tracer.common.quoting import explained
 from tracer.common.telling import doing, tell
 from tracer.derive.steps import Found, opaque
@@ -63,13 +64,7 @@ class Rerun:
         output = [tensor for _, tensor in returned(again.output)]
         if again.calls is None or self._calls is None or again.calls.signature != self._calls.signature:
             return False
-        return len(output) == len(self._output) and all(map(_identical, output, self._output))
-
-
-def _identical(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if (one.dtype, one.shape, one.layout) != (other.dtype, other.shape, other.layout):
-        return False
-    return torch.equal(one, other) or bool(((one == other) | (one != one) & (other != other)).all())
+        return len(output) == len(self._output) and all(map(identical, output, self._output))
 
 
 class _Window(Kept):

@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import tracer
 from tracer import sources
+from tracer.common import difference
 from tracer.figures.views import to_json, to_table
 from tracer.inputs.given import Inputs
 from tracer.models.shared.model import Model
@@ -138,14 +139,9 @@ def _tensors(output) -> list[torch.Tensor]:
 
 
 def identical(a, b) -> bool:
+    """Return whether two outputs have the same tensors, bit by bit."""
     a, b = _tensors(a), _tensors(b)
-    return len(a) == len(b) and all(
-        x.dtype == y.dtype and x.shape == y.shape and torch.equal(_bits(x), _bits(y)) for x, y in zip(a, b, strict=True)
-    )
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().flatten().view(torch.uint8) if tensor.numel() else tensor
+    return len(a) == len(b) and all(map(difference.identical, a, b))
 
 
 def _difference(a, b) -> float:
