@@ -6,7 +6,7 @@ import streamlit as st
 from pages.shared import address, components, frame, influence, session, texts, tokens
 from tracer.attention import layers, parts, segments
 from tracer.figures import masks as pictures
-from tracer.figures.budget import drawn
+from tracer.figures.budget import can_draw
 from tracer.figures.classes import percent
 
 TITLE = "Mask"
@@ -68,7 +68,7 @@ named = segments(trace, part)
 from tracer.attention import masks  # noqa: E402  (the title is drawn before torch is imported)
 
 layer = _layer(layers(trace, part))
-if not drawn(trace, layers(trace, part)[layer]):
+if not can_draw(trace, layers(trace, part)[layer]):
     st.info(texts.too_large(layers(trace, part)[layer]))
     frame.leave()
 try:

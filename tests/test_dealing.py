@@ -60,7 +60,7 @@ PACKED = {
 def test_a_packed_product_is_three_bands_with_heads_in_each(name):
     model, _, (packed,) = found(name, **({"L": 1} if name.startswith("torchvision") else {}))
     D, h = packed.shape[0], packed.heads
-    assert packed.packed and packed.shape == (D, 3 * D) and packed.symbolic == ("D", "3*D")
+    assert packed.is_packed and packed.shape == (D, 3 * D) and packed.symbolic == ("D", "3*D")
     assert packed.turned == (name != "hf:gpt2")
     expected = {(at * D + head * D // h, D // h, head, part) for at, part in enumerate("QKV") for head in range(h)}
     assert set(packed.bands) == expected

@@ -123,51 +123,51 @@ def cells(packed: tensors.Packed) -> np.ndarray:
 
 def test_a_tensor_has_named_axes_and_all_its_matrices():
     value = torch.arange(30.0).reshape(1, 2, 5, 3)
-    packed = tensors.packed(value, ("B", "h", "N + 1", "d_k"), "attention")
+    packed = tensors.pack(value, ("B", "h", "N + 1", "d_k"), "attention")
     assert packed.facts["axes"] == ["token, $N + 1 = 5$", "feature, $d_k = 3$"]
     assert packed.facts["lead"] == [["Input of the batch", 1], ["Head", 2]] and packed.facts["which"] == [0, 1]
     assert np.array_equal(cells(packed), value[0]) and packed.facts["slices"][1][3].startswith("5 rows × 3 columns")
-    scores = tensors.packed(torch.ones(5, 5), ("S", "S"), "attention")
+    scores = tensors.pack(torch.ones(5, 5), ("S", "S"), "attention")
     assert scores.facts["roles"] == ["query", "key"] and scores.facts["lead"] == []
-    assert tensors.packed(torch.tensor(2.0), (), "head").facts["full"] == [1, 1]
+    assert tensors.pack(torch.tensor(2.0), (), "head").facts["full"] == [1, 1]
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-30, 1e30])
 def test_large_matrices_keep_three_digits_and_whole_numbers_all(size):
     value = torch.randn(80, 80, dtype=torch.float64) * size
-    packed = tensors.packed(value, ("S", "D"), "mlp")
+    packed = tensors.pack(value, ("S", "D"), "mlp")
     assert packed.facts["bits"] == 16
     assert np.abs(cells(packed)[0] - value.numpy()).max() <= 2**-11 * np.abs(value.numpy()).max()
     tokens = torch.randint(50_000, (80, 80))
-    assert np.array_equal(cells(tensors.packed(tokens, ("B", "T"), "embedding"))[0], tokens)
+    assert np.array_equal(cells(tensors.pack(tokens, ("B", "T"), "embedding"))[0], tokens)
 
 
 def test_of_many_large_matrices_the_one_that_is_asked_for_is_packed():
     value = torch.randn(2, 12, 200, 200)
-    packed = tensors.packed(value, ("B", "h", "S", "S"), "attention", index=(1, 99))
+    packed = tensors.pack(value, ("B", "h", "S", "S"), "attention", index=(1, 99))
     assert packed.facts["which"] == [23] and np.allclose(cells(packed)[0], value[1, 11], atol=4e-3)
     assert tensors.weight(value.shape) == len(packed.cells)
-    assert tensors.packed(torch.empty(0, 3), ("?", "?"), "mlp") is None
-    assert tensors.packed(torch.ones(1, 20_000_000, dtype=torch.bool), ("?", "?"), "mlp") is None
+    assert tensors.pack(torch.empty(0, 3), ("?", "?"), "mlp") is None
+    assert tensors.pack(torch.ones(1, 20_000_000, dtype=torch.bool), ("?", "?"), "mlp") is None
 
 
 def test_values_of_both_signs_are_centred_on_zero():
-    packed = tensors.packed(torch.tensor([[-3.0, 1.0]]), ("1", "2"), "mlp")
+    packed = tensors.pack(torch.tensor([[-3.0, 1.0]]), ("1", "2"), "mlp")
     assert packed.facts["slices"][0][:3] == [-3, 3, "diverging"]
-    packed = tensors.packed(torch.tensor([[2.0, 5.0]]), ("1", "2"), "mlp")
+    packed = tensors.pack(torch.tensor([[2.0, 5.0]]), ("1", "2"), "mlp")
     assert packed.facts["slices"][0][:3] == [2, 5, "sequential"]
 
 
 def test_masked_scores_are_left_empty_and_said():
     matrix = torch.tensor([[1.0, -torch.inf], [2.0, 3.0]])
-    packed = tensors.packed(matrix, ("S", "S"), "attention")
+    packed = tensors.pack(matrix, ("S", "S"), "attention")
     assert np.isneginf(cells(packed)[0, 0, 1]) and packed.facts["slices"][0][:3] == [1, 3, "sequential"]
     assert "1 value is −∞ and left empty" in packed.facts["slices"][0][4]
     assert "2 values are −∞ or NaN" in tensors.caption(np.array([[1.0, -np.inf], [2.0, np.nan]]))
 
 
 def test_a_mask_has_two_colours_each_with_its_value():
-    packed = tensors.packed(torch.tensor([[0.0, -torch.inf], [0.0, 0.0]]), ("T", "T"), "attention")
+    packed = tensors.pack(torch.tensor([[0.0, -torch.inf], [0.0, 0.0]]), ("T", "T"), "attention")
     assert cells(packed)[0].tolist() == [[1, 0], [1, 1]] and packed.facts["slices"][0][:3] == [0, 0, "mask"]
     assert packed.facts["slices"][0][4] == "1 of 4 values are −∞."
 
@@ -175,8 +175,8 @@ def test_a_mask_has_two_colours_each_with_its_value():
 def test_a_tiny_photo_is_enlarged_as_the_model_sees_it():
     photo = Image.fromarray(np.arange(27, dtype=np.uint8).reshape(3, 3, 3) * 9)
     image, crop = centre_crop(photo, 32, 32)
-    assert np.array_equal(photos.shown(photo, crop), image)
-    assert photos.shown(photo).size == (3, 3)
+    assert np.array_equal(photos.rescale(photo, crop), image)
+    assert photos.rescale(photo).size == (3, 3)
 
 
 def test_half_precision_is_shown():

@@ -111,7 +111,7 @@ def test_a_label_map_lies_over_the_photo_pixel_by_pixel():
 
 
 def test_blank_tokens_can_be_seen():
-    assert [answers.shown(token) for token in (" ", "\n", "a")] == ["␣", "⏎", "a"]
+    assert [answers.visible_token(token) for token in (" ", "\n", "a")] == ["␣", "⏎", "a"]
 
 
 def test_an_answer_in_one_line():

@@ -10,7 +10,7 @@ from test_app import text, visited
 
 import tracer
 from pages.shared import session
-from tracer.figures.losses import coloured
+from tracer.figures.losses import colour_text
 from tracer.lessons.objective.gradients import highway
 from tracer.lessons.objective.loss import loss
 
@@ -81,13 +81,13 @@ def test_other_blocks_have_a_highway_too(model):
 
 
 def test_colours_say_the_loss_and_no_text_becomes_markup():
-    drawn = coloured(["<", "b", "\n"], [log(4), 0.0], [0.25, 1.0], log(4), joined=True)
+    drawn = colour_text(["<", "b", "\n"], [log(4), 0.0], [0.25, 1.0], log(4), joined=True)
     assert "&lt;</span>" in drawn and "rgba(201, 116, 29, 0.650)" in drawn and "rgba(201, 116, 29, 0.000)" in drawn
     assert "&#x27;b&#x27;: p = 0.25, −log p = 1.39" in drawn and "no loss: nothing" in drawn and "1.39 = ln V" in drawn
 
 
 def test_the_largest_loss_has_the_deepest_colour():
-    drawn = coloured(["a", "b", "c"], [0.1, 1.0], [0.9, 0.4], 2.0, joined=True)
+    drawn = colour_text(["a", "b", "c"], [0.1, 1.0], [0.9, 0.4], 2.0, joined=True)
     shades = [float(share) for share in re.findall(r'background:rgba\([\d, ]+, ([\d.]+)\)" title', drawn)]
     assert shades == pytest.approx([0.65 * 0.05, 0.65 * 0.5], abs=1e-3)
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import tracer
 from tracer.figures import views
-from tracer.figures.views.repeats import at_any, printed
+from tracer.figures.views.repeats import as_printed, at_any
 from tracer.record import Step, Trace
 from tracer.verify.checks import repeats
 
@@ -27,7 +27,7 @@ def test_blocks_that_are_alike_are_printed_once():
     trace = book((None, r"\mathbf{X}^{(0)}", "x"), *(block(str(n), str(n - 1), n - 1) for n in (1, 2, 3)))
     (repeat,) = trace.repeats
     assert (repeat.start, repeat.length, repeat.times, repeat.blocks) == (1, 1, 3, ("1", "2", "3"))
-    (_, first), (_, (line,)) = printed(trace)
+    (_, first), (_, (line,)) = as_printed(trace)
     assert [step.id for step in first] == ["b0"] and line.id == "b*" and line.error == 3e-7
     assert line.latex == r"\mathbf{X}^{(\ell)} = \operatorname{f}(\mathbf{X}^{(\ell-1)})"
     assert not list(repeats.problems(SimpleNamespace(trace=trace)))

@@ -167,6 +167,6 @@ def test_products_of_queries_and_keys_are_told_from_those_of_weights_and_values(
 
 def test_a_curve_has_the_name_and_the_numbers_of_its_part():
     flops = {scaling.SCORES: [1_000, 4_000], scaling.MLP: [9_000, 6_000]}
-    drawn = {curve.name: curve for curve in figure.divided("T", [10, 20], flops, 10, None).data}
+    drawn = {curve.name: curve for curve in figure.draw_shares("T", [10, 20], flops, 10, None).data}
     assert list(drawn[scaling.SCORES].y) == [10, 40] and list(drawn[scaling.MLP].y) == [90, 60]
     assert [list(drawn[part].customdata)[1] for part in flops] == [amount(4_000, "FLOP"), amount(6_000, "FLOP")]

@@ -69,11 +69,11 @@ FEW = 20
 def _bars(trace: Trace, title: str, names, shares, axis: str, what: str, count: int | None) -> None:
     """Draw the likeliest classes as bars; `what` names them in the plural, `count` is the number of classes of the
     model."""
-    ranked = classes.ranking([shortened(answers.shown(name)) for name in names], shares)
+    ranked = classes.ranking([shortened(answers.visible_token(name)) for name in names], shares)
     st.header(plain(shortened(title, 200)))
     first, most = [name for name, _ in ranked], [share for _, share in ranked]
     components.drawing(of(trace, ("bars", axis), lambda: classes.bars(first, most, axis=axis)), "bars")
-    st.caption(plain(classes.drawn(shares, what, count)))
+    st.caption(plain(classes.caption(shares, what, count)))
 
 
 def _classes(result, trace, below) -> None:
@@ -101,7 +101,7 @@ def _next(result, trace, below) -> None:
     if bare:
         why = ", for the name of a family brings none" if unlearned(trace) else ""
         st.info(BYTES.format(why=why, count=len(result["text"])), icon=":material/abc:")
-    said = first if bare else repr(answers.shown(first))
+    said = first if bare else repr(answers.visible_token(first))
     title = f"Most probable next: {said}"
     _bars(trace, title, result["tokens"], result["probabilities"], f"next {unit}", f"{unit}s", _vocabulary(trace))
     if unit == "character":
@@ -120,15 +120,15 @@ def _tokens(result, trace, below) -> None:
     if (pad := result.get("pad")) and pad in result["text"]:
         said += f" A text that is too short is filled up with “{pad}”."
     place = int(np.argmin(result["probabilities"]))
-    least = f"“{answers.shown(result['tokens'][place])}” at place {place}"
+    least = f"“{answers.visible_token(result['tokens'][place])}” at place {place}"
     said += f" The least certain, {least}, has a probability of {classes.percent(result['probabilities'][place])}."
     st.caption(plain(said))
     with st.expander("Each place and its probability"):
         tables.show(
             {
                 "place": list(range(len(result["tokens"][:ROWS]))),
-                "in": [answers.shown(token) for token in result["text"][:ROWS]],
-                "out": [answers.shown(token) for token in result["tokens"][:ROWS]],
+                "in": [answers.visible_token(token) for token in result["text"][:ROWS]],
+                "out": [answers.visible_token(token) for token in result["tokens"][:ROWS]],
                 "probability": [classes.percent(share) for share in result["probabilities"][:ROWS]],
             },
             alt="The most probable token at each place",

@@ -31,7 +31,7 @@ def words(trace: Trace) -> None:
             default=min(3, len(spoken)),
             required=True,
             wrap=True,
-            format_func=lambda place: literal(answers.numbered(names[place - 1], place)),
+            format_func=lambda place: literal(answers.label_token(names[place - 1], place)),
         )
         details = st.expander("Which attention this is")
         which = details.segmented_control(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from pages.shared import influence, texts
-from tracer.figures.answers import numbered
+from tracer.figures.answers import label_token
 from tracer.figures.classes import percent
 
 
@@ -50,7 +50,7 @@ def show(place: int, names: Sequence[str], layer: int, blocks: int) -> None:
     with st.expander("Every word"):
         st.table(
             {
-                "word": [numbered(name, number) for number, name in enumerate(names, 1)],
+                "word": [label_token(name, number) for number, name in enumerate(names, 1)],
                 "picture open": list(map(percent, found.open)),
                 "picture closed": list(map(percent, found.closed)),
                 "most probable when closed": list(found.instead),

@@ -24,7 +24,7 @@ def show(trace: Trace, part: str) -> None:
         with place:
             key = ("heads", part, matrix.symbol)
             components.drawing(of(trace, key, partial(heads.drawing, matrix)), f"heads {matrix.symbol}")
-    said = _packed(found[0]) if found[0].packed else _apart(found[0])
+    said = _packed(found[0]) if found[0].is_packed else _apart(found[0])
     if any(matrix.turned for matrix in found):
         said += " The equation multiplies by [in, out], and PyTorch keeps the same numbers as [out, in], row by row."
     first = "Shown is the first block. " if len(blocks) > 1 else ""
@@ -50,6 +50,6 @@ def _proof(found: Sequence[heads.Matrix]) -> str:
     if len(verdicts) > 1:
         return ""
     worst = [matrix.step.error for matrix in found if matrix.step.error is not None]
-    said = "The equation of this product is" if found[0].packed else "The equations of these products are"
+    said = "The equation of this product is" if found[0].is_packed else "The equations of these products are"
     near = f": the largest difference is {scientific(max(worst))}." if worst else "."
     return f"{said} {verdicts.pop()} on this run{near}"

@@ -222,7 +222,9 @@ def run(slots: Slots, page: str) -> None:
     with st.sidebar:
         if session.checking():
             components.checked(checks.PATH)
-        components.spoken(f"{trace.model} has run on {_named(session.given())}. {answers.said(trace)}".strip())
+        components.spoken(
+            f"{trace.model} has run on {_named(session.given())}. {answers.answer_sentence(trace)}".strip()
+        )
 
 
 def _kept(label: str, icon: str, trace: Trace, make: Callable[[Trace], bytes], ending: str, said: str) -> None:

@@ -229,7 +229,7 @@ def _tensor(trace: Trace, step: Step, index: Sequence[int]) -> tensors.Packed | 
             return "It is never held: a fused operation goes through it. The equation says what it would be."
         return "The tensor of this step was not kept, to hold memory down."
     named = {size.name for size in trace.symbols if size.meaning == notation.NAMED}
-    found = tensors.packed(value, step.symbolic, step.stage, index=index, ticks=class_names(trace, step), named=named)
+    found = tensors.pack(value, step.symbolic, step.stage, index=index, ticks=class_names(trace, step), named=named)
     if found is None:
         size = 1 if value.ndim < 2 else value.shape[-2]
         return f"The tensor of this step has {size * (value.shape or (1,))[-1]:,} values in a matrix: it is not drawn."
@@ -250,7 +250,7 @@ def _terms(trace: Trace, step: Step, index: Sequence[int]) -> tensors.Packed | N
         found = terms(session.model(), trace)
     except ValueError:  # this block reads something else, or the run did not keep what the terms are made of
         return None
-    return pictures.packed({name: term[0] for name, term in found.items()}, scores[0], (*index, 0, 0)[1])
+    return pictures.pack({name: term[0] for name, term in found.items()}, scores[0], (*index, 0, 0)[1])
 
 
 def class_names(trace: Trace, step: Step) -> Sequence[str] | None:

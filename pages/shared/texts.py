@@ -30,7 +30,7 @@ COUNTED = (
 
 def uncounted(trace: Trace) -> str:
     """Return a sentence on the operations that the FLOPs of a run lack."""
-    said = rows.uncounted(trace)
+    said = rows.uncounted_ops(trace)
     return f"{said[0].upper()}{said[1:]}. They may multiply matrices, and there is no formula for how often."
 
 

@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.shared import session, texts
 from pages.shared.visitor import Key, Written, model_name, visitor
-from tracer.figures.answers import numbered, shown
+from tracer.figures.answers import label_token, visible_token
 from tracer.record import Trace
 
 MOST = 60
@@ -95,11 +95,11 @@ def _steps(written: Written, now: int | None, unit: str) -> None:
         range(len(tokens)),
         key=Key.WRITING,
         wrap=True,
-        format_func=lambda place: texts.literal(numbered(tokens[place], place + 1)),
+        format_func=lambda place: texts.literal(label_token(tokens[place], place + 1)),
         on_change=lambda: _go(written, st.session_state[Key.WRITING]),
     )
     if now is not None:
-        said = f"“{shown(tokens[now])}” was read from: {unit} {now + 1} of {len(tokens)}."
+        said = f"“{visible_token(tokens[now])}” was read from: {unit} {now + 1} of {len(tokens)}."
         st.caption(texts.plain(f"The run on screen, on all pages, is the one that {said}"))
 
 

@@ -34,7 +34,7 @@ def shown(numbers: np.ndarray, chance: Random) -> None:
     assert numbers.ndim == 1 and np.isfinite(numbers).all() and np.abs(numbers).max() <= 1, "a sound is from -1 to 1"
     assert sounds.open_sound(sounds.written(numbers)).shape == numbers.shape
     logs = sound.spectrogram(numbers)
-    pictures.heard(numbers, logs, sound.WINDOW, sound.HOP, chance.randrange(len(logs)))
+    pictures.draw_spectrogram(numbers, logs, sound.WINDOW, sound.HOP, chance.randrange(len(logs)))
 
 
 @lru_cache(maxsize=1)

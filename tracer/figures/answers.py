@@ -19,14 +19,14 @@ SIDE, CLASSES, LETTERS, NAMED = 400, 256, 100, 100_000
 SUBSCRIPT = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
-def shown(token: str) -> str:
+def visible_token(token: str) -> str:
     """Return a token as visible text, with blanks, line breaks and quotes kept."""
     return {" ": "␣", "\n": "⏎"}.get(token, token)
 
 
-def numbered(token: str, place: int) -> str:
+def label_token(token: str, place: int) -> str:
     """Return a token with its position as a subscript, which tells equal tokens apart: `red₃`."""
-    return shortened(shown(token)) + str(place).translate(SUBSCRIPT)
+    return shortened(visible_token(token)) + str(place).translate(SUBSCRIPT)
 
 
 def short(result: Mapping[str, Any]) -> str:
@@ -36,10 +36,10 @@ def short(result: Mapping[str, Any]) -> str:
     if result["kind"] == "tokens":
         return "".join(result["tokens"])
     name, share = ranking(result["tokens"], result["probabilities"])[0]
-    return f"{shown(name)}, with {percent(share)}"
+    return f"{visible_token(name)}, with {percent(share)}"
 
 
-def said(trace: Trace) -> str:
+def answer_sentence(trace: Trace) -> str:
     """Return the answer of a run as a sentence; "" if no sentence describes it or a file holds it in a wrong form."""
     result = trace.result
     try:

@@ -24,7 +24,7 @@ VALUES = 1 << 23
 """Values of a matrix that is drawn."""
 
 
-def drawn(trace: Trace, record: AttentionRecord) -> bool:
+def can_draw(trace: Trace, record: AttentionRecord) -> bool:
     """Return whether all weights of one attention can be computed and its mask drawn."""
     batch = trace.values[record.q].shape[:-2].numel() if record.q in trace.values else record.heads
     cells = record.queries * record.keys

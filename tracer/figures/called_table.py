@@ -29,7 +29,7 @@ def path(trace: Trace, number: int) -> list[str]:
     return found[::-1]
 
 
-def opened(trace: Trace) -> list[str]:
+def open_modules(trace: Trace) -> list[str]:
     """Return the tree positions of the modules that are unfolded at first: the outermost levels, until one branches."""
     if not trace.modules:
         return []

@@ -75,7 +75,7 @@ def describe(classes: Sequence[str], probabilities: Sequence[float], top: int = 
     return "Most probable classes: " + ", ".join(f"{n} {percent(p)}" for n, p in ranking(classes, probabilities)[:top])
 
 
-def drawn(probabilities: Sequence[float], what: str, count: int | None, top: int = TOP) -> str:
+def caption(probabilities: Sequence[float], what: str, count: int | None, top: int = TOP) -> str:
     """Return a sentence on the bars; if some classes are left out, with their number and the sum of the bars.
 
     `what` names the classes in the plural; `count` is the number of classes that the model knows, if the run says so.

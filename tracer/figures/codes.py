@@ -18,7 +18,7 @@ WIDE = 16
 def picture(image: Image.Image, label: str) -> str:
     """Draw a small picture with its pixels visible."""
     width, height = image.size
-    return _drawn(width, height, label, f'<image href="{data_uri(image, "PNG")}" width="{width}" height="{height}" '
+    return _svg(width, height, label, f'<image href="{data_uri(image, "PNG")}" width="{width}" height="{height}" '
                   'style="image-rendering:pixelated"/>')  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def grid(ids: np.ndarray, colours: np.ndarray, label: str) -> str:
                 f'<text x="{x + CELL / 2:g}" y="{y + CELL * 0.66:g}" fill="{ink}">{id}</text>'
             )
     inside = f'<g font-size="{CELL * 0.47:g}" font-family="inherit" text-anchor="middle">{"".join(cells)}</g>'
-    return _drawn(columns * CELL, rows * CELL, label, inside)
+    return _svg(columns * CELL, rows * CELL, label, inside)
 
 
 def sheet(codes: np.ndarray, counts: np.ndarray, label: str) -> str:
@@ -60,10 +60,10 @@ def sheet(codes: np.ndarray, counts: np.ndarray, label: str) -> str:
         f'<path d="{lines}" stroke="{colour}" stroke-width="{wide}" fill="none" vector-effect="non-scaling-stroke"/>'
         for colour, wide in (("#fff", 3), ("#d01f3c", 1.5))
     )
-    return _drawn(width, height, label, f'{image}style="image-rendering:pixelated"/>{strokes}')
+    return _svg(width, height, label, f'{image}style="image-rendering:pixelated"/>{strokes}')
 
 
-def _drawn(width: float, height: float, label: str, inside: str) -> str:
+def _svg(width: float, height: float, label: str, inside: str) -> str:
     return (
         f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(label)}" '
         'preserveAspectRatio="xMinYMin" style="display:block;width:100%;max-height:26rem;border-radius:6px">'

@@ -16,10 +16,10 @@ from tracer.common import notes
 from tracer.common.quoting import shortened
 from tracer.figures import answers, classes
 from tracer.figures.handout_maps import maps
-from tracer.figures.photos import data_uri, shown
+from tracer.figures.photos import data_uri, rescale
 from tracer.figures.strips import SIGNS
 from tracer.figures.views import rows
-from tracer.figures.views.repeats import printed
+from tracer.figures.views.repeats import as_printed
 from tracer.figures.views.to_html import equation, text
 from tracer.record import Step, Trace
 from tracer.symbols import notation
@@ -64,7 +64,7 @@ def render(trace: Trace) -> str:
     parts = (
         f"<h1>{text(title)}</h1>",
         f'<p class="quiet">{text(_weights(trace))}</p>',
-        '<div class="in">' + _given(trace) + _said(trace) + "</div>",
+        '<div class="in">' + _inputs(trace) + _outputs(trace) + "</div>",
         maps(trace),
         _sizes(trace),
         "".join(_equations(trace)),
@@ -79,13 +79,13 @@ def _weights(trace: Trace) -> str:
     return f"Weights: {trace.weights}." if trace.weights else ""
 
 
-def _given(trace: Trace) -> str:
+def _inputs(trace: Trace) -> str:
     """Return the inputs as HTML: the photo, the text."""
     made = []
     if trace.picture is not None:
         photo = Image.fromarray(np.asarray(trace.values[trace.picture.value]))
         photo.thumbnail((720, 720))
-        made.append(f'<img src="{data_uri(shown(photo))}" alt="The photo that went in">')
+        made.append(f'<img src="{data_uri(rescale(photo))}" alt="The photo that went in">')
     if trace.words:
         between = "" if all(len(word) == 1 for word in trace.words) else " "
         made.append(f"<pre>{text_lines(shortened(between.join(trace.words), TEXT))}</pre>")
@@ -97,7 +97,7 @@ def text_lines(value: str) -> str:
     return "\n".join(map(text, value.split("\n")))
 
 
-def _said(trace: Trace) -> str:
+def _outputs(trace: Trace) -> str:
     """Return the outputs as HTML."""
     try:
         said = _answer(trace.result)
@@ -123,7 +123,7 @@ def _answer(result: Mapping[str, Any]) -> str:
     if not names or shares is None:
         return first
     lines = "".join(
-        f"<tr><td>{text(shortened(answers.shown(str(name)), 60))}</td>"
+        f"<tr><td>{text(shortened(answers.visible_token(str(name)), 60))}</td>"
         f'<td class="share"><i style="width:{100 * min(1, max(0, share)):.1f}%"></i></td>'
         f'<td class="number">{classes.percent(share)}</td></tr>'
         for name, share in classes.ranking(names, shares)[:CLASSES]
@@ -145,7 +145,7 @@ def _sizes(trace: Trace) -> str:
 def _equations(trace: Trace) -> Iterator[str]:
     """Yield each line of the textbook, under its heading."""
     last = None
-    for repeat, steps in printed(trace):
+    for repeat, steps in as_printed(trace):
         if repeat is not None:
             last = f"Each block, {repeat.times} times"
             yield f"<h2>{last}: {equation(repeat.numbers)}</h2>"

@@ -56,7 +56,7 @@ class Matrix(NamedTuple):
         return 1 + max(band.head for band in self.bands)
 
     @property
-    def packed(self) -> bool:
+    def is_packed(self) -> bool:
         """True if the matrix computes queries, keys and values at once."""
         return bool(self.bands[0].part)
 
@@ -74,21 +74,21 @@ def matrices(trace: Trace, record: AttentionRecord) -> list[Matrix]:
                 continue
             rows, columns = (-1, -2) if name.transposed else (-2, -1)
             sizes, shape = kept.symbolic or ("?", "?"), kept.shape
-            bands = _packed(trace, step) if step.symbol.startswith(PACKED) else _equal(step, shape[columns])
+            bands = _packed_bands(trace, step) if step.symbol.startswith(PACKED) else _equal_bands(step, shape[columns])
             if 0 < len({band.head for band in bands}) <= MOST:
                 own, numbers = (sizes[rows], sizes[columns]), (shape[rows], shape[columns])
                 found.append(Matrix(name.symbol, step, bands, own, numbers, name.transposed))
     return found
 
 
-def _equal(step: Step, columns: int) -> tuple[Band, ...]:
+def _equal_bands(step: Step, columns: int) -> tuple[Band, ...]:
     """Return the bands of a matrix whose columns go to the heads of its step one after the other."""
     heads = step.shape[-3] if len(step.shape) == 4 else 1
     each = columns // max(1, heads)
     return tuple(Band(head * each, each, head) for head in range(heads)) if heads * each == columns else ()
 
 
-def _packed(trace: Trace, step: Step) -> tuple[Band, ...]:
+def _packed_bands(trace: Trace, step: Step) -> tuple[Band, ...]:
     """Return the bands of a product that computes queries, keys and values at once.
 
     A band is the columns that hold the very same numbers in this run. Return none if one head has no band.
@@ -103,11 +103,11 @@ def _packed(trace: Trace, step: Step) -> tuple[Band, ...]:
     if held is None or held.ndim != 3 or set(made) != set(PARTS.values()):
         return ()
     ways = (held[0], held[:, 0])  # the batch is in front, or the sequence
-    found = (tuple(_found(rows, made)) for rows in ways if len(rows) == made["Q"].shape[-2])
+    found = (tuple(_find_bands(rows, made)) for rows in ways if len(rows) == made["Q"].shape[-2])
     return next((bands for bands in found if sum(band.width for band in bands) == held.shape[-1]), ())
 
 
-def _found(rows: torch.Tensor, made: dict[str, torch.Tensor]) -> Iterator[Band]:
+def _find_bands(rows: torch.Tensor, made: dict[str, torch.Tensor]) -> Iterator[Band]:
     for part, tensor in made.items():
         for head, own in enumerate(tensor[0]):
             width = own.shape[-1]
@@ -123,7 +123,7 @@ def drawing(matrix: Matrix) -> str:
     A head's columns have one colour: as columns in the equation's layout, and as rows in PyTorch's.
     """
     (rows, columns), (row, column) = matrix.shape, matrix.symbolic
-    unit = (WIDE if matrix.packed else SIDE) / max(rows, columns)
+    unit = (WIDE if matrix.is_packed else SIDE) / max(rows, columns)
     wide, tall = columns * unit, rows * unit
     parts = [_bands(matrix, unit, tall, across=True)]
     parts += [_text(svg_text(symbol_html(matrix.symbol)), wide / 2, -14, 17), _side(row, -8, tall / 2, "end")]
@@ -147,7 +147,7 @@ def describe(matrix: Matrix) -> str:
     """Return the text alternative: `W_Q [128 × 128]: 4 heads of 32 columns each`."""
     rows, columns = matrix.shape
     each = matrix.bands[0].width
-    if matrix.packed:
+    if matrix.is_packed:
         groups = ", ".join(f"{part} from column {first.start} on" for part, first, _ in _groups(matrix))
         many = f"{matrix.heads} heads of {each} columns each; {groups}"
         return f"{symbol_text(matrix.symbol)} [{rows} × {columns}]: {many}"

@@ -21,17 +21,19 @@ def _shade(share: float) -> str:
     return f"rgba({red}, {green}, {blue}, {DEEPEST * min(1.0, share):.3f})"
 
 
-def coloured(words: Sequence[str], losses: Sequence[float], shares: Sequence[float], guess: float, joined: bool) -> str:
+def colour_text(
+    words: Sequence[str], losses: Sequence[float], shares: Sequence[float], guess: float, joined: bool
+) -> str:
     """Return a text as HTML, with the loss of each token but the first as its background, up to that of a `guess`.
 
     Numbers are in titles. Tokens are `joined` as characters, or words with blanks between.
     """
     first, *asked = words
-    said = [f'<span class="unasked" title="no loss: nothing stands before it">{_shown(first)}</span>']
+    said = [f'<span class="unasked" title="no loss: nothing stands before it">{_token_html(first)}</span>']
     for word, loss, share in zip(asked, losses, shares, strict=True):
         label = f"{word!r}: p = {share:.3g}, −log p = {loss:.3g}"
         said.append(
-            f'<span style="background:{_shade(loss / guess)}" title="{html.escape(label)}">{_shown(word)}</span>'
+            f'<span style="background:{_shade(loss / guess)}" title="{html.escape(label)}">{_token_html(word)}</span>'
         )
     ends = f"{_shade(0)}, {_shade(1)}"
     scale = (
@@ -43,11 +45,11 @@ def coloured(words: Sequence[str], losses: Sequence[float], shares: Sequence[flo
     return f'<div class="loss-text" data-figure="The text by its loss">{text}</div>{scale}'
 
 
-def _shown(word: str) -> str:
+def _token_html(word: str) -> str:
     return "⏎\n" if word == "\n" else html.escape(word)
 
 
-def unasked(image: Image.Image, rows: int, columns: int) -> str:
+def hatch(image: Image.Image, rows: int, columns: int) -> str:
     """Draw the picture that a model sees, hatched: no logits belong to its patches."""
     width, height = image.size
     lines = "".join(f"M{x * width / columns:g} 0V{height}" for x in range(1, columns))

@@ -12,10 +12,10 @@ from tracer.attention import layers as of_part
 from tracer.attention import parts as of_parts
 from tracer.attention import places, segments, unseen, windows
 from tracer.attention import rollout as over_blocks
-from tracer.figures.budget import drawn
+from tracer.figures.budget import can_draw
 from tracer.figures.colours import MASK, table
 from tracer.figures.masks import labels
-from tracer.figures.photos import shown
+from tracer.figures.photos import rescale
 from tracer.figures.tensors import as_array
 from tracer.record import AttentionRecord, Picture, Trace
 
@@ -63,7 +63,7 @@ def too_large(trace: Trace, part: str | None = None) -> bool:
 
 
 def _fits(trace: Trace, record: AttentionRecord) -> bool:
-    return 4 * record.queries * record.keys <= ONE_VIEW and drawn(trace, record)
+    return 4 * record.queries * record.keys <= ONE_VIEW and can_draw(trace, record)
 
 
 def _records(trace: Trace, part: str | None) -> tuple[AttentionRecord, ...]:
@@ -113,7 +113,7 @@ def rolls(trace: Trace, chosen: Sequence[int], part: str | None = None) -> bool:
     sizes |= {(0, 1) for record in records if record.over != "tokens" or windows(trace, record) > 1}
     whole = bool(chosen) and len(chosen) == len(records) and len(sizes) == 1 and len(set(*sizes)) == 1
     small = whole and 4 * records[0].keys ** 2 <= ROLLOUT and len(records) * records[0].keys ** 3 <= PRODUCTS
-    return small and all(drawn(trace, record) for record in records)
+    return small and all(can_draw(trace, record) for record in records)
 
 
 def pack(
@@ -182,7 +182,7 @@ def _photo(trace: Trace, picture: Picture, part: str | None) -> tuple[dict[str, 
     tokens = {patch: token for token, patch in places(trace, part).items()}
     tower, missing = unseen(trace)
     photo = Image.fromarray(np.asarray(trace.values[picture.value]))
-    shown(photo).save(file, "JPEG", quality=88)
+    rescale(photo).save(file, "JPEG", quality=88)
     return {
         "photo": list(photo.size),
         "crop": list(picture.crop),

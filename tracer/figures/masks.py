@@ -9,9 +9,9 @@ import numpy as np
 
 from tracer.attention import layers
 from tracer.attention import segments as of_part
-from tracer.figures.answers import shown
+from tracer.figures.answers import visible_token
 from tracer.figures.labels import numeral, scientific
-from tracer.figures.tensors import as_array, stacked
+from tracer.figures.tensors import as_array, pack_cells
 from tracer.record import Segment, Trace
 
 MOST = 1_500_000
@@ -20,7 +20,7 @@ MOST = 1_500_000
 
 def labels(trace: Trace, part: str | None, tokens: int, numbered: bool = False) -> list[str]:
     """Return a name for each of the first `tokens` positions of a tower, by the words of the run; see `names`."""
-    return names(tokens, of_part(trace, part), [shown(word) for word in trace.words[:tokens]], numbered)
+    return names(tokens, of_part(trace, part), [visible_token(word) for word in trace.words[:tokens]], numbered)
 
 
 def names(
@@ -85,8 +85,8 @@ def pack(
     kept = {one: masks.rows(trace, layer, head=one, part=part, batch=batch) for one in heads}
     same = all(bool((one == cells[first : first + count]).all()) for one in own)
     pictures: dict[str, Any] = {
-        "before": stacked({}, as_array(found.before)[list(heads)]),
-        "weights": stacked({}, as_array(found.weights)[list(heads)]),
+        "before": pack_cells({}, as_array(found.before)[list(heads)]),
+        "weights": pack_cells({}, as_array(found.weights)[list(heads)]),
     }
     if not same:
         pictures["own"] = {}, np.asarray([one.numpy() for one in own], dtype=np.uint8).tobytes()
@@ -102,7 +102,7 @@ def pack(
         "always": always,
         "names": labels(trace, part, max(queries, keys), numbered=True),
         "segments": [[one.start, one.stop, *_span(one)] for one in of_part(trace, part)],
-        "kept": {one: _kept(kept[one]) for one in heads},
+        "kept": {one: _describe_rows(kept[one]) for one in heads},
         "mask": _mask(masks.numbers(trace, list(rows), layer, part=part, batch=batch), kept.values()),
     }
     for name, (facts, blob) in pictures.items():
@@ -129,7 +129,7 @@ def _span(segment: Segment) -> tuple[str, str]:
     return f"{size} {segment.name}", f"token{'s' * (size > 1)}"
 
 
-def _kept(rows) -> str:
+def _describe_rows(rows) -> str:
     """Return a sentence on the keys that the rows of one head keep to, as measured (`masks.Rows`)."""
     said = f"Over all rows of this head, the sum of a row differs from 1 by at most {scientific(rows.off)}"
     if rows.closed is None:

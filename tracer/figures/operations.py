@@ -64,7 +64,7 @@ def arithmetic(trace: Trace) -> dict[str, dict[str, int]]:
                 row = table.setdefault(names[module], {})
                 stage = stages.get(op.step, "no step")
                 row[stage] = row.get(stage, 0) + op.flops
-    return _shortened(table)
+    return _limit_rows(table)
 
 
 def _short(modules: Collection[str]) -> dict[str, str]:
@@ -76,7 +76,7 @@ def _short(modules: Collection[str]) -> dict[str, str]:
     }
 
 
-def _shortened(table: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+def _limit_rows(table: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
     ranked = sorted(table, key=lambda module: -sum(table[module].values()))
     rest = set(ranked[MOST:])
     if not rest:
@@ -100,7 +100,7 @@ def flops(table: Mapping[str, Mapping[str, int]]) -> str:
         Row(
             module,
             [
-                Part(row[stage], stage_colour(stage), _said(module, stage, row[stage]))
+                Part(row[stage], stage_colour(stage), _tooltip(module, stage, row[stage]))
                 for stage in stages
                 if stage in row
             ],
@@ -113,7 +113,7 @@ def flops(table: Mapping[str, Mapping[str, int]]) -> str:
     return bars(rows, ticks, ("module", "FLOP"), describe(sums, "FLOP by module"), "Where the arithmetic is", keys)
 
 
-def _said(module: str, stage: str, flops: int) -> str:
+def _tooltip(module: str, stage: str, flops: int) -> str:
     return f"{module}, {stage}: {amount(flops, 'FLOP')}"
 
 

@@ -39,7 +39,11 @@ def table(
     if level == "modules":
         whole = {"parameters": trace.params, "FLOP": trace.flops}
         columns = [{**column, "whole": whole.get(column["name"], 0)} for column in MODULES]
-        return found | {"columns": columns, "rows": called_table.modules(trace), "open": called_table.opened(trace)}
+        return found | {
+            "columns": columns,
+            "rows": called_table.modules(trace),
+            "open": called_table.open_modules(trace),
+        }
     if level == "calls":
         return found | {"columns": CALLS, "rows": called_table.calls(trace)}
     columns, rows = {"steps": _steps, "ops": _ops}[level](trace) if level != "primitives" else _parts(trace, opened)

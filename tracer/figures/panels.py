@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tracer.figures.colours import DIVERGING, SEQUENTIAL, table
-from tracer.figures.tensors import as_array, reduce, stacked
+from tracer.figures.tensors import as_array, pack_cells, reduce
 
 
 class Panel(NamedTuple):
@@ -57,7 +57,7 @@ def pack(panels: Sequence[Panel]) -> bytes:
             "which": [0],
             "at": at,
         }
-        known, blob = stacked(known, np.asarray(cells, dtype=np.float32))
+        known, blob = pack_cells(known, np.asarray(cells, dtype=np.float32))
         facts.append(known)
         blobs += [blob, bytes(-len(blob) % 4)]
         at += len(blob) + -len(blob) % 4

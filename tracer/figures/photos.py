@@ -27,7 +27,7 @@ def data_uri(image: Image.Image, kind: str = "JPEG") -> str:
     return f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def shown(photo: Image.Image, crop: Crop | None = None) -> Image.Image:
+def rescale(photo: Image.Image, crop: Crop | None = None) -> Image.Image:
     """Return the photo at no more than `LARGEST` pixels a side, enough for a screen.
 
     With a `crop` it is no smaller than the model's input: a smaller photo is enlarged in the model's way, and not by
@@ -52,7 +52,7 @@ def grid(photo: Image.Image, crop: Crop, rows: int, columns: int) -> str:
     return (
         f'<svg class="photo-grid" viewBox="0 0 {width} {height}" role="img" aria-label="{label}" '
         f'preserveAspectRatio="xMinYMin" style="display:block;width:100%;max-height:26rem;border-radius:6px">'
-        f'<image href="{data_uri(shown(photo, crop))}" width="{width}" height="{height}" preserveAspectRatio="none"/>'
+        f'<image href="{data_uri(rescale(photo, crop))}" width="{width}" height="{height}" preserveAspectRatio="none"/>'
         f'<path d="M0 0H{width}V{height}H0Z{frame}" fill="#000" fill-opacity="0.62" fill-rule="evenodd"/>'
         f'<path d="{lines}" stroke="#000" stroke-opacity="0.45" stroke-width="3" {stroke}/>'
         f'<path d="{lines}" stroke="#fff" stroke-opacity="0.9" stroke-width="1" {stroke}/>'
@@ -81,7 +81,7 @@ def spotlight(photo: Image.Image, crop: Crop, weights: np.ndarray, label: str) -
     return (
         f'<svg class="spotlight" viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(label)}" '
         f'preserveAspectRatio="xMinYMin" style="display:block;width:100%;max-height:26rem;border-radius:6px">'
-        f'<image href="{data_uri(shown(photo, crop))}" width="{width}" height="{height}" preserveAspectRatio="none"/>'
+        f'<image href="{data_uri(rescale(photo, crop))}" width="{width}" height="{height}" preserveAspectRatio="none"/>'
         f'<g shape-rendering="crispEdges">{shades}</g><rect {frame} {stroke}/>{_cells(boxes, said)}</svg>'
     )
 

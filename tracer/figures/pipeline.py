@@ -175,7 +175,7 @@ class _Drawing:
     def _circuit(self, steps: Sequence[Step], incoming: Sequence[Step]) -> str:
         """Return a run of steps as boxes and lines; of a stack of blocks the first, for all of them."""
         if not self.wired:
-            return self._listed([each for step in steps for each in (*self._beside_of(step), step)])
+            return self._list_boxes([each for step in steps for each in (*self._beside_of(step), step)])
         rows, names, later, others = list(steps), self.names, {}, {}
         repeat = self.repeats.get(steps[0].id)
         if repeat:
@@ -209,11 +209,11 @@ class _Drawing:
             if step.id not in used:
                 boxes[f"to {step.id}"] = _stub(self._onward(step, bool(repeat), names))
                 takes[f"to {step.id}"] = [step.id]
-        return self._wired(boxes, takes, sizes)
+        return self._wire_boxes(boxes, takes, sizes)
 
-    def _listed(self, steps: Sequence[Step]) -> str:
+    def _list_boxes(self, steps: Sequence[Step]) -> str:
         """Return a run of steps as boxes in order."""
-        return _drawn([(step.id, 0, rank, _step(step, self.names)) for rank, step in enumerate(steps)], 1, [])
+        return _boxes_html([(step.id, 0, rank, _step(step, self.names)) for rank, step in enumerate(steps)], 1, [])
 
     def _beside_of(self, step: Step) -> list[Step]:
         """Return the steps that come in from the side of a step."""
@@ -228,7 +228,7 @@ class _Drawing:
             return f"to {', '.join(symbols[:3])}{' …' * (len(symbols) > 3)}"
         return "answer" if step is self.trace.steps[-1] else "out"
 
-    def _wired(self, boxes: dict[str, str], takes: dict[str, list[str]], sizes: dict[str, int]) -> str:
+    def _wire_boxes(self, boxes: dict[str, str], takes: dict[str, list[str]], sizes: dict[str, int]) -> str:
         """Return boxes at their positions, and the lines, which the browser draws between them."""
         laid = circuit(list(boxes), takes)
         wires = [
@@ -240,7 +240,7 @@ class _Drawing:
             }
             for wire in laid.wires
         ]
-        return _drawn([(node, *laid.places[node], box) for node, box in boxes.items()], laid.lanes, wires)
+        return _boxes_html([(node, *laid.places[node], box) for node, box in boxes.items()], laid.lanes, wires)
 
     def _back(self, name: str, step: Step, later: dict[str, Step], names: dict[str, str], others: dict) -> str:
         """Return the symbol of a tensor from further back.
@@ -257,7 +257,7 @@ class _Drawing:
         return others[found[index]] if index < len(found) else names[name]
 
 
-def _drawn(boxes: Sequence[tuple[str, float, int, str]], lanes: float, wires: Sequence[dict]) -> str:
+def _boxes_html(boxes: Sequence[tuple[str, float, int, str]], lanes: float, wires: Sequence[dict]) -> str:
     """Return boxes, each a name with its lane, rank and HTML, and the wires that the browser draws between them.
 
     Of the `lanes` those right of all boxes are narrow.

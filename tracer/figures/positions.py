@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from tracer.figures.colours import SEQUENTIAL, STAGES, table
 from tracer.figures.layout import CLEAR, title
-from tracer.figures.tensors import stacked
+from tracer.figures.tensors import pack_cells
 
 
 def distance_lines(
@@ -56,7 +56,7 @@ def likeness(rows: int, columns: int, cosines: np.ndarray) -> bytes:
     """
     facts = {"rows": rows, "columns": columns, "shape": cosines.shape, "low": float(cosines.min())}
     facts["start"] = rows // 2 * columns + columns // 2
-    facts, cells = stacked(facts, cosines)
+    facts, cells = pack_cells(facts, cosines)
     text = json.dumps(facts).encode()
     text += b" " * (-len(text) % 4)
     return b"".join((len(text).to_bytes(4, "little"), text, table(SEQUENTIAL), cells))

@@ -32,7 +32,7 @@ def places(now: int, most: int, step: int = 1) -> list[int]:
     return sorted(found)
 
 
-def divided(
+def draw_shares(
     name: str, values: Sequence[int], flops: Mapping[str, Sequence[int]], now: int, meets: float | None
 ) -> go.Figure:
     """Draw the share of each part in all FLOPs over one size, stacked, on a logarithmic axis.
@@ -95,7 +95,7 @@ def _label(at: float, text: str, values: Sequence[int], low: bool = False) -> di
 
 
 def parts(flops: Mapping[str, Sequence[int]]) -> str:
-    """Return the legend of `divided`, in HTML."""
+    """Return the legend of `draw_shares`, in HTML."""
     return legend((COLOURS[part], part) for part in flops)
 
 

@@ -49,7 +49,7 @@ class Packed(NamedTuple):
     cells: bytes
 
 
-def packed(
+def pack(
     value,
     symbolic: Sequence[str],
     stage: str,
@@ -105,7 +105,7 @@ def packed(
         "slices": slices,
     }
     whole = not getattr(value, "is_floating_point", lambda: value.dtype.kind == "f")()
-    return Packed(*stacked(facts, cells, exact=whole))
+    return Packed(*pack_cells(facts, cells, exact=whole))
 
 
 def weight(shape: Sequence[int]) -> int:
@@ -119,8 +119,8 @@ def _together(count: int, full: Sequence[int]) -> bool:
     return count <= MATRICES and 2 * count * min(full[0], MAX_ROWS) * min(full[1], MAX_COLUMNS) <= ALL_BYTES
 
 
-def stacked(facts: dict[str, Any], cells: np.ndarray, exact: bool = False) -> tuple[dict[str, Any], bytes]:
-    """Return `facts` with `bits` and `power`, and the cells as bytes, as `packed` has them."""
+def pack_cells(facts: dict[str, Any], cells: np.ndarray, exact: bool = False) -> tuple[dict[str, Any], bytes]:
+    """Return `facts` with `bits` and `power`, and the cells as bytes, as `pack` has them."""
     known = np.abs(cells[np.isfinite(cells)])
     most = float(known.max()) if known.size else 0.0
     if cells.size <= EXACT or (exact and most > 2048):

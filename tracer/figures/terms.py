@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tracer.figures.labels import scientific
-from tracer.figures.tensors import ALL_BYTES, Packed, as_array, reduce, stacked
+from tracer.figures.tensors import ALL_BYTES, Packed, as_array, pack_cells, reduce
 
 SUM, RAN = "their sum", "the scores that ran"
 
@@ -18,13 +18,13 @@ def difference(terms: Mapping[str, Any], scores) -> float:
     return float(np.abs(total - ran)[seen].max() / np.abs(ran[seen]).max())
 
 
-def packed(terms: Mapping[str, Any], scores, head: int = 0) -> Packed:
+def pack(terms: Mapping[str, Any], scores, head: int = 0) -> Packed:
     """Return terms and scores `[h, S_q, S_k]` for drawing in the browser.
 
     Each head has the maps of the terms, of their sum and of the scores, on one scale centred on 0. All heads are packed
     if they are small, else `head` alone. The facts: `names` of the maps, `heads`, `which` of them are packed, `shape`
     of a map as drawn and `full` before reduction, `edges` of the scales, the `largest` term of each head by root mean
-    square, and the `error` of the sum; `bits` and `power` as in `tensors.packed`. Hidden scores are not finite.
+    square, and the `error` of the sum; `bits` and `power` as in `tensors.pack`. Hidden scores are not finite.
     """
     panels: dict[str, Any] = {name: as_array(term) for name, term in terms.items()}
     panels |= {SUM: sum(panels.values()), RAN: as_array(scores)}
@@ -44,4 +44,4 @@ def packed(terms: Mapping[str, Any], scores, head: int = 0) -> Packed:
         "largest": [max(share, key=share.__getitem__) for share in shares],
         "error": scientific(difference(terms, scores)),
     }
-    return Packed(*stacked(facts, np.asarray(cells, dtype=np.float32)))
+    return Packed(*pack_cells(facts, np.asarray(cells, dtype=np.float32)))

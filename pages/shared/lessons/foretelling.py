@@ -13,7 +13,7 @@ from pages.shared.texts import plain, quoted
 from pages.shared.visitor import Given, Key, model_name, visitor
 from tracer import models
 from tracer.figures import losses as drawn
-from tracer.figures.answers import shown
+from tracer.figures.answers import visible_token
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.record import Trace
@@ -106,13 +106,13 @@ def _nats(loss: float) -> str:
 def _text(trace: Trace, loss: Loss) -> None:
     """Show the text coloured by loss; positions over the picture have no target."""
     components.style(Path(__file__).with_name("foretelling.css"))
-    words = [shown(word) if len(word) > 1 else word for word in trace.words]
+    words = [visible_token(word) if len(word) > 1 else word for word in trace.words]
     joined = all(len(word) == 1 for word in words)
-    text = drawn.coloured(words, loss.losses, loss.probabilities, loss.guess, joined)
+    text = drawn.colour_text(words, loss.losses, loss.probabilities, loss.guess, joined)
     if (view := session.traced_view(trace)) is not None:
         left, right = st.columns([1, 2], gap="large")
         with left:
-            components.drawing(drawn.unasked(view.image, view.rows, view.columns), "unasked")
+            components.drawing(drawn.hatch(view.image, view.rows, view.columns), "unasked")
             st.caption(
                 f"Not asked: {view.rows * view.columns} patches went through the blocks before the words, and none of "
                 f"the {len(words)} rows of logits is theirs. So the first word, {quoted(repr(words[1]))}, is predicted "

@@ -222,7 +222,7 @@ def _curves(scaling: Scaling, now: Mapping[str, int]) -> None:
         most = min(variants.LARGEST, 4 * max(now[name], int(crossing or 0), 1024))
         values = figures.places(now[name], most, step)
         flops = pictures.of(scaling, ("along", name, at), partial(scaling.along, name, values, now))
-        make = partial(figures.divided, name, values, flops, now[name], crossing)
+        make = partial(figures.draw_shares, name, values, flops, now[name], crossing)
         alt = figures.describe(name, flops, values, now[name])
         with place:
             st.header(grown[name])

@@ -12,7 +12,7 @@ IDS = "phase"
 """The scale of codes: they have no order."""
 
 
-def grouped(points: np.ndarray, centres: np.ndarray, group: np.ndarray, chosen: int) -> go.Figure:
+def draw_group(points: np.ndarray, centres: np.ndarray, group: np.ndarray, chosen: int) -> go.Figure:
     """Draw a cloud `[M, 3]` with the indices of its centres `[n]` and of the points of one group `[k]`.
 
     `chosen` is the number of that group's centre.
@@ -36,7 +36,7 @@ def grouped(points: np.ndarray, centres: np.ndarray, group: np.ndarray, chosen: 
     return _figure(lines)
 
 
-def coded(points: np.ndarray, centres: np.ndarray, ids: np.ndarray, count: int, chosen: int) -> go.Figure:
+def draw_codes(points: np.ndarray, centres: np.ndarray, ids: np.ndarray, count: int, chosen: int) -> go.Figure:
     """Draw a cloud `[M, 3]`, each centre in the colour of the code `[n]` of its group, of `count` codes.
 
     The points have the colour of their nearest centre.
@@ -44,14 +44,14 @@ def coded(points: np.ndarray, centres: np.ndarray, ids: np.ndarray, count: int, 
     apart = ((points[:, None] - points[centres]) ** 2).sum(axis=2)
     near = ids[apart.argmin(axis=1)]
     lines = [
-        _cloud(points, "points", 3, _scaled(near, count), "code %{customdata}", near),
-        _cloud(points[centres], "centres", 6, _scaled(ids, count), "code %{customdata}", ids),
+        _cloud(points, "points", 3, _colour_scale(near, count), "code %{customdata}", near),
+        _cloud(points[centres], "centres", 6, _colour_scale(ids, count), "code %{customdata}", ids),
         _cloud(points[centres[[chosen]]], "the chosen one", 16, stage_colour("attention"), symbol="circle-open"),
     ]
     return _figure(lines)
 
 
-def _scaled(ids: np.ndarray, count: int) -> dict:
+def _colour_scale(ids: np.ndarray, count: int) -> dict:
     return {"color": ids, "colorscale": IDS, "cmin": 0, "cmax": count}
 
 

@@ -12,7 +12,7 @@ BANDS = 40
 """Bins whose edges are drawn at most: more would be one grey field."""
 
 
-def patched(series: np.ndarray, side: int, chosen: int) -> go.Figure:
+def draw_patches(series: np.ndarray, side: int, chosen: int) -> go.Figure:
     """Draw a series `[M]` with the edges of patches of `side` values; the `chosen` one is marked."""
     first = len(series) % side
     edges = [first + side * number - 0.5 for number in range(len(series) // side + 1)]
@@ -23,7 +23,7 @@ def patched(series: np.ndarray, side: int, chosen: int) -> go.Figure:
     return _figure([_values(series)], [*shapes, shade])
 
 
-def binned(series: np.ndarray, decoded: np.ndarray, middles: np.ndarray, chosen: int) -> go.Figure:
+def draw_bins(series: np.ndarray, decoded: np.ndarray, middles: np.ndarray, chosen: int) -> go.Figure:
     """Draw a series `[M]` with the decoded values of its bins and all bins' middles; the `chosen` value is marked."""
     shown = middles[(middles >= series.min() - np.ptp(series) / 5) & (middles <= series.max() + np.ptp(series) / 5)]
     line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "layer": "below"}

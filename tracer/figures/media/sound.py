@@ -22,7 +22,7 @@ UPPER, LOWER = [0.8, 1.0], [0.0, 0.72]
 """Positions of the two plots of a figure, in shares of its height."""
 
 
-def heard(sound: np.ndarray, logs: np.ndarray, window: int, hop: int, chosen: int) -> go.Figure:
+def draw_spectrogram(sound: np.ndarray, logs: np.ndarray, window: int, hop: int, chosen: int) -> go.Figure:
     """Draw the wave of a sound `[M]` with the chosen frame, over the log power of its frames `[n, K]`."""
     times, heights = envelope(sound)
     wave = go.Scatter(x=times, y=heights, mode="lines", line={"color": stage_colour("patches"), "width": 1}, yaxis="y2")
@@ -33,7 +33,7 @@ def heard(sound: np.ndarray, logs: np.ndarray, window: int, hop: int, chosen: in
     return _figure([wave], logs, window, hop, chosen, axis, [shade], "log power of each frame")
 
 
-def coded(ids: np.ndarray, rows: np.ndarray, count: int, window: int, hop: int, chosen: int) -> go.Figure:
+def draw_codes(ids: np.ndarray, rows: np.ndarray, count: int, window: int, hop: int, chosen: int) -> go.Figure:
     """Draw the codes `[n]` of frames, of `count`, over their rows of the codebook `[n, K]`."""
     strip = go.Heatmap(
         z=ids[None],

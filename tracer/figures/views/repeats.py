@@ -50,7 +50,7 @@ def repeats(steps: Sequence[Step]) -> tuple[Repeat, ...]:
     """Return the repeats of a book, in order; no two share a step."""
     found, blocks, at = [], _blocks(steps), 0
     while at < len(blocks):
-        best = max((_repeat(steps, blocks, at, period) for period in range(1, PERIODS + 1)), key=_saved)
+        best = max((_repeat(steps, blocks, at, period) for period in range(1, PERIODS + 1)), key=_steps_saved)
         if best.times > 1:
             found.append(best)
             at += best.times * best.period
@@ -59,7 +59,7 @@ def repeats(steps: Sequence[Step]) -> tuple[Repeat, ...]:
     return tuple(found)
 
 
-def _saved(repeat: Repeat) -> tuple[int, int]:
+def _steps_saved(repeat: Repeat) -> tuple[int, int]:
     """Return the number of steps that need not be printed, and the negative period, so that the shortest wins."""
     return (repeat.times - 1) * repeat.length, -repeat.period
 
@@ -145,7 +145,7 @@ def at_any(latex: str, number: str) -> str:
     return NUMBERED.sub(counted, latex)
 
 
-def printed(trace: Trace) -> Iterator[tuple[Repeat | None, list[Step]]]:
+def as_printed(trace: Trace) -> Iterator[tuple[Repeat | None, list[Step]]]:
     """Yield the printed book: runs of single steps, with None, and the steps of each repeat once, at any ℓ.
 
     A step of a repeat has the largest error of all its iterations.
@@ -155,7 +155,7 @@ def printed(trace: Trace) -> Iterator[tuple[Repeat | None, list[Step]]]:
         if at < repeat.start:
             yield None, list(trace.steps[at : repeat.start])
         at = repeat.start + repeat.times * repeat.length
-        yield repeat, [_merged(trace.steps, repeat, place) for place in range(repeat.length)]
+        yield repeat, [_merge(trace.steps, repeat, place) for place in range(repeat.length)]
     if at < len(trace.steps):
         yield None, list(trace.steps[at:])
 
@@ -166,17 +166,17 @@ def repeat_of(trace: Trace, step: Step) -> Repeat | None:
     return next((one for one in trace.repeats if one.start <= at < one.start + one.times * one.length), None)
 
 
-def _merged(steps: Sequence[Step], repeat: Repeat, place: int) -> Step:
+def _merge(steps: Sequence[Step], repeat: Repeat, place: int) -> Step:
     """Return one line for all iterations of a repeat."""
     several = steps[repeat.start + place : repeat.start + repeat.times * repeat.length : repeat.length]
     order = ("disproven", "not executed", "recorded", "pending", "proven", "recomputed")
     worst = min(several, key=lambda step: (order.index(step.verdict), -(step.error or 0)))
     number, first = repeat.blocks[0], several[0]
     latex, symbol = at_any(first.latex, number), at_any(first.symbol, number)
-    return replace(worst, id=_starred([step.id for step in several]), latex=latex, symbol=symbol, layer=None)
+    return replace(worst, id=_star_numbers([step.id for step in several]), latex=latex, symbol=symbol, layer=None)
 
 
-def _starred(ids: Sequence[str]) -> str:
+def _star_numbers(ids: Sequence[str]) -> str:
     """Return ids that differ in numbers alone as one, with a star for them: `block*.attention.query`."""
     parts = [re.split(r"(\d+)", id) for id in ids]
     if len({len(one) for one in parts}) > 1:

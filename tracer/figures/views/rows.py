@@ -91,7 +91,7 @@ def calls(trace: Trace) -> list[dict[str, Any]]:
         {"index": index, "module": call.module, "call": call.text, "outputs": symbols(call.outputs)}
         | {"shapes": ", ".join(numbers(x.shape) for x in call.outputs), "dtype": dtypes(call)}
         | {
-            "flops": summed(trace.ops[call.first : call.last]),
+            "flops": sum_flops(trace.ops[call.first : call.last]),
             "ops": between(call),
             "steps": " ".join(whose(trace, call)),
         }
@@ -111,7 +111,7 @@ def between(found: ModuleRecord | CallRecord) -> str:
     return f"{found.first}–{found.last - 1}" if found.last - found.first > 1 else str(found.first)
 
 
-def summed(ops: Sequence[Op]) -> int | str:
+def sum_flops(ops: Sequence[Op]) -> int | str:
     """Return the FLOPs of ops together, or a note that those that multiply matrices are not counted."""
     total = sum(op.flops or 0 for op in ops)
     return NOT_COUNTED if not total and any(op.flops is None for op in ops) else total
@@ -210,7 +210,7 @@ def totals(trace: Trace) -> str:
         + (unknown(trace, number) if formula == "?" else "")
         for number, what, formula in costs
     ]
-    return "; ".join(said + ([uncounted(trace)] if trace.uncounted else []))
+    return "; ".join(said + ([uncounted_ops(trace)] if trace.uncounted else []))
 
 
 def unknown(trace: Trace, number: int) -> str:
@@ -218,7 +218,7 @@ def unknown(trace: Trace, number: int) -> str:
     return " (not known in symbols)" if number and trace.symbols else ""
 
 
-def uncounted(trace: Trace) -> str:
+def uncounted_ops(trace: Trace) -> str:
     """Return the ops that the FLOPs of a run lack: `not counted: 2 × mkldnn_rnn_layer`."""
     names = Counter(op.op for op in trace.uncounted)
     return f"{NOT_COUNTED}: " + ", ".join(f"{count} × {name}" for name, count in names.items())

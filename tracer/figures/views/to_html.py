@@ -171,12 +171,12 @@ def equation(latex: str) -> str:
     except Exception:  # whatever the converter or the parser make of a stranger's text
         return f"<code>{text(latex)}</code>"
     if all(node.tag in TAGS and node.attrib.keys() <= ATTRIBUTES for node in tree.iter()):
-        _laid(tree)
+        _fix_layout(tree)
         return ElementTree.tostring(tree, encoding="unicode")
     return f"<code>{text(latex)}</code>"
 
 
-def _laid(tree: ElementTree.Element) -> None:
+def _fix_layout(tree: ElementTree.Element) -> None:
     """Write the underscores of names, and set the brace of cases as tall as their rows, and columns to the left.
 
     Browsers stretch the brace only if a mathematical font is installed, and align columns by style sheets alone.

@@ -30,7 +30,7 @@ def tree(trace: Trace) -> dict[str, Any]:
         },
         "steps": [_step(step) for step in trace.steps],
         "ops": [_op(op) for op in trace.ops],
-        "returned": [_returned(one) for one in trace.returned],
+        "returned": [_return_value(one) for one in trace.returned],
         "result": plain(trace.result),
         "notes": list(trace.notes),
         "opened_error": plain(trace.opened_error),
@@ -40,7 +40,7 @@ def tree(trace: Trace) -> dict[str, Any]:
     levels = {
         "modules": [_module(one) for one in trace.modules],
         "calls": [_call(one) for one in trace.calls],
-        "decompositions": [_opened(one) for one in trace.decompositions],
+        "decompositions": [_decomposition(one) for one in trace.decompositions],
     }
     return found | {name: level for name, level in levels.items() if level}
 
@@ -83,7 +83,7 @@ def _step(step: Step) -> dict[str, Any]:
     return {name: plain(getattr(step, name)) for name in names}
 
 
-def _returned(tensor: Returned) -> dict[str, Any]:
+def _return_value(tensor: Returned) -> dict[str, Any]:
     return {name: plain(getattr(tensor, name)) for name in ("name", "shape", "dtype", "step", "of")}
 
 
@@ -92,7 +92,7 @@ def _op(op: Op) -> dict[str, Any]:
     return {name: plain(getattr(op, name)) for name in names}
 
 
-def _opened(decomposition: Decomposition) -> dict[str, Any]:
+def _decomposition(decomposition: Decomposition) -> dict[str, Any]:
     names = ("name", "within", "inputs", "outputs")
     made = [{name: plain(getattr(one, name)) for name in names} for one in decomposition.primitives]
     return {"op": decomposition.op, "error": plain(decomposition.error), "note": decomposition.note, "primitives": made}

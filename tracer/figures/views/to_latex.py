@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from tracer.figures.views import rows
-from tracer.figures.views.repeats import Repeat, printed
+from tracer.figures.views.repeats import Repeat, as_printed
 from tracer.record import CallRecord, ModuleRecord, Op, Primitive, Step, Trace
 from tracer.symbols import notation
 
@@ -31,7 +31,7 @@ def render(trace: Trace, level: str) -> str:
             (trace.flops, "FLOPs", trace.flops_symbolic),
         )
     ]
-    cost += [f"{rows.uncounted(trace)}."] if trace.uncounted else []
+    cost += [f"{rows.uncounted_ops(trace)}."] if trace.uncounted else []
     views = {"modules": _modules, "steps": _steps, "calls": _calls, "ops": _ops, "primitives": _primitives}
     body = views[level](trace)
     return "\n\n".join(part for part in [*head, sizes, *cost, *map(text, trace.notes), body] if part)
@@ -41,7 +41,7 @@ def _steps(trace: Trace) -> str:
     if not trace.steps:
         return ""
     parts = []
-    for repeat, steps in printed(trace):
+    for repeat, steps in as_printed(trace):
         lines = [f"  {_equation(step)} && {notation.shape_latex(step.symbolic)} && {_check(step)}" for step in steps]
         said = _times(repeat) if repeat else "Then" if parts else ""
         parts.append((rf"  \intertext{{{said}}}" + "\n" if said else "") + " \\\\\n".join(lines))

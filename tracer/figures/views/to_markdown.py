@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from tracer.figures.views import rows
-from tracer.figures.views.repeats import printed
+from tracer.figures.views.repeats import as_printed
 from tracer.record import Trace
 from tracer.symbols import notation
 
@@ -34,7 +34,7 @@ def _steps(trace: Trace) -> str:
             text(step.why),
             text(step.note),
         )
-        for repeat, steps in printed(trace)
+        for repeat, steps in as_printed(trace)
         for step in steps
     ]
     return _table(("step", "equation", "shape", "here", "error", "why", "note"), body)

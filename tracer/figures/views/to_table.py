@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 from tracer.figures.views import rows
-from tracer.figures.views.repeats import printed
+from tracer.figures.views.repeats import as_printed
 from tracer.record import Trace
 from tracer.symbols import notation
 
@@ -38,7 +38,7 @@ def _steps(trace: Trace) -> list[dict[str, str]]:
             "error": rows.proof(step),
             "equation": step.latex,
         }
-        for repeat, steps in printed(trace)
+        for repeat, steps in as_printed(trace)
         for step in steps
     ]
 

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator
 
 from tracer.common.quoting import quoted
-from tracer.figures.views.repeats import printed
+from tracer.figures.views.repeats import as_printed
 from tracer.verify.checks.plain import Run
 
 
 def problems(run: Run) -> Iterator[str]:
     """A sentence for each line that another block than the first does not have."""
     steps, at = list(run.trace.steps), 0
-    for repeat, lines in printed(run.trace):
+    for repeat, lines in as_printed(run.trace):
         for number in repeat.blocks if repeat else ("",):
             for line in lines:
                 step, at = steps[at], at + 1

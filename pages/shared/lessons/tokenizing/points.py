@@ -34,7 +34,7 @@ def show() -> None:
         chart(
             clouds,
             (name, "groups", count, chosen),
-            lambda: pictures.grouped(cloud, centres, group, chosen),
+            lambda: pictures.draw_group(cloud, centres, group, chosen),
             alt=alt,
             config=PLAIN,
         )
@@ -44,7 +44,7 @@ def show() -> None:
         chart(
             clouds,
             (name, "codes", count, chosen),
-            lambda: pictures.coded(cloud, centres, ids, points.ROWS, chosen),
+            lambda: pictures.draw_codes(cloud, centres, ids, points.ROWS, chosen),
             alt=alt,
             config=PLAIN,
         )

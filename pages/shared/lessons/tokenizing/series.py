@@ -33,7 +33,13 @@ def show() -> None:
         said = f"value {chosen} is in token {cut} of n = {cuts}, with {side - 1} others."
         st.markdown(f"**Patches**: {said}")
         alt = f"The series, cut to {cuts} patches of {side} values"
-        chart(inputs, (name, "patches", side, cut), lambda: pictures.patched(values, side, cut), alt=alt, config=PLAIN)
+        chart(
+            inputs,
+            (name, "patches", side, cut),
+            lambda: pictures.draw_patches(values, side, cut),
+            alt=alt,
+            config=PLAIN,
+        )
     with right:
         st.markdown(f"**Bins**: value {chosen} is token {chosen} of n = {len(values)}, the id **{ids[chosen]}**.")
         alt = f"The series beside what {count} bins leave of it"
@@ -41,7 +47,7 @@ def show() -> None:
         chart(
             inputs,
             (name, "bins", count, chosen),
-            lambda: pictures.binned(values, decoded, middles, chosen),
+            lambda: pictures.draw_bins(values, decoded, middles, chosen),
             alt=alt,
             config=PLAIN,
         )

@@ -50,11 +50,23 @@ def show() -> None:
     with left:
         st.markdown(f"**Frames**: token {chosen} of n = {count} is a column of {logs.shape[1]} numbers.")
         alt = f"The wave and the spectrogram of the sound, {count} frames"
-        chart(heard, ("frames", chosen), lambda: pictures.heard(heard.numbers, logs, *at), alt=alt, config=PLAIN)
+        chart(
+            heard,
+            ("frames", chosen),
+            lambda: pictures.draw_spectrogram(heard.numbers, logs, *at),
+            alt=alt,
+            config=PLAIN,
+        )
     with right:
         st.markdown(f"**Codes**: token {chosen} is the id **{ids[chosen]}** of V = {rows}.")
         alt = f"The codes of the {count} frames, and the rows of the codebook that they stand for"
-        chart(heard, ("codes", rows, chosen), lambda: pictures.coded(ids, book[ids], rows, *at), alt=alt, config=PLAIN)
+        chart(
+            heard,
+            ("codes", rows, chosen),
+            lambda: pictures.draw_codes(ids, book[ids], rows, *at),
+            alt=alt,
+            config=PLAIN,
+        )
     st.code(" ".join(map(str, ids)), language=None, wrap_lines=True)
     lost = ((logs - book[ids]) ** 2).sum() / ((logs - logs.mean()) ** 2).sum()
     used = len(set(ids.tolist()))

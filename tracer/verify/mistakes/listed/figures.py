@@ -18,9 +18,9 @@ RULES = (
     code(
         "the axes of rows and columns exchanged",
         {"[_axis(*$a) for $x in zip(*$b, **$c)]": "[_axis(*$a) for $x in zip(*$b, **$c)][::-1]"},
-        within="tensors.packed",
+        within="tensors.pack",
     ),
-    code("queries drawn as keys", {'"query", "key"': '"key", "query"'}, within="tensors.packed"),
+    code("queries drawn as keys", {'"query", "key"': '"key", "query"'}, within="tensors.pack"),
     code(
         "the smallest value called the largest",
         {"$x.min()": "$x.max()", "$x.max()": "$x.min()"},
@@ -48,7 +48,7 @@ RULES = (
         within="maps.names",
     ),
     code("tokens of patches one on", {"$tokens.get($patch)": "$tokens.get($patch + 1)"}, within="maps._photo"),
-    code("a photo mirrored under its map", {"shown($photo)": "shown($photo.transpose(0))"}, within="maps._photo"),
+    code("a photo mirrored under its map", {"rescale($photo)": "rescale($photo.transpose(0))"}, within="maps._photo"),
     code(
         "the names of a mask one on",
         {"labels($t, $p, max($q, $k), numbered=True)": "labels($t, $p, max($q, $k) + 1, numbered=True)[1:]"},
@@ -67,7 +67,7 @@ RULES = (
     code(
         "the columns of a head one band on",
         {"Band($start, $width, $head, $part)": "Band(($start + $width) % rows.shape[-1], $width, $head, $part)"},
-        within="heads._found",
+        within="heads._find_bands",
     ),
     code("the colours of a loss inverted", {"_shade($a / $b)": "_shade(1 - $a / $b)"}, within="figures.losses"),
     code(
