@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 from tracer.sources import small
 
@@ -44,7 +45,8 @@ OF = {
 
 PARTS = {"input_ids": "text_config", "pixel_values": "vision_config", "input_features": "audio_config"}
 """The part of a configuration that is about what goes in under a name."""
-
+TOWER = {"D_v": "D", "h_v": "h", "d_ffv": "d_ff", "L_v": "L"}
+"""The sizes of a tower for photos beside a model of texts, and those that they are called like."""
 
 DEFAULTS = {"n_inner": lambda config: 4 * config.hidden_size}
 """What a configuration leaves to its model's code where it says nothing, by attribute."""
@@ -65,6 +67,7 @@ def attributes(config, made: type, given: tuple[str, ...] = tuple(PARTS)) -> dic
     paths = {}
     names = [part for name, part in PARTS.items() if name in given] or list(PARTS.values())
     inner = [("", config), *((f"{name}.", getattr(config, name, None)) for name in names)]
+    inner = [*inner[1:2], *inner] if "input_ids" in given else inner
     for symbol, names in NAMES.items():
         if symbol in OF and not set(OF[symbol]) & set(given):
             continue
@@ -74,6 +77,11 @@ def attributes(config, made: type, given: tuple[str, ...] = tuple(PARTS)) -> dic
             if name and path not in paths.values():
                 paths[symbol] = path
                 break
+    tower: Any = getattr(config, "vision_config", None)
+    if {"input_ids", "pixel_values"} <= set(given) and not paths.get("D", "vision").startswith("vision"):
+        for symbol, like in TOWER.items():
+            if name := next((name for name in NAMES[like] if number(tower, name)), ""):
+                paths[symbol] = f"vision_config.{tower.attribute_map.get(name, name)}"
     if made.__name__.endswith(("Classification", "Detection", "Segmentation")):
         paths["K"] = "num_labels"
     return paths
@@ -99,11 +107,14 @@ def at(config, path: str):
 def changed(config, paths: dict[str, str], sizes: dict[str, int]):
     """A copy of a configuration with these sizes."""
     made = copy.deepcopy(config)
+    echoes = small.echoes(made)
     for symbol, value in sizes.items():
         part, name = at(made, paths[symbol])
         before = getattr(part, name)
         for other in (name, *SIBLINGS.get(symbol, ())):
             if before != value and number(part, other) == before:
                 setattr(part, other, value)
+    for part, name, of in echoes:
+        setattr(part, name, of.hidden_size)
     small.bounded(made)
     return made

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 from functools import reduce
 
 import torch
 
 from tracer.common.quoting import quoted
 from tracer.inputs.given import Inputs
-from tracer.inputs.tensors import photo_input
 
 ATTENTION = ("sdpa", "eager")
 """How attention is run: by PyTorch's fused kernel, or written out."""
@@ -21,12 +19,6 @@ TEXT = "The quick brown fox jumps over the lazy dog."
 def sizes_of(config, attributes: dict[str, str]) -> dict[str, int]:
     """The sizes of a configuration, by their symbols; `"text_config.hidden_size"` is that of an inner one."""
     return {symbol: int(reduce(getattr, name.split("."), config)) for symbol, name in attributes.items()}
-
-
-def own_width(config) -> int | None:
-    """The width of a head, where it is not its share of the model's width; None where it is."""
-    width = getattr(config, "head_dim", None)
-    return width if width is not None and width * config.num_attention_heads != config.hidden_size else None
 
 
 def builder(config, architecture: Callable, attributes: dict[str, str], adjust: Callable = lambda config: None):
@@ -81,24 +73,3 @@ def tokens(tokenizer, text: str, count: int) -> tuple[list[int], list[str]]:
         return [byte % count for byte in data], [chr(byte) if byte < 128 else f"0x{byte:02x}" for byte in data]
     numbers = tokenizer(text)["input_ids"]
     return [number % count for number in numbers], [tokenizer.decode([number]).strip() or "␣" for number in numbers]
-
-
-def stream(tokenizer, image_token: Callable[[int], int], pixels: Callable | None = None, types: bool = False):
-    """How a photo and a text become one stream: N places for the patches, then the text's tokens.
-
-    Gives `input_ids` `[B, N + T]`, and `pixel_values` by name; `image_token(V)` is the number that holds a patch's
-    place, `pixels(values, model)` brings pixels `[B, C, H, W]` into another form, `types` adds `token_type_ids`.
-    """
-
-    def prepare(model, image, text, given):
-        numbers, words = said(tokenizer, model, text, given)
-        seen = photo_input(model, image, None, {**given, "T": len(numbers)})
-        N, place = seen.segments[-1].start, image_token(model.sizes["V"])
-        row = torch.tensor([place] * N + [0 if number == place else number for number in numbers])
-        ids = row.expand(given["B"], -1).contiguous()
-        named = {"pixel_values": pixels(seen[0], model) if pixels else seen[0]}
-        if types:
-            named["token_type_ids"] = torch.arange(len(row)).ge(N).long().expand_as(ids).contiguous()
-        return replace(seen, tensors=(ids,), named=named, words=words)
-
-    return prepare

@@ -16,11 +16,17 @@ import torch
 from tracer.inputs.given import Inputs
 from tracer.probe.axes import resized
 from tracer.sources.makers import GRIDS, WITHIN_GRIDS, makers, placeholder
-from tracer.sources.making import size
+from tracer.sources.making import seen, size
 
 PLACED = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
 SIZES = {"B": 1, "T": 43, "T_d": 7, "T_a": 4000, "F_a": 100, "T_f": 8}
 """Sizes that the input decides, and how large they are without anybody's wish."""
+
+
+def patches(config) -> int:
+    """How many patches a photo has along both sides together; 0 where a configuration does not say it."""
+    side, cut = (size(seen(config), name, default=0) for name in ("image_size", "patch_size"))
+    return (side // cut) ** 2 if cut else 0
 
 
 def usual(config) -> dict[str, int]:
@@ -31,23 +37,26 @@ def usual(config) -> dict[str, int]:
 
 class Feed(NamedTuple):
     """What forward is given: for each name, which of the ways to make it; how many tokens stand before the text, in
-    the places of pictures and sounds, for each kind of these; and axes that are of another size than they are made."""
+    the places of pictures and sounds, for each kind of these; and axes that are of another size than they are made.
+    With `each` the tokens are as many as the patches of a photo."""
 
     ways: tuple[tuple[str, int], ...]
     places: tuple[tuple[str, int], ...] = ()
     sized: tuple[tuple[str, int, int], ...] = ()
+    each: bool = False
 
     def make(self, config, at: dict[str, int]) -> dict[str, torch.Tensor]:
         """The tensors by their names."""
-        at = {**at, "T": at["T"] + self.before}
+        places = self.standing(config)
+        at = {**at, "T": at["T"] + sum(count for _, count in places)}
         made = {name: makers(name)[way][0](config, at) for name, way in self.ways}
         for name, axis, length in self.sized:
             made[name] = resized(made[name], {axis: length})
         start = 0
-        for number, (kind, count) in enumerate(self.places, 1):
+        for number, (kind, count) in enumerate(places, 1):
             made["input_ids"][:, start : start + count] = placeholder(config, kind)
             for types in {"mm_token_type_ids", "token_type_ids"} & made.keys():
-                made[types][:, start : start + count] = number
+                made[types][:, start : start + count] = 0 if made[types].all() else number
             start += count
         return made
 
@@ -61,11 +70,16 @@ class Feed(NamedTuple):
         """The tokens of `make` with a text in the place of theirs; what stands for a picture elsewhere is 0 in it."""
         places = {placeholder(config, kind) for kind, _ in self.places}
         text = torch.tensor([0 if number in places else number for number in numbers])
-        return torch.cat([ids[:, : self.before], text.expand(len(ids), -1)], dim=1)
+        before = sum(count for _, count in self.standing(config))
+        return torch.cat([ids[:, :before], text.expand(len(ids), -1)], dim=1)
+
+    def standing(self, config) -> list[tuple[str, int]]:
+        """The tokens before the text in this configuration: how many for each kind of what they stand for."""
+        return [(kind, patches(config) if self.each else count) for kind, count in self.places]
 
     @property
     def before(self) -> int:
-        """Tokens before the text."""
+        """Tokens before the text, where they were counted."""
         return sum(count for _, count in self.places)
 
     @property
@@ -104,6 +118,10 @@ TOGETHER = (
     ("inputs_embeds",),
 )
 """What goes in side by side, besides what forward can't do without."""
+
+
+PROCESSED = {"paligemma": ("token_type_ids", 1)}
+"""What the processor of a family gives, and its forward does not ask for."""
 
 
 def parameters(made: Any) -> dict[str, inspect.Parameter]:

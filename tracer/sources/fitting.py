@@ -14,7 +14,7 @@ import torch
 from tracer.common.quoting import reason
 from tracer.common.seeding import seeded_draws
 from tracer.sources import sizing
-from tracer.sources.feeds import Feed, feeds, parameters, usual
+from tracer.sources.feeds import Feed, feeds, parameters, patches, usual
 from tracer.sources.makers import KINDS, MAKERS, WIDTH, makers, placeholder
 from tracer.sources.making import size
 
@@ -117,4 +117,9 @@ def _places(feed: Feed, config, error: Exception) -> list[Feed]:
     numbers, width = int(found[2]), size(getattr(config, "text_config", config), *WIDTH, default=1)
     counts = [numbers // width] * (numbers % width == 0) + [numbers]
     counts = [count for count in dict.fromkeys(counts) if 0 < count <= LONGEST and count != feed.before]
-    return [feed._replace(places=tuple({**dict(feed.places), kinds[0]: count}.items())) for count in counts if kinds]
+    each = patches(config) if not feed.places and kinds[:1] == ["image"] and "pixel_values" in feed.names else 0
+    return [
+        feed._replace(places=tuple({**dict(feed.places), kinds[0]: count}.items()), each=count == each)
+        for count in counts
+        if kinds
+    ]

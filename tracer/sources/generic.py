@@ -23,12 +23,13 @@ from tracer.sources import feeds, making, opening, pictures, sequences
 from tracer.sources.attributes import at as placed
 from tracer.sources.attributes import attributes, changed
 from tracer.sources.configured import said
-from tracer.sources.heads import HINTS, SENTENCES, UNUSED, each_place, following, labels, vectors
+from tracer.sources.heads import HINTS, SENTENCES, STREAM, UNUSED, each_place, following, labels, vectors
 from tracer.sources.opening import Found
 from tracer.sources.trials import Group, OnMeta, group, same_shapes, tried, valueless
 from tracer.symbols.notation import parse
+from tracer.tracing import WHOLE
 
-LIGHT = 20_000_000
+LIGHT = 70_000_000
 """Parameters up to which a net is run at other sizes as it is; larger ones are run without values."""
 
 WIDTHS = Group(
@@ -40,6 +41,10 @@ WIDTHS = Group(
     ),
 )
 """First heads of which a quarter can be turned in pairs, no two of one width."""
+TOWER = Group(
+    ("D_v", "h_v"),
+    (((66, 14, 30, 55, 84), (6, 2, 3, 5, 4)), ((48, 160, 288, 320, 120), (3, 5, 9, 4, 6))),
+)
 ALONE = (
     group("B", (3, 5, 2, 7, 4), (1, 1, 1, 1, 1)),
     group("T", (11, 17, 23, 29, 19), (16, 32, 48, 64, 24)),
@@ -54,6 +59,7 @@ ALONE = (
     group("F_a", (110, 87, 141, 122, 96), (128, 192, 320, 256, 160)),
     group("n_mel", (70, 52, 94, 46, 86), (64, 48, 96, 80, 112)),
     group("S_a", (71, 86, 93, 52, 64)),
+    group("d_ffv", (26, 29, 41, 47, 58)),
     group("N_q", (17, 28, 22, 39, 32)),
     group("T_c", (68, 75, 104, 90, 121), (96, 64, 128, 160, 192)),
     group("T_p", (39, 33, 12, 20, 28)),
@@ -78,13 +84,18 @@ def spec(found: Found, files) -> Spec:
     known = {"W": "H"} if shaped and "W" not in sides else {}
     known |= {"N": "H**2/P**2"} if shaped and "P" in paths and not sizes["H"] % sizes["P"] else {}
     known |= {"N": "floor((T_c - P_t)/s_t) + 1"} if {"T_c", "P_t", "s_t"} <= paths.keys() else {}
+    known |= {"d_v": "D_v/h_v"} if {"D_v", "h_v"} <= paths.keys() else {}
+    known |= {"S": "N + T"} if "N" in known and feed.each else {}
     known |= {"d_k": "D/h"} if "d_k" not in paths and {"D", "h"} <= paths.keys() and not sizes["D"] % sizes["h"] else {}
     ratio = getattr(config, "mlp_ratio", None)
     if {"D", "L"} <= paths.keys() and "d_ff" not in paths and not hasattr(config, "depths") and ratio:
         known |= {"d_ff": f"{int(ratio)}*D"} if ratio == int(ratio) else {}
     start = found.start if "N" in known else None
+    located = "N" in known and (start is not None or feed.each)
     fixed = {name for name, *_ in feed.sized}  # what a net wants in one length only is no text of the user's
     takes = tuple(kind for kind, names in KINDS.items() if set(names) & set(feed.names) - fixed)
+
+    towers = found.towers if "L_v" in paths else ()
 
     def net(*, attention: str | None = None, **at: int) -> torch.nn.Module:
         return opening.net(made, changed(config, paths, at), attention)
@@ -109,13 +120,16 @@ def spec(found: Found, files) -> Spec:
         seen: dict[str, Any] = {}
         if "image" in takes and (drawn := _drawn(model, image, named, at)) is not None:
             named |= drawn.named
-            seen = {"photo": drawn.photo, "crop": drawn.crop} if start is not None else {}
+            seen = {"photo": drawn.photo, "crop": drawn.crop} if located else {}
         ordered = feed.ordered(made, named)
         return replace(ordered, sizes=at, words=words, segments=segments({**model.sizes, **at}), **seen)
 
     def segments(at: dict) -> tuple[Segment, ...]:
-        if start is not None:
-            return sequences.segments_of(start, config, (at["H"] // at["P"]) ** 2)
+        if located:
+            N, (tower, texts), part = (at["H"] // at["P"]) ** 2, towers or ("", ""), making.seen(config)
+            stream = (("image", 0, N), ("text", N, N + at["T"])) if feed.each else ()
+            inside = sequences.segments_of(start, part, N, tower) if start is not None else ()
+            return (*inside, *(Segment(name, first, end, texts) for name, first, end in stream))
         return (Segment("text", 0, at["T"]),) if takes == ("text",) and "decoder_input_ids" not in feed.names else ()
 
     def ways(model, inputs, recording):
@@ -144,6 +158,7 @@ def spec(found: Found, files) -> Spec:
         choices = dict.fromkeys(one[: len(wide)] for one in WIDTHS.choices if not alike or one[1] == one[2])
         if wide == list(WIDTHS.symbols[: len(wide)]) and len(wide) > 1:
             groups.append(Group(tuple(wide), tuple(choices)))
+        groups += [TOWER] if {*TOWER.symbols} <= base.keys() else []
         if shaped and "P" in base:
             whole = tuple(base["P"] * times for times in (2, 3, 5, 6, 7))
             larger = tuple(base["H"] * times for times in (2, 3, 9, 4, 6))
@@ -154,7 +169,7 @@ def spec(found: Found, files) -> Spec:
         elif sides:
             groups.append(pictures.sides(base["H"], base["W"]))
         derived = {name: text for name, text in known.items() if name in model.spec.derived}
-        names = tuple(name for name in ORDER if name in {**base, **derived} or "/" in name or "+" in name)
+        names = tuple(name for name in ORDER if name in {**base, **derived} or {*name} & {*"/+*"})
         names = tuple(name for name in names if {*map(str, parse(name).free_symbols)} <= {*base, *derived})
         plain = Vocabulary(names, derived, on_meta, OnMeta)  # the cheaper one, but some ops are others there
         if same_shapes(recording, plain, base):
@@ -185,8 +200,9 @@ def spec(found: Found, files) -> Spec:
         prepare=prepare,
         result=_answers(made, files.tokenizer, feed.before),
         segments=segments,
-        hints=(*HINTS, *(SENTENCES if getattr(config, "type_vocab_size", 0) == 2 else ())),
+        hints=HINTS + STREAM * bool(feed.places) + SENTENCES * (getattr(config, "type_vocab_size", 0) == 2),
         ways=ways,
+        parts=dict(zip(towers, ("L_v", "L"), strict=True)) if towers else dict(WHOLE),
     )
 
 
@@ -206,8 +222,9 @@ def resized(net: torch.nn.Module, sizes: dict[str, int]) -> str:
     return said
 
 
-ORDER = tuple(
-    "B T T_d T_a F_a T_c T_p m D N N+1 H W H/P h h_kv h/h_kv d_k d_k/2 d_ff V T_max P C K N_q S_a n_mel P_t s_t".split()
+ORDER = (
+    *"B T T_d T_a F_a T_c T_p m D N N+1 S S+1 D_v H W H/P h_v d_v d_ffv h h_kv h/h_kv d_k d_k/2 d_k/4 d_ff V".split(),
+    *"T_max P C K N_q S_a n_mel P_t s_t C*P**2".split(),
 )
 """What a dimension may be, in order of preference."""
 KINDS = {"image": ("pixel_values", "pixel_values_videos"), "text": ("input_ids",)}
@@ -227,12 +244,14 @@ def _drawn(model, image, named: dict, at: dict) -> Inputs | None:
     inputs of another form, whose numbers stay."""
     name = next(name for name in KINDS["image"] if name in named)
     like = named[name]
-    if like.dim() < 4:
+    if like.dim() < 3 or (like.dim() == 3 and not {"H", "P"} <= at.keys()):
         return None
     channels = like.shape[1] if like.dim() == 4 else min(like.shape[1:3])
     sizes = {**at, "H": like.shape[-2], "W": like.shape[-1], "C": channels}
+    if like.dim() == 3:
+        sizes |= {"H": at["H"], "W": at["H"], "C": like.shape[-1] // at["P"] ** 2}
     seen = photo_input(pictures.Plain(model.card), image, None, sizes)
-    pixels = seen[0]
+    pixels = making.cut(seen[0], at["P"]) if like.dim() == 3 else seen[0]
     if like.dim() == 5:
         first = like.shape[2] == channels  # frames before channels
         pixels = pictures.moved(pixels, like.shape[1] if first else like.shape[2], axis=1 if first else 2)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tracer.common.quoting import quoted
+from tracer.derive.claims import Claim
+from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.derive.whys import WHY
 from tracer.models.shared.results import class_probabilities, embedding, next_tokens, token_at_each_place
@@ -55,6 +57,24 @@ SENTENCES = (
     Hint(role="first norm", why=WHY["first norm"]),
 )
 """What is said of the beginning where tokens are of a first or a second sentence."""
+STREAM = (
+    Hint(module="model.multi_modal_projector*", stage="embedding", title="Into the width of the text"),
+    Hint("model.eq", letter=r"\mathbf{m}", title="Which places are patches?", stage="embedding"),
+    Hint("model.is_all_true", letter="c", title="Are they as many as the patches?", stage="embedding"),
+    Hint(
+        "model.masked_scatter",
+        id="stream",
+        title="One stream",
+        why=(
+            Claim(
+                "Places of the text that stand for patches get the patches' tokens: from here on they are one stream.",
+                so.without(so.rearranges),
+            ),
+        ),
+        stage="embedding",
+    ),
+)
+"""What the run alone does not say of where patches and words meet."""
 UNUSED = "pooler."
 """What vectors of tokens don't depend on, in the names of parameters."""
 

@@ -176,6 +176,25 @@ def cut_photo(config, at) -> torch.Tensor:
     return waves(at["B"] * rows * columns, channels(config) * time * patch * patch)
 
 
+def cut(pixels: torch.Tensor, P: int) -> torch.Tensor:
+    """Pixels `[B, C, H, W]` as flat patches `[B, N, P²C]`, the channels last."""
+    rows = pixels.unfold(2, P, P).unfold(3, P, P)  # [B, C, H/P, W/P, P, P]
+    return rows.permute(0, 2, 3, 4, 5, 1).flatten(3).flatten(1, 2).contiguous()
+
+
+def seen(config):
+    """The part of a configuration that is about photos."""
+    return getattr(config, "vision_config", None) or config
+
+
+def photo_in_patches(config, at) -> torch.Tensor:
+    """A photo of the size that a configuration is made for, as `cut` gives it. ValueError where it says no size."""
+    H, P = (read(config, name) for name in ("image_size", "patch_size"))
+    if type(H) is type(P) is int and not H % P:
+        return cut(photo(config, at), P)
+    raise ValueError("a configuration without image_size and patch_size: its patches may be any number")
+
+
 def cut_photo_in_batches(config, at) -> torch.Tensor:
     return cut_photo(config, {**at, "B": 1}).expand(at["B"], -1, -1).contiguous()
 

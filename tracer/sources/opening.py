@@ -24,8 +24,8 @@ CLASSES, RESIZED = 3, 6
 
 class Found(NamedTuple):
     """How a configuration is opened: the class, the configuration as it is built, what forward is fed with, whether
-    that is a small one, the ways to run attention, the tokens before the patches (`sequences.patches_start`), and
-    whether its positions fit photos of any size."""
+    that is a small one, the ways to run attention, the tokens before the patches (`sequences.patches_start`), whether
+    its positions fit photos of any size, and the modules that are a tower for photos and the model of texts beside."""
 
     made: Any
     config: Any
@@ -34,6 +34,7 @@ class Found(NamedTuple):
     attentions: tuple[str, ...] = ()
     start: int | None = None
     resizes: bool = False
+    towers: tuple[str, ...] = ()
 
 
 def family(config) -> Found:
@@ -173,9 +174,27 @@ class _Middle(TorchDispatchMode):
 
 
 def _found(made: type, config, built: torch.nn.Module, feed: feeds.Feed) -> Found:
+    feed = feed._replace(ways=(*feed.ways, *filter(None, [feeds.PROCESSED.get(config.model_type)])))
     start = sequences.patches_start(built, config, feed)
     resizes = any(map(sequences.resizes, built.modules()))
-    return Found(made, config, feed, small=True, attentions=_attentions(built), start=start, resizes=resizes)
+    return Found(
+        made,
+        config,
+        feed,
+        small=True,
+        attentions=_attentions(built),
+        start=start,
+        resizes=resizes,
+        towers=_towers(built),
+    )
+
+
+def _towers(built: torch.nn.Module) -> tuple[str, ...]:
+    """The outermost modules of which the configurations within another are, those of photos and of texts."""
+    inner = [getattr(built.config, name, None) for name in ("vision_config", "text_config")]
+    named = [(path, getattr(module, "config", None)) for path, module in built.named_modules()]
+    found = [next((path for path, config in named if config is one is not None), "") for one in inner]
+    return tuple(found) if all(found) else ()
 
 
 def _attentions(built: torch.nn.Module) -> tuple[str, ...]:

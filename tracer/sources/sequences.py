@@ -6,8 +6,8 @@ import torch
 
 from tracer.common.seeding import seeded_draws
 from tracer.record import Segment
-from tracer.sources.attributes import attributes, number
-from tracer.sources.feeds import SIZES, Feed, parameters
+from tracer.sources.attributes import at, attributes, number
+from tracer.sources.feeds import Feed, parameters, usual
 
 
 def patches_start(net: torch.nn.Module, config, feed: Feed) -> int | None:
@@ -17,16 +17,17 @@ def patches_start(net: torch.nn.Module, config, feed: Feed) -> int | None:
     A changed patch changes one token of every layer before the first that mixes tokens, and all tokens behind it.
     """
     paths = attributes(config, type(net), feed.names)
-    if feed.names != ("pixel_values",) or not {"H", "P"} <= paths.keys() or "." in paths["H"] + paths["P"]:
+    if "pixel_values" not in feed.names or not {"H", "P"} <= paths.keys():
         return None
-    H, P = (number(config, paths[symbol]) or 0 for symbol in "HP")
-    photo = feed.make(config, SIZES)["pixel_values"]
+    H, P = (number(*at(config, paths[symbol])) or 0 for symbol in "HP")
+    given = feed.make(config, usual(config))
+    photo = given["pixel_values"]
     if photo.shape[-2:] != (H, H) or H % P or H == P:
         return None
     first, last = photo.clone(), photo.clone()
     first[..., :P, :P] += 1
     last[..., -P:, -P:] += 1
-    plain, *changed = (_sequences(net, pixels) for pixels in (photo, first, last))
+    plain, *changed = (_sequences(net, {**given, "pixel_values": pixels}) for pixels in (photo, first, last))
     N, found = (H // P) ** 2, None
     for index, before in enumerate(plain):
         rows = [_different(before, each[index]) for each in changed if index < len(each)]
@@ -50,7 +51,7 @@ def resizes(module: torch.nn.Module) -> bool:
     )
 
 
-def _sequences(net: torch.nn.Module, pixels: torch.Tensor) -> list[torch.Tensor]:
+def _sequences(net: torch.nn.Module, given: dict[str, torch.Tensor]) -> list[torch.Tensor]:
     """The outputs `[1, S, D]` of all modules, in the order of their ends."""
     found: list[torch.Tensor] = []
 
@@ -62,7 +63,7 @@ def _sequences(net: torch.nn.Module, pixels: torch.Tensor) -> list[torch.Tensor]
     hooks = [module.register_forward_hook(keep) for module in net.modules()]
     try:
         with torch.no_grad(), seeded_draws(0):
-            net(pixel_values=pixels)
+            net(**given)
     finally:
         for hook in hooks:
             hook.remove()
@@ -74,8 +75,8 @@ def _different(before: torch.Tensor, after: torch.Tensor) -> list[int]:
     return (before != after).any(-1)[0].nonzero().flatten().tolist() if before.shape == after.shape else []
 
 
-def segments_of(start: int, config, N: int) -> tuple[Segment, ...]:
+def segments_of(start: int, config, N: int, part: str = "") -> tuple[Segment, ...]:
     """CLS, the registers of a configuration, and the N patches of such a sequence."""
     held = start - min(start, number(config, "num_register_tokens") or 0)
     named = (("CLS", 0, held), ("registers", held, start), ("image", start, start + N))
-    return tuple(Segment(*one) for one in named if one[1] < one[2])
+    return tuple(Segment(*one, part) for one in named if one[1] < one[2])

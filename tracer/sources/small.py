@@ -122,6 +122,19 @@ def _staged(config) -> None:
         config.hidden_size = width
 
 
+def echoes(config) -> list[tuple]:
+    """Return what says the width of another part again, each as a part, the attribute, and that other part: what
+    photos and texts project to where the texts have no such width themselves, and what texts attend to."""
+    text, seen = (getattr(config, name, None) for name in ("text_config", "vision_config"))
+    named = [("projection_dim", text)] * (not hasattr(text, "projection_dim")) + [("encoder_hidden_size", seen)]
+    return [
+        (part, name, of)
+        for part in parts(config)
+        for name, of in named
+        if of is not None and getattr(part, name, None) == getattr(of, "hidden_size", part)
+    ]
+
+
 def bounded(config) -> None:
     """Brings the numbers of special tokens below the size of the vocabulary, in place."""
     counts = [part.vocab_size for part in parts(config) if isinstance(getattr(part, "vocab_size", None), int)]
