@@ -1,1 +1,1 @@
-"""What the lessons compute: each of its own runs, with the proofs that the page shows."""
+"""The lessons: runs of their own, with the proofs that the page shows."""

@@ -1,4 +1,4 @@
-"""Note 003 against torchvision's vit_b_16: parameters and ops of a block, counted, and what its op names run."""
+"""Note 003 against torchvision's vit_b_16: parameters and ops of a block, counted, and the ops behind its names."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ CALLS: dict[str, Callable] = {
 }
 """The note's complete op list, each op as a call of an example `[2, 6, 12]`."""
 NEVER = frozenset({"baddbmm", "chunk", "split", "pow", "tanh"})
-"""Those of its names that run nothing that ran in the model."""
+"""The names in it whose ops did not run in the model."""
 PRODUCTS = ("addmm", "mm", "bmm", "baddbmm", "_scaled_dot_product_flash_attention_for_cpu")
 
 
 class Count(NamedTuple):
-    """What was counted, in words, and whether it is what the note says."""
+    """The counted quantity, in words, and whether it agrees with the note."""
 
     said: str
     holds: bool
 
 
 class Called(nn.Module):
-    """One of the calls."""
+    """A module that runs one of the calls."""
 
     def forward(self, name):
         return CALLS[name]()
@@ -72,7 +72,7 @@ class Called(nn.Module):
 
 @cache
 def dispatched(name: str) -> frozenset[str]:
-    """The ops that PyTorch runs for a call of the note's list, besides those that lay out the example itself."""
+    """Return the ops that PyTorch runs for a call of the note's list, without those that lay out the example itself."""
     own = {"contiguous": {"transpose"}, "expand": {"slice"}, "bmm": {"transpose"}}
     own |= {"baddbmm": {"transpose", "slice", "alias"}, "linear": {"select"}}
     with torch.no_grad():
@@ -80,7 +80,7 @@ def dispatched(name: str) -> frozenset[str]:
 
 
 def ran_at_all(run: Provider) -> frozenset[str]:
-    """Every op and every primitive that ran in torchvision's model, on the fused and on the standard path."""
+    """Return every op and every primitive that ran in torchvision's model, on the fused and on the standard path."""
     traces = [run(name)[1] for name in ("torchvision", STANDARD)]
     opened = {one.name for trace in traces for op in trace.decompositions for one in op.primitives}
     return frozenset({op.op for trace in traces for op in trace.ops} | opened)
@@ -88,39 +88,39 @@ def ran_at_all(run: Provider) -> frozenset[str]:
 
 @cache
 def parameters(prefix: str) -> int:
-    """Parameters of torchvision's vit_b_16 under a path, counted on `meta`."""
+    """Return the number of parameters of torchvision's vit_b_16 under a path, counted on `meta`."""
     return sum(value.numel() for name, value in _whole().named_parameters() if name.startswith(prefix))
 
 
 @cache
 def _whole() -> nn.Module:
-    """The whole model, which takes no memory on `meta`."""
+    """Return the whole model, which takes no memory on `meta`."""
     with torch.device("meta"):
         return imported().models.vit_b_16(weights=None)
 
 
 def block(ops: Sequence[Op], layer: int = 0) -> list[Op]:
-    """The ops of one block."""
+    """Return the ops of one block."""
     path = f"encoder.layers.encoder_layer_{layer}"
     return [op for op in ops if f"{op.module}.".startswith(f"{path}.")]
 
 
 def primitives(trace: Trace) -> list[str]:
-    """The names of the primitives of the first block."""
+    """Return the names of the primitives of the first block."""
     return [one.name for op in block(trace.ops) for one in trace.decompositions[op.index].primitives]
 
 
 SAID = {MATRIX: "5", BINARY: "~20", UNARY: "~10", REDUCTION: "4"}
-"""How many operations of a block the note counts of each kind."""
+"""The note's number of operations of each kind in a block."""
 
 
 def kinds(run: Provider) -> dict[str, Counter[str]]:
-    """The primitives of one block on the standard path, which is the one that the note counts."""
+    """Return the primitives of one block on the standard path, the one that the note counts, by kind."""
     return by_kind(primitives(run(STANDARD)[1]))
 
 
 def by_kind(names: Iterable[str]) -> dict[str, Counter[str]]:
-    """Primitives by the kinds that the note counts."""
+    """Return primitives by the kinds that the note counts."""
     found: dict[str, Counter[str]] = {kind: Counter() for kind in SAID}
     for name in names:
         if category(name) in found:
@@ -129,12 +129,12 @@ def by_kind(names: Iterable[str]) -> dict[str, Counter[str]]:
 
 
 def layers(trace: Trace) -> list[int]:
-    """The blocks of any model, counted from 0."""
+    """Return the blocks of any model, counted from 0."""
     return sorted({step.layer for step in trace.steps if step.layer is not None})
 
 
 def kinds_of(model: Model, trace: Trace, layer: int, given: Mapping[str, Any]) -> dict[str, Counter[str]]:
-    """The same of a block of any model, by one more run on what it was `given` that opens the ops of its steps."""
+    """Return the primitives of a block of any model by kind, from one more run on the input `given`."""
     own = {step.id for step in trace.steps if step.layer == layer}
     ops = tuple(op.index for op in trace.ops if op.step in own)
     opened = model.trace(**given, prove=False, primitives=ops).decompositions
@@ -187,4 +187,4 @@ COUNTED: dict[str, Callable[[Provider], Count]] = {
     "products": _products,
     "names": _names,
 }
-"""What a statement counts, and what there is of it."""
+"""The counted quantity of a statement, and its function."""

@@ -1,4 +1,4 @@
-"""The claims that are measured on any model: in what order they are shown, and what the notes say of them."""
+"""The claims that are measured on any model, in the order on screen, with the words of the notes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracer.record import Trace
 
 
 class Card(NamedTuple):
-    """A claim, what a note says of it, and the names of what is measured."""
+    """A claim, the words of a note, and the names of its measurements."""
 
     title: str
     says: str
@@ -99,7 +99,7 @@ CARDS = (
 """The cards in order."""
 
 Lines = Mapping[str, Sequence[float]]
-"""Numbers by block, by what they are."""
+"""Numbers by block, under their names."""
 
 
 def _far(model: Model, trace: Trace) -> Lines:
@@ -122,18 +122,18 @@ DRAWN: Mapping[str, Callable[[Model, Trace], Lines]] = {
     "correction": _correction,
     "highway": _highway,
 }
-"""What is drawn of a claim, block by block."""
+"""The chart of a claim, block by block."""
 
 
 class Measurements(NamedTuple):
-    """What was measured of each claim, or why it is not about the model; and the numbers of those that are drawn."""
+    """The measurement of each claim, or the reason why it is not about the model; and the numbers of the drawn ones."""
 
     claims: Mapping[str, Measured | str]
     drawn: Mapping[str, Lines]
 
 
 def measured(model: Model, trace: Trace, names: Iterable[str] | None = None) -> Measurements:
-    """The claims of these names on one run; those of the cards where none are given."""
+    """Return the measurements of these claims on one run, by default those of all cards."""
     found: dict[str, Measured | str] = {}
     drawn: dict[str, Lines] = {}
     for name in names or (name for card in CARDS for name in card.claims):

@@ -1,4 +1,4 @@
-"""What a statement of a note was found to be in a run."""
+"""The result of looking up a statement of a note in a run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ that it does not; or that another page runs it."""
 
 
 class Found(NamedTuple):
-    """One of the things that a statement was looked up as: what ran and what was measured, in markdown, whether that is
-    as the statement has it, and where it is seen: a page, what its address says, and what to look for there, if the
-    address does not lead to it.
+    """One result of a statement.
 
-    `latex` is the equation of a step. `slip` says in a sentence how the note and the run differ.
+    It has the op that ran and the measurement, in markdown, whether that agrees with the statement, and its location: a
+    page, its query parameters, and the element to look for there, if the address does not lead to it. `latex` is the
+    equation of a step. `slip` is a sentence on the difference between the note and the run.
     """
 
     what: str
@@ -32,13 +32,13 @@ class Found(NamedTuple):
 
 
 def shaped(symbolic: tuple[str, ...] | None, shape: tuple[int, ...]) -> str:
-    """A shape in symbols and in numbers, in markdown."""
+    """Return a shape in symbols and in numbers, in markdown."""
     symbols = f"${notation.shape_latex(symbolic)}$ = " if symbolic and "?" not in symbolic else ""
     return f"{symbols}{shape_numbers(shape)}"
 
 
 def proven(step: Step) -> str:
-    """How well an equation agreed with what ran, in a few words."""
+    """Return the agreement of an equation with the run, in a few words."""
     if step.refuted:
         return f"disproven: {step.replayed}"
     if step.error is None:

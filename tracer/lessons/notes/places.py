@@ -1,4 +1,4 @@
-"""How each kind of place in `rows` is looked up in a run."""
+"""Lookup of each kind of `where` in `rows` in a run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from tracer.probe import value_of
 from tracer.record import Op, Primitive, TensorRecord, verdict_within
 
 SENTENCE = "reverse this one"
-"""What is spelled."""
+"""The sentence that is tokenized."""
 NOWHERE = "nothing of that name and shape ran"
 LEGEND, BOTH = "Symbols of this run", "Run both paths"
-"""Where the sizes of a run stand on every page of it, and what runs an attention on the standard path."""
+"""Labels on the page: of the sizes of a run, and of the button that runs an attention on the standard path."""
 
 
 def look(row: Row, place: str, run: Provider) -> Found:
-    """What one place of a statement is in its run. ValueError for a kind that there is not."""
+    """Return the result of one `where` of a statement in its run.
+
+    Raise ValueError for an unknown kind.
+    """
     kind, *words = place.split()
     if kind not in KINDS:
         raise ValueError(f"{quoted(place)} is no place of a statement, expected one of {', '.join(KINDS)}")
@@ -32,13 +35,13 @@ def look(row: Row, place: str, run: Provider) -> Found:
 
 
 def address(row: Row, **place: object) -> tuple[tuple[str, str], ...]:
-    """What the address of a page says of a row's run, and of a place in it."""
+    """Return the query parameters of a row's run, and of a position in it."""
     run = RUNS["torchvision" if row.run == STANDARD else row.run]
     return (("model", run.model), *((name, str(value)) for name, value in (*run.options, *place.items())))
 
 
 def scene(model: str, options: Iterable[tuple[str, object]], found: claims.Measured) -> Found:
-    """A claim that was measured on a model with options, with the page and the place where what it measured happens."""
+    """Return a claim measured on a model with options, with the page and the position that show it."""
     chosen = (("model", model), *((option, str(value)) for option, value in options))
     own = {"notes": (("of", model),), "tokens": ()}
     place = dict(own.get(found.page, chosen)) | dict(found.place)
@@ -46,8 +49,10 @@ def scene(model: str, options: Iterable[tuple[str, object]], found: claims.Measu
 
 
 def at(row: Row, op: Op, zoom: str = "ops") -> dict[str, Any]:
-    """The page and the place where an op is seen: by its number, or by its step, where the app runs the model at other
-    sizes and so counts other ops."""
+    """Return the page and the position that show an op.
+
+    They hold its number, or its step if the app runs the model at other sizes and so counts other ops.
+    """
     if RUNS[row.run].shipped:
         return {"page": "operations", "place": address(row, zoom=zoom, op=op.index)}
     if zoom == "primitives":
@@ -58,25 +63,25 @@ def at(row: Row, op: Op, zoom: str = "ops") -> dict[str, Any]:
 
 
 def sizes(row: Row, run: Provider, text: str) -> list[float]:
-    """The sizes of a shape in a row, axes of size 1 left out."""
+    """Return the sizes of a shape in a row, axes of size 1 left out."""
     values = {symbol.name: symbol.value for symbol in run(row.run)[1].symbols}
     return [size for size in (value_of(size, values) for size in text.split()) if size != 1]
 
 
 def fits(row: Row, run: Provider, shape: Sequence[int], said: str | None = None) -> bool:
-    """Whether a shape is the row's, axes of size 1 left out; any is where the row has none."""
+    """Return whether a shape is the row's, axes of size 1 left out; any shape fits a row without one."""
     said = row.shape.rpartition(">")[2] if said is None else said
     return not said or [size for size in shape if size != 1] == sizes(row, run, said)
 
 
 def both_fit(row: Row, run: Provider, op: Op | Primitive) -> bool:
-    """Whether an op or a primitive goes from and to the row's shapes."""
+    """Return whether the input and output of an op or a primitive have the row's shapes."""
     taken, arrow, _ = row.shape.rpartition(">")
     return fits(row, run, op.outputs[0].shape) and (not arrow or fits(row, run, op.inputs[0].shape, taken))
 
 
 def is_so(holds: bool) -> Verdict:
-    """What a measurement says of the statement as it stands."""
+    """Return the verdict on a statement as it is worded."""
     return "holds" if holds else "not"
 
 
@@ -148,7 +153,7 @@ def _ran_as(row: Row, what: str, fitting: Sequence[Op]) -> Found:
 
 
 def _prim(row: Row, run: Provider, name: str, wanted: str) -> Found:
-    """In every op of that name."""
+    """Look up a primitive in every op of that name."""
     trace = run(row.run)[1]
     ops = [op for op in trace.ops if op.op == name]
     opened = [trace.decompositions[op.index] for op in ops]
@@ -200,7 +205,7 @@ def _spell(row: Row, run: Provider, *ways: str) -> Found:
 
 
 def _page(row: Row, run: Provider, name: str, *place: str) -> Found:
-    """A page that runs it, and where on it: `kind=text` and the like, as its address has them."""
+    """Look up a page that runs it, and a position on it: `kind=text` and the like, as query parameters."""
     at = tuple((key, value) for key, _, value in (one.partition("=") for one in place))
     return Found(f"page {name.title()}", "run there, step by step", "elsewhere", page=name, place=at)
 

@@ -1,4 +1,4 @@
-"""A note read off its runs: of each statement what ran, what was measured, and a verdict."""
+"""Evaluation of a note on its runs: for each statement the op that ran, the measurement, and a verdict."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ WORST: tuple[Verdict, ...] = ("not", "sense", "holds", "elsewhere")
 
 
 class Result(NamedTuple):
-    """A statement, and all that it was found to be."""
+    """A statement, and all of its results."""
 
     row: Row
     found: tuple[Found, ...]
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of what was found."""
+        """The worst verdict of the results."""
         return min((one.verdict for one in self.found), key=WORST.index)
 
     @property
     def slips(self) -> tuple[str, ...]:
-        """How the note and the run differ, a sentence each."""
+        """The differences between the note and the run, a sentence each."""
         return tuple(one.slip for one in self.found if one.slip and one.verdict != "holds")
 
 
 def read(note: str, run: Provider) -> tuple[Result, ...]:
-    """All statements of a note, looked up in the runs that `run` gives."""
+    """Return all statements of a note, looked up in the runs that `run` returns."""
     found, all_rows = [], rows(note)
     for at, row in enumerate(all_rows):
         tell(at, len(all_rows), "statement")
@@ -40,11 +40,11 @@ def read(note: str, run: Provider) -> tuple[Result, ...]:
 
 
 def result(row: Row, run: Provider) -> Result:
-    """One statement, looked up."""
+    """Return the results of one statement."""
     return Result(row, tuple(look(row, place, run) for place in row.where))
 
 
 def needed(note: str) -> tuple[str, ...]:
-    """The runs that a note's rows name, in order."""
+    """Return the runs that a note's rows name, in order."""
     named = dict.fromkeys(row.run for row in rows(note))
     return tuple("torchvision" if name == STANDARD else name for name in named)

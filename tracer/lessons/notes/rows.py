@@ -1,4 +1,4 @@
-"""The statements of the five notes in their order: what each says, and what reproduces it.
+"""The statements of the five notes in order, each with its reproduction.
 
 They are in `texts`, a file for each note. `== TITLE` begins a section under the note's own name, and `[RUN]` says in
 which run (`tracer.lessons.notes.runs.RUNS`) the rows below it are looked up. A row is
@@ -34,7 +34,7 @@ BLOCK = "encoder.layers.encoder_layer_0."
 
 
 class Row(NamedTuple):
-    """A statement of a note: its number there from 1 on, its section, what run it is looked up in, and where."""
+    """A statement of a note: its number from 1 on, its section, its run, and its `where`."""
 
     note: str
     number: int
@@ -47,7 +47,10 @@ class Row(NamedTuple):
 
 @cache
 def rows(note: str) -> tuple[Row, ...]:
-    """The statements of one note, such as "001". ValueError for one that there is not."""
+    """Return the statements of one note, such as "001".
+
+    Raise ValueError for an unknown note.
+    """
     if note not in TITLES:
         raise ValueError(f"there is no note {quoted(note)}, expected one of {', '.join(TITLES)}")
     found: list[Row] = []
@@ -66,12 +69,12 @@ def rows(note: str) -> tuple[Row, ...]:
 
 
 def sections(note: str) -> tuple[str, ...]:
-    """The names of a note's sections, in order."""
+    """Return the names of a note's sections, in order."""
     return tuple(dict.fromkeys(row.section for row in rows(note)))
 
 
 def _expanded(place: str) -> list[str]:
-    """`step {query,key}` is `step query` and `step key`."""
+    """Return `step query` and `step key` for `step {query,key}`."""
     before, brace, rest = place.partition("{")
     names, _, after = rest.partition("}")
     return [f"{before}{name}{after}" for name in names.split(",")] if brace else [place]

@@ -1,4 +1,4 @@
-"""The runs that the statements of the notes are looked up in: the shipped models on their samples, or a small one."""
+"""The runs behind the statements of the notes: the shipped models on their samples, or small ones."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from tracer.tracing import checks
 
 Made = tuple[Model, Trace]
 Provider = Callable[[str], Made]
-"""What gives the model and the run of a name."""
+"""A function that returns the model and the run of a name."""
 STANDARD = "torchvision-standard"
 
 
 class Run(NamedTuple):
-    """A model with the options and sizes that the app offers, and a small run of it, all of whose sizes differ: what
-    `load` and `Model.trace` are given. `shipped` says that its run at hand is that of the model on its sample."""
+    """A model with the options and sizes that the app offers, and a small run of it, all of whose sizes differ.
+
+    The fields are the arguments of `load` and `Model.trace`. `shipped` says that the app's run is that of the model on
+    its sample.
+    """
 
     model: str
     options: tuple[tuple[str, Any], ...]
@@ -34,7 +37,7 @@ class Run(NamedTuple):
 
 
 def _preset(model: str, name: str) -> tuple[tuple[str, Any], ...]:
-    """Sizes and options that the page Sizes offers of a model."""
+    """Return sizes and options that the page Sizes offers of a model."""
     return tuple(sorted(models.spec_of(model).presets[name].items()))
 
 
@@ -68,14 +71,14 @@ RUNS = {
 
 
 def small(name: str) -> Made:
-    """The small run of that name."""
+    """Return the small run of that name."""
     run = RUNS[name]
     model = tracer.load(run.model, **{**dict(run.options), **run.sizes})
     return model, checks.check(model.trace(**run.given))
 
 
 def at_hand(name: str) -> Made:
-    """The run that the app has at hand: of the shipped model on its first sample, or the small one."""
+    """Return the app's run: of the shipped model on its first sample, or the small one."""
     run = RUNS[name]
     if not run.shipped:
         return small(name)
@@ -85,7 +88,7 @@ def at_hand(name: str) -> Made:
 
 
 def standard(made: Made) -> Made:
-    """torchvision's model of the run `torchvision`, asked for attention weights, and its run."""
+    """Return torchvision's model of the run `torchvision`, asked for attention weights, and its run."""
     model = copy.deepcopy(made[0])
     for module in model.net.modules():
         if isinstance(module, nn.MultiheadAttention):
@@ -96,14 +99,14 @@ def standard(made: Made) -> Made:
 
 
 class WithWeights(nn.MultiheadAttention):
-    """Attention that is asked for its weights, whatever its caller asks for."""
+    """Attention that returns its weights, whatever its caller asks for."""
 
     def forward(self, *args, need_weights=False, **kwargs):
         return super().forward(*args, need_weights=True, **kwargs)
 
 
 def provider(make: Callable[[str], Made]) -> Provider:
-    """Runs by name, each made once by `make` and kept for as long as this is; `STANDARD` too."""
+    """Return a function of runs by name, each computed once by `make` and kept; `STANDARD` too."""
     kept: dict[str, Made] = {}
 
     def run(name: str) -> Made:

@@ -1,4 +1,4 @@
-"""Which step of a note a step of a run is: the number that the note gives it."""
+"""The number in a note of each step of a run."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ LISTS = ("Summary", "Complete shape trace")
 
 
 class Numbered(NamedTuple):
-    """The note that a model is of, by its number, and the step in it of each step of a run, whatever its block."""
+    """The number of a model's note, and the number in it of each step of a run, in whichever block."""
 
     note: str
     steps: Mapping[str, str]
 
     def of(self, step: str) -> str:
-        """The note's number of a step, such as "6b"; empty for one that it does not number."""
+        """Return the note's number of a step, such as "6b"; "" for a step without one."""
         return self.steps.get(_anywhere(step), "")
 
 
 @cache
 def numbered(model: str) -> Numbered | None:
-    """The steps of a model by the note that says the most of them; None for a model of no note."""
+    """Return the steps of a model by the note that numbers most of them; None for a model of no note."""
     counts = Counter(row.note for note in TITLES for row in rows(note) if model_of(row.run) == model and _steps(row))
     if not counts:
         return None
@@ -48,20 +48,20 @@ def numbered(model: str) -> Numbered | None:
 
 
 def model_of(run: str) -> str:
-    """The model of a run of `tracer.lessons.notes.runs`: `nanogpt-single` is of `nanogpt`."""
+    """Return the model of a run of `tracer.lessons.notes.runs`: `nanogpt-single` is of `nanogpt`."""
     known = {name: name for name in models.names()} | LIBRARY
     return known[max((name for name in known if f"{run}-".startswith(f"{name}-")), key=len)]
 
 
 def _steps(row: Row) -> list[str]:
-    """What steps a statement is about: `step ID`, and `ran OP ID`; none of a figure, which is of several."""
+    """Return the steps of a statement: `step ID`, and `ran OP ID`; none for a figure, which shows several."""
     if row.text.startswith("figure"):
         return []
     return [place.split()[-1] for place in row.where if place.startswith(("step ", "ran "))]
 
 
 def _number(row: Row) -> str:
-    """The number of a statement's section, else of its line in a list."""
+    """Return the number of a statement's section, else of its line in a list."""
     found = SECTION.match(row.section) or (LINE.match(row.text) if row.section in LISTS else None)
     return found[1] if found else ""
 

@@ -1,2 +1,1 @@
-"""What a model of text is trained for: its logits, the text shifted by one, and the loss between them; and the gradient
-that flows back from it, block by block."""
+"""The training objective of a text model: its logits, the text shifted by one, the loss, and its gradient by block."""

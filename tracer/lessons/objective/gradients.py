@@ -1,5 +1,4 @@
-"""The gradient that flows back from the loss: how large it is at the residual stream after each block, with and without
-the residual path."""
+"""The norm of the loss's gradient at the residual stream after each block, with and without the residual path."""
 
 from __future__ import annotations
 
@@ -17,8 +16,10 @@ SUMS = (torch.Tensor.add, torch.Tensor.__add__, torch.add)
 
 
 class Highway(NamedTuple):
-    """The norms of ∂loss/∂X of the stream that goes into the first block and that after each block, with the residual
-    path and without, and the loss, which is the same number on both ways."""
+    """The norms of ∂loss/∂X at the input of the first block and after each block, on both paths, and the loss.
+
+    The paths are with the residual sums and without; the loss is the same number on both.
+    """
 
     whole: tuple[float, ...]
     branches: tuple[float, ...]
@@ -26,11 +27,11 @@ class Highway(NamedTuple):
 
 
 def highway(net: nn.Module, inputs: tuple[torch.Tensor, ...], tokens: torch.Tensor) -> Highway:
-    """One backward pass each, from the mean loss of the next token of `tokens` `[1, T]`, of a net with `blocks`.
+    """Return one backward pass each, from the mean loss of the next token of `tokens` `[1, T]`, of a net with `blocks`.
 
-    The second is of the same forward pass, number by number; but where a block adds what attention or the MLP made to
-    the stream, the gradient goes back through what was made alone. Runs a copy: the net's own gradients and hooks stay
-    as they are, whoever else uses it.
+    The second is of the same forward pass, number by number; but at a sum of a block the gradient goes back through the
+    result of attention or the MLP alone. It runs a copy: the net's own gradients and hooks stay as they are, also for
+    other users.
     """
     copy = deepcopy(net).requires_grad_(False)
     whole, loss = _norms(copy, inputs, tokens, cut=False)
@@ -41,7 +42,7 @@ def highway(net: nn.Module, inputs: tuple[torch.Tensor, ...], tokens: torch.Tens
 def _norms(
     net: nn.Module, inputs: tuple[torch.Tensor, ...], tokens: torch.Tensor, cut: bool
 ) -> tuple[tuple[float, ...], float]:
-    """The norms at the streams, and the loss; with `cut` no gradient goes past a branch."""
+    """Return the norms at the streams, and the loss; with `cut` no gradient goes past a branch."""
     blocks = [net.get_submodule(name) for name in net.blocks]
     streams: list[torch.Tensor] = []
     made: list[torch.Tensor] = []
@@ -77,7 +78,7 @@ def _nothing() -> Iterator[None]:
 
 @contextmanager
 def _cutting(made: list[torch.Tensor]) -> Iterator[None]:
-    """Sums of a stream and what a part of a block made send gradients back to the latter alone; in this thread."""
+    """Send gradients of sums of a stream and a block's result back to the latter alone, in this thread."""
     with _Cut(made):
         yield
 

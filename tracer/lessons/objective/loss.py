@@ -21,8 +21,8 @@ from tracer.tracing import checks
 class NextToken(nn.Module):
     """Cross-entropy of the next token (note 000, section 2).
 
-    Takes logits `[B, T, V]` and the token numbers `[B, T]` that the model read; returns the mean loss, a number. The
-    last logits have no target, and the first token has nothing that foretells it.
+    It takes logits `[B, T, V]` and the token numbers `[B, T]` that the model read, and returns the mean loss, a number.
+    The last logits have no target, and the first token has no prediction.
     """
 
     def forward(self, logits, tokens):
@@ -123,9 +123,12 @@ SPEC = Spec(
 
 
 class Loss(NamedTuple):
-    """The loss of a text: its `steps`, that of each token but the first, `losses` `[T - 1]`, with the probabilities
-    `[T - 1]`; their mean; how far any of the losses or the mean is from `F.cross_entropy` at most, in nats, and whether
-    that is no more than rounding; and what a guess among V tokens would cost, ln V."""
+    """The loss of a text.
+
+    It has its `steps`; the `losses` of each token but the first, `[T - 1]`, with the probabilities `[T - 1]`; their
+    mean; the largest difference of a loss or the mean from `F.cross_entropy`, in nats, and whether that is no more than
+    rounding; and the loss of a guess among V tokens, ln V.
+    """
 
     steps: tuple[Step, ...]
     losses: tuple[float, ...]
@@ -138,7 +141,10 @@ class Loss(NamedTuple):
 
 @torch.no_grad()
 def loss(logits: torch.Tensor, tokens: torch.Tensor) -> Loss:
-    """The loss of logits `[1, T, V]` on the tokens `[1, T]` that they were made of. ValueError for a single token."""
+    """Return the loss of logits `[1, T, V]` on their tokens `[1, T]`.
+
+    Raise ValueError for a single token.
+    """
     B, T, V = logits.shape
     if T < 2:
         raise ValueError("a single token has no next one, so there is nothing to foretell")

@@ -1,7 +1,7 @@
-"""Five ways to tell attention where a token stands, on one model of the same sizes, weights and tokens.
+"""Five kinds of positions for attention, on one model of the same sizes, weights and tokens.
 
-Every file of `kinds/` is one. What they say of themselves is read without importing torch, so that a page can be drawn
-before it is there.
+Every file of `kinds/` is one. Their literals are read without importing torch, so that a page can be drawn before it is
+loaded.
 """
 
 from collections.abc import Iterable
@@ -13,11 +13,11 @@ from tracer.common.parsing import stated
 from tracer.record import Step
 
 NONE = "none"
-"""No positions: what the others are compared with."""
+"""No positions, the baseline of the others."""
 
 
 class Kind(NamedTuple):
-    """A kind of positions: name, title, paper, and in sentences how places come in and how scores fall apart."""
+    """A kind of positions: name, title, paper, and sentences on how they enter and how scores split into terms."""
 
     name: str
     title: str
@@ -28,7 +28,7 @@ class Kind(NamedTuple):
 
 @cache
 def every() -> tuple[Kind, ...]:
-    """All kinds of positions, in the order of their papers."""
+    """Return all kinds of positions, in the order of their papers."""
     known = []
     for path in files(f"{__name__}.kinds").iterdir():
         if path.name.endswith(".py") and "ORDER" in (facts := stated(path)):
@@ -38,7 +38,7 @@ def every() -> tuple[Kind, ...]:
 
 
 def used(steps: Iterable[Step]) -> str | None:
-    """The kind of positions that the lines of a run show that it has; None where they show none of these."""
+    """Return the kind of positions that the lines of a run show, or None."""
     found = {step.id: step.latex for step in steps if step.stage == "position"}
     lines = " ".join(found.values())
     signs = {

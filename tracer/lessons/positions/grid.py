@@ -1,4 +1,4 @@
-"""How alike the learned positions of patches are: cosines between the rows of a model's table, laid on its grid."""
+"""Similarity of the learned positions of patches: cosines between the rows of a model's table, on its grid."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """The cosines between the positions of N patches, `[N, N]`, that lie in rows and columns; the table's letter in the
-    equations, and how many rows it has."""
+    """The cosines between the positions of N patches in rows and columns, `[N, N]`.
+
+    It also has the table's letter in the equations, and its number of rows.
+    """
 
     rows: int
     columns: int
@@ -26,12 +28,12 @@ class Grid:
     length: int
 
     def apart(self) -> np.ndarray:
-        """How many steps lie between two patches, the larger of those down and across: `[N, N]`."""
+        """Return the number of steps between two patches, the larger of those down and across: `[N, N]`."""
         down, across = np.divmod(np.arange(self.rows * self.columns), self.columns)
         return np.maximum(np.abs(down[:, None] - down), np.abs(across[:, None] - across))
 
     def mean(self, steps: int) -> float:
-        """The mean cosine of patches that are so many steps apart."""
+        """Return the mean cosine of patches that are so many steps apart."""
         return float(self.cosines[self.apart() == steps].mean())
 
     @property
@@ -41,7 +43,7 @@ class Grid:
 
 
 def grid(trace: Trace, net: torch.nn.Module) -> Grid | None:
-    """The learned positions of the patches of a run's photo; None where the run adds no such table to its tokens.
+    """Return the learned positions of the patches of a run's photo, or None if the run adds no such table.
 
     Rows of the table before those of the patches, such as that of the CLS token, are left out. Source: Dosovitskiy et
     al. 2021, figure 7, center.

@@ -1,4 +1,4 @@
-"""What a kind of positions does to scores and outputs, measured on the one model that all kinds are shown on."""
+"""The effect of a kind of positions on scores and outputs, measured on the model that all kinds share."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from tracer.record import Step, Trace, tolerance
 from tracer.tracing import checks
 
 SEED = 0
-"""Of the order in which tokens are shuffled."""
+"""The seed of the order in which tokens are shuffled."""
 
 
 class Curve(NamedTuple):
-    """Scores by how far the query stands after the key, i - j from `-(T - 1)` to `T - 1`, where all tokens are the
-    same: the mean over queries, the lowest and the highest, `[h, 2T - 1]` each."""
+    """Scores over i - j, from `-(T - 1)` to `T - 1`, on equal tokens: mean, lowest and highest, `[h, 2T - 1]` each."""
 
     mean: np.ndarray
     low: np.ndarray
@@ -33,18 +32,20 @@ class Curve(NamedTuple):
 
     @property
     def distances(self) -> range:
-        """The distances that its columns are of."""
+        """The distances of its columns."""
         return range(-(self.mean.shape[1] // 2), self.mean.shape[1] // 2 + 1)
 
     @property
     def spread(self) -> float:
-        """How much scores of one distance differ at most, as a share of the largest score."""
+        """The largest difference of scores of one distance, as a share of the largest score."""
         return float((self.high - self.low).max() / max(np.abs(self.low).max(), np.abs(self.high).max()))
 
 
 class Shuffled(NamedTuple):
-    """A run on shuffled tokens, put back into order and compared with the run on the tokens as they were: how much each
-    token's output differs at most, `[T]`, as a share of the largest output."""
+    """A run on shuffled tokens, put back into order and compared with the run on the tokens in order.
+
+    The largest difference of each token's output, `[T]`, is a share of the largest output.
+    """
 
     positions: str
     mask: str
@@ -52,17 +53,17 @@ class Shuffled(NamedTuple):
 
     @property
     def same(self) -> bool:
-        """Whether outputs were shuffled as the tokens were, up to rounding."""
+        """True if outputs were shuffled as the tokens were, up to rounding."""
         return bool(self.differences.max() <= tolerance("float32"))
 
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """A kind of positions at work.
+    """A kind of positions on the model.
 
-    The `lines` of its run that one without positions has not; its table, what this gives times itself, and that by
-    distance where its rows are positions; the scores by distance; the terms of the scores, `[h, T, T]` each, what they
-    add up to, and the `error` of that sum; and what a shuffle of the tokens does, without positions and with them,
+    It has the `lines` of its run beyond those of one without positions; its table, the table's product with itself, and
+    that by distance if its rows are positions; the scores by distance; the terms of the scores, `[h, T, T]` each, their
+    sum, and the `error` of that sum; and the effect of a shuffle of the tokens, without positions and with them,
     without a mask and with the causal one.
     """
 
@@ -79,7 +80,7 @@ class Placement:
 
 @torch.no_grad()
 def placement(kind: str, *, causal: bool = False, T: int = 16, D: int = 32, h: int = 4) -> Placement:
-    """All that is measured of a kind of positions, at T tokens, D wide, in h heads, with or without a causal mask."""
+    """Return all measurements of a kind of positions at T tokens, D wide, in h heads, perhaps with a causal mask."""
     mask = "causal" if causal else "bidirectional"
     model = load(kind, mask=mask, D=D, h=h)
     trace = checks.check(model.trace(T=T))
@@ -106,25 +107,25 @@ def placement(kind: str, *, causal: bool = False, T: int = 16, D: int = 32, h: i
 
 
 def changed(trace: Trace, mask: str) -> tuple[Step, ...]:
-    """The steps of a run that are not, or not so, in a run without positions."""
+    """Return the steps of a run that a run without positions lacks, or computes differently."""
     plain = _plain(mask)
     return tuple(step for step in trace.steps if step.latex not in plain)
 
 
 @cache
 def _plain(mask: str) -> frozenset[str]:
-    """The equations of the model without positions."""
+    """Return the equations of the model without positions."""
     return frozenset(step.latex for step in load(positions.NONE, mask=mask).trace(prove=False).steps)
 
 
 def scores_of(model: Model, tokens: torch.Tensor) -> torch.Tensor:
-    """The scores `[B, h, T, T]` of the model's attention before any mask, for token numbers `[B, T]`."""
+    """Return the scores `[B, h, T, T]` of the model's attention before any mask, for token numbers `[B, T]`."""
     queries, keys, between = _asked(model, tokens)
     return model.net.places.scores(queries, keys, *between)
 
 
 def _asked(model: Model, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple[torch.Tensor, ...]]:
-    """Queries and keys `[B, h, T, d_k]`, and what the attention is given of places."""
+    """Return queries and keys `[B, h, T, d_k]`, and the attention's arguments for positions."""
     net, attention = model.net, model.net.block1.attention
     x = net.places.added(net.tokens(tokens))  # [B, T, D]
     made = [
@@ -134,19 +135,19 @@ def _asked(model: Model, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 
 
 def _terms(model: Model, trace: Trace, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
-    """What adds up to the scores: a kind's own terms, or the four of tokens plus positions."""
+    """Return the terms of the scores: a kind's own, or the four of tokens plus positions."""
     queries, keys, between = _asked(model, tokens)
     return model.net.places.terms(queries, keys, *between) or of_tokens(model, trace)
 
 
 @torch.no_grad()
 def curve(model: Model, tokens: torch.Tensor) -> Curve:
-    """The scores by distance, of a sequence as long as these tokens `[1, T]` that has its first token everywhere."""
+    """Return the scores by distance, of a sequence as long as these tokens `[1, T]` with its first token everywhere."""
     return by_distance(as_array(scores_of(model, tokens[:, :1].expand_as(tokens)))[0])
 
 
 def by_distance(matrices: np.ndarray) -> Curve:
-    """Matrices `[h, T, T]` along their diagonals, on each of which i - j is the same."""
+    """Return matrices `[h, T, T]` along their diagonals, on each of which i - j is the same."""
     most = matrices.shape[-1] - 1
     lines = [np.diagonal(matrices, -distance, axis1=-2, axis2=-1) for distance in range(-most, most + 1)]
     return Curve(*(np.stack([of(line, axis=-1) for line in lines], axis=-1) for of in (np.mean, np.min, np.max)))
@@ -154,7 +155,7 @@ def by_distance(matrices: np.ndarray) -> Curve:
 
 @torch.no_grad()
 def shuffled(model: Model, tokens: torch.Tensor, seed: int = SEED) -> Shuffled:
-    """What is left of a shuffle of the tokens `[1, T]` when the outputs are put back into order."""
+    """Return the effect of a shuffle of the tokens `[1, T]` after the outputs are put back into order."""
     order = torch.randperm(tokens.shape[1], generator=torch.Generator().manual_seed(seed))
     plain, moved = model.net(tokens), model.net(tokens[:, order])[:, order.argsort()]  # [1, T, D]
     differences = (moved - plain).abs().amax(dim=-1)[0] / plain.abs().max()

@@ -1,4 +1,4 @@
-"""The one model that all kinds of positions are shown on: a post-norm block whose attention they come into."""
+"""The model that all kinds of positions share: a post-norm block whose attention they enter."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ TEXT = "the cat sat on the mat and slept"
 
 @cache
 def places(kind: str) -> type[Places]:
-    """What a kind of positions changes of the block."""
+    """Return the class of a kind of positions."""
     return Places if kind == positions.NONE else import_module(f"tracer.lessons.positions.kinds.{kind}").Positions
 
 
 class Attention(blocks.Attention):
-    """Attention that `places` come into: `[B, T, D]` in and out."""
+    """Attention with `places`: `[B, T, D]` in and out."""
 
     def forward(self, x, places, between, mask=None):
         B, T, D, h, d_k = *x.shape, self.h, self.d_k
@@ -64,10 +64,10 @@ class Block(nn.Module):
 
 
 class Placed(nn.Module):
-    """Tokens, what a kind of positions adds to them, and one block.
+    """Tokens, the positions added to them, and one block.
 
-    Takes token numbers `[B, T]`, T at most T_max; returns `[B, T, D]`. What positions have of their own is drawn last,
-    so that all other weights are the same for every kind.
+    It takes token numbers `[B, T]`, T at most T_max, and returns `[B, T, D]`. The parameters of positions are drawn
+    last, so that all other weights are the same for every kind.
     """
 
     def __init__(self, *, V: int, T_max: int, D: int, h: int, d_ff: int, R: int, positions: str, mask: str):
@@ -89,7 +89,7 @@ HINTS = (Hint("embedding", title="Look up", letter=r"\mathbf{X}_t"),)
 
 
 def spec(kind: str) -> Spec:
-    """The model with a kind of positions."""
+    """Return the specification of the model with a kind of positions."""
     return Spec(
         net=Placed,
         hints=(*HINTS, *places(kind).HINTS),
@@ -112,8 +112,10 @@ def spec(kind: str) -> Spec:
 
 
 def load(kind: str, *, mask: str = "bidirectional", D: int = 32, h: int = 4) -> Model:
-    """The model with a kind of positions, or `positions.NONE`, at these sizes and with seeded weights. ValueError where
-    a head could not turn pairs of numbers."""
+    """Return the model with a kind of positions, or `positions.NONE`, at these sizes and with seeded weights.
+
+    Raise ValueError if a head could not rotate pairs of numbers.
+    """
     if D % (2 * h):
         raise ValueError(
             f"D={D} does not fit h={h}: rotary heads turn pairs of their D/h numbers, so 2·h must divide D"

@@ -1,4 +1,4 @@
-"""Where places may come into a block, and no positions at all: what each kind of positions changes."""
+"""The interface of positions in a block, and no positions at all."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from tracer.derive.hints import Hint
 
 
 class Table(NamedTuple):
-    """The numbers that stand for places `[rows, columns]`: the letter, what rows and columns are, and the number that
-    the rows count from."""
+    """The vectors of positions `[rows, columns]`: the letter, the names of the axes, and the first row's number."""
 
     letter: str
     cells: Any
@@ -23,9 +22,9 @@ class Table(NamedTuple):
 
 
 class Places(nn.Module):
-    """No positions: tokens, scores and context stay as attention makes them.
+    """No positions: tokens, scores and context stay as attention computes them.
 
-    Kinds of positions are made with the same sizes, and add what is theirs in one of three places.
+    Kinds of positions are built with the same sizes, and override one of the three.
     """
 
     HINTS: tuple[Hint, ...] = ()
@@ -34,26 +33,28 @@ class Places(nn.Module):
         super().__init__()
 
     def added(self, x: torch.Tensor) -> torch.Tensor:
-        """The tokens `[B, T, D]` that the block reads."""
+        """Return the tokens `[B, T, D]` that the block reads."""
         return x
 
     def between(self, T: int) -> tuple[torch.Tensor, ...]:
-        """What attention is given of T places, made once."""
+        """Return the arguments of attention for T positions, computed once."""
         return ()
 
     def scores(self, q: torch.Tensor, k: torch.Tensor, *between: torch.Tensor) -> torch.Tensor:
-        """Scores `[B, h, T, T]` of queries and keys `[B, h, T, d_k]`, before any mask."""
+        """Return scores `[B, h, T, T]` of queries and keys `[B, h, T, d_k]`, before any mask."""
         return q @ k.transpose(-2, -1) / sqrt(q.shape[-1])  # [B, h, T, T]
 
     def context(self, weights: torch.Tensor, v: torch.Tensor, *between: torch.Tensor) -> torch.Tensor:
-        """What weights `[B, h, T, T]` take of values `[B, h, T, d_k]`."""
+        """Return the mixture of values `[B, h, T, d_k]` by weights `[B, h, T, T]`."""
         return weights @ v  # [B, h, T, d_k]
 
     def table(self, T: int) -> Table | None:
-        """The vectors that stand for places or distances; None where there are none."""
+        """Return the vectors of positions or distances, or None if there are none."""
         return None
 
     def terms(self, q: torch.Tensor, k: torch.Tensor, *between: torch.Tensor) -> dict[str, torch.Tensor]:
-        """What adds up to the scores, where places come into them, by name: `[B, h, T, T]` each. Empty for kinds that
-        are added to tokens: their four terms are those of `tracer.attention.terms`."""
+        """Return the terms of scores with positions in them, by name: `[B, h, T, T]` each.
+
+        Empty for kinds that are added to tokens: their four terms are those of `tracer.attention.terms`.
+        """
         return {}

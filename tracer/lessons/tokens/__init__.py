@@ -1,6 +1,6 @@
-"""How anything becomes a sequence: each kind of input is one file here, each way of making its tokens one `Way`.
+"""Tokens of any kind of input: each kind is one file here, each tokenization one `Way`.
 
-All end in `[B, n, D]`, and that is all that a transformer asks for: the same block, with the same weights, takes every
+All end in `[B, n, D]`, and that is all that a transformer needs: the same block, with the same weights, takes every
 sequence. Equations are derived from the run, as those of any model.
 """
 
@@ -37,7 +37,7 @@ BLOCK = "block1"
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """One way of making tokens.
+    """A way to turn an input into tokens.
 
     `name` stands in addresses, `says` is one sentence. `build(sizes)` gives a net at any sizes and what its forward
     takes there, `(net, args)`: a module from the raw input to `[B, n, D]`, with D of `sizes`. `names` are the sizes
@@ -57,8 +57,10 @@ class Way:
 
 
 class Fed(nn.Module):
-    """What a way makes of its input, and the block that all share: `[B, n, D]` in between and at the end. Its inputs
-    have the names that the way's own forward gives them."""
+    """The tokens of a way and the block that all share: `[B, n, D]` in between and at the end.
+
+    Its inputs have the parameter names of the way's own forward.
+    """
 
     def __init__(self, tokens: nn.Module, block: nn.Module):
         super().__init__()
@@ -76,13 +78,13 @@ class Fed(nn.Module):
 
 @cache
 def block() -> nn.Module:
-    """The block that takes the tokens of every way: one object, seeded weights that learned nothing."""
+    """Return the block that takes the tokens of every way: one object, with seeded weights and no training."""
     return seeded(Block, SHARED).requires_grad_(False)
 
 
 @cache
 def vocabulary(way: Way) -> Vocabulary:
-    """What the dimensions of a way are solved over, and how it is built at other sizes."""
+    """Return the sizes that a way's dimensions are solved over, and its construction at other sizes."""
 
     def build(sizes: dict[str, int]) -> tuple:
         net, args = way.build(sizes)
@@ -96,9 +98,9 @@ _solutions, _checks = Cache(64), Cache(64)
 
 
 def trace(way: Way, net: nn.Module, *args: Tensor, **sizes: int) -> Trace:
-    """Runs a way's net and the shared block on a raw input and proves every step; `sizes` are the way's own, B too.
+    """Run a way's net and the shared block on a raw input and prove every step; `sizes` are the way's own, B too.
 
-    The output is the block's, `[B, n, D]`; the tokens themselves are what the last step `before` it makes.
+    The output is the block's, `[B, n, D]`; the tokens themselves are the output of the last step in `before`.
     """
     known = vocabulary(way)
     module, full = Fed(net.eval(), block()), known.complete({"B": 1, **sizes, **SHARED})
@@ -114,7 +116,7 @@ def trace(way: Way, net: nn.Module, *args: Tensor, **sizes: int) -> Trace:
 
 
 def _checked(way: Way, made: Trace) -> Trace:
-    """The run with what other runs say of its lines, which are checked once for each textbook of a way."""
+    """Return the run with the verdicts of other runs on its lines, checked once for each textbook of a way."""
     key = way, tuple(step.latex for step in made.steps)
     if (found := _checks.get(key)) is None:
         with doing("Checking its lines on other runs"):
@@ -123,7 +125,7 @@ def _checked(way: Way, made: Trace) -> Trace:
 
 
 def _solved(way: Way, known: Vocabulary, recording, full: dict[str, int]) -> tuple[Solution | None, tuple[str, ...]]:
-    """What was solved for this op list before and predicts this run, else its solution."""
+    """Return the earlier solution for this op list if it predicts this run, else the run's own solution."""
     key = way, tuple((op.name, op.module, op.line) for op in recording.ops)
     found = _solutions.get(key)
     if found is None or found[0] is None or not found[0].predicts(recording, full):
@@ -134,15 +136,15 @@ def _solved(way: Way, known: Vocabulary, recording, full: dict[str, int]) -> tup
 
 
 def before(trace: Trace) -> tuple:
-    """The steps from the raw input to the tokens, the last of which makes them."""
+    """Return the steps from the raw input to the tokens, the output of the last one."""
     return tuple(step for step in trace.steps if step.layer is None)
 
 
 def after(trace: Trace) -> tuple:
-    """The steps of the shared block."""
+    """Return the steps of the shared block."""
     return tuple(step for step in trace.steps if step.layer is not None)
 
 
 def embedding(*shape: int, seed: int = 0) -> nn.Parameter:
-    """A table or a matrix that learned nothing: seeded normal numbers of the size that embeddings begin with."""
+    """Return an untrained table or matrix: seeded normal numbers at the initial scale of embeddings."""
     return nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 0.02, requires_grad=False)

@@ -17,7 +17,7 @@ ROUNDS = 25
 class Nearest(nn.Module):
     """The number of the row of a codebook `[V, K]` that is nearest to each vector, and its row in a table `[V, D]`.
 
-    Takes `[B, n, K]`, returns `[B, n, D]`. Source: van den Oord et al. 2017, equations 1 and 2.
+    It takes `[B, n, K]` and returns `[B, n, D]`. Source: van den Oord et al. 2017, equations 1 and 2.
     """
 
     def __init__(self, rows: Tensor, D: int):
@@ -73,10 +73,10 @@ NEAREST = (
 
 
 def learned(points: np.ndarray, count: int, seed: int = 0) -> np.ndarray:
-    """k-means: `count` rows float32 `[V, K]`, each the mean of those of the points `[M, K]` that it is nearest to.
+    """Return the rows of k-means, float32 `[V, K]`, each the mean of its nearest points among `[M, K]`.
 
-    Begins with points far from one another, drawn with a chance that grows with the square of the distance to those
-    that are drawn (Arthur and Vassilvitskii 2007). ValueError for more rows than points.
+    It begins with points far from one another, drawn with a probability that grows with the square of the distance to
+    those drawn before (Arthur and Vassilvitskii 2007). Raise ValueError for more rows than points.
     """
     if not 1 <= count <= len(points):
         raise ValueError(f"{count} rows can't be learned from {len(points)} points")

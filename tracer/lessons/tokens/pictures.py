@@ -1,4 +1,4 @@
-"""Pictures as tokens: squares of pixels, each turned into a vector."""
+"""Pictures as tokens: squares of pixels, each mapped to a vector."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Cut(nn.Module):
 
 
 class Patches(nn.Module):
-    """Each square projected (Dosovitskiy et al. 2021, equation 1). Takes `[B, C, H, W]`, returns `[B, n, D]`."""
+    """Each square projected (Dosovitskiy et al. 2021, equation 1), `[B, C, H, W]` to `[B, n, D]`."""
 
     def __init__(self, *, C: int, P: int, D: int):
         super().__init__()
@@ -59,7 +59,7 @@ class Patches(nn.Module):
 class Codes(nn.Module):
     """Each square as the id of the nearest code, and that id's row of a table; `codes` are rows `[V, P²C]`.
 
-    Takes `[B, C, H, W]`, returns `[B, n, D]`. Source: Esser et al. 2021, equation 2, on pixels, not features.
+    It takes `[B, C, H, W]` and returns `[B, n, D]`. Source: Esser et al. 2021, equation 2, on pixels, not features.
     """
 
     def __init__(self, codes: Tensor, *, P: int, D: int):
@@ -131,34 +131,36 @@ WAYS = (PATCH, CODE)
 
 
 def pixels(photo: Image) -> Tensor:
-    """The middle of a photo as float32 `[1, 3, SIDE, SIDE]`, from -1 to 1."""
+    """Return the middle of a photo as float32 `[1, 3, SIDE, SIDE]`, from -1 to 1."""
     return torch.from_numpy(to_array(centre_crop(photo, SIDE, SIDE)[0], MEAN, STD))[None]
 
 
 def patches(photo: Image, P: int) -> Trace:
-    """The run that cuts the middle of a photo into patches of side P."""
+    """Return the run that cuts the middle of a photo into patches of side P."""
     with seeded_draws(0):
         net = Patches(C=3, P=P, D=SHARED["D"])
     return trace(PATCH, net, pixels(photo), C=3, P=P, H=SIDE, W=SIDE)
 
 
 def codes(photo: Image, V: int) -> Trace:
-    """The run that finds the nearest of V codes for each patch of side `CODED` of the middle of a photo."""
+    """Return the run that finds the nearest of V codes for each patch of side `CODED` of the middle of a photo."""
     net = Codes(codebook(V), P=CODED, D=SHARED["D"])
     return trace(CODE, net, pixels(photo), C=3, P=CODED, H=SIDE, W=SIDE, V=V)
 
 
 @cache
 def codebook(V: int) -> Tensor:
-    """V codes `[V, P²C]` of the patches of the sample photos, by k-means: only these photos are what it knows."""
+    """Return V codes `[V, P²C]` of the patches of the sample photos alone, by k-means."""
     with torch.no_grad():
         cut = [Cut(CODED)(pixels(opened()))[0] for opened in samples("photos").values()]
     return torch.from_numpy(learned(torch.cat(cut).numpy(), V))
 
 
 class Rebuilt(NamedTuple):
-    """What codes make of a picture: its `ids` `[rows, columns]`, the `picture` that they spell, uint8 `[SIDE, SIDE,
-    3]`, the root of its mean squared `error` in levels of 255, and all `codes`, uint8 `[V, P, P, 3]`."""
+    """A picture as codes: `ids` `[rows, columns]`, the decoded `picture`, uint8 `[SIDE, SIDE, 3]`, and its `error`.
+
+    The error is the root mean square in levels of 255; `codes` are all codes, uint8 `[V, P, P, 3]`.
+    """
 
     ids: np.ndarray
     picture: np.ndarray
@@ -167,7 +169,7 @@ class Rebuilt(NamedTuple):
 
 
 def rebuilt(photo: Image, V: int) -> Rebuilt:
-    """The middle of a photo, spelled in V codes."""
+    """Return the middle of a photo in V codes."""
     rows, side = codebook(V), SIDE // CODED
     with torch.no_grad():
         vectors = Cut(CODED)(pixels(photo))[0]
@@ -179,7 +181,7 @@ def rebuilt(photo: Image, V: int) -> Rebuilt:
 
 
 def _levels(values: Tensor) -> Tensor:
-    """Values from -1 to 1 as levels of 255."""
+    """Return values from -1 to 1 as levels of 255."""
     return ((values.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
 
 
@@ -195,4 +197,4 @@ SLIPS = {
         "is alike is the step from a vector to the id of its nearest code.",
     ),
 }
-"""What texts say otherwise than it runs, by way: a test looks at each."""
+"""Errata of texts, by way: a test checks each."""

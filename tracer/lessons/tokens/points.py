@@ -28,10 +28,10 @@ WIDTH = 24
 
 
 class Groups(nn.Module):
-    """The k points nearest to each centre, relative to it, described by what is largest over them, in any order.
+    """The k points nearest to each centre, relative to it, reduced by a maximum over them, in any order.
 
-    Takes points `[B, M, 3]` and centres `[B, n, 3]`, returns `[B, n, c]`. Sources: Yu et al. 2022, section 3.1; Qi et
-    al. 2017, equation 1, for the largest over points.
+    It takes points `[B, M, 3]` and centres `[B, n, 3]`, and returns `[B, n, c]`. Sources: Yu et al. 2022, section 3.1;
+    Qi et al. 2017, equation 1, for the maximum over points.
     """
 
     def __init__(self, *, k: int, c: int):
@@ -186,7 +186,7 @@ SLIPS = (
     "the codes (Yu et al. 2022). Here what describes a group has random weights, and the codebook is found by k-means "
     "on groups of six other clouds. Centres, neighbours and relative coordinates are alike.",
 )
-"""What texts say otherwise than it runs."""
+"""Errata of texts."""
 
 
 def _net() -> Groups:
@@ -195,39 +195,39 @@ def _net() -> Groups:
 
 
 def described(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """What describes the group around each centre: points `[M, 3]`, centres `[n, 3]` to float32 `[n, c]`."""
+    """Return the features of the group around each centre: points `[M, 3]`, centres `[n, 3]` to float32 `[n, c]`."""
     with torch.no_grad():
         return _net()(torch.from_numpy(points)[None], torch.from_numpy(centres)[None])[0].numpy()
 
 
 @cache
 def codebook() -> np.ndarray:
-    """Rows learned from the groups of other clouds than those that are shown: float32 `[V, c]`."""
+    """Return rows learned from the groups of other clouds than those on screen: float32 `[V, c]`."""
     clouds = [make(seed) for make in (torus, sphere, box) for seed in (1, 2)]
     return learned(np.concatenate([described(cloud, cloud[farthest(cloud, 64)]) for cloud in clouds]), ROWS)
 
 
 def nearest(points: np.ndarray, centre: int) -> np.ndarray:
-    """The places of the points of a cloud `[M, 3]` that make the group of a centre, nearest first: int64 `[k]`."""
+    """Return the indices of a centre's group in a cloud `[M, 3]`, nearest first: int64 `[k]`."""
     return ((points - points[centre]) ** 2).sum(axis=1).argsort(kind="stable")[:NEIGHBOURS]
 
 
 def codes(points: np.ndarray, n: int) -> np.ndarray:
-    """The codes of the groups around `n` centres of a cloud `[M, 3]`: int64 `[n]`."""
+    """Return the codes of the groups around `n` centres of a cloud `[M, 3]`: int64 `[n]`."""
     with torch.no_grad():
         net = Nearest(torch.from_numpy(codebook()), SHARED["D"])
         return net.codes(torch.from_numpy(described(points, points[farthest(points, n)]))[None])[0].numpy()
 
 
 def grouped(points: np.ndarray, n: int) -> Trace:
-    """The run that projects the groups around `n` centres of a cloud `[M, 3]`."""
+    """Return the run that projects the groups around `n` centres of a cloud `[M, 3]`."""
     with seeded_draws(0):
         net = Projected(k=NEIGHBOURS, c=WIDTH, D=SHARED["D"])
     return trace(GROUP, net, *_given(points, n), **_sizes(points, n))
 
 
 def coded(points: np.ndarray, n: int) -> Trace:
-    """The run that looks up the codes of the groups around `n` centres of a cloud `[M, 3]`."""
+    """Return the run that looks up the codes of the groups around `n` centres of a cloud `[M, 3]`."""
     net = Codes(_net(), torch.from_numpy(codebook()), SHARED["D"])
     return trace(CODE, net, *_given(points, n), **_sizes(points, n), V=ROWS)
 

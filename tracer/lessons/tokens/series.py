@@ -1,4 +1,4 @@
-"""Time series as tokens: patches of consecutive values, or the number of the bin that each value falls into."""
+"""Time series as tokens: patches of consecutive values, or the number of each value's bin."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Normal(nn.Module):
 
 
 class Patches(nn.Module):
-    """Stretches of P_t values of a normalised series, projected (Nie et al. 2023, section 3.1, here without overlap).
+    """Patches of P_t values of a normalised series, projected (Nie et al. 2023, section 3.1, here without overlap).
 
-    Takes `[B, M]`, returns `[B, n, D]`.
+    It takes `[B, M]` and returns `[B, n, D]`.
     """
 
     def __init__(self, *, P_t: int, D: int):
@@ -66,7 +66,7 @@ class Bin(nn.Module):
 class Bins(nn.Module):
     """Each value of a series as the number of its bin, looked up (Ansari et al. 2024, section 3.1).
 
-    Takes `[B, n]`, returns `[B, n, D]`.
+    It takes `[B, n]` and returns `[B, n, D]`.
     """
 
     def __init__(self, *, V: int, D: int):
@@ -79,25 +79,28 @@ class Bins(nn.Module):
 
 
 def step(V: int) -> float:
-    """How far the middles of two neighbouring bins of `V` lie apart, in units of the mean absolute value."""
+    """Return the distance of two neighbouring bins' middles for `V` bins, in units of the mean absolute value."""
     return 2 * REACH / (V - 1)
 
 
 def middles(series: np.ndarray, V: int) -> np.ndarray:
-    """What each of `V` bins of a series `[M]` stands for: float64 `[V]`."""
+    """Return the values that `V` bins of a series `[M]` decode to: float64 `[V]`."""
     return (np.arange(V) * step(V) - REACH) * np.abs(series.astype(np.float64)).mean()
 
 
 def binned(series: np.ndarray, V: int) -> tuple[np.ndarray, np.ndarray]:
-    """The bin of each value of a series `[M]`, int64, and what that bin stands for, float64."""
+    """Return the bin of each value of a series `[M]`, int64, and the value that it decodes to, float64."""
     scaled = series / np.abs(series.astype(np.float64)).mean()
     ids = np.rint((scaled + REACH) / step(V)).clip(0, V - 1).astype(np.int64)
     return ids, middles(series, V)[ids]
 
 
 class Loss(NamedTuple):
-    """What is lost of a series in bins: the largest difference of values within the bins, half the width of a bin, how
-    many values lie beyond the ends, the largest difference of these, and how many bins are used."""
+    """The loss of a series in bins.
+
+    It has the largest difference of values within the bins, half the width of a bin, the number of values beyond the
+    ends, the largest difference of these, and the number of used bins.
+    """
 
     inside: float
     half: float
@@ -107,7 +110,7 @@ class Loss(NamedTuple):
 
 
 def loss(series: np.ndarray, V: int) -> Loss:
-    """What bins lose of a series `[M]`, measured by decoding the ids again."""
+    """Return the loss of a series `[M]` in bins, measured by decoding the ids again."""
     ids, decoded = binned(series, V)
     off, ends = np.abs(series - decoded), middles(series, V)[[0, -1]]
     half = (ends[1] - ends[0]) / (V - 1) / 2
@@ -117,8 +120,10 @@ def loss(series: np.ndarray, V: int) -> Loss:
 
 
 def cut(length: int, P_t: int, value: int) -> tuple[int, int]:
-    """The patch of `P_t` values that a value of a series of that length is in, the first one where it is left out, and
-    how many patches there are."""
+    """Return the index of the patch of `P_t` values that a value is in, and the number of patches.
+
+    A value that is left out counts to the first patch.
+    """
     return max(0, (value - length % P_t) // P_t), length // P_t
 
 
@@ -215,11 +220,11 @@ SLIPS = (
     "from −15 to 15 times the mean absolute value, in a vocabulary of 4,096.",
     "The patches of PatchTST (Nie et al. 2023) may overlap; here they do not.",
 )
-"""What texts say otherwise than it runs."""
+"""Errata of texts."""
 
 
 def patched(series: np.ndarray, P_t: int) -> Trace:
-    """The run that cuts a series `[M]` into patches of `P_t` values; what is left at its beginning is left out."""
+    """Return the run that cuts a series `[M]` into patches of `P_t` values; a remainder at its start is left out."""
     with seeded_draws(0):
         net = Patches(P_t=P_t, D=SHARED["D"])
     series = series[len(series) % P_t :]
@@ -227,6 +232,6 @@ def patched(series: np.ndarray, P_t: int) -> Trace:
 
 
 def counted(series: np.ndarray, V: int) -> Trace:
-    """The run that looks up the bins of a series `[M]`, of `V`."""
+    """Return the run that looks up the bins of a series `[M]`, of `V`."""
     net = Bins(V=V, D=SHARED["D"])
     return trace(BIN, net, torch.from_numpy(series)[None], n=len(series), V=V)

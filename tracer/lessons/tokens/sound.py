@@ -21,13 +21,13 @@ from tracer.record import Trace
 WINDOW, HOP = 256, 128
 """Samples of a frame, and from the beginning of one to that of the next: 32 ms and 16 ms at 8 kHz."""
 FLOOR = 1e-4
-"""What is added to the power before the logarithm: silence has one."""
+"""The constant added to the power before the logarithm, so that silence has one."""
 ROWS = (16, 32, 64)
 """Rows of a codebook that can be chosen."""
 
 
 class Spectrogram(nn.Module):
-    """The log power of frames that overlap, at w/2 + 1 frequencies: takes `[B, M]`, returns `[B, n, w/2 + 1]`.
+    """The log power of overlapping frames at w/2 + 1 frequencies: `[B, M]` to `[B, n, w/2 + 1]`.
 
     A discrete Fourier transform is two matrix products, with cosines and with sines; an FFT gives the same numbers with
     fewer multiplications. The window is Hann's.
@@ -194,11 +194,11 @@ SLIPS = (
     "the codebook is found by k-means on nine other sounds. What is alike is the step from a vector to the id of its "
     "nearest row.",
 )
-"""What texts say otherwise than it runs."""
+"""Errata of texts."""
 
 
 def spectrogram(sound: np.ndarray) -> np.ndarray:
-    """The log power of the frames of a sound `[M]`, natural logarithm: float32 `[n, w/2 + 1]`."""
+    """Return the log power of the frames of a sound `[M]`, natural logarithm: float32 `[n, w/2 + 1]`."""
     with torch.no_grad():
         return _net(len(sound))(torch.from_numpy(sound)[None])[0].numpy()
 
@@ -209,26 +209,26 @@ def _net(M: int) -> Spectrogram:
 
 @cache
 def codebook(V: int) -> np.ndarray:
-    """`V` rows, learned from the frames of the sounds of `lesson`: float32 `[V, w/2 + 1]`."""
+    """Return `V` rows, learned from the frames of the sounds of `lesson`: float32 `[V, w/2 + 1]`."""
     return learned(np.concatenate([spectrogram(sound) for sound in lesson()]), V)
 
 
 def codes(sound: np.ndarray, V: int) -> np.ndarray:
-    """The code of each frame of a sound: int64 `[n]`."""
+    """Return the code of each frame of a sound: int64 `[n]`."""
     with torch.no_grad():
         net = Nearest(torch.from_numpy(codebook(V)), SHARED["D"])
         return net.codes(torch.from_numpy(spectrogram(sound))[None])[0].numpy()
 
 
 def framed(sound: np.ndarray) -> Trace:
-    """The run that projects the frames of a sound `[M]`."""
+    """Return the run that projects the frames of a sound `[M]`."""
     with seeded_draws(0):
         net = Frames(M=len(sound), w=WINDOW, s=HOP, D=SHARED["D"])
     return trace(FRAMES, net, torch.from_numpy(sound)[None], **_sizes(sound))
 
 
 def coded(sound: np.ndarray, V: int) -> Trace:
-    """The run that looks up the codes of a sound `[M]`, of a codebook of `V` rows."""
+    """Return the run that looks up the codes of a sound `[M]`, of a codebook of `V` rows."""
     net = Codes(M=len(sound), w=WINDOW, s=HOP, D=SHARED["D"], rows=torch.from_numpy(codebook(V)))
     return trace(CODES, net, torch.from_numpy(sound)[None], **_sizes(sound), V=V)
 

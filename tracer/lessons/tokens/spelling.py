@@ -1,7 +1,7 @@
-"""Six ways to cut a text into pieces that have ids, learned on one text: characters to subwords.
+"""Six text tokenizers learned on one text: characters to subwords.
 
-Those of subwords are the `tokenizers` library's, the code that the models of its maker are used with. Each has an id
-for what it does not know, or, as bytes have it, needs none. Nothing here imports torch.
+Those of subwords are the `tokenizers` library's. Each has an unknown token, or, with bytes, needs none. Nothing here
+imports torch.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ LINE = 500
 
 @dataclass(frozen=True)
 class Piece:
-    """A token: its id, the entry of the vocabulary, and which characters of the text it stands for, `text[start:end]`.
+    """A token: its id, the entry of the vocabulary, and its characters of the text, `text[start:end]`.
 
-    `raw` are its bytes, where it is made of bytes, which need not be whole characters.
+    `raw` are its bytes, if it consists of bytes, which need not be whole characters.
     """
 
     id: int
@@ -52,31 +52,31 @@ class Piece:
 
 
 class Speller(Protocol):
-    """A way to cut texts."""
+    """A tokenizer of texts."""
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
         """The entries, by their ids from 0."""
 
     def encode(self, text: str) -> tuple[Piece, ...]:
-        """The pieces of a text, in order."""
+        """Return the tokens of a text, in order."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text that these ids spell."""
+        """Return the text that these ids decode to."""
 
 
 def room(corpus: str) -> int:
-    """Entries that subwords are learned for: more where a text has so many characters that they take the room."""
+    """Return the number of entries for subwords: more if a text has so many characters that they fill the table."""
     return max(ENTRIES, 3 * len(set(corpus)))
 
 
 def lines(corpus: str) -> list[str]:
-    """The lines of a text with their ends, long ones in parts."""
+    """Return the lines of a text with their ends, long ones in parts."""
     return [line[at : at + LINE] for line in corpus.splitlines(keepends=True) for at in range(0, len(line), LINE)]
 
 
 class Characters:
-    """Every character of the text that it was learned on is an entry."""
+    """A vocabulary of every character of the training text."""
 
     def __init__(self, corpus: str):
         self.vocabulary = (UNKNOWN, *sorted(set(corpus)))
@@ -91,7 +91,7 @@ class Characters:
 
 
 class Words:
-    """The most frequent words, and runs of signs: what stands between blanks, signs apart from letters and digits."""
+    """A vocabulary of the most frequent words, and runs of signs, split at blanks and between signs and letters."""
 
     CUT = re.compile(r"\w+|[^\w\s]+")
 
@@ -127,14 +127,14 @@ class Bytes:
 
 @cache
 def _alphabet() -> dict[str, int]:
-    """The signs that GPT-2 writes bytes with, so that each is a letter that can be seen (Radford et al. 2019)."""
+    """Return the characters that stand for bytes in GPT-2, each visible (Radford et al. 2019)."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(BYTES) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(BYTES + at): byte for at, byte in enumerate(others)}
 
 
 class _Learned:
-    """A tokenizer of the library, as pieces."""
+    """A tokenizer of the library."""
 
     made: Tokenizer
 
@@ -154,12 +154,12 @@ class _Learned:
         return self.made.decode(list(ids), skip_special_tokens=False)
 
     def raw(self, entry: str) -> bytes | None:
-        """The bytes of an entry, where entries are made of bytes."""
+        """Return the bytes of an entry, or None if entries are no bytes."""
         return None
 
 
 class BytePairs(_Learned):
-    """Byte-level BPE, GPT-2's: the text as bytes, and the most frequent pair of neighbours joined, again and again.
+    """Byte-level BPE, GPT-2's: the text as bytes, and the most frequent pair of neighbours merged, again and again.
 
     Sources: Sennrich et al. 2016, section 3.2; Radford et al. 2019, section 2.2, for bytes and the cut before merging.
     """
@@ -178,12 +178,12 @@ class BytePairs(_Learned):
 
     @cached_property
     def merges(self) -> tuple[tuple[str, str], ...]:
-        """The pairs that were joined, in order."""
+        """The merged pairs, in order."""
         said = json.loads(self.made.to_str())["model"]["merges"]
         return tuple(tuple(pair) if isinstance(pair, list) else tuple(pair.split(" ")) for pair in said)
 
     def first(self, count: int) -> BytePairs:
-        """The tokenizer as it was after that many merges."""
+        """Return the tokenizer after that many merges."""
         kept = self.merges[:count]
         known = dict(zip(self.vocabulary[: BYTES + len(kept)], range(BYTES + len(kept)), strict=True))
         made = BytePairs.__new__(BytePairs)
@@ -254,12 +254,15 @@ WAYS: dict[str, Callable[[str], Speller]] = {
 
 
 def learned(corpus: str) -> dict[str, Speller]:
-    """The six ways, learned on a text."""
+    """Return the six tokenizers, learned on a text."""
     return {name: learn(corpus) for name, learn in WAYS.items()}
 
 
 def checked(corpus: str) -> str:
-    """A visitor's text to learn from. ValueError in one sentence for one that nothing can be learned from."""
+    """Return a visitor's text to learn from.
+
+    Raise ValueError in one sentence for a text that nothing can be learned from.
+    """
     corpus = clean(corpus)
     if not LEAST <= len(corpus.strip()) <= MOST:
         said = f"has {len(corpus.strip()):,} characters, expected {LEAST} to {MOST:,} to learn from"
@@ -271,22 +274,22 @@ def checked(corpus: str) -> str:
 
 @cache
 def shipped() -> dict[str, Speller]:
-    """The six ways, learned on the text that is shipped."""
+    """Return the six tokenizers, learned on the shipped text."""
     return learned(shipped_text())
 
 
 @cache
 def shipped_text() -> str:
-    """The beginning of the plays that nanogpt learned on."""
+    """Return the beginning of the plays that nanogpt was trained on."""
     return resources.files("tracer.inputs").joinpath("texts", "shakespeare.txt").read_text(encoding="utf-8")
 
 
 def clean(text: str) -> str:
-    """A text as UTF-8 can hold it: half of a pair of surrogates is no character."""
+    """Return a text as UTF-8 can hold it: half of a surrogate pair is no character."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def lost(text: str, spelled: str) -> list[tuple[str, str]]:
-    """What of a text is not as it was once it is spelled again: pairs of what was there and what is there now."""
+    """Return the parts of a text that decoding does not recover: pairs of the original and the decoded part."""
     found = SequenceMatcher(None, text, spelled, autojunk=False).get_opcodes()
     return [(text[a:b], spelled[c:d]) for kind, a, b, c, d in found if kind != "equal"]

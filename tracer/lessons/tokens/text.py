@@ -1,4 +1,4 @@
-"""Text as tokens: ids, whichever way the text was cut, and the row of a table for each."""
+"""Text as tokens: ids from any tokenizer, and the row of a table for each."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Table(nn.Module):
 
 
 class Spelled(nn.Module):
-    """Characters by their numbers in Unicode, found among the entries `[V]` of a vocabulary, and the rows of those.
+    """Characters by their code points, searched in the entries `[V]` of a vocabulary, and the rows of those.
 
-    Takes `[B, n]`, returns `[B, n, D]`. The first entry, -1, is no character: one that is not there gets its id.
+    It takes `[B, n]` and returns `[B, n, D]`. The first entry, -1, is no character: an unknown one gets its id.
     """
 
     def __init__(self, entries: Tensor, rows: Table):
@@ -84,7 +84,7 @@ SLIPS = (
     "Two references of note 004 give the wrong authors: arXiv 1508.06615 is by Kim et al. "
     "(2016), not Zhang et al., and P96-1041 by Chen and Goodman (1996), not Brown et al.",
 )
-"""What texts say otherwise than it runs, with facts of the sentence at hand: a test looks at each."""
+"""Errata of texts, with facts of the current sentence: a test checks each."""
 
 HINTS = (
     Hint(
@@ -133,7 +133,7 @@ WAYS = tuple(
 
 
 def table(entries: int) -> Table:
-    """A table of that many rows, seeded random numbers that learned nothing."""
+    """Return an untrained table of that many rows, seeded random numbers."""
     with seeded_draws(0):
         return Table(V=entries, D=SHARED["D"])
 
@@ -143,15 +143,17 @@ def _way(name: str) -> Way:
 
 
 def looked_up(name: str, ids: Sequence[int], entries: int) -> Trace:
-    """The run that looks up the rows of ids in a table of that many entries; `name` is the way that they come from."""
+    """Return the run that looks up the rows of ids in a table of that many entries; `name` is their tokenizer."""
     if not ids:
         raise ValueError("a text without tokens was given, expected at least one token")
     return trace(_way(name), table(entries), torch.tensor([list(ids)]), V=entries, n=len(ids))
 
 
 def spelled(text: str, vocabulary: Sequence[str]) -> Trace:
-    """The run that finds each character among the entries of a vocabulary, whose first is for all others, and looks up
-    its row."""
+    """Return the run that finds each character among the entries of a vocabulary, and looks up its row.
+
+    The first entry is for all unknown characters.
+    """
     if not text:
         raise ValueError("a text without characters was given, expected at least one")
     entries = torch.tensor([-1, *map(ord, vocabulary[1:])])

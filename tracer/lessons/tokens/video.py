@@ -24,7 +24,7 @@ DEPTHS = (2, 4, 8)
 class FramePatches(nn.Module):
     """Squares of P × P pixels of each frame, flattened and projected (Bertasius et al. 2021, section 3.1).
 
-    Takes `[B, F, C, H, W]`, returns `[B, n, D]`: frame by frame, each row by row.
+    It takes `[B, F, C, H, W]` and returns `[B, n, D]`: frame by frame, each row by row.
     """
 
     def __init__(self, *, C: int, P: int, D: int):
@@ -42,7 +42,7 @@ class FramePatches(nn.Module):
 class Tubelets(nn.Module):
     """Blocks of τ frames × P × P pixels, flattened and projected (Arnab et al. 2021, section 3.2).
 
-    Takes `[B, F, C, H, W]`, returns `[B, n, D]`: in the order of time, and of one time row by row.
+    It takes `[B, F, C, H, W]` and returns `[B, n, D]`: in the order of time, and of one time row by row.
     """
 
     def __init__(self, *, C: int, P: int, D: int, tau: int):
@@ -130,24 +130,24 @@ SLIPS = (
     "into patches, and what they divide into time and space is attention. Blocks over several frames are the "
     "**tubelets** of Arnab et al. 2021 (ViViT).",
 )
-"""What texts say otherwise than it runs."""
+"""Errata of texts."""
 
 
 @cache
 def pixels() -> Tensor:
-    """The clip as float32 `[1, F, 3, H, W]`, from -1 to 1."""
+    """Return the clip as float32 `[1, F, 3, H, W]`, from -1 to 1."""
     return torch.from_numpy(clip()).permute(0, 3, 1, 2)[None].float() / 127.5 - 1
 
 
 def frames() -> Trace:
-    """The run that cuts each frame of the clip into patches."""
+    """Return the run that cuts each frame of the clip into patches."""
     with seeded_draws(0):
         net = FramePatches(C=3, P=SIDE, D=SHARED["D"])
     return trace(FRAMES, net, pixels(), **_sizes())
 
 
 def tubelets(tau: int) -> Trace:
-    """The run that cuts the clip into tubelets of `tau` frames."""
+    """Return the run that cuts the clip into tubelets of `tau` frames."""
     with seeded_draws(0):
         net = Tubelets(C=3, P=SIDE, D=SHARED["D"], tau=tau)
     return trace(TUBELETS, net, pixels(), **_sizes(), tau=tau)

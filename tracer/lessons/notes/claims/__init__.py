@@ -1,4 +1,4 @@
-"""What the notes claim beyond shapes and equations, each measured on a run: one function for each, by its name."""
+"""The notes' claims beyond shapes and equations, each measured on a run by one function of its name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _claims() -> Iterator[tuple[str, Claim]]:
 
 
 CLAIMS: dict[str, Claim] = dict(_claims())
-"""What is measured, by name: every public function of these files that gives a `Measured`."""
+"""The measurements, by name: every public function of these files that returns a `Measured`."""
 
 
 DIFFERS: dict[str, Verdict] = {
@@ -48,10 +48,13 @@ DIFFERS: dict[str, Verdict] = {
 
 @cache
 def statements(name: str) -> tuple[Row, ...]:
-    """The statements of the notes that make a claim."""
+    """Return the statements of the notes that make a claim."""
     return tuple(row for note in TITLES for row in rows(note) if f"claim {name}" in row.where)
 
 
 def measure(name: str, of: str, run: Provider) -> Measured:
-    """One claim on one of the runs. KeyError for an unknown one, ValueError where it is not about the model."""
+    """Return the measurement of one claim on one of the runs.
+
+    Raise KeyError for an unknown claim, ValueError if it is not about the model.
+    """
     return CLAIMS[name](*run(of))

@@ -1,4 +1,4 @@
-"""What the notes claim of attention: scores, weights, and what they mix."""
+"""The notes' claims on attention: scores, weights, and the mixture of values."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from tracer.record import Trace
 BOOK = {"circle": 1.0, "square": 2.0, "triangle": 3.0, "diamond": 4.0}
 """The dictionary that a misspelt word is looked up in."""
 MISSPELT, UNRELATED = "sqare", "boy"
-"""What is looked up in it: a word with a slip, and one that shares no pair of letters with any key."""
+"""The queries: a misspelt word, and a word that shares no pair of letters with any key."""
 SHARPER = (1, 10, 100)
-"""What scores are multiplied by."""
+"""Factors of the scores."""
 DRAWS = 8
 """Random projections of a baseline."""
 
 
 def _mixed(inside: Inside, scores: torch.Tensor) -> torch.Tensor:
-    """The values mixed by the softmax of the scores, heads side by side, `[B, S, h·d_k]`."""
+    """Return the values mixed by the softmax of the scores, heads side by side, `[B, S, h·d_k]`."""
     value = inside.own("value")
     value = value.repeat_interleave(scores.shape[1] // value.shape[1], dim=1)
     return (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)
 
 
 def _even(scores: torch.Tensor) -> torch.Tensor:
-    """Scores that share the weight evenly over the keys that are open."""
+    """Return scores that share the weight evenly over the open keys."""
     return torch.zeros_like(scores).masked_fill(scores.isinf(), -torch.inf)
 
 
 def mixture(model: Model, trace: Trace) -> Measured:
-    """Whether what the heads return is the values mixed by the weights."""
+    """Measure whether the output of the heads is the values mixed by the weights."""
     inside = Inside(model, trace)
     scores, context = inside.own("scores"), inside.value(f"{inside.path}.context")
     error, even = off(_mixed(inside, scores), context), off(_mixed(inside, _even(scores)), context)
@@ -56,7 +56,7 @@ def mixture(model: Model, trace: Trace) -> Measured:
 
 
 def soft_lookup(model: Model, trace: Trace) -> Measured:
-    """How much of the weight the key gets that fits best, at these scores and at larger ones."""
+    """Measure the weight of the best-fitting key, at these scores and at larger ones."""
     inside = Inside(model, trace)
     scores = inside.own("scores")
     best = [float((scores * by).nan_to_num(neginf=-torch.inf).softmax(-1).amax(-1).mean()) for by in SHARPER]
@@ -73,7 +73,7 @@ def soft_lookup(model: Model, trace: Trace) -> Measured:
 
 
 def misspelt(model: Model, trace: Trace) -> Measured:
-    """A dictionary with a query that is misspelt; the run has no say in it."""
+    """Measure a lookup with a misspelt query in a dictionary; it does not depend on the run."""
     shares, value = numbers.lookup(BOOK, MISSPELT)
     unrelated, _ = numbers.lookup(BOOK, UNRELATED)
     best, chance = max(shares, key=lambda key: shares[key]), max(unrelated.values())
@@ -87,7 +87,7 @@ def misspelt(model: Model, trace: Trace) -> Measured:
 
 
 def order(model: Model, trace: Trace) -> Measured:
-    """What shuffling the tokens does to the attention, without positions and with them."""
+    """Measure the effect of shuffled tokens on the attention, without positions and with them."""
     inside = Inside(model, trace)
     x = inside.entering
     shuffle = torch.randperm(x.shape[1], generator=torch.Generator().manual_seed(0))
@@ -114,7 +114,7 @@ def order(model: Model, trace: Trace) -> Measured:
 
 
 def symmetric(model: Model, trace: Trace) -> Measured:
-    """One matrix for queries and keys: are scores and weights symmetric?"""
+    """Measure whether scores and weights are symmetric with one matrix for queries and keys."""
     inside = Inside(model, trace)
     tokens, width = inside.entering[0], inside.own("query").shape[-1]
     apart = []
@@ -137,7 +137,7 @@ def symmetric(model: Model, trace: Trace) -> Measured:
 
 
 def asymmetric(model: Model, trace: Trace) -> Measured:
-    """How unequally two tokens look at each other, with the model's two matrices."""
+    """Measure how unequal the scores of a pair of tokens are in both directions, with the model's two matrices."""
     inside = Inside(model, trace)
     if inside.masked:
         raise ValueError(f"{model.name} has a mask, so of two tokens one never sees the other")
@@ -161,7 +161,7 @@ def asymmetric(model: Model, trace: Trace) -> Measured:
 
 
 def raw(model: Model, trace: Trace) -> Measured:
-    """Attention of the tokens as they are, without projections."""
+    """Measure attention of the tokens without projections."""
     inside = Inside(model, trace)
     tokens = inside.entering[0]
     weights, _ = numbers.soft_lookup(tokens, tokens, tokens)
@@ -179,8 +179,10 @@ def raw(model: Model, trace: Trace) -> Measured:
 
 
 def routing(model: Model, trace: Trace) -> Measured:
-    """What W_V has to say in who attends to whom: the attention once more, W_V times -2; and the same where one matrix
-    makes keys and values."""
+    """Measure the effect of W_V on the weights.
+
+    The attention runs again with W_V times -2, and with one matrix for keys and values.
+    """
     inside = Inside(model, trace)
     inside.linear("value")
 
@@ -207,7 +209,7 @@ def routing(model: Model, trace: Trace) -> Measured:
 
 
 def comparison(model: Model, trace: Trace) -> Measured:
-    """How far scores follow the dot products of the tokens themselves, beside those of random projections."""
+    """Measure how far scores follow the dot products of the tokens themselves, beside random projections."""
     inside = Inside(model, trace)
     scores, tokens = inside.own("scores")[0], inside.entering[0]
     plain, seen = (tokens @ tokens.T).expand_as(scores), scores.isfinite()
@@ -231,7 +233,7 @@ def _correlation(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def entry(model: Model, trace: Trace) -> Measured:
-    """One score as the product of one query and one key."""
+    """Measure one score as the product of one query and one key."""
     inside = Inside(model, trace)
     q, k, scores = inside.own("query"), inside.own("key"), inside.own("scores")
     i, j = min(5, q.shape[-2] - 1), min(2, k.shape[-2] - 1)
@@ -249,7 +251,7 @@ def entry(model: Model, trace: Trace) -> Measured:
 
 
 def one_source(model: Model, trace: Trace) -> Measured:
-    """What queries, keys and values are computed from."""
+    """Measure whether queries, keys and values are computed from the same tokens."""
     inside = Inside(model, trace)
     sources = [reads(trace, f"{inside.path}.{name}")[0] for name in ("query", "key", "value")]
     output = reads(trace, f"{inside.path}.output")[0]
@@ -266,7 +268,7 @@ def one_source(model: Model, trace: Trace) -> Measured:
 
 
 def rows(model: Model, trace: Trace) -> Measured:
-    """Whether every row of weights is a distribution."""
+    """Measure whether every row of weights is a distribution."""
     inside = Inside(model, trace)
     maps, scores = inside.weights, inside.own("scores")
     error, least = float((maps.sum(-1) - 1).abs().max()), float(maps.min())
@@ -282,7 +284,7 @@ def rows(model: Model, trace: Trace) -> Measured:
 
 
 def spread(model: Model, trace: Trace) -> Measured:
-    """The standard deviation of dot products, of random vectors and of this run's queries and keys."""
+    """Measure the standard deviation of dot products, of random vectors and of this run's queries and keys."""
     inside = Inside(model, trace)
     width = inside.own("query").shape[-1]
     plain, scaled = (numbers.spread(width, scaled=scaled) for scaled in (False, True))
@@ -306,14 +308,14 @@ def spread(model: Model, trace: Trace) -> Measured:
 
 
 def slopes(scores: torch.Tensor, by: float) -> float:
-    """How much a row of softmax moves where its scores do, on average: the norm of diag(a) - aaᵀ, `[…, S]` scores."""
+    """Return the mean sensitivity of softmax to its scores `[…, S]`, times `by`: the norm of diag(a) - aaᵀ."""
     a = (scores * by).softmax(-1)
     squares = a.square()
     return float((squares.sum(-1) - 2 * (squares * a).sum(-1) + squares.sum(-1).square()).clamp_min(0).sqrt().mean())
 
 
 def gradients(model: Model, trace: Trace) -> Measured:
-    """How the softmax's gradients change as scores grow, and without the scale that this run has."""
+    """Measure how the softmax's gradients change as scores grow, and without the scale of this run."""
     inside = Inside(model, trace)
     scores, width = inside.own("scores"), inside.own("query").shape[-1]
     several = scores[scores.isfinite().sum(-1) > 1]

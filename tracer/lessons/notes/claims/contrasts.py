@@ -1,4 +1,4 @@
-"""What the notes set attention and layer norm against: a convolution's growing field, and batch norm."""
+"""Contrasts to attention and layer norm in the notes: a convolution's receptive field, and batch norm."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ CHANNELS = 8
 
 
 class Fields(NamedTuple):
-    """Which places the middle of a grid depends on after each layer of a convolution, `[layers, rows, columns]`, 0 or
-    1; and what one row of attention, of the token in the middle, gives each place after its first layer."""
+    """The receptive field of a grid's middle after each layer of a convolution, and in one layer of attention.
+
+    The former is `[layers, rows, columns]`, 0 or 1; the latter is the row of weights of the middle token after its
+    first layer.
+    """
 
     convolution: torch.Tensor
     attention: torch.Tensor
@@ -34,10 +37,10 @@ class Fields(NamedTuple):
 
 @torch.enable_grad()
 def fields(trace: Trace) -> Fields:
-    """Both, on the grid of a run's picture, as many layers of the convolution as one needs to see all of it.
+    """Return both fields on the grid of a run's picture, with as many layers of the convolution as cover all of it.
 
-    A place is seen where the gradient of the middle with respect to it is not 0: the layers have random weights and no
-    activation, so that only the way there counts. ValueError for a run without a picture.
+    A position is in the field if the gradient of the middle with respect to it is not 0: the layers have random weights
+    and no activation, so that only the path counts. Raise ValueError for a run without a picture.
     """
     picture = trace.picture
     whole = None if picture is None else picture.rows * picture.columns
@@ -65,7 +68,7 @@ KERNELS = (3, 5, 7)
 
 @torch.enable_grad()
 def layers_needed(rows: int, columns: int, kernel: int) -> int:
-    """After how many layers of a convolution the middle of a grid depends on all of it: counted by gradients."""
+    """Return the number of convolutions until the middle of a grid depends on all of it, counted by gradients."""
     middle = rows // 2, columns // 2
     with seeded_draws(0):
         layer = nn.Conv2d(1, 1, kernel, padding=kernel // 2).double()
@@ -80,7 +83,7 @@ def layers_needed(rows: int, columns: int, kernel: int) -> int:
 
 
 def receptive(model: Model, trace: Trace) -> Measured:
-    """After how many layers a convolution sees the whole grid, and how much one layer of attention sees."""
+    """Measure the layers of a convolution until it covers the whole grid, and the reach of one layer of attention."""
     found = fields(trace)
     counts = [int(one.sum()) for one in found.convolution]
     rows, columns = found.attention.shape
@@ -102,8 +105,10 @@ def receptive(model: Model, trace: Trace) -> Measured:
 
 
 class Beside(NamedTuple):
-    """One picture's tokens, `[S, D]`, through layer norm and through batch norm: alone, and with a second picture in
-    the batch; and by how much each changes by that, as a share of the largest value."""
+    """One picture's tokens, `[S, D]`, through layer norm and through batch norm, alone and beside a second picture.
+
+    The changes by the second picture in the batch are shares of the largest value.
+    """
 
     alone: tuple[torch.Tensor, torch.Tensor]
     together: tuple[torch.Tensor, torch.Tensor]
@@ -113,8 +118,10 @@ class Beside(NamedTuple):
 
 @torch.no_grad()
 def beside(model: Model, trace: Trace) -> Beside:
-    """Layer norm and batch norm in training, without γ and β, on the tokens of the first block's input. ValueError for
-    a model that has no second sample."""
+    """Return layer norm and batch norm in training, without γ and β, on the tokens of the first block's input.
+
+    Raise ValueError for a model without a second sample.
+    """
     pictures = list(samples(model.spec.samples).values())[:2]
     if len(pictures) < 2 or not trace.attentions:
         raise ValueError(f"{model.name} takes no second picture beside its first")
@@ -132,7 +139,7 @@ def beside(model: Model, trace: Trace) -> Beside:
 
 
 def _entering(model: Model, trace: Trace, picture) -> torch.Tensor:
-    """What enters the first block for a picture, `[1, S, D]`."""
+    """Return the input of the first block for a picture, `[1, S, D]`."""
     net = copy.deepcopy(model.net)  # others run the model meanwhile
     block = net.get_submodule(trace.attentions[0].module.rpartition(".")[0])
     found: list[torch.Tensor] = []
@@ -142,7 +149,7 @@ def _entering(model: Model, trace: Trace, picture) -> torch.Tensor:
 
 
 def batch_norm(model: Model, trace: Trace) -> Measured:
-    """What a second picture in the batch does to the first one's normalised tokens."""
+    """Measure the effect of a second picture in the batch on the first one's normalised tokens."""
     found = beside(model, trace)
     return Measured(
         "the tokens that enter block 1, without γ and β, the largest change over the largest value",

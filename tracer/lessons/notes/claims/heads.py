@@ -1,4 +1,4 @@
-"""What the notes claim of heads: whose columns they are, what they share, how their results become one."""
+"""The notes' claims on heads: their columns, their shared parts, and the sum of their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tracer.record import Trace
 
 
 def heads_are_columns(model: Model, trace: Trace) -> Measured:
-    """Whether each head's queries, keys and values come of d_k columns of the one matrix."""
+    """Measure whether each head's queries, keys and values come from d_k columns of the one matrix."""
     inside, worst, least = Inside(model, trace), 0.0, float("inf")
     with torch.no_grad():
         for name in ("query", "key", "value"):
@@ -38,7 +38,7 @@ def heads_are_columns(model: Model, trace: Trace) -> Measured:
 
 
 def side_by_side(model: Model, trace: Trace) -> Measured:
-    """The heads' own scores, each computed alone."""
+    """Measure the heads' own scores, each computed alone."""
     inside = Inside(model, trace)
     if inside.heads < 2:
         raise ValueError(f"{model.name} has one head")
@@ -58,7 +58,7 @@ def side_by_side(model: Model, trace: Trace) -> Measured:
 
 
 def heads_differ(model: Model, trace: Trace) -> Measured:
-    """How differently two heads share out their weight: total variation, 0 for the same, 1 for nothing in common."""
+    """Measure the distance of two heads' weights: total variation, 0 if they are equal, 1 if disjoint."""
     inside = Inside(model, trace)
     maps = inside.weights
     if maps.shape[1] < 2:
@@ -77,7 +77,7 @@ def heads_differ(model: Model, trace: Trace) -> Measured:
 
 
 def merged(model: Model, trace: Trace) -> Measured:
-    """Whether the output is the sum of what each head sends through its rows of W_O."""
+    """Measure whether the output is the sum of all heads' results through their rows of W_O."""
     inside = Inside(model, trace)
     context, output = inside.value(f"{inside.path}.context"), inside.value(f"{inside.path}.output")
     linear, h = inside.linear("output"), inside.heads

@@ -1,4 +1,4 @@
-"""One attention of a run, taken apart: what enters it, what it makes, and the module itself to try on other tokens."""
+"""One attention of a run in parts: its input, its results, and the module itself to run on other tokens."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from tracer.record import Trace
 
 
 class Inside:
-    """The attention of one block. ValueError, in a sentence, for a model that has none that can be taken apart, and for
-    a run that did not keep its tensors."""
+    """The attention of one block.
+
+    Raise ValueError, in a sentence, for a model without an attention that can be taken apart, and for a run that did
+    not keep its tensors.
+    """
 
     def __init__(self, model: Model, trace: Trace, layer: int = 0):
         if len(trace.attentions) <= layer:
@@ -31,11 +34,11 @@ class Inside:
             raise ValueError(f"the attention of {model.name} is not written out in steps of its own")
 
     def value(self, id: str) -> torch.Tensor:
-        """The tensor of a step."""
+        """Return the tensor of a step."""
         return kept(self.trace, id)
 
     def own(self, name: str) -> torch.Tensor:
-        """The tensor of a step of this attention, such as "query"; one head has an axis of its own too."""
+        """Return the tensor of a step of this attention, such as "query"; a single head gets an axis of its own too."""
         found = self.value(f"{self.path}.{name}")
         return found[:, None] if found.dim() == 3 and name not in ("context", "output") else found
 
@@ -52,14 +55,14 @@ class Inside:
 
     @cached_property
     def weights(self) -> torch.Tensor:
-        """The attention weights that ran, `[B, h, S, S]`; computed from queries and keys where the run kept none."""
+        """The attention weights that ran, `[B, h, S, S]`; computed from queries and keys if the run kept none."""
         id = f"{self.path}.weights"
         known = id in {step.id for step in self.trace.steps} and self.trace.value(id) is not None
         return self.own("weights") if known else self.trace.attention(self.layer, part=self.record.part)
 
     @cached_property
     def entering(self) -> torch.Tensor:
-        """What queries are made of, `[B, S, D]`."""
+        """The input of queries, `[B, S, D]`."""
         return self.value(reads(self.trace, f"{self.path}.query")[0])
 
     @cached_property
@@ -69,7 +72,7 @@ class Inside:
 
     @cached_property
     def given(self) -> dict[str, Any]:
-        """What the attention is called with besides the tokens, by name, as it was in this run."""
+        """The arguments of the attention besides the tokens, by name, as in this run."""
         names = list(inspect.signature(self.module.forward).parameters)[1:]
         part, known = self.path.rpartition("block")[0], {step.id for step in self.trace.steps}
         return {name: self.value(f"{part}{name}") if f"{part}{name}" in known else None for name in names}
@@ -86,11 +89,11 @@ class Inside:
 
     @cached_property
     def masked(self) -> bool:
-        """Whether some pair of tokens was closed."""
+        """True if some pair of tokens was closed."""
         return bool(torch.isinf(self.own("scores")).any())
 
     def linear(self, name: str) -> nn.Linear:
-        """The matrix of queries, keys or values, as a module."""
+        """Return the matrix of queries, keys or values, as a module."""
         found = getattr(self.module, name, None)
         if not isinstance(found, nn.Linear):
             raise ValueError(f"{self.model.name} has no matrix of its own for {name}")
@@ -98,6 +101,6 @@ class Inside:
 
 
 def blocks(trace: Trace) -> list[str]:
-    """The paths of the blocks of the first tower."""
+    """Return the paths of the blocks of the first tower."""
     first = trace.attentions[0].part if trace.attentions else ""
     return [record.module.rpartition(".")[0] for record in trace.attentions if record.part == first]

@@ -1,4 +1,4 @@
-"""What a claim was found to be on a run."""
+"""The measurement of a claim on a run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from tracer.record import Trace, tolerance
 
 
 class Measured(NamedTuple):
-    """A claim, measured: where and by which measure; the numbers; the baseline or the counterfactual that they are
-    compared with, a sentence; the verdict that follows; and the page where it happens. Texts are markdown."""
+    """A measured claim.
+
+    It has its scope and measure; the numbers; the baseline or the counterfactual of the comparison, a sentence; the
+    verdict that follows; and the page that shows it. Texts are markdown.
+    """
 
     scope: str
     result: str
@@ -28,7 +31,10 @@ class Measured(NamedTuple):
 
 
 def kept(trace: Trace, id: str) -> torch.Tensor:
-    """The tensor of a step. ValueError, in a sentence, for a run that has no such step, or did not keep its tensor."""
+    """Return the tensor of a step.
+
+    Raise ValueError, in a sentence, for a run without such a step, or without its tensor.
+    """
     found = next((trace.value(step) for step in trace.steps if step.id == id), None)
     if found is None:
         raise ValueError(f"the run of {trace.model} kept no {id}")
@@ -36,17 +42,17 @@ def kept(trace: Trace, id: str) -> torch.Tensor:
 
 
 def off(a: torch.Tensor, b: torch.Tensor) -> float:
-    """max|a - b| / max|b|; 0 for two that are 0."""
+    """Return max|a - b| / max|b|; 0 for two that are 0."""
     largest = float(b.abs().max())
     apart = float((a - b).abs().max())
     return apart / largest if largest else apart
 
 
 def close(error: float) -> bool:
-    """Whether a difference is no more than rounding: at most what an equation may be off to count as proven."""
+    """Return whether a difference is no more than rounding: at most the tolerance of a proven equation."""
     return error <= tolerance("float32")
 
 
 def verdict_of(holds: bool) -> Verdict:
-    """The verdict of a claim that either holds or does not."""
+    """Return the verdict of a claim that either holds or does not."""
     return "holds" if holds else "not"

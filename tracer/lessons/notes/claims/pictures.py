@@ -1,4 +1,4 @@
-"""What the notes claim of pictures: patches as a convolution, the embedding, CLS, what comes out."""
+"""The notes' claims on pictures: patches as a convolution, the embedding, CLS, the output."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ def _sizes(trace: Trace) -> dict[str, int]:
 
 
 def seen(trace: Trace, *, last: bool) -> torch.Tensor:
-    """The picture that was cut, `[B, C, H, W]`, laid together again from its patches; `last` where these are flattened
-    with channels last."""
+    """Return the picture before patching, `[B, C, H, W]`, reassembled from its patches.
+
+    With `last` the patches are flattened with channels last.
+    """
     patches, at = kept(trace, "patches"), _sizes(trace)
     B, P, C = len(patches), at["P"], patches.shape[-1] // at["P"] ** 2
     grid = at["H"] // P, at["W"] // P
@@ -35,7 +37,10 @@ def seen(trace: Trace, *, last: bool) -> torch.Tensor:
 
 
 def _convolved(model: Model, trace: Trace, last: bool, reordered: bool) -> torch.Tensor:
-    """The embedding as a strided convolution, `[B, D, H/P, W/P]`; its weights `reordered` where patches are `last`."""
+    """Return the embedding as a strided convolution, `[B, D, H/P, W/P]`.
+
+    Its weights are `reordered` if patches are flattened with channels `last`.
+    """
     P = _sizes(trace)["P"]
     linear = model.net.patches if hasattr(model.net, "patches") else model.net.embedding
     weight, C = linear.weight, linear.in_features // P**2
@@ -45,13 +50,15 @@ def _convolved(model: Model, trace: Trace, last: bool, reordered: bool) -> torch
 
 
 def strided(model: Model, trace: Trace, *, last: bool) -> float:
-    """How far a strided convolution is from the embedding of patches that lie channels-last, its weights reordered for
-    that if `last`."""
+    """Return the error of a strided convolution against the embedding of patches.
+
+    With `last` patches are flattened channels-last, and the weights are reordered for that.
+    """
     return off(_convolved(model, trace, True, last).flatten(2).mT, kept(trace, "embedding"))
 
 
 def convolution(model: Model, trace: Trace) -> Measured:
-    """The patches' embedding as a convolution."""
+    """Measure the patches' embedding as a convolution."""
     ran = kept(trace, "embedding")
     error, turned = (off(_convolved(model, trace, False, way).flatten(2).mT, ran) for way in (False, True))
     return Measured(
@@ -66,7 +73,7 @@ def convolution(model: Model, trace: Trace) -> Measured:
 
 
 def convolution_shapes(model: Model, trace: Trace) -> Measured:
-    """The shapes of that convolution."""
+    """Measure the shapes of that convolution."""
     image, at = _convolved(model, trace, False, False), _sizes(trace)
     tokens, ran, P = image.flatten(2).mT, kept(trace, "embedding"), at["P"]
     kernel = torch.zeros(image.shape[1], seen(trace, last=False).shape[1], P, P)
@@ -91,14 +98,14 @@ DRAWS = 8
 
 
 def _nearest(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which row is nearest to each, by the cosine and by the distance."""
+    """Return the nearest row to each row, by the cosine and by the distance."""
     unit = F.normalize(rows, dim=-1)
     far = torch.cdist(rows, rows) + torch.diag(torch.full((len(rows),), torch.inf))
     return (unit @ unit.T).fill_diagonal_(-2).argmax(-1), far.argmin(-1)
 
 
 def embedding_space(model: Model, trace: Trace) -> Measured:
-    """Which patches lie next to which, before and after the embedding, beside random matrices."""
+    """Measure the nearest patches before and after the embedding, beside random matrices."""
     pixels, embedded = kept(trace, "patches")[0], kept(trace, "embedding")[0]
     before = _nearest(pixels)
 
@@ -120,7 +127,7 @@ def embedding_space(model: Model, trace: Trace) -> Measured:
 
 
 def basis(model: Model, trace: Trace) -> Measured:
-    """The embedding as a change of basis: does it keep what a basis keeps?"""
+    """Measure whether the embedding preserves what a change of basis preserves."""
     W = model.net.embedding.weight.detach()
     values = torch.linalg.svdvals(W)
     rank = int((values > 1e-6 * values[0]).sum())
@@ -139,9 +146,9 @@ def basis(model: Model, trace: Trace) -> Measured:
 
 
 def _rows_of_cls(model: Model, trace: Trace) -> tuple[torch.Tensor, float]:
-    """Row 0 of the sequence for a second photo, `[D]`, and by how much the same row differs after the first block.
+    """Return row 0 of the sequence for a second photo, `[D]`, and its change after the first block.
 
-    ValueError for a model that has no second sample.
+    Raise ValueError for a model without a second sample.
     """
     photos = list(samples(model.spec.samples).values())[:2]
     if len(photos) < 2:
@@ -157,7 +164,7 @@ def _rows_of_cls(model: Model, trace: Trace) -> tuple[torch.Tensor, float]:
 
 
 def cls_learned(model: Model, trace: Trace) -> Measured:
-    """The CLS vector as the code makes it, and as it is."""
+    """Measure the CLS vector as initialised by the code, and as trained."""
     begun, now = model.spec.net(**model.sizes).cls.detach(), model.net.cls.detach()
     begins = "zeros" if not begun.any() else f"random numbers of length {float(begun.norm()):.3g}"
     moved = off(now, begun) > 0
@@ -172,7 +179,7 @@ def cls_learned(model: Model, trace: Trace) -> Measured:
 
 
 def cls_constant(model: Model, trace: Trace) -> Measured:
-    """Whether CLS enters as the parameter it is, whatever the photo."""
+    """Measure whether CLS enters as its parameter, whatever the photo."""
     row = kept(trace, "sequence")[:, 0]
     other, moved = _rows_of_cls(model, trace)
     same, again = torch.equal(row, model.net.cls.expand_as(row)), close(off(other, model.net.cls.detach()))
@@ -188,7 +195,7 @@ def cls_constant(model: Model, trace: Trace) -> Measured:
 
 
 def cls_fixed(model: Model, trace: Trace) -> Measured:
-    """Whether CLS was trained, and stays as it is from one photo to the next."""
+    """Measure whether CLS was trained, and stays the same from one photo to the next."""
     begun, now = model.spec.net(**model.sizes).cls.detach(), model.net.cls.detach()
     other, moved = _rows_of_cls(model, trace)
     trained, fixed = off(now, begun) > 0, close(off(other, now))
@@ -204,7 +211,7 @@ def cls_fixed(model: Model, trace: Trace) -> Measured:
 
 
 def cls_gathers(model: Model, trace: Trace) -> Measured:
-    """Whether each patch has a say in the CLS of the last block, beside how much an even rollout gives it."""
+    """Measure the effect of each patch on the CLS of the last block, beside that of an even rollout."""
     row, moved = rollout(trace)[0, 0], influence(model, trace)[1:, 0]
     L, S = len(trace.attentions), len(row)
     even = (1 - 0.5**L) * (S - 1) / S
@@ -223,7 +230,7 @@ def cls_gathers(model: Model, trace: Trace) -> Measured:
 
 
 def only_cls(model: Model, trace: Trace) -> Measured:
-    """The logits from row 0 alone."""
+    """Measure the logits from row 0 alone."""
     ran, rows = kept(trace, "logits"), kept(trace, "norm")
     with torch.no_grad():
         error, other = (off(model.net.head(rows[:, at]), ran) for at in (0, 1))
@@ -238,7 +245,7 @@ def only_cls(model: Model, trace: Trace) -> Measured:
 
 
 def what_and_where(model: Model, trace: Trace) -> Measured:
-    """The sum of what a token shows and where it lies."""
+    """Measure the sum of a token's content and its position."""
     what, both = kept(trace, "sequence")[0], kept(trace, "position")[0]
     place = model.net.position.detach()
     error, shifted = off(what + place, both), off(what + place.roll(1, 0), both)
@@ -254,7 +261,7 @@ def what_and_where(model: Model, trace: Trace) -> Measured:
 
 
 def patch_resolution(model: Model, trace: Trace) -> Measured:
-    """How many numbers a picture's attention has."""
+    """Measure the number of weights of a picture's attention."""
     at = _sizes(trace)
     keys = weights(trace, 0).shape[-1] - (trace.picture.first if trace.picture else 0)
     pixels = at["H"] * at["W"]
@@ -269,7 +276,7 @@ def patch_resolution(model: Model, trace: Trace) -> Measured:
 
 
 def global_context(model: Model, trace: Trace) -> Measured:
-    """Whether every patch's token depends on every other one."""
+    """Measure whether every patch's token depends on all others."""
     moved = influence(model, trace)
     others = moved[~torch.eye(len(moved), dtype=torch.bool)]
     count = int((others > tolerance("float32")).sum())
@@ -284,7 +291,7 @@ def global_context(model: Model, trace: Trace) -> Measured:
 
 
 def normal(model: Model, trace: Trace) -> Measured:
-    """How well hidden patches are predicted, beside the mean of the visible ones and the context of another surface."""
+    """Measure the error on hidden patches, beside the mean of the visible ones and the context of another surface."""
     pixels, predicted = kept(trace, "patches")[0], kept(trace, "prediction")[0]
     visible = list(next(one.places for one in trace.segments if one.places))
     hidden = [i for i in range(len(pixels)) if i not in visible]
@@ -309,7 +316,7 @@ def normal(model: Model, trace: Trace) -> Measured:
 
 
 def defect(model: Model, trace: Trace) -> Measured:
-    """How badly a scratch is predicted, beside the same surface without it."""
+    """Measure the error on a scratch, beside the same surface without it."""
     clean = surfaces.surface("stripes", 7)
     marred, mask = surfaces.damage(clean, 3, "scratch")
     maps = [anomaly_map(model.net, model.inputs(Image.fromarray(pixels))[0])[0] for pixels in (clean, marred)]
@@ -326,7 +333,7 @@ def defect(model: Model, trace: Trace) -> Measured:
 
 
 def open_vocabulary(model: Model, trace: Trace) -> Measured:
-    """Whether sentences can be exchanged without new weights: one of them left out, the others' cosines stay."""
+    """Measure whether sentences can be exchanged without new weights: without one, the others' cosines stay."""
     image, tokens = model.inputs()
     cosines = kept(trace, "cosines")
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What the notes claim of who attends to whom, and how far."""
+"""The notes' claims on the pairs of tokens that attend to each other, and their distance."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEAR = 1.5
 
 
 def whom(model: Model, trace: Trace) -> Measured:
-    """Which pairs of tokens were open, by the mask and by the weights."""
+    """Measure the open pairs of tokens, by the mask and by the weights."""
     cells = reading.visible(trace)
     kind, share = trace.attentions[0].mask, float(cells.float().mean())
     given = float((weights(trace, 0) > 0).float().mean())
@@ -39,7 +39,7 @@ def whom(model: Model, trace: Trace) -> Measured:
 
 
 def far(model: Model, trace: Trace) -> Measured:
-    """How far attention looks, block by block, beside attention that is shared evenly."""
+    """Measure the mean distance of attention, block by block, beside evenly shared attention."""
     found, even, beyond = distances(trace), even_distance(trace), beyond_neighbours(trace)
     unit = "patches" if trace.picture else "tokens"
     farther = sum(one > even for one in found)
@@ -54,7 +54,7 @@ def far(model: Model, trace: Trace) -> Measured:
 
 
 def _grid(trace: Trace) -> tuple[torch.Tensor, torch.Tensor]:
-    """The tokens of the first tower that lie somewhere, and how far each is from each."""
+    """Return the tokens of the first tower that have a position, and their distances."""
     if not blocks(trace):
         raise ValueError(f"{trace.model} has no attention")
     columns, lie = trace.picture.columns if trace.picture else 1, places(trace)
@@ -65,21 +65,24 @@ def _grid(trace: Trace) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _maps(trace: Trace, layer: int, tokens: torch.Tensor) -> torch.Tensor:
-    """The weights of a block between those tokens, mean over heads, `[n, n]`."""
+    """Return the weights of a block between those tokens, mean over heads, `[n, n]`."""
     maps = weights(trace, layer, part=trace.attentions[0].part)[0].mean(0)
     return maps[tokens][:, tokens]
 
 
 def distances(trace: Trace) -> list[float]:
-    """How far a token looks on average, in each block of the first tower: in patches between the centres of two patches
-    of a picture, else in tokens. Tokens that lie nowhere, such as CLS, are left out."""
+    """Return the mean distance of attention in each block of the first tower.
+
+    It is in patches between the centres of two patches of a picture, else in tokens. Tokens without a position, such as
+    CLS, are left out.
+    """
     tokens, apart = _grid(trace)
     maps = [_maps(trace, layer, tokens) for layer in range(len(blocks(trace)))]
     return [float((one * apart).sum() / one.sum()) for one in maps]
 
 
 def even_distance(trace: Trace) -> float:
-    """The same if each token shared its weight evenly over those that it may see."""
+    """Return the mean distance if each token shared its weight evenly over its open keys."""
     tokens, apart = _grid(trace)
     even = (_maps(trace, 0, tokens) > 0).float()
     even /= even.sum(-1, keepdim=True)
@@ -87,7 +90,7 @@ def even_distance(trace: Trace) -> float:
 
 
 def beyond_neighbours(trace: Trace) -> float:
-    """The share of the weight of all blocks that lies beyond a token itself and its next neighbours."""
+    """Return the share of the weight of all blocks beyond a token itself and its next neighbours."""
     tokens, apart = _grid(trace)
     maps = torch.stack([_maps(trace, layer, tokens) for layer in range(len(blocks(trace)))])
     return float((maps * (apart > NEAR)).sum() / maps.sum())

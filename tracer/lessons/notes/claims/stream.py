@@ -1,4 +1,4 @@
-"""What the notes claim of norms, of the MLP, and of the residual stream."""
+"""The notes' claims on norms, on the MLP, and on the residual stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tracer.record import Trace
 
 
 def norm_of(inside: Inside) -> tuple[str, nn.Module, torch.Tensor, torch.Tensor]:
-    """The first norm of a block: its step, its module, what enters it and what it makes, `[B, S, D]` each."""
+    """Return the first norm of a block: its step, its module, its input and its output, `[B, S, D]` each."""
     id = f"{inside.block}.norm1"
     module = inside.model.net.get_submodule(id)
     entering = reads(inside.trace, id)
@@ -28,7 +28,7 @@ def norm_of(inside: Inside) -> tuple[str, nn.Module, torch.Tensor, torch.Tensor]
 
 
 def bound(model: Model, trace: Trace) -> Measured:
-    """How large scores are block by block, and how large they would be without norms, with the same weights."""
+    """Measure the size of scores block by block, with norms and without them, with the same weights."""
     inside = Inside(model, trace)
     id, module, x, _ = norm_of(inside)
     with torch.no_grad():
@@ -59,9 +59,9 @@ def _listed(numbers: list[float]) -> str:
 
 @torch.no_grad()
 def score_sizes(model: Model, trace: Trace, *, norms: bool) -> list[float]:
-    """The largest score of each block, in absolute value, with its norms or without.
+    """Return the largest score of each block, in absolute value, with its norms or without.
 
-    ValueError for blocks that are not `x + attention(norm1(x))`, `x + mlp(norm2(x))`.
+    Raise ValueError for blocks that are not `x + attention(norm1(x))`, `x + mlp(norm2(x))`.
     """
     inside = Inside(model, trace)
     y, sizes = inside.value(reads(trace, f"{inside.block}.norm1")[0]), []
@@ -82,7 +82,7 @@ def score_sizes(model: Model, trace: Trace, *, norms: bool) -> list[float]:
 
 
 def undo(model: Model, trace: Trace) -> Measured:
-    """Whether γ = σ and β = μ give back what entered the norm: for one token, and for all with one γ and β."""
+    """Measure whether γ = σ and β = μ recover the norm's input: for one token, and for all with one γ and β."""
     id, module, x, _ = norm_of(Inside(model, trace))
     centred = isinstance(module, nn.LayerNorm)
     mean = x.mean(-1, keepdim=True) if centred else torch.zeros_like(x[..., :1])
@@ -106,8 +106,11 @@ def undo(model: Model, trace: Trace) -> Measured:
 
 
 def mixing(inside: Inside) -> tuple[float, float, float]:
-    """One token changed: by how much the MLP's and the attention's results of the other tokens move, as a share of the
-    largest result, and by how much the MLP's of the token itself does."""
+    """Return the effects of one changed token, as shares of the largest result.
+
+    They are the changes of the MLP's and of the attention's results at the other tokens, and of the MLP's at the token
+    itself.
+    """
     path, x = f"{inside.block}.mlp", inside.entering
     mlp = inside.model.net.get_submodule(path)
     at = x.shape[1] // 2
@@ -125,7 +128,7 @@ def mixing(inside: Inside) -> tuple[float, float, float]:
 
 
 def mlp_alone(model: Model, trace: Trace) -> Measured:
-    """Whether the MLP mixes tokens."""
+    """Measure whether the MLP mixes tokens."""
     inside = Inside(model, trace)
     others, mixed, own = mixing(inside)
     return Measured(
@@ -139,7 +142,7 @@ def mlp_alone(model: Model, trace: Trace) -> Measured:
 
 
 def complementary(model: Model, trace: Trace) -> Measured:
-    """The same change, in the attention and in the MLP."""
+    """Measure the same change, in the attention and in the MLP."""
     inside = Inside(model, trace)
     others, mixed, _ = mixing(inside)
     return Measured(
@@ -153,8 +156,10 @@ def complementary(model: Model, trace: Trace) -> Measured:
 
 
 def corrections(trace: Trace) -> list[tuple[float, float]]:
-    """For each block how long what attention and what the MLP adds is, over how long what it is added to is; means over
-    the tokens."""
+    """Return for each block the norms of attention's and the MLP's results over those of their streams.
+
+    They are means over the tokens.
+    """
     found = []
     for path in blocks(trace):
         both = []
@@ -168,7 +173,7 @@ def corrections(trace: Trace) -> list[tuple[float, float]]:
 
 
 def correction(model: Model, trace: Trace) -> Measured:
-    """How large a correction to the identity each block is."""
+    """Measure the size of each block's correction to the identity."""
     found = corrections(trace)
     small = sum(one < 1 for both in found for one in both)
     return Measured(
@@ -186,9 +191,11 @@ DIRECTIONS = 3
 
 
 class Arrives(NamedTuple):
-    """How much of a gradient at the last block arrives at the tokens that enter a block, by its length: with the
-    residual sums; through the branches alone, where the sums' skips are left out of the backward pass and activations
-    are the same; and in a network that runs without the sums, whose activations are others."""
+    """The share of a gradient at the last block that arrives at the tokens that enter a block, by its norm.
+
+    It is measured with the residual sums; through the branches alone, without the sums' skips in the backward pass but
+    with the same activations; and in a network without the sums, whose activations differ.
+    """
 
     whole: float
     branches: float
@@ -196,9 +203,9 @@ class Arrives(NamedTuple):
 
 
 def highways(model: Model, trace: Trace) -> list[Arrives]:
-    """How much gradient arrives at each block, a mean over fixed random directions.
+    """Return the share of the gradient that arrives at each block, a mean over fixed random directions.
 
-    ValueError for blocks that are not `x + attention(norm1(x))`, `x + mlp(norm2(x))`.
+    Raise ValueError for blocks that are not `x + attention(norm1(x))`, `x + mlp(norm2(x))`.
     """
     inside = Inside(model, trace)
     x = inside.value(reads(trace, f"{inside.block}.norm1")[0])
@@ -213,7 +220,7 @@ def highways(model: Model, trace: Trace) -> list[Arrives]:
 def _arriving(
     inside: Inside, x: torch.Tensor, skip: Callable[[torch.Tensor], torch.Tensor]
 ) -> tuple[torch.Tensor, list[float]]:
-    """The last block's output, and the gradient's share at each block, where `skip(y)` stands for y in each sum."""
+    """Return the last block's output, and the gradient's share at each block, with `skip(y)` for y in each sum."""
     y = x.detach().clone().requires_grad_()
     entering = []
     for path in blocks(inside.trace):
@@ -231,10 +238,10 @@ def _arriving(
 
 @torch.no_grad()
 def influence(model: Model, trace: Trace) -> torch.Tensor:
-    """How far each token moves each at the last block's output: token i, changed in sign as it enters the first block,
-    moves token j by `[i, j]`, the largest change over the largest value. Tokens of the first tower, `[S, S]`.
+    """Return the effect of each token on each at the last block's output, `[S, S]`, tokens of the first tower.
 
-    ValueError for blocks that are not `x + attention(norm1(x))`, `x + mlp(norm2(x))`.
+    Entry `[i, j]` is the largest change of token j over the largest value, after the sign of token i was changed where
+    it enters the first block. Raise ValueError for blocks that are not `x + attention(norm1(x))`, `x + mlp(norm2(x))`.
     """
     inside = Inside(model, trace)
     x = inside.value(reads(trace, f"{inside.block}.norm1")[0])[:1]
@@ -254,7 +261,7 @@ def influence(model: Model, trace: Trace) -> torch.Tensor:
 
 
 def highway(model: Model, trace: Trace) -> Measured:
-    """What the residual sums do to gradients, beside the branches alone and a network without the sums."""
+    """Measure the effect of residual sums on gradients, beside the branches alone and a network without the sums."""
     first = highways(model, trace)[0]
     return Measured(
         f"from the last block to the first, length over length, mean of {DIRECTIONS} random directions",

@@ -1,4 +1,4 @@
-"""What the notes claim of a model's outline: its blocks, its lines in order, its code, its two paths."""
+"""The notes' claims on a model's structure: its blocks, its lines in order, its code, its two paths."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILES = ("vision_transformer.py", "activation.py", "functional.py", "misc.py")
 
 
 def numbered(model: Model, trace: Trace) -> Measured:
-    """Whether each block has parameters of its own."""
+    """Measure whether each block has parameters of its own."""
     found = blocks(trace)
     named = {name: value for name, value in model.net.named_parameters(remove_duplicate=False)
              if name.startswith(tuple(f"{path}." for path in found))}  # fmt: skip
@@ -40,7 +40,7 @@ def numbered(model: Model, trace: Trace) -> Measured:
 
 
 def four_times(model: Model, trace: Trace) -> Measured:
-    """The hidden width over the width."""
+    """Measure the hidden width over the width."""
     D, hidden = model.sizes["D"], model.sizes["d_ff"]
     return Measured(
         "the MLP of every block",
@@ -53,7 +53,7 @@ def four_times(model: Model, trace: Trace) -> Measured:
 
 
 def in_order(model: Model, trace: Trace) -> Measured:
-    """All lines of the run in order: how many are proven, and whether each reads only what came before it."""
+    """Measure all lines of the run in order: the number of proven ones, and whether each reads only earlier values."""
     proven = sum(step.verdict == "proven" for step in trace.steps)
     at = {step.id: number for number, step in enumerate(trace.steps)}
     pairs = [(at[step.id], at[source]) for step in trace.steps for source in reads(trace, step.id) if source in at]
@@ -70,7 +70,7 @@ def in_order(model: Model, trace: Trace) -> Measured:
 
 
 def both_paths(model: Model, trace: Trace) -> Measured:
-    """One attention, on the standard and on the fused path."""
+    """Measure one attention, on the standard and on the fused path."""
     inputs = model.inputs()
     found = paths.compare(model.net, *inputs)
     names = [way.name for way in found.ways]
@@ -92,7 +92,7 @@ def both_paths(model: Model, trace: Trace) -> Measured:
 
 
 def source_files(model: Model, trace: Trace) -> Measured:
-    """How many ops ran in each source file that the note lists, and in which others."""
+    """Measure the number of ops that ran in each source file that the note lists, and in others."""
     ran: Counter[str] = Counter()
     for op in trace.ops:
         parts = op.module.split(".") if op.module else []
@@ -119,7 +119,7 @@ def _file(module: str) -> str:
 
 
 def biases_optional(model: Model, trace: Trace) -> Measured:
-    """A run without biases: which lines add one, and how many parameters that saves."""
+    """Measure a run without biases: the lines that add one, and the parameters saved."""
     layers = [one for one in model.net.modules() if isinstance(one, nn.Linear | nn.LayerNorm)]
     biased = sum(one.bias is not None for one in layers)
     lines = sum(r"\mathbf{b}" in step.latex for step in trace.steps)
@@ -140,7 +140,7 @@ def _count(net: nn.Module) -> int:
 
 
 def types_optional(model: Model, trace: Trace) -> Measured:
-    """A run with type embeddings: whether each vector was added to its own segment, and to no other."""
+    """Measure a run with type embeddings: each vector is added to its own segment alone."""
     parameters = dict(model.net.named_parameters())
     if not {"image_type", "text_type"} <= parameters.keys():
         raise ValueError(f"this {model.name} has no type embeddings")
@@ -166,7 +166,7 @@ def types_optional(model: Model, trace: Trace) -> Measured:
 
 
 def mask_optional(model: Model, trace: Trace) -> Measured:
-    """The attention with the mask of this run and without any, on the same tokens and weights."""
+    """Measure the attention with the mask of this run and without any, on the same tokens and weights."""
     inside = Inside(model, trace)
     with torch.no_grad():
         runs = [

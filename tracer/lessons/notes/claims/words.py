@@ -1,4 +1,4 @@
-"""What the notes claim of text: ids, embeddings, the next token and the loss."""
+"""The notes' claims on text: ids, embeddings, the next token and the loss."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHOWN = 3
 
 
 def ids(model: Model, trace: Trace) -> torch.Tensor:
-    """The ids that were looked up, `[T]`: the rows of E that the embedded tokens are, bit for bit."""
+    """Return the ids that were looked up, `[T]`: the rows of E that equal the embedded tokens, bit for bit."""
     table = getattr(model.net, "tokens", None)
     known = {step.id for step in trace.steps}
     made = next((trace.value(id) for id in ("words", "embedding") if id in known), None)
@@ -36,7 +36,7 @@ def ids(model: Model, trace: Trace) -> torch.Tensor:
 
 
 def ids_from_zero(model: Model, trace: Trace) -> Measured:
-    """The ids of this run, and which the table refuses."""
+    """Measure the ids of this run, and the ids that the table refuses."""
     found, V = ids(model, trace), model.net.tokens.num_embeddings
     shown = ", ".join(f"{word!r}: {int(one)}" for word, one in list(zip(trace.words, found, strict=False))[:4])
     refused = []
@@ -56,7 +56,7 @@ def ids_from_zero(model: Model, trace: Trace) -> Measured:
 
 
 def lookup_table(model: Model, trace: Trace) -> Measured:
-    """Text to pieces to ids to rows of the table."""
+    """Measure the lookup from text to tokens to ids to rows of the table."""
     found, E = ids(model, trace), model.net.tokens.weight.detach()
     known = {step.id for step in trace.steps}
     ran = next(kept(trace, id)[0] for id in ("words", "embedding") if id in known)
@@ -71,7 +71,7 @@ def lookup_table(model: Model, trace: Trace) -> Measured:
 
 
 def next_token(model: Model, trace: Trace) -> Measured:
-    """The softmax of the logits."""
+    """Measure the softmax of the logits."""
     logits = trace.value("logits")
     if logits is None or "V" not in trace.step("logits").symbolic:
         raise ValueError(f"{model.name} has no logits over a vocabulary")
@@ -90,7 +90,7 @@ def next_token(model: Model, trace: Trace) -> Measured:
 
 
 def distributions(model: Model, trace: Trace) -> Measured:
-    """Whether the rows that come out are distributions."""
+    """Measure whether the output rows are distributions."""
     rows, logits = trace.value("probabilities"), trace.value("logits")
     if rows is None or logits is None:
         raise ValueError(f"{model.name} gives no probabilities")
@@ -107,7 +107,7 @@ def distributions(model: Model, trace: Trace) -> Measured:
 
 
 def losses(model: Model, trace: Trace) -> tuple[torch.Tensor, float]:
-    """-log p of each next token, `[T - 1]`, in nats; and the mean if targets were not shifted."""
+    """Return -log p of each next token, `[T - 1]`, in nats; and the mean if targets were not shifted."""
     found, logits = ids(model, trace), trace.value("logits")
     if logits is None or logits.shape[1] != len(found) or logits.shape[-1] != model.net.tokens.num_embeddings:
         raise ValueError(f"{model.name} does not predict the next token at each")
@@ -115,12 +115,12 @@ def losses(model: Model, trace: Trace) -> tuple[torch.Tensor, float]:
 
 
 def _nats(value: float) -> str:
-    """A loss with three decimals, or as a power of ten where these would all be 0."""
+    """Return a loss with three decimals, or as a power of ten if these would all be 0."""
     return f"{value:.3f}" if value >= 5e-4 or not value else scientific(value)
 
 
 def loss(model: Model, trace: Trace) -> Measured:
-    """The cross-entropy of this run's own text, targets shifted by one."""
+    """Measure the cross-entropy of this run's own text, targets shifted by one."""
     found, unshifted = losses(model, trace)
     mean, V = float(found.mean()), model.net.tokens.num_embeddings
     result = f"{_nats(mean)} nats on average, from {_nats(float(found.min()))} to {_nats(float(found.max()))}"
@@ -137,7 +137,7 @@ def loss(model: Model, trace: Trace) -> Measured:
 
 
 def nearest(model: Model, tokens: tuple[str, ...]) -> dict[str, list[tuple[str, float]]]:
-    """The rows of E with the largest cosine to those of some tokens."""
+    """Return the rows of E with the largest cosine to those of some tokens."""
     vocabulary = model.card.get("vocabulary") or model.spec.vocabulary if model.card else model.spec.vocabulary
     E = F.normalize(model.net.tokens.weight.detach(), dim=-1)
     found = {}
@@ -151,7 +151,7 @@ def nearest(model: Model, tokens: tuple[str, ...]) -> dict[str, list[tuple[str, 
 
 
 def neighbours(model: Model, trace: Trace) -> Measured:
-    """What lies near to what in the learned table: letters of both cases, and vowels."""
+    """Measure the nearest rows of the learned table: letters of both cases, and vowels."""
     vowels = "aeiou"
     found = nearest(model, (*vowels, "A", "."))
     hits = sum(near[0] in vowels for vowel in vowels for near in found.get(vowel, []))
@@ -169,12 +169,12 @@ def neighbours(model: Model, trace: Trace) -> Measured:
 
 
 def positions_learned(model: Model, trace: Trace) -> Measured:
-    """How far training moved the positions from where they began."""
+    """Measure how far training moved the positions from their start."""
     return _learned(model, "positions", "position")
 
 
 def _learned(model: Model, name: str, step: str) -> Measured:
-    """How far a parameter is from the seeded random start, and how much longer."""
+    """Measure the distance of a parameter from its seeded random start, and its growth."""
     begun, again = (
         dict(seeded(model.spec.net, {**model.sizes, **model.options}).named_parameters())[name].detach()
         for _ in range(2)
@@ -193,12 +193,12 @@ def _learned(model: Model, name: str, step: str) -> Measured:
 
 
 def learned(model: Model, trace: Trace) -> Measured:
-    """How far training moved the embedding from where it began."""
+    """Measure how far training moved the embedding from its start."""
     return _learned(model, "embedding.weight", "embedding")
 
 
 def four_terms(model: Model, trace: Trace) -> Measured:
-    """The four terms of the scores, and whether they add up."""
+    """Measure the four terms of the scores, and their sum."""
     found, scores = terms(model, trace), kept(trace, "block1.attention.scores")
     total = sum(found.values())
     error, least = off(total, scores), min(off(total - term, scores) for term in found.values())
@@ -218,8 +218,10 @@ CROSS, PLACES = ("content–position", "position–content"), ("position–posit
 
 
 def cross_terms(model: Model, trace: Trace) -> Measured:
-    """What the two cross terms do to the weights: how many queries look elsewhere most without them, beside the term of
-    places alone."""
+    """Measure the effect of the two cross terms on the weights.
+
+    It is the number of queries with another maximum without them, beside that without the term of positions alone.
+    """
     found, scores = terms(model, trace), kept(trace, "block1.attention.scores")
     weights = scores.softmax(-1)
 
@@ -242,7 +244,7 @@ def cross_terms(model: Model, trace: Trace) -> Measured:
 
 
 def any_sequence(model: Model, trace: Trace) -> Measured:
-    """Whether the blocks take tokens of any number that are no text."""
+    """Measure whether the blocks take any number of tokens that are no text."""
     inside = Inside(model, trace)
     T, D = inside.entering.shape[1:]
     block = model.net.get_submodule(inside.block)
@@ -267,7 +269,7 @@ def any_sequence(model: Model, trace: Trace) -> Measured:
 
 
 def writes(model: Model, trace: Trace) -> Measured:
-    """Whether what the model has to say depends on the picture and on the words before."""
+    """Measure whether the output depends on the picture and on the words before."""
     photos = list(samples(model.spec.samples).values())[:2]
     with torch.no_grad():
         ran, other = (model.net(*model.inputs(image=photo())) for photo in photos)
@@ -284,7 +286,7 @@ def writes(model: Model, trace: Trace) -> Measured:
 
 
 def one_format(model: Model, trace: Trace) -> Measured:
-    """Patches and words as tokens of one width, through the same parameters."""
+    """Measure patches and words as tokens of one width, through the same parameters."""
     patches, words = trace.step("position"), trace.step("text_position")
     both = trace.step("block1.mlp.hidden").shape[-2]
     count = sum(one.numel() for name, one in model.net.named_parameters() if name.startswith("block"))
@@ -301,7 +303,7 @@ def one_format(model: Model, trace: Trace) -> Measured:
 
 
 def image_first(model: Model, trace: Trace) -> Measured:
-    """In which order the segments stand, and what the one that comes first sees of the other."""
+    """Measure the order of the segments, and the part of the other that the first one sees."""
     named = {one.name: one for one in trace.segments}
     image, text = named["image"], named["text"]
     cells = reading.visible(trace).float()
@@ -319,7 +321,7 @@ def image_first(model: Model, trace: Trace) -> Measured:
 
 
 def text_sees(model: Model, trace: Trace) -> Measured:
-    """How much of its weight a word gives to the picture, and a patch to words."""
+    """Measure the weight of words on the picture, and of patches on words."""
     named = {one.name: slice(one.start, one.stop) for one in trace.segments}
     maps = weights(trace, 0)
     picture, back = maps[..., named["text"], named["image"]], maps[..., named["image"], named["text"]]

@@ -1,4 +1,4 @@
-"""Where a note and the run differ: one sentence each, and what the run has instead, measured."""
+"""Errata: differences between a note and the run, one sentence each, and the run's own version, measured."""
 
 from __future__ import annotations
 
@@ -186,4 +186,4 @@ SLIPS: dict[str, Slip] = {
         "Note 004 calls j a column of K; keys are rows of K, and columns of Kᵀ and of S.", "not", dataflow.key_rows
     ),
 }
-"""Where a note and the run differ. "sense": the note holds if it is read so; "not": the run has something else."""
+"""Errata by name. "sense": the note holds in this sense; "not": the run has something else."""

@@ -1,4 +1,4 @@
-"""What the runs have instead of notes 000 and 004."""
+"""Errata of notes 000 and 004."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tracer.lessons.notes.slips.shown import Shown
 from tracer.lessons.tokens import spelling
 
 TEXT = "reverse this one"
-"""What is spelled."""
+"""The sentence that is tokenized."""
 
 
 def ids(run: Provider, of: str) -> Shown:
@@ -164,5 +164,5 @@ def byte_pairs(run: Provider, of: str) -> Shown:
 
 
 def told(said: str) -> Callable[[Provider, str], Shown]:
-    """What papers say, which no run measures."""
+    """Return a function that states what papers say, which no run measures."""
     return lambda run, of: Shown(said, True, "the papers")

@@ -1,4 +1,4 @@
-"""What torchvision's block has instead of note 003."""
+"""Errata of note 003, from torchvision's block."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FUSED = "_scaled_dot_product_flash_attention_for_cpu"
 SAME = tolerance("float32")
 DROPPED = 0.1
 DROPPING = ["self_attention", "dropout", "mlp.2", "mlp.4"]
-"""Where a block drops numbers in training: of the weights, after attention, and twice in the MLP."""
+"""The modules of a block with dropout: on the weights, after attention, and twice in the MLP."""
 
 
 def positions_missing(run: Provider, of: str) -> Shown:
@@ -57,7 +57,7 @@ def dropout(run: Provider, of: str) -> Shown:
 
 
 def _dropping(model: Model) -> nn.Module:
-    """The model's net in evaluation, whose block would drop some: torchvision's own share is 0."""
+    """Return the model's net in evaluation, with dropout in its block: torchvision's own share is 0."""
     net: Any = copy.deepcopy(model.net).eval()
     for module in net.encoder.layers.modules():
         if isinstance(module, nn.Dropout):
@@ -102,7 +102,7 @@ def merged(run: Provider, of: str) -> Shown:
 
 
 def _steps_of(trace: Trace, name: str) -> list[list[str]]:
-    """The computing primitives of each op of that name."""
+    """Return the computing primitives of each op of that name."""
     opened = [trace.decompositions[op.index] for op in trace.ops if op.op == name]
     return [[part.name for part in one.primitives if not is_layout(part.name)] for one in opened]
 
@@ -140,7 +140,7 @@ def exact_gelu(run: Provider, of: str) -> Shown:
 
 
 def _of(run: Provider, names: tuple[str, ...], path: str = STANDARD) -> Counter[str]:
-    """How often some primitives ran in a block."""
+    """Return how often some primitives ran in a block."""
     return Counter(name for name in block.primitives(run(path)[1]) if name in names)
 
 

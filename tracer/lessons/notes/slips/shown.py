@@ -1,4 +1,4 @@
-"""What a slip is, and what a run shows of it."""
+"""An erratum, and its evidence in a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracer.lessons.notes.runs import Provider
 
 
 class Shown(NamedTuple):
-    """What the run has, in a sentence with numbers, whether that is what the slip says, and how that was found."""
+    """The run's version, in a sentence with numbers, whether it agrees with the erratum, and how it was measured."""
 
     said: str
     so: bool
@@ -18,8 +18,10 @@ class Shown(NamedTuple):
 
 
 class Slip(NamedTuple):
-    """How a note and the run differ in a sentence, what that makes of the note's words, and what measures it: of the
-    runs, and of the name of the one that the statement is looked up in."""
+    """A difference between a note and the run in a sentence, the verdict on the note's words, and its measurement.
+
+    The measurement takes the runs, and the name of the run in which the statement is looked up.
+    """
 
     sentence: str
     verdict: Verdict

@@ -1,4 +1,4 @@
-"""What the runs have instead of notes 001 and 002."""
+"""Errata of notes 001 and 002."""
 
 from __future__ import annotations
 

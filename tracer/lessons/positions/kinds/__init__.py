@@ -1,1 +1,1 @@
-"""One kind of positions a file: `Positions`, what it changes of a block, and literals that say what it is."""
+"""One kind of positions a file: `Positions`, its changes of a block, and literals that describe it."""

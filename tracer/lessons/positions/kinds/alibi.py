@@ -59,7 +59,7 @@ class Positions(Places):
         self.register_buffer("slopes", 2.0**-exponents, persistent=False)
 
     def between(self, T):
-        """The penalty of each pair of places: `[h, T, T]`."""
+        """Return the penalty of each pair of positions: `[h, T, T]`."""
         place = torch.arange(T, device=self.slopes.device)  # [T]
         distances = (place - place[:, None]).abs()  # [T, T]
         return (self.slopes[:, None, None] * distances,)  # [h, T, T]

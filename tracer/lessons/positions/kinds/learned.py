@@ -1,4 +1,4 @@
-"""Learned positions: a vector for each place, added to the tokens (Devlin et al. 2019, section 3)."""
+"""Learned positions: a vector for each position, added to the tokens (Devlin et al. 2019, section 3)."""
 
 import torch
 from torch import nn

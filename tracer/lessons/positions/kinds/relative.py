@@ -30,7 +30,7 @@ class Positions(Places):
         self.value_distances = nn.Parameter(torch.randn(2 * R + 1, d_k) / sqrt(d_k))
 
     def between(self, T):
-        """How far each token lies after the one that asks, from -R to R, counted from 0: `[T, T]`."""
+        """Return how far each token is after the query, from -R to R, counted from 0: `[T, T]`."""
         place = torch.arange(T, device=self.key_distances.device)  # [T]
         return ((place - place[:, None]).clamp(-self.R, self.R) + self.R,)  # [T, T]
 
@@ -51,7 +51,7 @@ class Positions(Places):
         return {name: product / sqrt(q.shape[-1]) for name, product in products.items()}
 
     def _by_distance(self, q, distances):
-        """Each query times the vector of each pair's distance: `[B, h, T, T]`."""
+        """Return each query times the vector of each pair's distance: `[B, h, T, T]`."""
         B, h, T, _ = q.shape
         by_distance = q @ self.key_distances.T  # [B, h, T, 2·R+1]
         return by_distance.gather(-1, distances.expand(B, h, T, T))  # [B, h, T, T]

@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys turned by angles that grow with the place (Su et al. 2021)."""
+"""Rotary positions: queries and keys rotated by angles that grow with the position (Su et al. 2021)."""
 
 from math import sqrt
 
@@ -19,7 +19,7 @@ APART = (
 
 
 class Positions(Places):
-    """`R_i q · R_j k / √d_k`, which depends on places by `j - i` alone."""
+    """`R_i q · R_j k / √d_k`, which depends on positions by `j - i` alone."""
 
     def __init__(self, *, T_max, D, h, R):
         super().__init__(T_max=T_max, D=D, h=h, R=R)

@@ -1,4 +1,4 @@
-"""Sinusoidal positions: sines and cosines of each place, added to the tokens (Vaswani et al. 2017, section 3.5)."""
+"""Sinusoidal positions: sines and cosines of each position, added to the tokens (Vaswani et al. 2017, section 3.5)."""
 
 from tracer.derive.claims import Claim
 from tracer.derive.claims import facts as so
@@ -17,7 +17,7 @@ APART = (
 
 
 class Positions(Places):
-    """`X + P`, with `P` of sines and cosines in turn."""
+    """`X + P`, with `P` of alternating sines and cosines."""
 
     HINTS = (
         Hint(
