@@ -144,3 +144,22 @@ def test_the_page_proves_a_block_when_it_is_shown(trace, monkeypatch):
     within = {step.id for step in trace.steps if step.layer == 0}
     assert {id for id, verdict in found.items() if verdict == "proven"} == within
     assert set(found.values()) == {"proven", "pending"}
+
+
+def nearly_silu(x, weight):
+    """SiLU, but for numbers that no formula with a name is tried on."""
+    return torch.where(x > 2e6, 0 * x, x * torch.sigmoid(x)) @ weight
+
+
+@pytest.mark.parametrize("ids", [None, "logits"])
+def test_a_name_that_the_numbers_refute_is_left_when_its_proof_comes(ids):
+    x, weight = torch.tensor([[1.0, 2.0, 3e6], [3.0, 4.0, 5.0]]), torch.randn(3, 2)
+    at_once, later = (tracer.trace(nearly_silu, x, weight, prove=prove) for prove in (True, "later"))
+    assert [step.id for step in later.steps] == ["logits"] and "SiLU" in later.steps[0].latex
+    proven = later.prove(ids)
+    assert [(s.latex, s.verdict) for s in proven.steps] == [(s.latex, s.verdict) for s in at_once.steps]
+    assert {step.verdict for step in proven.steps} == {"proven"} and proven.prove() is proven
+    assert {op.step for op in proven.ops} == {step.id for step in proven.steps}
+    assert proven.check().steps[0].checked
+    fits = tracer.trace(nearly_silu, x.clamp(max=5), weight, prove="later").prove()
+    assert [step.latex for step in fits.steps] == [later.steps[0].latex], "the name stays where the numbers bear it out"

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from tracer.tracing.replay import Replay
 
 
+OF_LINES = ("ops", "steps", "values", "returned", "notes", "later", "replay")
+"""What of a trace depends on how its lines are written."""
+
+
 @dataclass(frozen=True, repr=False)
 class Trace:
     """One forward pass: ops, steps, proofs, attention. Made by `tracer.trace` or `Model.trace`.
@@ -101,6 +105,7 @@ class Trace:
     def prove(self, ids: str | Iterable[str] | None = None) -> Trace:
         """This trace with the proofs of these steps, of all without `ids`, where they are still to come.
 
+        Where the numbers of the run refute the name of a formula, its lines are those of the code, and may be others.
         KeyError quotes an unknown id, ValueError a step whose proof was left for later and whose model is gone.
         """
         chosen = {self.step(id).id for id in ([ids] if isinstance(ids, str) else ids)} if ids is not None else None
@@ -110,8 +115,13 @@ class Trace:
         if (prover := self.prover) is None:
             raise ValueError(f"step {quoted(waiting[0].id)} can't be proven: the model that ran is no longer there")
         proven = prover(waiting)
-        steps = tuple(proven.get(step.id, step) for step in self.steps)
-        return replace(self, steps=steps)
+        trace = replace(self, steps=tuple(proven.get(step.id, step) for step in self.steps))
+        spelled = self.later.spelled(proven.values()) if self.later else None
+        if spelled is None:
+            return trace
+        before = {step.id: step.pending for step in trace.steps}
+        again = replace(self, **{name: getattr(spelled, name) for name in OF_LINES})
+        return again.prove([step.id for step in spelled.steps if not before.get(step.id)])
 
     def check(self) -> Trace:
         """This trace with its printed lines checked on other runs: other inputs, other weights, other sizes.

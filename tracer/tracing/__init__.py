@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,9 +22,10 @@ from tracer.probe.axes import named_axes
 from tracer.probe.values import dependent
 from tracer.record import AttentionRecord, Decomposition, Symbol, Trace
 from tracer.recorder import Recording, inputs_of, record
-from tracer.recorder.calls import Calls
+from tracer.recorder.calls import Calls, refs
 from tracer.recorder.fast import opened, watched
 from tracer.recorder.function import as_module, name_of
+from tracer.recorder.kept import Kept
 from tracer.symbols.notation import MEANINGS, NAMED
 from tracer.tracing.account import Run, limited, part_of
 from tracer.tracing.account import account as account_of
@@ -235,8 +237,15 @@ def assemble(
     steps, found = steps_of(found, account.ops, solution, sizes, same, value, prove == LATER, rerun)
     refuted = {op for step, one in zip(steps, found, strict=True) if step.verdict == "disproven" for op in one.ops}
     misnamed = book.idioms & refuted
+    facts: dict[str, Any] = {
+        "sizes": sizes,
+        "derived": derived,
+        "solution": solution,
+        "parts": parts,
+        "hints": hints,
+        **more,
+    }
     if misnamed or (book.lent and any(step.verdict in ("disproven", "not executed") for step in steps)):
-        facts = {"sizes": sizes, "derived": derived, "solution": solution, "parts": parts, "hints": hints, **more}
         return assemble(module, recording, model=model, prove=prove, notes=before, spelled=spelled | misnamed, **facts)
     lines = [step.line for step in found]
     keys = [step.value for step in steps if step.value] + recording.attentions.keys() if recording.attentions else []
@@ -248,6 +257,11 @@ def assemble(
     for key in given:  # the cap does not hold for inputs: what was not kept is computed again from them
         if key not in kept and (one := recording.inputs.get(key.removeprefix("input "))) is not None:
             kept[key] = copied(one)
+    respell: Callable[[frozenset[int]], Trace] | None = None
+    if prove == LATER and book.idioms and recording.calls:
+        facts |= {"model": model, "notes": before}
+        held = _holding(recording, recording.calls, kept)
+        respell = partial(_respelled, module, held, spelled, facts)
     modules, calls = levels(recording.calls, account.ops) if recording.calls else ((), ())
     returned = returned_of(recording.calls, book, found) if recording.calls else ()
     notes = (*notes, *filter(None, [limited(account.ops, sizes), unaccounted(returned), given_back(returned)]))
@@ -269,10 +283,29 @@ def assemble(
         decompositions=_decompositions(recording, solution),
         modules=modules,
         calls=calls,
-        later=Later(module, kept, found, lines, sizes, rerun) if follow else None,
+        later=Later(module, kept, found, lines, sizes, rerun, book.idioms, respell) if follow else None,
         replay=_replay(module, recording, found, sizes, derived, solution, hints, parts, spelled) if follow else None,
         **more,
     )
+
+
+def _respelled(
+    module: torch.nn.Module, recording: Recording, spelled: frozenset[int], facts: dict[str, Any], ops: frozenset[int]
+) -> Trace:
+    """Return the trace of a recording with these ops written as the code has them, too, its proofs still to come."""
+    return assemble(module, recording, prove=LATER, spelled=spelled | ops, **facts)
+
+
+def _holding(recording: Recording, calls: Calls, kept: dict[str, torch.Tensor]) -> Recording:
+    """Return a recording that holds no more tensors than its trace, besides the numbers that its calls were given."""
+    numbers = {ref.key for call in calls.made for ref in refs(call.arguments) if not ref.shape}
+    holds = Kept(0)
+    for key, tensor in kept.items():
+        holds.offer(key, tensor, needed=True)
+    for key in numbers:
+        if (tensor := recording.kept.get(key)) is not None:
+            holds.offer(key, tensor, needed=True)
+    return replace(recording, kept=holds, opened=[])
 
 
 def _replay(

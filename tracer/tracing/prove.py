@@ -20,7 +20,7 @@ from tracer.equations.bounds import FACTOR, HALVES, Bounded, Rounding, count, ev
 from tracer.equations.call import dense
 from tracer.equations.node import vanishes
 from tracer.probe import UNKNOWN, base_form, value_of
-from tracer.record import Step
+from tracer.record import Step, Trace
 from tracer.recorder.kept import Kept
 from tracer.symbols.notation import parse, symbol
 
@@ -206,8 +206,11 @@ class Later:
         lines,
         sizes,
         rerun: Rerun | None = None,
+        named: frozenset[int] = frozenset(),
+        respell: Callable[[frozenset[int]], Trace] | None = None,
     ):
         self._run, self._rerun = (module, kept, found, lines, sizes), rerun
+        self._named, self._respell = named, respell
         self._found = {step.line.id: step for step in found}
         self._ran = {name: _state(tensor) for name, tensor in weights(module).items()}
 
@@ -233,6 +236,12 @@ class Later:
             step.id: proven(step, proofs[step.id]) if step.id in proofs else self._proven(step, value, sizes, changed)
             for step in steps
         }
+
+    def spelled(self, steps: Iterable[Step]) -> Trace | None:
+        """Return the run as its code has it where the proofs of these steps refute the names of formulas, `named` by
+        their ops; None where they refute none. Its own steps are still to be proven."""
+        refuted = {op for step in steps if step.verdict == "disproven" for op in self._found[step.id].ops}
+        return self._respell(self._named & refuted) if self._respell and self._named & refuted else None
 
     @property
     def sizes(self) -> dict[str, int]:
