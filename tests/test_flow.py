@@ -86,6 +86,16 @@ def test_ops_that_only_lead_to_a_step_are_looked_through():
     assert taken["third"] == ("input image",)  # op 2 belongs to the second step, but is not its tensor
 
 
+@pytest.mark.parametrize(("line", "takes"), [("V + 1", "v"), ("QKV + 1", "qkv")])
+def test_of_an_op_with_several_outputs_a_step_takes_the_one_that_its_equation_names(line, takes):
+    trace = flowing(("qkv", None, "QKV", "input image"), ("v", None, "V'", "qkv"), ("q", None, "Q", "v"))
+    split = replace(trace.ops[1], outputs=2 * trace.ops[1].outputs)
+    steps = (*trace.steps[:2], replace(trace.steps[2], latex=f"Q = {line}"))
+    steps = (steps[0], replace(steps[1], symbol="V", latex="V = QKV"), steps[2])
+    taken = flow.sources(replace(trace, ops=(trace.ops[0], split, trace.ops[2]), steps=steps))
+    assert taken["q"] == (takes,)
+
+
 def test_a_mask_comes_in_from_the_side_of_the_step_that_takes_it():
     trace = flowing(
         ("first", None, r"\mathbf{X}^{(0)}", "input tokens"),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from tracer.record import Step, Trace
+from tracer.record import Op, Step, Trace
 
 INPUT = "input "
 TAKEN = 64
@@ -29,6 +29,7 @@ def sources(trace: Trace) -> dict[str, tuple[str, ...]]:
     Layout ops, and ops that only lead to the tensor of a step, are passed through.
     """
     ops = {op.index: op for op in trace.ops}
+    steps = {step.id: step for step in trace.steps}
     ends = {step.ops[-1]: step.id for step in trace.steps if step.ops}
     makers: dict[int, dict[str, None]] = {}
     for op in trace.ops:  # in the order in which they ran, so that what made an input is known already
@@ -38,7 +39,11 @@ def sources(trace: Trace) -> dict[str, tuple[str, ...]]:
             if made is None:
                 if isinstance(taken.maker, str) and taken.maker.startswith(INPUT):
                     found[taken.maker] = None
-            elif made.index in ends and made.step != op.step:
+            elif (
+                made.index in ends
+                and made.step != op.step
+                and not _beside(made, steps[ends[made.index]], steps.get(op.step or ""))
+            ):
                 found[ends[made.index]] = None
             else:
                 found |= makers.get(made.index, {})
@@ -64,6 +69,12 @@ def sources(trace: Trace) -> dict[str, tuple[str, ...]]:
         if takes := next((other for other in later if _in_equation(other, [step], left)), None):
             out[takes.id] = (*out[takes.id], step.id)
     return out
+
+
+def _beside(op: Op, step: Step, user: Step | None) -> bool:
+    """Whether a user of an op with several outputs, such as a split, takes another of them than the one that is the
+    tensor of the step: its equation does not name the step."""
+    return len(op.outputs) > 1 and user is not None and not _in_equation(user, [step], [COMPARED])
 
 
 def _in_equation(step: Step, before: Sequence[Step], left: list[int]) -> list[str]:
