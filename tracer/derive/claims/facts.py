@@ -284,11 +284,14 @@ def behind_all_blocks(context: Context) -> bool:
 
 
 def adds(*roles: str) -> Holds:
-    """A sum of two, one of which has one of these roles and the other has none of them."""
+    """A sum of two, one of which has one of these roles and the other has none of them; where attention and MLP run
+    side by side, of three."""
 
     def holds(context: Context) -> bool:
-        known = [context.run.roles.of.get(one, "").rstrip("'") in roles for one in context.operands]
-        return isinstance(context.equation, Plus) and sorted(known) == [False, True]
+        found = [context.run.roles.of.get(one, "").rstrip("'") for one in context.operands]
+        known, stream = [role in roles for role in found], [role for role in found if role not in ("O", "F")]
+        both = sorted(known) == [False, True] or (sorted(known) == [False, False, True] and len(stream) == 1)
+        return isinstance(context.equation, Plus) and both
 
     return holds
 
