@@ -21,6 +21,7 @@ from tracer.derive.claims.context import Context
 from tracer.derive.hints import Hint
 from tracer.equations import RMSNorm
 from tracer.models import clip, llama, mae, nanogpt, segmenter, transformer, vit, vit_note, vit_text
+from tracer.verify import small
 from tracer.verify.checks.plain import plain
 from tracer.verify.checks.sentences import MEASURES, problems
 
@@ -314,6 +315,45 @@ def test_a_vector_for_each_place_is_trainable_only_where_it_is(kind, text):
     trace = tracer.trace(Added(kind).eval(), torch.tensor([[3, 1, 4, 1, 5]]), symbols={"B": 0, "T": 1})
     told = [step.why for step in trace.steps if "vector for each place" in step.why]
     assert len(told) == 1 and text in told[0]
+
+
+PARTIAL = "hf:persimmon", "hf:gpt_neox"
+"""Families that turn some features of each head: of queries with a norm of their own, and of a packed product."""
+
+
+@pytest.fixture(scope="module", params=PARTIAL)
+def partial(request):
+    pytest.importorskip("transformers")
+    model = small(request.param)
+    with torch.no_grad():
+        return model, model.inputs(), model.trace()
+
+
+def refuted(run, id: str, change: Callable) -> set[str]:
+    """What does not hold of a line once its tensor is another one."""
+    model, inputs, trace = run
+    key = trace.step(id).value
+    changed = replace(trace, values={**trace.values, key: change(trace.values[key])})
+    return {found[1] for one in problems(plain(model, inputs, changed)) if (found := re.match("“([^ ]+ [^ ]+)", one))}
+
+
+def test_what_is_said_of_heads_that_are_turned_in_part_holds(partial):
+    model, inputs, trace = partial
+    assert {step.title for step in trace.steps} >= {"Rotate queries by position", "Rotate keys by position"}
+    assert list(problems(plain(model, inputs, trace))) == []
+
+
+@pytest.mark.parametrize("what", ["query", "key"])
+def test_heads_that_are_turned_in_part_are_neither_stretched_nor_those_of_others(partial, what):
+    steps = [step.id for step in partial[2].steps if step.layer == 0]
+    turned, *own = [id for role in (f"turned {what}", what) for id in steps if id.endswith(f"attention.{role}")]
+    assert "Each pair" in refuted(partial, turned, lambda value: 1.1 * value)
+    assert "Each pair" in refuted(partial, turned, lambda value: value.flip(-2))
+    for id in own:  # all that is not turned stands in the product, too
+        said = "What each"
+        assert said not in refuted(partial, id, lambda value: value.clone())
+        assert said in refuted(partial, turned, lambda value: value + 0.1 * value.roll(1, -1))
+        assert said in refuted(partial, id, lambda value: torch.cat([value[..., :-1], 2 + value[..., -1:]], -1))
 
 
 @pytest.mark.parametrize(

@@ -148,10 +148,30 @@ def close(a: np.ndarray, b: np.ndarray) -> bool:
 
 def _recorded(line: Line, what: str) -> bool:
     """Whether its numbers are those of the queries "q" or keys "k" of an attention of its block, or go on to them,
-    turned by their places."""
-    steps = [line.step, *line.users]
-    found = [array(line.book.trace.values[getattr(record, what)]) for record in line.records]
-    return any(alike(line.book.value(step.id), one) for step in steps for one in found)
+    turned by their places, all features of a head or some."""
+    recorded = [array(line.book.trace.values[getattr(record, what)]) for record in line.records]
+    users = [line.book.value(user.id) for user in line.users]
+    return any(
+        any(alike(value, tensor) for value in (line.value, *users))
+        or any(_turned_in_part(line.value, value, tensor) for value in users)
+        for tensor in recorded
+    )
+
+
+def _turned_in_part(whole: np.ndarray | None, turned: np.ndarray | None, recorded: np.ndarray) -> bool:
+    """Whether the first or the last features of each head in `recorded` are those of `turned`, and the others the ones
+    of `whole`, as they were."""
+    features = recorded.shape[-1]
+    if whole is None or turned is None or whole.size % features or not 0 < turned.shape[-1] < features:
+        return False
+    heads, width = whole.reshape(-1, features), turned.shape[-1]
+    return any(
+        alike(turned, recorded[..., part]) and alike(heads[:, rest], recorded[..., rest])
+        for part, rest in (
+            (slice(width), slice(width, None)),
+            (slice(features - width, None), slice(features - width)),
+        )
+    )
 
 
 def queries(line: Line, *_) -> bool:
@@ -234,7 +254,8 @@ def _unscaled(line: Line) -> np.ndarray | None:
             value = value - array(parameter)
     for symbol, parameter in found.items():
         if parameter is not None and "gamma" in symbol and value is not None:
-            value = value / np.where(array(parameter) == 0, np.nan, array(parameter))
+            factor = array(parameter) + (f"{symbol} + 1" in line.step.latex)
+            value = value / np.where(factor == 0, np.nan, factor)
     return (
         value
         if value is None or np.isfinite(value).all()
@@ -254,15 +275,14 @@ def root_mean_square(line: Line, *_) -> bool:
 
 
 def sums_of_two(line: Line, stage: str) -> bool:
-    """Whether it is one of its operands, as it is, plus another of that stage, each feature times one number."""
-    pairs = list(permutations([(one, line.book.value(one.id)) for one in line.sources], 2))
+    """Whether it is one of its operands, as it is, plus another of that stage, each feature times one number; a third,
+    of two branches that run side by side, is added as it is."""
+    values = [(one, value) for one in line.sources if (value := line.book.value(one.id)) is not None]
+    values = [(one, value) for one, value in values if value.shape == line.value.shape]
     return any(
-        b.stage == stage
-        and x is not None
-        and y is not None
-        and x.shape == y.shape
-        and _scaled(line.value - x, y, np.abs(x).max())
-        for (_, x), (b, y) in pairs
+        b.stage == stage and _scaled(line.value - sum((more for _, more in rest), x), y, np.abs(x).max())
+        for count in (2, 3)
+        for (_, x), (b, y), *rest in permutations(values, count)
     )
 
 
@@ -278,8 +298,9 @@ def _adds(stage: str) -> Callable[..., bool]:
 
 
 def straight(line: Line, *_) -> bool:
-    """Whether a later sum takes it as it is."""
-    return any(sums_of_two(Line(line.book, user), stage) for user in line.users for stage in ("attention", "mlp"))
+    """Whether a later sum takes it as it is, or it is such a sum itself and ends its block."""
+    lines = [Line(line.book, user) for user in line.users] + [line] * in_block(line)
+    return any(sums_of_two(one, stage) for one in lines for stage in ("attention", "mlp"))
 
 
 def rows_sum_to(line: Line, total: str) -> bool:
@@ -326,18 +347,25 @@ BENT = {
 
 def bends(line: Line, name: str, bound: str) -> bool:
     """Whether no value of the function lies below the bound, which is given to two decimals, and none of the run."""
-    least = min(BENT[name]) - float(bound)
-    (x, *_), y = line.operands, line.value
-    large = x > 6
-    return (
-        0 <= least < 0.01
-        and y[x < 0].min(initial=0) >= float(bound)
-        and bool((abs(y[large] - x[large]) < 0.01 * x[large]).all())
+    least, y = min(BENT[name]) - float(bound), line.value
+    return 0 <= least < 0.01 and any(
+        y[x < 0].min(initial=0) >= float(bound) and bool((abs(y - x)[x > 6] < 0.01 * x[x > 6]).all())
+        for x in _bent(line)
     )
 
 
+def _ends(value: np.ndarray, width: int) -> list[np.ndarray]:
+    """A tensor; of one that is wider, as two halves of a gated MLP in one product are, its first and last features."""
+    return [value[..., :width], value[..., -width:]] if value.ndim and value.shape[-1] > width else [value]
+
+
+def _bent(line: Line) -> Iterator[np.ndarray]:
+    """The operand that a function of single numbers is taken of, or its first or last features."""
+    return (part for part in _ends(line.operands[0], line.value.shape[-1]) if part.shape == line.value.shape)
+
+
 def rectified(line: Line, *_) -> bool:
-    return close(line.value, np.maximum(line.operands[0], 0))
+    return any(close(line.value, np.maximum(x, 0)) for x in _bent(line))
 
 
 def counted(line: Line, mlp_matrices: str, mlp: str, attention_matrices: str, attention: str) -> bool:
@@ -419,9 +447,30 @@ def patches(order: str) -> Callable[..., bool]:
 
 
 def kept_lengths(line: Line, *_) -> bool:
-    """Whether each row is as long as it was: turned, and not stretched."""
+    """Whether each row is as long as it was: turned, and not stretched. The row of a head that it is made of may lie
+    beside those of keys and values, and may go on to features that stay as they are."""
     lengths = np.sqrt((line.value**2).sum(-1))
-    return any(one.shape == line.value.shape and close(np.sqrt((one**2).sum(-1)), lengths) for one in line.operands)
+    return any(one.shape == line.value.shape and close(np.sqrt((one**2).sum(-1)), lengths) for one in _rows(line))
+
+
+def _rows(line: Line) -> Iterator[np.ndarray]:
+    """As many first or last features of each head in its operands as it has itself, in both orders of heads and
+    tokens."""
+    width = line.value.shape[-1]
+    counts = {array(line.book.trace.values[one]).shape[1] for record in line.records for one in (record.q, record.k)}
+    features = {array(line.book.trace.values[record.q]).shape[-1] for record in line.records}
+    for one in line.operands:
+        yield one
+        dealt = [
+            one.reshape(*one.shape[:2], heads, -1) for heads in counts if one.ndim == 3 and not one.shape[-1] % heads
+        ]
+        for rows in [one] if one.ndim == 4 else dealt:
+            for start in {start for d in features for start in range(0, rows.shape[-1] - d + 1, d)}:
+                for d in features:
+                    for part in {start, start + d - width}:
+                        cut = rows[..., part : part + width]
+                        yield cut
+                        yield cut.swapaxes(1, 2)
 
 
 def in_block(line: Line, *_) -> bool:
@@ -473,10 +522,11 @@ def unit_rows(line: Line, *_) -> bool:
 
 
 def of_operands(function: Callable[..., np.ndarray]) -> Callable[..., bool]:
-    """Whether a function of its operands, in some order, gives its value."""
+    """Whether a function of its operands, in some order, gives its value; of one that is wider, of its first or last
+    features."""
 
     def holds(line: Line, *_) -> bool:
-        given = line.operands
+        given = [part for one in line.operands for part in _ends(one, line.value.shape[-1])]
         tries = (function(*order) for order in permutations(given, function.__code__.co_argcount))
         return any(made.shape == line.value.shape and close(made, line.value) for made in tries)
 
