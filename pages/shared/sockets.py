@@ -27,8 +27,8 @@ RATE, BURST = 40.0, 200
 """Messages of one socket in a second, and how many more at first: a slider that is dragged sends some thirty."""
 OPENED = 2.0
 """New sockets of one address in a second, once as many as it may have were opened at once."""
-TRY_AGAIN, NOT_ALLOWED = 1013, 1008
-"""Codes of a websocket that is closed (RFC 6455 and its registry)."""
+NOT_ALLOWED = 1008
+"""The code of a websocket that is closed for what came (RFC 6455)."""
 REMEMBERED = 4_000
 """Addresses of which is known how many sockets they opened."""
 

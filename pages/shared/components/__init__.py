@@ -234,10 +234,3 @@ def checked(path: str) -> None:
     """Poll this path until the check that the page waits for is done, then draw the page again."""
     data = {"path": path, "token": told.token(visitor())}
     _component("checked", "<span></span>", styles=("phone",))(key="checked", data=data, on_made_change=lambda: None)
-
-
-def copy_button(label: str, text: str, key: str) -> None:
-    """Draw a button that copies a text to the visitor's clipboard."""
-    _component("copy", '<button type="button"></button>', scripts=("copying", "copy"))(
-        key=key, data={"label": label, "text": text}, width="content"
-    )
