@@ -14,7 +14,7 @@ from tracer.equations.embeddings import FirstOf
 from tracer.equations.masks import CausalMask
 from tracer.inputs.scenes import VOCABULARY
 from tracer.inputs.sentences import SAMPLE, sentences_input
-from tracer.models.shared.blocks import Block
+from tracer.models.shared.blocks import Block, patch_count
 from tracer.models.shared.model import Spec
 from tracer.models.shared.results import sentence_probabilities
 from tracer.record import Segment
@@ -28,9 +28,7 @@ class ImageTower(nn.Module):
 
     def __init__(self, *, H: int, W: int, C: int, P: int, D: int, h: int, d_ff: int, L: int, D_e: int):
         super().__init__()
-        if H % P or W % P:
-            raise ValueError(f"H={H}, W={W} don't fit P={P}: patches don't overlap, so H and W must be multiples of P")
-        N = (H // P) * (W // P)
+        N = patch_count(H, W, P)
         self.P = P
         self.embedding = nn.Linear(P * P * C, D)
         self.cls = nn.Parameter(torch.zeros(D))

@@ -12,7 +12,7 @@ from tracer.derive.whys import WHY, positions
 from tracer.equations.masking import Put
 from tracer.inputs.masking import placed, surface_input
 from tracer.models.shared.anomaly import reconstruction
-from tracer.models.shared.blocks import Block
+from tracer.models.shared.blocks import Block, patch_count
 from tracer.models.shared.model import Spec
 from tracer.record import Segment
 
@@ -43,9 +43,7 @@ class MAE(nn.Module):
 
     def __init__(self, *, H: int, W: int, C: int, P: int, D: int, h: int, d_ff: int, L: int, L_dec: int):
         super().__init__()
-        if H % P or W % P:
-            raise ValueError(f"H={H}, W={W} don't fit P={P}: patches don't overlap, so H and W must be multiples of P")
-        N = (H // P) * (W // P)
+        N = patch_count(H, W, P)
         self.P = P
         self.embedding = nn.Linear(P * P * C, D)
         self.position = nn.Parameter(torch.randn(N, D) * 0.02)

@@ -11,7 +11,7 @@ from tracer.derive.hints import Hint
 from tracer.equations.grids import Grid
 from tracer.inputs.scenes import sample_scene
 from tracer.inputs.tensors import photo_input
-from tracer.models.shared.blocks import Block
+from tracer.models.shared.blocks import Block, patch_count
 from tracer.models.shared.model import Spec
 from tracer.models.shared.results import pixel_classes
 from tracer.models.vit import SEQUENCE
@@ -28,9 +28,7 @@ class Segmenter(nn.Module):
 
     def __init__(self, *, H: int, W: int, C: int, P: int, D: int, h: int, d_ff: int, L: int, K: int):
         super().__init__()
-        if H % P or W % P:
-            raise ValueError(f"H={H}, W={W} don't fit P={P}: patches don't overlap, so H and W must be multiples of P")
-        N = (H // P) * (W // P)
+        N = patch_count(H, W, P)
         self.P, self.K = P, K
         self.embedding = nn.Linear(P * P * C, D)
         self.cls = nn.Parameter(torch.zeros(D))

@@ -10,7 +10,7 @@ from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.equations import LayerNorm, Product
 from tracer.inputs.tensors import photo_input
-from tracer.models.shared.blocks import MLP
+from tracer.models.shared.blocks import MLP, patch_count
 from tracer.models.shared.model import Spec
 from tracer.models.shared.results import class_probabilities
 from tracer.models.vit import HINTS as VIT_HINTS
@@ -26,9 +26,7 @@ class ViTNote(nn.Module):
 
     def __init__(self, *, H: int, W: int, C: int, P: int, D: int, d_k: int, d_ff: int, L: int, K: int):
         super().__init__()
-        if H % P or W % P:
-            raise ValueError(f"H={H}, W={W} don't fit P={P}: patches don't overlap, so H and W must be multiples of P")
-        N = (H // P) * (W // P)
+        N = patch_count(H, W, P)
         self.P = P
         self.embedding = nn.Linear(P * P * C, D)
         self.cls = nn.Parameter(torch.randn(D) * 0.02)

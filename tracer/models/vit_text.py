@@ -13,7 +13,7 @@ from tracer.equations import Plus
 from tracer.equations.masks import PrefixMask
 from tracer.inputs.captions import captioned_input
 from tracer.inputs.scenes import LONGEST, VOCABULARY
-from tracer.models.shared.blocks import Block
+from tracer.models.shared.blocks import Block, patch_count
 from tracer.models.shared.model import Spec
 from tracer.models.shared.results import picture_caption
 from tracer.record import Segment
@@ -48,9 +48,7 @@ class ViTText(nn.Module):
         bias=True,
     ):
         super().__init__()
-        if H % P or W % P:
-            raise ValueError(f"H={H}, W={W} don't fit P={P}: patches don't overlap, so H and W must be multiples of P")
-        self.P, self.N, self.mask = P, (H // P) * (W // P), mask
+        self.P, self.N, self.mask = P, patch_count(H, W, P), mask
         self.patches = nn.Linear(C * P * P, D)
         self.image_positions = nn.Parameter(torch.randn(self.N, D) * 0.02)
         self.image_type = nn.Parameter(torch.randn(D) * 0.02) if types else None

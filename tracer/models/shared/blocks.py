@@ -9,6 +9,13 @@ from math import sqrt
 from torch import nn
 
 
+def patch_count(H: int, W: int, P: int) -> int:
+    """Return how many patches `[P, P]` an image `[H, W]` is cut into. ValueError where they do not fill it."""
+    if H % P or W % P:
+        raise ValueError(f"H={H}, W={W} don't fit P={P}: patches don't overlap, so H and W must be multiples of P")
+    return (H // P) * (W // P)
+
+
 class Attention(nn.Module):
     """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, equation 1, section 3.2.2).
 
