@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 from latex2mathml.converter import convert
 
+from tracer.common.notes import spelled
 from tracer.figures.views import rows
 from tracer.record import Trace
 from tracer.symbols import notation
@@ -70,8 +71,8 @@ def _symbols(trace: Trace) -> str:
 def _steps(trace: Trace) -> str:
     body = [
         (
-            f'<td title="{text(step.why)}">{text(step.title)}<br>{_quiet(step.id)}</td>',
-            f"<td>{equation(step.latex)}{'<br>' + _quiet(step.note) if step.note else ''}</td>",
+            f'<td title="{text(spelled(step.why))}">{text(step.title)}<br>{_quiet(step.id)}</td>',
+            f"<td>{equation(step.latex)}{'<br>' + _quiet(spelled(step.note)) if step.note else ''}</td>",
             f"<td>{text(notation.shape_text(step.symbolic))}<br>{_quiet(rows.numbers(step.shape))}</td>",
             f'<td class="number">{text(rows.proof(step))}</td>',
         )

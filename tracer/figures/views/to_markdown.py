@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tracer.common.notes import spelled
 from tracer.figures.views import rows
 from tracer.figures.views.repeats import as_printed
 from tracer.record import Trace
@@ -31,8 +32,8 @@ def _steps(trace: Trace) -> str:
             math(notation.shape_latex(step.symbolic)),
             rows.numbers(step.shape),
             rows.proof(step),
-            text(step.why),
-            text(step.note),
+            text(spelled(step.why)),
+            text(spelled(step.note)),
         )
         for repeat, steps in as_printed(trace)
         for step in steps

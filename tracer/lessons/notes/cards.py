@@ -82,7 +82,7 @@ CARDS = (
     ),
     Card(
         "What the MLP mixes",
-        "Notes 001 and 004: it is applied “independently” to each; attention mixes, the MLP refines.",
+        "Note 001 and note 004: it is applied “independently” to each; attention mixes, the MLP refines.",
         ("mlp_alone", "complementary"),
     ),
     Card(
