@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import unfold
 
 from tracer.equations.node import Node, ShapeError
+from tracer.equations.tokens import Patches
 from tracer.equations.ways import Layout, Picking
 
 
@@ -26,23 +27,14 @@ class Operator(Layout):
         return rf"\operatorname{{{self.NAME}}}_{{{below}}}\left({tokens}\right)"
 
 
-class Unfold(Operator, Node):
+class Unfold(Patches):
     """The unfold operator: `[B, C, H, W]` to `[B, N, CP²]`, patches in raster order, each flattened channels-first.
 
     `Unfold(image, P)` is what `torch.nn.functional.unfold` gives, transposed. It is printed with the order of a patch's
     numbers, chw: channel, row, column; `Patches` flattens channels-last, hwc.
     """
 
-    def _latex(self, printer):
-        image, side = map(printer._print, self.args)
-        return rf"\mathcal{{U}}^{{\mathrm{{chw}}}}_{{{side}}}\left({image}\right)"
-
-    def infer(self, same, shape):
-        if len(shape) < 3:
-            raise ShapeError(f"{shape} is no image: [B, C, H, W] was expected")
-        channels, height, width = shape[-3:]
-        side = self.args[1]
-        return (*shape[:-3], height * width / side**2, side**2 * channels)
+    order = "chw"
 
     def run(self, size, image):
         side = int(size(self.args[1]))

@@ -18,12 +18,14 @@ class Patches(Layout, Node):
     Source: Dosovitskiy et al. 2021, section 3.1.
     """
 
+    order = "hwc"
+
     def __new__(cls, image, side):
         return super().__new__(cls, image, sympy.sympify(side))
 
     def _latex(self, printer):
         image, side = map(printer._print, self.args)
-        return rf"\mathcal{{U}}^{{\mathrm{{hwc}}}}_{{{side}}}\left({image}\right)"
+        return rf"\mathcal{{U}}^{{\mathrm{{{self.order}}}}}_{{{side}}}\left({image}\right)"
 
     def infer(self, same, shape):
         if len(shape) < 3:
