@@ -172,7 +172,8 @@ def test_eight_threads_on_one_model_hold_their_own_run_each():
             with torch.no_grad():
                 return i % 8, tracer.trace(net, inputs[i % 8])
 
-        with ThreadPoolExecutor(8) as pool:
+        # sums of as many threads as before: a thread begins with those that OMP_NUM_THREADS says
+        with ThreadPoolExecutor(8, initializer=torch.set_num_threads, initargs=(torch.get_num_threads(),)) as pool:
             for i, trace in pool.map(run, range(80)):
                 assert trace.ops == alone[i].ops
                 assert torch.equal(trace.output, alone[i].output)
