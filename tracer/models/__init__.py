@@ -1,6 +1,6 @@
-"""The registry of our own models: every file of this folder with a `SPEC` is one, found by its name.
+"""The registry of our own models: every file of this folder with a `SPEC` is one, listed by its file name.
 
-Names and cards are read without importing torch, so that a page can be drawn before it is there.
+Names and cards are read without importing torch, so that a page can be drawn before it is loaded.
 """
 
 from __future__ import annotations
@@ -43,30 +43,34 @@ is explained on, then those of notes 000, 001, 002 and 004. One that is not here
 
 
 def names() -> tuple[str, ...]:
-    """The names of our models, in the order of the course: `vit-text` lives in `vit_text.py`."""
+    """Return the names of our models, in the order of the course: `vit-text` is in `vit_text.py`."""
     return tuple(sorted(_FOUND, key=lambda name: list(COURSE).index(name) if name in COURSE else len(COURSE)))
 
 
 def in_and_out(name: str) -> str:
-    """What goes in and what comes out, in plain words; of a model that the course does not have, its summary."""
+    """Return the input and the output in plain words; of a model outside of the course, its summary."""
     return COURSE.get(name) or summary(name)
 
 
 def card(name: str, config: Mapping[str, Any] | None = None) -> dict | None:
-    """What is known of the shipped weights (sizes, data, figures, date), or None where none are shipped: of those that
-    were made for just these sizes and options, if there are some. ValueError in one sentence that names a card that is
-    damaged."""
+    """Return the card of the shipped weights (sizes, data, figures, date), or None if none are shipped.
+
+    Weights that were trained at these sizes and options come first. Raise ValueError in one sentence that names a
+    damaged card.
+    """
     return None if sources.is_foreign(name) else _card(trained_as(name, config) if config else _known(name))
 
 
 def trained_as(name: str, config: Mapping[str, Any]) -> str:
-    """The name of the shipped weights of one of our models that fit these sizes and options best: its own, or that of a
-    variant, such as "transformer.positions=relative", which has all of them."""
+    """Return the name of the shipped weights of one of our models that fit these sizes and options best.
+
+    It is the model's own name, or that of a variant with all of them, such as "transformer.positions=relative".
+    """
     return next((one for one in _variants(_known(name)) if fits(_card(one) or {}, name, config)), name)
 
 
 def fits(known: Mapping[str, Any], name: str, config: Mapping[str, Any]) -> bool:
-    """Whether weights with this card were trained at just these sizes and options of a model."""
+    """Return whether weights with this card were trained at just these sizes and options of a model."""
     first = shipped(name)
     trained = {**first, **known.get("sizes", {}), **known.get("options", {})}
     return all(trained[size] == config.get(size, value) for size, value in first.items())
@@ -74,7 +78,7 @@ def fits(known: Mapping[str, Any], name: str, config: Mapping[str, Any]) -> bool
 
 @lru_cache(maxsize=64)
 def _variants(name: str) -> tuple[str, ...]:
-    """Weights of a model that were trained at other sizes or with other options, in files of their own."""
+    """Return weights of a model that were trained at other sizes or with other options, in files of their own."""
     found = (file.name.removesuffix(".json") for file in WEIGHTS.iterdir() if file.name.endswith(".json"))
     return tuple(sorted(one for one in found if one.startswith(f"{name}.")))
 
@@ -87,29 +91,31 @@ def _card(weights: str) -> dict | None:
 
 @lru_cache(maxsize=64)
 def _written(file: Traversable) -> bytes | None:
-    """What is written on a model's card, None where there is none, read once."""
+    """Return the content of a model's card, read once, or None if there is none."""
     return file.read_bytes() if file.is_file() else None
 
 
 def describe() -> list[dict[str, str]]:
-    """One dictionary per model: its name, what it is, and where its weights come from; those of installed libraries
-    after our own."""
+    """Return one dictionary per model: its name, its summary, and the origin of its weights.
+
+    Those of installed libraries come after our own.
+    """
     own = [{"name": name, "summary": summary(name), "weights": origin(name)} for name in names()]
     return own + [{"name": name, "summary": said, "weights": ""} for name, said in sources.examples().items()]
 
 
 def summary(name: str) -> str:
-    """The first line of the model file's docstring, read without running the file."""
+    """Return the first line of the model file's docstring, read without running the file."""
     return sources.summary(name) if sources.is_foreign(name) else _stated(_known(name))["summary"]
 
 
 def takes(name: str) -> tuple[str, ...]:
-    """What the model takes, "image", "text" or both, read without running its file."""
+    """Return the inputs of a model, "image", "text" or both, read without running its file."""
     return sources.spec_of(name).takes if sources.is_foreign(name) else _stated(_known(name))["SPEC"].get("takes", ())
 
 
 def samples(name: str) -> str:
-    """The kind of samples that suit the model, as `tracer.inputs.samples` names them; "" for models of text."""
+    """Return the kind of samples that suit the model, as `tracer.inputs.samples` names them; "" for text models."""
     return (
         sources.spec_of(name).samples if sources.is_foreign(name) else _stated(_known(name))["SPEC"].get("samples", "")
     )
@@ -117,34 +123,41 @@ def samples(name: str) -> str:
 
 @lru_cache(maxsize=64)
 def _stated(name: str) -> dict[str, Any]:
-    """What the file of a model states, read once: pages ask for it at every rerun."""
+    """Return the literals in the file of a model, read once: pages ask for them at every rerun."""
     return {"SPEC": {}} | stated(files(__name__) / f"{name.replace('-', '_')}.py")
 
 
 def origin(name: str) -> str:
-    """Where the weights come from, in a few words."""
+    """Return the origin of the weights, in a few words."""
     known = card(name)
     return f"trained on {known.get('data', 'data that its card does not name')}" if known else "seeded random weights"
 
 
 def spec_of(name: str) -> Spec:
-    """The `Spec` of a model: what its file says about it. ValueError for an unknown name."""
+    """Return the `Spec` of a model.
+
+    Raise ValueError for an unknown name.
+    """
     if sources.is_foreign(name):
         return sources.spec_of(name)
     return import_module(f"{__name__}.{_known(name).replace('-', '_')}").SPEC
 
 
 def shipped(name: str) -> dict[str, Any]:
-    """The sizes and options of one of our models as it is shipped: those that its weights were trained with, else the
-    first that its file names."""
+    """Return the sizes and options of one of our shipped models.
+
+    These are those that its weights were trained with, else the defaults of its file.
+    """
     spec, known = spec_of(name), card(name) or {}
     first = {**spec.sizes, **{option: choices[0] for option, choices in spec.options.items()}}
     return {**first, **known.get("sizes", {}), **known.get("options", {})}
 
 
 def check(name: str, config: dict[str, Any]) -> None:
-    """ValueError in one sentence for sizes and options of which one of our models can't be built, however large it
-    would be: it is built of one block, without memory."""
+    """Raise ValueError in one sentence for sizes and options with which one of our models can't be built.
+
+    The model is built of one block, without memory, however large it would be.
+    """
     from tracer.models.shared.building import check_config, shapes  # loads torch
 
     spec = spec_of(name)
@@ -154,16 +167,17 @@ def check(name: str, config: dict[str, Any]) -> None:
 
 
 def load(name: str, *, weights: str | PathLike | bytes | None = None, device: str = "cpu", **config: Any) -> Model:
-    """The model of that name, ready to run, at the sizes and options of `config`.
+    """Return the model of that name, ready to run, at the sizes and options of `config`.
 
-    With its shipped weights where those fit what is asked for; at other sizes, or where none are shipped, with
-    seeded random weights. `weights` is a file to load instead: safetensors, by its path or its bytes, or a checkpoint
-    of PyTorch, by its path. Sizes that a layout which the model knows tells (`Spec.convert`) are taken from it, or from
-    the card that training writes beside the file.
-    ValueError in one sentence for an unknown name, sizes that the model lacks or that don't fit, or weights that
-    don't fit the sizes. Names with a colon are models of libraries: `torchvision:vit_b_16` (see `tracer.sources`).
-    `device` is where the model runs, "cpu", "cuda" or "mps"; what is kept of a run comes to the CPU, and its proofs run
-    there. ValueError in one sentence for a device that is not here.
+    Shipped weights are loaded if they fit the request; at other sizes, or if none are shipped, the weights are random
+    and seeded. `weights` is a file to load instead: safetensors, by its path or its bytes, or a checkpoint of PyTorch,
+    by its path. Sizes of a layout that the model knows (`Spec.convert`) are read from it, or from the card that
+    training writes beside the file. Names with a colon are models of libraries: `torchvision:vit_b_16` (see
+    `tracer.sources`). `device` is the device of the model, "cpu", "cuda" or "mps"; the kept tensors of a run are moved
+    to the CPU, and its proofs run there.
+
+    Raise ValueError in one sentence for an unknown name, sizes that the model lacks or that don't fit, weights that
+    don't fit the sizes, or a device that is not available.
     """
     from tracer.common.devices import device_of  # imports torch, which pages that are drawn don't wait for
 
@@ -173,7 +187,7 @@ def load(name: str, *, weights: str | PathLike | bytes | None = None, device: st
 
 
 def _own(name: str, weights: str | PathLike | bytes | None, config: dict[str, Any]) -> Model:
-    """One of our own models; see `load`."""
+    """Return one of our own models; see `load`."""
     from tracer.models.shared.building import check_config, check_count, check_memory, shapes  # loads torch
     from tracer.models.shared.model import Model, seeded  # loads torch
 
@@ -217,7 +231,7 @@ def _own(name: str, weights: str | PathLike | bytes | None, config: dict[str, An
 
 
 def _facts(card: dict | None, *keys: str) -> dict | None:
-    """What a card says of the input (and the classes), which holds for other weights too."""
+    """Return a card's facts on the input (and the classes), which hold for other weights too."""
     return {key: card[key] for key in keys if key in card} if card else None
 
 

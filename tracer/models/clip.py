@@ -54,7 +54,7 @@ class ImageTower(nn.Module):
 
 
 class TextTower(nn.Module):
-    """A causal decoder without its head, read where a sentence ends: `[K, T]` to unit vectors `[K, D_e]`."""
+    """A causal decoder without its head, read at the end of a sentence: `[K, T]` to unit vectors `[K, D_e]`."""
 
     def __init__(self, *, V: int, T_max: int, D: int, h: int, d_ff: int, L: int, D_e: int):
         super().__init__()
@@ -84,10 +84,10 @@ class TextTower(nn.Module):
 
 
 class CLIP(nn.Module):
-    """Says how well each of K sentences fits each photo (Radford et al. 2021, figures 1 and 3).
+    """A model that scores each of K sentences against each photo (Radford et al. 2021, figures 1 and 3).
 
-    Takes `[B, C, H, W]` float pixels and token numbers `[K, T]`, T at most T_max, a sentence a row, ended and filled
-    up with the end token; returns logits `[B, K]`, cosines times a learned temperature.
+    It takes `[B, C, H, W]` float pixels and token numbers `[K, T]`, T at most T_max, a sentence a row, ended and padded
+    with the end token; it returns logits `[B, K]`, cosines times a learned temperature.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class CLIP(nn.Module):
 
 
 def ended(tokens: torch.Tensor) -> torch.Tensor:
-    """Sentences `[K, T]` whose last token ends them."""
+    """Return sentences `[K, T]` whose last token is the end token."""
     tokens[:, -1] = END
     return tokens
 

@@ -1,4 +1,4 @@
-"""Llama: a decoder of today, with rotary positions, RMS norms, shared keys and a gated MLP (Touvron et al. 2023)."""
+"""Llama: a modern decoder with rotary positions, RMS norms, shared keys and a gated MLP (Touvron et al. 2023)."""
 
 from math import sqrt
 
@@ -20,10 +20,10 @@ from tracer.record import Segment
 
 
 class Attention(nn.Module):
-    """Attention whose heads of queries share h_kv heads of keys and values (Ainslie et al. 2023, section 2.2).
+    """Attention whose query heads share h_kv heads of keys and values (Ainslie et al. 2023, section 2.2).
 
-    Takes `[B, T, D]`, cosines and sines `[T, d_k]` of the places' angles, and an additive mask `[T, T]`; returns
-    `[B, T, D]`.
+    It takes `[B, T, D]`, cosines and sines `[T, d_k]` of the positions' angles, and an additive mask `[T, T]`; it
+    returns `[B, T, D]`.
     """
 
     def __init__(self, *, D: int, h: int, h_kv: int):
@@ -53,7 +53,7 @@ class Attention(nn.Module):
 
 
 def turned(x):
-    """Each pair of a head's two halves, turned by a right angle: `(x₁, x₂)` becomes `(-x₂, x₁)`."""
+    """Return each pair of a head's two halves rotated by a right angle: `(x₁, x₂)` becomes `(-x₂, x₁)`."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat([-second, first], dim=-1)
 
@@ -88,10 +88,10 @@ class Block(nn.Module):
 
 
 class Llama(nn.Module):
-    """Predicts the next token at every position (Touvron et al. 2023, section 2.2).
+    """A decoder that predicts the next token at every position (Touvron et al. 2023, section 2.2).
 
-    Takes token numbers `[B, T]`, T at most T_max; returns logits `[B, T, V]`. `tied`: the output matrix is the
-    embedding matrix (Press and Wolf 2017). `mask` is "causal", or "bidirectional", where every token sees all others.
+    It takes token numbers `[B, T]`, T at most T_max, and returns logits `[B, T, V]`. `tied`: the output matrix is the
+    embedding matrix (Press and Wolf 2017). `mask` is "causal", or "bidirectional", with every token open to all others.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ HINTS = (
         why=(*WHY["own logits"], *WHY["probable next"]),
     ),
 )
-"""What a person adds to the derived textbook."""
+"""Hints: a person's additions to the derived textbook."""
 
 SPEC = Spec(
     net=Llama,

@@ -34,11 +34,11 @@ class Tower(nn.Module):
 
 
 class MAE(nn.Module):
-    """Predicts the pixels of all patches from some of them (He et al. 2022, section 3).
+    """A masked autoencoder that predicts the pixels of all patches from some of them (He et al. 2022, section 3).
 
-    Takes `[B, C, H, W]` float pixels, normalised as in training, and the numbers `[B, N_v]` of the visible patches,
-    in raster order from 0, each at most once; returns pixels `[B, N, P²C]`. There is no CLS token, and the decoder is
-    as wide as the encoder.
+    It takes `[B, C, H, W]` float pixels, normalised as in training, and the numbers `[B, N_v]` of the visible patches,
+    in raster order from 0, each at most once; it returns pixels `[B, N, P²C]`. There is no CLS token, and the decoder
+    is as wide as the encoder.
     """
 
     def __init__(self, *, H: int, W: int, C: int, P: int, D: int, h: int, d_ff: int, L: int, L_dec: int):
@@ -73,7 +73,7 @@ class MAE(nn.Module):
 
 
 def seen(model, image, text, given: dict[str, int]):
-    """The input of `surface_input`, and on it where the encoder's tokens lie: forward takes patches in this order."""
+    """Return the input of `surface_input`, with the patch of each encoder token, as forward takes patches in this order."""
     inputs = surface_input(model, image, text, given)
     order = inputs[1][0].tolist()  # the list that forward takes; the same for every input of the batch
     return replace(inputs, segments=placed(inputs.segments, order))

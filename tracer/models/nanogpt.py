@@ -19,11 +19,11 @@ from tracer.record import Segment
 
 
 class NanoGPT(nn.Module):
-    """Predicts the next token at every position (Radford et al. 2019, section 2.3).
+    """A decoder that predicts the next token at every position (Radford et al. 2019, section 2.3).
 
-    Takes token numbers `[B, T]`, T at most T_max; returns logits `[B, T, V]`. `tied`: the output matrix is the
-    embedding matrix (Press and Wolf 2017). `mask` is "causal", or "bidirectional", where every token sees all others
-    (Devlin et al. 2019): such a model can't be asked what comes next.
+    It takes token numbers `[B, T]`, T at most T_max, and returns logits `[B, T, V]`. `tied`: the output matrix is the
+    embedding matrix (Press and Wolf 2017). `mask` is "causal", or "bidirectional", with every token open to all others
+    (Devlin et al. 2019): such a model can't predict the next token.
     """
 
     def __init__(

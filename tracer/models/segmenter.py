@@ -19,10 +19,10 @@ from tracer.record import Segment
 
 
 class Segmenter(nn.Module):
-    """Gives every pixel a class: a ViT whose patch tokens, not its CLS token, are read (note 001, step 10).
+    """A ViT that classifies every pixel, from its patch tokens and not its CLS token (note 001, step 10).
 
-    Takes `[B, C, H, W]` float pixels, normalised as in training; returns logits `[B, H, W, K]`, classes last. The
-    decoder is one matrix, the same for all tokens, as in Segmenter's linear decoder (Strudel et al. 2021, section
+    It takes `[B, C, H, W]` float pixels, normalised as in training, and returns logits `[B, H, W, K]`, classes last.
+    The decoder is one matrix, the same for all tokens, as in Segmenter's linear decoder (Strudel et al. 2021, section
     3.2), but it writes all P×P pixels of a patch instead of one that is then upsampled.
     """
 

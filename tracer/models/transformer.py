@@ -23,11 +23,11 @@ from tracer.record import Segment
 
 
 class Transformer(nn.Module):
-    """Says at every position which token belongs there (Vaswani et al. 2017, figure 1, left, with a softmax on top).
+    """An encoder that predicts a token at every position (Vaswani et al. 2017, figure 1, left, with a softmax).
 
-    Takes token numbers `[B, T]`, T at most T_max; returns probabilities `[B, T, V]`. `positions`: "sinusoidal"
+    It takes token numbers `[B, T]`, T at most T_max, and returns probabilities `[B, T, V]`. `positions`: "sinusoidal"
     (section 3.5), "learned" (Devlin et al. 2019) or "relative" (Shaw et al. 2018), R tokens each way. `mask`:
-    "bidirectional", where all tokens see each other, or "causal".
+    "bidirectional", with all tokens open to each other, or "causal".
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class FeedForward(nn.Module):
 
 
 class RelativeAttention(Attention):
-    """Attention that knows how far apart two tokens are (Shaw et al. 2018, equations 3 to 5).
+    """Attention with learned vectors for the distance of two tokens (Shaw et al. 2018, equations 3 to 5).
 
-    Takes `[B, S, D]`, a mask or None, and the number 0 to 2R of each pair's distance, `[S, S]`; returns `[B, S, D]`.
-    A learned vector for each distance is added to the keys and to the values, the same in all heads.
+    It takes `[B, S, D]`, a mask or None, and the number 0 to 2R of each pair's distance, `[S, S]`; it returns `[B, S,
+    D]`. A learned vector for each distance is added to the keys and to the values, the same in all heads.
     """
 
     def __init__(self, *, D: int, h: int, R: int):
@@ -125,7 +125,7 @@ class RelativeAttention(Attention):
 
 
 def sinusoids(T: int, D: int) -> torch.Tensor:
-    """Sines and cosines of each place, in turn: float64 `[T, D]` (Vaswani et al. 2017, section 3.5)."""
+    """Return alternating sines and cosines of each position: float64 `[T, D]` (Vaswani et al. 2017, section 3.5)."""
     rates = 10000 ** (torch.arange(0, D, 2, dtype=torch.float64) / D)
     angles = torch.arange(T, dtype=torch.float64)[:, None] / rates  # [T, D/2]
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)  # [T, D]

@@ -13,9 +13,9 @@ from tracer.record import Segment
 
 
 class ViT(nn.Module):
-    """Classifies images with a CLS token (Dosovitskiy et al. 2021, equations 1 to 4).
+    """An image classifier with a CLS token (Dosovitskiy et al. 2021, equations 1 to 4).
 
-    Takes `[B, C, H, W]` float pixels, normalised as in training; returns logits `[B, K]`.
+    It takes `[B, C, H, W]` float pixels, normalised as in training, and returns logits `[B, K]`.
     """
 
     def __init__(self, *, H: int, W: int, C: int, P: int, D: int, h: int, d_ff: int, L: int, K: int):
@@ -60,7 +60,7 @@ SEQUENCE = (
         why=WHY["order"],
     ),
 )
-"""What is said of the lines from the photo to the first block."""
+"""Hints on the lines from the photo to the first block."""
 
 HINTS = (*SEQUENCE, Hint("logits", title="Classify", below=r"\mathrm{cls}"))
 
@@ -72,7 +72,7 @@ NOTES = {
     "norm": "Note 002 draws no norm after the last block; this one runs.",
     "logits": "Note 002's example has an MLP as head; here it is one matrix.",
 }
-"""Where note 002 and the run differ, by the step's id."""
+"""Errata of note 002, by the step's id."""
 
 SPEC = Spec(
     net=ViT,

@@ -18,9 +18,9 @@ from tracer.record import Segment
 
 
 class ViTNote(nn.Module):
-    """Classifies images with a CLS token, without a last norm (note 001; after Dosovitskiy et al. 2021).
+    """An image classifier with a CLS token, without a last norm (note 001; after Dosovitskiy et al. 2021).
 
-    Takes `[B, C, H, W]` float pixels, normalised; returns logits `[B, K]`. Biases are where the note has them: in the
+    It takes `[B, C, H, W]` float pixels, normalised, and returns logits `[B, K]`. Biases are those of the note: in the
     embedding, the layer norms and the MLP.
     """
 
@@ -100,7 +100,7 @@ NOTES: dict[str, Why | str] = {
     "cls": "Note 001 has no norm after the last block; Dosovitskiy et al. 2021 have one.",
     "logits": (Claim("Note 001 gives the classification no bias, so none runs here.", so.top(Product)),),
 }
-"""Where note 001 and the run differ, by the end of the step's id."""
+"""Errata of note 001, by the end of the step's id."""
 
 HINTS = (
     *VIT_HINTS,

@@ -1,4 +1,4 @@
-"""ViT and text in one stream: patches first, then words; says what a picture shows (note 000, part II)."""
+"""ViT and text in one stream: patches first, then words that describe the picture (note 000, part II)."""
 
 import torch
 import torch.nn.functional as F
@@ -20,13 +20,13 @@ from tracer.record import Segment
 
 
 class ViTText(nn.Module):
-    """Predicts the next word at every word, after seeing the picture (note 000, part II).
+    """A decoder that predicts the next word at every word, after the picture (note 000, part II).
 
-    Takes `[B, C, H, W]` float pixels, normalised as in training, and token numbers `[B, T]`, T at most T_max, the
-    first of them the begin token; returns logits `[B, T, V]` of the words alone. `mask` is "causal", or "prefix",
-    where the patches see each other fully (Raffel et al. 2020, section 3.2.1), or "bidirectional", where all tokens
-    do, and a word sees what it should predict; `tied` uses the embedding matrix as
-    output matrix (Press and Wolf 2017); `types` adds one learned vector to all patches, another to all words.
+    It takes `[B, C, H, W]` float pixels, normalised as in training, and token numbers `[B, T]`, T at most T_max, the
+    first of them the begin token; it returns logits `[B, T, V]` of the words alone. `mask` is "causal", or "prefix",
+    with the patches open to each other (Raffel et al. 2020, section 3.2.1), or "bidirectional", with all tokens open,
+    so that a word sees its target; `tied` uses the embedding matrix as output matrix (Press and Wolf 2017); `types`
+    adds one learned vector to all patches, another to all words.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""What our models share: the block, inputs and results, weights from files, text written token by token."""
+"""Shared parts of our models: the block, inputs and results, weights from files, text generation."""

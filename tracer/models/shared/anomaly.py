@@ -1,4 +1,4 @@
-"""What a masked autoencoder finds odd: patches that can't be predicted from the others (He et al. 2022; note 001)."""
+"""The anomaly map of a masked autoencoder: errors of patches predicted from others (He et al. 2022; note 001)."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import torch
 from tracer.inputs.masking import MEAN, STD
 
 ROUNDS, TRUSTED = 3, 0.85
-"""How often an anomaly map is made anew, and from what share of the other patches."""
+"""The number of rounds of an anomaly map, and the share of the other patches that it reads."""
 
 
 def patches_of(image: torch.Tensor, side: int) -> torch.Tensor:
-    """The pixels of each patch, as the model is to predict them: `[B, C, H, W]` to `[B, N, P²C]`."""
+    """Return the pixels of each patch, as the model predicts them: `[B, C, H, W]` to `[B, N, P²C]`."""
     B, C, H, W = image.shape
     cut = image.view(B, C, H // side, side, W // side, side)
     return cut.permute(0, 2, 4, 3, 5, 1).reshape(B, -1, side * side * C)
 
 
 def image_of(patches: torch.Tensor, rows: int, columns: int, side: int) -> torch.Tensor:
-    """The image that the patches make: `[B, N, P²C]` to `[B, C, H, W]`."""
+    """Return the image of these patches: `[B, N, P²C]` to `[B, C, H, W]`."""
     B, _, width = patches.shape
     grid = patches.view(B, rows, columns, side, side, width // side**2)
     return grid.permute(0, 5, 1, 3, 2, 4).reshape(B, -1, rows * side, columns * side)
 
 
 def complementary(rows: int, columns: int) -> list[torch.Tensor]:
-    """Four masks that together hide every patch once: the numbers of the hidden patches, in raster order.
+    """Return four masks that together hide every patch once: the numbers of the hidden patches, in raster order.
 
-    Each hides every second patch of every second row, so that all neighbours of a hidden patch are visible. A mask
-    that would hide nothing, or everything, is left out.
+    Each hides every second patch of every second row, so that all neighbours of a hidden patch are visible. A mask that
+    would hide nothing, or everything, is left out.
     """
     row, column = torch.arange(rows)[:, None], torch.arange(columns)
     found = [((row % 2 == i) & (column % 2 == j)).reshape(-1).nonzero()[:, 0] for i in (0, 1) for j in (0, 1)]
@@ -37,9 +37,9 @@ def complementary(rows: int, columns: int) -> list[torch.Tensor]:
 
 @torch.no_grad()
 def predicted(net: torch.nn.Module, image: torch.Tensor, doubt: torch.Tensor | None = None) -> torch.Tensor:
-    """Each patch as predicted from the others, over complementary masks: `[B, N, P²C]` of `[B, C, H, W]`.
+    """Return each patch as predicted from the others, over complementary masks: `[B, N, P²C]` of `[B, C, H, W]`.
 
-    With `doubt`, `[B, N]`, only from the others that are doubted least: `TRUSTED` of them.
+    With `doubt`, `[B, N]`, the prediction reads only the others with the least doubt: `TRUSTED` of them.
     """
     rows, columns = image.shape[-2] // net.P, image.shape[-1] // net.P
     made = patches_of(image, net.P).clone()
@@ -53,10 +53,10 @@ def predicted(net: torch.nn.Module, image: torch.Tensor, doubt: torch.Tensor | N
 
 
 def anomaly_map(net: torch.nn.Module, image: torch.Tensor) -> torch.Tensor:
-    """How badly each patch is predicted from the others: the root of the mean squared error, `[B, N]`.
+    """Return the error of each patch predicted from the others: the root mean square, `[B, N]`.
 
-    A defect in sight would be painted on into its neighbours. So the prediction is made `ROUNDS` times, and each
-    time the patches that were predicted worst before are hidden from all.
+    A visible defect would be continued into its neighbours. So the prediction is repeated `ROUNDS` times, and each time
+    the patches with the largest errors before are hidden from all.
     """
     found = None
     for _ in range(ROUNDS):
@@ -66,7 +66,7 @@ def anomaly_map(net: torch.nn.Module, image: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def reconstruction(model, inputs, output: torch.Tensor) -> dict:
-    """What the model says of the first input: its visible patches, the picture with predicted ones, the anomaly map.
+    """Return the visible patches of the first input, the picture with predicted ones, and the anomaly map.
 
     `pixels` are 0 to 255, `[H][W][C]`; `anomaly` is `[rows][columns]`, in grey levels of 255.
     """

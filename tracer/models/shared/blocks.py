@@ -1,7 +1,7 @@
-"""The pre-norm transformer block: attention that can be read, a two-layer MLP, two residual sums.
+"""The pre-norm transformer block: explicit attention, a two-layer MLP, two residual sums.
 
-Attention is explicit (no fused kernel), so that scores, mask and weights are tensors of the run. Sources: Vaswani et
-al. 2017, sections 3.2 and 3.3; pre-norm after Xiong et al. 2020, figure 1b.
+Attention uses no fused kernel, so that scores, mask and weights are tensors of the run. Sources: Vaswani et al. 2017,
+sections 3.2 and 3.3; pre-norm after Xiong et al. 2020, figure 1b.
 """
 
 from math import sqrt
@@ -19,7 +19,7 @@ def patch_count(H: int, W: int, P: int) -> int:
 class Attention(nn.Module):
     """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, equation 1, section 3.2.2).
 
-    Takes `[B, S, D]` and an additive mask that broadcasts to `[B, h, S, S]`; returns `[B, S, D]`.
+    It takes `[B, S, D]` and an additive mask that broadcasts to `[B, h, S, S]`, and returns `[B, S, D]`.
     """
 
     def __init__(self, *, D: int, h: int, d_k: int | None = None, bias: bool = True):
@@ -51,7 +51,7 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     """Position-wise feed-forward network: two linear maps with GELU between (Vaswani et al. 2017, section 3.3).
 
-    Takes and returns `[B, S, D]`; the GELU is "exact" or "tanh", its approximation (Hendrycks and Gimpel 2016).
+    It takes and returns `[B, S, D]`; the GELU is "exact" or "tanh", its approximation (Hendrycks and Gimpel 2016).
     """
 
     def __init__(self, *, D: int, d_ff: int, bias: bool = True, gelu: str = "exact"):

@@ -1,4 +1,4 @@
-"""Whether a net can be built at given sizes and options, found out before it takes time or memory."""
+"""Checks of a net's sizes and options before it takes time or memory to build."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 DEEPEST = 256
 """The most blocks that a net is built with: building takes time even where it takes no memory."""
 SCALED = ("mul", "rmul", "truediv", "div", "pow", "rpow", "neg", "add", "sub")
-"""What gives a tensor other numbers and the same shape, where all else that it is given are plain numbers."""
+"""Methods that keep a tensor's shape if all other arguments are plain numbers."""
 
 
 def check_config(spec: Spec, name: str, given: dict) -> None:
-    """ValueError with one sentence for a size that the model lacks, that is derived or of the input's, for a value
-    that is no positive integer, and for an option that is not allowed."""
+    """Raise ValueError with one sentence for a size or option that the model does not take.
+
+    These are a size that the model lacks, that is derived or of the input's, a value that is no positive integer, and
+    an option that is not allowed.
+    """
     for symbol, value in given.items():
         if symbol in spec.options:
             if value not in spec.options[symbol]:
@@ -53,12 +56,14 @@ def check_config(spec: Spec, name: str, given: dict) -> None:
 
 
 class TooLarge(ValueError):
-    """A model of more blocks or parameters than are built, said in one sentence."""
+    """An error for a model beyond the limits of blocks or parameters, with one sentence."""
 
 
 def check_memory(spec: Spec, name: str, config: dict) -> None:
-    """`TooLarge` in one sentence, before anything is built or downloaded, for a model of too many blocks, and for one
-    whose float32 weights are larger than the operator allows (`TRACER_MODEL_GB`)."""
+    """Raise `TooLarge` in one sentence, before anything is built or downloaded, for a model beyond the limits.
+
+    These are the number of blocks, and the size of the float32 weights that the operator allows (`TRACER_MODEL_GB`).
+    """
     for symbol, size in config.items():
         if symbol.startswith("L") and size > DEEPEST:
             raise TooLarge(f"{quoted(name)} has {symbol}={size:,} blocks; at most {DEEPEST} are built")
@@ -66,7 +71,7 @@ def check_memory(spec: Spec, name: str, config: dict) -> None:
 
 
 def check_count(name: str, count: int) -> None:
-    """`TooLarge` for more float32 parameters than the operator allows (`TRACER_MODEL_GB`)."""
+    """Raise `TooLarge` for more float32 parameters than the operator allows (`TRACER_MODEL_GB`)."""
     limit = limits().model_gb
     if count * 4 > limit * 2**30:
         raise TooLarge(
@@ -76,8 +81,10 @@ def check_count(name: str, count: int) -> None:
 
 
 def shapes(spec: Spec, config: dict) -> dict[str, tuple[int, ...]]:
-    """The shapes of the net's parameters at these sizes and options, built on `meta`, where they cost no memory.
-    `TooLarge` in one sentence for more parameters than can be counted."""
+    """Return the shapes of the net's parameters at these sizes and options, built on `meta` without memory.
+
+    Raise `TooLarge` in one sentence for more parameters than can be counted.
+    """
     try:
         with seeded_draws(0):
             net = on_meta(lambda: spec.net(**config))
@@ -89,8 +96,10 @@ def shapes(spec: Spec, config: dict) -> dict[str, tuple[int, ...]]:
 
 
 def on_meta(make: Callable[[], nn.Module]) -> nn.Module:
-    """What `make()` builds, on `meta`, where it costs no memory; also where it reads numbers of the sequences that it
-    counts its sizes from."""
+    """Return the result of `make()` on `meta`, without memory.
+
+    Also a `make` that reads numbers of the sequences from which it counts its sizes works.
+    """
     try:
         with torch.device("meta"), _Undrawn():
             return make()
@@ -102,7 +111,7 @@ def on_meta(make: Callable[[], nn.Module]) -> nn.Module:
 
 
 def stated(symbol: str, value: object) -> str:
-    """A size as it was given, for a sentence that refuses it."""
+    """Return the input of a size, for a sentence that refuses it."""
     return shortened(f"{symbol}={quoted(value)}")
 
 
@@ -111,7 +120,7 @@ def _names(text: str) -> set[str]:
 
 
 class _Counted(TorchFunctionMode):
-    """Gives sequences of numbers their values, where the device is chosen by nobody."""
+    """A mode that gives sequences of numbers their values if no device is chosen."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in (torch.arange, torch.linspace, torch.logspace, torch.tensor, torch.as_tensor):
@@ -120,8 +129,10 @@ class _Counted(TorchFunctionMode):
 
 
 class _Undrawn(TorchFunctionMode):
-    """Leaves out what only gives numbers to tensors that hold none. Drawn on `meta`, they would load PyTorch's
-    compiler, which takes seconds and memory."""
+    """A mode that skips initialisation of tensors without memory.
+
+    On `meta`, random initialisation would load PyTorch's compiler, which takes seconds and memory.
+    """
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs, name = kwargs or {}, func.__name__

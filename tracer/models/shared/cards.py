@@ -1,4 +1,4 @@
-"""Cards: what is known of weights, written beside them."""
+"""Cards: facts on weights, in a file beside them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from tracer.common.quoting import quoted
 
 
 def card_of(text: bytes, file: Traversable | Path) -> dict:
-    """The card that is written in a file: JSON, with what the weights were trained at under "sizes". ValueError in one
-    sentence that names the file where it is anything else."""
+    """Return the card in a file: JSON, with the sizes of the weights under "sizes".
+
+    Raise ValueError in one sentence that names the file if it is anything else.
+    """
     name = quoted(file)
     try:
         found = json.loads(text.decode("utf-8"))

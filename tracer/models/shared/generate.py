@@ -1,4 +1,4 @@
-"""Text written token by token, greedy or sampled, with a trace at each token or with none."""
+"""Text generation token by token, greedy or sampled, with a trace at each token or with none."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ def generate(
     seed: int = 0,
     **given,
 ) -> Iterator[tuple[str, Trace]]:
-    """Continues `text` by `count` tokens, or up to the one that ends a sentence; yields each with the trace of the run
-    that it was read from.
+    """Continue `text` by `count` tokens, or to the end of a sentence, and yield each with the trace of its run.
 
     The next token comes from the last row of the logits `[B, T, V]`, of which the model sees the last T_max tokens.
     `temperature` 0 takes the most probable token; else one is drawn, with `seed`, from `softmax(z / temperature)`,
@@ -61,7 +60,7 @@ def write(
     seed: int = 0,
     **given,
 ) -> Iterator[str]:
-    """The tokens that `generate` yields, without their traces: one forward each, many times as fast.
+    """Yield the tokens of `generate` without their traces: one forward each, many times as fast.
 
     `given` goes to `model.inputs`: `image=`.
     """
@@ -76,8 +75,11 @@ def write(
 
 
 def room(model: Model, text: str) -> int | None:
-    """How many tokens the model can still write after `text`: words as long as it reads what came before, T_max of
-    them at most; None for characters, of which it forgets the first."""
+    """Return the number of tokens that the model can still write after `text`.
+
+    It is at most T_max for words, as the model reads all tokens before; None for characters, of which it drops the
+    first.
+    """
     if isinstance(words_of(model), str):
         return None
     return max(0, model.sizes["T_max"] - len(text.split()))
@@ -105,22 +107,22 @@ def _generated(run, model, text, count, chosen) -> Iterator[tuple]:
 
 
 def words_of(model: Model) -> Sequence[str]:
-    """What a model's tokens stand for: a string of characters, or a list of words."""
+    """Return the vocabulary of a model: a string of characters, or a list of words."""
     return (model.card or {}).get("vocabulary", model.spec.vocabulary)
 
 
 def read_of(model: Model, text: str) -> str:
-    """The part of a text that goes on that the model reads: of characters the last T_max, of a caption all."""
+    """Return the part of a growing text that the model reads: of characters the last T_max, of a caption all."""
     return text[-model.sizes["T_max"] :] if isinstance(words_of(model), str) else text
 
 
 def joined(vocabulary: Sequence[str], text: str, tokens: Sequence[str]) -> str:
-    """A text and the tokens after it: characters follow each other, words have blanks between them."""
+    """Return a text and the tokens after it: characters follow each other, words have blanks between them."""
     return text + "".join(tokens) if isinstance(vocabulary, str) else " ".join([*text.split(), *tokens])
 
 
 def choose(logits: torch.Tensor, temperature: float, top_k: int | None, generator: torch.Generator) -> int:
-    """The number of one token, from its logits `[V]`: the largest at temperature 0, else drawn."""
+    """Return the number of one token, from its logits `[V]`: the largest at temperature 0, else a random one."""
     if temperature == 0:
         return int(logits.argmax())
     if top_k is not None and top_k < len(logits):

@@ -15,7 +15,7 @@ from tracer.common.quoting import quoted
 
 WRAPPED = re.compile(r"^(_orig_mod\.|module\.)*(transformer\.)?")
 MASKS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
-"""Causal masks that some write as buffers; ours is made in the run."""
+"""Causal masks that some checkpoints hold as buffers; ours is computed in the run."""
 
 NORMS = {"norm1": "ln_1", "norm2": "ln_2"}
 LINEARS = {"attention.output": "attn.c_proj", "mlp.expand": "mlp.c_fc", "mlp.contract": "mlp.c_proj"}
@@ -23,10 +23,10 @@ PACKED = ("attention.query", "attention.key", "attention.value")
 
 
 def from_gpt2(tensors: dict[str, torch.Tensor], given: dict) -> tuple[dict[str, torch.Tensor], dict] | None:
-    """The tensors in our names, and the sizes and options that they tell; None for tensors in another layout.
+    """Return the tensors in our names, and their sizes and options; None for tensors in another layout.
 
-    `given` is what the caller chose: the layout does not say how many heads there are (`h`) nor which GELU (`gelu`).
-    ValueError, to be read after "the weights don't fit:", where these or tensors lack, and for shapes that are off.
+    `given` is the caller's choice: the layout does not contain the number of heads (`h`) nor the GELU (`gelu`). Raise
+    ValueError, to follow "the weights don't fit:", if these or tensors are missing, and for wrong shapes.
     """
     left = {WRAPPED.sub("", name): tensor for name, tensor in tensors.items()}
     if "wte.weight" not in left or not any(name.startswith("h.") for name in left):

@@ -1,4 +1,4 @@
-"""A model of ours: a net, its sizes, its textbook, and how a photo or a sentence becomes its input."""
+"""A model of ours: a net, its sizes, its textbook, and the preparation of its input from a photo or a sentence."""
 
 from __future__ import annotations
 
@@ -24,28 +24,27 @@ from tracer.recorder import Recording
 from tracer.tracing import WHOLE, assemble, laid, record_or_explain, solved
 
 SOLUTIONS = 64
-"""How many op lists and sizes of one model are held with their symbols: each length of a text is one."""
+"""Number of op lists and sizes of one model that are cached with their symbols: each length of a text is one."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """All that a model's file says about it besides the net.
+    """The description of a model in its file, besides the net.
 
-    `sizes` are the sizes that the weights depend on and their defaults, `runs` those that the input decides (B, T),
-    `options` other choices and their allowed values, the default first; `derived` is what other sizes equal, `names`
-    what a dimension may be, in order of preference, and `probes` the tiny sizes at which dimensions are solved, all
-    distinct. `example(sizes)` gives the args of a probe, or its `Inputs`; `prepare(model, image, text, given)` the
-    `Inputs`, with the sizes that the caller gave for this run; `result(model, inputs, output)` what the model says, as
-    plain data; `segments(sizes)` the named stretches of the sequence. `samples` is the kind of samples that suit it
-    (`tracer.inputs.samples`). `settings` are other whole numbers that `prepare` is given, and their defaults, such as a
-    seed. `convert(tensors, given)` turns weights in a layout of others into ours, with the sizes that they tell, or
-    gives None for any other layout. `parts` names the towers of a model of several by their modules' paths, each with
-    the symbol of its number of blocks. `idle(options)` names the sizes that a net with these options does not have.
-    `whole` says that the lines cover every computing op, and `tiny` are sizes at which a large model is verified. A
-    model that nobody described has `ways(model, inputs, recording)` instead of `probes`: see `tracer.sources.trials`.
-    `hints` are what people say of derived lines: see `tracer.derive.hints`. `presets` are sizes and options of models
-    that were published, by what they are called. `meanings` are those of sizes that no other model has; the words up to
-    the first colon or comma name it.
+    `sizes` are the sizes that the weights depend on and their defaults, `runs` those of the input (B, T), `options`
+    other choices and their allowed values, the default first; `derived` are formulas of other sizes, `names` the
+    symbols of dimensions, in order of preference, and `probes` the tiny sizes at which dimensions are solved, all
+    distinct. `example(sizes)` returns the args of a probe, or its `Inputs`; `prepare(model, image, text, given)` the
+    `Inputs`, with the caller's sizes for this run; `result(model, inputs, output)` the answer as plain data;
+    `segments(sizes)` the named segments of the sequence. `samples` is the kind of samples that suit it
+    (`tracer.inputs.samples`). `settings` are other whole numbers for `prepare`, and their defaults, such as a seed.
+    `convert(tensors, given)` converts weights in another layout to ours, with their sizes, or returns None for an
+    unknown layout. `parts` names the towers of a model of several by their modules' paths, each with the symbol of its
+    number of blocks. `idle(options)` names the sizes that a net with these options does not have. `whole` is True if
+    the lines cover every computing op, and `tiny` are sizes at which a large model is verified. A model without a
+    description has `ways(model, inputs, recording)` instead of `probes`: see `tracer.sources.trials`. `hints` are
+    people's additions to derived lines: see `tracer.derive.hints`. `presets` are sizes and options of published models,
+    by name. `meanings` are those of sizes that no other model has; the words up to the first colon or comma name it.
     """
 
     net: Callable[..., torch.nn.Module]
@@ -76,10 +75,10 @@ class Spec:
 
 @dataclass
 class Model:
-    """A model that is ready to run; made by `tracer.load`.
+    """A model that is ready to run, built by `tracer.load`.
 
-    `fixed` says that nobody changes the net any more, as in the app: what it wrote may then be remembered, in
-    `captions`. `device` is where it runs.
+    `fixed` is True if nobody changes the net any more, as in the app: its captions may then be cached, in `captions`.
+    `device` is the device that it runs on.
     """
 
     name: str
@@ -96,18 +95,18 @@ class Model:
 
     @classmethod
     def of(cls, name: str, spec: Spec, net: torch.nn.Module, config: dict, **more: Any) -> Model:
-        """The model of a net that was built with `config`, its sizes and options."""
+        """Return the model of a net that was built with `config`, its sizes and options."""
         sizes, options = ({key: config[key] for key in keys} for keys in (spec.sizes, spec.options))
         return cls(name=name, net=net, spec=spec, sizes=sizes, options=options, **more)
 
     @property
     def takes(self) -> tuple[str, ...]:
-        """What `inputs` and `trace` may be given: "image", "text" or both."""
+        """The inputs of `inputs` and `trace`: "image", "text" or both."""
         return self.spec.takes
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """What dimensions are solved over, and how the net is built at other sizes."""
+        """The sizes that dimensions are solved over, and the construction of the net at other sizes."""
 
         def build(sizes: dict[str, int]) -> tuple:
             own = {name: value for name, value in sizes.items() if name not in self.spec.runs}
@@ -117,10 +116,10 @@ class Model:
         return Vocabulary(self.spec.names, self.spec.derived, build, device=self.device)
 
     def inputs(self, image: Image | None = None, text: str | None = None, **sizes: int) -> Inputs:
-        """The tensors that forward takes, from a PIL photo or a text; `batch=4` (or `B=4`) repeats them.
+        """Return the inputs of forward, from a PIL photo or a text; `batch=4` (or `B=4`) repeats them.
 
-        Without either: the model's own sample. Other sizes that the input decides, such as `T`, cut or repeat the
-        sample. ValueError for an input that the model does not take.
+        Without either, they are the model's own sample. Other sizes of the input, such as `T`, cut or repeat the
+        sample. Raise ValueError for an input that the model does not take.
         """
         for kind, given in (("image", image), ("text", text)):
             if given is not None and kind not in self.takes:
@@ -146,7 +145,10 @@ class Model:
         return made.on(self.device)
 
     def on(self, device: torch.device) -> Model:
-        """The model, its weights moved to a device, in place: made on the CPU, they are the same ones on each."""
+        """Return the model with its weights moved to a device, in place.
+
+        They are drawn on the CPU, so they are equal on every device.
+        """
         self.net.to(device)
         self.device = device
         return self
@@ -161,7 +163,7 @@ class Model:
         primitives: bool | Collection[int] = False,
         **sizes: int,
     ) -> Trace:
-        """Runs the model once and proves what it shows.
+        """Run the model once and prove every line that it shows.
 
         See `inputs`, and `tracer.trace` for `keep`, `prove` and `primitives`.
         """
@@ -202,14 +204,17 @@ class Model:
         return replace(trace, symbols=tuple(size for size in sizes if size.name not in idle))
 
     def found(self, recording: Recording, sizes: dict[str, int]) -> list[Found]:
-        """The textbook laid over a run of these inputs' sizes, without proofs."""
+        """Return the textbook's steps for a run of these inputs' sizes, without proofs."""
         full = self.vocabulary.complete({**sizes, **self.sizes})
         return laid(recording, full, self.spec.derived, None, self.spec.hints)[0].found
 
     def _recorded(
         self, inputs: Inputs, keep: int | None, prove: bool | str, primitives: bool | Collection[int]
     ) -> Recording:
-        """The run. ValueError in one sentence where a model that nobody described does not run on these inputs."""
+        """Return the run.
+
+        Raise ValueError in one sentence if a model without a description does not run on these inputs.
+        """
         try:
             return record_or_explain(self.net, tuple(inputs), inputs.named, keep, prove, primitives, calls=True)
         except Exception as error:
@@ -222,8 +227,11 @@ class Model:
     def _solved(
         self, recording: Recording, sizes: dict[str, int], inputs: Inputs
     ) -> tuple[Solution | None, tuple[str, ...]]:
-        """The solution of this op list at these sizes; it does not depend on values, so it is solved once. One that
-        was solved at other sizes is taken where it predicts every shape of this run."""
+        """Return the solution of this op list at these sizes.
+
+        It does not depend on values, so it is solved once. A solution at other sizes is reused if it predicts every
+        shape of this run.
+        """
         at, ops = tuple(sorted(sizes.items())), hash(tuple((op.name, op.module, op.line) for op in recording.ops))
         parts = tuple(tuple(part.name for part in op.parts) if op else () for op in recording.opened)
         plain, key = ((ops, kind, at) for kind in (hash(()), hash(parts)))
@@ -238,7 +246,7 @@ class Model:
     def _lent(
         self, recording: Recording, sizes: dict[str, int], ops: int
     ) -> tuple[Solution | None, tuple[str, ...]] | None:
-        """What was solved for this op list at other sizes and predicts this run."""
+        """Return the solution of this op list at other sizes that predicts this run, or None."""
         if any(recording.opened):
             return None
         full, plain = self.vocabulary.complete(sizes), hash(())
@@ -248,7 +256,7 @@ class Model:
     def _solved_now(
         self, recording: Recording, sizes: dict[str, int], inputs: Inputs, known: Solution | None
     ) -> tuple[Solution | None, tuple[str, ...]]:
-        """Solves a run, in the way in which it was solved without its primitives, if it was."""
+        """Solve a run, in the way in which it was solved without its primitives, if it was."""
         if known and known.way:
             ways = [known.way]
         elif self.spec.ways:
@@ -259,9 +267,10 @@ class Model:
 
 
 def seeded(net: Callable[..., torch.nn.Module], config: dict, seed: int = 0) -> torch.nn.Module:
-    """The net at these sizes and options with seeded random weights, in eval mode: the same ones whatever else draws.
+    """Return the net at these sizes and options with seeded random weights, in eval mode.
 
-    Parameters that start as zeros get small random values, so that no proof on them is empty.
+    The weights do not depend on other random draws. Parameters that start as zeros get small random values, so that no
+    proof on them is empty.
     """
     with seeded_draws(seed):
         module = net(**config).eval()
@@ -272,7 +281,7 @@ def seeded(net: Callable[..., torch.nn.Module], config: dict, seed: int = 0) -> 
 
 
 def _short(given: object) -> str:
-    """What was given, in a few words: the type, and the shape and dtype where it has them."""
+    """Return a value in a few words: the type, and the shape and dtype if it has them."""
     facts = [str(list(given.shape))] if hasattr(given, "shape") else []
     facts += [str(given.dtype).removeprefix("torch.")] if hasattr(given, "dtype") else []
     return " ".join([type(given).__name__, *facts])

@@ -1,4 +1,4 @@
-"""What a model says, as plain data: the `result` of a trace."""
+"""The answer of a model as plain data: the `result` of a trace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tracer.recorder.nested import named
 
 
 def class_probabilities(model, inputs, logits: torch.Tensor) -> dict:
-    """The classes and their probabilities, `softmax(Z)` of logits `[B, K]`, for the first input of the batch."""
+    """Return the classes and their probabilities, `softmax(Z)` of logits `[B, K]`, for the first input of the batch."""
     names = (model.card or {}).get("classes", ())
     if len(names) != logits.shape[-1]:
         names = [f"class {i}" for i in range(logits.shape[-1])]
@@ -17,8 +17,10 @@ def class_probabilities(model, inputs, logits: torch.Tensor) -> dict:
 
 
 def next_tokens(model, inputs, logits: torch.Tensor, *, count: int = 10) -> dict:
-    """The most probable next tokens after the last one, from logits `[B, T, V]`, for the first input of the batch;
-    `unit` is what a token is called."""
+    """Return the most probable next tokens, from logits `[B, T, V]`, for the first input of the batch.
+
+    `unit` is the word for a token.
+    """
     shares = logits[0, -1].softmax(-1)
     best = shares.topk(min(count, len(shares)))
     vocabulary = (model.card or {}).get("vocabulary", model.spec.vocabulary)
@@ -29,7 +31,7 @@ def next_tokens(model, inputs, logits: torch.Tensor, *, count: int = 10) -> dict
 
 
 def token_at_each_place(model, inputs, probabilities: torch.Tensor) -> dict:
-    """The most probable token at every place, from probabilities `[B, T, V]`, for the first input of the batch."""
+    """Return the most probable token at every position, from probabilities `[B, T, V]`, for the first input."""
     best = probabilities[0].max(-1)
     vocabulary = (model.card or {}).get("vocabulary", model.spec.vocabulary)
     names = [vocabulary[i] if i < len(vocabulary) else f"token {i}" for i in best.indices.tolist()]
@@ -37,9 +39,9 @@ def token_at_each_place(model, inputs, probabilities: torch.Tensor) -> dict:
 
 
 def pixel_classes(model, inputs, logits: torch.Tensor) -> dict:
-    """The most probable class of every pixel, from logits `[B, H, W, K]`, for the first input of the batch.
+    """Return the most probable class of every pixel, from logits `[B, H, W, K]`, for the first input of the batch.
 
-    `labels` has H rows of W numbers of `classes`; `shares` says how much of the picture each class takes, 0 to 1.
+    `labels` has H rows of W indices into `classes`; `shares` is each class's share of the picture, 0 to 1.
     """
     names = (model.card or {}).get("classes", ())
     if len(names) != logits.shape[-1]:
@@ -50,11 +52,11 @@ def pixel_classes(model, inputs, logits: torch.Tensor) -> dict:
 
 
 def picture_caption(model, inputs, logits: torch.Tensor) -> dict:
-    """The caption that the model writes for the picture, greedily, and its words; and the most probable words after
-    the text that was given, from logits `[B, T, V]`; for the first input of the batch.
+    """Return the greedy caption of the picture, its words, and the most probable words after the input text.
 
-    `pointing` are the attentions whose maximum lies most often on what a word names, by the card of these weights:
-    each a `layer`, a `head` or none for the mean over heads, and the `share`, 0 to 1. Empty where none was measured.
+    The latter are from logits `[B, T, V]`; all are for the first input of the batch. `pointing` are the attentions
+    whose maximum lies most often on the object of a word, by the card of these weights: each a `layer`, a `head` or
+    none for the mean over heads, and the `share`, 0 to 1. It is empty if none was measured.
     """
     known, card = names(model), model.card or {}
     measured = all(model.options.get(name) == value for name, value in card.get("options", {}).items())
@@ -73,18 +75,20 @@ def picture_caption(model, inputs, logits: torch.Tensor) -> dict:
 
 
 def sentence_probabilities(model, inputs, logits: torch.Tensor) -> dict:
-    """The sentences and how well each fits, `softmax(Z)` of logits `[B, K]`, for the first photo of the batch."""
+    """Return the sentences and their probabilities, `softmax(Z)` of logits `[B, K]`, for the first photo."""
     shares = logits[0].softmax(-1)
     return {"kind": "sentences", "sentences": list(inputs.sentences), "probabilities": shares.tolist()}
 
 
 def embedding(model, inputs, output) -> dict:
-    """The size of the features, `[B, S, D]` or `[B, D]`, and their mean length, for the first input of the batch: a
-    model without a head has no answer of its own."""
+    """Return the size of the features, `[B, S, D]` or `[B, D]`, and their mean norm, for the first input of the batch.
+
+    A model without a head has no answer of its own.
+    """
     hidden = output if isinstance(output, torch.Tensor) else output["last_hidden_state"]
     return {"kind": "embedding", "shape": list(hidden.shape), "norm": float(hidden[0].norm(dim=-1).mean())}
 
 
 def tensors_by_name(model, inputs, output) -> dict:
-    """What a model gives that has no form of its own here: the names of its tensors, and their shapes."""
+    """Return the names and shapes of an output without a form of its own here."""
     return {"kind": "tensors", "shapes": {name: list(tensor.shape) for name, tensor in named("output", output)}}

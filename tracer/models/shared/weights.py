@@ -16,10 +16,10 @@ PICKLED = (".pt", ".pth", ".ckpt", ".bin")
 
 
 def read(weights) -> dict[str, torch.Tensor]:
-    """The tensors of a safetensors file, by its path or its bytes, or of a checkpoint of PyTorch, by its path alone.
+    """Return the tensors of a safetensors file, by its path or bytes, or of a checkpoint of PyTorch, by its path alone.
 
-    A checkpoint is read with `weights_only=True`; bytes are what a browser sends, and are never unpickled.
-    ValueError in one sentence that quotes the file where it can't be read or holds something else.
+    A checkpoint is read with `weights_only=True`; bytes come from a browser, and are never unpickled. Raise ValueError
+    in one sentence that quotes the file if it can't be read or holds something else.
     """
     if isinstance(weights, bytes):
         return _safetensors(weights, "the file")
@@ -31,9 +31,9 @@ def read(weights) -> dict[str, torch.Tensor]:
 
 
 def converted(spec, weights, config: dict) -> tuple[dict[str, torch.Tensor], dict]:
-    """The tensors of a file in the model's own names, and `config` with the sizes and options that they tell.
+    """Return the tensors of a file in the model's own names, and `config` with the sizes and options of the file.
 
-    ValueError in one sentence where `config` says otherwise, or the file holds a layout that it does not keep to.
+    Raise ValueError in one sentence if `config` contradicts them, or the file deviates from its layout.
     """
     tensors = read(weights)
     try:
@@ -50,9 +50,9 @@ def converted(spec, weights, config: dict) -> tuple[dict[str, torch.Tensor], dic
 
 
 def place(net: torch.nn.Module, weights, tensors: dict[str, torch.Tensor] | None = None) -> str:
-    """Loads a file, or what was read from it, into the net, cast to its dtype; returns what the weights are called.
+    """Load a file, or its tensors, into the net, cast to its dtype, and return the name of the weights.
 
-    ValueError in one sentence that says what of them misfits.
+    Raise ValueError in one sentence on the tensors that misfit.
     """
     tensors, wanted = read(weights) if tensors is None else tensors, net.state_dict()
     problem = _misfit(tensors, wanted)
@@ -63,8 +63,10 @@ def place(net: torch.nn.Module, weights, tensors: dict[str, torch.Tensor] | None
 
 
 def card_beside(weights) -> dict | None:
-    """The card beside a file of weights, as training writes it: JSON of the same name with the "sizes"; None where
-    there is none. ValueError in one sentence where it can't be read."""
+    """Return the card beside a file of weights, as training writes it, or None if there is none.
+
+    The card is JSON of the same name with the "sizes". Raise ValueError in one sentence if it can't be read.
+    """
     file = None if isinstance(weights, bytes) else Path(str(weights)).with_suffix(".json")
     if file is None or not isfile(file):
         return None
@@ -72,7 +74,7 @@ def card_beside(weights) -> dict | None:
 
 
 def named(weights) -> str:
-    """What a message calls the weights."""
+    """Return the name of the weights in messages."""
     return "the uploaded weights" if isinstance(weights, bytes) else f"the weights of {quoted(str(weights))}"
 
 

@@ -1,10 +1,11 @@
-"""Makes the shipped weights and measures them: `train(name)` and `score(name)`.
+"""Training and measurement of the shipped weights: `train(name)` and `score(name)`.
 
-A recipe is one file here, named like its model ("-" as "_"), with a frozen dataclass `Recipe`; `vit.py` shows what
-it gives: settings (`sizes`, `epochs`, `batch`, `warmup`, `bf16` among them), `read`, `build`, `optimizers`,
+A recipe is one file here, named like its model ("-" as "_"), with a frozen dataclass `Recipe`; `vit.py` shows its
+interface: settings (`sizes`, `epochs`, `batch`, `warmup`, `bf16` among them), `read`, `build`, `optimizers`,
 `batch_of`, `loss`, `score`, `rank` and `card`; `options` names the settings that are options of the model. A recipe
 with `drawn = True` draws its examples: it reads no data.
-Weights are chosen by what they score on the part "validation"; the card has what they score on the part "test".
+
+Weights are chosen by their score on the part "validation"; the card has their score on the part "test".
 """
 
 import copy
@@ -36,12 +37,15 @@ CHOICE = "moving average of the weights; of every third epoch and the last, the 
 
 
 def names() -> list[str]:
-    """Names of the models that have a recipe."""
+    """Return names of the models that have a recipe."""
     return sorted(_recipes())
 
 
 def recipe(name: str, **settings: Any) -> Any:
-    """The recipe of a model with some of its settings changed; ValueError where there is no such recipe or setting."""
+    """Return the recipe of a model with some of its settings changed.
+
+    Raise ValueError for an unknown recipe or setting.
+    """
     recipes = _recipes()
     if name not in recipes:
         raise ValueError(f"no recipe for {quoted(name)}: expected {' or '.join(sorted(recipes))}")
@@ -63,16 +67,16 @@ def train(
     seed: int = 0,
     **settings: Any,
 ) -> Path:
-    """Trains a model and returns the file of its weights, with a card (`.json`) beside it.
+    """Train a model and return the file of its weights, with a card (`.json`) beside it.
 
-    A run that was stopped goes on from its checkpoint, towards `epochs` where given; else the weights in `out`
-    (default: the shipped file) are trained on for `epochs`; else they are made from nothing. `data` is the folder or
-    zip file with the data (default: `../shared/data` beside the repository). Weights are written when they score
-    better on validation data than those in `out`, every third epoch and at the end; the checkpoint, after each epoch,
-    in the folder `out/` of the repository, or beside `out` where that is given. `settings` are fields of the recipe.
+    A stopped run continues from its checkpoint, up to `epochs` if set; else the weights in `out` (default: the shipped
+    file) are trained on for `epochs`; else training starts from nothing. `data` is the folder or zip file with the data
+    (default: `../shared/data` beside the repository). Weights are written if they score better on validation data than
+    those in `out`, every third epoch and at the end; the checkpoint, after each epoch, in the folder `out/` of the
+    repository, or beside `out` if that is set. `settings` are fields of the recipe.
 
-    ValueError for an unknown name or setting and for data, weights or a checkpoint that don't fit;
-    FileNotFoundError where the data is missing.
+    Raise ValueError for an unknown name or setting and for data, weights or a checkpoint that don't fit;
+    FileNotFoundError if the data is missing.
     """
     if epochs is not None and epochs < 1:
         raise ValueError(f"epochs={epochs}: expected a whole number from 1")
@@ -124,10 +128,10 @@ def train(
 
 
 def score(name: str, *, data: str | Path | None = None, weights: str | Path | None = None) -> dict:
-    """Measures weights (default: the shipped ones) again, in float32 on the CPU, on all of the test data.
+    """Measure weights (default: the shipped ones) again, in float32 on the CPU, on all of the test data.
 
-    Returns the model's name and its figures, e.g. `{"model": "vit", "accuracy": 0.75, "images": 10000}`.
-    ValueError for an unknown name or weights that don't fit, FileNotFoundError where weights, card or data are missing.
+    Return the model's name and its figures, e.g. `{"model": "vit", "accuracy": 0.75, "images": 10000}`. Raise
+    ValueError for an unknown name or weights that don't fit, FileNotFoundError if weights, card or data are missing.
     """
     recipe(name)
     file = Path(weights) if weights else _shipped(name)
@@ -156,7 +160,7 @@ def _shipped(name: str, changed: Sequence[str] = ()) -> Path:
 
 
 def _changed(made: Any) -> list[str]:
-    """The sizes and options of a model that a recipe changes, such as `["positions=relative"]`."""
+    """Return the sizes and options of a model that a recipe changes, such as `["positions=relative"]`."""
     first = type(made)()
     pairs = [(name, size, first.sizes[name]) for name, size in made.sizes.items()]
     pairs += [(name, getattr(made, name), getattr(first, name)) for name in getattr(made, "options", ())]

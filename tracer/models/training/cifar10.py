@@ -23,7 +23,7 @@ STD = (0.2470, 0.2435, 0.2616)
 
 @dataclass(frozen=True)
 class Images:
-    """Labelled images: `pixels` uint8 `[M, C, H, W]` and `labels` int64 `[M]`, the place in `CLASSES`."""
+    """Labelled images: `pixels` uint8 `[M, C, H, W]` and `labels` int64 `[M]`, indices into `CLASSES`."""
 
     pixels: Tensor
     labels: Tensor
@@ -32,14 +32,14 @@ class Images:
         return len(self.labels)
 
     def where(self, chosen: Tensor) -> "Images":
-        """Those of the images that bool `chosen`, `[M]`, marks."""
+        """Return the images that bool `chosen`, `[M]`, marks."""
         return Images(self.pixels[chosen], self.labels[chosen])
 
 
 def read(data: Path, part: str) -> Images:
-    """Reads all images of a part from `data`, a folder that holds the parts or the zip file of either.
+    """Read all images of a part from `data`, a folder that holds the parts or the zip file of either.
 
-    FileNotFoundError where there is no such part, ValueError where what it holds isn't such images of one size.
+    Raise FileNotFoundError if there is no such part, ValueError if its content isn't such images of one size.
     """
     source = _find(data, part)
     files = _files_of_zip(source, part) if source.is_file() else _files_of_folder(source)
@@ -63,15 +63,15 @@ def read(data: Path, part: str) -> Images:
 
 
 def normalise(pixels: Tensor) -> Tensor:
-    """uint8 `[B, C, H, W]` to float32 of about zero mean and unit variance, by the training set's mean and std."""
+    """Return uint8 `[B, C, H, W]` as float32 of about zero mean and unit variance, by the training set's statistics."""
     return (pixels.float() / 255 - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
 
 
 def augment(pixels: Tensor, *, pad: int, hole: int, generator: torch.Generator) -> Tensor:
-    """Random crop after reflection by `pad` pixels, horizontal flip, and a grey square of side `hole`.
+    """Apply a random crop after reflection by `pad` pixels, a horizontal flip, and a grey square of side `hole`.
 
-    Takes and returns uint8 `[B, C, H, W]`; each image has its own draw. The square is Cutout (DeVries and
-    Taylor 2017, section 3.2), cut off where it leaves the image.
+    It takes and returns uint8 `[B, C, H, W]`; each image has its own draw. The square is Cutout (DeVries and Taylor
+    2017, section 3.2), clipped at the edges of the image.
     """
     B, _, H, W = pixels.shape
 

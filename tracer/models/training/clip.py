@@ -1,4 +1,4 @@
-"""How the shipped CLIP is trained: drawn scenes against their captions, some pairs of colour and shape never shown."""
+"""Training of the shipped CLIP: drawn scenes against their captions, some pairs of colour and shape never shown."""
 
 from dataclasses import dataclass, field
 from itertools import product
@@ -21,13 +21,13 @@ PAIRS = tuple(f"a {colour} {shape}" for colour, shape in product(COLOURS, SHAPES
 
 
 def held_out(colour, shape):
-    """Whether a pair, by the numbers of its words, is never drawn in training: one for each colour, of all shapes."""
+    """Return whether a pair, by the numbers of its words, is never drawn in training: one for each colour."""
     return shape == colour % len(SHAPES)
 
 
 @dataclass(frozen=True)
 class Unseen:
-    """What is tested on: single objects of pairs `new` and `known` to training, and scenes of `two` objects."""
+    """The test data: single objects of pairs `new` and `known` to training, and scenes of `two` objects."""
 
     new: Scenes
     known: Scenes
@@ -61,7 +61,7 @@ class Recipe:
             raise ValueError(f"V={self.sizes['V']}: captions of scenes have V = {len(VOCABULARY)} words")
 
     def read(self, data: None, part: str) -> scenes.Drawn | Unseen:
-        """What a pass draws for "train", else unseen scenes; there is no `data` to read."""
+        """Return the scenes of a pass for "train", else unseen scenes; there is no `data` to read."""
         if part == "train":
             return scenes.Drawn(self.count)
         return Unseen(
@@ -71,7 +71,7 @@ class Recipe:
         )
 
     def build(self, seed: int) -> CLIP:
-        """A CLIP with its initial weights, the same for the same seed; positions of patches start as sinusoids."""
+        """Return a CLIP with its initial weights, fixed by the seed; positions of patches start as sinusoids."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             net = CLIP(**self.sizes)
@@ -81,11 +81,11 @@ class Recipe:
         return net
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
-        """Muon for the matrices of the blocks, AdamW for all else."""
+        """Return Muon for the matrices of the blocks, AdamW for all else."""
         return optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
 
     def batch_of(self, data: scenes.Drawn, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """New scenes of one or (a third) two objects, `[B, C, H, W]`, captions `[K, T]`, and which is whose, `[B]`.
+        """Return new scenes of one or (a third) two objects, `[B, C, H, W]`, captions `[K, T]`, and pairs, `[B]`.
 
         Every second batch leaves out the words for sizes. Equal captions are one.
         """
@@ -98,7 +98,7 @@ class Recipe:
         return scenes.pixels(drawn), encoded(sentences, VOCABULARY), own
 
     def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Symmetric cross-entropy (Radford et al. 2021, figure 3), and the share of scenes whose caption is found."""
+        """Return symmetric cross-entropy (Radford et al. 2021, figure 3), and the share of correctly matched scenes."""
         pixels, tokens, own = batch
         logits = net(pixels, tokens).float()
         fits = F.one_hot(own, len(tokens)).float()  # [B, K]
@@ -108,8 +108,11 @@ class Recipe:
 
     @torch.inference_mode()
     def score(self, net: nn.Module, data: Unseen) -> dict:
-        """Shares, 0 to 1, of scenes whose sentence is found: single objects among all pairs, pairs that training had
-        not and had; and scenes of two objects, whose caption stands against itself with the colours exchanged."""
+        """Return shares, 0 to 1, of scenes with the correct sentence.
+
+        They are of single objects among all pairs, pairs in training and not; and of scenes of two objects, whose
+        caption competes with itself with the colours exchanged.
+        """
         differ = np.flatnonzero(data.two.colour[:, 0] != data.two.colour[:, 1])
         pixels, right = scenes.pixels(data.two), 0
         for index in differ.tolist():
@@ -126,11 +129,11 @@ class Recipe:
         }
 
     def rank(self, figures: dict) -> float:
-        """The figure by which weights are chosen, higher is better."""
+        """Return the figure by which weights are chosen, higher is better."""
         return figures["accuracy_unseen_pairs"]
 
     def card(self, data: scenes.Drawn) -> dict:
-        """What the card says of the training scenes and of the input, beside sizes, steps and figures."""
+        """Return the card's facts on the training scenes and on the input, beside sizes, steps and figures."""
         numbers = product(range(len(COLOURS)), range(len(SHAPES)))
         missing = [pair for pair, (colour, shape) in zip(PAIRS, numbers, strict=True) if held_out(colour, shape)]
         return {
@@ -149,17 +152,17 @@ class Recipe:
 
 
 def seen(colour: np.ndarray, shape: np.ndarray) -> np.ndarray:
-    """Whether training draws a pair."""
+    """Return whether training draws a pair."""
     return ~held_out(colour, shape)
 
 
 def without_sizes(caption: str) -> str:
-    """A caption without its words for sizes."""
+    """Return a caption without its words for sizes."""
     return " ".join(word for word in caption.split() if word not in SIZES)
 
 
 def among_pairs(net: nn.Module, found: Scenes) -> float:
-    """The share of single objects for which their own pair fits best among all."""
+    """Return the share of single objects for which their own pair fits best among all."""
     own = torch.from_numpy(found.colour[:, 0] * len(SHAPES) + found.shape[:, 0])
     tokens = encoded(PAIRS, VOCABULARY)
     best = torch.cat([net(pixels, tokens).argmax(dim=-1) for pixels in scenes.pixels(found).split(100)])

@@ -1,7 +1,7 @@
-"""Does an attention map show what counts? Its patches are hidden, and the network answers again.
+"""Evaluation of an attention map by hiding its patches and classifying again.
 
-The measure is that of Samek et al. 2017, section III: the more answers go wrong, the more the map had found. What it
-has to beat is a map that only says "look at the centre", since that is where a photo has what it is of.
+The measure is that of Samek et al. 2017, section III: the more answers go wrong, the more relevant were the patches.
+The baseline is a map of the centre, where photos usually have their subject.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ SHARE = 4
 
 @contextmanager
 def looking(net: nn.Module) -> Iterator[list[Tensor]]:
-    """A list that gets, for each forward pass of a `ViT` inside, what [CLS] attends to in the last block.
+    """Yield a list that gets, for each forward pass of a `ViT` inside, the attention of [CLS] in the last block.
 
     The mean over heads on each patch, `[B, N]`.
     """
@@ -39,7 +39,7 @@ def looking(net: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def hidden(images: Tensor, attention: Tensor, P: int, generator: torch.Generator) -> dict[str, Tensor]:
-    """The images, `[B, C, H, W]`, with a quarter of their patches at the mean colour, 0, by how these are chosen.
+    """Return the images, `[B, C, H, W]`, with a quarter of their patches at the mean colour, 0, by the choice of these.
 
     "attended" those with the highest `attention`, `[B, N]`; "central" those nearest to the centre; "any" by chance.
     """

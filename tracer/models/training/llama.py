@@ -1,4 +1,4 @@
-"""How the shipped Llama is trained: on nanoGPT's characters, with AdamW alone, which is quick on any processor."""
+"""Training of the shipped Llama: on nanoGPT's characters, with AdamW alone, which is quick on any processor."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ class Recipe(nanogpt.Recipe):
     bf16: bool = False
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
-        """AdamW (Loshchilov and Hutter 2019), without decay for vectors; `matrix_rate` is that of the blocks."""
+        """Return AdamW (Loshchilov and Hutter 2019), without decay for vectors; `matrix_rate` is that of the blocks."""
         blocks, rest, vectors = [], [], []
         for name, parameter in net.named_parameters():
             (vectors if parameter.ndim < 2 else blocks if "block" in name else rest).append(parameter)
@@ -36,5 +36,5 @@ class Recipe(nanogpt.Recipe):
         return [torch.optim.AdamW(groups, lr=self.rate, betas=(0.9, 0.98))]
 
     def card(self, text) -> dict:
-        """What the card says of the training `text` and of the input, beside sizes, steps and figures."""
+        """Return the card's facts on the training `text` and on the input, beside sizes, steps and figures."""
         return super().card(text) | {"options": {"tied": True}}

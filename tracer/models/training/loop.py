@@ -1,6 +1,7 @@
 """The training loop of every recipe.
 
-What a step draws depends on the seed and the step alone, so a run that was stopped goes on as if it had not been.
+The random draws of a step depend on the seed and the step alone, so a stopped run continues as if it had not been
+stopped.
 """
 
 import copy
@@ -22,12 +23,12 @@ AVERAGE = 0.998
 
 
 def device() -> torch.device:
-    """The accelerator where there is one, else the CPU."""
+    """Return the accelerator if there is one, else the CPU."""
     return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
 
 
 def factor(step: int, steps: int, warmup: int) -> float:
-    """Factor of the learning rate: a linear warm-up, a plateau, a linear fall to 0 at the end.
+    """Return the factor of the learning rate: a linear warm-up, a plateau, a linear fall to 0 at the end.
 
     Warmup, stable, decay (Hägele et al. 2024, section 3). Up to the fall it doesn't depend on `steps`, so a
     run can be made longer or shorter on the way.
@@ -36,7 +37,7 @@ def factor(step: int, steps: int, warmup: int) -> float:
 
 
 def indices(count: int, batch: int, seed: int, step: int) -> Tensor:
-    """Indices of the examples of a step, `[batch]`: each epoch is a permutation of its own, its rest left out."""
+    """Return indices of the examples of a step, `[batch]`: each epoch is a new permutation, its rest left out."""
     epoch, position = divmod(step, count // batch)
     order = torch.randperm(count, generator=_generator(seed, epoch))
     return order[position * batch : (position + 1) * batch]
@@ -52,12 +53,12 @@ def fit(
     checkpoint: Path,
     report: Callable[[nn.Module, int, float], None],
 ) -> None:
-    """Trains `net` in place for `run["epochs"]` passes over `data`.
+    """Train `net` in place for `run["epochs"]` passes over `data`.
 
-    `run` holds the seed and the epochs and is kept in `checkpoint`, which is written after each epoch, whole or not
-    at all, and removed at the end; `state` is what was read from it, or empty. After each epoch `report` is called
-    with the moving average of the weights as a module, the step and the seconds so far. ValueError where the data
-    don't fill one batch.
+    `run` holds the seed and the epochs and is kept in `checkpoint`, which is written after each epoch, whole or not at
+    all, and removed at the end; `state` is the content of an earlier checkpoint, or empty. After each epoch `report` is
+    called with the moving average of the weights as a module, the step and the seconds so far. Raise ValueError if the
+    data don't fill one batch.
     """
     where, seed = device(), run["seed"]
     per_epoch = len(data) // recipe.batch
@@ -116,19 +117,19 @@ class Shown:
         self.figures: dict[str, float] = {}
 
     def after(self, **figures: float) -> dict[str, str]:
-        """The averages as text, after one more value of each."""
+        """Return the averages as text, after one more value of each."""
         for name, value in figures.items():
             self.figures[name] = 0.9 * self.figures.get(name, value) + 0.1 * value
         return {name: f"{value:.3f}" for name, value in self.figures.items()}
 
 
 def say(line: str) -> None:
-    """Prints a line above the progress bar, on standard error like the bar."""
+    """Print a line above the progress bar, on standard error like the bar."""
     tqdm.write(line, file=sys.stderr)
 
 
 def _generator(seed: int, position: int) -> torch.Generator:
-    """A generator of its own for each seed and position; PyTorch's on the CPU reads no more than 32 bits of a seed."""
+    """Return a generator of its own for each seed and position; PyTorch's on the CPU reads only 32 bits of a seed."""
     return torch.Generator().manual_seed((seed * 0x9E3779B1 + position) % 2**32)
 
 

@@ -1,4 +1,4 @@
-"""How the shipped masked autoencoder is trained: defect-free surfaces, of which random patches are hidden."""
+"""Training of the shipped masked autoencoder: defect-free surfaces with random patches hidden."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ SEEDS = {"validation": 20_000, "test": 10_000}
 
 @dataclass(frozen=True)
 class Surfaces:
-    """Surfaces in grey: `pixels` uint8 `[M, 1, H, W]`, their `names`, and which patches a defect covers, `[M, N]`."""
+    """Surfaces in grey: `pixels` uint8 `[M, 1, H, W]`, their `names`, and the patches under a defect, `[M, N]`."""
 
     pixels: Tensor
     names: tuple[str, ...]
@@ -64,9 +64,9 @@ class Recipe:
             raise ValueError(f"sizes {self.sizes}: expected square surfaces in grey, H = W and C = 1")
 
     def read(self, data: Path | None, part: str) -> Surfaces:
-        """Defect-free surfaces for "train", else surfaces with one defect each; made here, without `data`.
+        """Return defect-free surfaces for "train", else surfaces with one defect each, generated without `data`.
 
-        Those of "validation" are cut from where those of "train" are, other pieces; those of "test" from elsewhere.
+        Those of "validation" are other pieces from the regions of "train"; those of "test" come from elsewhere.
         """
         size, side, found = self.sizes["H"], self.sizes["P"], []
         if part == "train":
@@ -86,7 +86,7 @@ class Recipe:
         return Surfaces(torch.from_numpy(np.stack(pixels))[:, None], names, torch.from_numpy(defects))
 
     def build(self, seed: int) -> MAE:
-        """A masked autoencoder with its initial weights, the same for the same seed; positions start as sinusoids."""
+        """Return a masked autoencoder with its initial weights, fixed by the seed; positions start as sinusoids."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             net = MAE(**self.sizes)
@@ -97,11 +97,11 @@ class Recipe:
         return net
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
-        """Muon for the matrices of the blocks, AdamW for all else."""
+        """Return Muon for the matrices of the blocks, AdamW for all else."""
         return optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
 
     def batch_of(self, data: Surfaces, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """The surfaces of the indices `chosen`, turned over at random, and their visible patches."""
+        """Return the surfaces of the indices `chosen`, flipped at random, and their visible patches."""
         pixels = data.pixels[chosen]
         for axis in (-1, -2):
             turned = torch.rand(len(chosen), generator=generator) < 0.5
@@ -112,7 +112,7 @@ class Recipe:
         return normalise(pixels), visible_patches(len(chosen), patches, count, generator)
 
     def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Mean squared error on the hidden patches (He et al. 2022, section 3), and the share of variance explained."""
+        """Return mean squared error on the hidden patches (He et al. 2022, section 3), and the explained variance."""
         pixels, visible = batch
         target = patches_of(pixels, net.P)
         hidden = torch.ones(target.shape[:2], dtype=torch.bool, device=target.device).scatter(1, visible, False)
@@ -121,7 +121,7 @@ class Recipe:
 
     @torch.inference_mode()
     def score(self, net: nn.Module, data: Surfaces) -> dict:
-        """Patch AUROC of the anomaly map for each name, all patches of its surfaces together."""
+        """Return patch AUROC of the anomaly map for each name, all patches of its surfaces together."""
         maps = torch.cat([anomaly_map(net, normalise(pixels)) for pixels in data.pixels.split(50)])
         figures = {}
         for name in dict.fromkeys(data.names):
@@ -130,11 +130,11 @@ class Recipe:
         return figures | {"surfaces": len(data)}
 
     def rank(self, figures: dict) -> float:
-        """The figure by which weights are chosen, higher is better."""
+        """Return the figure by which weights are chosen, higher is better."""
         return min(figures["auroc_drawn"], figures["auroc_brick"])
 
     def card(self, data: Surfaces) -> dict:
-        """What the card says of the training surfaces and of the input, beside sizes, steps and figures."""
+        """Return the card's facts on the training surfaces and on the input, beside sizes, steps and figures."""
         return {
             "mean": list(MEAN),
             "std": list(STD),
@@ -152,14 +152,14 @@ class Recipe:
 
 
 def normalise(pixels: Tensor) -> Tensor:
-    """uint8 pixels to float32 of about zero mean and unit variance."""
+    """Return uint8 pixels as float32 of about zero mean and unit variance."""
     return (pixels.float() / 255 - MEAN[0]) / STD[0]
 
 
 def auroc(scores: Tensor, labels: Tensor) -> float:
-    """The chance that a positive scores higher than a negative, ties half: scores `[M]`, labels bool `[M]`.
+    """Return the chance that a positive scores higher than a negative, ties half: scores `[M]`, labels bool `[M]`.
 
-    Source: Hanley and McNeil 1982, by ranks. ValueError where one of the two classes is missing.
+    Source: Hanley and McNeil 1982, by ranks. Raise ValueError if one of the two classes is missing.
     """
     positive, negative = scores[labels].double(), scores[~labels].double().sort().values
     if not len(positive) or not len(negative):

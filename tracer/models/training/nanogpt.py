@@ -1,4 +1,4 @@
-"""How the shipped nanoGPT is trained: characters of Shakespeare, Muon for the matrices and AdamW for the rest."""
+"""Training of the shipped nanoGPT: characters of Shakespeare, Muon for the matrices and AdamW for the rest."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,7 @@ class Text:
         return (len(self.numbers) - 1) // self.T
 
     def windows(self, starts: Tensor) -> tuple[Tensor, Tensor]:
-        """The tokens from each of `starts`, `[B]`, and those one place later: `[B, T]` both."""
+        """Return the tokens from each of `starts`, `[B]`, and those one position later: `[B, T]` both."""
         places = starts[:, None] + torch.arange(self.T)
         return self.numbers[places], self.numbers[places + 1]
 
@@ -59,10 +59,10 @@ class Recipe:
             raise ValueError(f"sizes {', '.join(self.sizes)}: expected {', '.join(self.spec.sizes)}")
 
     def read(self, data: Path, part: str) -> Text:
-        """The first nine tenths of the text, "train", or the rest: what it scores there is the validation loss, by
-        which weights are chosen too, as nanoGPT has it.
+        """Return the first nine tenths of the text, "train", or the rest.
 
-        FileNotFoundError where there is no such text, ValueError where it holds other characters or is too short.
+        The score on the rest is the validation loss, by which weights are chosen too, as in nanoGPT. Raise
+        FileNotFoundError if there is no such text, ValueError if it holds other characters or is too short.
         """
         file = data / FILE if data.is_dir() else data
         if not file.is_file():
@@ -80,7 +80,7 @@ class Recipe:
         return chosen
 
     def build(self, seed: int) -> nn.Module:
-        """The net with its initial weights, the same for the same seed; outputs of blocks start at zero."""
+        """Return the net with its initial weights, the same for the same seed; outputs of blocks start at zero."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             net = self.spec.net(**self.sizes)
@@ -91,17 +91,17 @@ class Recipe:
         return net
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
-        """Muon (Jordan 2024) for the matrices of the blocks, AdamW for all else, without decay for vectors."""
+        """Return Muon (Jordan 2024) for the matrices of the blocks, AdamW for all else, without decay for vectors."""
         rates: dict[str, Any] = {"matrix_rate": self.matrix_rate, "rate": self.rate}
         return optimizers(net, **rates, decay=self.decay, rest_decay=self.decay)
 
     def batch_of(self, text: Text, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """The windows `chosen`, `[B]`, each moved on by up to T - 1 tokens, and what comes next: `[B, T]` both."""
+        """Return the windows `chosen`, `[B]`, each shifted by up to T - 1 tokens, and next tokens: `[B, T]` both."""
         starts = chosen * text.T + torch.randint(text.T, chosen.shape, generator=generator)
         return text.windows(starts.clamp(max=len(text.numbers) - text.T - 1))
 
     def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Cross-entropy in nats per character, and the share of characters that are right."""
+        """Return cross-entropy in nats per character, and the share of correct characters."""
         numbers, wanted = batch
         logits = net(numbers)
         right = (logits.argmax(dim=-1) == wanted).float().mean()
@@ -109,7 +109,7 @@ class Recipe:
 
     @torch.inference_mode()
     def score(self, net: nn.Module, text: Text) -> dict:
-        """Loss in nats per character over all of `text`, in windows of T, in float32 on the CPU."""
+        """Return the loss in nats per character over all of `text`, in windows of T, in float32 on the CPU."""
         total = 0.0
         for starts in (torch.arange(len(text)) * text.T).split(50):
             numbers, wanted = text.windows(starts)
@@ -118,11 +118,11 @@ class Recipe:
         return {"loss": round(total / count, 4), "characters": count}
 
     def rank(self, figures: dict) -> float:
-        """The figure by which weights are chosen, higher is better."""
+        """Return the figure by which weights are chosen, higher is better."""
         return -figures["loss"]
 
     def card(self, text: Text) -> dict:
-        """What the card says of the training `text` and of the input, beside sizes, steps and figures."""
+        """Return the card's facts on the training `text` and on the input, beside sizes, steps and figures."""
         return {
             "options": {"bias": True, "tied": True, "gelu": "exact"},
             "vocabulary": SHAKESPEARE[: self.sizes["V"]],

@@ -1,4 +1,4 @@
-"""How every recipe's parameters are dealt out: Muon for the matrices of the blocks, AdamW for all else."""
+"""Parameter groups of every recipe: Muon for the matrices of the blocks, AdamW for all else."""
 
 from collections.abc import Collection
 
@@ -15,10 +15,10 @@ def optimizers(
     rest_decay: float = 0.0,
     bare: Collection[str] = (),
 ) -> list[torch.optim.Optimizer]:
-    """Muon (Jordan 2024) at `matrix_rate` with `decay` for the matrices of the blocks, AdamW at `rate` for the rest.
+    """Return Muon (Jordan 2024) for the matrices of the blocks, and AdamW for all else.
 
-    `rest_decay` is the weight decay of the matrices outside of blocks; vectors, and the parameters named in `bare`,
-    have none.
+    The rates are `matrix_rate` with `decay`, and `rate`. `rest_decay` is the weight decay of the matrices outside of
+    blocks; vectors, and the parameters named in `bare`, have none.
     """
     matrices, rest, vectors = [], [], []
     for name, parameter in net.named_parameters():

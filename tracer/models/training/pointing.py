@@ -1,4 +1,4 @@
-"""Does attention point at what a word names? Measured on scenes, where it is known what lies where."""
+"""The share of words whose attention points at their object, measured on scenes with known objects."""
 
 import numpy as np
 import torch
@@ -10,11 +10,11 @@ from tracer.models.training.scenes import captions, pixels
 from tracer.tracing import trace
 
 CHOOSING = 100
-"""How many scenes of each kind the block and head are chosen on; the figure is measured on the others."""
+"""Number of scenes of each kind on which the block and head are chosen; the figure is measured on the others."""
 
 
 def pointing(net: nn.Module, drawn: list[Scenes]) -> dict:
-    """How often the image attention of a colour or shape word has its maximum on the object it names, 0 to 1.
+    """Return how often the image attention of a colour or shape word has its maximum on the object it names, 0 to 1.
 
     The row of a word is the one that it is predicted from: that of the token before it (Xu et al. 2015, section 5.4,
     show the same); `"of the word itself"` takes its own row instead. The patch with the most attention counts as on
@@ -43,8 +43,11 @@ def pointing(net: nn.Module, drawn: list[Scenes]) -> dict:
 
 
 def _words(net: nn.Module, drawn: Scenes) -> tuple[Tensor, Tensor, Tensor]:
-    """For every colour and shape word: whether attention hits, from the row before and from its own, bool
-    `[words, L, h + 1]`; and the share of patches that would."""
+    """Return for every colour and shape word whether attention hits its object.
+
+    The result is from the row before and from its own, bool `[words, L, h + 1]`; and the share of patches that would
+    hit.
+    """
     images, (tokens, _) = pixels(drawn), captions(drawn)
     run = trace(net, images, tokens, prove=False)
     layers = [run.attention(layer)[..., net.N :, : net.N] for layer in range(len(run.attentions))]

@@ -1,4 +1,4 @@
-"""Drawn scenes as training data: made when a step asks for them, never twice the same."""
+"""Drawn scenes as training data, generated anew for every step."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 
 @dataclass(frozen=True)
 class Drawn:
-    """As many scenes as one pass over the data has; which they are is decided by the step that draws them."""
+    """The number of scenes of one pass over the data; each step draws its own."""
 
     number: int
 
@@ -30,24 +30,24 @@ class Drawn:
 
 
 def draw(generator: torch.Generator, number: int, **choice) -> Scenes:
-    """`number` new scenes, decided by the generator; `choice` as for `tracer.inputs.scenes.draw`."""
+    """Return `number` new scenes, fixed by the generator; `choice` as for `tracer.inputs.scenes.draw`."""
     seed = torch.randint(2**31, (), generator=generator).item()
     return scenes.draw(np.random.default_rng(seed), number, **choice)
 
 
 def held_out(number: int, part: str, *, salt: int = 0, **choice) -> Scenes:
-    """The scenes of a part, "validation" or "test", the same each time; none of them was drawn in training."""
+    """Return the scenes of a part, "validation" or "test", the same each time; none of them was drawn in training."""
     return scenes.draw(np.random.default_rng((SEEDS[part], salt)), number, **choice)
 
 
 def pixels(drawn: Scenes) -> Tensor:
-    """The pictures as models take them: float32 `[B, 3, 64, 64]`, normalised by `MEAN` and `STD`."""
+    """Return the pictures as models take them: float32 `[B, 3, 64, 64]`, normalised by `MEAN` and `STD`."""
     values = torch.from_numpy(drawn.pixels()).permute(0, 3, 1, 2).float() / 255
     return (values - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]
 
 
 def fitting(sizes: dict[str, int], expected: dict[str, int]) -> None:
-    """ValueError unless `sizes` has the keys of `expected`, and takes scenes: 64×64 pixels in colour."""
+    """Raise ValueError unless `sizes` has the keys of `expected`, and takes scenes: 64×64 pixels in colour."""
     if sizes.keys() != expected.keys():
         raise ValueError(f"sizes {', '.join(sizes)}: expected {', '.join(expected)}")
     given = {name: sizes[name] for name in "HWC"}
@@ -56,7 +56,7 @@ def fitting(sizes: dict[str, int], expected: dict[str, int]) -> None:
 
 
 def captions(drawn: Scenes) -> tuple[Tensor, Tensor]:
-    """The tokens that are read, `[B, T]`, and those to predict after each, `[B, T]`; T fits the longest caption."""
+    """Return the input tokens, `[B, T]`, and the target after each, `[B, T]`; T fits the longest caption."""
     known = Words(VOCABULARY)
     rows = [known.encode(caption) for caption in drawn.captions()]
     T = max(map(len, rows)) + 1

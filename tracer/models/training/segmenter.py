@@ -1,4 +1,4 @@
-"""How the shipped segmenter is trained: cross-entropy on the pixel classes of drawn scenes."""
+"""Training of the shipped segmenter: cross-entropy on the pixel classes of drawn scenes."""
 
 from dataclasses import dataclass, field
 
@@ -39,11 +39,11 @@ class Recipe:
             raise ValueError(f"K={self.sizes['K']}: pixels of scenes have K = {len(CLASSES)} classes")
 
     def read(self, data: None, part: str) -> scenes.Drawn | Scenes:
-        """What a pass draws for "train", else unseen scenes; there is no `data` to read."""
+        """Return the scenes of a pass for "train", else unseen scenes; there is no `data` to read."""
         return scenes.Drawn(self.count) if part == "train" else scenes.held_out(self.tests, part)
 
     def build(self, seed: int) -> Segmenter:
-        """A segmenter with its initial weights, the same for the same seed; positions start as sinusoids."""
+        """Return a segmenter with its initial weights, the same for the same seed; positions start as sinusoids."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             net = Segmenter(**self.sizes)
@@ -53,16 +53,16 @@ class Recipe:
         return net
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
-        """Muon for the matrices of the blocks, AdamW for all else."""
+        """Return Muon for the matrices of the blocks, AdamW for all else."""
         return optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
 
     def batch_of(self, data: scenes.Drawn, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """New scenes, float `[B, C, H, W]`, and the class of every pixel, int64 `[B, H, W]`."""
+        """Return new scenes, float `[B, C, H, W]`, and the class of every pixel, int64 `[B, H, W]`."""
         drawn = scenes.draw(generator, len(chosen))
         return scenes.pixels(drawn), torch.from_numpy(drawn.classes()).long()
 
     def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Cross-entropy over all pixels, and the share of those on shapes that is right."""
+        """Return cross-entropy over all pixels, and the share of correct pixels on shapes."""
         pixels, labels = batch
         logits = net(pixels).float()
         there = labels > 0
@@ -71,7 +71,7 @@ class Recipe:
 
     @torch.inference_mode()
     def score(self, net: nn.Module, drawn: Scenes) -> dict:
-        """Intersection over union, 0 to 1, of each class over all pixels of the scenes, and the mean over classes."""
+        """Return intersection over union, 0 to 1, of each class over all pixels of the scenes, and the mean."""
         pixels, labels = scenes.pixels(drawn), torch.from_numpy(drawn.classes()).long()
         pairs = torch.zeros(len(CLASSES) ** 2, dtype=torch.long)
         for some, true in zip(pixels.split(100), labels.split(100), strict=True):
@@ -84,11 +84,11 @@ class Recipe:
         return {"iou": round(shares.mean().item(), 6), "iou by class": by_class, "scenes": len(drawn)}
 
     def rank(self, figures: dict) -> float:
-        """The figure by which weights are chosen, higher is better."""
+        """Return the figure by which weights are chosen, higher is better."""
         return figures["iou"]
 
     def card(self, data: scenes.Drawn) -> dict:
-        """What the card says of the training scenes and of the input, beside sizes, steps and figures."""
+        """Return the card's facts on the training scenes and on the input, beside sizes, steps and figures."""
         return {
             "classes": list(CLASSES),
             "mean": list(scenes.MEAN),

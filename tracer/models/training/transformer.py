@@ -1,4 +1,4 @@
-"""How the shipped transformer is trained: strings drawn at random, each to be reversed; Muon and AdamW."""
+"""Training of the shipped transformer: random strings, each to be reversed; Muon and AdamW."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ HELD_OUT = 10
 
 @dataclass(frozen=True)
 class Strings:
-    """Strings as token numbers: int64 `[M, T_max]`, filled up with blanks (0); of "train" only their count is known."""
+    """Strings as token numbers: int64 `[M, T_max]`, padded with blanks (0); "train" has only their count."""
 
     count: int
     numbers: Tensor = field(default_factory=lambda: torch.empty(0, 0, dtype=torch.long))
@@ -62,30 +62,30 @@ class Recipe:
             raise ValueError(f"sizes {', '.join(self.sizes)}: expected {', '.join(SIZES)}")
 
     def read(self, data: Path | None, part: str) -> Strings:
-        """The strings of a part, "train", "validation" or "test"; `data` is not read."""
+        """Return the strings of a part, "train", "validation" or "test"; `data` is not read."""
         if part == "train":
             return Strings(self.strings)
         generator = torch.Generator().manual_seed(SEEDS[part])
         return Strings(self.tests, self._draw(self.tests, generator, held_out=True))
 
     def build(self, seed: int) -> Transformer:
-        """A transformer with its initial weights, the same for the same seed."""
+        """Return a transformer with its initial weights, the same for the same seed."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return Transformer(**self.sizes, positions=self.positions)
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
-        """Muon (Jordan 2024) for the matrices of the blocks, AdamW for all else, without decay for vectors."""
+        """Return Muon (Jordan 2024) for the matrices of the blocks, AdamW for all else, without decay for vectors."""
         rates: dict[str, Any] = {"matrix_rate": self.matrix_rate, "rate": self.rate}
         return optimizers(net, **rates, decay=self.decay, rest_decay=self.decay)
 
     def batch_of(self, strings: Strings, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """As many new strings as `chosen` has numbers, and the same reversed: int64 `[B, T_max]` both."""
+        """Return as many new strings as `chosen` has numbers, and the same reversed: int64 `[B, T_max]` both."""
         numbers = self._draw(len(chosen), generator, held_out=False)
         return numbers, numbers.flip(-1)
 
     def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Cross-entropy of the probabilities, and the share of strings that are right at every place."""
+        """Return cross-entropy of the probabilities, and the share of strings that are right at every position."""
         numbers, wanted = batch
         probabilities = net(numbers)
         right = (probabilities.argmax(dim=-1) == wanted).all(dim=-1).float().mean()
@@ -94,7 +94,7 @@ class Recipe:
 
     @torch.no_grad()
     def score(self, net: nn.Module, strings: Strings) -> dict:
-        """The shares of strings and of places that are right, and the mean weight on the anti-diagonal, 0 to 1."""
+        """Return the shares of correct strings and positions, and the mean weight on the anti-diagonal, 0 to 1."""
         right = torch.cat([net(part).argmax(dim=-1) == part.flip(-1) for part in strings.numbers.split(500)])
         exact, places = right.all(dim=-1).double().mean().item(), right.double().mean().item()
         weights = trace(net, strings.numbers[:500], prove=False).attention(0)  # [B, h, T, T]
@@ -103,11 +103,11 @@ class Recipe:
         return {name: round(share, 4) for name, share in figures.items()} | {"strings": len(strings)}
 
     def rank(self, figures: dict) -> tuple[float, ...]:
-        """The figures by which weights are chosen, higher is better: exact strings, then the anti-diagonal."""
+        """Return the figures by which weights are chosen, higher is better: exact strings, then the anti-diagonal."""
         return figures["exact"], figures["antidiagonal"]
 
     def card(self, strings: Strings) -> dict:
-        """What the card says of the strings and of the input, beside sizes, steps and figures."""
+        """Return the card's facts on the strings and on the input, beside sizes, steps and figures."""
         V, T = self.sizes["V"], self.sizes["T_max"]
         return {
             "options": {"positions": self.positions, "mask": "bidirectional"},
@@ -118,7 +118,7 @@ class Recipe:
         }
 
     def _draw(self, count: int, generator: torch.Generator, *, held_out: bool) -> Tensor:
-        """Strings of one part: length and characters are uniform, `[count, T_max]`."""
+        """Return strings of one part: length and characters are uniform, `[count, T_max]`."""
         V, T = self.sizes["V"], self.sizes["T_max"]
         found, have = [], 0
         while have < count:

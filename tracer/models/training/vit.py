@@ -1,4 +1,4 @@
-"""How the shipped ViT is trained: CIFAR-10, light augmentation, Muon for the matrices and AdamW for the rest."""
+"""Training of the shipped ViT: CIFAR-10, light augmentation, Muon for the matrices and AdamW for the rest."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -44,9 +44,10 @@ class Recipe:
             raise ValueError(f"sizes {', '.join(self.sizes)}: expected {', '.join(SIZES)}")
 
     def read(self, data: Path, part: str) -> Images:
-        """The images of a part, "train", "validation" or "test"; ValueError where their shape isn't that of `sizes`.
+        """Return the images of a part, "train", "validation" or "test".
 
-        Every twentieth of the training images is one of validation instead.
+        Every twentieth of the training images is one of validation instead. Raise ValueError if their shape isn't that
+        of `sizes`.
         """
         images = cifar10.read(data, "test" if part == "test" else "train")
         if part != "test":
@@ -58,7 +59,7 @@ class Recipe:
         return images
 
     def build(self, seed: int) -> ViT:
-        """A ViT with its initial weights, the same for the same seed."""
+        """Return a ViT with its initial weights, the same for the same seed."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             net = ViT(**self.sizes)
@@ -71,17 +72,17 @@ class Recipe:
         return net
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
-        """Muon (Jordan 2024) for the matrices of the blocks, AdamW for all else, without decay for vectors."""
+        """Return Muon (Jordan 2024) for the matrices of the blocks, AdamW for all else, without decay for vectors."""
         rates = {"matrix_rate": self.matrix_rate, "rate": self.rate}
         return optimizers(net, **rates, decay=self.decay, rest_decay=self.decay, bare=("position",))
 
     def batch_of(self, images: Images, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """The augmented images and labels of the indices `chosen`, `[B]`: float `[B, C, H, W]` and int64 `[B]`."""
+        """Return the augmented images and labels of the indices `chosen`, `[B]`: float `[B, C, H, W]`, int64 `[B]`."""
         pixels = cifar10.augment(images.pixels[chosen], pad=self.pad, hole=self.hole, generator=generator)
         return cifar10.normalise(pixels), images.labels[chosen]
 
     def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Cross-entropy with smoothed labels (Szegedy et al. 2016, section 7), and the share that is right."""
+        """Return cross-entropy with smoothed labels (Szegedy et al. 2016, section 7), and the accuracy."""
         pixels, labels = batch
         logits = net(pixels)
         right = (logits.argmax(dim=-1) == labels).float().mean()
@@ -89,8 +90,11 @@ class Recipe:
 
     @torch.inference_mode()
     def score(self, net: nn.Module, images: Images) -> dict:
-        """Accuracy, 0 to 1, over all of `images`, in float32 on the CPU: of whole photos, and with a quarter of the
-        patches hidden, by attention, by nearness to the centre, and by chance (`hiding.hidden`)."""
+        """Return accuracy, 0 to 1, over all of `images`, in float32 on the CPU.
+
+        It is that of whole photos, and with a quarter of the patches hidden, by attention, by nearness to the centre,
+        and by chance (`hiding.hidden`).
+        """
         right, generator = Counter(), torch.Generator().manual_seed(0)
         for pixels, labels in zip(images.pixels.split(250), images.labels.split(250), strict=True):
             pixels = cifar10.normalise(pixels)
@@ -103,11 +107,11 @@ class Recipe:
         return {name: round(count / len(images), 6) for name, count in right.items()} | {"images": len(images)}
 
     def rank(self, figures: dict) -> float:
-        """The figure by which weights are chosen, higher is better."""
+        """Return the figure by which weights are chosen, higher is better."""
         return figures["accuracy"]
 
     def card(self, images: Images) -> dict:
-        """What the card says of the training `images` and of the input, beside sizes, steps and figures."""
+        """Return the card's facts on the training `images` and on the input, beside sizes, steps and figures."""
         return {
             "classes": list(cifar10.CLASSES),
             "mean": list(cifar10.MEAN),
@@ -125,9 +129,10 @@ class Recipe:
 
 
 def sinusoids(rows: int, columns: int, D: int) -> Tensor:
-    """Sines and cosines of the grid's row in one half of the width, of its column in the other: `[rows·columns, D]`.
+    """Return sines and cosines of the grid's row in half of the width, of its column in the other.
 
-    Vaswani et al. 2017, section 3.5, over two axes; a width that is no multiple of 4 ends in zeros.
+    The shape is `[rows·columns, D]`. Source: Vaswani et al. 2017, section 3.5, over two axes; a width that is no
+    multiple of 4 ends in zeros.
     """
     waves = D // 4
     frequencies = 100.0 ** (-torch.arange(waves) / max(waves, 1))
@@ -138,7 +143,7 @@ def sinusoids(rows: int, columns: int, D: int) -> Tensor:
 
 
 def mimetic(attention: nn.Module, *, D: int, h: int) -> None:
-    """Initialises attention as trained ViTs have it: W_Q W_Kᵀ near +I per head, W_V W_O near −I.
+    """Initialise attention like that of trained ViTs: W_Q W_Kᵀ near +I per head, W_V W_O near −I.
 
     Trockman and Kolter 2023, Mimetic Initialization of Self-Attention Layers, section 4, with its constants.
     """

@@ -1,4 +1,4 @@
-"""How the shipped vit-text is trained: the captions of drawn scenes, word by word."""
+"""Training of the shipped vit-text: the captions of drawn scenes, word by word."""
 
 from dataclasses import dataclass, field
 
@@ -55,13 +55,13 @@ class Recipe:
         return {name: getattr(self, name) for name in SPEC.options}
 
     def read(self, data: None, part: str) -> scenes.Drawn | list[Scenes]:
-        """What a pass draws for "train", else unseen scenes by their number of objects; `data` is not read."""
+        """Return the scenes of a pass for "train", else unseen scenes by number of objects; `data` is not read."""
         if part == "train":
             return scenes.Drawn(self.count)
         return [scenes.held_out(self.tests, part, salt=number, counts=(number,)) for number in range(1, MOST + 1)]
 
     def build(self, seed: int) -> ViTText:
-        """A model with its initial weights, the same for the same seed; positions of patches start as sinusoids."""
+        """Return a model with its initial weights, fixed by the seed; positions of patches start as sinusoids."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             net = ViTText(**self.sizes, **self.options)
@@ -71,27 +71,26 @@ class Recipe:
         return net
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
-        """Muon for the matrices of the blocks, AdamW for all else."""
+        """Return Muon for the matrices of the blocks, AdamW for all else."""
         return optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
 
     def batch_of(self, data: scenes.Drawn, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """New scenes, float `[B, C, H, W]`, their captions `[B, T]`, and the words to predict, `[B, T]`."""
+        """Return new scenes, float `[B, C, H, W]`, their captions `[B, T]`, and the words to predict, `[B, T]`."""
         drawn = scenes.draw(generator, len(chosen))
         return scenes.pixels(drawn), *captions(drawn)
 
     def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Cross-entropy of every next word, and the share of captions that are right from end to end."""
+        """Return cross-entropy of every next word, and the share of captions that are right from end to end."""
         pixels, tokens, targets = batch
         logits = net(pixels, tokens).float()
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten()), exact(logits, targets).float().mean()
 
     @torch.inference_mode()
     def score(self, net: nn.Module, drawn: list[Scenes]) -> dict:
-        """Share of captions that are right to the last word, written greedily, by number of objects; and how often
-        attention points at what a word names (see `pointing`).
+        """Return the share of exact greedy captions by number of objects, and that of attention on the named object.
 
-        A greedy caption is right just when, after each true beginning, the best word is the true one: so one forward
-        with the true words decides it.
+        For the latter see `pointing`. A greedy caption is right just if, after each true beginning, the best word is
+        the true one: so one forward with the true words decides it.
         """
         shares = []
         for some in drawn:
@@ -106,11 +105,11 @@ class Recipe:
         return figures | {"scenes": sum(map(len, drawn))} | pointing(net, drawn[:2])
 
     def rank(self, figures: dict) -> tuple[float, float]:
-        """The figures by which weights are chosen, higher is better: one or two objects, then three."""
+        """Return the figures by which weights are chosen, higher is better: one or two objects, then three."""
         return figures["one or two objects"], figures[NAMES[-1]]
 
     def card(self, data: scenes.Drawn) -> dict:
-        """What the card says of the training scenes and of the input, beside sizes, steps and figures."""
+        """Return the card's facts on the training scenes and on the input, beside sizes, steps and figures."""
         return {
             "options": self.options,
             "vocabulary": list(VOCABULARY),
@@ -126,5 +125,5 @@ class Recipe:
 
 
 def exact(logits: Tensor, targets: Tensor) -> Tensor:
-    """Which captions are right from end to end, bool `[B]`."""
+    """Return whether each caption is right from end to end, bool `[B]`."""
     return ((logits.argmax(dim=-1) == targets) | (targets == NONE)).all(dim=1)
