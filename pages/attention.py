@@ -16,7 +16,7 @@ trace = session.trace()
 title = st.empty()
 what = "patch" if trace.picture else "token"
 title.title(f"What does a {what} attend to?")
-for sentence in texts.lost(trace):
+for sentence in texts.attention_problems(trace):
     st.warning(sentence)
 if not trace.attentions:
     st.info("This run has no attention: there is no map to show.")

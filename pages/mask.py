@@ -47,10 +47,10 @@ def picture(cells, kind: str) -> None:
     st.header(f"The mask that ran: {kind}")
     if cells.numel() == 1:
         st.info("There is only one token, so a causal mask and no mask are the same: it looks at itself.")
-    if all_open and cells.numel() > 1 and not influence.allowed():
+    if all_open and cells.numel() > 1 and not influence.mask_choices():
         what = "tower" if len(parts(trace)) > 1 else "model"
         st.info(f"This {what} has no mask: every token may look at every token.", icon=":material/lock_open:")
-    said = {"alt": pictures.describe(cells, kind), "always": bool(influence.allowed())}
+    said = {"alt": pictures.describe(cells, kind), "always": bool(influence.mask_choices())}
     if step := components.mask_map(trace, cells, layer, part, window, start=influence.start(cells), **said):
         address.open_step(step)
 
@@ -89,6 +89,6 @@ if len(named) > 1 and not all_open:
         table[f"at {key.name}"] = [percent(shares[query.name, key.name]) for query in named]
     st.table(table, hide_index=True)
     st.caption("The share of pairs of tokens that are open, from the segment of the row to that of the column.")
-if influence.allowed():
+if influence.mask_choices():
     influence.changes(trace, cells)
 influence.proof(trace, cells, named, labels, part)

@@ -43,12 +43,12 @@ def cut(view: session.View) -> None:
         left, right = st.columns(2, gap="medium")
     with left:
         photo(view, "grid")
-        st.caption(texts.cropped(view))
+        st.caption(texts.crop_text(view))
     with right:
         key = view.crop, view.rows, view.columns, view.image.size, hash(view.image.tobytes())
         patches = of(view.photo, ("patches", *key), lambda: photos.patches(view.image, view.rows, view.columns))
         components.drawing(patches, "patches")
-        st.caption(texts.seen(view))
+        st.caption(texts.size_text(view))
 
 
 def look(trace: Trace, view: session.View | None) -> None:
@@ -59,7 +59,7 @@ def look(trace: Trace, view: session.View | None) -> None:
     if view is not None:
         photo(view, "bare")
     elif trace.words:
-        st.code(answers.written(trace), language=None, wrap_lines=True)
+        st.code(answers.result_text(trace), language=None, wrap_lines=True)
 
 
 def prove(trace: Trace) -> None:
@@ -75,7 +75,7 @@ def prove(trace: Trace) -> None:
             for name, fact in facts.items():
                 st.metric(name, fact, help=texts.COUNTED if name == "matrix products" else None)
         if trace.uncounted:
-            st.caption(texts.plain(texts.uncounted(trace)))
+            st.caption(texts.plain(texts.uncounted_text(trace)))
         if inside:
             st.caption(
                 f"The run has {len(trace.steps)} steps: the other {inside} lie inside fused operations, which hold "
@@ -128,7 +128,7 @@ def way(trace: Trace) -> None:
         address.open_step(clicked)
 
 
-early = session.view() if session.held() is None else None
+early = session.view() if session.current_run() is None else None
 view = early or session.traced_view(session.trace())
 with st.container(key="first"):
     if view is not None:
@@ -146,7 +146,7 @@ view = session.traced_view(trace)
 with place.container():
     look(trace, view)
 with right:
-    if texts.unlearned(trace):
+    if texts.has_random_weights(trace):
         st.info(texts.about(trace), icon=":material/school:")
 answers.show(trace, right, below)
 with right:
@@ -171,5 +171,5 @@ else:
 with whole:
     way(trace)
 prove(trace)
-if not texts.unlearned(trace):
+if not texts.has_random_weights(trace):
     say(trace)

@@ -22,5 +22,5 @@ with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
     sizes, head = placing.sizes()
 visitor().instead = "a model of its own"
 with st.container(key="paper-chosen"):
-    st.markdown(placing.chosen(known[chosen], sizes))
+    st.markdown(placing.choices_text(known[chosen], sizes))
 placing.lesson(known[chosen], sizes, head)

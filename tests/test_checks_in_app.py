@@ -62,8 +62,8 @@ def nothing_shown():
 @pytest.fixture
 def nothing_known(monkeypatch):
     """Nothing was checked yet, and checks wait until `go` is set."""
-    go, made = threading.Event(), checks._found
-    monkeypatch.setattr(checks, "_found", lambda *key: (go.wait(60), made(*key))[1])
+    go, made = threading.Event(), checks._run_check
+    monkeypatch.setattr(checks, "_run_check", lambda *key: (go.wait(60), made(*key))[1])
     monkeypatch.setattr(checks, "line", Line(1))
     for kept in (checks._results, checks._tasks, checks._shown):
         kept.clear()

@@ -56,7 +56,7 @@ class Counted:
 def test_a_class_that_runs_the_model_at_once_runs_it_in_turns():
     model = Counted()
     with ThreadPoolExecutor(30) as visitors:
-        found = list(visitors.map(lambda number: runs.proven(model, image=number), range(30)))
+        found = list(visitors.map(lambda number: runs.prove(model, image=number), range(30)))
     assert found == list(range(30))
     assert model.most == 1
 
@@ -175,7 +175,7 @@ def test_runs_on_one_photo_share_it_and_models_forget_it_with_them():
     made = {name: runs.of_given(name, (), what, {"image": photo}) for name in ("vit", "segmenter", "vit-text")}
     photos = {trace.values[trace.picture.value].data_ptr() for trace in made.values()}
     assert len(photos) == 1 and made["vit"].values["photo"].shape == (30, 40, 3)
-    assert what.shared(made["vit"]).values["photo"] is made["vit"].values["photo"]
+    assert what.share_photo(made["vit"]).values["photo"] is made["vit"].values["photo"]
     assert runs.load("vit-text").captions and ("vit", (), what.digest) in runs._given._values
     del what
     gc.collect()

@@ -111,7 +111,7 @@ def test_what_does_not_fit_is_sent_from_the_step_that_is_asked_for_on(monkeypatc
     monkeypatch.setattr(stepping, "MOST", 45_000)
     assert not stepping.fits(trace)
     start = "block2.attention.scores"
-    data = stepping.packed(trace, start)
+    data = stepping.pack(trace, start)
     _, header, _ = unpacked((2).to_bytes(4, "little") + b"{}" + data)
     ids = [step.id for step in stepping.parts(trace)["Block 2"]]
     got = list(header["details"])
@@ -123,7 +123,7 @@ def test_headers_of_an_enormous_run_are_cut_and_those_of_its_part_last():
     step = replace(sample().steps[0], symbol="a" * 400, symbolic=("A_" + "b" * 190, "?"), shape=(2, 3), value="")
     steps = tuple(replace(step, id=f"s{i}", title="t" * 400, layer=i // 100) for i in range(4000))
     run = sample(steps=steps, ops=())
-    data = stepping.packed(run, "s600")
+    data = stepping.pack(run, "s600")
     _, header, _ = unpacked((2).to_bytes(4, "little") + b"{}" + data)
     assert len(data) < 0.9 * PAGE and header["steps"][0]["symbol"] == "" and len(header["steps"]) == 4000
     assert header["steps"][600]["symbol"] == "a" * 400 and "s600" in header["details"]
@@ -144,9 +144,9 @@ def test_sentences_come_in_pieces(markdown, found):
 
 def test_a_step_changes_the_shape_where_nothing_that_it_takes_has_it():
     vit, llama = tracer.load("vit").trace(prove=False), tracer.load("llama").trace(prove=False)
-    changed = stepping.changed(vit)
+    changed = stepping.reshaping_steps(vit)
     block = {step.title for step in vit.steps if step.layer == 0 and step.id in changed}
     assert block == {"Queries", "Keys", "Values", "Scores", "Context", "Output projection", "Expand", "Contract"}
     assert {"patches", "embedding", "sequence", "cls", "logits"} == {step for step in changed if "block" not in step}
     turned = {step.id for step in llama.steps if step.title.startswith("Rotate ")}
-    assert turned and not turned & stepping.changed(llama)
+    assert turned and not turned & stepping.reshaping_steps(llama)

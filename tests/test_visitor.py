@@ -55,15 +55,15 @@ def test_a_model_is_asked_for_agreed_to_and_shown(state):
 def test_what_was_made_of_a_run_is_of_that_run_alone():
     now, run, other = Visitor(), type("Run", (), {})(), type("Run", (), {})()
     now.remember("paths", run, "both")
-    assert now.remembered("paths", run) == "both" and now.remembered("paths", other) is None
+    assert now.recall("paths", run) == "both" and now.recall("paths", other) is None
     del run
-    assert now.remembered("paths", other) is None
+    assert now.recall("paths", other) is None
 
 
 def test_what_was_found_of_an_input_is_gone_with_it():
     now, first, second = Visitor(), Given("sample", "a"), Given("sample", "b")
-    now.found("masked", first)["key"] = 1
-    assert now.found("masked", first) == {"key": 1} and now.found("masked", second) == {}
+    now.results_of("masked", first)["key"] = 1
+    assert now.results_of("masked", first) == {"key": 1} and now.results_of("masked", second) == {}
 
 
 def test_a_photo_that_was_left_is_held_by_nothing_that_was_made_of_it(state):
@@ -71,8 +71,8 @@ def test_a_photo_that_was_left_is_held_by_nothing_that_was_made_of_it(state):
     left, run = weakref.ref(photo), type("Run", (), {})()
     now.choose(photo)
     now.hold(photo, ("vit", ()), run)
-    now.found("moved", photo)["token"] = 1
-    assert now.held.given() is photo and now.found("moved", photo)
+    now.results_of("moved", photo)["token"] = 1
+    assert now.held.given() is photo and now.results_of("moved", photo)
     now.choose(Given("sample", "horse"))
     del photo
     assert left() is None and now.run() is run

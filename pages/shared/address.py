@@ -40,7 +40,7 @@ def read(page: str) -> None:
     now.page = page
     _catch_up(asked)
     if get_script_run_ctx().is_history_navigation:
-        now.places[page, asked.get("model", now.shown)] = _placed(page, asked)
+        now.places[page, asked.get("model", now.shown)] = _position_params(page, asked)
         for name in PLACES.get(page, ()):
             if name not in asked:
                 now.leave(name)
@@ -55,7 +55,7 @@ def read(page: str) -> None:
     now.ask(None)
 
 
-def _placed(page: str, asked: dict[str, str]) -> dict[str, str]:
+def _position_params(page: str, asked: dict[str, str]) -> dict[str, str]:
     """Return the parameters of a URL that belong to a page, in the order in which they are written."""
     return {name: asked[name] for name in PLACES.get(page, ()) if name in asked}
 
@@ -69,7 +69,7 @@ def _catch_up(asked: dict[str, str]) -> None:
     if told is None:
         return
     page, said = told
-    place, written = _placed(page, said), now.written or {}
+    place, written = _position_params(page, said), now.written or {}
     if place.get("step"):
         now.step = now.at = place["step"]
     before = now.places.get((page, now.shown), {})
@@ -150,7 +150,7 @@ def _take_sizes(wanted: dict[str, str]) -> str:
                 return f"{quoted(text)} is no size {name}, expected a whole number from 1 up, below {most}."
             taken[name] = int(text)
     try:
-        models.check(model, runs.parted(model, tuple(taken.items()))[0])
+        models.check(model, runs.split_options(model, tuple(taken.items()))[0])
     except ValueError as error:
         return f"{error}."
     for name, value in taken.items():
@@ -175,7 +175,7 @@ def of(page: str) -> dict[str, str]:
     named = {} if silent else {"model": model}
     if chosen.kind != "trace" and model in models.names():
         options = visitor().options.get(model, ())
-        named |= {name: str(value) for name, value in options if value != session.shipped(model, name)}
+        named |= {name: str(value) for name, value in options if value != session.default_option(model, name)}
     if chosen.own or chosen.kind == "trace":
         named["file"] = chosen.name
     elif chosen.name != session.sample_names()[0]:
@@ -221,7 +221,7 @@ def _place(page: str, model: str, name: str) -> str | None:
         kept = reversed(now.places.items()) if _anywhere(page, name) else own
         return next((places[name] for (where, _), places in kept if where == page and name in places), None)
     last = now.place(name)
-    if name == "step" and (page != "trace" or (trace := session.held()) is None or last != last_step(trace)):
+    if name == "step" and (page != "trace" or (trace := session.current_run()) is None or last != last_step(trace)):
         return None
     return last
 
@@ -238,7 +238,7 @@ def keep(**places: object) -> None:
     st.query_params.from_dict({name: asked[name] for name in asked if places.get(name, "") is not None} | said)
 
 
-def chosen(name: str, known: Sequence[Choice], first: Choice, say: bool = True) -> Choice:
+def choice(name: str, known: Sequence[Choice], first: Choice, say: bool = True) -> Choice:
     """Return the one of `known` that this page's URL names, else `first`. Any other value is quoted in a warning,
     unless another input left it there."""
     asked, now = st.query_params.get(name), visitor()
@@ -266,14 +266,14 @@ def check(**known: Sequence[Choice]) -> None:
     """Warn of positions in the URL that are not among those `known`, for widgets that the browser moves by itself. Such
     a widget then shows its default."""
     for name, choices in known.items():
-        chosen(name, choices, choices[0])
+        choice(name, choices, choices[0])
 
 
 def widget(name: str, known: Sequence[Choice], first: Choice, **others: None) -> dict:
     """Return the key and the callback of a widget that chooses one of `known` and stores the choice in the URL; the
     positions named in `others` are removed at another choice."""
     key = f"place {name}"
-    st.session_state[key] = chosen(name, known, first)
+    st.session_state[key] = choice(name, known, first)
     return {"key": key, "on_change": lambda: keep(**{name: st.session_state[key]}, **others)}
 
 

@@ -9,7 +9,7 @@ import streamlit as st
 
 from pages.shared import behind, components, session, tables, writing
 from pages.shared.pictures import PLAIN, chart, of
-from pages.shared.texts import plain, unlearned
+from pages.shared.texts import has_random_weights, plain
 from tracer.common.quoting import shortened
 from tracer.figures import answers, classes
 from tracer.figures.budget import ROWS
@@ -45,7 +45,7 @@ def _as_recorded():
         st.caption("The answer that this run recorded can’t be read.")
 
 
-def written(trace: Trace) -> str:
+def result_text(trace: Trace) -> str:
     """Return the text of a run."""
     return shortened(("" if all(len(word) == 1 for word in trace.words) else " ").join(trace.words), FREE_TEXT)
 
@@ -53,7 +53,7 @@ def written(trace: Trace) -> str:
 def more(trace: Trace) -> dict[str, Callable[[], None]]:
     """Return further views of a result by name, each drawn when called."""
     if kind(trace) == "reconstruction":
-        return {"What it draws": partial(_drawn, trace)}
+        return {"What it draws": partial(_draw_reconstruction, trace)}
     if kind(trace) != "caption":
         return {}
     writes = {} if session.given().kind == "trace" else {"Watch it write": partial(_write_caption, trace)}
@@ -79,9 +79,9 @@ def _bars(trace: Trace, title: str, names, shares, axis: str, what: str, count: 
 def _classes(result, trace, below) -> None:
     names, shares = result["classes"], result["probabilities"]
     best = classes.ranking(names, shares)[0][0]
-    title = "What random weights say" if unlearned(trace) else "The answer"
+    title = "What random weights say" if has_random_weights(trace) else "The answer"
     _bars(trace, f"{title}: {best}", names, shares, "class", "classes", len(names))
-    if 1 < len(names) <= FEW and not unlearned(trace):
+    if 1 < len(names) <= FEW and not has_random_weights(trace):
         st.caption(
             f"It knows {len(names)} classes and nothing else: whatever it is shown, it answers with one of them."
         )
@@ -99,7 +99,7 @@ def _next(result, trace, below) -> None:
     first, unit = classes.ranking(result["tokens"], result["probabilities"])[0][0], result.get("unit", "character")
     bare = result.get("stand_in") == "bytes"
     if bare:
-        why = ", for the name of a family brings none" if unlearned(trace) else ""
+        why = ", for the name of a family brings none" if has_random_weights(trace) else ""
         st.info(BYTES.format(why=why, count=len(result["text"])), icon=":material/abc:")
     said = first if bare else repr(answers.visible_token(first))
     title = f"Most probable next: {said}"
@@ -186,7 +186,7 @@ def _reconstruction(result, trace, below) -> None:
     )
 
 
-def _drawn(trace: Trace) -> None:
+def _draw_reconstruction(trace: Trace) -> None:
     """Draw the input and the output of a model that reconstructs."""
     with _as_recorded():
         _panels(trace.result, trace)

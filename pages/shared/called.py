@@ -15,7 +15,7 @@ SHOWN, LINES = 12, 3
 """Steps of a module that are named; those whose equations stand there."""
 
 
-def chosen(trace: Trace, level: str, op: int) -> str:
+def marked_row(trace: Trace, level: str, op: int) -> str:
     """Return the marked row of the table: the last chosen one, else the one around operation `op`."""
     kind = level.removesuffix("s")
     return f"{kind} {_number(trace, kind, op)}"
@@ -24,7 +24,7 @@ def chosen(trace: Trace, level: str, op: int) -> str:
 def _number(trace: Trace, kind: str, op: int, say: bool = False) -> int:
     records = trace.modules if kind == "module" else trace.calls
     first = 0 if kind == "module" else called_table.of_op(records, op) or 0
-    return address.chosen(kind, range(len(records)), first, say)
+    return address.choice(kind, range(len(records)), first, say)
 
 
 def module(trace: Trace, op: int) -> None:
@@ -35,7 +35,7 @@ def module(trace: Trace, op: int) -> None:
     name = f"{found.path}: {found.kind}" if found.path else f"{found.kind}, the model itself"
     st.header(texts.plain(name + (f", call {found.call + 1} of {times}" if times > 1 else "")))
     strip(trace, trace.ops[found.first : found.last])
-    verdicts.box(found.verdict, _said(trace, found))
+    verdicts.box(found.verdict, _proof_text(trace, found))
     left, right = st.columns([3, 2], gap="large")
     with left:
         rows = tensors(trace, found.inputs, found.outputs, "")
@@ -50,7 +50,7 @@ def module(trace: Trace, op: int) -> None:
         _beneath(trace, found, "calls")
 
 
-def _said(trace: Trace, found: ModuleRecord) -> str:
+def _proof_text(trace: Trace, found: ModuleRecord) -> str:
     """Return the proof as a sentence."""
     if found.problem:
         return f"**Disproven.** The forward hooks and the operations do not agree: {texts.quoted(found.problem)}."
@@ -69,7 +69,7 @@ def _said(trace: Trace, found: ModuleRecord) -> str:
 
 def _steps(trace: Trace, found: ModuleRecord) -> None:
     """Show the textbook lines that the module computes."""
-    steps = computed(trace, trace.ops[found.first : found.last])
+    steps = computed_steps(trace, trace.ops[found.first : found.last])
     if not steps:
         return
     named = [_symbol(step) for step in steps[:SHOWN]]
@@ -77,7 +77,7 @@ def _steps(trace: Trace, found: ModuleRecord) -> None:
     st.markdown(f"It computes {', '.join(named)}{more}.")
 
 
-def computed(trace: Trace, ops: Sequence[Op]) -> list[Step]:
+def computed_steps(trace: Trace, ops: Sequence[Op]) -> list[Step]:
     """Return the textbook lines that operations compute."""
     covered, inside = {op.step for op in ops if op.step}, {op.index for op in ops}
     return [step for step in trace.steps if step.id in covered or step.inside in inside]
@@ -86,7 +86,7 @@ def computed(trace: Trace, ops: Sequence[Op]) -> list[Step]:
 def strip(trace: Trace, ops: Sequence[Op]) -> None:
     """Show the equations and tensors that operations compute; where there are many lines, the last alone, which is
     their output."""
-    steps = computed(trace, ops)
+    steps = computed_steps(trace, ops)
     shown = steps if len(steps) <= LINES else steps[-1:]
     if shown and (step := components.equations(trace, shown)):
         address.open_step(step)
@@ -170,11 +170,11 @@ def _shapes(trace: Trace, given: Sequence[TensorRecord]) -> dict[str, list[str]]
         "in symbols": [notation.shape_text(one.symbolic) if one.symbolic else "–" for one in given],
         "in numbers": [shape_numbers(one.shape) for one in given],
         "dtype": [one.dtype for one in given],
-        "made by": [_made(trace, one) for one in given],
+        "made by": [_producer_label(trace, one) for one in given],
     }
 
 
-def _made(trace: Trace, tensor: TensorRecord) -> str:
+def _producer_label(trace: Trace, tensor: TensorRecord) -> str:
     made = maker(trace, tensor)
     return str(tensor.maker) if made is None else f"op {made.index}: {made.op}"
 

@@ -80,7 +80,7 @@ def apply(key: Key, trace: Trace) -> Trace:
         return kept[1]
 
 
-def checked(key: Key, trace: Trace) -> Trace:
+def check_now(key: Key, trace: Trace) -> Trace:
     """Return a run of one of our models with its lines checked now, for work that already holds its slot in the
     queue."""
     from tracer.tracing import checks
@@ -131,13 +131,13 @@ def _check(key: Key) -> None:
         return
     try:
         with heard(_give_way):
-            found = _found(*key)
+            found = _run_check(*key)
     except crowd.Full:
         return
     _results.put(key, found)
 
 
-def _found(name: str, options: runs.Options) -> Mapping[str, Check] | str:
+def _run_check(name: str, options: runs.Options) -> Mapping[str, Check] | str:
     from tracer.tracing import AT_HAND, checks
 
     try:

@@ -38,10 +38,10 @@ def one_more() -> Iterator[Owner]:
     try:
         yield who
     finally:
-        _done(who)
+        _release(who)
 
 
-def _done(who: Owner) -> None:
+def _release(who: Owner) -> None:
     with _counting:
         _runs[who] -= 1
         if not _runs[who]:
@@ -89,7 +89,7 @@ def network(address: str) -> str:
     return str(found)
 
 
-def said(error: Exception) -> bool:
+def show_refusal(error: Exception) -> bool:
     """Show the reason for a refusal in place of the page; return whether the error was a refusal."""
     if isinstance(error, Full):
         st.warning(str(error), icon=":material/hourglass:")

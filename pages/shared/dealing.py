@@ -24,19 +24,19 @@ def show(trace: Trace, part: str) -> None:
         with place:
             key = ("heads", part, matrix.symbol)
             components.drawing(of(trace, key, partial(heads.drawing, matrix)), f"heads {matrix.symbol}")
-    said = _packed(found[0]) if found[0].is_packed else _apart(found[0])
+    said = _describe_packed(found[0]) if found[0].is_packed else _describe_separate(found[0])
     if any(matrix.turned for matrix in found):
         said += " The equation multiplies by [in, out], and PyTorch keeps the same numbers as [out, in], row by row."
     first = "Shown is the first block. " if len(blocks) > 1 else ""
     st.caption(f"{first}{said} {_proof(found)}".strip())
 
 
-def _apart(matrix: heads.Matrix) -> str:
+def _describe_separate(matrix: heads.Matrix) -> str:
     each = matrix.bands[0].width
     return f"Each head reads {each} columns of one matrix." if matrix.heads > 1 else "The one head reads all columns."
 
 
-def _packed(matrix: heads.Matrix) -> str:
+def _describe_packed(matrix: heads.Matrix) -> str:
     counts = {part: sum(band.part == part for band in matrix.bands) for part in "QKV"}
     many = ", ".join(f"{count} for {part}" for part, count in counts.items())
     return (

@@ -20,11 +20,11 @@ async def handle(
     try:
         url = await asyncio.to_thread(self._get_media_file_mgr().execute_deferred, request.deferred_file.file_id)
     except Exception as error:
-        return BackendOperationResponse(request_id=request.request_id, error_msg=_said(error))
+        return BackendOperationResponse(request_id=request.request_id, error_msg=_error_message(error))
     return BackendOperationResponse(request_id=request.request_id, deferred_file=DeferredFileResponsePayload(url=url))
 
 
-def _said(error: Exception) -> str:
+def _error_message(error: Exception) -> str:
     cause = error.__cause__
     if isinstance(cause, ValueError) and (said := str(cause)):
         return f"{said[0].upper()}{said[1:]}."

@@ -87,8 +87,8 @@ class Gate:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         host = Headers(scope=scope).get("host")
         upload = scope["method"] == "PUT" and uploads.ADDRESS.fullmatch(scope["path"])
-        if not hosts.allowed(host):
-            refusal = f"{quoted(host or '')} is no name of this server, expected one of {hosts.expected()}."
+        if not hosts.is_allowed(host):
+            refusal = f"{quoted(host or '')} is no name of this server, expected one of {hosts.expected_names()}."
             await PlainTextResponse(f"{refusal} TRACER_HOST adds names.", 421)(scope, receive, send)
         elif upload:
             await self.uploads.take(self.app, upload["session"], scope, receive, send)
@@ -101,7 +101,7 @@ class Gate:
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, address = Headers(scope=scope), address_of(scope)
-        foreign = not (hosts.allowed(headers.get("host")) and hosts.same(headers.get("origin"), headers.get("host")))
+        foreign = not (hosts.is_allowed(headers.get("host")) and hosts.same(headers.get("origin"), headers.get("host")))
         if foreign:
             await PlainTextResponse("A page of another host opens no websocket here.", 403)(scope, receive, send)
         elif refusal := self.sockets.refusal(address, limits().visitors * SPARE):

@@ -15,7 +15,7 @@ from streamlit import config
 from tracer.common.limits import limits
 
 
-def allowed(host: str | None) -> bool:
+def is_allowed(host: str | None) -> bool:
     """Return whether a Host header names this server: this machine itself, a name of `TRACER_HOST`, and where it
     listens to others, its numeric address and, at home, its own name."""
     if (name := _name(host)) is None:
@@ -27,7 +27,7 @@ def allowed(host: str | None) -> bool:
     )
 
 
-def expected() -> str:
+def expected_names() -> str:
     """Return the accepted names, in words."""
     return ", ".join(("localhost", *limits().hosts))
 

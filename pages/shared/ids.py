@@ -15,7 +15,7 @@ MOST = 200
 
 def show(trace: Trace, link: bool = False) -> None:
     """Show the text of a run as ids; nothing for a run without text. With a `link` to the lesson on tokens."""
-    html = of(trace, "ids", lambda: _drawn(trace))
+    html = of(trace, "ids", lambda: _draw(trace))
     if html:
         components.style(Path(__file__).with_name("pieces.css"))
         st.html(html)
@@ -23,7 +23,7 @@ def show(trace: Trace, link: bool = False) -> None:
             st.page_link(contents.PAGES / "tokens.py", label="How a text becomes ids", icon=":material/token:")
 
 
-def _drawn(trace: Trace) -> str:
+def _draw(trace: Trace) -> str:
     found = drawings.of_run(trace)
     if not found:
         return ""

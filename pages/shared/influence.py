@@ -4,7 +4,7 @@ move."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import streamlit as st
@@ -19,8 +19,10 @@ from tracer.record import Segment, Trace
 if TYPE_CHECKING:
     from tracer.attention.masks import Moved
 
+Result = TypeVar("Result")
 
-def allowed() -> tuple[str, ...]:
+
+def mask_choices() -> tuple[str, ...]:
     """Return the masks that the visitor can choose; empty for a model with a fixed mask, and for a saved run."""
     masks = () if session.given().kind == "trace" else session.model().spec.options.get("mask", ())
     return masks if len(masks) > 1 else ()
@@ -29,7 +31,7 @@ def allowed() -> tuple[str, ...]:
 def notice() -> None:
     """Warn on every page that the mask is not the one that the weights were trained with, with a way back to it."""
     now = dict(session.options()).get("mask")
-    if now is None or session.given().kind == "trace" or now == (trained := _trained()):
+    if now is None or session.given().kind == "trace" or now == (trained := _trained_mask()):
         return
     st.warning(
         f"The mask is **{now}**, but the weights were trained **{trained}**: the answer may be a different one.",
@@ -38,8 +40,8 @@ def notice() -> None:
     st.button(f"Back to {trained}", icon=":material/undo:", on_click=_back, args=(trained,))
 
 
-def _trained() -> str:
-    return str(session.shipped(model_name(), "mask"))
+def _trained_mask() -> str:
+    return str(session.default_option(model_name(), "mask"))
 
 
 def _back(trained: str) -> None:
@@ -48,7 +50,7 @@ def _back(trained: str) -> None:
 
 def choice() -> None:
     """Let the visitor choose among the masks that the model supports."""
-    if not (masks := allowed()):
+    if not (masks := mask_choices()):
         return
     made, name = session.model(), model_name()
     key = Key.MASK.format(name)
@@ -71,7 +73,7 @@ def start(cells) -> int:
 def changes(trace: Trace, cells) -> None:
     """Show the pairs that each selectable mask allows, and the model's answer to the visitor's input under it."""
     st.header("What another mask changes")
-    now, masks = session.model().options["mask"], allowed()
+    now, masks = session.model().options["mask"], mask_choices()
     known = {now: (cells, trace.result)}
     asked = Asked.now()
     opened, results = zip(*(_under(asked, mask, known.get(mask)) for mask in masks), strict=True)
@@ -83,7 +85,7 @@ def changes(trace: Trace, cells) -> None:
         },
         hide_index=True,
     )
-    trained, opened = _trained(), dict(zip(masks, opened, strict=True))
+    trained, opened = _trained_mask(), dict(zip(masks, opened, strict=True))
     others = [f"under {mask}, {_against(opened[mask], opened[trained])}" for mask in masks if mask != trained]
     st.caption(
         f"The same weights under each mask; they were trained {trained}. Compared with that, {'; '.join(others)}."
@@ -116,7 +118,7 @@ class Asked(NamedTuple):
         """Return the model, options and input on the visitor's screen."""
         return cls(model_name(), session.options(), session.given())
 
-    def of(self, work: Callable, *more, **named):
+    def of(self, work: Callable[..., Result], *more, **named) -> Result:
         """Return `work` of the model and its input."""
         made = runs.load(self.model, self.options)
         return work(made, made.inputs(**session.inputs(made, self.chosen, self.options)), *more, **named)
@@ -134,13 +136,15 @@ def _under(asked: Asked, mask: str, known: object = None):
     return once("masked", other, (), run, "Running the model under the other masks", known)
 
 
-def once(what: str, asked: Asked, more: tuple, make: Callable[[], object], doing: str, known: object = None):
+def once(
+    what: str, asked: Asked, more: tuple, make: Callable[[], Result], doing: str, known: Result | None = None
+) -> Result:
     """Return `make()` of an input, queued and run once: a sample's for all visitors, another's for this one. `make`
     does not use the session; a value that is `known` already is stored as it is."""
     chosen, key = asked.chosen, (asked.model, asked.options, *more)
     if chosen.kind == "sample":
         return runs.of_sample_too(what, (*key, chosen.name), make, doing, known, asked.rank)
-    found = visitor().found(what, chosen)
+    found = visitor().results_of(what, chosen)
     if key not in found:
         found[key] = turns.in_turn(make, doing) if known is None else known
     return found[key]
@@ -158,7 +162,7 @@ def ahead(model: str, sample: str, photo) -> None:
     for mask in choices if len(choices) > 1 else ():
         _under(asked, mask, (cells, trace.result) if mask == now else None)
     if tokens := changeable(segments(trace, part)):
-        _moved(asked, trace, middle(tokens, cells), part)
+        _find_moved(asked, trace, middle(tokens, cells), part)
 
 
 @st.fragment
@@ -175,7 +179,7 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
         return
     at = address.widget("token", tokens, middle(tokens, cells))
     token = st.select_slider("Change this token", tokens, format_func=lambda token: labels[token], **at)
-    found = _moved(Asked.now(), trace, token, part)
+    found = _find_moved(Asked.now(), trace, token, part)
     if isinstance(found, str):  # a model of a library, whose blocks or patches are not laid out like this
         st.info(texts.plain(f"This proof can’t be made here: {found}."))
         return
@@ -199,16 +203,16 @@ def middle(tokens: Sequence[int], cells) -> int:
     return min(tokens, key=lambda token: abs(token - start(cells)))
 
 
-def _moved(asked: Asked, trace: Trace, token: int, part: str):
+def _find_moved(asked: Asked, trace: Trace, token: int, part: str):
     """Return the positions that moved against the run on screen, or the reason why they can't be compared."""
 
-    def moved():
+    def run():
         from tracer.attention.masks import influence
 
         return asked.of(influence, token, part=part, trace=trace)
 
     doing = "Running the model on the changed input"
-    return once("moved", asked, (part, token), lambda: _or_why(moved), doing)
+    return once("moved", asked, (part, token), lambda: _or_why(run), doing)
 
 
 def _or_why(make: Callable[[], object]):

@@ -133,7 +133,7 @@ def _downloads(cost) -> str:
     return "How much it downloads could not be asked: about as much as it takes in memory."
 
 
-def said(trace) -> None:
+def show_origin(trace) -> None:
     """Show where the weights of a library's or visitor's model come from, and how much of its run the equations
     cover."""
     if trace.weights and (sources.is_foreign(trace.model) or session.given().kind == "trace"):

@@ -25,12 +25,12 @@ def line(step: Step) -> str:
     note = f"\n\n:small[{prose(step.note)}]" if step.note else ""
     numbers = f" = {rows.numbers(step.shape)}" if step.shape else ""
     return (
-        f"**{plain(step.title)}** {SIGNS.get(step.verdict, '')} {_said(step)}{why}\n\n"
+        f"**{plain(step.title)}** {SIGNS.get(step.verdict, '')} {_verdict_text(step)}{why}\n\n"
         f"$$\n{step.latex}\n$$\n\n${step.symbol}{shape}${numbers}{note}"
     )
 
 
-def _said(step: Step) -> str:
+def _verdict_text(step: Step) -> str:
     """Return the verdict in words, with the error where there is one, or the failures on other runs."""
     if step.refuted:
         return f"{step.verdict}: {prose(step.replayed)}"

@@ -25,11 +25,11 @@ def contentless() -> None:
 
 def _record(name, level, path, line, message, args, error, *rest, **more) -> logging.LogRecord:
     """Return a record whose message is the position in the code, and each error with the line that raised it."""
-    place = " ".join([f"{path}:{line}", *_passed(error[1] if error else None)])
+    place = " ".join([f"{path}:{line}", *_error_positions(error[1] if error else None)])
     return logging.LogRecord(name, level, path, line, place.replace("%", "%%"), (), None, *rest[:1])
 
 
-def _passed(error: BaseException | None) -> list[str]:
+def _error_positions(error: BaseException | None) -> list[str]:
     errors: list[str] = []
     while error is not None and len(errors) < MOST:
         frames = traceback.extract_tb(error.__traceback__)

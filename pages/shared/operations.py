@@ -40,7 +40,7 @@ def totals(trace: Trace) -> None:
         st.metric("parameters", amount(trace.params))
         st.metric("matrix products", amount(trace.flops, "FLOP"), help=texts.COUNTED)
     if trace.uncounted:
-        st.caption(texts.plain(texts.uncounted(trace)))
+        st.caption(texts.plain(texts.uncounted_text(trace)))
 
 
 def zoom(trace: Trace) -> str:
@@ -55,8 +55,8 @@ def zoom(trace: Trace) -> str:
 
 def listing(trace: Trace, level: str) -> None:
     """Draw the table; a chosen row is shown below it."""
-    chosen = _chosen(trace, level)
-    opened = primitives.known(trace, number(trace)) if level == "primitives" else ()
+    chosen = _marked_row(trace, level)
+    opened = primitives.opened_primitives(trace, number(trace)) if level == "primitives" else ()
     key = "table", level, tuple(one.op for one in opened)
     data = of(trace, key, lambda: _table(trace, level, opened))
     others = of(trace, "tables", lambda: _every(trace))
@@ -96,11 +96,11 @@ def _check_open(level: str, data: dict) -> None:
         st.warning(texts.quoted(f"This page has no open {quoted(asked)}, expected {expected}."))
 
 
-def _chosen(trace: Trace, level: str) -> str:
+def _marked_row(trace: Trace, level: str) -> str:
     """Return the marked row."""
     if level == "steps":
         return f"step {address.last_step(trace)}"
-    return called.chosen(trace, level, number(trace)) if level in ("modules", "calls") else f"op {number(trace)}"
+    return called.marked_row(trace, level, number(trace)) if level in ("modules", "calls") else f"op {number(trace)}"
 
 
 def _table(trace: Trace, level: str, opened: Sequence[Decomposition] = ()) -> dict:
@@ -266,7 +266,7 @@ def _parts(trace: Trace, op: Op) -> None:
 def pictures(trace: Trace, level: str) -> None:
     """Draw the number of operations of each category, and their share of the arithmetic."""
     kind = "primitives" if level == "primitives" else "operations"
-    opened = primitives.known(trace, number(trace)) if kind == "primitives" else ()
+    opened = primitives.opened_primitives(trace, number(trace)) if kind == "primitives" else ()
     parts = [part.name for one in opened for part in one.primitives]
     found, table = bars.counts(parts or [op.op for op in trace.ops]), bars.arithmetic(trace)
     sums = {module: sum(row.values()) for module, row in table.items()}

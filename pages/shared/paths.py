@@ -36,7 +36,7 @@ def show(trace: Trace) -> None:
     if session.given().kind == "trace":
         st.caption("To run both, the model is needed: a saved run has none.")
         return
-    found = visitor().remembered("paths", trace)
+    found = visitor().recall("paths", trace)
     if found is None:
         module = next((attention.module for attention in fused if _comparable(attention.module)), None)
         if module is None:

@@ -41,7 +41,7 @@ class Drawn(BaseFigure):
         """Return a plotly figure as data."""
         plain, traces, size = figure.to_dict(), [], 0
         for trace in plain["data"]:
-            written = {name: orjson.dumps(_listed(value)) for name, value in trace.items()}
+            written = {name: orjson.dumps(_as_json(value)) for name, value in trace.items()}
             traces.append({name: orjson.Fragment(value) for name, value in written.items()})
             size += sum(map(len, written.values()))
         return cls(traces, plain["layout"], size)
@@ -58,7 +58,7 @@ class Drawn(BaseFigure):
         return self._size + LAYOUT
 
 
-def _listed(value):
+def _as_json(value):
     """Return a value that JSON can hold: names are in arrays, which plotly checks faster than lists."""
     return value.tolist() if isinstance(value, np.ndarray) else value
 
@@ -79,21 +79,21 @@ def of(owner: object, key: Hashable, make: Callable[[], Made]) -> Made:
     """Return `make()`, computed once for each `key` of an `owner`, such as a run; the value must not be changed
     afterwards. A second caller waits for the first."""
     full = id(owner), key
-    if (found := _found(full, owner)) is not None:
+    if (found := _entry(full, owner)) is not None:
         return found[1]
     with _asking:
         turn = _turns.get(full)
         if turn is None:
             turn = _turns[full] = Lock()
     with turn:
-        if (found := _found(full, owner)) is None:
+        if (found := _entry(full, owner)) is None:
             drop = _kept.drop  # held: as the server ends, owners may go after this file
             found = weakref.ref(owner, lambda _: drop(full)), make()
             _kept.put(full, found)
         return found[1]
 
 
-def _found(full: tuple[int, Hashable], owner: object) -> tuple[weakref.ref, Any] | None:
+def _entry(full: tuple[int, Hashable], owner: object) -> tuple[weakref.ref, Any] | None:
     """Return the cache entry of this very owner: its id may have belonged to one that is gone."""
     kept = _kept.get(full)
     return kept if kept is not None and kept[0]() is owner else None

@@ -13,25 +13,25 @@ from tracer.record import Decomposition, Op, Trace, verdict_within
 OPENED = "opened operations"
 
 
-def known(trace: Trace, number: int) -> tuple[Decomposition, ...]:
+def opened_primitives(trace: Trace, number: int) -> tuple[Decomposition, ...]:
     """Return the primitives of the operation on screen and of those opened before, in the order of the run."""
     if trace.decompositions or session.given().kind == "trace":
         return trace.decompositions
     _open(trace, number)
-    found = visitor().remembered(OPENED, trace) or {}
+    found = visitor().recall(OPENED, trace) or {}
     return tuple(found[op] for op in sorted(found))
 
 
 def _open(trace: Trace, number: int) -> None:
-    found = visitor().remembered(OPENED, trace) or {}
+    found = visitor().recall(OPENED, trace) or {}
     if trace.ops and number not in found:
         visitor().remember(OPENED, trace, found | {one.op: one for one in session.primitives(number)})
 
 
 def show(trace: Trace, op: Op, level: str) -> None:
     """Show the primitives of one operation, in order, and the distance of their output from the run's."""
-    held = trace.decompositions or (visitor().remembered(OPENED, trace) or {}).values()
-    found = {one.op: one for one in (known(trace, op.index) if level == "primitives" else held)}
+    held = trace.decompositions or (visitor().recall(OPENED, trace) or {}).values()
+    found = {one.op: one for one in (opened_primitives(trace, op.index) if level == "primitives" else held)}
     if op.index not in found:
         with st.container(key="unopened"):
             st.header("Its primitives")

@@ -24,7 +24,7 @@ _drawing = asyncio.Semaphore(1)
 
 
 @lru_cache(maxsize=64)
-def drawn(link: str) -> str:
+def draw(link: str) -> str:
     """Return the code as SVG, dark on light as readers expect it, with the quiet zone. Raise ValueError for a link too
     long for a code."""
     file = io.BytesIO()
@@ -46,7 +46,7 @@ async def give(request: Request) -> Response:
     _waiting[address] += 1
     try:
         async with _drawing:
-            code = await asyncio.to_thread(drawn, body.decode(errors="replace") or " ")
+            code = await asyncio.to_thread(draw, body.decode(errors="replace") or " ")
     except ValueError:
         return Response(status_code=413)
     finally:

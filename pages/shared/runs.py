@@ -7,7 +7,7 @@ and shared only with visitors who uploaded the very same input. Nothing here imp
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary, finalize, ref
 
 from pages.shared import turns
@@ -33,6 +33,7 @@ _one_at_a_time, _loading, _asking = Lock(), Lock(), Lock()
 loading = Line(1)
 """Where models of libraries are downloaded and loaded, one at a time: visitors together can't fill the memory."""
 
+Result = TypeVar("Result")
 Options = tuple[tuple[str, Any], ...]
 """Options and sizes of a model by name, sorted, as a key of caches."""
 
@@ -62,18 +63,18 @@ _TOO = {"masked": 256, "moved": 1024, "closed": 256, "placed": 64, "noted": 64}
 _too = {what: Cache(most) for what, most in _TOO.items()}
 
 
-def parted(name: str, options: Options) -> tuple[dict, dict]:
+def split_options(name: str, options: Options) -> tuple[dict, dict]:
     """Return the options and sizes that a model is loaded with, and the sizes of its input."""
     of_input = () if sources.is_foreign(name) else models.spec_of(name).runs
     given = [{key: value for key, value in options if (key in of_input) is its} for its in (False, True)]
     return given[0], given[1]
 
 
-def load(name: str, options: Options = ()):
+def load(name: str, options: Options = ()) -> Any:
     """Return a model, loaded once for all visitors."""
     if sources.is_foreign(name):
         return _library_model(name, options)
-    return _our_model(name, tuple(parted(name, options)[0].items()))
+    return _our_model(name, tuple(split_options(name, options)[0].items()))
 
 
 def _our_model(name: str, options: Options):
@@ -105,7 +106,7 @@ def _library_model(name: str, options: Options):
     return turns.once(_foreign.get, _foreign.put, (name, options), make, LOADING, where=loading, instead=True)
 
 
-def loaded(name: str, options: Options):
+def loaded_model(name: str, options: Options) -> Any:
     """Return a library's model if it is in memory; runs of our models hold their own."""
     return _foreign.get((name, options))
 
@@ -130,9 +131,9 @@ def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> 
         store = _foreign_runs
     elif options:
         store = _given  # what few ask for does not push out the samples as shipped
-    sizes = parted(name, options)[1]
+    sizes = split_options(name, options)[1]
     return turns.once(
-        store.get, store.put, key, lambda: _proven(*_with_sample(*key), **sizes), PROVING, rank, instead=True
+        store.get, store.put, key, lambda: _prove(*_with_sample(*key), **sizes), PROVING, rank, instead=True
     )
 
 
@@ -143,14 +144,14 @@ def in_line(name: str, options: Options) -> tuple:
     made, image = _with_sample(*key)
     store = _given if options else _samples
     if (run := store.get(key)) is None:
-        store.put(key, run := _proven(made, image))
+        store.put(key, run := _prove(made, image))
     return made, run
 
 
 def of_first_sample(name: str, options: Options, **how) -> Trace:
     """Run a model on its first sample, for work in the background; the run is not cached."""
     made, image = _with_sample(name, options, next(iter(samples(models.samples(name))), "its own"))
-    return made.trace(**({} if image is None else {"image": image}), **parted(name, options)[1], **how)
+    return made.trace(**({} if image is None else {"image": image}), **split_options(name, options)[1], **how)
 
 
 def large(name: str, sample: str) -> bool:
@@ -172,7 +173,7 @@ class Content:
         self.digest = digest
         self._photo: Callable[[], object] = lambda: None  # a weak reference: runs that are let go of take it along
 
-    def shared(self, trace: Trace) -> Trace:
+    def share_photo(self, trace: Trace) -> Trace:
         """Return the run with its photo replaced by the one that other runs of this content hold: each records the
         whole photo."""
         if trace.picture is None:
@@ -206,17 +207,17 @@ def of_given(name: str, options: Options, what: Content, given: dict) -> Trace:
     key = name, options, what.digest
 
     def make(held: Content = what) -> Trace:  # holds it until the run is kept: one who left meanwhile takes it along
-        return held.shared(_proven(load(name, options), **given))
+        return held.share_photo(_prove(load(name, options), **given))
 
     return turns.once(_given.get, _given.put, key, make, PROVING, instead=True)
 
 
-def proven(made, image=None, **given) -> Trace:
+def prove(made, image=None, **given) -> Trace:
     """Return a run of a loaded model with every step proven, queued."""
-    return turns.in_turn(lambda: _proven(made, image, **given), PROVING)
+    return turns.in_turn(lambda: _prove(made, image, **given), PROVING)
 
 
-def _proven(made, image=None, **given) -> Trace:
+def _prove(made, image=None, **given) -> Trace:
     """Return a run of a loaded model with every step proven. Models of libraries are too large to keep the tensors of
     all steps: they are there while the steps are proven, one model at a time, and then only the first are kept."""
     given |= {} if image is None else {"image": image}
@@ -229,7 +230,7 @@ def _proven(made, image=None, **given) -> Trace:
         return lightened(made.trace(**given, keep=AT_HAND), KEEP)
 
 
-def opened(made, op: int, **given) -> tuple[Decomposition, ...]:
+def decompose(made, op: int, **given) -> tuple[Decomposition, ...]:
     """Return the primitives of one op of a loaded model's run."""
     return turns.in_turn(lambda: _open(made, op, **given), OPENING)
 
@@ -238,7 +239,7 @@ def _open(made, op: int, **given) -> tuple[Decomposition, ...]:
     return made.trace(**given, prove=False, primitives=(op,)).decompositions
 
 
-def opened_sample(name: str, options: Options, sample: str, op: int) -> tuple[Decomposition, ...]:
+def decompose_sample(name: str, options: Options, sample: str, op: int) -> tuple[Decomposition, ...]:
     """Return the primitives of one op of a sample's run, computed once for all visitors."""
 
     def make() -> tuple[Decomposition, ...]:
@@ -248,7 +249,9 @@ def opened_sample(name: str, options: Options, sample: str, op: int) -> tuple[De
     return turns.once(_opened.get, _opened.put, (name, options, sample, op), make, OPENING)
 
 
-def of_sample_too(what: str, key: Hashable, make: Callable[[], object], doing: str, known: object = None, rank=VISITOR):
+def of_sample_too(
+    what: str, key: Hashable, make: Callable[[], Result], doing: str, known: Result | None = None, rank: int = VISITOR
+) -> Result:
     """Return a further result on a sample, computed once for all visitors; `what` names its kind, such as "moved". A
     value that is `known` already is stored as it is."""
     store = _too[what]

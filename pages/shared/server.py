@@ -55,7 +55,7 @@ def around(pages: list[str]) -> dict:
             Middleware(GZipMiddleware, minimum_size=1_000, compresslevel=LEVEL),
         ],
         "lifespan": lifespan,
-        "on_script_error": crowd.said,
+        "on_script_error": crowd.show_refusal,
     }
 
 

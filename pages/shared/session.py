@@ -5,6 +5,7 @@ is asked for.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import streamlit as st
@@ -162,7 +163,7 @@ def view() -> View | None:
     if not {"H", "W", "P"} <= sizes.keys():
         return None
     image, crop = images.centre_crop(chosen.photo, sizes["H"], sizes["W"])
-    return View(chosen.photo, crop, _seen(image, sizes), sizes["H"] // sizes["P"], sizes["W"] // sizes["P"])
+    return View(chosen.photo, crop, _match_channels(image, sizes), sizes["H"] // sizes["P"], sizes["W"] // sizes["P"])
 
 
 def traced_view(trace: Trace) -> View | None:
@@ -174,10 +175,10 @@ def traced_view(trace: Trace) -> View | None:
     (left, top, right, bottom), (width, height) = picture.crop, photo.size
     crop = images.Crop(left, top, right, bottom, width, height, sizes["W"], sizes["H"])
     image = photo.resize((crop.width, crop.height), Image.Resampling.BICUBIC, box=crop.box)
-    return View(photo, crop, _seen(image, sizes), picture.rows, picture.columns)
+    return View(photo, crop, _match_channels(image, sizes), picture.rows, picture.columns)
 
 
-def _seen(image: Image.Image, sizes: dict[str, int]) -> Image.Image:
+def _match_channels(image: Image.Image, sizes: dict[str, int]) -> Image.Image:
     """Return the picture in grey where the model has one channel."""
     return image.convert("L").convert("RGB") if sizes.get("C") == 1 else image
 
@@ -185,7 +186,7 @@ def _seen(image: Image.Image, sizes: dict[str, int]) -> Image.Image:
 def trace() -> Trace:
     """Return the run that the pages show, computed on first use, with the checks on other runs as soon as they are
     known. A refusal stops the page with one sentence."""
-    if (run := held()) is None:
+    if (run := current_run()) is None:
         chosen, name = given(), model_name()
         key = (name, options())
         if wrong := variants.problem(*key):
@@ -228,7 +229,7 @@ def go_back() -> None:
     state[text_key()] = given().text or ""
 
 
-def held() -> Trace | None:
+def current_run() -> Trace | None:
     """Return the run on screen, or None where there is none (yet)."""
     chosen, kept = given(), visitor().held
     if chosen.trace is not None:
@@ -242,7 +243,7 @@ def held() -> Trace | None:
 def checking() -> bool:
     """Return whether the check of the lines on screen is still to come; the browser polls for it."""
     now = visitor()
-    key, run = (model_name(), options()), held()
+    key, run = (model_name(), options()), current_run()
     waits = run is not None and given().trace is None and checks.pending(key, run)
     now.checking = key if waits else None
     return waits
@@ -253,7 +254,7 @@ def options() -> runs.Options:
     return visitor().options.get(model_name(), ())
 
 
-def shipped(model: str, option: str) -> object:
+def default_option(model: str, option: str) -> object:
     """Return the default of an option or a size of one of our models: the value that its weights were trained with. One
     input is run at once; None for the other sizes of an input."""
     try:
@@ -268,7 +269,7 @@ def choose(option: str, value: object) -> None:
     visitor().option(model_name(), option, value)
 
 
-def model():
+def model() -> Any:
     """Return the model that the pages show, ready to run."""
     return runs.load(model_name(), options())
 
@@ -277,7 +278,7 @@ def inputs(made, chosen: Given, known: runs.Options) -> dict:
     """Return the arguments for the model: the photo and the text, where it takes them, and the sizes of its input that
     are `known`. A text has a length of its own."""
     given = {kind: value for kind, value in (("image", chosen.photo), ("text", chosen.text)) if kind in made.takes}
-    sizes = runs.parted(made.name, known)[1]
+    sizes = runs.split_options(made.name, known)[1]
     return given | {name: value for name, value in sizes.items() if name == "B" or not chosen.text}
 
 
@@ -289,6 +290,6 @@ def primitives(op: int) -> tuple[Decomposition, ...]:
     """Return the primitives of one op of the run on screen, by running it once more."""
     chosen, key = given(), (model_name(), options())
     if chosen.kind == "sample":
-        return runs.opened_sample(*key, chosen.name, op)
+        return runs.decompose_sample(*key, chosen.name, op)
     made = runs.load(*key)
-    return runs.opened(made, op, **inputs(made, chosen, key[1]))
+    return runs.decompose(made, op, **inputs(made, chosen, key[1]))

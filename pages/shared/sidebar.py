@@ -205,36 +205,36 @@ def run(slots: Slots, page: str) -> None:
     if _lesson(page):
         with slots.samples:
             _samples(session.given())
-    if (trace := session.held()) is None or visitor().instead:
+    if (trace := session.current_run()) is None or visitor().instead:
         return
     with slots.origin:
-        libraries.said(trace)
+        libraries.show_origin(trace)
     said = (
         "All steps and shapes, and the tensors that were kept, in one file. It opens here again, also on a machine "
         "without the model."
     )
     key = None if session.given().kind == "trace" else (model_name(), session.options())
-    _kept("Save this run", "download", trace, partial(_file, key), "safetensors", said)
+    _file_button("Save this run", "download", trace, partial(_file, key), "safetensors", said)
     said = "One HTML file that prints well: photo, answer, attention maps, equations, shapes and verdicts."
-    _kept("Download a handout", "print", trace, _handout, "html", said)
+    _file_button("Download a handout", "print", trace, _handout, "html", said)
     _legend(trace)
     _glossary(trace)
     with st.sidebar:
         if session.checking():
-            components.checked(checks.PATH)
-        components.spoken(
-            f"{trace.model} has run on {_named(session.given())}. {answers.answer_sentence(trace)}".strip()
+            components.poll_check(checks.PATH)
+        components.announce(
+            f"{trace.model} has run on {_file_stem(session.given())}. {answers.answer_sentence(trace)}".strip()
         )
 
 
-def _kept(label: str, icon: str, trace: Trace, make: Callable[[Trace], bytes], ending: str, said: str) -> None:
+def _file_button(label: str, icon: str, trace: Trace, make: Callable[[Trace], bytes], ending: str, said: str) -> None:
     """Draw a button that builds a file of the run when it is pressed."""
-    name = f"{trace.model}-{_named(session.given())}.{ending}"
+    name = f"{trace.model}-{_file_stem(session.given())}.{ending}"
     more = {"icon": f":material/{icon}:", "on_click": "ignore", "width": "stretch", "help": said}
     st.sidebar.download_button(label, data=partial(make, trace), file_name=name, **more)
 
 
-def _named(given: Given) -> str:
+def _file_stem(given: Given) -> str:
     """Return a word for a run's input, for its file name."""
     return "text" if given.name == session.OWN else Path(given.name).stem
 
@@ -243,7 +243,7 @@ def _file(key: tuple[str, runs.Options] | None, trace: Trace) -> bytes:
     """Return the run as a file, with the parameters of the model of that key, where it is in memory."""
     from tracer.record import storage
 
-    made = key and runs.loaded(*key)
+    made = key and runs.loaded_model(*key)
     return storage.to_bytes(trace, made and made.net)
 
 

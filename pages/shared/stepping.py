@@ -51,7 +51,7 @@ def parts(trace: Trace) -> dict[str, list[Step]]:
     return out
 
 
-def packed(trace: Trace, start: str, index: Sequence[int] = ()) -> bytes:
+def pack(trace: Trace, start: str, index: Sequence[int] = ()) -> bytes:
     """Return the headers of all steps, and the details of those that fit, from step `start` on: the rest of its part,
     then the steps before it there, then all others. `index` selects the leading axes of tensors that are sent in part.
 
@@ -112,7 +112,7 @@ def _headers(trace: Trace, where: dict[str, list[Step]], start: str) -> list[dic
     very long ones are cut."""
     part = next(name for name, steps in where.items() if any(step.id == start for step in steps))
     place = {step.id: number for number, steps in enumerate(where.values()) for step in steps}
-    heads, changing = [], changed(trace)
+    heads, changing = [], reshaping_steps(trace)
     for step in trace.steps:
         heads.append(
             {
@@ -135,7 +135,7 @@ def _headers(trace: Trace, where: dict[str, list[Step]], start: str) -> list[dic
     return heads
 
 
-def changed(trace: Trace) -> set[str]:
+def reshaping_steps(trace: Trace) -> set[str]:
     """Return the ids of steps whose tensor has a symbolic shape that none of their inputs has."""
     taken, known = flow.sources(trace), {step.id: step for step in trace.steps}
     ops = {op.index: op for op in trace.ops}
@@ -164,14 +164,14 @@ def detail(trace: Trace, step: Step, index: Sequence[int] = ()) -> tuple[dict[st
         "repeat": repeat
         and pieces(f"The same line in {repeat.times} blocks, ${repeat.numbers}$, but for their numbers."),
         "names": step.names and pieces(texts.in_the_code(step.names)),
-        "noted": _noted(trace, step),
+        "noted": _note_number(trace, step),
         "why": pieces(texts.prose(step.why)),
         "verdict": step.verdict,
         "proof": pieces(texts.proof(step) + texts.unseen(step)),
         "note": pieces(texts.prose(step.note)) if step.note and (step.error is not None or step.pending) else [],
         "code": _code(trace, step),
         "product": _product(trace, step),
-        "ops": _covered(trace, step),
+        "ops": _covered_ops(trace, step),
     }
     cells = {}
     for name, found in (("tensor", _tensor(trace, step, index)), ("terms", _terms(trace, step, index))):
@@ -182,7 +182,7 @@ def detail(trace: Trace, step: Step, index: Sequence[int] = ()) -> tuple[dict[st
     return facts, cells
 
 
-def _noted(trace: Trace, step: Step) -> list:
+def _note_number(trace: Trace, step: Step) -> list:
     """Return the number of the step in its note."""
     note = numbered(trace.model)
     at = note and note.of(step.id)
@@ -273,7 +273,7 @@ def _product(trace: Trace, step: Step) -> dict[str, Any] | None:
     return {"svg": products.drawing(step.product, step.stage), "said": said}
 
 
-def _covered(trace: Trace, step: Step) -> dict[str, Any]:
+def _covered_ops(trace: Trace, step: Step) -> dict[str, Any]:
     """Return the operations that a step covers; for one that is recomputed, the fused operation that contains it."""
     if step.inside is None:
         ops = _ops(trace, step)

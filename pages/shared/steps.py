@@ -39,8 +39,8 @@ def browse(trace: Trace, step: Step) -> None:
     now, known = visitor(), {one.id for one in trace.steps}
     ran = None if session.given().kind == "trace" else now.run()
     run = of(ran or trace, "name", lambda: secrets.token_hex(8))  # one name, also once its lines are checked
-    wanted = _wanted(run, known)
-    shown = now.remembered("proofs", trace) or trace
+    wanted = _request(run, known)
+    shown = now.recall("proofs", trace) or trace
     waiting = any(one.pending for one in shown.steps) and shown.prover is not None
     if waiting and wanted.get("prove"):
         part = next(steps for steps in stepping.parts(shown).values() if wanted["step"] in {one.id for one in steps})
@@ -48,13 +48,13 @@ def browse(trace: Trace, step: Step) -> None:
         now.remember("proofs", trace, shown)
     start = wanted.get("step") or (trace.steps[0] if stepping.fits(trace) else step).id
     index = wanted.get("index", ())
-    packed = of(shown, ("steps", start, *index), lambda: stepping.packed(shown, start, index))
+    packed = of(shown, ("steps", start, *index), lambda: stepping.pack(shown, start, index))
     facts = {"run": run, "step": now.at, "turn": now.turn} | told.facts(now)
     facts |= {"prove": waiting, "checking": session.checking()}
     components.stepper(facts, packed)
 
 
-def _wanted(run: str, known: set[str]) -> dict[str, Any]:
+def _request(run: str, known: set[str]) -> dict[str, Any]:
     """Return what the browser asks for, of this run: a step, the index on the leading axes of its tensor, and whether
     proofs."""
     asked = (st.session_state.get(Key.STEPPER) or {}).get("wanted")

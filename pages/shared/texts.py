@@ -28,7 +28,7 @@ COUNTED = (
 )
 
 
-def uncounted(trace: Trace) -> str:
+def uncounted_text(trace: Trace) -> str:
     """Return a sentence on the operations that the FLOPs of a run lack."""
     said = rows.uncounted_ops(trace)
     return f"{said[0].upper()}{said[1:]}. They may multiply matrices, and there is no formula for how often."
@@ -111,7 +111,7 @@ def strange(given: Given, model: str) -> str:
     )
 
 
-def cropped(view: View) -> str:
+def crop_text(view: View) -> str:
     """Return a sentence on the part of the photo that the model sees."""
     photo = f"{view.photo.width} × {view.photo.height} pixels"
     left, top, right, bottom = view.crop.box
@@ -121,7 +121,7 @@ def cropped(view: View) -> str:
     return f"The photo has {photo}. The model gets the {part} in the middle; what is dimmed is cut off."
 
 
-def seen(view: View) -> str:
+def size_text(view: View) -> str:
     """Return a sentence on the size at which the model sees the photo."""
     side = f"{view.image.height // view.rows} × {view.image.width // view.columns}"
     return (
@@ -138,7 +138,7 @@ def too_large(record: AttentionRecord) -> str:
     )
 
 
-def lost(trace: Trace) -> list[str]:
+def attention_problems(trace: Trace) -> list[str]:
     """Return the reasons why attention of the run can't be shown."""
     said = {}
     for record in trace.attentions:
@@ -179,7 +179,7 @@ def _blocks(layers: Sequence[int]) -> str:
     return "blocks " + ", ".join(str(layer + 1) for layer in layers)
 
 
-def unlearned(trace: Trace) -> bool:
+def has_random_weights(trace: Trace) -> bool:
     """Return whether a run's weights are random: its answers then mean nothing."""
     return "random weights" in trace.weights
 
@@ -187,7 +187,7 @@ def unlearned(trace: Trace) -> bool:
 def about(trace: Trace) -> str:
     """Return the model of a run and its training data in words; empty for a run without that record."""
     said = [notes.spelled(models.summary(trace.model))] if trace.model in models.names() else []
-    if unlearned(trace):
+    if has_random_weights(trace):
         said.append(
             f"**It has learned nothing:** its weights are {trace.weights}, so its answer means nothing. Its shapes "
             "and equations come from its code, and the proofs ran on these weights."
@@ -246,7 +246,7 @@ def proof(step: Step) -> str:
             f"the largest difference is {scientific(step.error)} of the largest value, more than rounding in "
             f"{step.dtype} explains.{where}"
         )
-    other = "".join(f" {said}" for said in (counted(step), prose(step.replayed)) if said)
+    other = "".join(f" {said}" for said in (checks_text(step), prose(step.replayed)) if said)
     if step.error == 0:
         return f"The equation was executed on the traced tensors and gives exactly the model’s values.{other}"
     return (
@@ -262,7 +262,7 @@ def elsewhere(steps: Sequence[Step]) -> str:
     return f" As printed, {known} of them hold on other runs, too." if known else ""
 
 
-def counted(step: Step) -> str:
+def checks_text(step: Step) -> str:
     """Return on how many other runs the printed equation holds; empty where it was checked on none."""
     if not step.checked:
         return ""

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from functools import partial
 from itertools import count
 from threading import Lock
+from typing import TypeVar
 from weakref import ref
 
 import streamlit as st
@@ -14,6 +15,8 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from pages.shared import crowd, waiting
 from tracer.common.line import PATIENCE, VISITOR, Line, Task
 
+Key = TypeVar("Key", bound=Hashable)
+Result = TypeVar("Result")
 CANCELLED = "cancelled"
 """Where a visitor's session keeps that what was waited for is not wanted any more, until the next run of the script."""
 EVERY = 0.1
@@ -27,25 +30,25 @@ line = Line(min(2, os.cpu_count() or 1), PATIENCE)
 """Where all work on models waits for a core."""
 
 
-def in_turn(make: Callable[[], object], doing: str):
+def in_turn(make: Callable[[], Result], doing: str) -> Result:
     """Return `make()`, run in the queue; `doing` names the work on screen. It must not use the session, and not wait
     for a slot itself."""
     with crowd.one_more() as owner:
         task = line.join(make, owner=owner)
         task.waiting = 1
-        return _awaited(line, task, None, doing)
+        return _await_result(line, task, None, doing)
 
 
 def once(
-    get: Callable,
-    put: Callable,
-    key: Hashable,
-    make: Callable[[], object],
+    get: Callable[[Key], Result | None],
+    put: Callable[[Key, Result], object],
+    key: Key,
+    make: Callable[[], Result],
     doing: str,
     rank: int = VISITOR,
     where: Line | None = None,
     instead: bool = False,
-):
+) -> Result:
     """Return the value kept under a key, else compute it in a queue, once for all who ask for it meanwhile; `instead`
     where it replaces what is on screen."""
     full, where = (doing, key), where or line
@@ -70,10 +73,10 @@ def once(
                 where.hurry(task)
                 where.share(task, owner)
             task.waiting += 1
-        return _awaited(where, task, full, doing, instead)
+        return _await_result(where, task, full, doing, instead)
 
 
-def _awaited(where: Line, task: Task, key: Hashable, doing: str, instead: bool = False):
+def _await_result(where: Line, task: Task, key: Hashable, doing: str, instead: bool = False):
     """Wait for work in a queue, and show its position in the queue and its progress; a visitor who leaves, leaves the
     queue."""
     try:

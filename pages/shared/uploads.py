@@ -56,7 +56,7 @@ class Uploads:
             return PlainTextResponse("This page’s session is not on this server: reload the page.", 404)
         if session in self.arriving:
             return PlainTextResponse("A file of yours is still on its way: send one at a time.", 429)
-        most, kept = limits(), self._kept()
+        most, kept = limits(), self._pending_bytes()
         if kept[session] > most.upload_mb << 20:
             waiting = f"Files of yours of {kept[session] / 2**20:.0f} MB wait to be read"
             return PlainTextResponse(f"{waiting}; {most.upload_mb} MB may.", 413)
@@ -68,7 +68,7 @@ class Uploads:
             return PlainTextResponse(reason, 503)
         return None
 
-    def _kept(self) -> Counter[str]:
+    def _pending_bytes(self) -> Counter[str]:
         """Return the bytes of each session that wait to be read."""
         files = dict(runtime.get_instance().uploaded_file_mgr.file_storage)
         for session in set(self._owners) - set(files) - set(self.arriving):

@@ -19,7 +19,7 @@ LARGEST = 10**9
 """Of a size that is put into a formula."""
 
 
-def chosen(model: str, options: runs.Options) -> dict[str, int]:
+def chosen_sizes(model: str, options: runs.Options) -> dict[str, int]:
     """Return the sizes among the choices for a model."""
     known = sizes(model)
     return {name: value for name, value in options if name in known and isinstance(value, int)}
@@ -52,8 +52,8 @@ def scaling(model: str, options: runs.Options) -> Scaling:
 def impossible(model: str, options: runs.Options, formulas: Scaling) -> str:
     """Return the reason why no such model can be built, however large, in a sentence; empty where one can."""
     try:
-        models.check(model, runs.parted(model, options)[0])
-        full = formulas.complete(chosen(model, options))
+        models.check(model, runs.split_options(model, options)[0])
+        full = formulas.complete(chosen_sizes(model, options))
     except ValueError as error:
         return f"{error}."
     if full.get("T", 0) > full.get("T_max", full.get("T", 0)):
@@ -63,7 +63,7 @@ def impossible(model: str, options: runs.Options, formulas: Scaling) -> str:
 
 def problem(model: str, options: runs.Options) -> str:
     """Return the reason why a model does not run here at these sizes, in a sentence; empty where it does."""
-    if not (wanted := chosen(model, options)):
+    if not (wanted := chosen_sizes(model, options)):
         return ""
     formulas = scaling(model, options)
     if wrong := impossible(model, options, formulas):

@@ -188,12 +188,12 @@ class Visitor:
         """Keep a value that was computed from a run, such as both its paths."""
         self._made[what] = Remembered(weakref.ref(run), made)
 
-    def remembered(self, what: str, run: Trace) -> Any:
+    def recall(self, what: str, run: Trace) -> Any:
         """Return the value computed from this very run, or None."""
         kept = self._made.get(what)
         return kept.made if kept is not None and kept.run() is run else None
 
-    def found(self, what: str, given: Given) -> dict:
+    def results_of(self, what: str, given: Given) -> dict:
         """Return the results on this very input, by key; empty for another input than last time."""
         kept = self._found.get(what)
         if kept is None or kept[0]() is not given:

@@ -58,7 +58,7 @@ def _keep(over: Event) -> None:
     for name, sample in ahead():
         if over.is_set():
             return
-        with told(name):
+        with log_errors(name):
             photo = samples(models.samples(name)).get(sample)
             influence.ahead(name, sample, photo and photo())
         ready.set()
@@ -77,12 +77,12 @@ def _keep(over: Event) -> None:
 def _read(notes: Iterable[str], over: Event) -> None:
     for note in notes:
         if not over.is_set() and not limits().memory_full():
-            with told(f"note {note}"):
+            with log_errors(f"note {note}"):
                 noted.ahead(note)
 
 
 @contextmanager
-def told(name: str) -> Iterator[None]:
+def log_errors(name: str) -> Iterator[None]:
     """Log the error that keeps a model from being run ahead, such as damaged weights. A visitor who asks for it sees it
     too."""
     try:

@@ -34,7 +34,7 @@ class Cache:
         self._weigh, self._lock = weigh, RLock()
         self._values: OrderedDict[Any, tuple[Any, float]] = OrderedDict()
 
-    def get(self, key: Hashable):
+    def get(self, key: Hashable) -> Any:
         """The value of a key, None where there is none (any more)."""
         with self._lock:
             if key not in self._values:

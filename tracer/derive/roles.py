@@ -36,7 +36,7 @@ class Roles:
         self.alone: set[str] = set()
         self.first: dict[str, str] = {}
         self.mixed: dict[str, str] = {}
-        self.shared: dict[str, str] = {}
+        self.share_photo: dict[str, str] = {}
         """Projections that are taken as a whole, with the letters of what they are: queries, keys and values."""
         self.linear: set[str] = set()
         """The lines of queries, keys, values and results of linear attention."""
@@ -109,7 +109,7 @@ class Roles:
             whole = projected and self._whole(trail, given[letter])
             packed = projected and shared[trail[-1]] > 1 and not whole
             if whole:
-                self.shared[trail[-1]] = "".join(one for one, other in trails.items() if other[-1:] == trail[-1:])
+                self.share_photo[trail[-1]] = "".join(one for one, other in trails.items() if other[-1:] == trail[-1:])
             if packed:
                 self.of.setdefault(
                     trail[-1], "".join(one for one, other in trails.items() if other and other[-1] == trail[-1])

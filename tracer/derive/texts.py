@@ -120,8 +120,8 @@ def part(roles: Roles, key: str, shape: tuple) -> str:
         return {0: "last norm", 1: "norm1", 2: "norm2", None: "norm"}.get(nth, "norm")
     if plain in ("Q", "K") and {"cosine", "sine"} & around:
         return f"turned {plain}"
-    if len(roles.shared.get(key, "")) > 1:
-        return f"shared {roles.shared[key]}"
+    if len(roles.share_photo.get(key, "")) > 1:
+        return f"shared {roles.share_photo[key]}"
     if key in roles.linear:
         return f"features {plain}" if role != plain and plain in ("Q", "K") else f"linear {plain}"
     if role == "S" and "M" in around:

@@ -45,14 +45,14 @@ def _component(
     A component that is not `isolated` lies in the page itself, with its styles: KaTeX has its own there.
     """
 
-    def joined(files: tuple[str, ...], kind: str) -> str:
+    def join(files: tuple[str, ...], kind: str) -> str:
         return "\n".join((_HERE / f"{file}.{kind}").read_text(encoding="utf-8") for file in files or (name,))
 
     return st.components.v2.component(
         name,
         html=html or (_HERE / f"{name}.html").read_text(encoding="utf-8"),
-        css=joined(styles, "css"),
-        js=joined(scripts, "js"),
+        css=join(styles, "css"),
+        js=join(scripts, "js"),
         isolate_styles=isolated,
     )
 
@@ -77,10 +77,10 @@ def attention_map(trace: Trace, part: str | None = None) -> str | None:
     wanted = (st.session_state.get(Key.MAP) or {}).get("wanted")
     layers, views = maps.portion(trace, choices, part, wanted)
 
-    def packed() -> bytes:
+    def pack() -> bytes:
         return maps.pack(trace, layers, maps.rollout(trace, choices, part), part, views=views, choices=choices)
 
-    data = of(trace, ("attention", part, *layers, *views), packed)
+    data = of(trace, ("attention", part, *layers, *views), pack)
     told_of = of(trace, ("equations", part), lambda: _equations(trace, layers_of(trace, part), choices))
     data = _under(told.facts(visitor()) | {"equations": told_of}, data)
     component = _component("attention_map", scripts=MAP, styles=("attention_map", "strip"))
@@ -99,10 +99,10 @@ def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> 
     state = st.session_state.get(Key.MASK_MAP) or {}
     wanted = None if masks.fits(trace, layer, part) else state.get("wanted")
 
-    def packed() -> bytes:
+    def pack() -> bytes:
         return masks.pack(trace, cells, layer=layer, part=part, batch=batch, wanted=wanted, **more)
 
-    data = of(trace, ("mask", part, layer, batch, tuple(more.items()), tuple(wanted or ())), packed)
+    data = of(trace, ("mask", part, layer, batch, tuple(more.items()), tuple(wanted or ())), pack)
     lines = of(
         trace, ("equations", part, layer), lambda: strips.of_attention(trace, layers_of(trace, part)[layer], "MSA")
     )
@@ -130,7 +130,7 @@ def _under(facts: dict, packed: bytes) -> bytes:
 
 
 def stepper(facts: dict, packed: bytes) -> None:
-    """Draw the steps of a run from `stepping.packed`; `facts` hold the run's identity and the visitor's position."""
+    """Draw the steps of a run from `stepping.pack`; `facts` hold the run's identity and the visitor's position."""
     data = _under(facts | {"katex": _katex()}, packed)
     _component("stepper", scripts=STEPPER, isolated=False)(key=Key.STEPPER, data=data, on_wanted_change=lambda: None)
 
@@ -151,10 +151,10 @@ def give(
     is the current text, and `write` is called with a new one."""
     data = {"photo": "image" in takes, "text": "text" in takes, "small": small, "typed": typed}
 
-    def taken() -> None:
+    def take() -> None:
         write((st.session_state.get(Key.GIVE) or {}).get("text") or "")
 
-    _component("give", scripts=("giving", "give"))(key=Key.GIVE, data=data, on_text_change=taken)
+    _component("give", scripts=("giving", "give"))(key=Key.GIVE, data=data, on_text_change=take)
 
 
 def bar(pages: Sequence[Mapping[str, object]], takes: Sequence[str]) -> None:
@@ -225,12 +225,12 @@ def links() -> None:
     _component("links", "<span></span>", styles=("phone",))(key="links")
 
 
-def spoken(text: str) -> None:
+def announce(text: str) -> None:
     """Announce a text to screen readers each time that it changes."""
     _component("spoken", '<p role="status"></p>')(key="spoken", data=text)
 
 
-def checked(path: str) -> None:
+def poll_check(path: str) -> None:
     """Poll this path until the check that the page waits for is done, then draw the page again."""
     data = {"path": path, "token": told.token(visitor())}
     _component("checked", "<span></span>", styles=("phone",))(key="checked", data=data, on_made_change=lambda: None)

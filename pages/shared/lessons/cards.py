@@ -36,13 +36,13 @@ NONE = ":gray-badge[:material/remove: not about this model]"
 
 def show(claims: Sequence[str]) -> None:
     """Show the one of `claims` that the URL names, on the note's own run; else a choice of model and the cards."""
-    if "claim" in st.query_params and (name := address.chosen("claim", claims, "")):
+    if "claim" in st.query_params and (name := address.choice("claim", claims, "")):
         alone(name)
         return
     trace, made, _ = run()
     from tracer.lessons.notes import cards  # loads torch
 
-    found = of(trace, "cards", lambda: _measured(made, trace))
+    found = of(trace, "cards", lambda: _measure(made, trace))
     with st.container(key="cards"):
         for card in cards.CARDS:
             st.header(card.title)
@@ -75,7 +75,7 @@ def run() -> tuple[Trace, Any, dict[str, Any]]:
     return runs.of_sample(chosen, (), name), runs.load(chosen), given
 
 
-def _measured(made, trace: Trace) -> dict:
+def _measure(made, trace: Trace) -> dict:
     from tracer.lessons.notes import cards  # loads torch
 
     found = turns.in_turn(partial(cards.measured, made, trace), MEASURING)

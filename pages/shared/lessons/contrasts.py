@@ -25,7 +25,7 @@ def show() -> None:
     name = st.selectbox("Model", known, **address.widget("of", known, known[0]))
     trace = runs.of_sample(name, (), next(iter(samples(models.samples(name)))))
     try:
-        found = of(trace, "contrasts", lambda: turns.in_turn(partial(_measured, runs.load(name), trace), MEASURING))
+        found = of(trace, "contrasts", lambda: turns.in_turn(partial(_measure, runs.load(name), trace), MEASURING))
     except ValueError as error:
         st.info(texts.quoted(f"{error}."))
         return
@@ -40,7 +40,7 @@ def show() -> None:
         st.markdown(_text(found["batch_norm"]))
 
 
-def _measured(made, trace) -> dict:
+def _measure(made, trace) -> dict:
     from tracer.lessons.notes.claims import CLAIMS, contrasts  # loads torch
 
     fields, beside = contrasts.fields(trace), contrasts.beside(made, trace)

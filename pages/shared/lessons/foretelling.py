@@ -41,8 +41,8 @@ class Foretold(NamedTuple):
 def lesson() -> None:
     """Show the whole page."""
     name, options, chosen, trace = _run()
-    found = pictures.of(trace, "loss", lambda: turns.in_turn(lambda: _found(name, options, chosen, trace), DOING))
-    if found.loss is None:
+    found = pictures.of(trace, "loss", lambda: turns.in_turn(lambda: _compute(name, options, chosen, trace), DOING))
+    if found.loss is None or found.highway is None:
         st.info(plain(f"There is no loss: {found.problem}."))
         frame.leave()
     _text(trace, found.loss)
@@ -85,7 +85,7 @@ def _choose() -> None:
         session.take_sample(session.OWN)
 
 
-def _found(name: str, options: runs.Options, chosen: Given, trace: Trace) -> Foretold:
+def _compute(name: str, options: runs.Options, chosen: Given, trace: Trace) -> Foretold:
     """Return the loss of a run and its gradient; does not use the session."""
     from tracer.lessons.objective.gradients import highway  # both load torch
     from tracer.lessons.objective.loss import loss

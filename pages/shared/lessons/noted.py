@@ -71,10 +71,10 @@ def show(note: str) -> Mapping[str, Counter[str]]:
     known = (ALL, DIFFERING, *range(1, len(names) + 1))
     said = {ALL: "All sections", DIFFERING: "Only where the note and the run differ"}
 
-    def named(choice: str | int) -> str:
+    def label(choice: str | int) -> str:
         return said[choice] if choice in said else names[int(choice) - 1]
 
-    chosen = st.selectbox("Section", known, format_func=named, **address.widget("section", known, ALL))
+    chosen = st.selectbox("Section", known, format_func=label, **address.widget("section", known, ALL))
     with st.container(key="statements"):
         for at, section in enumerate(names):
             cards = [card for card in read.cards if card.section == section]
@@ -105,7 +105,7 @@ def provider() -> Provider:
         if not run.shipped:
             return made.small(name)
         model, trace = runs.in_line(run.model, run.options)
-        return model, checks.checked((run.model, run.options), trace)
+        return model, checks.check_now((run.model, run.options), trace)
 
     return made.provider(make)
 
@@ -149,7 +149,7 @@ def _about(name: str, made: Provider) -> str:
     name = "torchvision" if name == STANDARD else name
     run = RUNS[name]
     chosen = run.options if run.shipped else tuple(run.sizes.items())
-    if not chosen or not texts.unlearned(made(name)[1]):
+    if not chosen or not texts.has_random_weights(made(name)[1]):
         return ""
     said = ", ".join(f"{size} = {value}" for size, value in chosen)
     return f"A run of {run.model} with {said}, whose weights are random.{_lengths(name, made)}"
@@ -187,7 +187,7 @@ def link(found: Found, note: str = "") -> str:
     """Return a link to the place that shows it, if that page and model are available; empty for the note's own page."""
     page = "" if found.page == "overview" else found.page
     place = dict(found.place)
-    if (not found.page or page not in LABELS) or not _offered(place.get("model", "")):
+    if (not found.page or page not in LABELS) or not _is_offered(place.get("model", "")):
         return ""
     if page == "notes" and place.get("note") == note:
         return ""
@@ -198,7 +198,7 @@ def link(found: Found, note: str = "") -> str:
     return f" [→\u00a0{LABELS[page]}{of}{control}]({page or './'}{'?' if asked else ''}{asked})"
 
 
-def _offered(model: str) -> bool:
+def _is_offered(model: str) -> bool:
     offered = limits().models(models.names())
     return not model or offered is None or model in offered
 

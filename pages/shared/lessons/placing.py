@@ -39,12 +39,12 @@ class Sizes(NamedTuple):
 
 def lesson(kind: Kind, sizes: Sizes, head: int) -> None:
     """Show the page below the controls."""
-    found = _measured(kind.name, sizes)
+    found = _measure(kind.name, sizes)
     _table(kind, found, head, sizes.causal)
     _apart(kind, found, head)
     _order(kind, found)
     _lines(found)
-    _learned()
+    _draw_learned()
 
 
 def _lines(found: Placement) -> None:
@@ -85,7 +85,7 @@ def own(known: Collection[str]) -> str | None:
     name, option = model_name(), dict(session.options()).get("positions")
     if option in known:
         return str(option)
-    run = session.held()
+    run = session.current_run()
     try:
         if run is None and name in models.names():
             run = runs.of_sample(name, (), session.first_sample(name))
@@ -94,13 +94,13 @@ def own(known: Collection[str]) -> str | None:
     return used(run.steps) if run else None
 
 
-def chosen(kind: Kind, sizes: Sizes) -> str:
+def choices_text(kind: Kind, sizes: Sizes) -> str:
     """Return the current choices in words, for paper, which has no controls."""
     mask = "a causal mask" if sizes.causal else "no mask"
     return f"**{kind.title}**: T = {sizes.length} tokens, D = {sizes.width}, {sizes.heads} heads, {mask}."
 
 
-def _measured(kind: str, sizes: Sizes) -> Placement:
+def _measure(kind: str, sizes: Sizes) -> Placement:
     """Return the measurements of a kind, computed once for all visitors."""
 
     def make() -> Placement:
@@ -115,7 +115,7 @@ def _table(kind: Kind, found: Placement, head: int, causal: bool) -> None:
     """Show the kind and its effect on scores; then its pictures: the position table, the table times its transpose, and
     the score over the distance."""
     st.markdown(f"{kind.says} ({kind.paper})")
-    st.markdown("\n".join(f"- {sentence}" for sentence in _said(found)))
+    st.markdown("\n".join(f"- {sentence}" for sentence in _captions(found)))
     left, right = st.columns([3, 2], gap="large")
     with left:
         key = head if found.table is None else 0
@@ -143,7 +143,7 @@ def _vectors(found: Placement, head: int) -> list[Panel]:
     ]
 
 
-def _said(found: Placement) -> list[str]:
+def _captions(found: Placement) -> list[str]:
     """Return sentences on the pictures, from the measurements."""
     said = []
     if found.product is not None:
@@ -208,7 +208,7 @@ def _order(kind: Kind, found: Placement) -> None:
         {
             "run": [names[one.positions, one.mask] for one in found.shuffles],
             "largest difference": [scientific(float(one.differences.max())) for one in found.shuffles],
-            "outputs": [_permuted(one) for one in found.shuffles],
+            "outputs": [_order_label(one) for one in found.shuffles],
         },
         hide_index=True,
     )
@@ -225,11 +225,11 @@ def _haviv(shuffles: Sequence[Shuffled]) -> str:
     )
 
 
-def _permuted(one: Shuffled) -> str:
+def _order_label(one: Shuffled) -> str:
     return "permuted with the tokens" if one.same else "not the same: the order counted"
 
 
-def _learned() -> None:
+def _draw_learned() -> None:
     """Draw the learned positions of the patches of the model on screen, else of the first one."""
     name = model_name() if models.samples(model_name()) and model_name() in models.names() else FIRST_MODEL
     try:

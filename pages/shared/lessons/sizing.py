@@ -43,13 +43,13 @@ class Refused(NamedTuple):
 def show(model: str) -> None:
     """Show the whole page."""
     scaling = variants.scaling(model, session.options())
-    now = known(scaling, model)
+    now = current_sizes(scaling, model)
     refused = st.session_state.get(WHY.format(model)) or Refused({}, {})
     _costs(scaling, now, refused)
     _presets(model, scaling)
     _controls(model, scaling, now, refused)
     _curves(scaling, now)
-    _confirmed(model, scaling, now, refused)
+    _show_confirmation(model, scaling, now, refused)
 
 
 def notice(page: str) -> None:
@@ -68,14 +68,14 @@ def notice(page: str) -> None:
 def _random(model: str, options: runs.Options) -> bool:
     if not options:
         return models.card(model) is None
-    if (trace := session.held()) is not None:
-        return texts.unlearned(trace)
+    if (trace := session.current_run()) is not None:
+        return texts.has_random_weights(trace)
     return not variants.problem(model, options) and "random weights" in session.model().weights
 
 
-def known(scaling: Scaling, model: str) -> dict[str, int]:
+def current_sizes(scaling: Scaling, model: str) -> dict[str, int]:
     """Return all sizes as they are chosen now."""
-    return scaling.complete(variants.chosen(model, session.options()))
+    return scaling.complete(variants.chosen_sizes(model, session.options()))
 
 
 def _costs(scaling: Scaling, now: Mapping[str, int], refused: Refused) -> None:
@@ -130,7 +130,7 @@ def _presets(model: str, scaling: Scaling) -> None:
 def _controls(model: str, scaling: Scaling, now: Mapping[str, int], refused: Refused) -> None:
     """Draw a control for each size and each option, with the reason below a size of which no model can be built."""
     spec, chosen = models.spec_of(model), dict(session.options())
-    options = {name: chosen.get(name, session.shipped(model, name)) for name in spec.options}
+    options = {name: chosen.get(name, session.default_option(model, name)) for name in spec.options}
     idle = spec.idle(options)
     own_text = bool(session.given().text)
     meanings = notation.MEANINGS | spec.meanings
@@ -188,7 +188,7 @@ def _take(model: str, changed: str) -> None:
     spec, state = models.spec_of(model), st.session_state
     said = {name: state.get(WIDGET.format(model, name)) for name in (*variants.sizes(model), *spec.options)}
     scaling = variants.scaling(model, session.options())
-    first = {**scaling.sizes, **{name: session.shipped(model, name) for name in (*spec.options, *spec.sizes)}}
+    first = {**scaling.sizes, **{name: session.default_option(model, name) for name in (*spec.options, *spec.sizes)}}
     chosen = {name: value for name, value in said.items() if value is not None and value != first.get(name)}
     if why := variants.impossible(model, tuple(sorted(chosen.items())), scaling):
         now = {**first, **dict(session.options())}
@@ -250,14 +250,14 @@ def _meeting(scaling: Scaling, now: Mapping[str, int], crossing: float | None) -
     )
 
 
-def _confirmed(model: str, scaling: Scaling, now: Mapping[str, int], refused: Refused) -> None:
+def _show_confirmation(model: str, scaling: Scaling, now: Mapping[str, int], refused: Refused) -> None:
     """Show the same numbers counted on a forward pass."""
     st.header("Does a run agree?")
     if problem := variants.problem(model, session.options()):
         st.info(texts.quoted(problem))
         return
     impossible, icon = bool(refused.before), ":material/play_arrow:"
-    if session.held() is None and not st.button("Run it", type="primary", icon=icon, disabled=impossible):
+    if session.current_run() is None and not st.button("Run it", type="primary", icon=icon, disabled=impossible):
         st.caption("The numbers above come from formulas. A forward pass at these sizes counts them one by one.")
         return
     trace = session.trace()
@@ -265,7 +265,7 @@ def _confirmed(model: str, scaling: Scaling, now: Mapping[str, int], refused: Re
     found = scaling.numbers({**now, **sizes})
     lines = [
         f"| {label} | {_count(found[name])} | {counted:,} | {_agrees(found[name], counted)} |"
-        for name, label, counted in _counted(trace)
+        for name, label, counted in _counts(trace)
     ]
     head = "| | by the formula | counted on this run | |\n|---|--:|--:|:-:|"
     st.markdown("\n".join([head, *lines]))
@@ -279,7 +279,7 @@ def _confirmed(model: str, scaling: Scaling, now: Mapping[str, int], refused: Re
             st.page_link(f"pages/{page}.py", **here)
 
 
-def _counted(trace: Trace) -> list[tuple[str, str, int]]:
+def _counts(trace: Trace) -> list[tuple[str, str, int]]:
     """Return (name, meaning, count) of all that a run counts without any formula."""
     from tracer.symbols.scaling import held  # loads sympy
 

@@ -2,7 +2,7 @@
 
 A kind assigns in literals its `TITLE`, `ICON`, `ORDER` and `WAYS`, the titles of its tokenizations by their names in
 URLs; `FIRST` is the default, where it is not the first of them. Its function `show()` draws the input, the picture and,
-by `told` or `steps` below, what all kinds share.
+by `show_run` or `steps` below, what all kinds share.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tracer.record import Step, Trace
 from tracer.symbols import notation
 
 Made = TypeVar("Made")
+Value = TypeVar("Value", bound=Hashable)
 RUNNING = "Running it and proving every step"
 
 
@@ -81,7 +82,7 @@ def way(kind: str, label: str = "Way") -> str:
     return choice(label, "way", known.ways, known.first, format_func=known.ways.get)
 
 
-def choice(label: str, name: str, known: Iterable, first: Hashable = None, **more):
+def choice(label: str, name: str, known: Iterable[Value], first: Value | None = None, **more) -> Value:
     """Return one of a few values, chosen on the page and named by the URL; by default the first, or `first`."""
     known = list(known)
     at = address.widget(name, known, known[0] if first is None else first)
@@ -105,15 +106,15 @@ def once(made: Callable[..., Made], *given: Hashable) -> Made:
     return made(*given)
 
 
-def traced(owner: object, key: Hashable, make: Callable[[], Trace]) -> Trace:
+def trace_once(owner: object, key: Hashable, make: Callable[[], Trace]) -> Trace:
     """Return the run of an `owner`, such as `session.given().content`: computed once in the queue, and dropped with
     it."""
     return of(owner, ("tokens", key), lambda: Run(turns.in_turn(make, RUNNING))).trace
 
 
-def told(owner: object, key: Hashable, make: Callable[[], Trace], otherwise: Iterable[str]) -> None:
-    """Show the steps of a run, as `traced` returns it, and where texts differ from it."""
-    steps(traced(owner, key, make))
+def show_run(owner: object, key: Hashable, make: Callable[[], Trace], otherwise: Iterable[str]) -> None:
+    """Show the steps of a run, as `trace_once` returns it, and where texts differ from it."""
+    steps(trace_once(owner, key, make))
     slips(otherwise)
 
 

@@ -48,14 +48,14 @@ def _patches(photo: Image.Image, owner: object, side: int) -> None:
         f"{count} × {count} = {count * count} patches of {side} × {side} pixels with 3 colours each: a token begins "
         f"as {3 * side * side} numbers. What is dimmed is cut off."
     )
-    tokenizing.told(owner, ("patches", side), lambda: pictures.patches(photo, side), pictures.SLIPS["patches"])
+    tokenizing.show_run(owner, ("patches", side), lambda: pictures.patches(photo, side), pictures.SLIPS["patches"])
 
 
 def _codes(photo: Image.Image, owner: object, entries: int) -> None:
     """Draw the photo, its ids, and their reconstruction."""
     from tracer.lessons.tokens import pictures  # loads torch, which a page is on screen before
 
-    found = of(owner, ("codes", entries), lambda: _drawn(photo, entries))
+    found = of(owner, ("codes", entries), lambda: _draw_codes(photo, entries))
     with st.container(key="coded"):
         for name, caption in (("photo", found["seen"]), ("ids", found["counted"]), ("spelled", found["off"])):
             with st.container():
@@ -64,10 +64,10 @@ def _codes(photo: Image.Image, owner: object, entries: int) -> None:
     with st.expander("All codes", icon=":material/apps:"):
         components.drawing(found["sheet"], "sheet")
         st.caption(found["used"])
-    tokenizing.told(owner, ("codes", entries), lambda: pictures.codes(photo, entries), pictures.SLIPS["codes"])
+    tokenizing.show_run(owner, ("codes", entries), lambda: pictures.codes(photo, entries), pictures.SLIPS["codes"])
 
 
-def _drawn(photo: Image.Image, entries: int) -> dict[str, str]:
+def _draw_codes(photo: Image.Image, entries: int) -> dict[str, str]:
     """Return drawings and captions of a photo in that many codes."""
     from tracer.lessons.tokens import pictures  # loads torch, which a page is on screen before
 

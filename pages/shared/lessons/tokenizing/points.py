@@ -56,4 +56,4 @@ def show() -> None:
         f"{points.ROWS} codes are used."
     )
     makes = {"groups": lambda: points.grouped(cloud, count), "codes": lambda: points.coded(cloud, count)}
-    tokenizing.told(clouds, ("points", name, way, count), makes[way], points.SLIPS)
+    tokenizing.show_run(clouds, ("points", name, way, count), makes[way], points.SLIPS)

@@ -51,13 +51,13 @@ def show() -> None:
             alt=alt,
             config=PLAIN,
         )
-    st.markdown(_lost(series.loss(values, count), count))
+    st.markdown(_loss_text(series.loss(values, count), count))
     makes = {"patches": lambda: series.patched(values, side), "bins": lambda: series.counted(values, count)}
     size = {"patches": side, "bins": count}[way]
-    tokenizing.told(inputs, ("series", name, way, size), makes[way], series.SLIPS)
+    tokenizing.show_run(inputs, ("series", name, way, size), makes[way], series.SLIPS)
 
 
-def _lost(loss, count: int) -> str:
+def _loss_text(loss, count: int) -> str:
     """Return a sentence on the measured loss of rounding to bins."""
     said = f"With {count:,} bins, the ids read back are off by up to {loss.inside:.2g}; half a bin is {loss.half:.2g}."
     if loss.clipped:

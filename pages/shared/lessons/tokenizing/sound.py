@@ -75,7 +75,7 @@ def show() -> None:
         f"{used} of the {rows} rows are used."
     )
     makes = {"frames": lambda: sound.framed(heard.numbers), "codes": lambda: sound.coded(heard.numbers, rows)}
-    tokenizing.told(heard, ("sound", way, rows * (way == "codes")), makes[way], sound.SLIPS)
+    tokenizing.show_run(heard, ("sound", way, rows * (way == "codes")), makes[way], sound.SLIPS)
 
 
 def _own() -> Heard | None:

@@ -64,7 +64,7 @@ def show() -> None:
     chosen = chosen if chosen in WAYS else FIRST
     for name in ("characters", "words", "bytes"):
         _row(owner, name, spellers[name], sentence, chosen)
-    cut = _merged(spellers["bpe"])
+    cut = _choose_merges(spellers["bpe"])
     _row(owner, "bpe", cut, sentence, chosen)
     for name in ("wordpiece", "unigram"):
         _row(owner, name, spellers[name], sentence, chosen)
@@ -136,7 +136,7 @@ def _learn(held: dict) -> None:
         st.rerun()
 
 
-def _merged(whole):
+def _choose_merges(whole):
     """Return byte-level BPE after as many merges as are chosen."""
     most = len(whole.merges)
     if not most:
@@ -151,7 +151,7 @@ def _merged(whole):
     return whole.first(count)
 
 
-def _shown(piece, text: str) -> pieces.Shown:
+def _piece_chip(piece, text: str) -> pieces.Shown:
     from tracer.lessons.tokens.spelling import UNKNOWN
 
     stands = f"stands for {text[piece.start : piece.end]!r}"
@@ -166,14 +166,14 @@ def _row(owner, name: str, speller, sentence: str, chosen: str) -> None:
     """Draw one tokenizer's row, with its facts."""
     entries = len(speller.vocabulary)
 
-    def drawn() -> str:
+    def draw() -> str:
         found = speller.encode(sentence)
         each = f"{len(sentence) / len(found):.1f} characters per token" if found else "no token"
         facts = [f"n = {len(found)}", f"V = {entries:,}", each]
         spelled = _back(sentence, speller.decode([piece.id for piece in found]))
-        return pieces.row(WAYS[name], facts, [_shown(piece, sentence) for piece in found], spelled, name == chosen)
+        return pieces.row(WAYS[name], facts, [_piece_chip(piece, sentence) for piece in found], spelled, name == chosen)
 
-    st.html(of(owner, ("pieces", name, entries, name == chosen), drawn))
+    st.html(of(owner, ("pieces", name, entries, name == chosen), draw))
 
 
 def _lengths(owner, spellers: dict, sentence: str) -> None:
@@ -184,13 +184,13 @@ def _lengths(owner, spellers: dict, sentence: str) -> None:
 
     curve = of(owner, "curve", lambda: [_length(whole.first(count), sentence) for count in counts])
 
-    def drawn():
+    def draw():
         points = {WAYS[name]: _length(speller, sentence) for name, speller in spellers.items() if name != "bpe"}
         return pieces.lengths(points, curve, WAYS["bpe"])
 
     (least, first), (most, last) = curve[0], curve[-1]
     alt = f"Tokens against entries: byte-level BPE goes from {first} tokens to {last}"
-    chart(owner, "lengths", drawn, alt=alt, config={"displayModeBar": False})
+    chart(owner, "lengths", draw, alt=alt, config={"displayModeBar": False})
     st.caption(
         f"Byte-level BPE begins with {first} tokens at {least} entries and ends with {last} at {most:,}. The scores of "
         "attention grow with n², the table E with V."
@@ -230,14 +230,14 @@ def _go_on(owner, name: str, speller, sentence: str) -> None:
         return
     ids, entries = [piece.id for piece in found], len(speller.vocabulary)
 
-    def traced() -> Trace:
+    def trace_ids() -> Trace:
         if name == "characters":
             return text.spelled(sentence, speller.vocabulary)
         return text.looked_up(name, ids, entries)
 
-    run = tokenizing.traced(owner, (name, entries), traced)
+    run = tokenizing.trace_once(owner, (name, entries), trace_ids)
     if (kept := run.value(before(run)[-1])) is not None:
-        vectors, texts = kept[0].numpy(), [_shown(piece, sentence).text for piece in found]
+        vectors, texts = kept[0].numpy(), [_piece_chip(piece, sentence).text for piece in found]
         chart(
             owner,
             ("rows", name, entries),

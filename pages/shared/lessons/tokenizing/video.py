@@ -43,4 +43,4 @@ def show() -> None:
         cut = of(clips, ("tubelets", tau, block), lambda: pictures.sheet(frames, video.SIDE, tau, block, "tubelet"))
         components.drawing(cut, "tubelets")
     makes = {"frames": video.frames, "tubelets": lambda: video.tubelets(tau)}
-    tokenizing.told(clips, ("video", way, tau * (way == "tubelets")), makes[way], video.SLIPS)
+    tokenizing.show_run(clips, ("video", way, tau * (way == "tubelets")), makes[way], video.SLIPS)
