@@ -1,9 +1,9 @@
-"""The command line: one command per file `command_*.py`, found by itself.
+"""The command line: one command per file `command_*.py`, discovered by itself.
 
-Such a file has a docstring (its help), `arguments(parser)` and `run(options) -> int`, the exit status: 0, or 1 where
-a proof failed. Whatever a user got wrong is a ValueError or OSError of one sentence, and so is a package that is not
-installed: one line on standard error, exit status 2. Commands import torch when they run, so that `--help` and
-`models` answer at once.
+Such a file has a docstring (its help), `arguments(parser)` and `run(options) -> int`, the exit status: 0, or 1 where a
+proof failed. A user's mistake is a ValueError or OSError of one sentence, and so is a package that is not installed:
+one line on standard error, exit status 2. Commands import torch when they run, so that `--help` and `models` answer at
+once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INTERRUPTED, BROKEN_PIPE = 130, 141
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage."""
+    """A parser that reports an error in one line, without the usage."""
 
     def __init__(self, **options):
         super().__init__(allow_abbrev=False, **options)
@@ -35,13 +35,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def commands() -> dict[str, ModuleType]:
-    """Command name to module."""
+    """Return the modules of the commands by name."""
     names = [module.name for module in iter_modules(__path__) if module.name.startswith(PREFIX)]
     return {name.removeprefix(PREFIX): import_module(f"{__name__}.{name}") for name in names}
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+    """Return the parser of all commands."""
     result = Parser(prog="python -m tracer", description="Traces transformers: every op, shape and equation of a run.")
     choices = result.add_subparsers(metavar="COMMAND", required=True)
     for name, module in commands().items():
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command line and returns its exit status."""
+    """Run one command line and return its exit status."""
     try:
         options = parser().parse_args(argv)
         status = options.run(options)

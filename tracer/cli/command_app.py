@@ -30,23 +30,23 @@ PING = 30
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """--address, --port, and what Streamlit is told."""
+    """Add --address, --port, and options for Streamlit."""
     parser.add_argument("--address", default="127.0.0.1", help="the address it listens on (default: 127.0.0.1)")
     parser.add_argument("--port", type=port, default=8501, help="its port (default: 8501)")
     parser.add_argument("streamlit", nargs="*", metavar="-- OPTION", help="options of Streamlit's own")
 
 
 def port(text: str) -> int:
-    """A port's number. ArgumentTypeError quotes another text."""
+    """Return a port's number. ArgumentTypeError quotes another text."""
     if not (re.fullmatch("[1-9][0-9]{0,4}", text) and int(text) < 1 << 16):
         raise argparse.ArgumentTypeError(f"{quoted(text)} is not a port, expected a number from 1 to 65535")
     return int(text)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve the app until this process is told to end.
+    """Serve the app until this process is asked to end.
 
-    The app is an ASGI application, which uvicorn serves: Streamlit's own command would take messages of browsers as
+    The app is an ASGI application, which uvicorn serves: Streamlit's own command would accept messages from browsers as
     long as those that it sends.
     """
     if find_spec("streamlit") is None:
@@ -108,7 +108,8 @@ def _leaves(settings: Mapping, above: str = "") -> Iterator[tuple[str, object]]:
 
 
 def listening(address: str, port: int) -> socket.socket:
-    """A socket that listens there. ValueError where the port is taken or the address is not this machine's."""
+    """Return a socket that listens there. Raise ValueError where the port is taken or the address is not this
+    machine's."""
     try:
         return socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
     except OSError as error:

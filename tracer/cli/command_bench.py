@@ -1,4 +1,4 @@
-"""Measures ratios, side by side in one run: tracing beside the plain forward, threads, memory; --app: the pages."""
+"""Measure ratios, side by side in one run: tracing beside the plain forward, threads, memory; --app: the pages."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import json
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """--app, --json."""
+    """Add --app, --json."""
     parser.add_argument("--app", action="store_true", help="what a visitor of the app waits for, in a real browser")
     parser.add_argument("--json", action="store_true", help="the figures as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measures and prints; a missed target is said, and is no failure."""
+    """Measure and print; a missed target is reported, and is no failure."""
     from tracer.verify import bench, bench_app
 
     rows = (bench_app if options.app else bench).bench()

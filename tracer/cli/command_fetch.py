@@ -1,6 +1,6 @@
-"""Downloads weights of libraries' models, so that a machine has them before the lesson.
+"""Download weights of libraries' models, so that a machine has them before the lesson.
 
-Without names: the models that the app offers beside ours, what they take, and which of them are on this machine.
+Without names: the models that the app offers beside ours, their cost, and which of them are on this machine.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import sys
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """NAME …"""
+    """Add NAME …"""
     parser.add_argument("names", nargs="*", metavar="NAME", help="such as timm:deit_tiny_patch16_224")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints a line for each model."""
+    """Print a line for each model."""
     from tracer.figures.labels import amount
     from tracer.figures.views.to_table import align
     from tracer.sources import offers
@@ -44,5 +44,5 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _ended(number: int, frame) -> None:
-    """Ends as by an error, so that downloads that were begun are taken away."""
+    """Exit as by an error, so that unfinished downloads are removed."""
     sys.exit(128 + number)

@@ -1,4 +1,4 @@
-"""Writes a run as one HTML file that prints well: photo, answer, attention maps, equations, shapes and verdicts.
+"""Write a run as one HTML file that prints well: photo, answer, attention maps, equations, shapes and verdicts.
 
 NAME is a model, as `models` lists them, or a saved run (.safetensors). Without --image and --text: the model's own
 sample.
@@ -16,14 +16,14 @@ from tracer.record import Trace
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """NAME, the inputs, and where it goes."""
+    """Add NAME, the inputs, and the output."""
     parser.add_argument("name", metavar="NAME", help="a model, or a saved run (.safetensors)")
     shared.inputs(parser)
     parser.add_argument("--out", metavar="F", help="write to this file (default: standard output)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the model, or opens the saved run, and writes the handout."""
+    """Run the model, or open the saved run, and write the handout."""
     trace = _opened(options) if options.name.endswith(shared.SAVED) else _traced(options)
     from tracer.figures import handout  # here, so that --help answers at once
 

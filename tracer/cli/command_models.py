@@ -1,4 +1,4 @@
-"""The models: names, what they are, where their weights come from."""
+"""List the models: names, descriptions, sources of weights."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import argparse
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """None."""
+    """Add nothing."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints one line per model."""
+    """Print one line per model."""
     from tracer import models
     from tracer.common.notes import spelled
     from tracer.figures.views.to_table import align

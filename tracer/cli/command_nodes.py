@@ -1,4 +1,4 @@
-"""The nodes that equations are made of: their names, and what each is."""
+"""List the nodes that equations are built from: their names and meanings."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import argparse
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """None."""
+    """Add nothing."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints one line per node."""
+    """Print one line per node."""
     from tracer import equations
     from tracer.figures.views.to_table import align
 

@@ -1,4 +1,4 @@
-"""Shows a trace that `trace … --out x.safetensors` saved; needs no model."""
+"""Show a trace that `trace … --out x.safetensors` saved; needs no model."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tracer.cli import options as shared
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """FILE and the view."""
+    """Add FILE and the view."""
     parser.add_argument("file", metavar="FILE", help="a saved trace")
     shared.view(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Opens the file and shows the trace."""
+    """Open the file and show the trace."""
     shared.checked(options)
     from tracer.record import storage
 

@@ -1,4 +1,4 @@
-"""Measures the figures on a model's card again."""
+"""Measure the figures on a model's card again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """NAME, --data, --weights, --json."""
+    """Add NAME, --data, --weights, --json."""
     parser.add_argument("name", metavar="NAME", help="a model with a recipe")
     parser.add_argument("--data", metavar="F", help="the folder or zip file with the test data")
     parser.add_argument("--weights", metavar="F", help="the file of the weights (default: the shipped one)")
@@ -15,7 +15,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Scores and prints the figures, one per line."""
+    """Score and print the figures, one per line."""
     from tracer.figures.views.to_table import align
     from tracer.models.training import score
 

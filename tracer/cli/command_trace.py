@@ -1,4 +1,4 @@
-"""Runs a model once and shows every module, step, call, op or primitive of the run.
+"""Run a model once and show every module, step, call, op or primitive of the run.
 
 Without --image and --text: the model's own sample. `--set B=4` repeats the input four times. Another size than the
 weights were made for (D, h, L, …) runs with seeded random weights. `--set` also takes a model's other choices, such as
@@ -18,7 +18,7 @@ from tracer.record import Trace
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """NAME, the inputs, the sizes, the weights, and the view."""
+    """Add NAME, the inputs, the sizes, the weights, and the view."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="a model, as `models` lists them")
     parser.add_argument(
         "--module", metavar="PACKAGE.FILE:FACTORY", help="your own: a function that returns (module, args)"
@@ -41,9 +41,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(name: str, value: str, choices: dict[str, tuple], settings: Collection[str] = ()):
-    """The value of a size, from 1, of a setting such as a seed, from 0, or of one of the model's choices.
+    """Return the value of a size, from 1, of a setting such as a seed, from 0, or of one of the model's choices.
 
-    ValueError for one that is none of these.
+    Raise ValueError for one that is none of these.
     """
     for choice in choices.get(name, ()):
         if str(choice).lower() == value.lower():
@@ -59,7 +59,7 @@ def chosen(name: str, value: str, choices: dict[str, tuple], settings: Collectio
 
 
 def run(options: argparse.Namespace) -> int:
-    """Traces the model and shows the trace."""
+    """Trace the model and show the trace."""
     shared.checked(options)
     names = [name for name, _ in options.set]
     for name in names:
@@ -86,7 +86,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _checked(trace: Trace, options: argparse.Namespace) -> Trace:
-    """The trace with its lines checked on other runs, where lines are shown; says in one line why they were not."""
+    """Return the trace with its lines checked on other runs, where lines are shown; print in one line why they were
+    not."""
     from tracer.tracing import checks
 
     saved = (options.out or "").endswith(shared.SAVED)  # nobody believes the checks in a file

@@ -1,4 +1,4 @@
-"""Makes the shipped weights of a model from nothing, or goes on from --out."""
+"""Train the shipped weights of a model from scratch, or continue from --out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tracer.cli.options import pair, whole
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """NAME, --data, --out, --epochs, --seed, --set."""
+    """Add NAME, --data, --out, --epochs, --seed, --set."""
     parser.add_argument("name", metavar="NAME", help="a model with a recipe")
     parser.add_argument("--data", metavar="F", help="the folder or zip file with the training data")
     parser.add_argument("--out", metavar="F", help="the file of the weights (default: the shipped one)")
@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Trains and prints the file of the weights."""
+    """Train and print the file of the weights."""
     from tracer.models.training import recipe, train
 
     made, changed = recipe(options.name), dict(options.set)

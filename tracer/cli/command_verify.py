@@ -1,11 +1,11 @@
-"""Proves the promise model by model: shapes, equations, attention, cost, and that tracing changes nothing.
+"""Prove the promise model by model: shapes, equations, attention, cost, and that tracing changes nothing.
 
-Exit status 1 if any proof fails. With --mutate: puts small mistakes into copies of the program, one at a time, and says
-which check caught each; exit status 1 if one that is listed survived, or more than a tenth of those that are drawn.
-With --zoo: derives and proves the textbooks of many small models with random weights; with --zoo --sizes: derives them
-at several sizes of the input, and says which lines do not read the same at all of them.
-With --names: builds and traces every name of the libraries, and says how many opened and why the rest did not; exit
-status 1 if fewer than 95 % of a library's did.
+Exit status 1 if any proof fails. With --mutate: puts small mistakes into copies of the program, one at a time, and
+reports which check caught each; exit status 1 if a listed one survived, or more than a tenth of the drawn ones. With
+--zoo: derives and proves the textbooks of many small models with random weights; with --zoo --sizes: derives them at
+several sizes of the input, and reports the lines that do not read the same at all of them. With --names: builds and
+traces every name of the libraries, and reports how many opened and why the rest did not; exit status 1 if fewer than 95
+% of a library's did.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ENOUGH = 0.95
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """NAMEs, --json, --mutate and --seed."""
+    """Add NAMEs, --json, --mutate and --seed."""
     parser.add_argument("names", metavar="NAME", nargs="*", help="models (default: all, also of installed libraries)")
     parser.add_argument("--json", action="store_true", help="a list of reports as JSON")
     parser.add_argument(
@@ -38,7 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Verifies the models and prints the reports."""
+    """Verify the models and print the reports."""
     if options.mutate:
         return _mutated(options)
     if options.libraries is not None:
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _named(options: argparse.Namespace) -> int:
-    """Opens names and prints what came of them: those that did not open as they come, then the figures."""
+    """Open names and print the results: those that did not open as they come, then the figures."""
     from tracer import sources
     from tracer.verify import names
 
@@ -74,7 +74,7 @@ def _named(options: argparse.Namespace) -> int:
 
 
 def _zoo(options: argparse.Namespace) -> int:
-    """Derives textbooks and prints what came of each, as they end."""
+    """Derive textbooks and print the result of each, as they end."""
     from tracer.verify import textbooks, zoo
 
     found: list = []
@@ -89,7 +89,7 @@ def _zoo(options: argparse.Namespace) -> int:
 
 
 def _mutated(options: argparse.Namespace) -> int:
-    """Tries mistakes and prints what caught each, as they end."""
+    """Try mistakes and print the check that caught each, as they end."""
     from tracer.verify.mistakes import report
 
     found = []

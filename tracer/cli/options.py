@@ -1,4 +1,4 @@
-"""What several commands share: whole numbers, the view of a trace, and where it goes."""
+"""Arguments that several commands share: whole numbers, the view of a trace, and its output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WANTED = "expected SYMBOL=INT with a whole number from 1, such as D=64"
 
 
 def whole(least: int) -> Callable[[str], int]:
-    """An argument type: a whole number from `least`."""
+    """Return an argument type: a whole number from `least`."""
 
     def read(text: str) -> int:
         if not (WHOLE.fullmatch(text) and int(text) >= least):
@@ -30,7 +30,7 @@ def whole(least: int) -> Callable[[str], int]:
 
 
 def pair(text: str) -> tuple[str, str]:
-    """`"D=64"` as ("D", "64"). ArgumentTypeError for anything else."""
+    """Return `"D=64"` as ("D", "64"). Raise ArgumentTypeError for anything else."""
     name, equals, value = text.partition("=")
     if not (name.isidentifier() and equals and value):
         raise argparse.ArgumentTypeError(f"{quoted(text)} is not a size, {WANTED}")
@@ -38,13 +38,13 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def inputs(parser: argparse.ArgumentParser) -> None:
-    """Adds --image and --text."""
+    """Add --image and --text."""
     parser.add_argument("--image", metavar="F", help="a photo")
     parser.add_argument("--text", metavar="T", help="a text")
 
 
 def photo(path: str | None):
-    """The photo of that path, None for none. OSError or ValueError for what is no photo that can be read."""
+    """Return the photo of that path, None for none. Raise OSError or ValueError for an unreadable one."""
     from tracer.inputs.images import open_photo  # here, so that --help answers at once
 
     if path is None:
@@ -58,7 +58,7 @@ def photo(path: str | None):
 
 
 def check_takes(options: argparse.Namespace, takes: Sequence[str]) -> None:
-    """ValueError for an input that the model `options.name` does not take."""
+    """Raise ValueError for an input that the model `options.name` does not take."""
     for kind in ("image", "text"):
         if getattr(options, kind) is not None and kind not in takes:
             wrong = f"--{kind} {quoted(getattr(options, kind))}"
@@ -67,7 +67,7 @@ def check_takes(options: argparse.Namespace, takes: Sequence[str]) -> None:
 
 
 def view(parser: argparse.ArgumentParser) -> None:
-    """Adds --level, also called --zoom, --format and --out."""
+    """Add --level, also called --zoom, --format and --out."""
     parser.add_argument("--level", "--zoom", choices=views.LEVELS, default="steps", help="zoom level (default: steps)")
     kinds = ", ".join(views.FORMATS)
     parser.add_argument(
@@ -77,7 +77,7 @@ def view(parser: argparse.ArgumentParser) -> None:
 
 
 def checked(options: argparse.Namespace) -> None:
-    """ValueError for a view that can't be made, before the model runs."""
+    """Raise ValueError for a view that can't be built, before the model runs."""
     views.check_level(options.level)
     if options.out is None:
         return
@@ -92,7 +92,7 @@ def checked(options: argparse.Namespace) -> None:
 
 
 def show(trace: Trace, options: argparse.Namespace) -> None:
-    """Prints or writes the trace as the options say."""
+    """Print or write the trace as the options say."""
     if options.out is None:
         sys.stdout.write(views.render(trace, options.level, options.format or "table"))
     elif options.out.endswith(SAVED):

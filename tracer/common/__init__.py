@@ -1,1 +1,1 @@
-"""What every part uses and none is about: quoting, parsing, files, seeds, cores and bounds."""
+"""Helpers that every layer uses: quoting, parsing, files, seeds, cores and bounds."""

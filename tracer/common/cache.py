@@ -1,4 +1,4 @@
-"""What was made once, by key and within bounds."""
+"""A bounded cache of values by key, dropped least recently used first."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -7,8 +7,7 @@ from typing import Any
 
 
 class Itself:
-    """An object as a key: told from others by being that one, whatever it holds, and held, so that no other has its
-    place."""
+    """An object as a key by identity, whatever it holds; the key holds it, so that no other object gets its id."""
 
     __slots__ = ("it",)
 
@@ -23,9 +22,9 @@ class Itself:
 
 
 class Cache:
-    """Values up to `most` in weight together; beyond it those go that were asked for least lately.
+    """A cache of values up to `most` in weight together; beyond it the least recently used go.
 
-    The newest stays whatever it weighs. `weigh` gives the weight of a value, 1 where it is not given.
+    The newest stays whatever its weight. `weigh` returns the weight of a value, 1 by default.
     """
 
     def __init__(self, most: float, weigh: Callable[[Any], float] = lambda value: 1):
@@ -35,7 +34,7 @@ class Cache:
         self._values: OrderedDict[Any, tuple[Any, float]] = OrderedDict()
 
     def get(self, key: Hashable) -> Any:
-        """The value of a key, None where there is none (any more)."""
+        """Return the value of a key, None where there is none (any more)."""
         with self._lock:
             if key not in self._values:
                 return None
@@ -43,12 +42,12 @@ class Cache:
             return self._values[key][0]
 
     def values(self) -> list:
-        """All values that are kept."""
+        """Return all values that are kept."""
         with self._lock:
             return [value for value, _ in self._values.values()]
 
     def put(self, key: Hashable, value) -> None:
-        """Keeps a value, and lets go of others where all are too heavy with it."""
+        """Keep a value, and drop others where all are too heavy with it."""
         weight = self._weigh(value)
         with self._lock:
             self._drop(key)
@@ -58,18 +57,18 @@ class Cache:
                 self._drop(next(iter(self._values)))
 
     def drop(self, key: Hashable) -> None:
-        """Lets go of a value, where it is there."""
+        """Drop a value, if it is there."""
         with self._lock:
             self._drop(key)
 
     def forget(self, of: Callable[[Any], bool]) -> None:
-        """Lets go of every value whose key is one `of` those."""
+        """Drop every value whose key is one `of` those."""
         with self._lock:
             for key in [key for key in self._values if of(key)]:
                 self._drop(key)
 
     def clear(self) -> None:
-        """Lets go of all."""
+        """Drop all values."""
         with self._lock:
             self._values.clear()
             self.weight = 0.0

@@ -1,4 +1,5 @@
-"""Where a model runs: on the CPU, or on a GPU that the user names. What is kept of a run, and its proofs, are here."""
+"""The device of a model: the CPU, or a GPU that the user names. Tensors of a run that are kept, and proofs, are on the
+CPU."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ STAYING = ("cpu", "meta")
 
 
 def wanted() -> str:
-    """Where the models of the app run: the device that `TRACER_DEVICE` names, else the CPU."""
+    """Return the device for the models of the app: `TRACER_DEVICE`, else the CPU."""
     return os.environ.get("TRACER_DEVICE", "").strip() or "cpu"
 
 
 def available() -> tuple[str, ...]:
-    """The devices of this machine."""
+    """Return the devices of this machine."""
     import torch  # here, since a server asks what is wanted before it loads anything
 
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
@@ -29,7 +30,8 @@ def available() -> tuple[str, ...]:
 
 
 def device_of(name: str) -> torch.device:
-    """The device of that name, such as "cuda" or "cuda:1". ValueError in one sentence for one that is not here."""
+    """Return the device of that name, such as "cuda" or "cuda:1". Raise ValueError in one sentence for one that is not
+    here."""
     import torch  # as above
 
     kind, _, number = str(name).partition(":")
@@ -45,11 +47,11 @@ def device_of(name: str) -> torch.device:
 
 
 def brought(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor on the CPU, where proofs run in float64, which not every device has; one without values stays."""
+    """Return a tensor on the CPU, where proofs run in float64, which not every device has; one without values stays."""
     return tensor if tensor.device.type in STAYING else tensor.cpu()
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of a tensor, without its gradient, on the CPU."""
+    """Return a copy of a tensor, without its gradient, on the CPU."""
     own = tensor.detach()
     return own.clone() if own.device.type in STAYING else own.cpu()

@@ -15,7 +15,7 @@ FAR = 1e30
 
 
 class Difference:
-    """How far a tensor is from a reference of the same shape, of which the difference is taken once."""
+    """The difference of a tensor from a reference of the same shape, computed once."""
 
     def __init__(self, computed: torch.Tensor, reference: torch.Tensor):
         self.computed, self.reference = computed, reference.to(computed.dtype)
@@ -44,10 +44,10 @@ class Difference:
         return float((difference / scale).masked_fill(difference == 0, 0).max() if scale.dim() else largest / scale)
 
     def shares(self, allowed: torch.Tensor | None) -> torch.Tensor:
-        """|computed - reference| of each cell as a share of what is allowed there, infinite where nothing is.
+        """Return |computed - reference| of each cell as a share of its tolerance, infinite where that is 0.
 
-        Equal numbers count 0, infinities too, and so do cells that are NaN in both. What is no number in one of them,
-        or infinite in one of them, is infinitely far off.
+        Equal numbers count 0, infinities too, and so do cells that are NaN in both. A cell that is NaN or infinite in
+        one of them only is infinitely far off.
         """
         if self.largest == 0:
             return self.sizes
@@ -76,29 +76,29 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def relative_difference(computed: torch.Tensor, reference: torch.Tensor) -> float:
-    """`Difference.relative` of two tensors."""
+    """Return `Difference.relative` of two tensors."""
     return Difference(computed, reference).relative()
 
 
 def margins(computed: torch.Tensor, reference: torch.Tensor, allowed: torch.Tensor | None) -> torch.Tensor:
-    """`Difference.shares` of two tensors and what is allowed; all have one shape."""
+    """Return `Difference.shares` of two tensors and the tolerance; all have one shape."""
     return Difference(computed, reference).shares(allowed)
 
 
 def first_beyond(shares: torch.Tensor) -> tuple[int, ...] | None:
-    """The index of the first cell, row by row, whose difference is more than is allowed."""
+    """Return the index of the first cell, row by row, whose difference exceeds the tolerance."""
     found = (shares > 1).nonzero()
     return tuple(found[0].tolist()) if len(found) else None
 
 
 def _largest(tensor: torch.Tensor) -> float:
-    """The largest absolute value, NaN where there is one."""
+    """Return the largest absolute value, NaN where there is one."""
     least, most = tensor.aminmax()
     return max(-least.item(), most.item())
 
 
 def _scale(reference: torch.Tensor) -> torch.Tensor:
-    """The largest value that is not far out, 1 where there is none; of a number that is, the number itself."""
+    """Return the largest value that is not far out, 1 where there is none; for a number that is, the number itself."""
     sizes = reference.abs()
     if sizes.numel() and (largest := sizes.max()) <= FAR:
         return largest

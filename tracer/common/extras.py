@@ -8,7 +8,7 @@ EXTRAS = {"pandas": "tables", "plotly": "figures", "streamlit": "app", "tokenize
 
 
 def require(package: str, feature: str) -> ModuleType:
-    """Import a package of `EXTRAS`. ModuleNotFoundError, in one sentence, says what to install."""
+    """Import a package of `EXTRAS`. Raise ModuleNotFoundError with one sentence on how to install it."""
     try:
         return import_module(package)
     except ModuleNotFoundError as error:

@@ -10,10 +10,10 @@ from tracer.common.quoting import quoted
 
 
 def write(path: str | Path, data: bytes) -> None:
-    """Writes a file under another name beside it, which then becomes `path`: what was there before stays until then.
+    """Write a file under another name beside it, and rename it to `path`: the old file stays until then.
 
-    OSError with one sentence where that can't be done; a disk that is full keeps the file of before. What is no file,
-    such as a pipe, is written to as it is.
+    Raise OSError with one sentence where that can't be done; on a full disk the old file stays. A special file, such as
+    a pipe, is written to directly.
     """
     given, path = path, Path(path)
     try:

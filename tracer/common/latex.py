@@ -1,4 +1,4 @@
-"""LaTeX that somebody else wrote: shown only where it is mathematics, and stays in its line."""
+"""LaTeX from outside: shown only where it is mathematics and stays in its line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BLOCKS = re.compile(r"\\(?:begin|end)\{(?!(?:\w?matrix|cases|aligned|array)\})")
 
 
 def mathematics(latex: str, where: str) -> None:
-    """ValueError unless the LaTeX is short, has matching braces, few rows and commands of mathematics alone."""
+    """Raise ValueError unless the LaTeX is short, has matching braces, few rows and commands of mathematics alone."""
     if len(latex) > LATEX:
         raise ValueError(f"{where}: expected LaTeX of at most {LATEX:,} letters, got {len(latex):,}")
     bare = re.sub(r"\\.", "", latex)

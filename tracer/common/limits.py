@@ -1,4 +1,5 @@
-"""What a server allows, for one visitor and for all of them together: each bound, its default, and who sets it.
+"""The bounds of a server, for one visitor and for all of them together: their defaults, and the variables that set
+them.
 
 On one's own machine the bounds are wide. With `TRACER_HOSTED=1` they are those of a server that strangers reach: our
 own models only, nothing downloaded, smaller texts and files, logs that hold nothing of what was given. The code is the
@@ -41,33 +42,33 @@ class Limits:
     memory_gb: float  # gigabytes of the server's process from which on no run and no file is taken
 
     def models(self, ours: Sequence[str]) -> tuple[str, ...] | None:
-        """The models that are offered, `ours` first; None where any is."""
+        """Return the models that are offered, `ours` first; None where any is."""
         return None if self.more is None else tuple(dict.fromkeys((*ours, *self.more)))
 
     def check_model(self, name: str, ours: Sequence[str] = ()) -> None:
-        """ValueError in one sentence for a model that is not on this server."""
+        """Raise ValueError in one sentence for a model that is not on this server."""
         offered = self.models(ours)
         if offered is not None and name not in offered:
             raise ValueError(f"{quoted(name)} is not on this server; expected one of {', '.join(offered) or 'its own'}")
 
     def check_text(self, text: str) -> None:
-        """ValueError in one sentence for a text that is too long."""
+        """Raise ValueError in one sentence for a text that is too long."""
         if len(text) > self.text:
             raise ValueError(f"Your text has {len(text):,} characters; this server takes {self.text:,} at most")
 
     def check_tokens(self, count: int) -> None:
-        """ValueError in one sentence for a text of too many tokens."""
+        """Raise ValueError in one sentence for a text of too many tokens."""
         if count > self.tokens:
             raise ValueError(f"it has {count:,} tokens, and this server takes {self.tokens:,} at most")
 
     def check_file(self, size: int, saved_run: bool) -> None:
-        """ValueError in one sentence for a file of that many bytes that is too large for what it is."""
+        """Raise ValueError in one sentence for a file of that many bytes that exceeds the bound of its kind."""
         what, most = ("saved runs", self.upload_mb) if saved_run else ("photos", self.photo_mb)
         if size > most * 2**20:
             raise ValueError(f"This file has {size:,} bytes; this server takes {what} of {most:g} MB at most")
 
     def memory_full(self) -> str:
-        """One sentence while the server's memory is full, else nothing."""
+        """Return one sentence while the server's memory is full, else ""."""
         if self.memory_gb == inf or (used := memory() / 2**30) <= self.memory_gb:
             return ""
         return f"The server’s memory is full, {used:.1f} of {self.memory_gb:g} GB: try again in a few minutes."
@@ -97,7 +98,7 @@ VARIABLES = (
 
 
 def limits() -> Limits:
-    """The bounds that hold now. ValueError in one sentence for a variable that can't be read."""
+    """Return the current bounds. Raise ValueError in one sentence for an unreadable variable."""
     return _read(tuple(os.environ.get(name, "").strip() for name in VARIABLES))
 
 
@@ -137,7 +138,7 @@ def _bound(variable: str, given: dict[str, str], default: float) -> float:
 
 
 def memory() -> int:
-    """Bytes of memory that this process holds now; 0 where the system does not say."""
+    """Return the bytes of memory that this process holds now; 0 where the system does not say."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

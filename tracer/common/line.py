@@ -1,9 +1,9 @@
-"""One line before the cores: work of all visitors, done by a few threads that stay, by fair queueing.
+"""A fair queue for the cores: the work of all visitors, run by a few threads that stay.
 
-Threads that each run a model hand Python's lock to and fro at every op, which costs more than two cores gain. So a
-visitor's thread only waits here, knows its place in the line, and leaves it when its visitor has left. Addresses are
-served in turn, and so are the sessions of each address (round robin, Nagle 1987): who asks for a hundred runs waits for
-them and holds up nobody else.
+Threads that each run a model contend for Python's lock at every op, which costs more than two cores gain. So a
+visitor's thread only waits here, knows its position in the queue, and leaves it when its visitor has left. Addresses
+are served in turn, and so are the sessions of each address (round robin, Nagle 1987): a visitor with a hundred runs
+waits for them and holds up nobody else.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,8 +26,8 @@ NOBODY: Owner = ("", "")
 
 
 class Task:
-    """A piece of work in the line; equal work is one task, however many wait for it. `told` is how far it is, `ended`
-    says that nobody wants it any more."""
+    """A piece of work in the queue; equal work is one task, however many wait for it. `told` is its progress, `ended`
+    is set once nobody wants it any more."""
 
     def __init__(self, make: Callable[[], object], rank: int, owner: Owner = NOBODY):
         self.make, self.rank, self.owner = make, rank, owner
@@ -40,29 +40,29 @@ class Task:
 
     @property
     def over(self) -> bool:
-        """Whether it is done, failed or left."""
+        """Return whether it is done, failed or left."""
         return self._over.is_set()
 
     def close(self, result: object = None, error: BaseException | None = None) -> None:
-        """Wakes those who wait for it, and nobody else."""
+        """Wake those who wait for it, and nobody else."""
         self.result, self.error = result, error
         self._over.set()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it is over by then."""
+        """Return whether it is over by then."""
         return self._over.wait(seconds)
 
     def hear(self, told: Told) -> None:
-        """Takes how far the work is, from the thread that does it. `Ended` where it is to end."""
+        """Record the progress of the work, from its thread. Raise `Ended` where it is to end."""
         if self.ended:
             raise Ended
         self.told = told
 
 
 class Line:
-    """At most `places` pieces of work go on at once; visitors' go before those that nobody waits for yet. With
-    `patience`, one begins only when those that go on have been at it for that many seconds: short ones then go one
-    after the other, and a long one holds nobody up."""
+    """A queue of which at most `places` tasks run at once; visitors' go before background work. With `patience`, a task
+    begins only when the running ones have been at it for that many seconds: short ones then run one after the other,
+    and a long one holds nobody up."""
 
     def __init__(self, places: int, patience: float = 0.0):
         self._places, self._threads, self._patience = places, 0, patience
@@ -73,7 +73,7 @@ class Line:
         self._turns = count(1)
 
     def join(self, make: Callable[[], object], rank: int = VISITOR, owner: Owner = NOBODY) -> Task:
-        """Puts work of an owner at the end of what it has in the line."""
+        """Append work of an owner to the owner's part of the queue."""
         task = Task(make, rank, owner)
         with self._changed:
             self._tasks.append(task)
@@ -84,7 +84,7 @@ class Line:
         return task
 
     def wait_for_visitors(self, seconds: float) -> bool:
-        """Wait until no visitor's work waits or goes on, so many seconds at most; whether that is so."""
+        """Wait until no visitor's work waits or runs, at most that many seconds; return whether that is so."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._visitors(), seconds)
 
@@ -92,7 +92,7 @@ class Line:
         return any(task.rank == VISITOR for task in (*self._begun, *self._tasks))
 
     def hurry(self, task: Task) -> None:
-        """A visitor waits for what was in the background: it goes to the end of the visitors' line."""
+        """Promote background work that a visitor waits for to the end of the visitors' queue."""
         with self._changed:
             if task.rank != VISITOR and not task.begun:
                 task.rank = VISITOR
@@ -100,7 +100,7 @@ class Line:
                 self._tasks.append(task)
 
     def share(self, task: Task, owner: Owner) -> None:
-        """Another one waits for a task, too: it is theirs from now on where they have less in the line."""
+        """Add an owner to a task: it moves to the part of the one with less work in the queue."""
         with self._changed:
             if not task.begun and self._count(owner) < self._count(task.owner):
                 task.owner = owner
@@ -109,7 +109,7 @@ class Line:
         return sum(task.owner[0] == owner[0] for task in self._tasks)
 
     def leave(self, task: Task) -> None:
-        """Nobody waits for it any more: it is not begun."""
+        """Take a task out of the queue, because nobody waits for it any more."""
         with self._changed:
             if not task.begun and not task.over:
                 self._drop(task)
@@ -117,12 +117,12 @@ class Line:
                 task.close(error=Left())
 
     def end(self, task: Task) -> None:
-        """Nobody wants it: it is not begun, or it ends as soon as it tells how far it is."""
+        """Cancel a task: it is not begun, or ends as soon as it reports its progress."""
         self.leave(task)
         task.ended = True
 
     def place(self, task: Task) -> int:
-        """How many are before the task and not begun, and itself: 1 is next, 0 has begun."""
+        """Return how many tasks are not begun up to this one, itself included: 1 is next, 0 has begun."""
         with self._changed:
             return 1 + self._order().index(task) if task in self._tasks else 0
 
@@ -130,7 +130,8 @@ class Line:
         self._tasks = [waiting for waiting in self._tasks if waiting is not task]
 
     def _order(self) -> list[Task]:
-        """All that wait, in the order in which they would begin: by rank, addresses in turn, in each its sessions."""
+        """Return all that wait, in the order in which they would begin: by rank, addresses in turn, in each its
+        sessions."""
         order = []
         for rank in sorted({task.rank for task in self._tasks}):
             tasks = [task for task in self._tasks if task.rank == rank]
@@ -139,14 +140,14 @@ class Line:
         return order
 
     def _split(self, tasks: Sequence[Task], key: Callable[[Task], Owner | str]) -> list[list[Task]]:
-        """The tasks of each owner, who was served longest ago first."""
+        """Return the tasks of each owner, the least recently served first."""
         parts: dict[Owner | str, list[Task]] = {}
         for task in tasks:
             parts.setdefault(key(task), []).append(task)
         return [parts[owner] for owner in sorted(parts, key=lambda owner: self._served.get(owner) or 0)]
 
     def _serve(self, task: Task) -> None:
-        """Note that an address and its session were served now."""
+        """Record that an address and its session were served now."""
         turn = next(self._turns)
         for owner in (task.owner[0], task.owner):
             self._served.put(owner, turn)
@@ -167,7 +168,7 @@ class Line:
             del task, result, failed  # and with it what it made
 
     def _next(self) -> Task:
-        """Begins the first in the line, once there is one and it may."""
+        """Begin and return the first task in the queue, once there is one and it may."""
         with self._changed:
             while not self._tasks or self._left():
                 self._changed.wait(self._left() if self._tasks else None)
@@ -179,27 +180,27 @@ class Line:
             return task
 
     def _left(self) -> float:
-        """Seconds until the next may begin beside those that go on; no visitor waits for work in the background."""
+        """Return the seconds until the next may begin beside the running ones; background work holds up no visitor."""
         rank = min(task.rank for task in self._tasks)
         before = (since for task, since in self._begun.items() if task.rank <= rank)
         return max([0.0, *(since + self._patience - monotonic() for since in before)])
 
 
 def _in_turn(parts: Iterable[Iterable[Task]]) -> Iterator[Task]:
-    """The first of each part, then the second of each, and so on."""
+    """Yield the first of each part, then the second of each, and so on."""
     return (task for turn in zip_longest(*parts) for task in turn if task is not None)
 
 
 class Ended(BaseException):
-    """Work that is to end: no part of it takes that for an error of its own."""
+    """Raised in work that is to end: no part of it takes that for an error of its own."""
 
 
 class Left(Exception):
-    """All who waited for a piece of work have left."""
+    """Raised where all who waited for a piece of work have left."""
 
 
 def said(place: int) -> str:
-    """A place in the line in words: 1 is "Next in line", 3 "Third in line"."""
+    """Return a position in the queue in words: 1 is "Next in line", 3 "Third in line"."""
     few = {1: "Next", 2: "Second", 3: "Third", 4: "Fourth", 5: "Fifth", 6: "Sixth"}
     ending = {1: "st", 2: "nd", 3: "rd"}.get(place % 10 if place % 100 not in (11, 12, 13) else 0, "th")
     return f"{few.get(place, f'{place}{ending}')} in line"

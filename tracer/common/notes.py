@@ -1,4 +1,4 @@
-"""What the texts behind the project are called: in code by number, on screen by name."""
+"""Titles of the notes behind the project: in code they go by number, on screen by name."""
 
 import re
 
@@ -13,7 +13,7 @@ TITLES = {
 
 
 def spelled(text: str) -> str:
-    """A text with every "note 001" in it called by its title; a number that is no note's stays as it is."""
+    """Return a text with every "note 001" in it replaced by its title; a number that is no note's stays."""
     return re.sub(r"\b([Nn])ote (\d{3})\b", lambda found: _called(found[2], found[1] == "N") or found[0], text)
 
 

@@ -15,19 +15,19 @@ _one_at_a_time = Lock()
 
 
 def parsed(text: str) -> ast.Module:
-    """The syntax tree of Python source, as `ast.parse` gives it and with its errors."""
+    """Return the syntax tree of Python source, as `ast.parse` does and with its errors."""
     with _one_at_a_time:
         return ast.parse(text)
 
 
 def lines(node: ast.stmt | ast.expr) -> range:
-    """The lines of its source that a node of a parsed tree takes, counted from 1."""
+    """Return the lines of its source that a node of a parsed tree spans, counted from 1."""
     return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
 def stated(file: Traversable) -> dict[str, Any]:
-    """What a file says before it runs: the first line of its docstring, as `"summary"`, and what it assigns on its
-    outermost level to plain names, where that is a literal; of a call, such as `Spec(…)`, the keywords that are."""
+    """Return the literals of a file without running it: the first line of its docstring, as `"summary"`, and the values
+    assigned at module level to plain names; of a call, such as `Spec(…)`, the literal keywords."""
     tree = parsed(file.read_text(encoding="utf-8"))
     found: dict[str, Any] = {"summary": (ast.get_docstring(tree) or "").partition("\n")[0]}
     for line in tree.body:
@@ -41,7 +41,7 @@ def stated(file: Traversable) -> dict[str, Any]:
 
 
 def _literals(given: dict[str, ast.expr]) -> dict[str, Any]:
-    """Those that are not computed."""
+    """Return the values that are literals."""
     found = {}
     for name, value in given.items():
         with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""What was given, as a sentence that refuses it quotes it: never more than a line of it."""
+"""Quotes of user input for messages: never more than a line of it."""
 
 from os import PathLike
 from urllib.error import HTTPError, URLError
@@ -8,9 +8,10 @@ MOST = 80
 
 
 def quoted(given: object, most: int = MOST) -> str:
-    """`repr(given)`, its middle left out where it is longer than `most` characters: `'abc … xyz'`.
+    """Return `repr(given)`, its middle left out where it is longer than `most` characters: `'abc … xyz'`.
 
-    A path is quoted as its text. A long text is cut before its `repr` is made, so that quoting costs the same for any.
+    A path is quoted as its text. A long text is cut before its `repr` is computed, so that quoting costs the same for
+    any.
     """
     given = str(given) if isinstance(given, PathLike) else given
     if isinstance(given, str) and len(given) > 2 * most:
@@ -21,7 +22,8 @@ def quoted(given: object, most: int = MOST) -> str:
 
 
 def shortened(said: str, most: int = MOST) -> str:
-    """A text of any length as one line of at most `most` characters; what is left out in the middle is `…`."""
+    """Return a text of any length as one line of at most `most` characters; the part that is left out in the middle is
+    `…`."""
     said = said if len(said) <= 4 * most else said[: 2 * most] + said[-2 * most :]
     said = " ".join(said.split()) if "\n" in said else said
     head = 2 * (most - 3) // 3
@@ -29,8 +31,8 @@ def shortened(said: str, most: int = MOST) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """The first line of what an error says, and all of it where that line only begins something; of a host that could
-    not be reached, that it could not."""
+    """Return the first line of an error's message, and all of it where that line only begins something; for a host that
+    could not be reached, that it could not."""
     if isinstance(error, URLError) and not isinstance(error, HTTPError):
         return f"no connection to the network: {error.reason}"
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
@@ -38,5 +40,5 @@ def reason(error: BaseException) -> str:
 
 
 def explained(error: Exception) -> str:
-    """The reason, with the kind of error before it unless it is a ValueError, whose text is a sentence."""
+    """Return the reason, with the kind of error before it unless it is a ValueError, whose text is a sentence."""
     return reason(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {reason(error)}"

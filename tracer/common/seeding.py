@@ -15,7 +15,7 @@ _whole_process = Lock()
 
 @contextmanager
 def seeded_draws(seed: int) -> Iterator[None]:
-    """Inside the block, ops that draw random numbers on the CPU draw them from a new generator with this seed.
+    """Draw the random numbers of ops on the CPU inside the block from a new generator with this seed.
 
     `torch.manual_seed` would seed the process: two threads that build a net at once would then draw from one generator
     in turns, and get other weights each time. The numbers are those that it would give to one thread alone, and the
@@ -26,7 +26,7 @@ def seeded_draws(seed: int) -> Iterator[None]:
 
 
 class _Draws(TorchDispatchMode):
-    """Gives each op that draws the generator; a mode holds for its own thread."""
+    """A mode that passes the generator to each op that draws; it holds for its own thread."""
 
     def __init__(self, generator: torch.Generator):
         super().__init__()
@@ -54,7 +54,7 @@ def _draws(func) -> bool:
 
 
 def _elsewhere(args, kwargs) -> bool:
-    """Whether an op draws on another device than the CPU, such as `meta`, which draws nothing."""
+    """Return whether an op draws on another device than the CPU, such as `meta`, which draws nothing."""
     devices = {argument.device.type for argument in args if isinstance(argument, torch.Tensor)}
     devices |= {torch.device(kwargs["device"]).type} if kwargs.get("device") is not None else set()
     return bool(devices - {"cpu"})
@@ -62,7 +62,7 @@ def _elsewhere(args, kwargs) -> bool:
 
 @lru_cache(maxsize=256)
 def _with_generator(func):
-    """The op itself or its overload that takes a generator; None where there is none."""
+    """Return the op itself or its overload that takes a generator; None where there is none."""
     packet, name = func.overloadpacket, func._overloadname
     for other in (name, "generator" if name == "default" else f"{name}_generator"):
         found = getattr(packet, other) if other in packet.overloads() else None

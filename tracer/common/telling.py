@@ -1,6 +1,6 @@
-"""How far a long piece of work is, told by whoever does it to whoever waits for it, who may end it by raising.
+"""Progress of a long piece of work, reported by its thread to a listener, who may end it by raising.
 
-What hears is known to the thread alone that does the work; without one, telling costs nothing to speak of.
+The listener is known to the thread alone that does the work; without one, reporting costs next to nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Told(NamedTuple):
-    """What is being done, and how much of it: `done` of `whole`, each a `unit`; `whole` is 0 where nobody knows."""
+    """The task and its progress: `done` of `whole`, each a `unit`; `whole` is 0 where it is unknown."""
 
     doing: str = ""
     done: int = 0
@@ -27,7 +27,7 @@ _doing: ContextVar[str] = ContextVar("doing", default="")
 
 @contextmanager
 def heard(hear: Hearing) -> Iterator[None]:
-    """While the block runs, `hear` is told of its work."""
+    """Call `hear` with the progress of the work inside the block."""
     token = _hearing.set(hear)
     try:
         yield
@@ -37,7 +37,7 @@ def heard(hear: Hearing) -> Iterator[None]:
 
 @contextmanager
 def doing(what: str) -> Iterator[None]:
-    """Says what the block does."""
+    """Name the work of the block."""
     token = _doing.set(what)
     try:
         tell()
@@ -47,6 +47,6 @@ def doing(what: str) -> Iterator[None]:
 
 
 def tell(done: int = 0, whole: int = 0, unit: str = "") -> None:
-    """Says how far the work is that goes on."""
+    """Report the progress of the current work."""
     if (hear := _hearing.get()) is not None:
         hear(Told(_doing.get(), done, whole, unit))

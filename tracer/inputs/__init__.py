@@ -1,1 +1,1 @@
-"""What a person gives a model, made into what the model takes: `images` for photos, `text` for words."""
+"""Model inputs from a person's photo or text: `images` for photos, `text` for words."""

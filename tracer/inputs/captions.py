@@ -1,4 +1,4 @@
-"""A picture and its caption, as models take them that read both; and the caption that such a model writes itself."""
+"""The inputs of models that read a picture and its caption; and the caption that such a model generates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAST = 64
 
 @torch.no_grad()
 def greedy(net: torch.nn.Module, image: torch.Tensor, longest: int) -> list[list[int]]:
-    """The captions that the net writes for pictures `[B, C, H, W]`, each the most probable word after the last.
+    """Return the captions that the net generates for pictures `[B, C, H, W]` by greedy decoding.
 
     Token numbers without begin and end, fewer than `longest`.
     """
@@ -45,8 +45,8 @@ def greedy(net: torch.nn.Module, image: torch.Tensor, longest: int) -> list[list
 
 
 def written(model: Model, image: torch.Tensor) -> list[int]:
-    """The caption that the model writes for the first of pictures `[B, C, H, W]`, as token numbers; a `fixed` model
-    writes that of one of its last pictures once."""
+    """Return the caption that the model generates for the first of pictures `[B, C, H, W]`, as token numbers; a `fixed`
+    model caches those of its last pictures."""
     picture = image[:1].contiguous()
     key = sha256(picture.numpy()).digest()
     if (known := model.captions.get(key)) is None:
@@ -59,16 +59,16 @@ def written(model: Model, image: torch.Tensor) -> list[int]:
 
 
 def names(model: Model) -> tuple[str, ...]:
-    """The words of a model's V tokens, by its card or its file; those without one are called by their number."""
+    """Return the words of a model's V tokens, by its card or its file; without one, their numbers."""
     known = tuple((model.card or {}).get("vocabulary", model.spec.vocabulary))[: model.sizes["V"]]
     return known + tuple(f"token {number}" for number in range(len(known), model.sizes["V"]))
 
 
 def captioned_input(model: Model, image, text: str | None, given: dict[str, int]) -> Inputs:
-    """A picture `[B, C, H, W]` and token numbers `[B, T]`, the first the begin token.
+    """Return a picture `[B, C, H, W]` and token numbers `[B, T]`, the first the begin token.
 
-    With a picture alone the words are those that the model writes for it; without either, the sample scene and its
-    caption. A given T cuts or repeats the words to T tokens. ValueError for a text that is longer than T_max.
+    For a picture alone the model generates the words; without either, the sample scene and its caption. An argument T
+    cuts or repeats the words to T tokens. Raise ValueError for a text that is longer than T_max.
     """
 
     longest, known = model.sizes["T_max"], Words(names(model))

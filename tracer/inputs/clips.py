@@ -15,7 +15,8 @@ START, STEP = 11.0, 6.0
 
 
 def clip() -> np.ndarray:
-    """The frames of the clip, uint8 `[F, H, W, 3]`: a red circle that goes right, above a blue square that stays."""
+    """Return the frames of the clip, uint8 `[F, H, W, 3]`: a red circle that goes right, above a blue square that
+    stays."""
     top = (SIDE - HEIGHT) // 2
     return gather([_scene(frame) for frame in range(FRAMES)]).pixels()[:, top : top + HEIGHT]
 

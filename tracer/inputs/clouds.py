@@ -1,4 +1,4 @@
-"""Points in space: a torus, sampled, and centres far from one another. Nothing here imports torch."""
+"""Points in space: a sampled torus, and centres far from one another. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ POINTS = 1024
 
 
 def torus(seed: int, ring: float = 1.0, tube: float = 0.4) -> np.ndarray:
-    """Points of a torus around the z axis, evenly spread over its surface: float32 `[N, 3]`.
+    """Return points of a torus around the z axis, evenly spread over its surface: float32 `[N, 3]`.
 
     The angle around the tube is drawn again where the surface is narrow (Diaconis, Holmes and Shahshahani 2013).
     """
@@ -28,13 +28,13 @@ def torus(seed: int, ring: float = 1.0, tube: float = 0.4) -> np.ndarray:
 
 
 def sphere(seed: int) -> np.ndarray:
-    """Points of the unit sphere, evenly spread: float32 `[N, 3]`."""
+    """Return points of the unit sphere, evenly spread: float32 `[N, 3]`."""
     drawn = np.random.default_rng(seed).normal(size=(POINTS, 3))
     return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
 
 
 def box(seed: int) -> np.ndarray:
-    """Points of the faces of a cube from -1 to 1, evenly spread: float32 `[N, 3]`."""
+    """Return points of the faces of a cube from -1 to 1, evenly spread: float32 `[N, 3]`."""
     random = np.random.default_rng(seed)
     points = random.uniform(-1, 1, (POINTS, 3))
     points[np.arange(POINTS), random.integers(3, size=POINTS)] = random.choice((-1.0, 1.0), POINTS)
@@ -50,10 +50,10 @@ CLOUDS: dict[str, Callable[[], np.ndarray]] = {
 
 
 def farthest(points: np.ndarray, count: int, start: int = 0) -> np.ndarray:
-    """Farthest point sampling (Eldar et al. 1997): int64 `[count]`, places of points in `points`, `[N, 3]`.
+    """Return indices int64 `[count]` into `points`, `[N, 3]`, by farthest point sampling (Eldar et al. 1997).
 
-    The first is `start`; each next one is the point whose nearest chosen point is farthest away. ValueError for more
-    points than there are.
+    The first is `start`; each next one is the point whose nearest chosen point is farthest away. Raise ValueError for
+    more points than there are.
     """
     if not 1 <= count <= len(points):
         raise ValueError(f"{count} centres can't be chosen among {len(points)} points")
@@ -66,8 +66,8 @@ def farthest(points: np.ndarray, count: int, start: int = 0) -> np.ndarray:
 
 
 def shortfall(points: np.ndarray, chosen: np.ndarray) -> float:
-    """By how much a choice falls short of farthest point sampling, with distances all computed anew: the most by which
-    another point is farther from those chosen before than the one that was chosen. 0 where each is the farthest."""
+    """Return how far a choice falls short of farthest point sampling, with all distances computed anew: the most by
+    which another point is farther from the earlier choices than the chosen one. 0 where each is the farthest."""
     apart = np.linalg.norm(points[:, None].astype(float) - points[chosen][None].astype(float), axis=2)  # [N, G]
     nearest = np.minimum.accumulate(apart, axis=1)[:, :-1]  # to the nearest of the first g, for each g
     taken = nearest[chosen[1:], np.arange(len(chosen) - 1)]

@@ -1,4 +1,4 @@
-"""What a forward pass is given, and what is known of it."""
+"""The inputs of a forward pass, and their metadata."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Inputs(Sequence):
-    """The tensors that forward takes, in its order, as a tuple has them; and those that it takes by name, in `named`.
+    """The tensors that forward takes: the positional ones as a tuple in order, the keyword ones in `named`.
 
     `sizes` are those that the input decides, such as B and T. `photo` is uint8 `[H, W, 3]`, `crop` the part of it that
-    the model sees; `words` are its tokens, `segments` the stretches of the sequence that they make.
+    the model sees; `words` are its tokens, `segments` the ranges of the sequence that they fill.
     """
 
     tensors: tuple[torch.Tensor, ...]
@@ -42,7 +42,7 @@ class Inputs(Sequence):
         return iter(self.tensors)
 
     def on(self, device: torch.device) -> Inputs:
-        """The same, its tensors on a device."""
+        """Return the same inputs with their tensors on a device."""
         import torch  # loaded by now, where there are tensors
         from torch.utils._pytree import tree_leaves, tree_map_only  # with it
 

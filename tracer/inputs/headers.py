@@ -1,7 +1,7 @@
-"""Format and size of a picture, read from its first bytes: nothing is decoded and nothing is allocated.
+"""Format and size of a picture, read from its first bytes: no pixel is decoded and no buffer allocated.
 
-The layouts are those of the PNG specification (section 11.2.2), ITU-T T.81 (B.2.2), the WebP container
-specification, GIF89a (sections 18 and 20), Microsoft's BITMAPINFOHEADER, and ISO/IEC 14496-12 and 23008-12 (HEIF).
+The layouts are those of the PNG specification (section 11.2.2), ITU-T T.81 (B.2.2), the WebP container specification,
+GIF89a (sections 18 and 20), Microsoft's BITMAPINFOHEADER, and ISO/IEC 14496-12 and 23008-12 (HEIF).
 """
 
 import re
@@ -68,7 +68,8 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
 
 
 def _jpeg_segments(data: bytes, wanted: frozenset[int]) -> Iterator[tuple[int, int]]:
-    """The markers among `wanted`, in order, with the place of what follows each. IndexError behind the last."""
+    """Yield the markers among `wanted`, in order, with the position of the data after each. Raise IndexError at the
+    end."""
     at = 2
     while found := _JPEG_MARKER.search(data, at):
         at, marker = found.end(), data[found.end() - 1]
@@ -80,7 +81,8 @@ def _jpeg_segments(data: bytes, wanted: frozenset[int]) -> Iterator[tuple[int, i
 
 
 def jpeg_buffer(data: bytes) -> int:
-    """Bytes that a decoder needs for all coefficients of a JPEG file, 2 for each; 0 where it needs a few lines only.
+    """Return the bytes that a decoder needs for all coefficients of a JPEG file, 2 for each; 0 where it needs a few
+    lines only.
 
     It needs all where they come in several scans: in a progressive file, and where the first scan has not all
     components. T.81, B.2.2 and B.2.3.
@@ -99,7 +101,7 @@ def jpeg_buffer(data: bytes) -> int:
 
 
 def _brand(data: bytes) -> str | None:
-    """The format of a file of ISO/IEC 14496-12 by the brands that it is compatible with (its section 4.3)."""
+    """Return the format of a file of ISO/IEC 14496-12 by its compatible brands (section 4.3)."""
     brands = {data[at : at + 4] for at in range(8, min(struct.unpack_from(">I", data)[0], BRANDS), 4)}
     for name, own in (("AVIF", {b"avif", b"avis"}), ("HEIC", {b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis"})):
         if brands & own:
@@ -108,9 +110,9 @@ def _brand(data: bytes) -> str | None:
 
 
 def _heif_size(data: bytes) -> tuple[int, int]:
-    """The largest extent that a picture of the file has (`ispe`, ISO/IEC 23008-12, 6.5.3): tiles have smaller ones.
+    """Return the largest extent of a picture in the file (`ispe`, ISO/IEC 23008-12, 6.5.3): tiles have smaller ones.
 
-    What a rotation makes of it is not read.
+    Rotation is ignored.
     """
     start, stop = _box(data, 0, len(data), b"meta")
     for kind in (b"iprp", b"ipco"):
@@ -122,7 +124,7 @@ def _heif_size(data: bytes) -> tuple[int, int]:
 
 
 def _box(data: bytes, start: int, stop: int, wanted: bytes) -> tuple[int, int]:
-    """The places between which the content of a box stands. IndexError where there is none."""
+    """Return the start and end of a box's content. Raise IndexError where there is no such box."""
     for kind, at, end in _boxes(data, start, stop):
         if kind == wanted:
             return at, end
@@ -130,7 +132,7 @@ def _box(data: bytes, start: int, stop: int, wanted: bytes) -> tuple[int, int]:
 
 
 def _boxes(data: bytes, start: int, stop: int) -> Iterator[tuple[bytes, int, int]]:
-    """The boxes between two places: kind, and the places between which the content stands."""
+    """Yield the boxes between two positions: kind, and start and end of the content."""
     while start + 8 <= stop:
         size, kind = struct.unpack_from(">I4s", data, start)
         if size < 8 or start + size > stop:  # 0 and 1 are for boxes that end with the file or are larger than 4 GB

@@ -1,8 +1,8 @@
-"""Photos: the one door by which they come in, and where the model's input lies on them.
+"""Photos: the one function that opens them, and where the model's input lies on them.
 
-`open_photo` makes bytes from anywhere into an RGB picture or refuses them in one sentence. `centre_crop` cuts it to
-the size that a model takes and remembers the cut as a `Crop`, so that `patch_boxes` can say which pixels of the photo
-a patch is. Nothing here imports torch: a photo is on the page before torch is.
+`open_photo` decodes bytes from anywhere into an RGB picture or refuses them in one sentence. `centre_crop` cuts it to
+the size that a model takes and remembers the cut as a `Crop`, so that `patch_boxes` can say which pixels of the photo a
+patch is. Nothing here imports torch: a photo is on the page before torch is.
 """
 
 from collections.abc import Callable, Sequence
@@ -116,7 +116,7 @@ def _checked_header(data: bytes) -> tuple[str, tuple[int, int]]:
 
 
 def _describe(data: bytes) -> str:
-    """Say what the bytes are that are none of our formats."""
+    """Describe bytes of an unsupported format."""
     if b"<svg" in data[:2000].lower():
         return "an SVG drawing"
     for what, (offset, signature) in _OTHERS.items():
@@ -130,7 +130,7 @@ def _describe(data: bytes) -> str:
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """The formats of Pillow's that are opened; that of HEIC needs a package of its own."""
+    """Return the formats of Pillow's that are opened; that of HEIC needs a package of its own."""
     Image.init()
     with suppress(ImportError):
         import pillow_heif  # may not be installed
@@ -151,11 +151,10 @@ def _decode(data: bytes, size: tuple[int, int]) -> Image.Image:
 
 
 def _shrunk(image: Image.Image) -> Image.Image:
-    """Return a picture as RGB, shrunk so that its longer side is `LARGEST` at most; what is decoded is held once.
+    """Return a picture as RGB, shrunk so that its longer side is `LARGEST` at most; the decoded pixels are held once.
 
-    Each pixel is the mean of those that it takes the place of. A JPEG is decoded smaller, in half, a quarter or an
-    eighth of the size, as far as that goes; all others are converted and shrunk strip by strip, by a whole number, and
-    then to size.
+    Each pixel is the mean of those that it replaces. A JPEG is decoded smaller, in half, a quarter or an eighth of the
+    size, as far as that goes; all others are converted and shrunk strip by strip, by a whole number, and then to size.
     """
     by = max(1, max(image.size) // LARGEST)
     if by > 1 and image.format == "JPEG":
@@ -202,7 +201,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 @dataclass(frozen=True)
 class Crop:
-    """How a model's input lies on a photo: edges of the part it shows, in photo pixels, and both sizes in pixels.
+    """The position of a model's input on a photo: edges of the crop, in photo pixels, and both sizes in pixels.
 
     Coordinates are those of edges, not of pixel centres: x runs from 0 at the left edge of the first column to the
     width at the right edge of the last.
@@ -309,7 +308,7 @@ def sample_photo(name: str = SAMPLES[0]) -> Image.Image:
 
 
 def shows_none(name: str, classes: Sequence[str]) -> bool:
-    """Whether a sample photo is known to show none of the classes: they name other samples, but not this one."""
+    """Return whether a sample photo shows none of the classes: they name other samples, but not this one."""
     return name in SAMPLES and name not in classes and not set(SAMPLES).isdisjoint(classes)
 
 

@@ -1,4 +1,4 @@
-"""From a picture of a surface to what a masked encoder takes: pixels, and the list of patches that it may see."""
+"""The inputs of a masked encoder from a picture of a surface: pixels, and the list of visible patches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEAN, STD = (0.5,), (0.2,)
 
 
 def visible_patches(batch: int, patches: int, count: int, generator: torch.Generator) -> torch.Tensor:
-    """`count` of the patches for each input, drawn without repetition, in raster order: int64 `[B, N_v]`.
+    """Return `count` of the patches for each input, drawn without repetition, in raster order: int64 `[B, N_v]`.
 
     Source: He et al. 2022, section 3, "Simple implementation", by sorting random numbers.
     """
@@ -31,10 +31,10 @@ def visible_patches(batch: int, patches: int, count: int, generator: torch.Gener
 
 
 def surface_input(model: Model, image, text, given: dict[str, int]) -> Inputs:
-    """A picture, cut, resized and normalised, `[B, C, H, W]` float32, and the visible patches `[B, N_v]`.
+    """Return a picture, cut, resized and normalised, `[B, C, H, W]` float32, and the visible patches `[B, N_v]`.
 
-    `seed` decides which patches are visible; half of them are where N_v is not given. In models of one channel the
-    picture is made grey.
+    `seed` decides which patches are visible; half of them are where N_v is missing. For models of one channel the
+    picture is converted to grey.
     """
 
     given = dict(given)
@@ -54,8 +54,8 @@ def surface_input(model: Model, image, text, given: dict[str, int]) -> Inputs:
 
 
 def placed(segments: tuple[Segment, ...], order: Sequence[int]) -> tuple[Segment, ...]:
-    """The segments with the places of their patches on those named "visible": the first patches of `order`, as many as
-    the segment has tokens."""
+    """Return the segments, the one named "visible" with its patches' positions: the first patches of `order`, as many
+    as the segment has tokens."""
     return tuple(
         replace(segment, places=tuple(order[: segment.stop - segment.start])) if segment.name == "visible" else segment
         for segment in segments

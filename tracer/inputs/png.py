@@ -1,4 +1,4 @@
-"""Whether a PNG file holds all of its rows: decoders take one whose stream ends early for whole.
+"""A check that a PNG file holds all of its rows: decoders accept one whose stream ends early.
 
 Source: PNG specification (third edition), sections 5.3 (chunks), 7.2 (scanlines) and 8.1 (Adam7).
 """
@@ -16,9 +16,9 @@ PIECE = 2**20
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether the image data of a PNG decompress to as many bytes as its header promises, held a piece at a time.
+    """Return whether the image data of a PNG decompress to as many bytes as its header promises, a piece at a time.
 
-    Raises zlib.error and struct.error for damaged data.
+    Raise zlib.error and struct.error for damaged data.
     """
     left = _promised(data)
     stream = zlib.decompressobj()
@@ -32,7 +32,7 @@ def is_whole(data: bytes) -> bool:
 
 
 def _promised(data: bytes) -> int:
-    """Bytes of all scanlines, each with the byte that tells its filter."""
+    """Return the bytes of all scanlines, each with its filter byte."""
     width, height, depth, colour, _, _, interlaced = struct.unpack(">IIBBBBB", data[16:29])
     bits, total = depth * CHANNELS[colour], 0
     for column, row, across, down in ADAM7 if interlaced else ((0, 0, 1, 1),):

@@ -1,4 +1,4 @@
-"""The samples that a model can be shown, by kind: photos, drawn scenes, surfaces. Torch-free."""
+"""The samples for a model, by kind: photos, drawn scenes, surfaces. Torch-free."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SURFACES = {"stain": ("checks", "stain"), "dent": ("stripes", "dent"), "brick": 
 
 @cache
 def samples(kind: str) -> dict[str, Callable[[], Image.Image]]:
-    """Names and loaders of the samples of a kind ("photos", "scenes", "surfaces"); none for a model of text.
+    """Return names and loaders of the samples of a kind ("photos", "scenes", "surfaces"); none for a model of text.
 
-    Which there are is looked up once, and each is opened or drawn once: all who ask get the same picture.
+    The list is read once, and each sample is opened or drawn once: all callers get the same picture.
     """
     found = {"photos": images.sample_photos, "scenes": _scenes, "surfaces": _surfaces}.get(kind, dict)()
     return {name: cache(opened) for name, opened in found.items()}

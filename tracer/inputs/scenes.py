@@ -1,7 +1,7 @@
 """Drawn scenes: one to three coloured shapes on 64×64 pixels, each with its one caption and a class for every pixel.
 
-`draw` makes many at once for training; `scene(7)` is one to look at, and `scene(7).but(colour="blue")` the same
-scene, but blue. What is drawn depends on the seed alone. Nothing here imports torch.
+`draw` makes many at once for training; `scene(7)` is one to look at, and `scene(7).but(colour="blue")` the same scene,
+but blue. What is drawn depends on the seed alone. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ COLUMN, CLEAR, GAP = 3.0, 10.0, 2.0
 
 @dataclass(frozen=True)
 class Thing:
-    """One object of a scene: what it is in words, its centre and half its width in pixels, and its own RGB tint."""
+    """One object of a scene: its words, its centre and half its width in pixels, and its own RGB tint."""
 
     shape: str
     colour: str
@@ -58,7 +58,7 @@ class Thing:
 
     @property
     def box(self) -> tuple[float, float, float, float]:
-        """(left, top, right, bottom) in pixels, edges counted from the scene's top left corner."""
+        """Return (left, top, right, bottom) in pixels, edges counted from the scene's top left corner."""
         return self.x - self.radius, self.y - self.radius, self.x + self.radius, self.y + self.radius
 
     @property
@@ -75,7 +75,7 @@ class Scene:
 
     @property
     def mentions(self) -> tuple[tuple[str, int | None], ...]:
-        """The caption word by word, each with the number of the object it is about, or None."""
+        """Return the caption word by word, each with the number of the object it is about, or None."""
         found: list[tuple[str, int | None]] = []
         for number, thing in enumerate(self.things):
             if number:
@@ -87,13 +87,13 @@ class Scene:
 
     @property
     def caption(self) -> str:
-        """The one caption: every object with its relation to the one before."""
+        """Return the one caption: every object with its relation to the one before."""
         return " ".join(word for word, _ in self.mentions)
 
     def but(self, number: int | None = None, *, colour: str | None = None, shape: str | None = None) -> Scene:
-        """The same scene with another colour or shape: of object `number` (from 0), or of all.
+        """Return the same scene with another colour or shape: of object `number` (from 0), or of all.
 
-        ValueError quotes a colour or shape that isn't known, or a number that the scene does not have.
+        ValueError quotes an unknown colour or shape, or a number that the scene does not have.
         """
         for word, known in ((colour, COLOURS), (shape, SHAPES)):
             if word is not None and word not in known:
@@ -106,11 +106,11 @@ class Scene:
         return replace(self, things=tuple(things))
 
     def image(self) -> Image.Image:
-        """The scene as a picture, RGB, 64×64."""
+        """Return the scene as a picture, RGB, 64×64."""
         return Image.fromarray(gather([self]).pixels()[0])
 
     def classes(self) -> np.ndarray:
-        """The class of every pixel, uint8 `[64, 64]`; names in `CLASSES`."""
+        """Return the class of every pixel, uint8 `[64, 64]`; names in `CLASSES`."""
         return gather([self]).classes()[0]
 
 
@@ -133,7 +133,7 @@ class Scenes:
         return len(self.count)
 
     def __getitem__(self, index):
-        """One scene by its number; a slice gives fewer scenes."""
+        """Return one scene by its number; a slice gives fewer scenes."""
         if isinstance(index, slice):
             return Scenes(*(getattr(self, part.name)[index] for part in fields(self)))
         things = tuple(
@@ -151,7 +151,7 @@ class Scenes:
         return Scene(things, tuple(self.background[index].tolist()))
 
     def pixels(self) -> np.ndarray:
-        """The pictures, uint8 `[B, 64, 64, 3]`, edges antialiased."""
+        """Return the pictures, uint8 `[B, 64, 64, 3]`, edges antialiased."""
         canvas = np.repeat(self.background[:, None, None, :], SIDE, axis=1).repeat(SIDE, axis=2).astype(np.float32)
         palette = np.array(list(COLOURS.values()))
         for number in range(MOST):
@@ -163,7 +163,7 @@ class Scenes:
         return np.rint(canvas).astype(np.uint8)
 
     def classes(self) -> np.ndarray:
-        """The class of every pixel, by what lies under its centre: uint8 `[B, 64, 64]`, names in `CLASSES`."""
+        """Return the class of every pixel, by the shape under its centre: uint8 `[B, 64, 64]`, names in `CLASSES`."""
         labels = np.zeros((len(self), SIDE, SIDE), dtype=np.uint8)
         for number in range(MOST):
             for scenes, rows, columns, distance, shape in self._windows(number):
@@ -172,12 +172,12 @@ class Scenes:
         return labels
 
     def captions(self) -> list[str]:
-        """The caption of each scene."""
+        """Return the caption of each scene."""
         return [self[index].caption for index in range(len(self))]
 
     def _windows(self, number: int):
-        """For each shape: the scenes `[n]` whose object `number` it is, rows `[n, w, 1]` and columns `[n, 1, w]` of
-        the pixels around it, their signed distance `[n, w, w]` from its edge (inside is negative), its number."""
+        """Yield for each shape the scenes `[n]` whose object `number` it is, rows `[n, w, 1]` and columns `[n, 1, w]`
+        of the pixels around it, their signed distance `[n, w, w]` from its edge (inside is negative), its number."""
         width = int(2 * SIZES["large"][1]) + 4
         for shape, distance in enumerate(SHAPES.values()):
             scenes = np.flatnonzero((self.count > number) & (self.shape[:, number] == shape))
@@ -200,9 +200,9 @@ def draw(
     counts: Sequence[int] = (1, 2, 3),
     allowed: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
 ) -> Scenes:
-    """`number` scenes, of `counts` objects each (chosen evenly), no two of which touch.
+    """Draw `number` scenes, of `counts` objects each (chosen evenly), no two of which touch.
 
-    `allowed(colour, shape)` says element by element which pairs may be drawn, as numbers of the words. ValueError
+    `allowed(colour, shape)` returns element by element which pairs may be drawn, as numbers of the words. ValueError
     quotes a count outside of 1 to 3.
     """
     if not counts or not set(counts) <= set(range(1, MOST + 1)):
@@ -227,7 +227,8 @@ def draw(
 
 
 def _places(random, radius: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Centres `[B, 3]` of shapes that don't touch, and whose columns are one or clearly two; drawn until they fit."""
+    """Return centres `[B, 3]` of shapes that don't touch, and whose columns are one or clearly two; drawn until they
+    fit."""
     x, y = np.zeros_like(radius), np.zeros_like(radius)
     waiting = np.arange(len(count))
     tries = 16
@@ -254,7 +255,7 @@ def _places(random, radius: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, 
 
 
 def gather(scenes: Sequence[Scene]) -> Scenes:
-    """Single scenes as arrays."""
+    """Return single scenes as arrays."""
     things = [[*s.things, *[s.things[0]] * (MOST - len(s.things))] for s in scenes]
     words = {"shape": tuple(SHAPES), "colour": tuple(COLOURS), "size": tuple(SIZES)}
     numbers = [
@@ -266,11 +267,11 @@ def gather(scenes: Sequence[Scene]) -> Scenes:
 
 
 def scene(seed: int, count: int | None = None) -> Scene:
-    """The scene of a seed (a whole number from 0), with `count` objects where that is given."""
+    """Return the scene of a seed (a whole number from 0), with `count` objects if that is set."""
     counts = (1, 2, 3) if count is None else (count,)
     return draw(np.random.default_rng(seed), 1, counts=counts)[0]
 
 
 def sample_scene() -> Scene:
-    """The scene that models show first: a large red circle left of a small blue square."""
+    """Return the scene that models show first: a large red circle left of a small blue square."""
     return Scene((Thing("circle", "red", "large", 20.0, 26.0, 10.0), Thing("square", "blue", "small", 46.0, 38.0, 6.0)))

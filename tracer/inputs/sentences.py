@@ -1,4 +1,4 @@
-"""From a photo and a list of sentences to what a model of two towers takes."""
+"""The inputs of a model of two towers, from a photo and a list of sentences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ BEGIN, END = 0, 1
 
 
 def listed(text: str) -> list[str]:
-    """The sentences of a text, one a line or set apart by semicolons, each once. ValueError where there is none."""
+    """Return the sentences of a text, one a line or separated by semicolons, each once. Raise ValueError where there is
+    none."""
     found = [sentence.strip() for line in text.splitlines() for sentence in line.split(";") if sentence.strip()]
     if not found:
         raise ValueError(
@@ -36,7 +37,8 @@ def listed(text: str) -> list[str]:
 
 
 def encoded(sentences: Sequence[str], vocabulary: Sequence[str], length: int | None = None) -> torch.Tensor:
-    """Token numbers `[K, T]`: each sentence begun, ended, and filled up with end tokens to the longest, or to `length`.
+    """Return token numbers `[K, T]`: each sentence with begin and end tokens, padded with end tokens to the longest, or
+    to `length`.
 
     ValueError quotes the first word that the vocabulary lacks.
     """
@@ -47,9 +49,9 @@ def encoded(sentences: Sequence[str], vocabulary: Sequence[str], length: int | N
 
 
 def sentences_input(vocabulary: Sequence[str], sample: str):
-    """How a photo and sentences become pixels `[B, C, H, W]` and token numbers `[K, T]`.
+    """Return a function from a photo and sentences to pixels `[B, C, H, W]` and token numbers `[K, T]`.
 
-    A given K repeats or cuts the list, a given T fills up or cuts the sentences.
+    An argument K repeats or cuts the list, an argument T pads or cuts the sentences.
     """
 
     def prepare(model: Model, image, text: str | None, given: dict[str, int]) -> Inputs:

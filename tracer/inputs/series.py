@@ -1,4 +1,4 @@
-"""Time series made here: a trend, seasons and noise. Nothing here imports torch."""
+"""Generated time series: a trend, seasons and noise. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ LENGTH = 96
 
 
 def made(level: float, trend: float, seasons: dict[float, float], noise: float, seed: int = 0) -> np.ndarray:
-    """A series float32 `[T]`: `level`, plus `trend` from its first value to its last, plus waves of these periods, each
-    with the height that `seasons` gives it, plus normal noise of that standard deviation."""
+    """Return a series float32 `[T]`: `level`, plus `trend` from its first value to its last, plus waves of the periods
+    and heights in `seasons`, plus normal noise of that standard deviation."""
     t = np.arange(LENGTH)
     waves = sum(height * np.sin(2 * pi * t / period) for period, height in seasons.items())
     grain = np.random.default_rng(seed).normal(0, noise, LENGTH)
@@ -21,7 +21,7 @@ def made(level: float, trend: float, seasons: dict[float, float], noise: float, 
 
 
 def _jump() -> np.ndarray:
-    """The first series, with one value that is six times as high."""
+    """Return the first series, with one value that is six times as high."""
     series = SERIES["trend and season"]()
     series[70] *= 6
     return series

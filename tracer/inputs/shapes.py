@@ -1,8 +1,8 @@
-"""Flat shapes as signed distances: how far a point lies from a shape's edge, negative inside.
+"""Flat shapes as signed distances: the distance of a point from a shape's edge, negative inside.
 
-Each function takes x to the right and y down from the centre, and the radius (half the shape's width), in pixels,
-as arrays that broadcast. Source: Quilez, 2D distance functions; away from an edge's nearest side they are bounds,
-which is all that drawing with antialiased edges needs.
+Each function takes x to the right and y down from the centre, and the radius (half the shape's width), in pixels, as
+arrays that broadcast. Source: Quilez, 2D distance functions; away from an edge's nearest side they are bounds, which is
+all that drawing with antialiased edges needs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def square(x, y, r):
 
 
 def triangle(x, y, r):
-    """Points up: base 2r at the bottom, height 2r."""
+    """Return the distance from a triangle that points up: base 2r at the bottom, height 2r."""
     return np.maximum(y - r, (2 * abs(x) - y - r) / sqrt(5))
 
 
 def cross(x, y, r):
-    """Two bars of a third of the width."""
+    """Return the distance from a cross of two bars of a third of the width."""
     across, down = abs(x), abs(y)
     return np.minimum(
         np.maximum(across - r, down - 0.36 * r),
@@ -35,7 +35,7 @@ def cross(x, y, r):
 
 
 def star(x, y, r):
-    """Five points, one up; the inner corners lie at 0.45 of the radius."""
+    """Return the distance from a star of five points, one up; the inner corners lie at 0.45 of the radius."""
     fifth = 2 * pi / 5
     angle = abs((np.arctan2(x, -y) + fifth / 2) % fifth - fifth / 2)  # 0 at a point, π/5 between two
     distance = np.hypot(x, y)

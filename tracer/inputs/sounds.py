@@ -1,4 +1,4 @@
-"""Sounds: some made here, and the one door by which WAV files come in. Nothing here imports torch.
+"""Sounds: generated ones, and the one function that opens WAV files. Nothing here imports torch.
 
 The layout of a file is that of Microsoft's and IBM's Multimedia Programming Interface 1.0 (1991), chapter 3, with the
 extensible format of `mmreg.h`: chunks of four letters, a length and so many bytes, padded to an even number.
@@ -37,7 +37,7 @@ _OTHERS = {"an MP3 file": b"ID3", "an Ogg file": b"OggS", "a FLAC file": b"fLaC"
 
 
 class Format(NamedTuple):
-    """What the header of a WAV file says: channels, samples a second, bytes of a number."""
+    """The header of a WAV file: channels, samples a second, bytes of a number."""
 
     channels: int
     rate: int
@@ -45,11 +45,11 @@ class Format(NamedTuple):
 
 
 def open_sound(data: bytes) -> np.ndarray:
-    """The sound in the bytes of a WAV file: float32 `[T]` from -1 to 1, mono, at `RATE`.
+    """Return the sound in the bytes of a WAV file: float32 `[T]` from -1 to 1, mono, at `RATE`.
 
-    PCM of 8, 16, 24 or 32 bit, mono or stereo, 4 to 96 kHz, 0.1 to 5 seconds. Two channels become their mean. Raises
-    ValueError with one sentence for anything else. All is read from the bytes that are there: a header that promises
-    more costs nothing.
+    PCM of 8, 16, 24 or 32 bit, mono or stereo, 4 to 96 kHz, 0.1 to 5 seconds. Two channels become their mean. Raise
+    ValueError with one sentence for anything else. Only the bytes in the file are read: a header that promises more
+    costs nothing.
     """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise ValueError(f"A sound is given as the bytes of a file, not as {quoted(data)}; {_EXPECTED}")
@@ -65,7 +65,7 @@ def open_sound(data: bytes) -> np.ndarray:
 
 
 def _chunks(data: bytes) -> tuple[Format, bytes]:
-    """What the header says, and the bytes of the samples. ValueError for a file that is none of ours."""
+    """Return the header, and the bytes of the samples. Raise ValueError for an unsupported file."""
     if not data:
         raise ValueError(f"This file is empty (0 bytes); {_EXPECTED}")
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
@@ -92,7 +92,7 @@ def _chunks(data: bytes) -> tuple[Format, bytes]:
 
 
 def _format(body: bytes) -> Format:
-    """What the `fmt ` chunk says. ValueError for another codec, or for numbers that are none of ours."""
+    """Return the content of the `fmt ` chunk. Raise ValueError for another codec, or for unsupported numbers."""
     if len(body) < 16:
         raise ValueError(f"This WAV file's format has {len(body)} bytes; expected at least 16")
     codec, channels, rate, _, block, bits = struct.unpack_from("<HHIIHH", body)
@@ -113,7 +113,7 @@ def _format(body: bytes) -> Format:
 
 
 def _numbers(samples: bytes, width: int) -> np.ndarray:
-    """Samples as numbers from -1 to 1: those of 8 bit have no sign, the others do, little end first."""
+    """Return samples as numbers from -1 to 1: 8 bit is unsigned, the others are signed, little endian."""
     if width == 1:
         return (np.frombuffer(samples, np.uint8).astype(np.float32) - 128) / 128
     padded = np.zeros((len(samples) // width, 4), np.uint8)
@@ -122,7 +122,7 @@ def _numbers(samples: bytes, width: int) -> np.ndarray:
 
 
 def resampled(numbers: np.ndarray, rate: int) -> np.ndarray:
-    """A sound of `rate` samples a second at `RATE`: its frequencies above half of that are left out."""
+    """Return a sound of `rate` samples a second at `RATE`, without its frequencies above half of that."""
     if rate == RATE:
         return numbers.astype(np.float32)
     seconds = -(-len(numbers) // rate)  # silence up to a whole second, so that both have a whole number of samples
@@ -132,7 +132,7 @@ def resampled(numbers: np.ndarray, rate: int) -> np.ndarray:
 
 
 def written(numbers: np.ndarray) -> bytes:
-    """A sound `[T]` from -1 to 1 as a WAV file of 16 bit, mono, at `RATE`."""
+    """Return a sound `[T]` from -1 to 1 as a WAV file of 16 bit, mono, at `RATE`."""
     file = BytesIO()
     with wave.open(file, "wb") as out:
         out.setnchannels(1)
@@ -151,13 +151,13 @@ def _seconds() -> np.ndarray:
 
 
 def sweep(start: float, stop: float) -> np.ndarray:
-    """A tone that goes from one frequency to another, in Hz, by the same number of Hz in each second."""
+    """Return a linear sweep from one frequency to another, in Hz."""
     t = _seconds()
     return (0.6 * np.sin(2 * pi * (start * t + (stop - start) * t * t / (2 * SECONDS)))).astype(np.float32)
 
 
 def notes(frequencies: tuple[float, ...]) -> np.ndarray:
-    """Notes one after the other, each with three overtones, that fade."""
+    """Return notes one after the other, each with three overtones, that fade."""
     t, made = _seconds(), np.zeros(round(SECONDS * RATE))
     length = SECONDS / len(frequencies)
     for number, frequency in enumerate(frequencies):
@@ -168,7 +168,7 @@ def notes(frequencies: tuple[float, ...]) -> np.ndarray:
 
 
 def taps(count: int, seed: int = 0) -> np.ndarray:
-    """Short bursts of noise."""
+    """Return short bursts of noise."""
     t, noise = _seconds(), np.random.default_rng(seed).normal(size=round(SECONDS * RATE))
     return (0.3 * np.exp(-60 * (t % (SECONDS / count))) * noise).clip(-1, 1).astype(np.float32)
 
@@ -183,7 +183,8 @@ MADE: dict[str, Callable[[], np.ndarray]] = {
 
 @lru_cache(maxsize=1)
 def lesson() -> np.ndarray:
-    """What codebooks are learned from: other sweeps, melodies and taps than those in `MADE`, float32 `[9, 8192]`."""
+    """Return the training set of codebooks: other sweeps, melodies and taps than those in `MADE`, float32 `[9,
+    8192]`."""
     sweeps = [sweep(start, stop) for start, stop in ((100, 2000), (3900, 300), (1500, 3900))]
     played = [notes(each) for each in ((196, 247, 294, 392, 494), (440, 220, 880), (659, 587, 523, 494))]
     return np.stack([*sweeps, *played, *(taps(count, seed) for count, seed in ((4, 1), (7, 2), (2, 3)))])

@@ -1,4 +1,4 @@
-"""Surfaces to inspect: drawn patterns and real textures in grey, and the damage that is done to them, all seeded.
+"""Surfaces to inspect: drawn patterns and real textures in grey, and damage to them, all seeded.
 
 A drawn surface is a `Pattern`, so that a lesson can ask for the same one at another angle; a real one is cut from a
 photo of a texture. Nothing here imports torch.
@@ -51,7 +51,7 @@ class Pattern:
     seed: int
 
     def render(self, size: int = 64) -> np.ndarray:
-        """The surface as uint8 `[size, size]`."""
+        """Return the surface as uint8 `[size, size]`."""
         y, x = np.mgrid[:size, :size].astype(np.float32)
         turned = np.cos(self.angle) * x + np.sin(self.angle) * y, np.cos(self.angle) * y - np.sin(self.angle) * x
         u, v = (2 * pi * along / self.period + self.phase for along in turned)
@@ -72,7 +72,7 @@ class Pattern:
 
 
 def pattern(seed: int, kind: str | None = None) -> Pattern:
-    """The drawn surface of that seed, of any kind or of a given one."""
+    """Return the drawn surface of that seed, of any kind or of the kind `kind`."""
     random = np.random.default_rng(seed)
     drawn = KINDS[random.integers(len(KINDS))]
     return Pattern(
@@ -90,9 +90,9 @@ def pattern(seed: int, kind: str | None = None) -> Pattern:
 
 @cache
 def texture(name: str, part: str) -> np.ndarray:
-    """The region of a real texture that belongs to a part, "train" or "test": uint8 `[H, W]`, not to be written to.
+    """Return the region of a real texture that belongs to a part, "train" or "test": uint8 `[H, W]`, read-only.
 
-    ValueError for a texture that is not in `TEXTURES`.
+    Raise ValueError for a texture that is not in `TEXTURES`.
     """
     if name not in TEXTURES:
         raise ValueError(f"there is no texture {quoted(name)}; expected one of {', '.join(TEXTURES)}")
@@ -105,7 +105,8 @@ def texture(name: str, part: str) -> np.ndarray:
 
 
 def cut(name: str, seed: int, part: str, size: int = 64) -> np.ndarray:
-    """A square cut from a texture's region, 1 to 1.5 times `size` wide and brought to `size`: uint8 `[size, size]`."""
+    """Return a square cut from a texture's region, 1 to 1.5 times `size` wide and resized to `size`: uint8 `[size,
+    size]`."""
     random, region = np.random.default_rng(seed), texture(name, part)
     side = int(random.integers(size, size * 3 // 2 + 1))
     top, left = (int(random.integers(length - side + 1)) for length in region.shape)
@@ -114,17 +115,17 @@ def cut(name: str, seed: int, part: str, size: int = 64) -> np.ndarray:
 
 
 def surface(name: str, seed: int, *, part: str = "test", size: int = 64) -> np.ndarray:
-    """A defect-free surface: "drawn", one of `KINDS`, or one of `TEXTURES`; uint8 `[size, size]`."""
+    """Return a defect-free surface: "drawn", one of `KINDS`, or one of `TEXTURES`; uint8 `[size, size]`."""
     if name in TEXTURES:
         return cut(name, seed, part, size)
     return pattern(2 * seed + (part == "test"), None if name == "drawn" else name).render(size)
 
 
 def damage(pixels: np.ndarray, seed: int, kind: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """A surface with one defect, and where it is: uint8 and bool, both `[H, W]`.
+    """Return a surface with one defect, and its mask: uint8 and bool, both `[H, W]`.
 
-    A scratch is a bent line, 1.5 to 3 pixels wide; a stain a smooth blot that darkens or lightens; a dent is bright
-    on the side of the light and dark on the other. A pixel belongs to the defect if it changed by `VISIBLE` or more.
+    A scratch is a bent line, 1.5 to 3 pixels wide; a stain a smooth blot that darkens or lightens; a dent is bright on
+    the side of the light and dark on the other. A pixel belongs to the defect if it changed by `VISIBLE` or more.
     """
     random = np.random.default_rng(seed)
     drawn = DEFECTS[random.integers(len(DEFECTS))]
@@ -156,12 +157,12 @@ def damage(pixels: np.ndarray, seed: int, kind: str | None = None) -> tuple[np.n
 
 
 def patch_mask(mask: np.ndarray, side: int, share: float = 0.1) -> np.ndarray:
-    """Which patches a defect covers by at least this share of their pixels: bool `[N]`, in raster order."""
+    """Return which patches a defect covers by at least this share of their pixels: bool `[N]`, in raster order."""
     height, width = mask.shape
     patches = mask.reshape(height // side, side, width // side, side)
     return patches.mean(axis=(1, 3)).reshape(-1) >= share
 
 
 def sample() -> Image.Image:
-    """The surface that is shown first: drawn, with a scratch."""
+    """Return the surface that is shown first: drawn, with a scratch."""
     return Image.fromarray(damage(surface("weave", 5), 3, "scratch")[0])

@@ -1,4 +1,4 @@
-"""From a photo or a text to the tensors that a model takes."""
+"""Model input tensors from a photo or a text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 
 
 def photo_input(model: Any, image, text, given: dict[str, int], *, sample=sample_photo) -> Inputs:
-    """A photo, cut and resized as in training, normalised: `[B, C, H, W]` float32. `sample` gives one without."""
+    """Return a photo, cut and resized as in training, normalised: `[B, C, H, W]` float32. `sample` is the default
+    photo."""
 
     sizes, card = model.vocabulary.complete({**given, **model.sizes}), model.card or {}
     photo = sample() if image is None else image if image.mode == "RGB" else image.convert("RGB")
@@ -31,10 +32,10 @@ def photo_input(model: Any, image, text, given: dict[str, int], *, sample=sample
 
 
 def text_input(tokenizer: type, vocabulary, sample: str, pad: str = ""):
-    """How a text becomes token numbers `[B, T]`, with the vocabulary of the card, or this one.
+    """Return a function from a text to token numbers `[B, T]`, with the vocabulary of the card, or this one.
 
-    A given T cuts or repeats the text to T tokens; without, `pad` fills a given text up to T_max, where that is the
-    length that the model was trained on. ValueError for a text of more than T_max tokens: none is cut unseen.
+    An argument T cuts or repeats the text to T tokens; without, `pad` fills a text up to T_max, where that is the
+    length that the model was trained on. Raise ValueError for a text of more than T_max tokens: none is cut silently.
     """
 
     def prepare(model: Model, image, text: str | None, given: dict[str, int]) -> Inputs:

@@ -29,8 +29,8 @@ _OTHERS = ("gamma", "upsample", "vector_norm", "bilinear2d", "cumm", "convert", 
 
 
 def fused(q, k, v, *rest, out_val=None, out_shape=None, **options):
-    """FLOPs of fused attention from the shapes of queries, keys and values `[B, h, S, d_k]`; fewer heads of keys are
-    each multiplied by all queries of their group (Ainslie et al. 2023)."""
+    """Return the FLOPs of fused attention from the shapes of queries, keys and values `[B, h, S, d_k]`; fewer heads of
+    keys are each multiplied by all queries of their group (Ainslie et al. 2023)."""
     return sdpa_flop_count(q, (*k[:1], q[1], *k[2:]), (*v[:1], q[1], *v[2:]))
 
 
@@ -43,8 +43,8 @@ def _formulas() -> dict:
 
 @lru_cache(maxsize=4096)
 def counts(op: str) -> bool | None:
-    """Whether an op of this name has FLOPs that are counted; None for one that may multiply matrices, and has no
-    formula: an op of PyTorch's that does by its name, or any of somebody else's."""
+    """Return whether an op of this name has FLOPs that are counted; None for one that may multiply matrices, and has no
+    formula: an op of PyTorch's that does by its name, or any of another library."""
     if op in _formulas():
         return True
     theirs = "." in op or any(part in op for part in _PRODUCTS)
@@ -53,8 +53,8 @@ def counts(op: str) -> bool | None:
 
 @lru_cache(maxsize=4096)
 def flops(op: str, inputs: tuple[tuple[int, ...], ...], output: tuple[int, ...], transposed=False) -> int | None:
-    """FLOPs of an op from the shapes of its tensor arguments; 0 for ops that multiply no matrices, None for one whose
-    FLOPs are not counted."""
+    """Return the FLOPs of an op from the shapes of its tensor arguments; 0 for ops that multiply no matrices, None for
+    one whose FLOPs are not counted."""
     if not counts(op):
         return 0 if counts(op) is False else None
     return int(_formulas()[op](*_arguments(op, inputs, transposed), out_val=output))
@@ -62,7 +62,7 @@ def flops(op: str, inputs: tuple[tuple[int, ...], ...], output: tuple[int, ...],
 
 @lru_cache(maxsize=4096)
 def flops_symbolic(op: str, inputs: tuple[tuple[str, ...], ...], output: tuple[str, ...], transposed=False) -> str:
-    """The same as a formula over the sizes, sympy's `str`; `"?"` where a dimension is not solved, or nothing is
+    """Return the same as a formula over the sizes, sympy's `str`; `"?"` where a dimension is not solved, or nothing is
     counted."""
     if not counts(op):
         return "0" if counts(op) is False else "?"
@@ -82,17 +82,19 @@ def _arguments(op, inputs, transposed):
 
 
 def elements(shapes: Sequence[tuple[str, ...]]) -> str:
-    """How many numbers tensors of these symbolic shapes hold, as a formula; `"?"` where a size is not solved."""
+    """Return the number of elements of tensors of these symbolic shapes, as a formula; `"?"` where a size is not
+    solved."""
     if any("?" in shape for shape in shapes):
         return "?"
     return str(sum((sympy.prod(map(parse, shape)) for shape in shapes), sympy.Integer(0)))
 
 
 def total(formulas: Sequence[tuple[str, str, int | None]], depths: dict[str, tuple[str, int]]) -> str:
-    """The sum of (formula, part, layer) triples as one formula, with a symbol for the number of blocks of a part.
+    """Return the sum of (formula, part, layer) triples as one formula, with a symbol for the number of blocks of a
+    part.
 
-    `depths` says by what symbol and how many: `{"": ("L", 12)}`. A part whose blocks don't all cost the same is
-    summed block by block. `"?"` for one that is longer than a formula may be.
+    `depths` holds that symbol and the number: `{"": ("L", 12)}`. A part whose blocks don't all cost the same is summed
+    block by block. `"?"` for one that is longer than a formula may be.
     """
     whole, inside = sympy.Integer(0), {}
     for formula, part, layer in formulas:

@@ -40,7 +40,7 @@ _TOKEN = re.compile(r"\s*(?:([0-9]+)|([A-Za-z_][A-Za-z0-9_]*)|(\*\*|[-+*/()]))")
 
 
 class _Reader:
-    """Reads one text from left to right, with one method for each rule of the grammar."""
+    """A recursive-descent parser of one text, with one method for each rule of the grammar."""
 
     def __init__(self, text: str):
         self.tokens = []
@@ -55,7 +55,7 @@ class _Reader:
         self.at = self.depth = 0
 
     def take(self, *wanted: str) -> str:
-        """The next token if it is one of these, else ""."""
+        """Consume and return the next token if it is one of these, else return ""."""
         token = self.tokens[self.at]
         if token not in wanted:
             return ""
@@ -144,7 +144,8 @@ class _Reader:
 
 @lru_cache(maxsize=4096)
 def read(text: str) -> Tree:
-    """The formula as a tree. ValueError in one sentence for anything that is none, or that is too large."""
+    """Return the formula as a tree. Raise ValueError in one sentence for anything that is none, or that is too
+    large."""
     if len(text) > LETTERS:
         raise ValueError(f"{quoted(text)} has {len(text):,} letters, expected a formula of at most {LETTERS:,}")
     try:
@@ -160,7 +161,7 @@ def read(text: str) -> Tree:
 
 
 def _has_root(tree: Tree) -> bool:
-    """Whether a root or a logarithm is in a formula: what it is rounded to would take any number of its digits."""
+    """Return whether a root or a logarithm is in a formula: rounding it could take any number of its digits."""
     if not isinstance(tree, tuple):
         return False
     if tree[0] in ("sqrt", "log") or (tree[0] == "**" and not isinstance(tree[2], int)):
@@ -169,7 +170,7 @@ def _has_root(tree: Tree) -> bool:
 
 
 def _power(tree: Tree) -> int:
-    """The highest product of exponents of powers within each other."""
+    """Return the highest product of exponents of nested powers."""
     if not isinstance(tree, tuple):
         return 1
     inner = max(map(_power, tree[1:2] if tree[0] == "**" else tree[1:]))
@@ -177,8 +178,8 @@ def _power(tree: Tree) -> int:
 
 
 def bits(tree: Tree, size: int = SIZE) -> int:
-    """How many bits numerators, denominators and radicands have at most that come of a formula, however it is
-    rewritten without expanding a power of a sum, where each name stands for a number of `size` bits."""
+    """Return how many bits numerators, denominators and radicands of a formula have at most, however it is rewritten
+    without expanding a power of a sum, where each name is a number of `size` bits."""
     if isinstance(tree, int):
         return max(1, tree.bit_length())
     if isinstance(tree, str):
@@ -190,17 +191,17 @@ def bits(tree: Tree, size: int = SIZE) -> int:
 
 
 def names(tree: Tree) -> set[str]:
-    """The names in a formula."""
+    """Return the names in a formula."""
     if isinstance(tree, tuple):
         return set().union(*map(names, tree[1:2] if tree[0] == "**" else tree[1:]))
     return {tree} if isinstance(tree, str) else set()
 
 
 def value(text: str, sizes: Mapping[str, int]) -> Fraction:
-    """The exact value of a formula at these sizes.
+    """Return the exact value of a formula at these sizes.
 
-    ValueError in one sentence for a name that is no size, a division by zero, a root that is not rational, and for a
-    number on the way that has more than `BITS` bits.
+    Raise ValueError in one sentence for a name that is no size, a division by zero, a root that is not rational, and
+    for an intermediate number of more than `BITS` bits.
     """
 
     def root(number: int) -> int:

@@ -1,4 +1,4 @@
-"""One vocabulary for all models: what each size and each tensor is called, and how it is written.
+"""One vocabulary for all models: the name and the notation of each size and each tensor.
 
 Sizes are italic, tensors bold, so that the length S and the scores **S** don't collide. A model lists which sizes it
 has; the meanings are defined here, once.
@@ -119,7 +119,7 @@ ORDER = ("B", "L", "L_dec", "N", "N_v", "N_h", "S", "T", "P", "H", "W", "C", "h"
 
 
 def namesakes(sizes: Iterable[str], equations: Iterable[str]) -> list[str]:
-    r"""Sizes whose letter is bold in an equation too, where it is a tensor.
+    r"""Return sizes whose letter is bold in an equation too, where it is a tensor.
 
     `["K", "D"]` beside `[r"\mathbf{K} = \mathbf{X}\,\mathbf{W}_K"]` gives `["K"]`.
     """
@@ -129,16 +129,17 @@ def namesakes(sizes: Iterable[str], equations: Iterable[str]) -> list[str]:
 
 @lru_cache(maxsize=256)
 def symbol(name: str) -> sympy.Symbol:
-    """The sympy symbol of a size: a positive integer, so that quotients and roots simplify."""
+    """Return the sympy symbol of a size: a positive integer, so that quotients and roots simplify."""
     return sympy.Symbol(name, positive=True, integer=True)
 
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> sympy.Expr:
-    """A symbolic dimension or formula from sympy's `str`, over our own symbols (`N`, `S`, `E`, `I` are not sympy's).
+    """Return a symbolic dimension or formula from sympy's `str`, over our own symbols (`N`, `S`, `E`, `I` are not
+    sympy's).
 
-    Accepts the grammar of `formula` only, so that a formula out of a stranger's file executes nothing, and costs
-    no more than that grammar allows. ValueError quotes anything else.
+    Accepts the grammar of `formula` only, so that a formula out of a stranger's file executes nothing, and costs no
+    more than that grammar allows. ValueError quotes anything else.
     """
 
     def build(tree: formula.Tree) -> sympy.Expr:
@@ -162,7 +163,7 @@ def parse(text: str) -> sympy.Expr:
 
 
 def latex(expression: str | sympy.Expr) -> str:
-    """A size or formula as LaTeX; `"?"` stays `?`."""
+    """Return a size or formula as LaTeX; `"?"` stays `?`."""
     if expression == "?":
         return "?"
     if isinstance(expression, str):
@@ -171,7 +172,8 @@ def latex(expression: str | sympy.Expr) -> str:
 
 
 def flowing(formula: str) -> str:
-    r"""A formula as LaTeX for running text: its parentheses do not grow, so that a line may break between its terms."""
+    r"""Return a formula as LaTeX for running text: its parentheses do not grow, so that a line may break between its
+    terms."""
     return latex(formula).replace(r"\left(", "(").replace(r"\right)", ")")
 
 
@@ -181,37 +183,39 @@ def _latex(expression: sympy.Expr) -> str:
 
 
 def number(value: float) -> str:
-    r"""A number as LaTeX, to seven digits: `1e-6` gives `10^{-6}`, `3e-6` gives `3 \cdot 10^{-6}`."""
+    r"""Return a number as LaTeX, to seven digits: `1e-6` gives `10^{-6}`, `3e-6` gives `3 \cdot 10^{-6}`."""
     digits, exponent = f"{value:.6e}".split("e")
     digits, power = digits.rstrip("0").removesuffix("."), f"10^{{{int(exponent)}}}"
     return power if digits == "1" else rf"{digits} \cdot {power}"
 
 
 def shape_latex(symbolic: tuple[str, ...]) -> str:
-    r"""A symbolic shape as LaTeX: `("B", "N + 1", "D")` gives `[B,\ N + 1,\ D]`."""
+    r"""Return a symbolic shape as LaTeX: `("B", "N + 1", "D")` gives `[B,\ N + 1,\ D]`."""
     return "[" + r",\ ".join(latex(size) for size in symbolic) + "]"
 
 
 def shape_text(symbolic: tuple[str, ...]) -> str:
-    """A symbolic shape as plain text, for figures and tables: `("B", "N + 1", "P**2*C")` gives `[B, N+1, P²·C]`, and
-    `()` gives `scalar`."""
+    """Return a symbolic shape as plain text, for figures and tables: `("B", "N + 1", "P**2*C")` gives `[B, N+1, P²·C]`,
+    and `()` gives `scalar`."""
     return "scalar" if not symbolic else "[" + ", ".join(text(size) for size in symbolic) + "]"
 
 
 @lru_cache(maxsize=4096)
 def text(symbolic: str) -> str:
-    """One symbolic dimension as plain text, in the field's order: `"C*P**2"` gives `P²·C`, `"d_k*h"` gives `h·d_k`."""
+    """Return one symbolic dimension as plain text, in the field's order: `"C*P**2"` gives `P²·C`, `"d_k*h"` gives
+    `h·d_k`."""
     return symbolic if symbolic == "?" else PlainPrinter().doprint(parse(symbolic))
 
 
 def _place(factor: sympy.Expr) -> tuple[int, str]:
-    """Where a factor stands in a product: numbers, then sizes, then sums."""
+    """Return the sort key of a factor in a product: numbers, then sizes, then sums."""
     base = str(factor.as_base_exp()[0])
     return (-1 if factor.is_number else ORDER.index(base) if base in ORDER else len(ORDER)), base
 
 
 def _terms(sum_of: sympy.Add) -> list[sympy.Expr]:
-    """Terms as one says them: `N + 1`, with numbers last, and what is taken away after what it is taken from."""
+    """Return terms in reading order: `N + 1`, with numbers last, and subtracted terms after those they are subtracted
+    from."""
     return sorted(
         sum_of.args,
         key=lambda term: (term.is_number, term.could_extract_minus_sign(), *_place(sympy.Mul.make_args(term)[-1])),
@@ -219,7 +223,7 @@ def _terms(sum_of: sympy.Add) -> list[sympy.Expr]:
 
 
 class SizePrinter(LatexPrinter):
-    """LaTeX of sizes: products in the field's order, numbers last in sums."""
+    """A printer of sizes as LaTeX: products in the field's order, numbers last in sums."""
 
     def __init__(self):
         super().__init__({"symbol_names": {symbol(name): text for name, text in LATEX.items()}})
@@ -257,7 +261,7 @@ class SizePrinter(LatexPrinter):
 
 
 class PlainPrinter(StrPrinter):
-    """Plain text of sizes, for figures and tables: `P²·C`, `h·d_k`, `N+1`, `H/P`."""
+    """A printer of sizes as plain text, for figures and tables: `P²·C`, `h·d_k`, `N+1`, `H/P`."""
 
     def _print_Mul(self, expr):
         if expr.as_coeff_Mul()[0] < 0:

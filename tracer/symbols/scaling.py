@@ -1,4 +1,4 @@
-"""What a model costs at sizes that were not run: the formulas of one run, with other numbers put in.
+"""Cost of a model at sizes that were not run: the formulas of one run, evaluated at other numbers.
 
 Sources: 2 FLOPs for each multiply-add; the parts are those of Kaplan et al. 2020, table 1.
 """
@@ -33,8 +33,8 @@ PARTS = (PROJECTIONS, SCORES, MIXED, MLP, ENDS)
 @dataclass(frozen=True)
 class Scaling:
     """Formulas over sizes: elements of `params`, `flops` of the whole and of its `parts`, and the elements of all
-    tensors of the textbook, `tensors`, and of the attention weights among them, `weights`. `derived` says what sizes
-    equal that follow from others, `sizes` what all are at the run. A formula is `"?"` where there is none."""
+    tensors of the textbook, `tensors`, and of the attention weights among them, `weights`. `derived` holds the formulas
+    of sizes that follow from others, `sizes` their values at the run. A formula is `"?"` where there is none."""
 
     params: str
     flops: str
@@ -45,7 +45,7 @@ class Scaling:
     sizes: Mapping[str, int]
 
     def complete(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """These sizes and those that follow from them; what is not given is as it was in the run. ValueError in one
+        """Return these sizes and those that follow from them; missing ones are as in the run. Raise ValueError in one
         sentence where one that follows is no whole number."""
         full = {**self.sizes, **sizes}
         for name, equals in self.derived.items():
@@ -56,23 +56,23 @@ class Scaling:
         return full
 
     def numbers(self, sizes: Mapping[str, int]) -> dict[str, int | None]:
-        """All that is counted at these sizes, by name; None where there is no formula."""
+        """Return all counts at these sizes, by name; None where there is no formula."""
         full = self.complete(sizes)
         return {name: valued(text, full) for name, text in self.formulas.items()}
 
     @cached_property
     def formulas(self) -> dict[str, str]:
-        """What is counted, each with its formula."""
+        """Return the formula of each count."""
         return {"params": self.params, "flops": self.flops, "tensors": self.tensors, "weights": self.weights}
 
     @cached_property
     def length(self) -> str:
-        """The size that a sequence grows with: tokens of text, else patches."""
+        """Return the size that a sequence grows with: tokens of text, else patches."""
         return "T" if "T" in self.sizes else "N"
 
     def along(self, name: str, values: Sequence[int], sizes: Mapping[str, int]) -> dict[str, list[int]]:
-        """The FLOPs of each part as one size takes these values, and the others are as in `sizes`. What follows from
-        it follows; patches that are hidden or seen stay the same share, and a hidden width the same multiple."""
+        """Return the FLOPs of each part as one size takes these values, and the others are as in `sizes`. Derived sizes
+        follow; hidden or visible patches stay the same share, and a hidden width the same multiple."""
         full = self.complete(sizes)
         found: dict[str, list[int]] = {part: [] for part in self.parts}
         for value in values:
@@ -85,8 +85,8 @@ class Scaling:
         return found
 
     def crossing(self, sizes: Mapping[str, int]) -> float | None:
-        """The length at which the two products of attention cost as much as the MLP, the other sizes as given; None
-        where they never do."""
+        """Return the length at which the two products of attention cost as much as the MLP, at the other sizes in
+        `sizes`; None where they never do."""
         if not {SCORES, MIXED, MLP} <= self.parts.keys():
             return None
         full = self.complete(sizes)
@@ -100,12 +100,12 @@ class Scaling:
 
 
 def _with(name: str, sizes: Mapping[str, int]) -> list[str]:
-    """The sizes that grow with another one."""
+    """Return the sizes that grow with another one."""
     return [other for other in {"N": ("N_v", "N_h"), "D": ("d_ff",)}.get(name, ()) if other in sizes]
 
 
 def scaling(trace: Trace) -> Scaling:
-    """The formulas of a run."""
+    """Return the formulas of a run."""
     depths = _depths(trace)
     costs: dict[str, list[tuple[str, str, int | None]]] = {}
     held, weights = [], []
@@ -130,12 +130,12 @@ def scaling(trace: Trace) -> Scaling:
 
 
 def held(trace: Trace) -> int:
-    """The elements of all tensors of the textbook, counted on the run."""
+    """Return the number of elements of all tensors of the textbook, counted on the run."""
     return sum(prod(step.shape) for step in trace.steps)
 
 
 def valued(text: str, sizes: Mapping[str, int]) -> int | None:
-    """The value of a formula, or None where there is none."""
+    """Return the value of a formula, or None where there is none."""
     try:
         return int(formula.value(text, sizes))
     except ValueError:
@@ -143,7 +143,7 @@ def valued(text: str, sizes: Mapping[str, int]) -> int | None:
 
 
 def _part(trace: Trace, step: Step) -> str:
-    """What the FLOPs of a step fall to."""
+    """Return the part of the model that the FLOPs of a step belong to."""
     if step.layer is None:
         return ENDS
     if step.stage == "mlp":
@@ -154,12 +154,12 @@ def _part(trace: Trace, step: Step) -> str:
 
 
 def _tower(step: Step) -> str:
-    """The path of the tower that a step of a block stands in, or ""."""
+    """Return the path of the tower that a step of a block is in, or ""."""
     return step.id.partition(".block")[0] if step.layer is not None and ".block" in step.id else ""
 
 
 def _depths(trace: Trace) -> dict[str, tuple[str, int]]:
-    """By what symbol each tower counts its blocks, and how many there are."""
+    """Return each tower's symbol for its number of blocks, and that number."""
     counts: dict[str, int] = {}
     for step in trace.steps:
         if step.layer is not None:
@@ -172,6 +172,6 @@ def _depths(trace: Trace) -> dict[str, tuple[str, int]]:
 
 
 def _of(name: str, tower: str) -> bool:
-    """Whether a number of blocks is that of a tower: `L_dec` of the decoder, `L` of any other."""
+    """Return whether a number of blocks is that of a tower: `L_dec` of the decoder, `L` of any other."""
     ending = name.partition("_")[2]
     return tower.startswith(ending) if ending else not tower.startswith("decoder")

@@ -1,7 +1,7 @@
-"""What each module and each step of a run costs, as numbers and as formulas over the sizes.
+"""Cost of each module and each step of a run, as numbers and as formulas over the sizes.
 
-A fused attention op costs what its two products cost: that of queries and keys belongs to the scores, which the op
-never holds, and that of weights and values to what it gives.
+A fused attention op costs as much as its two products: that of queries and keys belongs to the scores, which the op
+never holds, and that of weights and values to its output.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ OPEN = "?"
 
 
 class Cost(NamedTuple):
-    """Elements of parameters and FLOPs, each with its formula, `"?"` where it is not known in symbols; `counted` says
-    that no op among them is left out."""
+    """Elements of parameters and FLOPs, each with its formula, `"?"` where it is not known in symbols; `counted` is
+    true if no op among them is left out."""
 
     params: int
     params_symbolic: str
@@ -32,7 +32,8 @@ class Cost(NamedTuple):
 
 
 def of_module(trace: Trace, module: ModuleRecord) -> Cost:
-    """Of one call of a module: all parameters that its ops read, each once, and what these ops cost."""
+    """Return the cost of one call of a module: all parameters that its ops read, each once, and the FLOPs of these
+    ops."""
     beneath = trace.ops[module.first : module.last]
     read: dict[str, TensorRecord] = {}
     for op in beneath:
@@ -42,7 +43,7 @@ def of_module(trace: Trace, module: ModuleRecord) -> Cost:
 
 
 def of_step(trace: Trace, step: Step) -> Cost:
-    """Of one step: the ops that it covers; of a fused op, the part that belongs to it."""
+    """Return the cost of one step: the ops that it covers; of a fused op, the part that belongs to it."""
     ops = [trace.ops[index] for index in step.ops if index < len(trace.ops)]
     fused = {other.inside for other in trace.steps if other.inside is not None}
     if step.inside is None and not fused.intersection(step.ops):
@@ -57,8 +58,8 @@ def of_step(trace: Trace, step: Step) -> Cost:
 
 
 def parts(trace: Trace, index: int) -> dict[str, tuple[int, str]]:
-    """How the FLOPs of a fused op fall to the steps inside of it, and to the one that owns it: by step, a number and a
-    formula. All to the owner where the products that the steps name do not add up to what the op costs."""
+    """Return the FLOPs of a fused op by the steps inside of it and the one that owns it: a number and a formula each.
+    All go to the owner where the products that the steps name do not add up to the cost of the op."""
     op, inside = trace.ops[index], [step for step in trace.steps if step.inside == index]
     owner = op.step or ""
     whole = {owner: (op.flops or 0, op.flops_symbolic)}
@@ -79,14 +80,14 @@ def parts(trace: Trace, index: int) -> dict[str, tuple[int, str]]:
 
 
 def _rows(queries: TensorRecord, keys: TensorRecord) -> tuple[str, ...]:
-    """The sizes of the weights in symbols."""
+    """Return the sizes of the weights in symbols."""
     if queries.symbolic is None or keys.symbolic is None:
         return (OPEN,)
     return (*queries.symbolic[:-1], keys.symbolic[-2])
 
 
 def _product(shape: Sequence[int], symbolic: tuple[str, ...], other: TensorRecord) -> tuple[int, str]:
-    """What a product of matrices costs whose other sizes are `shape`: 2 FLOPs for each pair of numbers."""
+    """Return the cost of a matrix product whose other sizes are `shape`: 2 FLOPs for each pair of numbers."""
     flops = 2 * prod(shape) * other.shape[-1]
     width = OPEN if other.symbolic is None else other.symbolic[-1]
     formula = cost.elements((("2", *symbolic, width),))
@@ -105,7 +106,7 @@ def _sum(formulas: Iterable[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def _added(formulas: tuple[str, ...]) -> str:
-    """Formulas as one, in one normal form."""
+    """Return the sum of formulas, in one normal form."""
     if OPEN in formulas:
         return OPEN
     return str(sum(map(parse, formulas), parse("0")).factor()) if formulas else "0"
