@@ -1,4 +1,4 @@
-"""How far two tensors are apart: as a share of the largest value, cell by cell as a share of what is allowed, at all.
+"""The difference of two tensors: as a share of the largest value, and cell by cell as a share of the tolerance.
 
 Some masks have the lowest number of float32 where others have -∞. Beside it every other number would be nothing, so
 a number that far out is compared with itself, and counts for no other.
