@@ -1,4 +1,4 @@
-"""What looks at what: one attention of a run, how tokens lie on a photo, and what a stretch of them is."""
+"""Records of attention, of how tokens lie on a photo, and of segments of the token sequence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class AttentionRecord:
-    """One attention of the run: where its queries, keys and mask are kept, and how scores come of them.
+    """One attention of the run: the keys of its queries, keys and mask, and the ops that compute its scores.
 
     `chain` lists what the model did to the product of queries and keys before the softmax: pairs of op name
     and its other arguments, each a number or the key of a kept tensor. `problem` says why the weights
@@ -35,7 +35,7 @@ class AttentionRecord:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """How the tokens of the run lie on the photo, whose pixels are `Trace.values[value]`, uint8 `[H, W, 3]`.
+    """The layout of the run's tokens on the photo, whose pixels are `Trace.values[value]`, uint8 `[H, W, 3]`.
 
     `crop` is (left, top, right, bottom) in photo pixels; token `first + row * columns + column` is the patch
     at (row, column) of the crop.
@@ -50,7 +50,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A named stretch of the token sequence: CLS, image or text; tokens `start` to `stop - 1`.
+    """A named segment of the token sequence: CLS, image or text; tokens `start` to `stop - 1`.
 
     `part` names the tower whose sequence it is, in models of several. `places` are the patches that its tokens are,
     one for each and in their order, counted row by row over the grid of the `Picture`, where a tower has only some of

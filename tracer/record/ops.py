@@ -1,4 +1,4 @@
-"""What ran: operations, the primitives that they are made of, calls of modules and of composite ops."""
+"""Records of a run: ops, their primitives, calls of modules and of composite ops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class TensorRecord:
-    """What is known of one tensor at one op: shape, dtype, and where it came from.
+    """A tensor at one op: shape, dtype and producer.
 
     `maker` is the index of the op that made it, or the name of the parameter, buffer or input it is.
     """
@@ -70,7 +70,7 @@ class Primitive:
 
 @dataclass(frozen=True, slots=True)
 class Decomposition:
-    """PyTorch's own decomposition of op `op`, run on the arguments that the op ran with.
+    """PyTorch's own decomposition of op `op`, run on the op's arguments.
 
     `error` is max|decomposition - op| / max|op|; None for an op that stays one primitive, and `note` says why unless
     it only lays data out anew.
@@ -84,8 +84,7 @@ class Decomposition:
 
 @dataclass(frozen=True, slots=True)
 class ModuleRecord:
-    """One call of a module, as the forward hooks saw it: its path, its class, how often it was called before, what went
-    in and what came out.
+    """One call of a module, as the forward hooks saw it: path, class, number of earlier calls, inputs and outputs.
 
     `around` is the number of the module call that it ran in, or None; its ops are `first` to `last - 1`. `params` are
     the elements of all parameters that these read, `flops` what those cost that are counted. `problem` says in a
@@ -106,14 +105,14 @@ class ModuleRecord:
 
     @property
     def verdict(self) -> str:
-        """What the ops beneath say of what the hooks saw: "proven" or "disproven"."""
+        """Return the verdict of the ops beneath on the hooks' record: "proven" or "disproven"."""
         return "disproven" if self.problem else "proven"
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of a call by its name in the op's schema: its `value` as text, or the `tensors` that it is, of which
-    it has several where it is a list. `default` says that it is what the schema has for it anyway."""
+    """One argument of a call by its name in the op's schema: its `value` as text, or its `tensors`, several for a list.
+    `default` says that it is what the schema has for it anyway."""
 
     name: str
     value: str = ""
@@ -135,7 +134,8 @@ class CallRecord:
 
     @property
     def text(self) -> str:
-        """As one writes it: `scaled_dot_product_attention(query, key, value, is_causal=True)`, without defaults."""
+        """Return the call as source code: `scaled_dot_product_attention(query, key, value, is_causal=True)`, without
+        defaults."""
         said = (one.name if one.tensors else f"{one.name}={one.value}" for one in self.arguments if not one.default)
         return f"{self.name}({', '.join(said)})"
 

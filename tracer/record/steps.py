@@ -1,4 +1,4 @@
-"""The lines of the textbook: a symbol, an equation, a shape, and what its proof says."""
+"""The lines of the textbook: a symbol, an equation, a shape, and the outcome of its proof."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A letter of an equation that no step makes: `of` is "input image" or "parameter block1.norm1.weight", which the
-    equation takes as it is, or with its last two axes exchanged if `transposed`. A "constant 0" from `outside` of
+    """A letter of an equation that no step computes: `of` is "input image" or "parameter block1.norm1.weight", which
+    the equation reads as it is, or with its last two axes exchanged if `transposed`. A "constant 0" from `outside` of
     PyTorch is another for other values of the input."""
 
     symbol: str
@@ -41,25 +41,25 @@ nothing is known of how each cell came about, as a share of the largest value. P
 
 @lru_cache(maxsize=64)
 def dtype_name(dtype: torch.dtype) -> str:
-    """A dtype as records name it: "float32"."""
+    """Return a dtype's name in records: "float32"."""
     return str(dtype).removeprefix("torch.")
 
 
 def tolerance(dtype: str) -> float:
-    """Largest difference of two tensors of that dtype that are called the same, as a share of the largest value."""
+    """Return the largest difference of two equal tensors of that dtype, as a share of the largest value."""
     return TOLERANCES.get(dtype, 0.0)
 
 
 def verdict(margin: float | None) -> str:
-    """What the largest share of the allowed error says: "proven" up to 1, "disproven" beyond it or where it is
-    undefined, "not executed" where there was nothing to compare with."""
+    """Return the verdict for the largest share of the allowed error: "proven" up to 1, "disproven" beyond it or if it
+    is undefined, "not executed" without anything to compare with."""
     if margin is None:
         return "not executed"
     return "proven" if margin <= 1 else "disproven"
 
 
 def verdict_within(error: float | None, dtype: str) -> str:
-    """The same of an error of tensors of a dtype, as a share of the largest value, by `tolerance`."""
+    """Return the verdict for an error of tensors of a dtype, as a share of the largest value, by `tolerance`."""
     return verdict(error if error is None or error == 0 else error / tolerance(dtype) if tolerance(dtype) else inf)
 
 
@@ -113,7 +113,7 @@ class Step:
 
     @property
     def verdict(self) -> str:
-        """What the run says of the equation; it alone decides what is shown as proven.
+        """The run's verdict on the equation; it alone decides what is shown as proven.
 
         "recomputed" for a tensor that a fused op never held, "recorded" for what a file says and nobody proved,
         "pending" for a proof that is still to come, else as in `verdict`.

@@ -1,4 +1,4 @@
-"""One forward pass: all that is known of it, and what is asked of it most."""
+"""The record of one forward pass, with its most common queries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ OF_LINES = ("ops", "steps", "values", "returned", "notes", "later", "replay")
 
 @dataclass(frozen=True, repr=False)
 class Trace:
-    """One forward pass: ops, steps, proofs, attention. Made by `tracer.trace` or `Model.trace`.
+    """One forward pass: ops, steps, proofs, attention. Built by `tracer.trace` or `Model.trace`. Made by `tracer.trace`
+    or `Model.trace`.
 
     `decompositions` has one entry for each op that was opened, in order: all of them with `primitives=True`.
     `modules` are the calls of modules and `calls` the composite ops, each in the order in which they began.
@@ -72,7 +73,7 @@ class Trace:
 
     @cached_property
     def coverage(self) -> float:
-        """Share of the computing ops that belong to a step, 0 to 1; 0 for a run without steps."""
+        """The share of the computing ops that belong to a step, 0 to 1; 0 for a run without steps."""
         computing = [op for op in self.ops if not is_layout(op.op)]
         return sum(op.step is not None for op in computing) / len(computing) if computing else 0.0
 
@@ -83,13 +84,13 @@ class Trace:
 
     @cached_property
     def repeats(self) -> tuple[Repeat, ...]:
-        """The blocks whose lines are one but for their number, as `tracer.figures.views.repeats` finds them."""
+        """The blocks whose lines differ only in their number, as `tracer.figures.views.repeats` finds them."""
         from tracer.figures.views.repeats import repeats  # stands above the record: looked up
 
         return repeats(self.steps)
 
     def step(self, id: str) -> Step:
-        """The step with that id. KeyError quotes an unknown one."""
+        """Return the step with that id. KeyError quotes an unknown one."""
         for step in self.steps:
             if step.id == id:
                 return step
@@ -99,11 +100,11 @@ class Trace:
 
     @property
     def prover(self) -> Later | Reread | None:
-        """What can prove the pending steps: the model that ran, or the tensors of the file that was opened."""
+        """The prover of the pending steps: the model that ran, or the tensors of the file that was opened."""
         return self.later or self.reread
 
     def prove(self, ids: str | Iterable[str] | None = None) -> Trace:
-        """This trace with the proofs of these steps, of all without `ids`, where they are still to come.
+        """Return this trace with the pending proofs of these steps, of all without `ids`.
 
         Where the numbers of the run refute the name of a formula, its lines are those of the code, and may be others.
         KeyError quotes an unknown id, ValueError a step whose proof was left for later and whose model is gone.
@@ -124,7 +125,7 @@ class Trace:
         return again.prove([step.id for step in spelled.steps if not before.get(step.id)])
 
     def check(self) -> Trace:
-        """This trace with its printed lines checked on other runs: other inputs, other weights, other sizes.
+        """Return this trace with its printed lines checked on other runs: other inputs, other weights, other sizes.
 
         `Step.checked` says on how many each holds. ValueError where the model that ran is no longer there.
         """
@@ -136,16 +137,16 @@ class Trace:
         return replace(self, steps=steps, notes=tuple(dict.fromkeys((*self.notes, *self.replay.notes))))
 
     def __getstate__(self) -> dict:
-        """What is pickled and copied: plain data, all of it proven."""
+        """Return the pickled and copied state: plain data, all of it proven."""
         return {**vars(self.prove()), "later": None, "replay": None, "reread": None}
 
     def value(self, step: str | Step) -> torch.Tensor | None:
-        """The traced tensor of a step, or None where it was not kept."""
+        """Return the traced tensor of a step, or None if it was not kept."""
         step = self.step(step) if isinstance(step, str) else step
         return self.values.get(step.value)
 
     def cell(self, id: str, index: Sequence[int]) -> Cell:
-        """One cell of a step's tensor: its number, the numbers that it was made of, and what each contributed.
+        """Return one cell of a step's tensor: its number, its operands, and the contribution of each.
 
         KeyError quotes an unknown id, ValueError an index that the tensor does not have, or says that the equations are
         not at hand, as in a trace that was opened from a file.
@@ -157,7 +158,7 @@ class Trace:
     def attention(
         self, layer: int, head: int | None = None, query: int | None = None, *, part: str | None = None
     ) -> torch.Tensor:
-        """Attention weights from the queries, keys and mask that ran.
+        """Return attention weights from the queries, keys and mask that ran.
 
         Returns `[B, h, S_q, S_k]`, without the h axis if `head` is given, without the S_q axis if `query` is.
         Layers, heads and queries count from 0. ValueError for one the run does not have, or where the
@@ -168,7 +169,7 @@ class Trace:
         return weights(self, layer, head, query, part=part)
 
     def table(self, level: str = "ops") -> pandas.DataFrame:
-        """The run as a data frame, one row per op, or per module, step, call or primitive (`level="modules"` …).
+        """Return the run as a data frame, one row per op, or per module, step, call or primitive (`level="modules"` …).
 
         ValueError for a level that the trace was made without.
         """
@@ -177,7 +178,7 @@ class Trace:
         return table(self, level)
 
     def save(self, path: str | Path) -> None:
-        """Writes the trace to one safetensors file: tensors, and everything else as JSON in its header.
+        """Write the trace to one safetensors file: tensors, and everything else as JSON in its header.
 
         Proofs that are still to come are made before.
         """

@@ -1,4 +1,4 @@
-r"""Brackets of printed equations: round, square, bars, and what stands in them below a tensor.
+r"""Brackets of printed equations: round, square, bars, and the entries below a tensor.
 
 `{x}_{[…]}` are places, an entry for each axis (`:`, `n`, `a:b`, `a:b:c`, `M = 1`), where `\ldots` are all axes that no
 entry is for; `{x}_{[…] \gets v}` has v there. `{x}_{[B\,(h\,d) \to B\,h\,d]}` is a layout: axes one after the other,
@@ -14,7 +14,7 @@ PAIRS = {r"\lfloor": ("floor", (r"\rfloor",)), r"\lceil": ("ceil", (r"\rceil",))
 
 
 class Brackets(Rules):
-    """The rules of brackets; `sum` and `primary` are those of the whole grammar."""
+    """The grammar rules of brackets; `sum` and `primary` are those of the whole grammar."""
 
     def braces(self) -> Tree:
         made = self.sum()
@@ -22,14 +22,14 @@ class Brackets(Rules):
         return made
 
     def round(self) -> Tree:
-        """Something in round brackets."""
+        """Parse an expression in round brackets."""
         operands = self.rounds()
         if len(operands) != 1:
             self.fail("one operand")
         return operands[0]
 
     def rounds(self) -> tuple[Tree, ...]:
-        """What stands in round brackets, with commas between."""
+        """Parse a comma-separated list in round brackets."""
         large = self.take(r"\left")
         self.expect("(")
         made = [self.sum()]
@@ -41,8 +41,8 @@ class Brackets(Rules):
         return tuple(made)
 
     def brackets(self) -> Tree:
-        r"""`("counting", last)` of `(0, 1, …, last)`, `("counting from", a, b, last)`, `("norm", x)`, or what stands in
-        square brackets."""
+        r"""Return `("counting", last)` of `(0, 1, …, last)`, `("counting from", a, b, last)`, `("norm", x)`, or the
+        tree of square brackets."""
         if self.take(r"\lVert"):
             made = self.sum()
             self.expect(r"\right", r"\rVert")
@@ -71,7 +71,7 @@ class Brackets(Rules):
         return ("+", made) if made[0] == "convolve" else made
 
     def counted(self, first: Tree) -> Tree:
-        r"""`("counting from", a, b, last)` of `(a, b, \ldots, last)`, `("listed", a, b, …)` of `(a, b, …)`."""
+        r"""Return `("counting from", a, b, last)` of `(a, b, \ldots, last)`, `("listed", a, b, …)` of `(a, b, …)`."""
         made = [first, self.sum()]
         while self.take(","):
             if self.take(r"\ldots"):
@@ -81,10 +81,9 @@ class Brackets(Rules):
         return ("listed", *made)
 
     def square(self) -> Tree:
-        r"""`("below", a, b)` of `[a ; b]`, `("beside", a, b)` of `[a , b]`, `("all alike", x, n)` of `[x ; … ; x]_n`,
-        `("joined", settings, a, b)` of `[a ; b]_{\text{axis }1}`, `("for all", j, relation)` of
-        `[a = b for all j]` and `("iverson", relation)` of `[a = b]`, which are 1 or 0, and `("named", (i, j), x)` of
-        `[x]_{ij}`."""
+        r"""Return `("below", a, b)` of `[a ; b]`, `("beside", a, b)` of `[a , b]`, `("all alike", x, n)` of `[x ; … ;
+        x]_n`, `("joined", settings, a, b)` of `[a ; b]_{\text{axis }1}`, `("for all", j, relation)` of `[a = b for all
+        j]` and `("iverson", relation)` of `[a = b]`, which are 1 or 0, and `("named", (i, j), x)` of `[x]_{ij}`."""
         first = self.sum()
         if sign := self.take(*RELATIONS):
             said = (RELATIONS[sign], first, self.sum())
@@ -115,9 +114,9 @@ class Brackets(Rules):
         return ("below" if sign == ";" else "beside", *made)
 
     def part(self, whole: Tree) -> Tree:
-        """What stands in `_{[…]}`, its first two signs taken. `[n]` is one row or several, `[:n]` and `[n:]` are rows
-        up to and from n, `[…, a:b]` are columns; else `("pick", x, entries)`, `("put", x, entries, how, values)` or
-        `("layout", x, left, right)`."""
+        """Parse the rest of `_{[…]}`, whose first two signs are taken. `[n]` is one row or several, `[:n]` and `[n:]`
+        are rows up to and from n, `[…, a:b]` are columns; else `("pick", x, entries)`, `("put", x, entries, how,
+        values)` or `("layout", x, left, right)`."""
         if self.laid_out():
             left = self.axes(r"\to")
             made = ("layout", whole, left, self.axes("]"))
@@ -142,7 +141,7 @@ class Brackets(Rules):
         return made
 
     def entry(self) -> Tree:
-        """`("rest",)`, `("at", n)`, `("span", start, stop, step)` or `("mask", relation)`."""
+        """Return `("rest",)`, `("at", n)`, `("span", start, stop, step)` or `("mask", relation)`."""
         if self.take(r"\ldots"):
             return ("rest",)
         start = None if self.next == ":" else self.sum()
@@ -154,7 +153,7 @@ class Brackets(Rules):
         return ("span", start, stop, self.sum() if self.take(":") else None)
 
     def laid_out(self) -> bool:
-        """Whether an arrow comes before the bracket is closed."""
+        """Return whether an arrow comes before the bracket is closed."""
         depth = 0
         for sign in self.signs[self.at :]:
             depth += (sign == "[") - (sign == "]")
@@ -165,7 +164,7 @@ class Brackets(Rules):
         return False
 
     def axes(self, end: str) -> tuple[tuple, ...]:
-        """The axes of one side, each a tuple of its atoms."""
+        """Parse the axes of one side, each a tuple of its atoms."""
         found = []
         while not self.take(end):
             if self.take("("):
@@ -178,7 +177,7 @@ class Brackets(Rules):
         return tuple(found)
 
     def atom(self) -> Tree:
-        """`(size, primes)`."""
+        """Return `(size, primes)`."""
         size, primes = self.primary(), 0
         while self.take("'"):
             primes += 1

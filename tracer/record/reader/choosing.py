@@ -1,4 +1,4 @@
-"""Places below a tensor, layouts, and sums with named axes, as printed equations have them: numpy and nothing else."""
+"""Indexing, layouts and sums with named axes, as printed equations have them: numpy and nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracer.record.reader.signs import Tree, Unread
 
 
 def places(entries: tuple[Tree, ...], x: np.ndarray, value) -> tuple:
-    """What chooses cells of x: an entry for each axis, those of `\\ldots` whole. `value(tree)` evaluates."""
+    r"""Return the index of cells of x: an entry for each axis, whole axes for `\ldots`. `value(tree)` evaluates."""
     found: list = []
     axes, rest_at = 0, None
     for kind, *rest in entries:
@@ -46,7 +46,7 @@ def put(x: np.ndarray, where: tuple, add: bool, values: np.ndarray) -> np.ndarra
 
 
 def laid_out(x: np.ndarray, left, right, value) -> np.ndarray:
-    """Axes split into atoms, in another order, and merged; atoms that only the right side has are repeated."""
+    """Split axes into atoms, permute and merge these; repeat atoms that only the right side has."""
     sizes = {atom: int(value(atom[0])) for axis in (*left, *right) for atom in axis}
     real = [[atom for atom in axis if atom[0] != ("number", 1.0)] for axis in left]
     given = [math.prod(sizes[atom] for atom in axis) for axis in real]
@@ -68,7 +68,7 @@ def laid_out(x: np.ndarray, left, right, value) -> np.ndarray:
 
 
 def summed(letters: tuple[str, ...], tree: Tree, value) -> np.ndarray:
-    """`[Σ_k A_ik B_kj]_ij`: products of tensors with indices, summed over those that are not on the outside."""
+    """Compute `[Σ_k A_ik B_kj]_ij`: products of tensors with indices, summed over those not on the outside."""
     below = ()
     if tree[0] == "sum of":
         _, below, tree = tree
@@ -93,7 +93,8 @@ def summed(letters: tuple[str, ...], tree: Tree, value) -> np.ndarray:
 
 
 def mixed(letter: str, numbers: Tree, shares: Tree, term: Tree, of) -> np.ndarray:
-    """The sum over the numbers in each token's row, each of what its term makes of all tokens times its share."""
+    """Sum the experts of each token's row of `numbers`: the term of an expert over all tokens, times the token's
+    share."""
     chosen, gates, made = of(numbers), of(shares), 0
     for number in np.unique(chosen):
         found = of(_put_in(term, ("index", letter), ("number", float(number))))
@@ -103,15 +104,15 @@ def mixed(letter: str, numbers: Tree, shares: Tree, term: Tree, of) -> np.ndarra
 
 
 def _put_in(tree, old: Tree, new: Tree):
-    """A tree with another one in the place of an index."""
+    """Replace an index in a tree by another tree."""
     if tree == old:
         return new
     return tuple(_put_in(inner, old, new) for inner in tree) if isinstance(tree, tuple) else tree
 
 
 def in_turns(line, shape: tuple[int, ...], of) -> np.ndarray:
-    """What is made turn by turn, along the first axis that is as long as there are turns; `x_{t-1}` is what came of
-    the turn before, of the line itself or of another, and in the first turn what it starts from; back, `x_{t+1}`."""
+    """Evaluate a recurrence along the first axis as long as its iterations. `x_{t-1}` is the previous iteration's
+    value, of the line itself or of another, and in the first iteration the start; backwards, `x_{t+1}`."""
     letter, count, starts, back = line.turns
     count, index = int(of(count)), ("index", letter)
     before = dict(starts)
@@ -140,18 +141,18 @@ def in_turns(line, shape: tuple[int, ...], of) -> np.ndarray:
 
 
 def _speaks(tree, index: Tree) -> bool:
-    """Whether a tree has an index in it."""
+    """Return whether a tree contains an index."""
     return tree == index or (isinstance(tree, tuple) and any(_speaks(inner, index) for inner in tree))
 
 
 def _part(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """The shape of one turn's part."""
+    """Return the shape of one iteration's part."""
     axis = _along(shape, count)
     return (*shape[:axis], *shape[axis + 1 :])
 
 
 def _along(shape: tuple[int, ...], count: int) -> int:
-    """The first axis of a length."""
+    """Return the first axis of length `count`."""
     if count not in shape:
         raise Unread(f"no axis of {list(shape)} is as long as its {count} turns")
     return shape.index(count)

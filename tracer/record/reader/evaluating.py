@@ -38,8 +38,8 @@ Value = Callable[[str], np.ndarray]
 
 @dataclass(frozen=True)
 class Scope:
-    """What letters are worth: `value(name)` of tensors and sizes, and each index as whole numbers whose last `axes`
-    axes are those that indices run over. `vectors` says that a cell is a row; `moves` moves what parts are worth."""
+    """The values of letters: `value(name)` of tensors and sizes, and each index as whole numbers whose last `axes` axes
+    are those that indices run over. `vectors` says that a cell is a row; `moves` perturbs the values of parts."""
 
     value: Value
     indices: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -50,11 +50,11 @@ class Scope:
 
     @property
     def exact(self) -> Scope:
-        """The same with nothing moved, for places, sizes and conditions."""
+        """The same scope without perturbations, for positions, sizes and conditions."""
         return self if self.moves is None else replace(self, moves=None)
 
     def running(self, index: str, numbers: np.ndarray) -> Scope:
-        """With one more index, which runs over these numbers along an axis of its own, the last."""
+        """Return the scope with one more index, which runs over these numbers along an axis of its own, the last."""
         if index in self.indices:
             raise Unread(f"the index {index} stands for two things")
         others = {name: found[..., None] for name, found in self.indices.items()}
@@ -63,8 +63,8 @@ class Scope:
 
 
 def evaluate(line: Line, value: Value, shape: tuple[int, ...], moves: Moves | None = None) -> np.ndarray:
-    """What a line makes, of the shape that is printed beside it; with its parts moved where `moves` are given. Unread,
-    in one sentence, where it has no value."""
+    """Return the value of a line, of the shape that is printed beside it; with its parts perturbed if `moves` are
+    passed. Raise Unread, in one sentence, if it has no value."""
     try:
         with np.errstate(all="ignore"):
             scope = Scope(value, moves=moves)
@@ -89,7 +89,7 @@ def evaluate(line: Line, value: Value, shape: tuple[int, ...], moves: Moves | No
 
 
 def _shaped(made: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """With the axes in front that the notation leaves out."""
+    """Return the array with the leading axes that the notation leaves out."""
     while made.ndim > len(shape) and made.shape[0] == 1:
         made = made[0]
     given = (1,) * (len(shape) - made.ndim) + made.shape
@@ -99,7 +99,7 @@ def _shaped(made: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _of(tree: Tree, scope: Scope) -> np.ndarray:
-    """The value of a tree; its last axes are those of the indices in scope."""
+    """Return the value of a tree; its last axes are those of the indices in scope."""
     made = _made(tree, scope)
     return made if scope.moves is None else scope.moves(tree, np.asarray(made), lambda part: _of(part, scope.exact))
 
@@ -194,8 +194,8 @@ def _made(tree: Tree, scope: Scope) -> np.ndarray:
 
 
 def _summed(letters: tuple[str, ...], said: Tree | None, term: Tree, scope: Scope) -> np.ndarray:
-    """The sum of a term over indices for which a relation holds. Where no other index runs, the term need not have a
-    value for those that it does not hold for."""
+    """Sum a term over the indices for which a relation holds. If no other index runs, the term needs values for these
+    only."""
     every, front = ("all", *filter(None, (said, term))), scope.axes
     for index in letters:
         scope = scope.running(index, _extent(index, every, scope))
@@ -210,12 +210,12 @@ def _summed(letters: tuple[str, ...], said: Tree | None, term: Tree, scope: Scop
 
 
 def _runs(scope: Scope) -> tuple[int, ...]:
-    """How far the indices run."""
+    """Return the lengths of the indices."""
     return np.broadcast_shapes(*(found.shape for found in scope.indices.values()))
 
 
 def _by_cell(letters: tuple[str, ...], term: Tree, scope: Scope) -> np.ndarray:
-    """`[-x_i]_i`: the cells of a tensor by their indices."""
+    """Compute `[-x_i]_i`: the cells of a tensor by their indices."""
     if scope.axes:
         raise Unread("a tensor is said by its cells inside of another")
     for index in letters:
@@ -224,26 +224,26 @@ def _by_cell(letters: tuple[str, ...], term: Tree, scope: Scope) -> np.ndarray:
 
 
 def _whole(tree: Tree, scope: Scope) -> np.ndarray:
-    """A tensor, of which indices then choose cells."""
+    """Return a whole tensor, from which indices choose cells."""
     return _of(tree, replace(scope, indices={}, axes=0))
 
 
 def _below(settings: tuple[Tree, ...], scope: Scope) -> Below:
-    """What stands below a word, in numbers."""
+    """Return the settings below a word, in numbers."""
     return Below(
         Setting(sign, tuple(float(_of(one, scope.exact)) for one in values), stays) for sign, values, stays in settings
     )
 
 
 def _ranks(tree: Tree, scope: Scope) -> int:
-    """How many axes the tensor of a tree has of those that have most."""
+    """Return the largest number of axes of the tensors in a tree."""
     if tree[0] in ("name", "layout"):
         return np.asarray(scope.value(tree[1])).ndim if tree[0] == "name" else len(tree[3])
     return max((_ranks(inner, scope) for inner in _inside(tree)), default=0)
 
 
 def _size(tree: Tree, scope: Scope) -> int:
-    """A whole number."""
+    """Return a whole number."""
     found = _of(tree, scope.exact)
     if found.ndim or not math.isclose(found, round(float(found))):
         raise Unread(f"expected a size, got {found.tolist() if found.size < 3 else list(found.shape)}")
@@ -251,7 +251,8 @@ def _size(tree: Tree, scope: Scope) -> int:
 
 
 def _gathered(whole: np.ndarray, places: list[np.ndarray], axes: int, behind: int = 0) -> np.ndarray:
-    """The cells of the last axes, but for `behind`, at places whose last `axes` axes are those of the indices."""
+    """Return the cells of the last axes, but for `behind`, at positions whose last `axes` axes are those of the
+    indices."""
     front = whole.shape[: whole.ndim - behind - len(places)]
     inner = whole.shape[len(front) :]
     if whole.ndim < behind + len(places):
@@ -285,7 +286,7 @@ def _sliced(whole: Tree, axis: str, start: Tree | None, stop: Tree | None, scope
 
 
 def _cases(rows: list[Tree], scope: Scope) -> np.ndarray:
-    """The value of the row whose condition holds; an index that is new in a condition is one for which it does."""
+    """Return the value of the row whose condition holds."""
     made, open_cells = np.asarray(np.nan), np.asarray(True)
     for value, condition in rows:
         inner, holds = scope, np.asarray(True)
@@ -317,7 +318,7 @@ def _holds(said: Tree, scope: Scope) -> np.ndarray:
 
 
 def _indices(tree: Tree) -> Iterator[str]:
-    """The indices in a tree that run outside of it."""
+    """Yield the free indices of a tree."""
     if tree[0] == "named":
         return
     if tree[0] == "index":
@@ -327,15 +328,15 @@ def _indices(tree: Tree) -> Iterator[str]:
 
 
 def _inside(tree: Tree) -> Iterator[Tree]:
-    """The trees that a tree is made of."""
+    """Yield the children of a tree."""
     for inner in tree[1:]:
         if isinstance(inner, tuple) and inner:
             yield from (inner,) if isinstance(inner[0], str) else filter(None, inner)
 
 
 def _extent(index: str, tree: Tree, scope: Scope) -> np.ndarray:
-    """The numbers that an index runs over: the places along the axes that it stands at; without any, those up to the
-    largest of the others."""
+    """Return the numbers that an index runs over: the positions along the axes that it indexes; without any, those up
+    to the largest of the others."""
     first, last = 0, None
     for size, shift in _stands(index, tree, scope):
         first, last = max(first, -shift), size - shift if last is None else min(last, size - shift)
@@ -345,7 +346,7 @@ def _extent(index: str, tree: Tree, scope: Scope) -> np.ndarray:
 
 
 def _stands(index: str, tree: Tree, scope: Scope) -> Iterator[tuple[int, int]]:
-    """How long the axes are that an index stands at, each with the number that is added to it there."""
+    """Yield the lengths of the axes that an index is used at, each with the number that is added to it there."""
     places = tree[2] if tree[0] == "cells" else (tree[2],) if tree[0] == "rows" else ()
     if any(index in _indices(place) for place in places):
         sizes = _whole(tree[1], scope).shape

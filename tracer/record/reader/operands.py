@@ -1,4 +1,4 @@
-"""What the names in printed lines stand for, and how far a printed value is from one that ran."""
+"""The meaning of names in printed lines, and the deviation of printed values from those that ran."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ FAR = 1e30
 
 
 def names(steps: Iterable) -> dict[str, list[str]]:
-    """Return what each printed name of a tensor stands for, one thing if all is well: `"step logits"`, `"input image"`,
-    `"parameter head.weight"`, and that with `.T` where it is transposed."""
+    """Return the referents of each printed name of a tensor, one if all is well: `"step logits"`, `"input image"`,
+    `"parameter head.weight"`, with `.T` if transposed."""
     found: dict[str, dict[str, None]] = {}
     steps = list(steps)
     for step in steps:
@@ -32,7 +32,7 @@ class Missing(Unread):
 
 
 class Operands:
-    """The numbers that names stand for: `operands(name)`.
+    """The values of names: `operands(name)`.
 
     `table` says by which key each name stands, `sizes` has the values of the sizes, and `tensor(key)` an array, or None
     where it is not at hand. `computed` holds what printed lines gave for tensors that were never held, by their names.
@@ -58,14 +58,14 @@ class Operands:
 
 
 def settled(computed: np.ndarray, ran: np.ndarray, line: Line, operands: Operands) -> np.ndarray:
-    """What a line gives, with 0 for queries that may look at nothing: a kernel that held no softmax gives 0 for them,
-    where a softmax of no numbers is undefined."""
+    """Return the value of a line, with 0 for queries that may attend to nothing: a kernel that held no softmax gives 0
+    for them, where a softmax of no numbers is undefined."""
     empty = np.isnan(computed) & (ran == 0)
     return np.where(empty, 0, computed) if empty.any() and _named(line.right) & operands.computed.keys() else computed
 
 
 def _named(tree) -> set[str]:
-    """The names in a tree."""
+    """Return the names in a tree."""
     if not isinstance(tree, tuple):
         return set()
     own = {tree[1]} if tree[:1] == ("name",) else set()

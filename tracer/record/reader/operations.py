@@ -1,4 +1,4 @@
-"""What the words and signs of printed equations do to arrays: numpy and `math`, nothing else."""
+"""Functions of the words and signs of printed equations on arrays: numpy and `math`, nothing else."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 
 
 def matrix(x: np.ndarray) -> np.ndarray:
-    """A vector as one row."""
+    """Return a vector as one row."""
     return x[None] if x.ndim == 1 else x
 
 
 def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """A vector on the right is a column where each row on the left is as long, else a row."""
+    """Multiply matrices. A vector on the right is a column if each row on the left is as long, else a row."""
     if not left.ndim or not right.ndim:
         return left * right
     column = left.ndim > 1 and right.ndim == 1 and left.shape[-1] == len(right) > 1
@@ -40,7 +40,7 @@ def _power(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
 
 
 def _dot(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The sum over the last axis."""
+    """Sum the products over the last axis."""
     return (x * y).sum(axis=-1)
 
 
@@ -55,14 +55,14 @@ def _rotated(x: np.ndarray) -> np.ndarray:
 
 
 def _unrolled(kernels: np.ndarray) -> np.ndarray:
-    """Kernels `[D, C, P, P]` as the columns of a matrix, channel after channel."""
+    """Return kernels `[D, C, P, P]` as the columns of a matrix, channel after channel."""
     if kernels.ndim != 4:
         raise Unread(f"expected kernels [D, C, P, P], got {list(kernels.shape)}")
     return kernels.reshape(len(kernels), -1).T
 
 
 def unfold(order: str, side: int, image: np.ndarray) -> np.ndarray:
-    """The patches of photos `[…, C, H, W]`, row by row; the numbers of each in the order that is printed."""
+    """Return the patches of photos `[…, C, H, W]`, row by row; the numbers of each in the printed order."""
     if sorted(order) != ["c", "h", "w"] or image.ndim < 3:
         raise Unread(f"expected an order of c, h and w and a photo, got {order} and {list(image.shape)}")
     *lead, channels, height, width = image.shape
@@ -74,7 +74,8 @@ def unfold(order: str, side: int, image: np.ndarray) -> np.ndarray:
 
 
 def _fold(cells: np.ndarray, side: int) -> np.ndarray:
-    """A grid of cells `[…, n, m, P²K]`, each P rows of P pixels of K numbers, as one picture `[…, nP, mP, K]`."""
+    """Merge a grid of cells `[…, n, m, P²K]`, each P rows of P pixels of K numbers, into one picture `[…, nP, mP,
+    K]`."""
     *lead, rows, columns, numbers = cells.shape
     cells = cells.reshape(*lead, rows, columns, side, side, numbers // side**2)
     return cells.swapaxes(-4, -3).reshape(*lead, rows * side, columns * side, -1)
@@ -97,7 +98,7 @@ def _repeated(x: np.ndarray, count: int) -> np.ndarray:
 
 
 def _windows(grid: np.ndarray, side: int) -> np.ndarray:
-    """The squares of grids `[B, n, m, D]`, row by row, those of each grid behind those of the one before."""
+    """Cut grids `[B, n, m, D]` into squares, row by row, grid after grid."""
     if grid.ndim != 4 or grid.shape[1] % side or grid.shape[2] % side:
         raise Unread(f"{list(grid.shape)} has no windows of {side} by {side}")
     starts = [(row, column) for row in range(0, grid.shape[1], side) for column in range(0, grid.shape[2], side)]
@@ -106,7 +107,7 @@ def _windows(grid: np.ndarray, side: int) -> np.ndarray:
 
 
 def _unwindowed(windows: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """The grids that such squares are of."""
+    """Merge such squares into their grids."""
     if windows.ndim != 3 or math.isqrt(windows.shape[1]) ** 2 != windows.shape[1]:
         raise Unread(f"{list(windows.shape)} are no windows")
     side = math.isqrt(windows.shape[1])

@@ -39,10 +39,11 @@ SIGNS = (r"\downarrow", r"\uparrow", r"\to")
 
 
 class Phrases(Rules):
-    """The rules of words; `sum`, `term`, `factor`, `braces`, `index` and `group` are those of the whole grammar."""
+    """The grammar rules of words; `sum`, `term`, `factor`, `braces`, `index` and `group` are those of the whole
+    grammar."""
 
     def function(self, name: str) -> Tree:
-        r"""`("min", a, b)`, `("cos", x)`; `\min\left\{ j : a = b \right\}` is `("first", j, relation)`."""
+        r"""Return `("min", a, b)`, `("cos", x)`; `\min\left\{ j : a = b \right\}` is `("first", j, relation)`."""
         if name == "min" and self.follows(r"\left", r"\{"):
             index = self.index()
             self.expect(":")
@@ -59,12 +60,12 @@ class Phrases(Rules):
         return (name, self.argument())
 
     def argument(self) -> Tree:
-        """What a function is of: something in brackets, or a factor."""
+        """Parse the argument of a function: an expression in brackets, or a factor."""
         return self.round() if self.signs[self.at : self.at + 2] == (r"\left", "(") else self.factor()
 
     def word(self, name: str) -> Tree:
-        """`("softmax", x)`; what stands below a word comes after it: `("heads", h, x)`; of words in general
-        `("word", name, settings, operands)`."""
+        """Return `("softmax", x)`; settings come after the word: `("heads", h, x)`; of words in general `("word", name,
+        settings, operands)`."""
         if name == "GELU" and self.follows("_", "{", r"\tanh", "}"):
             return ("GELU by tanh", self.round())
         if name in ("grid", "unwindow"):
@@ -81,7 +82,7 @@ class Phrases(Rules):
         return ("word", name, self.below(), self.rounds())
 
     def filled(self) -> Tree:
-        r"""`("word", "full", shape, (number,))` of `\mathbf{0}_{B \times N}`."""
+        r"""Return `("word", "full", shape, (number,))` of `\mathbf{0}_{B \times N}`."""
         self.expect("{")
         number = self.primary()
         self.expect("}")
@@ -94,14 +95,14 @@ class Phrases(Rules):
         return ("word", "identity", self.below(), ())
 
     def largest(self) -> Tree:
-        r"""`("number", 3.4…e38)` of `\text{max}_{\text{float32}}`."""
+        r"""Return `("number", 3.4…e38)` of `\text{max}_{\text{float32}}`."""
         self.expect("_", "{")
         kind = self.take(*LARGEST)
         self.expect("}")
         return ("number", LARGEST[kind]) if kind else self.fail("a kind of number")
 
     def below(self) -> tuple[Tree, ...]:
-        """Settings, each `(sign, values, stays)`."""
+        """Parse settings, each `(sign, values, stays)`."""
         found = []
         if self.take("_"):
             if not self.take("{"):
@@ -124,12 +125,12 @@ class Phrases(Rules):
         return (sign, tuple(values), self.follows(r"\to", "1"))
 
     def star(self, left: Tree) -> Tree:
-        """`("convolve", transposed, settings, kernels, x)`."""
+        """Return `("convolve", transposed, settings, kernels, x)`."""
         back = self.follows("^", "{", r"\top", "}")
         return ("convolve", back, self.below(), left, self.factor())
 
     def deviation(self) -> Tree:
-        r"""`\sigma^2` is the variance, `\sigma` alone the sigmoid."""
+        r"""Parse `\sigma^2` as the variance, `\sigma` alone as the sigmoid."""
         if not self.follows("^", "2"):
             return ("word", "sigmoid", (), self.rounds())
         return ("word", "variance", self.below(), self.rounds()) if self.next == "_" else ("variance", self.round())
@@ -138,7 +139,7 @@ class Phrases(Rules):
         return ("word", "mu", self.below(), self.rounds()) if self.next == "_" else ("mean", self.round())
 
     def unfold(self) -> Tree:
-        r"""`("unfold", order, side, image)` of `\mathcal{U}^{\mathrm{hwc}}_{P}\left(image\right)`."""
+        r"""Return `("unfold", order, side, image)` of `\mathcal{U}^{\mathrm{hwc}}_{P}\left(image\right)`."""
         self.expect("{", "U", "}", "^", "{", r"\mathrm", "{")
         order = ""
         while len(order) < 3 and self.next.isalpha():
@@ -147,7 +148,8 @@ class Phrases(Rules):
         return ("unfold", order, self.braces(), self.round())
 
     def cases(self) -> Tree:
-        """`("cases", (value, condition), …)`; a condition is a tuple of relations, one of which holds; () is else."""
+        """Return `("cases", (value, condition), …)`; a condition is a tuple of relations, one of which holds; () is
+        else."""
         self.expect("{", *"cases", "}")
         rows = []
         while True:
@@ -168,15 +170,15 @@ class Phrases(Rules):
         return tuple(made)
 
     def relation(self) -> Tree:
-        """`("≤", a, b)`."""
+        """Return `("≤", a, b)`."""
         left, sign = self.sum(), self.take(*RELATIONS)
         if not sign:
             self.fail("a comparison")
         return (RELATIONS[sign], left, self.sum())
 
     def sum_over(self) -> Tree:
-        """`("sum over", (j, k), relation, term)`, or `("sum of", (j, k), term)` where only indices stand below; with a
-        tensor of numbers below, or `e < E`, `("experts", e, numbers, shares, term)` of what has the share of each in
+        """Return `("sum over", (j, k), relation, term)`, or `("sum of", (j, k), term)` if only indices are below; with
+        a tensor of numbers below, or `e < E`, `("experts", e, numbers, shares, term)`, whose shares are the factor in
         front."""
         self.expect("_", "{")
         letters, numbers = [self.index()], ()
@@ -201,7 +203,7 @@ class Phrases(Rules):
 
 
 def known(name: str, words) -> str:
-    """A word that has a value. Unread quotes any other."""
+    """Return a word of the grammar. Raise Unread, which quotes it, for any other."""
     if name not in words:
         raise Unread(f"expected a function that the grammar has, got {quoted(name)}")
     return name

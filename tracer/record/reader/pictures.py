@@ -1,4 +1,4 @@
-"""Convolutions, poolings, windows as columns and pictures at another size, of printed equations: NumPy and no more."""
+"""Convolution, pooling, im2col and resizing of printed equations: NumPy and no more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def _ints(numbers) -> list[int]:
 
 
 def convolve(below, back: bool, kernels: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Kernels `[K, C/groups, …]` over `[B, C, …]` or `[C, …]`; with `back` kernels `[C, K/groups, …]` are spread."""
+    """Convolve `[B, C, …]` or `[C, …]` with kernels `[K, C/groups, …]`; with `back`, transposed, with `[C, K/groups,
+    …]`."""
     count = kernels.ndim - 2
     if x.ndim == count + 1:
         return convolve(below, back, kernels, x[None])[0]
@@ -42,7 +43,7 @@ def _windowed(below, w: np.ndarray, x: np.ndarray, dilation: list[int]) -> np.nd
 
 
 def _spread(below, w: np.ndarray, x: np.ndarray, dilation: list[int]) -> np.ndarray:
-    """A convolution of x, with zeros between and around its numbers, with the kernels turned round."""
+    """Convolve x, with zeros between and around its numbers, with the flipped kernels."""
     count = w.ndim - 2
     stride, padding, extra = (
         _ints(below.get(sign, usual, count)) for sign, usual in ((r"\uparrow", 1), ("pad", 0), ("extra", 0))
@@ -141,7 +142,7 @@ def _resized_row(below, x: np.ndarray, m: int, step: float) -> np.ndarray:
 
 
 def _columns(below, x: np.ndarray) -> np.ndarray:
-    """Each window of a picture as a column, channel after channel."""
+    """Return each window of a picture as a column, channel after channel (im2col)."""
     down, right = _ints(below.get("pad", 0, 2))
     wide = np.pad(x, [(0, 0)] * (x.ndim - 2) + [(down, down), (right, right)])
     taps = [wide[..., rows, columns] for rows, columns in _under(below, *x.shape[-2:])]
@@ -150,7 +151,7 @@ def _columns(below, x: np.ndarray) -> np.ndarray:
 
 
 def _summed_columns(below, x: np.ndarray) -> np.ndarray:
-    """A picture of columns that are its windows; where these meet, their numbers are added up."""
+    """Return the picture whose windows are these columns (col2im); overlaps are added up."""
     height, width = _ints(below.get(r"\to", 1, 2))
     down, right = _ints(below.get("pad", 0, 2))
     under = _under(below, height, width)
@@ -163,7 +164,7 @@ def _summed_columns(below, x: np.ndarray) -> np.ndarray:
 
 
 def _under(below, height: int, width: int) -> list[tuple[slice, slice]]:
-    """For each number of a window, the rows and the columns of a padded picture that it lies on, window by window."""
+    """Return the rows and the columns of a padded picture that each number of a window lies on, window by window."""
     window = _ints(next(numbers for numbers in below.plain))
     steps, pads = _ints(below.get(r"\downarrow", 1, 2)), _ints(below.get("pad", 0, 2))
     wide, sides = _ints(below.get("dilation", 1, 2)), (height + 2 * pads[0], width + 2 * pads[1])

@@ -1,4 +1,4 @@
-"""Words of printed equations that move numbers and write them at places: numpy and nothing else."""
+"""Words of printed equations that move numbers and write them at positions: numpy and nothing else."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _flipped(below, x: np.ndarray) -> np.ndarray:
 
 
 def _rolled(below, x: np.ndarray) -> np.ndarray:
-    """Two numbers alone are of rows and columns, `[B, n, m, D]`."""
+    """Roll along axes. Two numbers alone are of rows and columns, `[B, n, m, D]`."""
     grid = len(below) == 1 and len(below.plain[0]) == 2
     axes = [1, 2] if grid else sorted(below.axes(x, 1))
     return np.roll(x, [int(n) for n in below.plain[0]], axes)

@@ -22,7 +22,7 @@ from tracer.record.reader.signs import Tree, Unread
 
 class Line(NamedTuple):
     """One printed line: the name on the left with the indices of its cells or of its rows, the right side, and the two
-    sides of what it is only true since."""
+    sides of its `since` condition."""
 
     name: str
     cells: tuple[str, ...]
@@ -43,12 +43,13 @@ INFIX = {r"\odot": "times", "/": "over", r"\bmod": "remainder", r"\land": "and",
 
 
 def read(latex: str, names: Collection[str]) -> Line:
-    """The tree of a printed line. Unread, in a sentence that quotes where, for anything that is not of the grammar."""
+    """Return the tree of a printed line. Raise Unread, in a sentence that quotes where, for anything outside the
+    grammar."""
     return _Reader(latex, names).line()
 
 
 class _Reader(Phrases, Brackets):
-    """Reads one line from left to right, with one method for each rule of the grammar."""
+    """A recursive-descent parser of one line, with one method for each rule of the grammar."""
 
     def line(self) -> Line:
         left = self.factor()
@@ -72,7 +73,8 @@ class _Reader(Phrases, Brackets):
         return Line(left[1], cells, rows, right, since, turns)
 
     def turns(self) -> tuple[str, Tree, tuple[Tree, ...], bool]:
-        """The index that runs, how far, what states start from, `(name, value)` each, and whether it runs back."""
+        """Return the index that runs, its count, the start values, `(name, value)` each, and whether it runs
+        backwards."""
         letter = self.index()
         self.expect("<")
         count, starts = self.sum(), []
@@ -102,8 +104,8 @@ class _Reader(Phrases, Brackets):
         return made[1]
 
     def sum(self) -> Tree:
-        """`("+", a, b, …)`; a difference is a sum with `("-", b)`. In one that begins with a convolution vectors lie
-        along the channels: `("by channel", sum)`."""
+        """Return `("+", a, b, …)`; a difference is a sum with `("-", b)`. In one that begins with a convolution vectors
+        lie along the channels: `("by channel", sum)`."""
         terms = [("-", self.term()) if self.take("-") else self.term()]
         while sign := self.take("+", "-"):
             terms.append(self.term() if sign == "+" else ("-", self.term()))
@@ -112,7 +114,7 @@ class _Reader(Phrases, Brackets):
         return ("by channel", ("+", *terms)) if terms[0][0] == "convolve" else ("+", *terms)
 
     def term(self) -> Tree:
-        r"""`("product", a, b)` of what stands side by side, `("times", a, b)` of `a \odot b`, and so on with the other
+        r"""Return `("product", a, b)` of adjacent factors, `("times", a, b)` of `a \odot b`, and so on with the other
         signs between factors, from left to right."""
         made = self.factor()
         while True:
@@ -126,7 +128,7 @@ class _Reader(Phrases, Brackets):
                 return made
 
     def begins(self) -> bool:
-        """Whether a factor comes next."""
+        """Return whether a factor comes next."""
         sign = self.next
         if sign == r"\left":
             return self.signs[self.at + 1] in OPENED
@@ -134,8 +136,8 @@ class _Reader(Phrases, Brackets):
         return known or sign[:1].isalnum() or sign.startswith(r"\operatorname")
 
     def factor(self) -> Tree:
-        r"""A primary with what stands above and below it: `("transposed", x)`, `("power", x, n)`,
-        `("swapped", x, a, b)`, `("by channel", x)`, `("cells", x, (i, j))`, and what `part` makes."""
+        r"""Parse a primary with its superscripts and subscripts: `("transposed", x)`, `("power", x, n)`, `("swapped",
+        x, a, b)`, `("by channel", x)`, `("cells", x, (i, j))`, and the results of `part`."""
         made = self.primary()
         while True:
             if self.follows("^", "{", r"\top", "}"):
@@ -156,7 +158,7 @@ class _Reader(Phrases, Brackets):
                 return made
 
     def group(self) -> Tree:
-        """What stands above: one sign, or a sum in braces, or two sizes with an arrow between them."""
+        """Parse a superscript: one sign, or a sum in braces, or two sizes with an arrow between them."""
         if not self.take("{"):
             return self.primary()
         made = self.sum()
@@ -166,7 +168,7 @@ class _Reader(Phrases, Brackets):
         return made
 
     def indices(self) -> tuple[Tree, ...]:
-        """What stands below a tensor to say which cell: letters side by side, or sums with commas between them."""
+        """Parse the indices below a tensor: letters side by side, or sums with commas between them."""
         if not self.take("{"):
             return (self.primary(),)
         several = self.signs[self.at : self.signs.index("}", self.at)]
@@ -180,7 +182,7 @@ class _Reader(Phrases, Brackets):
         return tuple(made)
 
     def primary(self) -> Tree:
-        """A name, a number, an index, something in brackets, or a function of something."""
+        """Parse a name, a number, an index, a bracket, or a function call."""
         if name := self.name():
             return ("name", name)
         sign = self.next
@@ -221,13 +223,13 @@ class _Reader(Phrases, Brackets):
         return known[sign]()
 
     def imaginary(self) -> Tree:
-        r"""The root of -1, `\mathrm{i}`."""
+        r"""Parse the imaginary unit, `\mathrm{i}`."""
         for sign in "{i}":
             self.expect(sign)
         return ("number", 1j)
 
     def root(self) -> Tree:
-        r"""`\sqrt{x}`, and `\sqrt[4]{x}`."""
+        r"""Parse `\sqrt{x}` and `\sqrt[4]{x}`."""
         if not self.take("["):
             return ("root", self.group())
         degree = self.sum()

@@ -1,4 +1,4 @@
-"""What rounding may do to each cell of a printed line: the line again, with every part of it moved a little.
+"""Rounding bounds of each cell of a printed line: the line again, with every part of it perturbed a little.
 
 Each part of a line is off by about one rounding of its own, and each operand by what a sum over it loses. So a line is
 evaluated with each of them moved by about `TIMES` roundings, a few times; how far a cell moves is how far it may
@@ -25,14 +25,16 @@ CANCELLING = ("GELU", "GELU by tanh")
 
 
 class Moves:
-    """Moves the values of parts, each cell on its own: normally, since two moves that are alike cancel."""
+    """Perturbations of the values of parts, each cell on its own: normally distributed, since two equal moves
+    cancel."""
 
     def __init__(self, dtype: str, draw: int) -> None:
         self._size = UNITS[dtype] * TIMES[dtype]
         self._draw = np.random.default_rng(draw)
 
     def __call__(self, tree: Tree, made: np.ndarray, operand: Callable[[Tree], np.ndarray]) -> np.ndarray:
-        """The value of a tree, moved; numbers without axes and whole ones stay. `operand` evaluates a part of it."""
+        """Return the value of a tree, perturbed; numbers without axes and whole ones stay. `operand` evaluates a part
+        of it."""
         if not made.ndim or made.dtype.kind not in "fc":
             return made
         scale = np.abs(operand(tree[1])) / 2 if tree[0] in CANCELLING else made
@@ -40,8 +42,8 @@ class Moves:
 
 
 def moved(evaluate: Callable[[Moves], np.ndarray], computed: np.ndarray, dtype: str) -> np.ndarray:
-    """How far each cell of a line may be off. `evaluate` gives its value with parts moved, `computed` is that without;
-    a cell that has no bound may be off by any number."""
+    """Return the rounding bound of each cell of a line. `evaluate` returns its value with parts perturbed, `computed`
+    is that without; a cell without a bound may be off by any number."""
     squares = np.zeros(computed.shape)
     for draw in range(DRAWS):
         with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-r"""The signs of a printed line, read from left to right."""
+r"""The lexer of printed lines."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _ROOM = {r"\,", r"\ ", r"\;", r"\quad"}
 
 
 class Unread(ValueError):
-    """An equation that is not of the grammar, or that has no value, said in one sentence."""
+    """An equation outside the grammar, or without a value, in one sentence."""
 
 
 def signs(latex: str) -> tuple[str, ...]:
-    """The signs of a line of LaTeX, without those that only make room."""
+    """Return the signs of a line of LaTeX, without spacing commands."""
     return tuple(sign for sign in _SIGN.findall(latex) if sign not in _ROOM)
 
 
 @lru_cache(maxsize=8)
 def by_first(names: frozenset[str]) -> dict[str, list[tuple[tuple[str, ...], str]]]:
-    """Names with their signs, by the first of them, the longest first."""
+    """Return names with their signs, by the first of them, the longest first."""
     found: dict[str, list] = {}
     for name in names:
         found.setdefault(signs(name)[0], []).append((signs(name), name))
@@ -34,7 +34,7 @@ def by_first(names: frozenset[str]) -> dict[str, list[tuple[tuple[str, ...], str
 
 
 class Signs:
-    """A place in a line: what comes next is looked at and taken. Unread quotes what stands there instead."""
+    """A cursor in a line: the next signs are looked at and taken. Unread quotes any sign that was not expected."""
 
     def __init__(self, latex: str, names: Collection[str]):
         self.signs, self.names, self.at = (*signs(latex), ""), by_first(frozenset(names)), 0
@@ -44,18 +44,18 @@ class Signs:
         return self.signs[self.at]
 
     def take(self, *wanted: str) -> str:
-        """The next sign if it is one of these, else ""."""
+        """Take the next sign if it is one of these, else return ""."""
         if self.next not in wanted or not self.next:
             return ""
         self.at += 1
         return self.signs[self.at - 1]
 
     def name(self) -> str:
-        """The longest name that comes next, or ""."""
+        """Take the longest name that comes next, or return ""."""
         return next((name for found, name in self.names.get(self.next, ()) if self.follows(*found)), "")
 
     def follows(self, *wanted: str) -> bool:
-        """Whether these signs come next; they are taken then."""
+        """Take these signs and return whether they come next."""
         if self.signs[self.at : self.at + len(wanted)] != wanted:
             return False
         self.at += len(wanted)
@@ -71,7 +71,7 @@ class Signs:
 
 
 class Rules(Signs):
-    """What the rules of one part of the grammar ask of the others; `reading` has them all."""
+    """The rules that one part of the grammar needs of the others; `reading` has them all."""
 
     sum: Callable[[], Tree]
     term: Callable[[], Tree]

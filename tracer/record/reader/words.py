@@ -1,4 +1,4 @@
-"""What the words of printed equations do to arrays, with what stands below them: numpy and `math`, nothing else."""
+"""Functions of words of printed equations on arrays, with the settings below them: numpy and `math`, nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracer.record.reader.signs import Unread
 
 
 class Setting(NamedTuple):
-    """What stands below a word between two commas: a sign or a text in front, numbers, and whether `→ 1` follows."""
+    """A setting below a word, between two commas: a sign or a text in front, numbers, and whether `→ 1` follows."""
 
     sign: str
     numbers: tuple[float, ...]
@@ -22,7 +22,7 @@ class Setting(NamedTuple):
 
 
 class Below(tuple):
-    """All that stands below a word."""
+    """All settings below a word."""
 
     @property
     def stays(self) -> bool:
@@ -32,7 +32,7 @@ class Below(tuple):
         return any(setting.sign == sign for setting in self)
 
     def get(self, sign: str, usual: float, count: int = 1) -> tuple[float, ...]:
-        """The numbers behind a sign, `count` of them; one alone stands for all."""
+        """Return the numbers behind a sign, `count` of them; a single number counts for all."""
         found = next((setting.numbers for setting in self if setting.sign == sign), (usual,))
         if len(found) not in (1, count):
             raise Unread(f"expected {count} numbers behind {sign}, got {len(found)}")
@@ -44,7 +44,7 @@ class Below(tuple):
         return [setting.numbers for setting in self if not setting.sign]
 
     def axes(self, x: np.ndarray, skip: int = 0) -> tuple[int, ...]:
-        """The axes of x that are named: by where they are, or by their sizes, each the last of that size before the
+        """Return the axes of x that are named: by position, or by their sizes, each the last of that size before the
         one that is named after it; the last axis, if none is. The first `skip` plain settings are no axes."""
         found = [int(n) for setting in self if setting.sign == "axis" for n in setting.numbers]
         at = x.ndim
@@ -57,7 +57,7 @@ class Below(tuple):
 
 
 def _reduced(function):
-    """One number for some axes: they go, or stay with size 1."""
+    """Return a word that reduces some axes: they go, or stay with size 1."""
 
     def reduce(below: Below, x: np.ndarray) -> np.ndarray:
         return function(x, axis=below.axes(x), keepdims=below.stays)
@@ -76,7 +76,7 @@ def _place(function):
 
 
 def _along(function, skip: int = 0):
-    """A function of rows along one axis."""
+    """Return a word that applies a function of rows along one axis."""
 
     def run(below: Below, x: np.ndarray) -> np.ndarray:
         axis = below.axes(x, skip)[0] if x.ndim else 0
@@ -125,7 +125,7 @@ def _glu(below: Below, x: np.ndarray) -> np.ndarray:
 
 
 def _statistic(function):
-    """μ and σ² over named axes, or over groups of channels; they stay as wide as x."""
+    """Return μ or σ² over named axes, or over groups of channels, as wide as x."""
 
     def run(below: Below, x: np.ndarray) -> np.ndarray:
         if not below.has("groups"):
@@ -137,7 +137,7 @@ def _statistic(function):
 
 
 def _by_groups(x: np.ndarray, matrices: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Each row times the first matrix whose end lies behind it."""
+    """Multiply each row by the first matrix whose end lies behind it."""
     which = (np.arange(len(x))[:, None] >= ends).sum(axis=-1)
     return np.einsum("nd,ndk->nk", x, np.concatenate([matrices, matrices[:1] * 0])[which])
 
@@ -176,14 +176,14 @@ def _log(below: Below, x: np.ndarray) -> np.ndarray:
 
 
 def _bfloat16(x: np.ndarray) -> np.ndarray:
-    """The nearest number with the upper 16 bits of a float32, the even one of two that are as near (IEEE 754)."""
+    """Round to the upper 16 bits of a float32, ties to even (IEEE 754)."""
     bits = x.astype(np.float32).view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
     return np.where(np.isfinite(x), rounded.astype(np.uint32).view(np.float32).astype(float), x)
 
 
 def _bare(function):
-    """A word that nothing stands below."""
+    """Return a word without settings."""
     return lambda below, *operands: function(*operands)
 
 

@@ -1,4 +1,4 @@
-"""Proves the lines of a stranger's file, in a process of its own that is bounded in time and memory.
+"""A process, bounded in time and memory, that proves the lines of a stranger's file.
 
 Reads from standard input one line of JSON, then the bytes of the arrays that it names, each with its dtype, shape and
 size; writes one line of JSON for each step. What a line asks for beyond its bounds ends that line, or this process, and
@@ -44,7 +44,7 @@ def bounded(size: int) -> None:
 
 
 def outcomes(request: dict[str, Any], arrays: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
-    """Yield what the tensors say of each line, in order: `error`, `margin`, `wrong`, or the `reason` for none.
+    """Yield the outcome of each line, in order: `error`, `margin`, `wrong`, or the `reason` for none.
 
     A line may name sizes, inputs, parameters, constants and the lines before it; itself only turn by turn.
     """
@@ -95,7 +95,8 @@ def outcomes(request: dict[str, Any], arrays: dict[str, np.ndarray]) -> Iterator
 
 
 def _names_itself(tree, own: str, turn: str) -> bool:
-    """Whether a printed expression names its own result; turn by turn, that of the same turn or of none."""
+    """Return whether a printed expression names its own result; in a recurrence, that of the same iteration or of
+    none."""
     if not isinstance(tree, tuple):
         return False
     if turn and tree[:2] == ("cells", ("name", own)):
@@ -104,19 +105,20 @@ def _names_itself(tree, own: str, turn: str) -> bool:
 
 
 def _margins(off: np.ndarray, tolerance: float) -> np.ndarray:
-    """How far each cell is off as a share of what is allowed of the largest."""
+    """Return the deviation of each cell as a share of the allowed part of the largest."""
     return np.where(off == 0, 0, off / tolerance if tolerance else np.inf)
 
 
 def _cells(evaluate: Callable[[Moves], np.ndarray], computed: np.ndarray, ran: np.ndarray, dtype: str) -> np.ndarray:
-    """How far each cell is off as a share of what its own terms may lose; none of those that are no finite numbers."""
+    """Return the deviation of each cell as a share of its own rounding bound; 0 for cells that are no finite
+    numbers."""
     with np.errstate(all="ignore"):
         over = np.abs(computed - ran) / moved(evaluate, computed, dtype)
         return np.where(np.isfinite(computed) & np.isfinite(ran), over, 0)
 
 
 def main(source: BinaryIO) -> None:
-    """Prove what stands in `source`."""
+    """Prove the request in `source`."""
     request = json.loads(source.readline())
     arrays = {}
     for key, dtype, shape, size in request["arrays"]:

@@ -34,13 +34,13 @@ REFUSED = ValueError, SafetensorError, RecursionError, MemoryError
 
 
 def save(trace: Trace, path: str | Path) -> None:
-    """Writes the trace to `path`, whole or not at all. OSError with one sentence where that can't be done, ValueError
+    """Write the trace to `path`, whole or not at all. Raise OSError with one sentence if that can't be done, ValueError
     for a trace that `open` would refuse."""
     files.write(path, to_bytes(trace))
 
 
 def to_bytes(trace: Trace, net: torch.nn.Module | None = None) -> bytes:
-    """The trace as the bytes of a file. ValueError with one sentence for a trace that `open` would refuse.
+    """Return the trace as the bytes of a file. ValueError with one sentence for a trace that `open` would refuse.
 
     The parameters and inputs that lines name are saved with them, up to `OPERANDS` bytes, so that the lines can be
     proven again; of a trace that no longer holds its model, the parameters are those of `net`. Of an output, tensors
@@ -61,7 +61,7 @@ def to_bytes(trace: Trace, net: torch.nn.Module | None = None) -> bytes:
 
 
 def _operands(trace: Trace, net: torch.nn.Module | None) -> dict[str, torch.Tensor]:
-    """The values of a trace, with the parameters and inputs that its lines name, as far as they fit."""
+    """Return the values of a trace, with the parameters and inputs that its lines name, as far as they fit."""
     found, left = dict(trace.values), OPERANDS
     if trace.later is not None:
         value, changed = trace.later.values(), trace.later.rewritten()
@@ -77,7 +77,7 @@ def _operands(trace: Trace, net: torch.nn.Module | None) -> dict[str, torch.Tens
 
 
 def _parameter(net: torch.nn.Module, key: str) -> torch.Tensor | None:
-    """The parameter or buffer of a key; None for a key of something else."""
+    """Return the parameter or buffer of a key; None for a key of something else."""
     from tracer.tracing.prove import weight, weights  # stands above the record: looked up
 
     found = weight(weights(net), key.removeprefix("parameter ")) if key.startswith("parameter ") else None
@@ -85,7 +85,7 @@ def _parameter(net: torch.nn.Module, key: str) -> torch.Tensor | None:
 
 
 def open(source: str | Path | bytes, *, name: str = "the file", prove: bool | str = True) -> Trace:
-    """The trace in a file, or in the bytes of one (`name` is then what errors call it).
+    """Return the trace in a file, or in the bytes of one (`name` is then what errors call it).
 
     No proof in it is believed: its lines are read and proven again from the tensors in the file, those that need others
     are `recorded`. With `prove="later"` they are pending, until `Trace.prove` is asked for them.
@@ -132,7 +132,7 @@ def _tensors(data: bytes) -> dict[str, torch.Tensor]:
 
 
 def _fields(data: bytes) -> dict:
-    """The JSON in the header's metadata, read before any tensor is."""
+    """Return the JSON in the header's metadata, read before any tensor is."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
         raise ValueError(f"expected 8 bytes of length and a header that long, got {len(data):,} bytes in all")

@@ -1,4 +1,4 @@
-"""How large a saved run may be: absolute bounds, far above what ours need, so that no small file fills the memory.
+"""Absolute bounds of the size of a saved run, far above what ours need, so that no small file fills the memory.
 
 What is written down once and shown many times, or multiplied with another size, is bounded here; all else costs no more
 than the bytes that the file has. A file beyond them is refused before anything is computed.

@@ -1,4 +1,4 @@
-"""What must hold between the fields of a trace, so that no view of a stranger's file fails later.
+"""Consistency checks between the fields of a trace, so that no view of a stranger's file fails later.
 
 Each check is one function of the trace, and raises ValueError with what was expected and where.
 """
@@ -25,7 +25,7 @@ OUTSIDE = re.compile(r"(input|parameter|constant) [\w.-]+")
 
 
 def check(trace: Trace) -> None:
-    """Runs every check of this file; ValueError at the first that fails."""
+    """Run every check of this file; raise ValueError at the first that fails."""
     counted(trace)
     formulas = Formulas(trace.symbols)
     for rule in (_symbols, _ops, _decompositions, _modules, _calls, _steps, _returned):
@@ -38,7 +38,7 @@ def check(trace: Trace) -> None:
 
 
 def counted(trace: Trace) -> None:
-    """ValueError for a trace of more entries than a file may have."""
+    """Raise ValueError for a trace of more entries than a file may have."""
     for name, most in MOST.items():
         count = len(getattr(trace, name))
         _expect(count <= most, name, f"at most {most:,}, got {count:,}")
@@ -120,7 +120,7 @@ def _calls(trace: Trace, formulas: Formulas) -> None:
 
 
 def _beneath(trace: Trace, found: ModuleRecord | CallRecord, tensors, formulas: Formulas, where: str) -> None:
-    """What holds of a call of either kind: its ops are there, and those that made its tensors."""
+    """Check a call of either kind: its ops exist, and so do the producers of its tensors."""
     _count(found.call, f"{where}.call")
     _expect(0 <= found.first <= found.last <= len(trace.ops), where, f"ops among {len(trace.ops)}, in order")
     for tensor in tensors:
@@ -181,13 +181,13 @@ def _attentions(trace: Trace) -> None:
 
 
 def _kept(trace: Trace, key: str, where: str, expected: str) -> torch.Tensor:
-    """A tensor that has to be there."""
+    """Return a kept tensor; raise ValueError if it is missing."""
     _expect(key in trace.values, where, expected)
     return trace.values[key]
 
 
 def _recoverable(trace: Trace, record: AttentionRecord, layer: int, where: str) -> None:
-    """What is kept gives weights of the recorded sizes; tried on one query."""
+    """Check that the kept tensors give weights of the recorded sizes, on one query."""
     q, k = (_kept(trace, key, where, "kept queries and keys") for key in (record.q, record.k))
     fits = q.ndim == k.ndim and q.ndim >= 3 and q.is_floating_point() and k.is_floating_point()
     fits = fits and q.shape[-2:] == (record.queries, k.shape[-1]) and k.shape[-2] == record.keys
@@ -257,7 +257,7 @@ def _shape(shape: tuple[int, ...], symbolic: tuple[str, ...] | None, formulas: F
 
 
 def _agrees(text: str, number: int | None, formulas: Formulas, where: str) -> None:
-    """A formula is one over the trace's own symbols, and has the number beside it for its value."""
+    """Check that a formula is over the trace's own symbols, and has the number beside it as its value."""
     if text != UNKNOWN:
         found = formulas.value(text)
         if found != number:

@@ -1,4 +1,4 @@
-"""JSON back to dataclasses: only what the hints of `Trace` allow is built.
+"""JSON back to dataclasses: the type hints of `Trace` bound what is built.
 
 A wrong type, a missing or an unknown field is a ValueError that says where. Values of a free type are tagged, as
 `tracer.record.storage.encoding` has them.
@@ -23,7 +23,8 @@ FREE = object, Any
 
 
 def decode(data, tensors: Mapping[str, torch.Tensor]) -> Trace:
-    """The trace from (JSON fields, tensors by name); ValueError says which field is not as expected."""
+    """Return the trace from (JSON fields, tensors by name); raise ValueError that names a field which is not as
+    expected."""
     try:
         return Reader(tensors).of(Trace)(data)
     except Misfit as misfit:
@@ -31,7 +32,7 @@ def decode(data, tensors: Mapping[str, torch.Tensor]) -> Trace:
 
 
 class Misfit(Exception):
-    """A value that is not what its field declares; what it lies in says where, on the way out."""
+    """A value that its field's type forbids; its containers add where it is, on the way out."""
 
     def __init__(self, said: str):
         super().__init__(said)
@@ -43,15 +44,15 @@ class Misfit(Exception):
 
 
 class Reader:
-    """One decoding, strict: every value has the type its field declares. A file has half a million values, so what
-    reads a type is made once."""
+    """One strict decoding: every value has the type its field declares. A file has half a million values, so what reads
+    a type is made once."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]):
         self.tensors = tensors
         self._known: dict = {str: _text, int: _whole, bool: _truth, float: _float, torch.Tensor: self._tensor}
 
     def of(self, hint) -> Callable:
-        """What reads a value of a known type."""
+        """Return the reader of a known type."""
         if hint not in self._known:
             self._known[hint] = self._made(hint)
         return self._known[hint]
@@ -139,7 +140,7 @@ class Reader:
         return read
 
     def free(self, data):
-        """A value of a free type."""
+        """Return a value of a free type."""
         match data:
             case None | bool():
                 return data
@@ -169,7 +170,7 @@ class Reader:
 
 
 def _at(place, read: Callable, data):
-    """A value that lies at a place of another."""
+    """Read a value at a position of another."""
     try:
         return read(data)
     except Misfit as misfit:
@@ -177,7 +178,7 @@ def _at(place, read: Callable, data):
 
 
 def _texts(hint) -> tuple[bool, bool]:
-    """Whether a type is a text, or holds several of them; and whether it holds several of anything."""
+    """Return whether a type is a text, or holds several of them; and whether it holds several of anything."""
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     several = [kind for kind in kinds if get_origin(kind) is tuple]
     return any(kind is str for kind in (*kinds, *(get_args(kind)[0] for kind in several))), bool(several)

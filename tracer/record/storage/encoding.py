@@ -1,4 +1,4 @@
-"""Dataclasses to JSON, driven by their type hints; tensors go to a table beside it.
+"""Dataclasses to JSON by their type hints; tensors go to a table beside it.
 
 Values of a free type (`object`, `Any`) are tagged, so that tuples stay tuples: `{"tuple": […]}`, `{"list": […]}`,
 `{"dict": [[key, value], …]}`, `{"float": "nan"}`, `{"tensor": name}`.
@@ -22,7 +22,7 @@ SHARED = TensorRecord, Source
 
 
 def encode(trace: Trace) -> tuple[dict, dict[str, torch.Tensor]]:
-    """The trace as (JSON-ready fields, tensors by name)."""
+    """Return the trace as (JSON-ready fields, tensors by name)."""
     writer, trace = Writer(), trace.prove()
     data = writer.typed(trace, Trace, "")
     if writer.left_out:
@@ -32,7 +32,7 @@ def encode(trace: Trace) -> tuple[dict, dict[str, torch.Tensor]]:
 
 
 class Writer:
-    """One encoding: collects the tensors, once each, and what could not be saved."""
+    """One encoding: the tensors, once each, and the parts that could not be saved."""
 
     def __init__(self):
         self.tensors: dict[str, torch.Tensor] = {}
@@ -44,7 +44,7 @@ class Writer:
         return {name: self.typed(getattr(value, name), kind, f"{where}/{name}") for name, kind in hints(record).items()}
 
     def typed(self, value, hint, where: str):
-        """A value of a known type."""
+        """Return the JSON of a value of a known type."""
         if value is None:
             return None
         if hint in SHARED:  # one record of a tensor stands at each op that takes it
@@ -77,7 +77,7 @@ class Writer:
         return {str(key): self.typed(item, kind, f"{where}/{key}") for key, item in kept.items()}
 
     def free(self, value, where: str):
-        """A value of a free type."""
+        """Return the JSON of a value of a free type."""
         match value:
             case None | bool() | str():
                 return value
@@ -97,7 +97,7 @@ class Writer:
         return None
 
     def _tensor(self, tensor: torch.Tensor, where: str) -> str:
-        """Files the tensor under a name that says where it belongs; one that is there already, once."""
+        """Store the tensor once, under a name that says where it belongs, and return that name."""
         tensor = tensor.detach()
         same = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
         if tensor.numel() and same in self._names:
@@ -110,7 +110,8 @@ class Writer:
 
 
 def storable(tensor: torch.Tensor) -> bool:
-    """Whether the file format can hold a tensor: its numbers are there, in order, and of a dtype that it knows."""
+    """Return whether the file format can hold a tensor: its numbers are there, in order, and of a dtype that it
+    knows."""
     wide = tensor.is_complex() and tensor.dtype != torch.complex64
     return tensor.layout is torch.strided and not (tensor.is_meta or tensor.is_quantized or wide)
 
@@ -125,7 +126,7 @@ def _members(union) -> tuple:
 
 
 def _member(value, union):
-    """The member of a union that a value is of; None and numbers in JSON decide it by their type."""
+    """Return the member of a union that a value is of; None and numbers in JSON decide it by their type."""
     kinds = _members(union)
     return next((kind for kind in kinds if isinstance(kind, type) and isinstance(value, kind)), kinds[0])
 

@@ -1,4 +1,4 @@
-"""What fields the records have that are data, and of which types: what is written, and what may be read."""
+"""The data fields of the records and their types, for writing and reading."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ LIMIT = 1 << 63
 
 @cache
 def hints(record: type) -> dict[str, Any]:
-    """Name to type of the fields of a record that are data; names that a file of records imports for type checkers only
-    are given here."""
+    """Return name to type of the data fields of a record; names that a file of records imports for type checkers only
+    are supplied here."""
     held = dict.fromkeys(("Later", "Replay", "Reread"), object)
     found = get_type_hints(record, localns={"Mapping": Mapping, "torch": torch, **held})
     return {field.name: found[field.name] for field in fields(record) if field.compare}
@@ -23,5 +23,5 @@ def hints(record: type) -> dict[str, Any]:
 
 @cache
 def required(record: type) -> tuple[str, ...]:
-    """The fields of a record that have no default."""
+    """Return the fields of a record that have no default."""
     return tuple(f.name for f in fields(record) if f.default is MISSING and f.default_factory is MISSING)

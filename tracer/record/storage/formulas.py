@@ -1,4 +1,4 @@
-"""Formulas out of a stranger's file: read only if reading them, or showing them, can do no harm."""
+"""Formulas of a stranger's file: read only if reading or showing them can do no harm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Formulas:
         self.letters = 0
 
     def value(self, text: str) -> int:
-        """The value of a formula at the sizes of the run. ValueError where it has none, or the file has too many."""
+        """Return the value of a formula at the sizes of the run. Raise ValueError if it has none, or the file has too
+        many."""
         if text not in self.known:
             self.letters += len(text)
             if self.letters > IN_ALL:

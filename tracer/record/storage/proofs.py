@@ -1,4 +1,4 @@
-"""A saved run proven again: the reader evaluates its lines on the tensors that the file has.
+"""Proofs of a saved run: the reader evaluates its lines on the tensors that the file has.
 
 No proof that stands in a file is believed. What can't be proven from it is called recorded.
 """
@@ -29,8 +29,8 @@ NOT_CHECKED = "Recorded in the file, not checked here"
 
 
 def unproven(trace: Trace) -> Trace:
-    """The trace of a file without any of the proofs that it claims: all are pending. The dtype that rounding is allowed
-    for is that of the tensor that is there."""
+    """Return the trace of a file without any of the proofs that it claims: all are pending. The dtype that rounding is
+    allowed for is that of the tensor that is there."""
     claimed: dict[str, Any] = dict.fromkeys(("error", "margin", "wrong"))
     claimed |= {"checked": 0, "refuted": False, "replayed": "", "unseen": (), "recorded": False}
     steps = []
@@ -45,12 +45,12 @@ def unproven(trace: Trace) -> Trace:
 
 @dataclass(frozen=True)
 class Reread:
-    """Proves the lines of an opened trace from its own tensors."""
+    """The prover of an opened trace's lines, from its own tensors."""
 
     trace: Trace
 
     def __call__(self, steps: Sequence[Step]) -> dict[str, Step]:
-        """These steps with their proofs, by id."""
+        """Return these steps with their proofs, by id."""
         found = self._outcomes
         return {step.id: _said(step, found.get(step.id, {"reason": "checking it took too long"})) for step in steps}
 
@@ -95,7 +95,7 @@ class Reread:
         return {said["id"]: said for said in map(json.loads, output.splitlines(keepends=False)) if "id" in said}
 
     def _arrays(self) -> dict[str, np.ndarray]:
-        """The tensors that lines name, by their keys."""
+        """Return the tensors that lines name, by their keys."""
         wanted = {name.of for step in self.trace.steps for name in step.names}
         found = {key: self.trace.values[key] for key in wanted if key in self.trace.values}
         held = ((step, self.trace.value(step)) for step in self.trace.steps)
@@ -111,7 +111,7 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _said(step: Step, said: dict) -> Step:
-    """A step with what the tensors of its file say of it."""
+    """Return a step with the outcome of its proof on the tensors of its file."""
     if "error" not in said or step.of_input:
         note = f"{NOT_CHECKED}: {'it holds for one input alone' if step.of_input else said.get('reason', '')}."
         return replace(step, pending=False, recorded=True, replayed=note)
