@@ -74,7 +74,7 @@ def prove(trace: Trace) -> None:
         with st.container(key="facts"):
             for name, fact in facts.items():
                 st.metric(name, fact, help=texts.COUNTED if name == "matrix products" else None)
-        if trace.uncounted:
+        if trace.uncounted_ops:
             st.caption(texts.plain(texts.uncounted_text(trace)))
         if inside:
             st.caption(

@@ -40,7 +40,7 @@ def recurrent():
 
 
 def test_an_op_without_a_formula_is_not_counted(recurrent):
-    (op,) = recurrent.uncounted
+    (op,) = recurrent.uncounted_ops
     assert op.flops is None and op.flops_symbolic == "?" and "rnn" in op.op
     assert recurrent.flops == 2 * 2 * 3 * 5 * 6 and recurrent.flops_symbolic == "60*B*T"
 
@@ -59,7 +59,7 @@ def test_every_view_says_what_is_not_counted(recurrent, format):
 
 
 def test_totals_say_what_they_lack(recurrent):
-    (op,) = recurrent.uncounted
+    (op,) = recurrent.uncounted_ops
     assert f"not counted: 1 × {op.op}" in views.render(recurrent, "ops", "table").splitlines()[2]
     assert json.loads(views.render(recurrent, "ops", "json"))["ops"][op.index]["flops"] is None
     rows = operations_table.table(recurrent, "ops")["rows"]
@@ -77,7 +77,7 @@ def test_the_pages_say_it(recurrent):
         from pages.shared import operations
 
         operations.totals(trace)
-        operations._cost(trace.uncounted[0])
+        operations._cost(trace.uncounted_ops[0])
 
     at = AppTest.from_function(page, kwargs={"trace": recurrent}).run()
     said = " ".join(element.value for element in (*at.caption, *at.markdown))

@@ -39,7 +39,7 @@ def totals(trace: Trace) -> None:
         st.metric("of these, computing", f"{computing:,}")
         st.metric("parameters", amount(trace.params))
         st.metric("matrix products", amount(trace.flops, "FLOP"), help=texts.COUNTED)
-    if trace.uncounted:
+    if trace.uncounted_ops:
         st.caption(texts.plain(texts.uncounted_text(trace)))
 
 

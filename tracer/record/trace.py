@@ -78,7 +78,7 @@ class Trace:
         return sum(op.step is not None for op in computing) / len(computing) if computing else 0.0
 
     @cached_property
-    def uncounted(self) -> tuple[Op, ...]:
+    def uncounted_ops(self) -> tuple[Op, ...]:
         """The ops whose products `flops` lacks: there is no formula for them."""
         return tuple(op for op in self.ops if op.flops is None)
 

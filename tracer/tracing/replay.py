@@ -26,7 +26,7 @@ from tracer.probe.solve import UNKNOWN
 from tracer.probe.variation import Variation, varied
 from tracer.record import Step, dtype_name, tolerance
 from tracer.record.reader.evaluating import evaluate
-from tracer.record.reader.operands import Missing, Operands, deviation, names, settled
+from tracer.record.reader.operands import Missing, Operands, deviation, names, zero_empty_rows
 from tracer.record.reader.reading import Line, read
 from tracer.record.reader.signs import Unread
 from tracer.recorder import Recording, Seen, record
@@ -383,7 +383,7 @@ def _predicted(step: Step, line: Line, run: Run, operands: Operands, array) -> O
     if ran is None:
         operands.computed[step.symbol] = computed
         return Outcome(holds=True)
-    computed = settled(computed, ran, line, operands)
+    computed = zero_empty_rows(computed, ran, line, operands)
     off = deviation(computed, ran, lowest=True)
     wrong = np.argwhere(~(off <= tolerance(run.precision[step.id])))
     if not len(wrong):

@@ -210,7 +210,7 @@ def totals(trace: Trace) -> str:
         + (unknown(trace, number) if formula == "?" else "")
         for number, what, formula in costs
     ]
-    return "; ".join(said + ([uncounted_ops(trace)] if trace.uncounted else []))
+    return "; ".join(said + ([uncounted_ops(trace)] if trace.uncounted_ops else []))
 
 
 def unknown(trace: Trace, number: int) -> str:
@@ -220,7 +220,7 @@ def unknown(trace: Trace, number: int) -> str:
 
 def uncounted_ops(trace: Trace) -> str:
     """Return the ops that the FLOPs of a run lack: `not counted: 2 × mkldnn_rnn_layer`."""
-    names = Counter(op.op for op in trace.uncounted)
+    names = Counter(op.op for op in trace.uncounted_ops)
     return f"{NOT_COUNTED}: " + ", ".join(f"{count} × {name}" for name, count in names.items())
 
 

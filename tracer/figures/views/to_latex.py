@@ -31,7 +31,7 @@ def render(trace: Trace, level: str) -> str:
             (trace.flops, "FLOPs", trace.flops_symbolic),
         )
     ]
-    cost += [f"{rows.uncounted_ops(trace)}."] if trace.uncounted else []
+    cost += [f"{rows.uncounted_ops(trace)}."] if trace.uncounted_ops else []
     views = {"modules": _modules, "steps": _steps, "calls": _calls, "ops": _ops, "primitives": _primitives}
     body = views[level](trace)
     return "\n\n".join(part for part in [*head, sizes, *cost, *map(text, trace.notes), body] if part)

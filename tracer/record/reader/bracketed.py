@@ -66,11 +66,11 @@ class Brackets(Rules):
         counts = self.follows("0", ",", "1", ",", r"\ldots", ",")
         made = ("counting", self.sum()) if counts else self.sum()
         if not counts and self.take(","):
-            made = self.counted(made)
+            made = self.progression(made)
         self.expect(r"\right", ")")
         return ("+", made) if made[0] == "convolve" else made
 
-    def counted(self, first: Tree) -> Tree:
+    def progression(self, first: Tree) -> Tree:
         r"""Return `("counting from", a, b, last)` of `(a, b, \ldots, last)`, `("listed", a, b, …)` of `(a, b, …)`."""
         made = [first, self.sum()]
         while self.take(","):

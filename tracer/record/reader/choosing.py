@@ -67,7 +67,7 @@ def laid_out(x: np.ndarray, left, right, value) -> np.ndarray:
     return cut.reshape([math.prod(sizes[atom] for atom in axis) for axis in right])
 
 
-def summed(letters: tuple[str, ...], tree: Tree, value) -> np.ndarray:
+def contract(letters: tuple[str, ...], tree: Tree, value) -> np.ndarray:
     """Compute `[Σ_k A_ik B_kj]_ij`: products of tensors with indices, summed over those not on the outside."""
     below = ()
     if tree[0] == "sum of":
@@ -92,7 +92,7 @@ def summed(letters: tuple[str, ...], tree: Tree, value) -> np.ndarray:
     return np.einsum(*pairs, [codes[letter] for letter in letters])
 
 
-def mixed(letter: str, numbers: Tree, shares: Tree, term: Tree, of) -> np.ndarray:
+def mix_experts(letter: str, numbers: Tree, shares: Tree, term: Tree, of) -> np.ndarray:
     """Sum the experts of each token's row of `numbers`: the term of an expert over all tokens, times the token's
     share."""
     chosen, gates, made = of(numbers), of(shares), 0
@@ -110,7 +110,7 @@ def _put_in(tree, old: Tree, new: Tree):
     return tuple(_put_in(inner, old, new) for inner in tree) if isinstance(tree, tuple) else tree
 
 
-def in_turns(line, shape: tuple[int, ...], of) -> np.ndarray:
+def scan(line, shape: tuple[int, ...], of) -> np.ndarray:
     """Evaluate a recurrence along the first axis as long as its iterations. `x_{t-1}` is the previous iteration's
     value, of the line itself or of another, and in the first iteration the start; backwards, `x_{t+1}`."""
     letter, count, starts, back = line.turns

@@ -24,9 +24,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tracer.record.reader.choosing import in_turns, laid_out, mixed, places, put, summed
+from tracer.record.reader.choosing import contract, laid_out, mix_experts, places, put, scan
 from tracer.record.reader.operations import LAYOUTS, OPERATIONS, RELATIONS, matrix, unfold
-from tracer.record.reader.phrases import known
+from tracer.record.reader.phrases import require_word
 from tracer.record.reader.pictures import convolve
 from tracer.record.reader.reading import Line, Tree
 from tracer.record.reader.rounding import Moves
@@ -71,7 +71,7 @@ def evaluate(line: Line, value: Value, shape: tuple[int, ...], moves: Moves | No
             if line.since and not np.all(_of(line.since[0], scope.exact) == _of(line.since[1], scope.exact)):
                 raise Unread("what it is only true since does not hold")
             if line.turns:
-                return _shaped(in_turns(line, shape, lambda tree: _of(tree, scope)), shape)
+                return _with_leading_axes(scan(line, shape, lambda tree: _of(tree, scope)), shape)
             letters = line.cells + line.rows
             runs = shape[-2:-1] if line.rows else shape[len(shape) - len(letters) :]
             if len(runs) != len(letters):
@@ -81,14 +81,14 @@ def evaluate(line: Line, value: Value, shape: tuple[int, ...], moves: Moves | No
             made = _of(line.right, replace(scope, vectors=bool(line.rows)))
             if line.cells:
                 made = np.broadcast_to(made, np.broadcast_shapes(made.shape, runs))
-            return _shaped(made, shape)
+            return _with_leading_axes(made, shape)
     except ValueError as error:
         raise error if isinstance(error, Unread) else Unread(f"its shapes don't fit: {error}") from None
     except (IndexError, ZeroDivisionError, OverflowError) as error:
         raise Unread(f"it has no value: {error}") from None
 
 
-def _shaped(made: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _with_leading_axes(made: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return the array with the leading axes that the notation leaves out."""
     while made.ndim > len(shape) and made.shape[0] == 1:
         made = made[0]
@@ -100,11 +100,11 @@ def _shaped(made: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 def _of(tree: Tree, scope: Scope) -> np.ndarray:
     """Return the value of a tree; its last axes are those of the indices in scope."""
-    made = _made(tree, scope)
+    made = _evaluate(tree, scope)
     return made if scope.moves is None else scope.moves(tree, np.asarray(made), lambda part: _of(part, scope.exact))
 
 
-def _made(tree: Tree, scope: Scope) -> np.ndarray:
+def _evaluate(tree: Tree, scope: Scope) -> np.ndarray:
     kind, *rest = tree
     match kind:
         case "name":
@@ -117,7 +117,7 @@ def _made(tree: Tree, scope: Scope) -> np.ndarray:
                 raise Unread(f"{rest[0]} is no tensor, no size and no index that runs")
             return scope.indices[rest[0]]
         case "cells":
-            return _gathered(_whole(rest[0], scope), [_of(index, scope.exact) for index in rest[1]], scope.axes)
+            return _gather(_whole(rest[0], scope), [_of(index, scope.exact) for index in rest[1]], scope.axes)
         case "rows":
             return _rows(*rest, scope)
         case "cases":
@@ -125,9 +125,9 @@ def _made(tree: Tree, scope: Scope) -> np.ndarray:
         case "product" if scope.axes and all(any(_indices(factor)) for factor in rest):
             return _of(rest[0], scope) * _of(rest[1], scope)
         case "sum over":
-            return _summed(*rest, scope)
+            return _sum_term(*rest, scope)
         case "sum of":
-            return _summed(rest[0], None, rest[1], scope)
+            return _sum_term(rest[0], None, rest[1], scope)
         case "first":
             inner = scope.running(rest[0], _extent(rest[0], rest[1], scope))
             found = _holds(rest[1], inner)
@@ -138,7 +138,7 @@ def _made(tree: Tree, scope: Scope) -> np.ndarray:
             inner = scope.running(rest[0], _extent(rest[0], rest[1], scope))
             return _holds(rest[1], inner).all(axis=-1) * 1.0
         case "slice":
-            return _sliced(*rest, scope)
+            return _slice(*rest, scope)
         case "grid" | "heads" | "concat" | "repeat" | "fold" | "windows" | "unwindow":
             *sizes, inner = rest
             return LAYOUTS[kind](_of(inner, scope), *(_size(size, scope) for size in sizes))
@@ -162,7 +162,9 @@ def _made(tree: Tree, scope: Scope) -> np.ndarray:
             return _holds(rest[0], scope) * 1.0
         case "word":
             name, below, operands = rest
-            return np.asarray(WORDS[known(name, WORDS)](_below(below, scope), *(_of(one, scope) for one in operands)))
+            return np.asarray(
+                WORDS[require_word(name, WORDS)](_below(below, scope), *(_of(one, scope) for one in operands))
+            )
         case "joined":
             axis = int(_below(rest[0], scope).get("axis", 0)[0])
             return np.concatenate([_of(one, scope) for one in rest[1:]], axis)
@@ -183,17 +185,17 @@ def _made(tree: Tree, scope: Scope) -> np.ndarray:
         case "layout":
             return laid_out(_of(rest[0], scope), *rest[1:], lambda tree: _size(tree, scope))
         case "experts":
-            return mixed(*rest, lambda tree: _of(tree, scope))
+            return mix_experts(*rest, lambda tree: _of(tree, scope))
         case "value":
             return rest[0]
         case "named" if rest[1][0] == "-":
             return _by_cell(*rest, scope)
         case "named":
-            return summed(*rest, lambda tree: _of(tree, scope))
+            return contract(*rest, lambda tree: _of(tree, scope))
     return OPERATIONS[kind](*(_of(operand, scope) for operand in rest))
 
 
-def _summed(letters: tuple[str, ...], said: Tree | None, term: Tree, scope: Scope) -> np.ndarray:
+def _sum_term(letters: tuple[str, ...], said: Tree | None, term: Tree, scope: Scope) -> np.ndarray:
     """Sum a term over the indices for which a relation holds. If no other index runs, the term needs values for these
     only."""
     every, front = ("all", *filter(None, (said, term))), scope.axes
@@ -250,7 +252,7 @@ def _size(tree: Tree, scope: Scope) -> int:
     return round(float(found))
 
 
-def _gathered(whole: np.ndarray, places: list[np.ndarray], axes: int, behind: int = 0) -> np.ndarray:
+def _gather(whole: np.ndarray, places: list[np.ndarray], axes: int, behind: int = 0) -> np.ndarray:
     """Return the cells of the last axes, but for `behind`, at positions whose last `axes` axes are those of the
     indices."""
     front = whole.shape[: whole.ndim - behind - len(places)]
@@ -269,12 +271,12 @@ def _gathered(whole: np.ndarray, places: list[np.ndarray], axes: int, behind: in
 
 def _rows(whole: Tree, numbers: Tree, scope: Scope) -> np.ndarray:
     if scope.axes:
-        return _gathered(_whole(whole, scope), [_of(numbers, scope.exact)], scope.axes, behind=1)
+        return _gather(_whole(whole, scope), [_of(numbers, scope.exact)], scope.axes, behind=1)
     tensor, chosen = _of(whole, scope), _of(numbers, scope.exact)
-    return _gathered(tensor, [chosen], max(chosen.ndim - tensor.ndim + 2, 0), behind=1)
+    return _gather(tensor, [chosen], max(chosen.ndim - tensor.ndim + 2, 0), behind=1)
 
 
-def _sliced(whole: Tree, axis: str, start: Tree | None, stop: Tree | None, scope: Scope) -> np.ndarray:
+def _slice(whole: Tree, axis: str, start: Tree | None, stop: Tree | None, scope: Scope) -> np.ndarray:
     made = matrix(_of(whole, scope))
     length = made.shape[-2 if axis == "rows" else -1]
     first = 0 if start is None else _size(start, scope)

@@ -57,19 +57,21 @@ class Operands:
         return array.swapaxes(-2, -1) if key.endswith(".T") else array
 
 
-def settled(computed: np.ndarray, ran: np.ndarray, line: Line, operands: Operands) -> np.ndarray:
+def zero_empty_rows(computed: np.ndarray, ran: np.ndarray, line: Line, operands: Operands) -> np.ndarray:
     """Return the value of a line, with 0 for queries that may attend to nothing: a kernel that held no softmax gives 0
     for them, where a softmax of no numbers is undefined."""
     empty = np.isnan(computed) & (ran == 0)
-    return np.where(empty, 0, computed) if empty.any() and _named(line.right) & operands.computed.keys() else computed
+    return (
+        np.where(empty, 0, computed) if empty.any() and _names_in(line.right) & operands.computed.keys() else computed
+    )
 
 
-def _named(tree) -> set[str]:
+def _names_in(tree) -> set[str]:
     """Return the names in a tree."""
     if not isinstance(tree, tuple):
         return set()
     own = {tree[1]} if tree[:1] == ("name",) else set()
-    return own.union(*map(_named, tree))
+    return own.union(*map(_names_in, tree))
 
 
 def deviation(computed: np.ndarray, ran: np.ndarray, lowest: bool = False) -> np.ndarray:

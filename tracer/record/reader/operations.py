@@ -24,7 +24,7 @@ def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return left @ right if column else matrix(left) @ matrix(right)
 
 
-def _joined(axis: int):
+def _concatenation(axis: int):
     def join(*tensors: np.ndarray) -> np.ndarray:
         tensors = [matrix(tensor) for tensor in tensors]
         lead = np.broadcast_shapes(*(tensor.shape[:-2] for tensor in tensors))
@@ -49,12 +49,12 @@ def _softmax(x: np.ndarray) -> np.ndarray:
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
-def _rotated(x: np.ndarray) -> np.ndarray:
+def _rotate_half(x: np.ndarray) -> np.ndarray:
     half = x.shape[-1] // 2
     return np.concatenate([-x[..., half:], x[..., :half]], axis=-1)
 
 
-def _unrolled(kernels: np.ndarray) -> np.ndarray:
+def _unroll_kernels(kernels: np.ndarray) -> np.ndarray:
     """Return kernels `[D, C, P, P]` as the columns of a matrix, channel after channel."""
     if kernels.ndim != 4:
         raise Unread(f"expected kernels [D, C, P, P], got {list(kernels.shape)}")
@@ -91,7 +91,7 @@ def _concat(x: np.ndarray, count: int) -> np.ndarray:
     return x.swapaxes(-3, -2).reshape(*x.shape[:-3], x.shape[-2], -1)
 
 
-def _repeated(x: np.ndarray, count: int) -> np.ndarray:
+def _repeat_heads(x: np.ndarray, count: int) -> np.ndarray:
     if x.ndim < 3 or count % x.shape[-3]:
         raise Unread(f"{list(x.shape)} can't become {count} heads")
     return np.repeat(x, count // x.shape[-3], axis=-3)
@@ -106,7 +106,7 @@ def _windows(grid: np.ndarray, side: int) -> np.ndarray:
     return np.stack(cut, axis=1).reshape(-1, side * side, grid.shape[-1])
 
 
-def _unwindowed(windows: np.ndarray, rows: int, columns: int) -> np.ndarray:
+def _merge_windows(windows: np.ndarray, rows: int, columns: int) -> np.ndarray:
     """Merge such squares into their grids."""
     if windows.ndim != 3 or math.isqrt(windows.shape[1]) ** 2 != windows.shape[1]:
         raise Unread(f"{list(windows.shape)} are no windows")
@@ -124,10 +124,10 @@ LAYOUTS = {
     "grid": lambda x, rows, columns: x.reshape(*x.shape[:-2], rows, columns, x.shape[-1]),
     "heads": _heads,
     "concat": _concat,
-    "repeat": _repeated,
+    "repeat": _repeat_heads,
     "fold": _fold,
     "windows": _windows,
-    "unwindow": _unwindowed,
+    "unwindow": _merge_windows,
 }
 """What moves numbers, with the sizes that stand below its word."""
 
@@ -155,8 +155,8 @@ OPERATIONS = {
     "mean": lambda x: x.mean(axis=-1, keepdims=True),
     "variance": lambda x: x.var(axis=-1, keepdims=True),
     "norm": lambda x: np.sqrt((x * x).sum(axis=-1, keepdims=True)),
-    "below": _joined(-2),
-    "beside": _joined(-1),
+    "below": _concatenation(-2),
+    "beside": _concatenation(-1),
     "min": np.minimum,
     "max": np.maximum,
     "sin": np.sin,
@@ -171,8 +171,8 @@ OPERATIONS = {
     "SiLU": lambda x: x / (1 + np.exp(-x)),
     "GELU": lambda x: x * (1 + _erf(x / math.sqrt(2)).astype(float)) / 2,
     "GELU by tanh": lambda x: x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
-    "unroll": _unrolled,
-    r"rotate\_half": _rotated,
+    "unroll": _unroll_kernels,
+    r"rotate\_half": _rotate_half,
     r"rotate\_every\_two": lambda x: np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape),
 }
 """What computes, from the values of its operands."""

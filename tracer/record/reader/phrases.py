@@ -81,7 +81,7 @@ class Phrases(Rules):
             return (name, self.round())
         return ("word", name, self.below(), self.rounds())
 
-    def filled(self) -> Tree:
+    def full(self) -> Tree:
         r"""Return `("word", "full", shape, (number,))` of `\mathbf{0}_{B \times N}`."""
         self.expect("{")
         number = self.primary()
@@ -202,7 +202,7 @@ class Phrases(Rules):
         return ("sum over", tuple(letters), said, self.term())
 
 
-def known(name: str, words) -> str:
+def require_word(name: str, words) -> str:
     """Return a word of the grammar. Raise Unread, which quotes it, for any other."""
     if name not in words:
         raise Unread(f"expected a function that the grammar has, got {quoted(name)}")

@@ -24,11 +24,11 @@ def convolve(below, back: bool, kernels: np.ndarray, x: np.ndarray) -> np.ndarra
     groups, dilation = int(below.get("groups", 1)[0]), _ints(below.get("dilation", 1, count))
     parts = np.split(x, groups, axis=1)
     weights = np.split(kernels, groups, axis=0)
-    run = _spread if back else _windowed
+    run = _spread if back else _correlate
     return np.concatenate([run(below, w, part, dilation) for w, part in zip(weights, parts, strict=True)], axis=1)
 
 
-def _windowed(below, w: np.ndarray, x: np.ndarray, dilation: list[int]) -> np.ndarray:
+def _correlate(below, w: np.ndarray, x: np.ndarray, dilation: list[int]) -> np.ndarray:
     count = w.ndim - 2
     both = below.get("pad", 0, count)
     before = _ints(below.get("before", 0, count) if below.has("before") else both)
@@ -61,7 +61,7 @@ def _spread(below, w: np.ndarray, x: np.ndarray, dilation: list[int]) -> np.ndar
     return made[(slice(None), slice(None), *(slice(p, n - p) for p, n in zip(padding, made.shape[2:], strict=True)))]
 
 
-def _pooled(largest: bool):
+def _pooling(largest: bool):
     def pool(below, x: np.ndarray) -> np.ndarray:
         if below.has(r"\to"):
             return _adaptive(below.get(r"\to", 1, len(next(s.numbers for s in below if s.sign == r"\to"))), largest, x)
@@ -108,15 +108,15 @@ def _adaptive(sizes, largest: bool, x: np.ndarray) -> np.ndarray:
     return x
 
 
-def _resized(below, x: np.ndarray) -> np.ndarray:
+def _resize(below, x: np.ndarray) -> np.ndarray:
     sizes = _ints(below.plain[0])
     steps = below.get("step", 0, len(sizes))
     for axis, m, step in zip(range(x.ndim - len(sizes), x.ndim), sizes, steps, strict=True):
-        x = np.moveaxis(_resized_row(below, np.moveaxis(x, axis, -1), m, step), -1, axis)
+        x = np.moveaxis(_resize_row(below, np.moveaxis(x, axis, -1), m, step), -1, axis)
     return x
 
 
-def _resized_row(below, x: np.ndarray, m: int, step: float) -> np.ndarray:
+def _resize_row(below, x: np.ndarray, m: int, step: float) -> np.ndarray:
     n = x.shape[-1]
     ratio, made = step or n / m, []
     for i in range(m):
@@ -150,7 +150,7 @@ def _columns(below, x: np.ndarray) -> np.ndarray:
     return made.reshape(*x.shape[:-3], -1, made.shape[-1])
 
 
-def _summed_columns(below, x: np.ndarray) -> np.ndarray:
+def _fold_columns(below, x: np.ndarray) -> np.ndarray:
     """Return the picture whose windows are these columns (col2im); overlaps are added up."""
     height, width = _ints(below.get(r"\to", 1, 2))
     down, right = _ints(below.get("pad", 0, 2))
@@ -177,9 +177,9 @@ def _under(below, height: int, width: int) -> list[tuple[slice, slice]]:
 
 
 PICTURES = {
-    "maxpool": _pooled(True),
-    "avgpool": _pooled(False),
-    "resize": _resized,
+    "maxpool": _pooling(True),
+    "avgpool": _pooling(False),
+    "resize": _resize,
     "im2col": _columns,
-    "col2im": _summed_columns,
+    "col2im": _fold_columns,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 
-def _padded(below, x: np.ndarray) -> np.ndarray:
+def _pad(below, x: np.ndarray) -> np.ndarray:
     pads = [int(n) for (n,) in below.plain]
     given = [(0, 0)] * (x.ndim - len(pads) // 2) + [tuple(pads[i : i + 2]) for i in range(len(pads) - 2, -1, -2)]
     cut = tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(given, x.shape, strict=True))
@@ -21,13 +21,13 @@ def _one_hot(below, x: np.ndarray) -> np.ndarray:
     return (x[..., None] == np.arange(int(below.plain[0][0]))) * 1
 
 
-def _gathered(below, x: np.ndarray, index: np.ndarray) -> np.ndarray:
+def _gather(below, x: np.ndarray, index: np.ndarray) -> np.ndarray:
     axis = below.axes(x)[0]
     cut = tuple(slice(None) if i == axis else slice(0, n) for i, n in enumerate(index.shape))
     return np.take_along_axis(x[cut], index.astype(int), axis)
 
 
-def _scattered(below, x: np.ndarray, index: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _scatter(below, x: np.ndarray, index: np.ndarray, values: np.ndarray) -> np.ndarray:
     axis, made = below.axes(x)[0], x.copy()
     places = list(np.indices(index.shape))
     places[axis] = index.astype(int)
@@ -41,7 +41,7 @@ def _scattered(below, x: np.ndarray, index: np.ndarray, values: np.ndarray) -> n
     return made
 
 
-def _filled(x: np.ndarray, mask: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _fill(x: np.ndarray, mask: np.ndarray, values: np.ndarray) -> np.ndarray:
     made, mask = np.broadcast_arrays(x, mask != 0)
     made = made.copy()
     made[mask] = values.ravel()[: mask.sum()]
@@ -52,11 +52,11 @@ def _stack(below, *tensors: np.ndarray) -> np.ndarray:
     return np.stack(tensors, int(below.get("axis", 0)[0]))
 
 
-def _flipped(below, x: np.ndarray) -> np.ndarray:
+def _flip(below, x: np.ndarray) -> np.ndarray:
     return np.flip(x, below.axes(x))
 
 
-def _rolled(below, x: np.ndarray) -> np.ndarray:
+def _roll(below, x: np.ndarray) -> np.ndarray:
     """Roll along axes. Two numbers alone are of rows and columns, `[B, n, m, D]`."""
     grid = len(below) == 1 and len(below.plain[0]) == 2
     axes = [1, 2] if grid else sorted(below.axes(x, 1))
@@ -65,13 +65,13 @@ def _rolled(below, x: np.ndarray) -> np.ndarray:
 
 PLACING = {
     "onehot": _one_hot,
-    "gather": _gathered,
-    "scatter": _scattered,
-    "fill": lambda below, *operands: _filled(*operands),
+    "gather": _gather,
+    "scatter": _scatter,
+    "fill": lambda below, *operands: _fill(*operands),
     "stack": _stack,
-    "pad": _padded,
-    "flip": _flipped,
-    "roll": _rolled,
+    "pad": _pad,
+    "flip": _flip,
+    "roll": _roll,
     "identity": lambda below: np.eye(*(int(n) for n in (*below.plain[0], *below.plain[0])[:2])),
     "linspace": lambda below, first, last: np.linspace(float(first), float(last), int(below.plain[0][0])),
     "nonzero": lambda below, x: np.argwhere(x),

@@ -209,7 +209,7 @@ class _Reader(Phrases, Brackets):
             r"\lnot": lambda: ("not", self.factor()),
             r"\mu": self.average,
             r"\sigma": self.deviation,
-            r"\mathbf": self.filled,
+            r"\mathbf": self.full,
             r"\mathbb": self.identity,
             r"\text{max}": self.largest,
             r"\mathcal": self.unfold,

@@ -41,7 +41,7 @@ class Moves:
         return made + scale * (self._size * self._draw.standard_normal(made.shape))
 
 
-def moved(evaluate: Callable[[Moves], np.ndarray], computed: np.ndarray, dtype: str) -> np.ndarray:
+def rounding_bounds(evaluate: Callable[[Moves], np.ndarray], computed: np.ndarray, dtype: str) -> np.ndarray:
     """Return the rounding bound of each cell of a line. `evaluate` returns its value with parts perturbed, `computed`
     is that without; a cell without a bound may be off by any number."""
     squares = np.zeros(computed.shape)

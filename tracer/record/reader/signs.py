@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from functools import lru_cache
+from typing import NoReturn
 
 from tracer.common.quoting import quoted
 
@@ -65,7 +66,7 @@ class Signs:
         if not self.follows(*wanted):
             self.fail("".join(wanted))
 
-    def fail(self, expected: str):
+    def fail(self, expected: str) -> NoReturn:
         rest = "".join(self.signs[self.at : self.at + 12])
         raise Unread(f"expected {expected} at {quoted(rest)}" if rest else f"expected {expected} at its end")
 

@@ -56,7 +56,7 @@ class Below(tuple):
         return tuple(found) or (() if not x.ndim else (x.ndim - 1,))
 
 
-def _reduced(function):
+def _reduction(function):
     """Return a word that reduces some axes: they go, or stay with size 1."""
 
     def reduce(below: Below, x: np.ndarray) -> np.ndarray:
@@ -161,7 +161,7 @@ def _prelu(x: np.ndarray, slopes: np.ndarray) -> np.ndarray:
     return np.where(x > 0, x, slopes * x)
 
 
-def _shrunk(below: Below, x: np.ndarray) -> np.ndarray:
+def _soft_shrink(below: Below, x: np.ndarray) -> np.ndarray:
     (edge,) = below.plain[0]
     return np.sign(x) * np.maximum(np.abs(x) - edge, 0)
 
@@ -193,15 +193,15 @@ WORDS = (
     | PLACING
     | RECURRENT
     | {
-        "mean": _reduced(np.mean),
-        "sum": _reduced(np.sum),
-        "prod": _reduced(np.prod),
+        "mean": _reduction(np.mean),
+        "sum": _reduction(np.sum),
+        "prod": _reduction(np.prod),
         "max": lambda below, x: x.max(axis=below.axes(x), keepdims=below.stays),
         "min": lambda below, x: x.min(axis=below.axes(x), keepdims=below.stays),
-        "any": _reduced(np.any),
-        "all": _reduced(np.all),
+        "any": _reduction(np.any),
+        "all": _reduction(np.all),
         "count": lambda below, x: (x != 0).sum(axis=below.axes(x), keepdims=below.stays),
-        "logsumexp": _reduced(_logsumexp),
+        "logsumexp": _reduction(_logsumexp),
         "argmax": _place(np.argmax),
         "argmin": _place(np.argmin),
         "var": _variance,
@@ -235,7 +235,7 @@ WORDS = (
         "softplus": _softplus,
         "LeakyReLU": lambda below, x: np.where(x > 0, x, below.plain[0][0] * x),
         "ELU": _elu,
-        "SoftShrink": _shrunk,
+        "SoftShrink": _soft_shrink,
         "HardShrink": lambda below, x: np.where(np.abs(x) > below.plain[0][0], x, 0),
         "PReLU": _bare(_prelu),
         "finite": _finite,

@@ -18,9 +18,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tracer.record.reader.evaluating import evaluate
-from tracer.record.reader.operands import Operands, settled, shares
+from tracer.record.reader.operands import Operands, shares, zero_empty_rows
 from tracer.record.reader.reading import read
-from tracer.record.reader.rounding import UNITS, Moves, moved
+from tracer.record.reader.rounding import UNITS, Moves, rounding_bounds
 from tracer.record.reader.signs import Unread
 
 MEMORY = 1 << 30
@@ -31,7 +31,7 @@ MOVING = 8
 """Seconds of it after which lines are not evaluated with their parts moved, which takes four times as long again."""
 
 
-def bounded(size: int) -> None:
+def limit_resources(size: int) -> None:
     """Bound this process, where the system can, for arrays of so many bytes."""
     try:
         import resource  # only on Unix; elsewhere the process that waits ends this one
@@ -70,7 +70,7 @@ def outcomes(request: dict[str, Any], arrays: dict[str, np.ndarray]) -> Iterator
             if step["recomputed"]:
                 operands.computed[own] = computed
             else:
-                computed = settled(computed, ran, line, operands)
+                computed = zero_empty_rows(computed, ran, line, operands)
                 off = shares(computed, ran)
                 over = _margins(off, step["tolerance"])
                 if off.any() and step["dtype"] in UNITS and time.process_time() - began < MOVING:
@@ -113,7 +113,7 @@ def _cells(evaluate: Callable[[Moves], np.ndarray], computed: np.ndarray, ran: n
     """Return the deviation of each cell as a share of its own rounding bound; 0 for cells that are no finite
     numbers."""
     with np.errstate(all="ignore"):
-        over = np.abs(computed - ran) / moved(evaluate, computed, dtype)
+        over = np.abs(computed - ran) / rounding_bounds(evaluate, computed, dtype)
         return np.where(np.isfinite(computed) & np.isfinite(ran), over, 0)
 
 
@@ -124,7 +124,7 @@ def main(source: BinaryIO) -> None:
     for key, dtype, shape, size in request["arrays"]:
         array = np.frombuffer(source.read(size), dtype).reshape(shape)
         arrays[key] = array.astype(float) if array.dtype.kind in "fb" else array
-    bounded(sum(array.nbytes for array in arrays.values()))
+    limit_resources(sum(array.nbytes for array in arrays.values()))
     sys.setrecursionlimit(2000)
     for said in outcomes(request, arrays):
         print(json.dumps(said), flush=True)

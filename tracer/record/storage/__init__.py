@@ -47,7 +47,7 @@ def to_bytes(trace: Trace, net: torch.nn.Module | None = None) -> bytes:
     and the tuples, lists and dicts around them are saved; anything else is left out and named in `Trace.notes`.
     """
     try:
-        checks.counted(trace)  # before anything large is made of it
+        checks.check_counts(trace)  # before anything large is made of it
         fields, tensors = encode(replace(trace, values=_operands(trace, net)))
         # one key, so that the same trace gives the same bytes
         text = json.dumps({"version": VERSION, **fields}, allow_nan=False)

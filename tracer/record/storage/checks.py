@@ -26,9 +26,9 @@ OUTSIDE = re.compile(r"(input|parameter|constant) [\w.-]+")
 
 def check(trace: Trace) -> None:
     """Run every check of this file; raise ValueError at the first that fails."""
-    counted(trace)
+    check_counts(trace)
     formulas = Formulas(trace.symbols)
-    for rule in (_symbols, _ops, _decompositions, _modules, _calls, _steps, _returned):
+    for rule in (_symbols, _ops, _decompositions, _modules, _calls, _steps, _outputs):
         rule(trace, formulas)
     for rule in (_values, _result, _attentions, _picture, _segments):
         rule(trace)
@@ -37,7 +37,7 @@ def check(trace: Trace) -> None:
         _agrees(getattr(trace, f"{name}_symbolic"), getattr(trace, name), formulas, name)
 
 
-def counted(trace: Trace) -> None:
+def check_counts(trace: Trace) -> None:
     """Raise ValueError for a trace of more entries than a file may have."""
     for name, most in MOST.items():
         count = len(getattr(trace, name))
@@ -158,7 +158,7 @@ def _steps(trace: Trace, formulas: Formulas) -> None:
             mathematics(operand.symbol, where)
 
 
-def _returned(trace: Trace, formulas: Formulas) -> None:
+def _outputs(trace: Trace, formulas: Formulas) -> None:
     shapes = {step.id: step.shape for step in trace.steps}
     for number, tensor in enumerate(trace.returned):
         where = f"returned tensor {number}"
@@ -180,7 +180,7 @@ def _attentions(trace: Trace) -> None:
         before[record.part] += 1
 
 
-def _kept(trace: Trace, key: str, where: str, expected: str) -> torch.Tensor:
+def _require_value(trace: Trace, key: str, where: str, expected: str) -> torch.Tensor:
     """Return a kept tensor; raise ValueError if it is missing."""
     _expect(key in trace.values, where, expected)
     return trace.values[key]
@@ -188,7 +188,7 @@ def _kept(trace: Trace, key: str, where: str, expected: str) -> torch.Tensor:
 
 def _recoverable(trace: Trace, record: AttentionRecord, layer: int, where: str) -> None:
     """Check that the kept tensors give weights of the recorded sizes, on one query."""
-    q, k = (_kept(trace, key, where, "kept queries and keys") for key in (record.q, record.k))
+    q, k = (_require_value(trace, key, where, "kept queries and keys") for key in (record.q, record.k))
     fits = q.ndim == k.ndim and q.ndim >= 3 and q.is_floating_point() and k.is_floating_point()
     fits = fits and q.shape[-2:] == (record.queries, k.shape[-1]) and k.shape[-2] == record.keys
     fits = fits and q.numel() > 0 and k.numel() > 0
@@ -215,7 +215,7 @@ def _picture(trace: Trace) -> None:
     picture = trace.picture
     if picture is None:
         return
-    pixels = _kept(trace, picture.value, "picture", "kept pixels of 8 bits")
+    pixels = _require_value(trace, picture.value, "picture", "kept pixels of 8 bits")
     _expect(pixels.dtype == torch.uint8, "picture", "kept pixels of 8 bits")
     _expect(pixels.ndim == 3 and pixels.shape[-1] == 3 and pixels.numel() > 0, "picture", "pixels [H, W, 3]")
     left, top, right, bottom = picture.crop

@@ -17,7 +17,7 @@ import torch
 from tracer.common.quoting import quoted
 from tracer.record import Trace
 from tracer.record.storage.bounds import FREE_TEXT, ITEMS, ITEMS_OF_A_RECORD, SHORT, TEXT
-from tracer.record.storage.fields import LIMIT, hints, required
+from tracer.record.storage.fields import LIMIT, hints, required_fields
 
 FREE = object, Any
 
@@ -54,10 +54,10 @@ class Reader:
     def of(self, hint) -> Callable:
         """Return the reader of a known type."""
         if hint not in self._known:
-            self._known[hint] = self._made(hint)
+            self._known[hint] = self._build(hint)
         return self._known[hint]
 
-    def _made(self, hint) -> Callable:
+    def _build(self, hint) -> Callable:
         origin = get_origin(hint)
         if origin is tuple:
             return self._several(get_args(hint))
@@ -84,12 +84,12 @@ class Reader:
         if kinds[-1] is not Ellipsis:
             reads = [self.of(kind) for kind in kinds]
 
-            def fixed(data):
+            def read_fixed(data):
                 _expect(type(data) is list, "a list")
                 _expect(len(data) == len(reads), f"{len(reads)} items")
                 return tuple([_at(i, read, one) for i, (read, one) in enumerate(zip(reads, data, strict=True))])
 
-            return fixed
+            return read_fixed
         read = self.of(kinds[0])
 
         def several(data):
@@ -112,7 +112,7 @@ class Reader:
     def _record(self, record: Any) -> Callable:
         items = ITEMS if record is Trace else ITEMS_OF_A_RECORD
         known = {name: (self.of(hint), SHORT.get(name, TEXT), *_texts(hint)) for name, hint in hints(record).items()}
-        needed = required(record)
+        needed = required_fields(record)
 
         def read(data):
             if type(data) is not dict:
@@ -139,7 +139,7 @@ class Reader:
 
         return read
 
-    def free(self, data):
+    def free(self, data) -> Any:
         """Return a value of a free type."""
         match data:
             case None | bool():

@@ -24,10 +24,10 @@ SHARED = TensorRecord, Source
 def encode(trace: Trace) -> tuple[dict, dict[str, torch.Tensor]]:
     """Return the trace as (JSON-ready fields, tensors by name)."""
     writer, trace = Writer(), trace.prove()
-    data = writer.typed(trace, Trace, "")
+    data = writer.encode_typed(trace, Trace, "")
     if writer.left_out:
         notes = (*trace.notes, *writer.left_out)
-        data["notes"] = writer.typed(notes, hints(Trace)["notes"], "notes")
+        data["notes"] = writer.encode_typed(notes, hints(Trace)["notes"], "notes")
     return data, writer.tensors
 
 
@@ -41,9 +41,12 @@ class Writer:
         self._records: dict[int, dict] = {}
 
     def _record(self, value, record: Any, where: str) -> dict:
-        return {name: self.typed(getattr(value, name), kind, f"{where}/{name}") for name, kind in hints(record).items()}
+        return {
+            name: self.encode_typed(getattr(value, name), kind, f"{where}/{name}")
+            for name, kind in hints(record).items()
+        }
 
-    def typed(self, value, hint, where: str):
+    def encode_typed(self, value, hint, where: str) -> Any:
         """Return the JSON of a value of a known type."""
         if value is None:
             return None
@@ -54,7 +57,7 @@ class Writer:
         if is_dataclass(hint):
             return self._record(value, hint, where)
         if get_origin(hint) in (Union, types.UnionType):
-            return self.typed(value, _member(value, hint), where)
+            return self.encode_typed(value, _member(value, hint), where)
         if hint in (int, str, bool):
             return hint(value)
         if hint is float:
@@ -64,7 +67,8 @@ class Writer:
         if get_origin(hint) is tuple:
             kinds = _elements(hint, len(value))
             return [
-                self.typed(item, kind, f"{where}/{i}") for i, (item, kind) in enumerate(zip(value, kinds, strict=True))
+                self.encode_typed(item, kind, f"{where}/{i}")
+                for i, (item, kind) in enumerate(zip(value, kinds, strict=True))
             ]
         if get_origin(hint) is Mapping:
             return self._mapping(value, get_args(hint)[1], where)
@@ -74,9 +78,9 @@ class Writer:
         lost = [key for key, item in value.items() if isinstance(item, torch.Tensor) and not storable(item)]
         self.left_out += [f"{where}/{key} ({value[key].dtype}) was not saved".strip("/") for key in lost]
         kept = {key: item for key, item in value.items() if key not in lost}
-        return {str(key): self.typed(item, kind, f"{where}/{key}") for key, item in kept.items()}
+        return {str(key): self.encode_typed(item, kind, f"{where}/{key}") for key, item in kept.items()}
 
-    def free(self, value, where: str):
+    def free(self, value, where: str) -> Any:
         """Return the JSON of a value of a free type."""
         match value:
             case None | bool() | str():
@@ -91,7 +95,7 @@ class Writer:
                 kind = "list" if isinstance(value, list) else "tuple"
                 return {kind: [self.free(item, f"{where}/{i}") for i, item in enumerate(value)]}
             case Mapping():
-                return {"dict": [[_named(key), self.free(item, f"{where}/{key}")] for key, item in value.items()]}
+                return {"dict": [[_tag_key(key), self.free(item, f"{where}/{key}")] for key, item in value.items()]}
         what = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
         self.left_out.append(f"{where.strip('/')} ({what}) was not saved")
         return None
@@ -116,7 +120,7 @@ def storable(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and not (tensor.is_meta or tensor.is_quantized or wide)
 
 
-def _named(key) -> str | int:
+def _tag_key(key) -> str | int:
     return key if type(key) is int else str(key)
 
 

@@ -22,6 +22,6 @@ def hints(record: type) -> dict[str, Any]:
 
 
 @cache
-def required(record: type) -> tuple[str, ...]:
+def required_fields(record: type) -> tuple[str, ...]:
     """Return the fields of a record that have no default."""
     return tuple(f.name for f in fields(record) if f.default is MISSING and f.default_factory is MISSING)

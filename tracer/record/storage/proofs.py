@@ -52,7 +52,9 @@ class Reread:
     def __call__(self, steps: Sequence[Step]) -> dict[str, Step]:
         """Return these steps with their proofs, by id."""
         found = self._outcomes
-        return {step.id: _said(step, found.get(step.id, {"reason": "checking it took too long"})) for step in steps}
+        return {
+            step.id: _apply_outcome(step, found.get(step.id, {"reason": "checking it took too long"})) for step in steps
+        }
 
     @cached_property
     def _outcomes(self) -> dict[str, dict]:
@@ -110,7 +112,7 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
     return (tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor).numpy()
 
 
-def _said(step: Step, said: dict) -> Step:
+def _apply_outcome(step: Step, said: dict) -> Step:
     """Return a step with the outcome of its proof on the tensors of its file."""
     if "error" not in said or step.of_input:
         note = f"{NOT_CHECKED}: {'it holds for one input alone' if step.of_input else said.get('reason', '')}."
