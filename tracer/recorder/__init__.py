@@ -1,4 +1,4 @@
-"""The recorder: one forward pass with every op seen, and nothing changed.
+"""The recorder: one forward pass with every op observed, and nothing changed.
 
 Forward hooks know the module, a dispatch mode knows the op, a function mode opens the fast paths. All state is
 of one thread and one run.
@@ -34,8 +34,8 @@ from tracer.recorder.state import unchanged
 
 
 class Seen(NamedTuple):
-    """One op as it ran: tensors by (shape, dtype, maker); `number` tells one Python-level call from the next, and
-    `settings` are all arguments of an op whose output sizes follow from them, none of any other."""
+    """One op as it ran: tensors by (shape, dtype, maker); `number` distinguishes Python-level calls, and `settings` are
+    all arguments of an op whose output sizes follow from them, none of any other."""
 
     name: str
     layout: bool
@@ -51,12 +51,12 @@ class Seen(NamedTuple):
 
 @dataclass
 class Recording:
-    """What one run left: ops as seen, attentions, kept tensors, named inputs, output; where primitives were asked for,
-    `opened` has those of each op, None for one that was not asked for, and where calls were, `calls` has those.
-    `notes` are sentences on what of the run is not in it; `opened_error` is the relative difference to a fast path that
-    was opened. Of a probe, `numbers` says where each op stood in the run, `scalars` are the numbers that its calls were
-    given, and `constants` has a digest of each tensor that nothing of the run made, by the op that took it and its
-    place. `given` is what forward was called with, and `grad` whether gradients were on."""
+    """The record of one run: ops as seen, attentions, kept tensors, named inputs, output; with primitives, `opened` has
+    those of each op, None for one that was not asked for, and with calls, `calls` has those. `notes` are sentences on
+    what of the run is not in it; `opened_error` is the relative difference to a fast path that was opened. Of a probe,
+    `numbers` says where each op stood in the run, `scalars` are the numbers that its calls were given, and `constants`
+    has a digest of each tensor that nothing of the run made, by the op that took it and its place. `given` is what
+    forward was called with, and `grad` whether gradients were on."""
 
     ops: list[Seen] = field(default_factory=list)
     kept: Kept = field(default_factory=lambda: Kept(0))
@@ -75,7 +75,7 @@ class Recording:
     constants: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
     def own(self) -> None:
-        """Makes the tensors of the output its own."""
+        """Copy the tensors of the output."""
         self.output = copied(self.output)
 
 
@@ -92,7 +92,7 @@ def record(
     digests: bool = False,
     kept: Kept | None = None,
 ) -> Recording:
-    """Runs `module(*args, **kwargs)` in the caller's grad mode and records every op.
+    """Run `module(*args, **kwargs)` in the caller's grad mode and record every op.
 
     `cap` bounds the bytes kept of ordinary values, or `kept` is offered them all; queries, keys and masks are kept
     besides. `primitives` also opens
@@ -207,7 +207,7 @@ def _observer(recording, makers, modules, calls, untouched, keeping, run):
 
 
 def inputs_of(module, args, kwargs) -> dict[str, Tensor]:
-    """The tensors that forward takes, by the names of its parameters; a nested one gets its index or key."""
+    """Return the tensors that forward takes, by the names of its parameters; a nested one gets its index or key."""
     try:
         given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # forward itself will say what is wrong with the call
@@ -216,7 +216,7 @@ def inputs_of(module, args, kwargs) -> dict[str, Tensor]:
 
 
 def _missing(threads: bool) -> Iterator[str]:
-    """A sentence on each thing that a trace lacks."""
+    """Yield a note for each thing that the trace could not record."""
     if threads:
         yield "The forward hands work to other threads: operations that run in them are not in this trace."
 

@@ -1,4 +1,4 @@
-"""Which axis is which: the axes of a tensor as tuples of atoms, followed through ops that lay it out anew.
+"""The axes of a tensor as tuples of atoms, followed through layout ops.
 
 An atom is a stretch of indices that was one axis somewhere, such as heads or keys. A view that parts an axis parts its
 atoms, one that joins axes lists several; an axis of size 1 has none. A slice of an axis is an atom that is `of` others.
@@ -16,7 +16,7 @@ from tracer.ops import RESHAPES, SQUEEZES, having
 
 
 class Atom:
-    """A stretch of indices: `size` of them, parted into `parts` once a view has done that."""
+    """A range of indices: `size` of them, split into `parts` once a view has done that."""
 
     __slots__ = ("of", "parts", "size")
 
@@ -25,12 +25,12 @@ class Atom:
         self.parts: tuple[Atom, ...] = ()
 
     def part(self, first: int) -> tuple[Atom, Atom]:
-        """Parts it into `first` stretches of equal length."""
+        """Split it into `first` ranges of equal length."""
         self.parts = parts = Atom(first, (self,)), Atom(self.size // first, (self,))
         return parts
 
     def within(self, others) -> bool:
-        """Whether it is one of `others`, or a part of one."""
+        """Return whether it is one of `others`, or a part of one."""
         return self in others or any(atom.within(others) for atom in self.of)
 
 
@@ -38,12 +38,12 @@ Axes = tuple[tuple[Atom, ...], ...]
 
 
 def axes_of(shape: Sequence[int]) -> Axes:
-    """An atom for each axis."""
+    """Return an atom for each axis."""
     return tuple((Atom(size),) if size != 1 else () for size in shape)
 
 
 def leaves(axis: Iterable[Atom]) -> list[Atom]:
-    """The atoms of an axis as they are parted by now."""
+    """Return the atoms of an axis in their present split."""
     found = []
     for atom in axis:
         found += leaves(atom.parts) if atom.parts else [atom]
@@ -51,12 +51,12 @@ def leaves(axis: Iterable[Atom]) -> list[Atom]:
 
 
 def size_of(axis: Iterable[Atom]) -> int:
-    """The length of an axis."""
+    """Return the length of an axis."""
     return prod(atom.size for atom in axis)
 
 
 def viewed(axes: Axes, shape: Sequence[int]) -> Axes | None:
-    """The axes after all elements, in their order, are counted in another shape; None where no atoms fit that."""
+    """Return the axes after a reshape of all elements, in their order; None if no atoms fit it."""
     pending, found = deque(atom for axis in axes for atom in leaves(axis) if atom.size != 1), []
     for size in shape:
         axis = []
@@ -87,7 +87,7 @@ REDUCTIONS = having("reduce")
 
 
 def laid(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | None:
-    """The axes of what a layout op makes, of this shape, from those of what it is given; None where they are lost.
+    """Return the axes of a layout op's output, of this shape, from those of its input; None if they are lost.
 
     `given` are the op's other arguments.
     """
@@ -116,7 +116,7 @@ def laid(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | No
 
 
 def before(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | None:
-    """The axes of what a layout op was given, of this shape, from those of what it made; None where they are lost."""
+    """Return the axes of a layout op's input, of this shape, from those of its output; None if they are lost."""
     if name in COPIES:
         return axes
     if name in ORDERED:
@@ -155,7 +155,7 @@ def _swapped(axes: Axes, one: int, other: int) -> Axes:
 
 
 def _widened(axis: tuple[Atom, ...], size: int) -> tuple[Atom, ...]:
-    """A longer axis that this one is a slice of."""
+    """Return a longer axis that this one is a slice of."""
     known = leaves(axis)
     if known and size % size_of(known) == 0:
         return (Atom(size // size_of(known)), *known)
@@ -168,7 +168,7 @@ def _widened(axis: tuple[Atom, ...], size: int) -> tuple[Atom, ...]:
 def arranged(
     tensor: torch.Tensor, axes: Axes, groups: Sequence[Sequence[Atom]], *, short: bool = False
 ) -> torch.Tensor:
-    """`tensor`, whose axes are these, with one axis for each group of atoms.
+    """Return `tensor`, whose axes are these, with one axis for each group of atoms.
 
     A group that the tensor lacks is an axis of size 1. Where it has a part of one, it is repeated over the others;
     with `short` it is not if that part is the group's first atoms. ValueError where it has an atom that is in no group.

@@ -1,4 +1,4 @@
-"""The composite ops that PyTorch was asked for, above the ops that it ran for them: `linear` above `t` and `addmm`.
+"""The composite ops that a forward called, above the ops that PyTorch ran for them: `linear` above `t` and `addmm`.
 
 While the keys of autograd are left out, a dispatch mode meets an op before it is taken apart. The op is then run as it
 would have been, with those keys back and the mode inside once more: both levels are of one run, whose ops, results and
@@ -36,7 +36,7 @@ PLAIN = frozenset((int, float, bool, str, type(None), torch.dtype))
 
 class Call(NamedTuple):
     """One composite op: its arguments by the names of its schema, with a `Ref` for each tensor, also in lists; the ops
-    that it ran are `ops[first]` to `ops[last - 1]`, and `inner` has what these were called with.
+    that it ran are `ops[first]` to `ops[last - 1]`, and `inner` has their calls.
 
     A write into a part of a tensor's memory is a call of its own, `overwrite`, which gives the tensor's new value from
     `old`, `new` and their places in the memory, `into` and `part`.
@@ -54,7 +54,7 @@ class Call(NamedTuple):
 
 
 def refs(value) -> Iterator[Ref]:
-    """The tensors in a call's arguments, in order."""
+    """Yield the tensors in a call's arguments, in order."""
     if isinstance(value, Ref):
         yield value
     elif isinstance(value, dict):
@@ -67,9 +67,9 @@ def refs(value) -> Iterator[Ref]:
 
 @dataclass
 class ModuleCall:
-    """One call of a module, as the forward hooks saw it: its path and class, how often it was called before, the number
-    of the module call around it, what went in, by position and by name, and what came out; its ops are `first` to
-    `last - 1`."""
+    """One call of a module, as the forward hooks saw it: its path and class, the number of earlier calls, the number of
+    the module call around it, its inputs, by position and by name, and its outputs; its ops are `first` to `last -
+    1`."""
 
     path: str
     kind: str
@@ -84,7 +84,7 @@ class ModuleCall:
 
 @dataclass
 class Calls:
-    """What one run was asked for: its calls and the calls of its modules, both in order."""
+    """The calls of one run and the calls of its modules, both in order."""
 
     made: list[Call] = field(default_factory=list)
     modules: list[ModuleCall] = field(default_factory=list)
@@ -97,13 +97,14 @@ class Calls:
 
     @cached_property
     def signature(self) -> int:
-        """One number for runs that were asked for the same, whatever the values; asked for once all is recorded."""
+        """A hash that is equal for runs of the same calls, whatever the values; read it once all is recorded."""
         made = tuple([_outline(call) for call in self.made])
         modules = tuple([tuple(vars(module).values()) for module in self.modules])
         return hash((made, modules, self.inputs, self.outputs, self.places))
 
     def plan(self) -> int:
-        """One number for runs that were asked for the same but for sizes: shapes and whole numbers are left out."""
+        """Return a hash that is equal for runs of the same calls but for sizes: shapes and whole numbers are left
+        out."""
         made: list[object] = []
         for call in self.made:
             given = map(_keys, call.arguments.values())
@@ -113,14 +114,15 @@ class Calls:
 
 
 def _outline(call: Call) -> tuple:
-    """What a call was asked for and gave."""
+    """Return a call's arguments and outputs."""
     # as text: the hashes of 1 and True, and of -1 and -2, are the same
     given = [one if type(one) is Ref else repr(one) for one in call.arguments.values()]
     return call.name, call.module, call.call, call.first, call.last, call.outputs, *call.arguments, *given
 
 
 def _left_out(labels: Tensor, ignored: int) -> bool:
-    """Whether one of the labels is that which a loss leaves out; inside of `torch.func` none can be asked."""
+    """Return whether one of the labels is the one that a loss ignores; False inside of `torch.func`, where values can't
+    be read."""
     with _C.DisableTorchFunction():
         if labels.is_floating_point() or labels.is_meta:
             return False
@@ -128,7 +130,7 @@ def _left_out(labels: Tensor, ignored: int) -> bool:
 
 
 def _keys(value) -> object:
-    """A value of a call without shapes and whole numbers."""
+    """Return a value of a call without shapes and whole numbers."""
     if isinstance(value, Ref):
         return value.key
     if isinstance(value, tuple):
@@ -137,12 +139,12 @@ def _keys(value) -> object:
 
 
 def _within(output) -> list[Tensor]:
-    """The tensors in what a module returned."""
+    """Return the tensors in a module's output."""
     return [tensor for _, tensor in named("", output)]
 
 
 class CallRecorder:
-    """Makes the observer of ops that also sees calls."""
+    """The recorder of calls: builds an observer of ops that also sees calls."""
 
     def __init__(self, recording, makers_named: dict[str, Tensor], modules):
         self.calls = Calls()
@@ -156,7 +158,7 @@ class CallRecorder:
         self._alone = False
 
     def observer(self, observe):
-        """`observe`, which records each op, with the calls around it."""
+        """Return `observe`, which records each op, with the calls around it."""
 
         def both(mode, func, types, args=(), kwargs=None):
             facts, kwargs = kind(func), kwargs or {}
@@ -171,7 +173,7 @@ class CallRecorder:
         return both
 
     def _whole(self, facts: OpKind, observe, mode, func, types, args, kwargs):
-        """A call that is one op."""
+        """Record a call that is one op."""
         self._inner, self._alone = self.calls.made, True
         try:
             return self._op(self.calls.made, facts, observe, mode, func, types, args, kwargs)
@@ -179,7 +181,7 @@ class CallRecorder:
             self._inner, self._alone = None, False
 
     def run(self, func, args, kwargs):
-        """Runs an op; one that is a call by itself has not been with autograd yet."""
+        """Run an op; one that is a call by itself has not been through autograd yet."""
         if not self._alone:
             return func(*args, **kwargs) if kwargs else func(*args)
         with with_autograd():
@@ -211,7 +213,7 @@ class CallRecorder:
         return tuple([self._values.of(tensor) for tensor in tensors((result,))])
 
     def _written_out(self, observe, mode, func, types, args, kwargs):
-        """An op that takes functions: what it runs are calls of their own."""
+        """Record an op that takes functions: the ops that it runs are calls of their own."""
         if self._inner is not None:
             return observe(mode, func, types, args, kwargs)
         self._inner = []
@@ -239,7 +241,7 @@ class CallRecorder:
         return result
 
     def _changed(self, index: int, changed: tuple[Tensor, ...], results: list[Tensor]) -> tuple[Ref, ...]:
-        """What an op gave that has written into some tensors."""
+        """Return the outputs of an op that has written into some tensors."""
         values = self._values
         outputs = tuple(
             values.wrote(tensor, f"{index}.{position}")
@@ -261,7 +263,7 @@ class CallRecorder:
         (self.calls.made if self._inner is None else self._inner).append(made)
 
     def _arguments(self, facts: OpKind, args: tuple, kwargs: dict) -> dict[str, Any]:
-        """All arguments by the names of the schema, tensors as references."""
+        """Return all arguments by the names of the schema, tensors as references."""
         refer, names = self._refer, facts.arguments
         found = {
             name: value if type(value) in PLAIN else refer(value) for name, value in zip(names, args, strict=False)
@@ -285,7 +287,7 @@ class CallRecorder:
         return value
 
     def entered(self, kind: str, given) -> None:
-        """A module of that class is called."""
+        """Record that a module of that class is called."""
         _, path, call = self._modules.stack[-1]
         around = self._open[-1] if self._open else -1
         self._open.append(len(self.calls.modules))
@@ -294,7 +296,7 @@ class CallRecorder:
         self.calls.modules.append(ModuleCall(path, kind, call, around, len(self._ops), inputs=inputs))
 
     def left(self, named: dict, output) -> None:
-        """The module that was called last is done; what it was given by name is told only now."""
+        """Record that the module called last is done; its named arguments are known only now."""
         if self._open:
             made = self.calls.modules[self._open.pop()]
             with _C.DisableTorchFunction():
@@ -302,17 +304,18 @@ class CallRecorder:
                 made.named = self._known(tensors(named.values()))
 
     def _known(self, given: list[Tensor]) -> tuple[Ref, ...]:
-        """References to what a module takes or gives; inside of `torch.func`, it is not what the ops take and give."""
+        """Return references to a module's inputs or outputs; inside of `torch.func`, these differ from those of the
+        ops."""
         own = (one for one in given if one.layout is not torch.strided or address(one) is not None)
         return tuple(map(self._values.of, own))
 
     def over(self) -> None:
-        """Lets go of the run's tensors."""
+        """Release the run's tensors."""
         self._modules.told = self._inner = None
         del self._values
 
     def returned(self, output) -> None:
-        """The run has returned this."""
+        """Record the output of the run."""
         with _C.DisableTorchFunction():
             found = returned_tensors(output)
             self.calls.outputs = tuple(self._values.of(tensor) for _, tensor in found)
@@ -320,13 +323,13 @@ class CallRecorder:
 
 
 def with_autograd():
-    """Has PyTorch take composite ops apart again, and see to what is differentiated and what is a view."""
+    """Return a guard under which PyTorch decomposes composite ops again, and handles derivatives and views."""
     excluded = _C._dispatch_tls_local_exclude_set() - AUTOGRAD
     return _C._ForceDispatchKeyGuard(_C._dispatch_tls_local_include_set(), excluded)
 
 
 @contextmanager
 def above():
-    """Shows composite ops to the dispatch mode of this thread."""
+    """Show composite ops to the dispatch mode of this thread."""
     with _C._ExcludeDispatchKeyGuard(AUTOGRAD):
         yield

@@ -1,4 +1,4 @@
-"""Finds attention in the stream of ops and keeps its queries, keys and mask: `S·d_k` numbers per head, not `S²`.
+"""Detection of attention in the stream of ops; keeps its queries, keys and mask: `S·d_k` numbers per head, not `S²`.
 
 Fused kernels are read through their schema. Attention that is written out is a softmax, by name or by its values,
 whose weights are followed, through whatever the model does to them, to the matrix product that takes values by them.
@@ -32,7 +32,7 @@ SMALL = 1 << 14
 
 
 def _rows(queries: int) -> range:
-    """The first, the middle and the last row, which the recorded chain is checked on."""
+    """Return the first, the middle and the last row, which the recorded chain is checked on."""
     return range(0, queries, max(1, (queries - 1) // 2))
 
 
@@ -53,7 +53,7 @@ class Attentions:
         self._chains = Chains(kept)
 
     def see(self, index: int, facts: OpKind, module: str, args: tuple, kwargs: dict, inputs: tuple, result) -> None:
-        """Looks at one op that has run; `facts.attention` names the part that it may have in attention."""
+        """Inspect one op that has run; `facts.attention` names the part that it may have in attention."""
         name, part = facts.plain, facts.attention
         if facts.given and len(args) > 1:
             self._given[index] = tuple([value for value in args[1:] if not isinstance(value, torch.Tensor)])
@@ -90,7 +90,7 @@ class Attentions:
         self._remember(call)
 
     def _normalised(self, call: Call, result: torch.Tensor) -> bool:
-        """Whether this op ends a softmax that is written out: its rows are exponentials that sum to 1."""
+        """Return whether this op ends a softmax that is written out: its rows are exponentials that sum to 1."""
         shape, _, maker = call.inputs[0]
         axis = result.dim() - 1
         if call.name == "div":
@@ -197,7 +197,7 @@ class Attentions:
         self._followed.begin(Weights(index, axes, keys, queries, heads, read=not record.problem))
 
     def _took(self, index: int, taken: Taken) -> None:
-        """Values were taken by these weights: their softmax is an attention of the run."""
+        """Record the attention of weights that an op has applied to values."""
         weights, number = taken.weights, len(self.records)
         changed = tuple(dict.fromkeys(weights.changed))
         together = [softmax for softmax in (weights.softmax, *weights.beside) if softmax in self._waiting]
@@ -241,9 +241,9 @@ class Attentions:
         return AttentionRecord(-1, "", module, op, heads, queries, keys, "", "", (), problem=problem)
 
     def over(self) -> None:
-        """The run is over: replays a few rows of every attention that was written out, and compares them with the
-        softmax that ran. Lays the pieces of a layer together, and lets go of the tensors that attention might still
-        have been made of."""
+        """Finish the run: replay a few rows of every attention that was written out, and compare them with the softmax
+        that ran. Lays the pieces of a layer together, and lets go of the tensors that attention might still have been
+        made of."""
         self._recent.clear()
         self._waiting.clear()
         self._followed.clear()
@@ -255,7 +255,7 @@ class Attentions:
         self.records = self._pieces.joined(self.records, self._kept.get, self._chains, self._batch())
 
     def _problem(self, record: AttentionRecord, ran: torch.Tensor, rows: range) -> str:
-        """Why a record does not give back these rows of the softmax, which `ran`; empty where it does."""
+        """Return why the replayed record differs from these rows `ran` of the softmax, or ""."""
         q, k = self._kept.get(record.q), self._kept.get(record.k)
         if q is None or k is None:
             return "its queries or its keys were not kept"
@@ -269,7 +269,7 @@ class Attentions:
         return f"the recorded chain, replayed, differs from the softmax that ran by {error:.1e}"
 
     def keys(self) -> list[str]:
-        """The keys of all kept tensors that the records refer to."""
+        """Return the keys of all kept tensors that the records refer to."""
         found = []
         for record in self.records:
             found += [record.q, record.k]
@@ -278,5 +278,5 @@ class Attentions:
 
 
 def _tolerance(dtype: torch.dtype) -> float:
-    """How far attention that is computed anew in a dtype may be off."""
+    """Return the allowed deviation of attention that is computed again in a dtype."""
     return TOLERANCES.get(str(dtype).removeprefix("torch."), 0.0)

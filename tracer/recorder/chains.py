@@ -1,4 +1,4 @@
-"""Chains of what models did to scores, as plain data: their tensors are kept, once each, and their masks are named."""
+"""Chains of ops on scores, as plain data: their tensors are kept, once each, and their masks are named."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Chains:
         self._fills: dict[str, float] = {}
 
     def closed(self, scores: torch.Tensor, queries: int, keys: int) -> tuple[str, tuple]:
-        """What was closed by writing into scores `[…, heads, queries, keys]`, as a link."""
+        """Return the cells closed by writes into scores `[…, heads, queries, keys]`, as a link."""
         closed = scores <= HIDDEN
         least, most = scores[closed].aminmax() if bool(closed.any()) else (float("-inf"),) * 2
         number = float(least) if least == most else float("-inf")
@@ -34,8 +34,8 @@ class Chains:
         return self.link("masked_fill", (SCORES, known, number), queries, keys)
 
     def link(self, name: str, arguments: tuple, queries: int, keys: int) -> tuple[str, tuple]:
-        """One link of the chain as plain data: tensors become keys of kept tensors, a causal mask becomes its name with
-        the number of its closed cells."""
+        """Return one link of the chain as plain data: tensors become keys of kept tensors, a causal mask becomes its
+        name with the number of its closed cells."""
         plain = []
         for value in arguments:
             if isinstance(value, torch.Tensor) and value.numel() == 1 and name not in ("heads", "cat"):
@@ -49,7 +49,7 @@ class Chains:
         return name, tuple(plain)
 
     def _pattern(self, key: str, mask: torch.Tensor, name: str, queries: int, keys: int) -> str:
-        """What is known of a mask by its cells: "causal", "windows", or nothing."""
+        """Return the pattern of a mask by its cells: "causal", "windows", or ""."""
         if (key, name) not in self._patterns:
             found = ""
             if queries == keys > 1 and mask.shape[-2:] == (queries, keys):
@@ -74,7 +74,7 @@ class Chains:
         return key
 
     def mask(self, chain) -> str:
-        """What hides keys in a chain: "none", "causal", "windows", or "given" for any other."""
+        """Return the kind of mask in a chain: "none", "causal", "windows", or "given" for any other."""
         closing = [link for link in chain if self._hides(link)]
         names = {name for name, _ in closing}
         patterns = {self._patterns.get((given[1], name)) for name, given in closing if len(given) > 1}
@@ -85,7 +85,7 @@ class Chains:
         return "causal" if names == {"causal"} else "windows" if patterns == {"windows"} else "given"
 
     def _hides(self, link: tuple[str, tuple]) -> bool:
-        """Whether a link hides keys; asked once of those that all layers share."""
+        """Return whether a link hides keys; computed once for links that all layers share."""
         name = repr(link)
         if name not in self._hiding:
             self._hiding[name] = hides(link, self._kept.get)

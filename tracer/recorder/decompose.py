@@ -1,4 +1,4 @@
-"""An op opened into PyTorch's own decomposition of it, run on the arguments that the op ran with.
+"""PyTorch's own decomposition of an op, run on the op's arguments.
 
 The decompositions are those of `torch._decomp` and of composite kernels. An op is opened as far as they go: one that
 they only say in terms of `prims`, the layer below, is a primitive.
@@ -22,8 +22,7 @@ RANDOM = "its results are random, so it is not run a second time"
 
 class Part(NamedTuple):
     """One primitive as it ran: tensors by (shape, dtype, maker). The maker is the number of the primitive that made the
-    tensor, or says which of the op's inputs it is: `"input 0"`. `within` names the ops that were opened to get here.
-    """
+    tensor, or says which of the op's inputs it is: `"input 0"`. `within` names the ops that were opened to get here."""
 
     name: str
     within: str
@@ -32,15 +31,16 @@ class Part(NamedTuple):
 
 
 class Refused(Exception):
-    """An op that is not opened, and why."""
+    """An op that is not opened, and the reason."""
 
 
 class Elementary(Exception):
-    """A decomposition went down to `prims`."""
+    """A decomposition that went down to `prims`."""
 
 
 def decompose(func, args: tuple, kwargs: dict) -> tuple[tuple[Part, ...], object]:
-    """The primitives that `func(*args, **kwargs)` is made of, and what they give. `Refused` where it has no others.
+    """Return the primitives of `func(*args, **kwargs)`, and their result. Raise `Refused` if it has no others.
+    `Refused` where it has no others.
 
     Draws no random numbers, and writes into its arguments where the op does.
     """
@@ -59,14 +59,14 @@ def decompose(func, args: tuple, kwargs: dict) -> tuple[tuple[Part, ...], object
 
 @lru_cache(maxsize=4096)
 def decomposition(func) -> Callable | None:
-    """PyTorch's own decomposition of an op, or None where it has none."""
+    """Return PyTorch's own decomposition of an op, or None if it has none."""
     from torch._decomp import decomposition_table  # importing it takes a second, and few runs ask for it
 
     return func.decompose if func._can_decompose() else decomposition_table.get(func)
 
 
 class Lister:
-    """Lists the primitives of one op: what its decomposition runs, and what the decompositions of those run."""
+    """The primitives of one op: its decomposition, with the decompositions of the ops in it."""
 
     def __init__(self, args: tuple, kwargs: dict):
         self.parts: list[Part] = []
@@ -76,7 +76,7 @@ class Lister:
         self._makers = Makers({f"input {number}": given[number] for number in numbers})
 
     def run(self, function: Callable, args: tuple, kwargs: dict):
-        """Runs a decomposition and lists what it runs."""
+        """Run a decomposition and list its ops."""
         with observed(self._see):
             return function(*args, **kwargs)
 
@@ -102,7 +102,7 @@ class Lister:
         return result
 
     def _opened(self, func, facts, args, kwargs) -> tuple[bool, object]:
-        """Whether an op of the decomposition could be opened in its turn, and what it gave."""
+        """Return whether an op of the decomposition could be opened in its turn, and its result."""
         function, before = decomposition(func), len(self.parts)
         if function is None:
             return False, None

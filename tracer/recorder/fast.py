@@ -1,4 +1,4 @@
-"""Fused fast paths that a trace opens: whether a plain forward takes one, and by how much its output differs."""
+"""Fused fast paths that a trace opens: detection, and the difference of the output."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EARLIER = "That was measured at the first input of these sizes."
 
 
 class Opened(NamedTuple):
-    """The relative difference of an output to that of the fast path, None where there is none, and a sentence on it."""
+    """The relative difference of an output to that of the fast path, None if there is none, and a note on it."""
 
     error: float | None = None
     note: str = ""
@@ -41,8 +41,8 @@ _known: WeakKeyDictionary[nn.Module, dict[tuple, Opened]] = WeakKeyDictionary()
 
 
 def opened(module: nn.Module, args: tuple, kwargs: dict, inputs: dict[str, Tensor], output) -> Opened:
-    """Compares what a trace gave with one plain forward, where that may take a fast path: once for each module and
-    sizes, and anew for other tokens and masks, since padding decides what a fast path leaves out."""
+    """Compare a trace's output with one plain forward, if that may take a fast path: once for each module and sizes,
+    and again for other tokens and masks, since padding decides what a fast path leaves out."""
     if not _may(module):
         return Opened()
     key = (torch.is_autocast_enabled("cpu"), *((name, *_outline(tensor)) for name, tensor in inputs.items()))
@@ -57,7 +57,7 @@ def opened(module: nn.Module, args: tuple, kwargs: dict, inputs: dict[str, Tenso
 
 
 def watched(ops: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Sentences on ops, each by its name and the call that asked for it, that run otherwise because they are seen."""
+    """Return notes on ops, each by its name and its call, that run otherwise while they are observed."""
     others = (call for op, call in ops if op in FACTORED and call not in FACTORED[op])
     return tuple(VECTORS.format(f"'{call}'") for call in dict.fromkeys(others))
 
@@ -102,8 +102,8 @@ def _compared(module: nn.Module, args: tuple, kwargs: dict, output) -> Opened:
 
 
 def _said(traced: dict[str, Tensor], plain: dict[str, Tensor]) -> Opened:
-    """How two outputs differ, in one sentence. Rows in which the fast path gives 0 are counted on their own: it leaves
-    padding out."""
+    """Return the difference of two outputs, in one sentence. Rows in which the fast path gives 0 are counted on their
+    own: it leaves padding out."""
     pairs = [(brought(traced[name]).double(), brought(plain[name]).double()) for name in traced if name in plain]
     other = next(((list(b.shape), list(a.shape)) for a, b in pairs if a.shape != b.shape), None)
     if other:

@@ -12,8 +12,8 @@ from tracer.common.quoting import quoted
 
 
 class Function(nn.Module):
-    """Calls a function. The modules and parameters that the function reads are its own, by the names it reads them by;
-    those of a method are those of the module that it belongs to."""
+    """A module that calls a function. The modules and parameters that the function reads are its own, by the names it
+    reads them by; those of a method are those of its module."""
 
     def __init__(self, function: Callable):
         super().__init__()
@@ -39,7 +39,8 @@ COMPILED = (
 
 
 def as_module(given) -> nn.Module:
-    """The module itself, or a function as one. ValueError in one sentence for what can't be called, or is compiled."""
+    """Return the module itself, or a function as one. Raise ValueError in one sentence for an object that can't be
+    called, or is compiled."""
     if isinstance(given, nn.Module):
         for name, module in given.named_modules():
             if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
@@ -53,14 +54,14 @@ def as_module(given) -> nn.Module:
 
 
 def name_of(module: nn.Module) -> str:
-    """What a module is called: by its class, or by the function that it calls."""
+    """Return the name of a module: its class, or the function that it calls."""
     if isinstance(module, Function):
         return getattr(module.forward, "__name__", type(module.forward).__name__).strip("<>")
     return type(module).__name__
 
 
 def _read(function: Callable) -> Iterator[tuple[str, object]]:
-    """What a function reads from around it, by name."""
+    """Yield the values that a function reads from around it, by name."""
     if isinstance(function, functools.partial):
         yield from _read(function.func)
         given = dict(enumerate(function.args)) | function.keywords

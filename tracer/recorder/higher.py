@@ -1,4 +1,4 @@
-"""Ops that take functions, such as `flex_attention` and its `score_mod`: where they are written out in others."""
+"""Ops that take functions, such as `flex_attention` and its `score_mod`: their eager implementation in other ops."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch._ops import HigherOrderOperator
 
 @lru_cache(maxsize=256)
 def written_out(func) -> Callable | None:
-    """What `flex_attention` runs where nothing compiles it: the scores, the caller's function on them, a softmax, a
-    product. None for any other op."""
+    """Return the eager code of `flex_attention`: the scores, the caller's function on them, a softmax, a product. None
+    for any other op."""
     if not isinstance(func, HigherOrderOperator) or func.name() != "flex_attention":
         return None
     return func.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)

@@ -1,5 +1,5 @@
-"""Tensors kept from a run: aliases while it runs, cloned before an in-place op rewrites them; after it, its own, and
-on the CPU, wherever the run was."""
+"""Tensors kept from a run: aliases while it runs, cloned before an in-place op rewrites them; after it, copies on the
+CPU."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from tracer.common import devices
 
 @lru_cache(maxsize=1)
 def expect_large_tensors() -> None:
-    """Allocates 32 MB once, which nothing touches, and frees them. C's allocator on Linux takes from the size of what
-    is freed how much free memory to hold on to (`mallopt`, dynamic mmap threshold); a trace lets go of tens of MB at
-    once, and would else fault them in anew, page by page, at the next."""
+    """Allocate 32 MB once and free them. C's allocator on Linux takes from the size of what is freed how much free
+    memory to hold on to (`mallopt`, dynamic mmap threshold); a trace lets go of tens of MB at once, and would else
+    fault them in anew, page by page, at the next."""
     torch.empty(2**25 - 2**16, dtype=torch.uint8, device="cpu")
 
 
 def address(tensor: torch.Tensor) -> int | None:
-    """The address of a tensor's storage, None for one that has none: a sparse tensor, or one inside of `torch.func`."""
+    """Return the address of a tensor's storage, None for one that has none: a sparse tensor, or one inside of
+    `torch.func`."""
     try:
         return tensor.untyped_storage()._cdata
     except (NotImplementedError, RuntimeError):
@@ -27,12 +28,12 @@ def address(tensor: torch.Tensor) -> int | None:
 
 
 def parts(key: str) -> list[str]:
-    """Return the keys of the tensors that a key is of: one, or the turns of a loop with bars between them."""
+    """Return the keys of the tensors of a key: one, or the iterations of a loop with bars between them."""
     return key.partition("|:")[0].split("|")
 
 
 class Kept:
-    """Holds tensors by key, up to `cap` bytes of storage; what is `needed` is held regardless of the cap."""
+    """Tensors by key, up to `cap` bytes of storage; those that are `needed` are held regardless of the cap."""
 
     def __init__(self, cap: int):
         expect_large_tensors()
@@ -60,7 +61,7 @@ class Kept:
         self._tensors[key] = tensor.detach()
 
     def protect(self, tensor: torch.Tensor) -> None:
-        """Call before an op writes into `tensor`: what is kept of that storage becomes a copy."""
+        """Copy what is kept of the storage of `tensor`; call it before an op writes into `tensor`."""
         for key in self._storages.pop(address(tensor) or 0, ()):
             self._tensors[key] = self._tensors[key].clone()
             self._storages.setdefault(self._tensors[key].untyped_storage()._cdata, []).append(key)
@@ -69,8 +70,8 @@ class Kept:
         return all(part in self._tensors for part in parts(key))
 
     def get(self, key: str) -> torch.Tensor | None:
-        """The tensor of a key, on the CPU; of several with bars between them, the turns of a loop, all in
-        one: stacked, or joined along the axis that stands behind `|:`."""
+        """Return the tensor of a key, on the CPU; of several with bars between them, the iterations of a loop, all in
+        one: stacked, or joined along the axis behind `|:`."""
         if "|" not in key:
             found = self._tensors.get(key)
             return None if found is None else devices.brought(found)
@@ -82,7 +83,7 @@ class Kept:
         return torch.cat(turns, int(axis)) if axis else torch.stack(turns)
 
     def owned(self, keys) -> dict[str, torch.Tensor]:
-        """What is kept of `keys`, once the run is over, as tensors that nothing else holds or rewrites.
+        """Return the kept tensors of `keys`, once the run is over, as tensors that nothing else holds or rewrites.
 
         A storage that the run left to nobody else, and that they fill, is taken over; of any other they are copies.
         """
@@ -119,8 +120,8 @@ class Kept:
 
 
 class Untouched:
-    """Puts tensors of the caller's back as they were, should the forward write into them; what is kept of the run stays
-    as it was in it."""
+    """The caller's tensors, put back as they were after a forward that writes into them; the kept tensors stay as they
+    were in the run."""
 
     def __init__(self, tensors: list[torch.Tensor], kept: Kept):
         self._tensors, self._kept = tensors, kept

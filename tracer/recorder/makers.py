@@ -1,4 +1,4 @@
-"""What a tensor is, and which op made it, also after in-place writes through views."""
+"""The identity of tensors and their producers, also after in-place writes through views."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ NESTED = "a nested tensor can't be traced: its rows differ in length, so it has 
 
 
 class Makers:
-    """Describes tensors as (shape, dtype, maker): the maker is an op's index, or the name of a parameter, buffer or
-    input. A description is made once for each tensor and handed out again.
+    """Descriptions of tensors as (shape, dtype, maker): the maker is an op's index, or the name of a parameter, buffer
+    or input. A description is made once for each tensor and handed out again.
 
     `named` are the tensors that nothing of the run made; one that has several names goes by the last.
     """
@@ -26,7 +26,7 @@ class Makers:
         self._written: dict[int, int] = {}
 
     def made(self, tensor: Tensor, maker: int | str) -> tuple:
-        """Says who made this tensor; call it again when an op has written into it."""
+        """Record the producer of this tensor; call it again when an op has written into it."""
         if tensor.is_nested:
             raise ValueError(NESTED)
         described = (tuple(tensor.shape), tensor.dtype, maker)
@@ -34,12 +34,12 @@ class Makers:
         return described
 
     def wrote(self, tensor: Tensor, op: int) -> None:
-        """Op `op` wrote into this tensor's storage: all views of it come from that op now."""
+        """Record that op `op` wrote into this tensor's storage: all views of it come from that op now."""
         if (storage := address(tensor)) is not None:
             self._written[storage] = op
 
     def of(self, tensor: Tensor) -> tuple:
-        """The tensor's (shape, dtype, maker)."""
+        """Return the tensor's (shape, dtype, maker)."""
         found = self._made.get(id(tensor))
         if found is not None and found[0]() is tensor:
             described = found[1]

@@ -1,4 +1,4 @@
-"""The two modes of a recording: every op that PyTorch dispatches, and the Python-level call it belongs to."""
+"""The two modes of a recording: every op that PyTorch dispatches, and its Python-level call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class CallMode(TorchFunctionMode):
-    """Knows the Python-level call that is running, and opens the fused fast paths for this thread alone."""
+    """The function mode that knows the running Python-level call, and opens the fused fast paths for this thread
+    alone."""
 
     def __init__(self):
         super().__init__()
@@ -33,7 +34,7 @@ class CallMode(TorchFunctionMode):
 
 
 class OpMode(TorchDispatchMode):
-    """Hands every op to its attribute `__torch_dispatch__`, those among them that take functions."""
+    """A dispatch mode that passes every op to its attribute `__torch_dispatch__`, also those that take functions."""
 
     supports_higher_order_operators = True
 
@@ -44,7 +45,7 @@ class OpMode(TorchDispatchMode):
 
 @contextmanager
 def observed(observe):
-    """Calls `observe(mode, func, types, args, kwargs)` for every op of this thread; it runs the op, returns its result.
+    """Call `observe(mode, func, types, args, kwargs)` for every op of this thread; it runs the op, returns its result.
 
     `TorchDispatchMode.__enter__` also writes process-wide flags that stay set after concurrent traces, so the stack of
     modes is used directly.
@@ -60,7 +61,7 @@ def observed(observe):
 
 @contextmanager
 def seen(mode: OpMode):
-    """Hands the ops inside the block to this mode."""
+    """Pass the ops inside the block to this mode."""
     torch._C._push_on_torch_dispatch_stack(mode)
     try:
         yield

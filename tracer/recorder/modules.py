@@ -1,4 +1,4 @@
-"""Which module is running: forward hooks that consult the thread they fire in.
+"""The stack of running modules: forward hooks that consult the thread they fire in.
 
 The hooks are global, since a module's own hooks would take `nn.TransformerEncoderLayer` off its fast path for
 every thread; they are there only while some trace runs, and each thread sees its own trace alone.
@@ -19,8 +19,8 @@ _current = threading.local()
 
 
 def blocks(modules: Iterable[tuple[str, nn.Module]]) -> dict[int, int]:
-    """The blocks of a net, given as its modules by their paths, by their `id`, counted from 1: siblings of one class,
-    with modules in them, whose names are one but for a number, and that are in no other block."""
+    """Return the blocks of a net, from its modules by their paths, by their `id`, counted from 1: siblings of one
+    class, with submodules, whose names differ only in a number, and that are in no other block."""
     found: dict[int, int] = {}
     inside: list[str] = []
     for path, module in modules:
@@ -39,13 +39,13 @@ def blocks(modules: Iterable[tuple[str, nn.Module]]) -> dict[int, int]:
 
 
 def active() -> ModuleStack | None:
-    """The stack of the trace that runs in this thread."""
+    """Return the stack of the trace that runs in this thread."""
     return getattr(_current, "stack", None)
 
 
 class ModuleStack:
-    """The modules that run now, the innermost last: (module, path, how often it was called before); `threads`
-    says that the forward started one, or handed work to one. `told` is told of each call, where there is one."""
+    """The modules that run now, the innermost last: (module, path, number of earlier calls); `threads` says that the
+    forward started one, or handed work to one. `told` is told of each call, where there is one."""
 
     def __init__(self, root: nn.Module):
         self._paths: dict[int, list[str]] = {}
@@ -104,7 +104,7 @@ def _started():
 
 @contextmanager
 def following(root: nn.Module):
-    """Follows the modules of `root` in this thread. RuntimeError if this thread is being traced already."""
+    """Follow the modules of `root` in this thread. Raise RuntimeError if this thread is being traced already."""
     if active() is not None:
         raise RuntimeError("this thread is being traced already: a trace can't run inside another trace's forward")
     stack = ModuleStack(root)

@@ -1,4 +1,4 @@
-"""Tensors within what a forward is given and returns: in lists, tuples, dictionaries, and dataclasses, at which
+"""Tensors within the inputs and outputs of a forward: in lists, tuples, dictionaries, and dataclasses, at which
 PyTorch's own walk ends."""
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tracer.common import devices
 
 
 def named(name: str, value) -> Iterator[tuple[str, Tensor]]:
-    """The tensors in a value, each by its place: `batch.x`, `batch.0`. What a forward takes as `**kwargs` has names of
-    its own."""
+    """Yield the tensors in a value, each by its path: `batch.x`, `batch.0`. Items of `**kwargs` have names of their
+    own."""
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, Mapping):
@@ -31,7 +31,7 @@ def named(name: str, value) -> Iterator[tuple[str, Tensor]]:
 
 
 def returned(value) -> list[tuple[str, Tensor]]:
-    """All tensors in what a forward returned, with the place of each as Python spells it: `logits`, `[1]`,
+    """Return all tensors in a forward's output, with the path of each as Python spells it: `logits`, `[1]`,
     `past_key_values.layers[0].keys`, "" for the value itself; also those in the attributes of plain objects, such as
     caches."""
     found = _leaves("", value, set())
@@ -39,7 +39,7 @@ def returned(value) -> list[tuple[str, Tensor]]:
 
 
 def _leaves(name: str, value, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
-    """The tensors below a value; an object that refers to itself is walked once."""
+    """Yield the tensors below a value; an object that refers to itself is walked once."""
     if isinstance(value, Tensor):
         yield name, value
         return
@@ -59,7 +59,7 @@ def _leaves(name: str, value, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
 
 
 def copied(value):
-    """What a forward returned, with copies of its tensors, on the CPU."""
+    """Return a forward's output with copies of its tensors, on the CPU."""
     if isinstance(value, Tensor):
         return devices.copied(value)
     if isinstance(value, dict):
@@ -78,5 +78,5 @@ def copied(value):
 
 
 def holds_fields(value) -> bool:
-    """Whether a value is an instance of a dataclass."""
+    """Return whether a value is an instance of a dataclass."""
     return is_dataclass(value) and not isinstance(value, type)

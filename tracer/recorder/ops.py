@@ -1,4 +1,4 @@
-"""What the recorder has to know of each kind of op; `tracer.ops` says what it does."""
+"""Per-op facts of the recorder from PyTorch's schemas; op categories are in `tracer.ops`."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ UNDECLARED_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "mio
 
 
 class OpKind(NamedTuple):
-    """The facts of one op that its schema gives: name, `plain` without the mark of one that writes, argument names,
-    positions that it writes to, whether it only lays out data anew, its part in attention, whether it takes lists of
-    tensors, whether its other arguments say where axes go, for those whose arguments are recorded their defaults, what
-    arguments that may be left out are by name, whether it takes functions, and whether it is one of PyTorch's own that
-    writes to nothing and is never taken apart."""
+    """The facts of one op from its schema: name, `plain` without the mark of one that writes, argument names, positions
+    that it writes to, whether it only changes the layout, its part in attention, whether it takes lists of tensors,
+    whether its other arguments say where axes go, the defaults of those whose arguments are recorded, the defaults of
+    optional arguments by name, whether it takes functions, and whether it is one of PyTorch's own that writes to
+    nothing and is never decomposed."""
 
     name: str
     plain: str
@@ -59,7 +59,7 @@ its id."""
 
 
 def kind(func) -> OpKind:
-    """Reads an `OpOverload`'s schema once; `aten.add.Tensor` is named `add`, foreign ops keep their namespace."""
+    """Read an `OpOverload`'s schema once; `aten.add.Tensor` is named `add`, foreign ops keep their namespace."""
     return _kinds.get(id(func)) or _read(func)
 
 
@@ -98,7 +98,7 @@ def _read(func) -> OpKind:
 
 
 def settings(facts: OpKind, args: tuple, kwargs: dict) -> tuple:
-    """All arguments that an op ran with, as plain data: None for tensors, tuples for lists."""
+    """Return all arguments of an op's call as plain data: None for tensors, tuples for lists."""
     given = [*args, *facts.defaults[len(args) :]]
     if kwargs:
         given = [kwargs.get(name, value) for name, value in zip(facts.arguments, given, strict=True)]
@@ -108,7 +108,7 @@ def settings(facts: OpKind, args: tuple, kwargs: dict) -> tuple:
 
 
 def written(facts: OpKind, args: tuple, kwargs: dict) -> Iterator[Tensor]:
-    """The tensors among an op's arguments that it writes to."""
+    """Yield the tensors among an op's arguments that it writes to."""
     for position in facts.written:
         value = args[position] if position < len(args) else kwargs.get(facts.arguments[position])
         if isinstance(value, Tensor):
@@ -118,7 +118,7 @@ def written(facts: OpKind, args: tuple, kwargs: dict) -> Iterator[Tensor]:
 
 
 def tensors(values) -> list[Tensor]:
-    """The tensors among an op's arguments, also in lists."""
+    """Return the tensors among an op's arguments, also in lists."""
     found = []
     for value in values:
         if isinstance(value, Tensor):

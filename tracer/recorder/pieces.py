@@ -1,4 +1,4 @@
-"""The pieces of a layer whose attention runs in several: heads one by one, stretches of queries, or of the batch.
+"""The pieces of a layer whose attention runs in several: single heads, segments of queries, or of the batch.
 
 Pieces are attentions of which none reads what another made, and whose contexts one op puts side by side. Laid together
 they are one attention, where their sizes and what was done to their scores allow; else one sentence says why not.
@@ -21,9 +21,8 @@ APART = "its attention ran in {count} pieces that don't make up one matrix of qu
 
 
 class Context(NamedTuple):
-    """What an attention made, after ops that only lay it out: of which record, in which
-    module, with which axes, and which of their
-    atoms are queries or features."""
+    """The output of an attention, after layout ops: its record, its module, its axes, and their atoms that are queries
+    or features."""
 
     record: int
     module: str
@@ -33,7 +32,7 @@ class Context(NamedTuple):
 
 
 class Pieces:
-    """Follows the contexts of a run's attentions to the op that puts several side by side."""
+    """The outputs of a run's attentions, followed to the op that concatenates several."""
 
     def __init__(self, ops: list, given: dict[int, tuple]):
         self._ops, self._given = ops, given
@@ -43,7 +42,7 @@ class Pieces:
         self._groups: list[tuple[str, list[int]]] = []
 
     def see(self, index: int, name: str, layout: bool, inputs: tuple) -> None:
-        """Looks at one op that has run: how many attentions, one after the other, its inputs came through."""
+        """Inspect one op that has run: the number of consecutive attentions that its inputs came through."""
         levels, contexts, level, any_context = self._levels, self._contexts, 0, False
         for _, _, maker in inputs:  # a plain loop: every op of a run comes here
             if type(maker) is int:
@@ -65,13 +64,13 @@ class Pieces:
             self._contexts[index] = first._replace(axes=axes)
 
     def made(self, index: int, record: int, axes: Axes | None, queries=(), features=()) -> None:
-        """Op `index` made the context of an attention."""
+        """Record that op `index` computed the output of an attention."""
         self._level[record] = self._levels[index]
         self._levels[index] += 1
         self._contexts[index] = Context(record, self._ops[index].module, axes, tuple(queries), tuple(features))
 
     def summed(self, records: list[int]) -> None:
-        """One product took values by the sum of these attentions: they are heads of one layer."""
+        """Record that one product took values by the sum of these attentions: they are heads of one layer."""
         for record in records[1:]:
             self._level[record] = self._level[records[0]]
         if len(records) > 1:
@@ -106,7 +105,7 @@ class Pieces:
 
     @staticmethod
     def _kind(context: Context, axis: int | None) -> str:
-        """What lies along the axis on which contexts are put side by side."""
+        """Return the kind of the axis along which outputs are concatenated."""
         if context.axes is None or axis is None or not -len(context.axes) <= axis < len(context.axes):
             return ""
         own = leaves(context.axes[axis])
@@ -117,7 +116,7 @@ class Pieces:
         return "batch" if own or axis in (0, -len(context.axes)) else "heads"
 
     def joined(self, records: list[AttentionRecord], get: Callable, chains: Chains, batch: int):
-        """The records, with one for each layer, counted from 0; the run's inputs have a batch of this size."""
+        """Return the records, with one for each layer, counted from 0; the run's inputs have a batch of this size."""
         made: dict[int, AttentionRecord] = {}
         gone: set[int] = set()
         for kind, numbers in self._groups:
@@ -129,7 +128,7 @@ class Pieces:
 
 
 def _together(pieces: list[AttentionRecord], kind: str, get, chains: Chains, batch: int) -> AttentionRecord:
-    """One record of several pieces; without weights, and with the reason, where they make up none."""
+    """Return one record of several pieces; without weights, and with the reason, if they do not make up one."""
     first, count = pieces[0], len(pieces)
     lost = replace(first, q="", k="", chain=(), problem=APART.format(count=count))
     if problem := next((piece.problem for piece in pieces if piece.problem), ""):
@@ -171,21 +170,21 @@ def _together(pieces: list[AttentionRecord], kind: str, get, chains: Chains, bat
 
 
 def _parted(tensor: torch.Tensor, count: int, batch: int) -> torch.Tensor:
-    """Heads that are counted through the batch, `[1, B·h, …]`, as `[B, h, …]`."""
+    """Return heads that are counted through the batch, `[1, B·h, …]`, as `[B, h, …]`."""
     if tensor.dim() < 3 or tensor.shape[-3] != count:
         return tensor
     return tensor.reshape(batch, count // batch, *tensor.shape[-2:])
 
 
 def _alike(q: list[torch.Tensor], k: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Keys with as many heads as the queries have."""
+    """Return keys with as many heads as the queries have."""
     return [
         keys.repeat_interleave(queries.shape[-3] // keys.shape[-3], dim=-3) for queries, keys in zip(q, k, strict=True)
     ]
 
 
 def _link(links: list[tuple[str, tuple]], axis: int, q: list[torch.Tensor], get) -> tuple[str, tuple]:
-    """One link of all pieces, their tensors put side by side; ValueError where they differ in more than these."""
+    """Return one link of all pieces, their tensors concatenated; raise ValueError if they differ in more than these."""
     name, given = links[0]
     if any(link[0] != name or len(link[1]) != len(given) for link in links):
         raise ValueError(name)

@@ -1,4 +1,4 @@
-"""The primitives of every op of a run: each is opened right when it has run, on the very arguments that it ran with."""
+"""The primitives of every op of a run: each is opened right after it has run, on its very arguments."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tracer.recorder.ops import kind, tensors
 
 
 class Opened(NamedTuple):
-    """The primitives of one op. `error` is the relative difference between what they give and what the op gave, or
-    None where the op is its own only primitive; `note` says why."""
+    """The primitives of one op. `error` is the relative difference between their result and the op's, or None if the op
+    is its own only primitive; `note` says why."""
 
     parts: tuple[Part, ...]
     error: float | None
@@ -26,8 +26,8 @@ class Opened(NamedTuple):
 
 
 def opening(observe: Callable, recording, wanted: bool | Collection[int]) -> Callable:
-    """An observer that does what `observe` does, and then opens the op, if it is one of the `wanted`:
-    `recording.opened` gets one for each op, None for the others."""
+    """Return an observer that calls `observe`, and then opens the op, if it is one of the `wanted`: `recording.opened`
+    gets one for each op, None for the others."""
     chosen = None if wanted is True else wanted or ()
 
     def open_too(mode, func, types, args=(), kwargs=None):
@@ -46,7 +46,7 @@ def opening(observe: Callable, recording, wanted: bool | Collection[int]) -> Cal
 
 
 def _before(func, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-    """The arguments as they are before the op writes: of all that share memory with what it writes to, copies."""
+    """Return the arguments as they are before the op writes: copies of all that share memory with what it writes to."""
     facts = kind(func)
     if facts.layout or not facts.written:
         return args, kwargs
@@ -75,7 +75,7 @@ def _open(func, args: tuple, kwargs: dict, result, seen) -> Opened:
 
 
 def _functional(func):
-    """The op that computes what an in-place op writes: `add` of `add_`."""
+    """Return the op that computes what an in-place op writes: `add` of `add_`."""
     space, _, name = func._schema.name.partition("::")
     if not name.endswith("_") or name.endswith("__"):
         return func
@@ -84,15 +84,15 @@ def _functional(func):
 
 
 def _alone(seen, note: str) -> Opened:
-    """An op that is its own only primitive."""
+    """Return an op that is its own only primitive."""
     inputs = tuple((shape, dtype, f"input {i}") for i, (shape, dtype, _) in enumerate(seen.inputs))
     outputs = tuple((shape, dtype, 0) for shape, dtype, _ in seen.outputs)
     return Opened((Part(seen.name, "", inputs, outputs),), None, note)
 
 
 def _error(name: str, made: list[Tensor], ran: list[Tensor]) -> float | None:
-    """The largest relative difference between outputs; of an internal op, of the first: what follows it is kept for the
-    gradient, and may be anything close to 0, like the means of what is normalised already."""
+    """Return the largest relative difference between outputs; of an internal op, of the first: those after it are kept
+    for the gradient, and may be anything close to 0, like the means of normalised inputs."""
     if not ran or any(tensor.is_meta for tensor in ran):
         return None
     count = 1 if name.startswith(("native_", "_")) else len(ran)
@@ -104,7 +104,8 @@ def _error(name: str, made: list[Tensor], ran: list[Tensor]) -> float | None:
 
 
 def _difference(made: Tensor, ran: Tensor) -> float:
-    """In double precision. What is undefined in both, like the softmax of a row that is all masked, differs by 0."""
+    """Return the relative difference in double precision. Cells undefined in both, as in the softmax of a fully masked
+    row, differ by 0."""
     made, ran = (
         tensor.detach() if tensor.is_complex() else brought(tensor.detach()).double() for tensor in (made, ran)
     )

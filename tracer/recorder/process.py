@@ -1,6 +1,5 @@
-"""What is said to the whole process while some trace runs, and taken back after the last: global hooks of modules, a
-look at the threads that a forward starts, and that `flex_attention` is not to compile itself, which no mode sees into.
-"""
+"""Process-wide settings while some trace runs, undone after the last: global hooks of modules, a watch on the threads
+that a forward starts, and that `flex_attention` is not to compile itself, which no mode sees into."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ _tracing = 0
 
 @contextmanager
 def watched(enter: Callable, leave: Callable, started: Callable[[], None]) -> Iterator[None]:
-    """While the block runs, every module of the process calls `enter` before its forward and `leave` after it, and who
-    starts a thread, or hands work to one, calls `started` before."""
+    """Have every module of the process call `enter` before its forward and `leave` after it while the block runs, and
+    code that starts a thread, or hands work to one, call `started` before."""
     global _tracing
     with _lock:
         if _tracing == 0:
@@ -42,7 +41,7 @@ def watched(enter: Callable, leave: Callable, started: Callable[[], None]) -> It
 
 
 def _before(kind: type, name: str, call: Callable[[], None]) -> Callable[[], None]:
-    """Has a method call that first; returns what takes it back."""
+    """Have a method call that first; return the undo function."""
     method = getattr(kind, name)
 
     def calling(self, *args, **kwargs):
@@ -53,7 +52,7 @@ def _before(kind: type, name: str, call: Callable[[], None]) -> Callable[[], Non
 
 
 def _put(place, name: str, value) -> Callable[[], None]:
-    """Sets an attribute; returns what sets it back, unless somebody else has set it since."""
+    """Set an attribute; return the undo function, which keeps a value that somebody else has set since."""
     before = getattr(place, name)
     setattr(place, name, value)
     return lambda: setattr(place, name, before) if getattr(place, name) is value else None

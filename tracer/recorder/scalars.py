@@ -1,4 +1,4 @@
-"""The Python numbers that the calls of a run were given: what a run at other sizes is asked for, besides its shapes.
+"""The Python numbers in the arguments of a run's calls, besides the shapes that runs at other sizes are compared by.
 
 A recording of all calls holds arguments, references and values; to solve numbers, none but the numbers are wanted.
 """
@@ -28,8 +28,8 @@ SHAPED = having("shape-arguments")
 
 
 class Scalars(NamedTuple):
-    """The numbers that one call was given, by the names of its arguments: an int, a float, or a tuple of these; of a
-    probe also that of several ops which was given none. The ops that it ran are `first` to `last - 1`."""
+    """The numbers in one call's arguments, by name: an int, a float, or a tuple of these; of a probe also calls of
+    several ops without any. The ops that it ran are `first` to `last - 1`."""
 
     name: str
     first: int
@@ -38,7 +38,7 @@ class Scalars(NamedTuple):
 
 
 def scalars_of(calls: Iterable[Call]) -> Iterator[Scalars]:
-    """The numbers of recorded calls, also of those inside of others."""
+    """Yield the numbers of recorded calls, also of those inside of others."""
     for call in calls:
         yield from scalars_of(call.inner)
         values: dict[str, Any] = {}
@@ -49,7 +49,7 @@ def scalars_of(calls: Iterable[Call]) -> Iterator[Scalars]:
 
 
 class ScalarRecorder:
-    """Makes the observer of ops that also notes the numbers of the calls above them."""
+    """The recorder of numbers: builds an observer of ops that also notes the numbers of the calls above them."""
 
     def __init__(self, recording):
         self.found: list[Scalars] = recording.scalars
@@ -57,7 +57,7 @@ class ScalarRecorder:
         self._within = self._alone = False
 
     def observer(self, observe):
-        """`observe`, which records each op, with the numbers of the calls around it."""
+        """Return `observe`, which records each op, with the numbers of the calls around it."""
 
         def both(mode, func, types, args=(), kwargs=None):
             facts = kind(func)
@@ -76,14 +76,14 @@ class ScalarRecorder:
         return both
 
     def run(self, func, args, kwargs):
-        """Runs an op; one that is a call by itself has not been with autograd yet."""
+        """Run an op; one that is a call by itself has not been through autograd yet."""
         if not self._alone:
             return func(*args, **kwargs) if kwargs else func(*args)
         with with_autograd():
             return func(*args, **kwargs) if kwargs else func(*args)
 
     def _inside(self, observe, *call):
-        """An op that takes functions: what it runs are calls of their own, and not above others."""
+        """Run an op that takes functions: the ops that it runs are calls of their own, and not above others."""
         within, self._within = self._within, True
         try:
             return observe(*call)
@@ -123,7 +123,7 @@ class ScalarRecorder:
 
 
 def _put(values: dict[str, Any], name: str, value) -> None:
-    """Puts an argument among the numbers if it is one, in the place of its default."""
+    """Put an argument among the numbers if it is one, instead of its default."""
     if (type(value) is int or type(value) is float) and value != NO_LABEL:
         values[name] = value
     elif isinstance(value, (list, tuple)) and value and {*map(type, value)} <= NUMERIC:
@@ -133,7 +133,7 @@ def _put(values: dict[str, Any], name: str, value) -> None:
 
 
 def _defaults(facts: OpKind) -> dict[str, Any]:
-    """The numbers that an op is given where nobody says any."""
+    """Return the numbers among an op's defaults."""
     found: dict[str, Any] = {}
     for name, value in facts.optional.items():
         _put(found, name, value)
@@ -141,8 +141,8 @@ def _defaults(facts: OpKind) -> dict[str, Any]:
 
 
 def digesting(observe, recording):
-    """`observe`, with a digest of each tensor that an op takes and that nothing of the run made: what a computation
-    outside of PyTorch brought in differs with the input, and no op says so."""
+    """Return `observe`, with a digest of each tensor that an op takes and no op of the run produced: inputs from
+    computations outside of PyTorch differ with the input, and no op says so."""
     ops, found = recording.ops, recording.constants
     known: dict[int, tuple[Tensor, bytes]] = {}
 
@@ -162,7 +162,7 @@ def digesting(observe, recording):
 
 
 def _digest(tensor: Tensor) -> bytes:
-    """A few bytes that differ where numbers do; none for a tensor that has none to read, or too many."""
+    """Return a digest of a tensor's numbers; empty for a tensor that has none to read, or too many."""
     if (
         tensor.is_meta
         or tensor.layout is not torch.strided

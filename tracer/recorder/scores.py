@@ -1,4 +1,4 @@
-"""From the input of a softmax back to the queries and keys that its scores are the product of.
+"""The path from the input of a softmax back to the queries and keys of its scores.
 
 The way back goes through ops that lay scores out anew, and through what the model did to them, which becomes the chain
 of the record.
@@ -20,24 +20,25 @@ NO_PRODUCT = "its scores could not be followed back to a product of queries and 
 
 
 class Reader:
-    """Reads scores, from the ops of a run as seen, their arguments, and the recent calls that scores are made of."""
+    """A reader of scores, from the ops of a run as seen, their arguments, and the recent calls that may compute
+    scores."""
 
     def __init__(self, ops: list, given: dict[int, tuple], recent: dict[int, Call], batch):
         self.ops, self.given, self.recent, self.batch = ops, given, recent, batch
 
     def origin(self, maker):
-        """Back through ops that only lay out their first input."""
+        """Walk back through ops that only lay out their first input."""
         while isinstance(maker, int) and maker not in self.recent and (op := self.ops[maker]).layout and op.inputs:
             maker = op.inputs[0][2]
         return maker
 
     def learned(self, maker) -> bool:
-        """Whether a tensor is a parameter or buffer, laid out anew or not."""
+        """Return whether a tensor is a parameter or buffer, after any layout ops."""
         origin = self.origin(maker)
         return isinstance(origin, str) and origin != CONSTANT and not origin.startswith("input ")
 
     def read(self, shape: tuple[int, ...], maker, axis: int) -> Scores:
-        """The scores of this shape that op `maker` made, for a softmax over `axis`. `Lost` where that fails."""
+        """Return the scores of this shape from op `maker`, for a softmax over `axis`. Raise `Lost` if that fails."""
         found = self._path(shape, maker, 0)
         if found is None:
             origin = self.origin(maker)
@@ -47,7 +48,7 @@ class Reader:
         return way.arranged(axis, shape)
 
     def _path(self, shape, maker, depth: int) -> tuple[Call, list[Step]] | None:
-        """The product that scores come from, and the steps from it, in order."""
+        """Return the product that scores come from, and the steps from it, in order."""
         if not isinstance(maker, int) or depth > DEPTH:
             return None
         call = self.recent.get(maker)
@@ -80,7 +81,7 @@ class Reader:
         return found
 
     def _mixed(self, call: Call, shape, depth: int) -> tuple[Call, list[Step]] | None:
-        """The way through a product that only mixes the heads of scores, by a matrix of parameters."""
+        """Return the path through a product that only mixes the heads of scores, by a matrix of parameters."""
         first = len(call.inputs) - 2  # before the operands, a bias
         for operand in (0, 1):
             given, _, source = call.inputs[first + operand]
@@ -101,8 +102,8 @@ class Reader:
         return None
 
     def features(self, axes: Axes, maker) -> tuple[Atom, ...] | None:
-        """Those atoms of a tensor, of these axes, that are features: outputs of the projection that made it, and not
-        places in its input. None where no projection is found."""
+        """Return the atoms of a tensor, of these axes, that are features: outputs of its projection, and not positions
+        of its input. None if no projection is found."""
         for _ in range(DEPTH):
             if not isinstance(maker, int) or not (op := self.ops[maker]).inputs:
                 return None

@@ -1,4 +1,4 @@
-"""From queries and keys to attention weights, by the chain of ops that the model itself ran on the scores."""
+"""Attention weights from queries and keys, by the chain of ops that the model itself ran on the scores."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RUN = {
 
 
 def closes(mask: torch.Tensor) -> torch.Tensor:
-    """Where what is added to scores, `[…, S_q, S_k]`, hides a key: bool of its shape.
+    """Return where an additive mask of scores, `[…, S_q, S_k]`, hides a key: bool of its shape.
 
     Where it is as low as `HIDDEN`; and where it takes off `LOW` or more and nothing takes off between that and half of
     it, so that a bias that falls with the distance is no mask.
@@ -47,7 +47,7 @@ def closes(mask: torch.Tensor) -> torch.Tensor:
 
 
 def windowed(closed: torch.Tensor) -> bool:
-    """Whether closed cells, bool `[…, S, S]`, are those between groups of tokens that see only themselves, as in
+    """Return whether closed cells, bool `[…, S, S]`, are those between groups of tokens that see only themselves, as in
     shifted windows: some cell is closed, and not all tokens are alone."""
     groups = (~closed).flatten(0, -3) if closed.dim() > 2 else ~closed[None]
     if groups.shape[-1] != groups.shape[-2] or bool(groups.all()):
@@ -61,7 +61,7 @@ def windowed(closed: torch.Tensor) -> bool:
 
 
 def hides(link: tuple[str, tuple], get) -> bool:
-    """Whether a link of the chain hides keys from queries; a bias that is added or taken off and hides none is no mask.
+    """Return whether a link of the chain hides keys from queries; an additive bias that hides none is no mask.
 
     `get(key)` gives the tensors that the link names.
     """
@@ -83,14 +83,14 @@ def hides(link: tuple[str, tuple], get) -> bool:
 
 
 def picked(tensor: torch.Tensor, rows) -> torch.Tensor:
-    """The chosen rows of `[..., S, d]`; those of a `range` cost no copy."""
+    """Return the chosen rows of `[..., S, d]`; those of a `range` cost no copy."""
     if isinstance(rows, range):
         rows = slice(rows.start, rows.stop, rows.step)
     return tensor[..., rows, :]
 
 
 def scores_rows(q, k, chain, rows, get) -> torch.Tensor:
-    """Scores as they enter the softmax, for chosen query rows: `[..., len(rows), S_k]`.
+    """Return the scores as they enter the softmax, for chosen query rows: `[..., len(rows), S_k]`.
 
     `q` is `[..., S_q, d_k]`, `k` is `[..., S_k, d_k]` (fewer key heads than query heads are repeated, Ainslie et
     al. 2023); `get(key)` gives the tensors that the chain names. RuntimeError for a link that isn't known.
@@ -121,8 +121,8 @@ def scores_rows(q, k, chain, rows, get) -> torch.Tensor:
 
 
 def _apart(sizes, rows, queries: int, keys: int, device) -> torch.Tensor:
-    """Which keys lie in another piece than the query, bool `[rows, S_k]`; `sizes` are numbers of queries and keys of
-    one piece after the other."""
+    """Return which keys are in another piece than the query, bool `[rows, S_k]`; `sizes` are the numbers of queries and
+    keys of each piece in order."""
     own, theirs = sizes[::2], sizes[1::2]
     whole = all(isinstance(size, int) and size >= 0 for size in sizes) and (sum(own), sum(theirs)) == (queries, keys)
     if not whole:
@@ -135,20 +135,20 @@ def _apart(sizes, rows, queries: int, keys: int, device) -> torch.Tensor:
 
 
 def softmax_columns(q, k, chain, rows, get) -> torch.Tensor:
-    """The softmax of chosen query rows over all columns, also over those beside the keys, such as attention sinks; a
-    fully masked row is all zeros. Numbers of 16 bits are summed in float32."""
+    """Return the softmax of chosen query rows over all columns, also over those beside the keys, such as attention
+    sinks; a fully masked row is all zeros. Numbers of 16 bits are summed in float32."""
     scores = scores_rows(q, k, chain, rows, get)
     scores = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
     return scores.softmax(dim=-1).nan_to_num(0.0)
 
 
 def softmax_rows(q, k, chain, rows, get) -> torch.Tensor:
-    """Attention weights for chosen query rows: `[..., len(rows), S_k]`; a fully masked row is all zeros."""
+    """Return attention weights for chosen query rows: `[..., len(rows), S_k]`; a fully masked row is all zeros."""
     return own_columns(softmax_columns(q, k, chain, rows, get), chain, k.shape[-2], get)
 
 
 def own_columns(rows: torch.Tensor, chain, keys: int, get) -> torch.Tensor:
-    """The columns of keys, of rows that have others beside them."""
+    """Return the columns of keys, of rows that have others beside them."""
     first = 0
     for name, arguments in chain:
         if name == "cat" and arguments[-1] == SCORES:
@@ -157,7 +157,7 @@ def own_columns(rows: torch.Tensor, chain, keys: int, get) -> torch.Tensor:
 
 
 def sinks(chain) -> bool:
-    """Whether a part of each row goes to columns beside the keys, so that weights sum to less than 1."""
+    """Return whether a part of each row goes to columns beside the keys, so that weights sum to less than 1."""
     return any(name == "cat" for name, _ in chain)
 
 

@@ -29,7 +29,7 @@ def _is_models(code: CodeType) -> tuple[bool, CodeType]:
 
 
 def locate(stop) -> tuple[str, int] | None:
-    """(file, line) of the model's frame that is running now, or None before the frame of code `stop` is reached."""
+    """Return (file, line) of the model's frame that is running now, or None if the frame of code `stop` comes first."""
     frame = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
@@ -43,7 +43,7 @@ def locate(stop) -> tuple[str, int] | None:
 
 @lru_cache(maxsize=8192)
 def source(file: str, line: int) -> Source:
-    """The line itself; the file is named as Python's import path sees it."""
+    """Return the line itself; the file is named relative to Python's import path."""
     return Source(_short(file), line, linecache.getline(file, line).strip())
 
 

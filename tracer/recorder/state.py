@@ -1,4 +1,4 @@
-"""What a forward changes besides its tensors: attributes, caches, counters, whatever a module holds; put back after it.
+"""Snapshot and restoration of module state around a forward: attributes, caches, counters.
 
 Objects are compared by identity, containers item by item, so that looking costs little and what is as it was is not
 touched.
@@ -34,7 +34,7 @@ _running: dict[int, list] = {}
 
 
 class State:
-    """What some objects, and all that they hold, are like; `tensors` are those among it."""
+    """A snapshot of some objects and all that they hold; `tensors` are those among them."""
 
     def __init__(self, *roots):
         self.tensors: list[Tensor] = []
@@ -53,7 +53,7 @@ class State:
                         left.append(held)
 
     def _look(self, found) -> Iterable:
-        """Notes what one object holds, and gives that."""
+        """Note the contents of one object, and return them."""
         if isinstance(found, Tensor):
             self.tensors.append(found)
             return []
@@ -76,7 +76,7 @@ class State:
         return before.values()
 
     def restore(self) -> None:
-        """Makes everything as it was."""
+        """Restore everything."""
         for found in self._empty:
             if found:
                 found.clear()
@@ -94,12 +94,13 @@ class State:
 
 
 def _same(found: Collection, before: Collection) -> bool:
-    """Whether both hold the very same objects, in one order."""
+    """Return whether both hold the very same objects, in the same order."""
     return len(found) == len(before) and all(map(is_, found, before))
 
 
 def _replace(found: dict, before: dict) -> None:
-    """The items of a dictionary, in their order; what stays is never missing on the way, since others may read it."""
+    """Replace the items of a dictionary, in their order; items that stay are never missing on the way, since others may
+    read it."""
     for key in found.keys() - before.keys():
         del found[key]
     found.update(before)
@@ -111,8 +112,8 @@ def _replace(found: dict, before: dict) -> None:
 
 @contextmanager
 def unchanged(module: nn.Module, *given) -> Iterator[list[Tensor]]:
-    """Puts the module, and what it is given, back as they were when the block ends, and the random numbers too; gives
-    the tensors among all that, whose values are for others to put back.
+    """Restore the module, its inputs and the random numbers when the block ends; yield the tensors among them, whose
+    values are for others to restore.
 
     While several threads trace one module, the last of them does: no thread has a cache taken away that it is reading.
     """

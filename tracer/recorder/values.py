@@ -1,4 +1,4 @@
-"""The values of a run by their keys: what a tensor holds now, also after something has written into its memory."""
+"""The values of a run by their keys: a tensor's present value, also after a write into its memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tracer.recorder.makers import NESTED
 
 class Ref(NamedTuple):
     """A tensor of the run by the key of its value: `"12.0"` is the first output of op 12; `"input x"`, `"parameter w"`,
-    `"constant 0"` what nothing of the run made, and `"12.0w3"` another tensor's value after a write."""
+    `"constant 0"` are tensors that no op of the run produced, and `"12.0w3"` another tensor's value after a write."""
 
     key: str
     shape: tuple[int, ...]
@@ -24,7 +24,7 @@ class Ref(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where a tensor's numbers lie in its storage: shape, strides and offset."""
+    """The layout of a tensor in its storage: shape, strides and offset."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -32,7 +32,7 @@ class Layout(NamedTuple):
 
 
 class Values:
-    """The key of every tensor that the run has made or was given, also of those that something has written into."""
+    """The key of every tensor that the run computed or received, also of those that were written into."""
 
     def __init__(self, named: dict[str, Tensor], kept: Kept, overwritten):
         if any(tensor.is_nested for tensor in named.values()):
@@ -47,11 +47,11 @@ class Values:
 
     @cached_property
     def _places(self) -> dict[tuple, str]:
-        """Where the tensors that have names lie: what lies there, too, is one of them."""
+        """The storage ranges of named tensors, to recognise aliases."""
         return {_place(tensor): key for tensor, key in self._names.values()}
 
     def made(self, tensor: Tensor, key: str) -> Ref:
-        """Says that this tensor is the value of a key from now on."""
+        """Record that this tensor is the value of a key from now on."""
         made = Ref(key, tuple(tensor.shape), tensor.dtype)
         self._refs[id(tensor)] = ref(tensor), made
         if self._writes:  # else there was none to be seen
@@ -59,7 +59,7 @@ class Values:
         return made
 
     def wrote(self, tensor: Tensor, key: str) -> Ref:
-        """Says that an op wrote into this tensor, whose value that key has from now on."""
+        """Record that an op wrote into this tensor, whose value has that key from now on."""
         new = self.made(tensor, key)
         if address(tensor) is None:
             return new
@@ -72,7 +72,7 @@ class Values:
         return new
 
     def of(self, tensor: Tensor) -> Ref:
-        """The tensor's value now."""
+        """Return the tensor's present value."""
         found = self._refs.get(id(tensor))
         current = found[1] if found is not None and found[0]() is tensor else self._first(tensor)
         if not self._writes:
@@ -87,7 +87,7 @@ class Values:
         return current
 
     def _first(self, tensor: Tensor) -> Ref:
-        """A tensor that nothing of the run made."""
+        """Return the key of a tensor that no op of the run produced."""
         held = self._names.get(id(tensor))
         key = held[1] if held is not None else self._places.get(_place(tensor))
         if key is None:
@@ -112,7 +112,7 @@ def _layout(tensor: Tensor) -> Layout:
 
 
 def _meet(one: Layout, other: Layout) -> bool:
-    """Whether two tensors of one storage may share numbers."""
+    """Return whether two tensors of one storage may share numbers."""
 
     def ends(layout: Layout) -> tuple[int, int]:
         reach = sum((n - 1) * step for n, step in zip(layout.shape, layout.stride, strict=True))

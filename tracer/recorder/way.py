@@ -1,4 +1,4 @@
-"""The way from a product of queries and keys to the softmax over it: where the axes went, and what was done.
+"""The path from a product of queries and keys to the softmax over it: the axes, and the ops on the scores.
 
 Queries, keys and all that was added or filled in are arranged as `[batch…, heads, queries, keys]`, whatever the model's
 own order was.
@@ -23,11 +23,11 @@ CELLS = 1 << 24
 
 
 class Lost(Exception):
-    """Why scores can't be read, in words."""
+    """The reason why scores can't be read, in words."""
 
 
 class Call(NamedTuple):
-    """An op as it was called; `inputs` are (shape, dtype, maker) of its tensors, `args` are held while it is recent."""
+    """An op call; `inputs` are (shape, dtype, maker) of its tensors, `args` are held while it is recent."""
 
     index: int  # type: ignore[assignment]
     name: str
@@ -38,8 +38,8 @@ class Call(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One op on the way from the product to the softmax: scores are its tensor input number `order`; what it made was
-    taken in this shape. `call` is None for an op that only lays out, or writes a part."""
+    """One op on the path from the product to the softmax: scores are its tensor input number `order`; its output was
+    read in this shape. `call` is None for an op that only lays out, or writes a part."""
 
     index: int  # type: ignore[assignment]
     call: Call | None
@@ -56,9 +56,9 @@ class Link(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """What a softmax was made of: `q` `[batch…, heads, queries, d_k]`, `k` `[batch…, heads, keys, d_k]`, and the
-    links with their tensors arranged in the same way. `axes` are those of the softmax's input and `groups` how they
-    are arranged; `edited` says that something was written into a part of the scores."""
+    """The operands of a softmax: `q` `[batch…, heads, queries, d_k]`, `k` `[batch…, heads, keys, d_k]`, and the links
+    with their tensors arranged in the same way. `axes` are those of the softmax's input and `groups` how they are
+    arranged; `edited` says that something was written into a part of the scores."""
 
     q: torch.Tensor
     k: torch.Tensor
@@ -71,7 +71,7 @@ class Scores(NamedTuple):
 
 
 class Way:
-    """The axes of scores, and what was done to them, followed from their product to where they are used."""
+    """The axes of scores and the ops on them, followed from their product to their use."""
 
     def __init__(self, reader: Reader, product: Call, steps: list[Step]):
         self.reader, self._product = reader, product
@@ -116,7 +116,7 @@ class Way:
             self.axes = axes
 
     def _join(self, call: Call, order: int) -> None:
-        """Columns beside the scores, such as attention sinks."""
+        """Add columns beside the scores, such as attention sinks."""
         tensors, axis = call.args[0], call.args[1] if len(call.args) > 1 else call.kwargs.get("dim", 0)
         axis %= len(self.axes)
         old = leaves(self.axes[axis])
@@ -137,7 +137,7 @@ class Way:
         self.axes = (*self.axes[:axis], (new,), *self.axes[axis + 1 :])
 
     def _mix(self, call: Call, order: int) -> None:
-        """Heads mixed by a matrix (Shazeer et al. 2020)."""
+        """Add a link that mixes heads by a matrix (Shazeer et al. 2020)."""
         first = len(call.inputs) - 2
         matrix, axis = call.args[2 * first + 1 - order], -1 if order == first else -2
         matrix = matrix if order == first else matrix.mT  # [heads before, heads after]
@@ -157,14 +157,14 @@ class Way:
             self.links.append(Link("add", (SCORES, call.args[0]), self.axes))
 
     def _was(self, group: list[Atom], link: int) -> list[Atom]:
-        """The atoms that were a group before link number `link`."""
+        """Return the atoms that were a group before link number `link`."""
         for since, new, old in reversed(self.replaced):
             if since > link and set(leaves(new)) & set(group):
                 group = leaves(old)
         return group
 
     def arranged(self, axis: int, shape: tuple[int, ...]) -> Scores:
-        """The scores as `[batch…, heads, queries, keys]`, for a softmax over `axis` of its input."""
+        """Return the scores as `[batch…, heads, queries, keys]`, for a softmax over `axis` of its input."""
         own = self._was(leaves(self.axes[axis]), -1)
         turned = bool(own) and set(own) <= set(leaves(self.rows))
         if not turned and set(own) - set(leaves(self.columns)):
@@ -199,13 +199,13 @@ class Way:
         return (self.batch,) if self._operands[0].dim() == 3 else ()
 
     def _queries(self, axis: int, rows: list[Atom], features: set[Atom] | None) -> int | None:
-        """Which axis of the softmax's input is that of the queries: the last of those that are not heads."""
+        """Return the axis of the softmax's input that has the queries: the last of those that are not heads."""
         found = [i for i, one in enumerate(self.axes) if i != axis % len(self.axes) and set(leaves(one)) & set(rows)]
         places = [i for i in found if features is None or not set(leaves(self.axes[i])) & set(rows) <= features]
         return max(places or found, default=None)
 
     def _heads(self, rest: list[Atom], features: set[Atom] | None, place: int | None, axis: int) -> list[Atom]:
-        """Those atoms that are heads: outputs of the projection; where none is known, the axis before the queries."""
+        """Return the atoms that are heads: outputs of the projection; if none is known, the axis before the queries."""
         if features is not None:
             return [atom for atom in rest if set(self._was([atom], -1)) & features]
         count, place = len(self.axes), axis if place is None else place
@@ -223,7 +223,7 @@ class Way:
         return []
 
     def _link(self, link: Link, number: int, batch, heads, queries, keys) -> tuple[str, tuple]:
-        """A link with its tensors arranged like the scores."""
+        """Return a link with its tensors arranged like the scores."""
         heads, keys = self._was(heads, number), self._was(keys, number)
         given = []
         for value in link.arguments:
@@ -246,7 +246,7 @@ class Way:
 
 
 def _arguments(call: Call, order: int) -> tuple:
-    """The arguments of an element-wise op, with the scores marked."""
+    """Return the arguments of an element-wise op, with the scores marked."""
     given, tensor = [], -1
     for value in call.args:
         if value is SCORES or isinstance(value, torch.Tensor):
@@ -263,7 +263,7 @@ def _arguments(call: Call, order: int) -> tuple:
 
 
 def _beside(shape, axes: Axes) -> Axes:
-    """The axes of a tensor that is spread over one of these axes."""
+    """Return the axes of a tensor that is broadcast over one of these axes."""
     if len(shape) > len(axes):
         raise Lost("its scores are repeated before the softmax")
     found = []
@@ -275,6 +275,6 @@ def _beside(shape, axes: Axes) -> Axes:
 
 
 def _on(atom: Atom, axis) -> bool:
-    """Whether an atom lies on this axis."""
+    """Return whether an atom lies on this axis."""
     own = leaves(axis)
     return any(leaf.within(own) for leaf in leaves((atom,)))

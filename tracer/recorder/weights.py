@@ -1,4 +1,4 @@
-"""Weights from their softmax on: through what the model does to them, to the op that takes values by them."""
+"""Attention weights from their softmax on: through the ops on them, to the op that multiplies values by them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MOVEMENTS = having("movement")
 
 
 class Weights(NamedTuple):
-    """What came of a softmax: which one, the axes (None where they are lost), which of their atoms are keys, queries
-    and heads, whether they were `read` back to queries and keys, the ops that changed it, whether it was spread over
-    values, and what other softmaxes it is a sum with."""
+    """The weights of a softmax: its op, the axes (None if they are lost), which of their atoms are keys, queries and
+    heads, whether they were `read` back to queries and keys, the ops that changed them, whether they were broadcast
+    over values, and the other softmaxes that they are a sum with."""
 
     softmax: int
     axes: Axes | None
@@ -31,32 +31,32 @@ class Weights(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Weights by which an op took values, and the axes of what it made; None where they are lost."""
+    """Weights that an op multiplied values by, and the axes of its output; None if they are lost."""
 
     weights: Weights
     axes: Axes | None
 
 
 class Followed:
-    """The weights of one run that have not taken values yet, by the op that made them."""
+    """The weights of one run that have not met values yet, by their op."""
 
     def __init__(self, reader: Reader):
         self._reader = reader
         self._made: dict[int, Weights] = {}
 
     def begin(self, weights: Weights) -> None:
-        """A softmax has run."""
+        """Record a softmax."""
         self._made[weights.softmax] = weights
 
     def end(self, softmaxes) -> None:
-        """These softmaxes have taken values."""
+        """Drop softmaxes that have taken values."""
         self._made = {op: weights for op, weights in self._made.items() if weights.softmax not in softmaxes}
 
     def clear(self) -> None:
         self._made.clear()
 
     def see(self, index: int, facts: OpKind, name: str, inputs: tuple, result) -> Taken | None:
-        """Follows weights through an op that has run; says so where it took values by them."""
+        """Follow weights through an op that has run; return them if it multiplied values by them."""
         made = self._made
         found = [(order, made[maker]) for order, (_, _, maker) in enumerate(inputs) if maker in made]
         if not found or name in SHAPE_ONLY:
@@ -89,7 +89,7 @@ class Followed:
         return None
 
     def _product(self, index: int, name: str, inputs: tuple, order: int, weights: Weights, shape) -> Taken | None:
-        """A product over the keys takes values; one over the heads mixes them."""
+        """Follow weights through a product: one over the keys takes values; one over the heads mixes them."""
         first, axes = 0 if name == "linear" else len(inputs) - 2, weights.axes
         if order < first:  # it is added to a product
             return None
@@ -105,15 +105,15 @@ class Followed:
         return None
 
     def _summed(self, index: int, weights: Weights) -> Taken | None:
-        """A sum over the keys of weights times values is a product written out; only where the weights were read, since
-        other softmaxes share things out among branches."""
+        """Return the weights of a sum over the keys of weights times values, a product written out; only if the weights
+        were read, since other softmaxes share things out among branches."""
         axes, given = weights.axes or (), self._reader.given.get(index, ())
         summed = [axes[axis] for axis in (given[0] if given and axes else ()) or ()]
         keys = any(atom.within(weights.keys) for axis in summed for atom in leaves(axis))
         return Taken(weights, None) if keys and weights.read else None
 
     def _drawn(self, maker) -> bool:
-        """Whether a tensor holds the random zeros of dropout."""
+        """Return whether a tensor holds the random zeros of dropout."""
         for _ in range(2):
             if not isinstance(maker, int) or not self._reader.ops[maker].inputs:
                 return False
@@ -124,7 +124,7 @@ class Followed:
 
 
 def _spread(axes: Axes | None, shape: tuple[int, ...]) -> Axes | None:
-    """The axes of a tensor that is repeated to a shape."""
+    """Return the axes of a tensor that is broadcast to a shape."""
     if axes is None:
         return None
     axes = ((),) * (len(shape) - len(axes)) + axes
